@@ -1,0 +1,136 @@
+// Graph, Value, Variable, Arg: the computation. Handles are cheap to copy; a Value keeps its graph alive.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/tensor.h"
+#include "graphsink/type.h"
+
+namespace graphsink {
+
+struct GraphData;
+struct EagerStorage;
+struct VariableData;
+
+// Where the user wants a node to run: anywhere (default) or on the CPU even though the device has a body.
+enum class Place : std::uint8_t { anywhere, cpu };
+struct Label {
+  Place place = Place::anywhere;
+};
+inline constexpr Label on_cpu{Place::cpu};
+
+// One output of one node.
+class Value {
+ public:
+  // Refers to nothing; valid() is false and everything else throws Error.
+  Value() = default;
+  Value(std::shared_ptr<GraphData> graph, int node, int output, std::shared_ptr<EagerStorage> eager = nullptr)
+      : graph_(std::move(graph)), node_(node), output_(output), eager_(std::move(eager)) {}
+
+  bool valid() const { return graph_ != nullptr; }
+  // A copy: the graph's own storage moves as it grows.
+  TensorType type() const;
+  DType dtype() const { return type().dtype; }
+  Shape shape() const { return type().shape; }
+
+  // For the library's own layers.
+  const std::shared_ptr<GraphData>& graph() const { return graph_; }
+  int node() const { return node_; }
+  int output() const { return output_; }
+  const std::shared_ptr<EagerStorage>& eager() const { return eager_; }
+
+ private:
+  std::shared_ptr<GraphData> graph_;
+  int node_ = -1;
+  int output_ = 0;
+  std::shared_ptr<EagerStorage> eager_;  // only for Values of an Eager
+};
+
+// State that lives across runs and may be used by several graphs. A handle: copies name the same state.
+class Variable {
+ public:
+  Variable() = default;
+  explicit Variable(std::string name, Tensor initial);
+
+  bool valid() const { return data_ != nullptr; }
+  const std::string& name() const;
+  const TensorType& type() const;
+  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device.
+  Tensor read() const;
+  // Likewise, from the host. Throws Error unless the type is the Variable's.
+  void write(const Tensor& tensor);
+
+  const std::shared_ptr<VariableData>& data() const { return data_; }
+  friend bool operator==(const Variable& a, const Variable& b) { return a.data_ == b.data_; }
+
+ private:
+  std::shared_ptr<VariableData> data_;
+};
+
+// What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number (which takes the
+// dtype of the other operands). Records the user's line.
+class Arg {
+ public:
+  Arg(Value value, Where where = Where::current()) : content_(std::move(value)), where_(where) {}        // NOLINT
+  Arg(Variable variable, Where where = Where::current()) : content_(std::move(variable)), where_(where) {}  // NOLINT
+  Arg(double number, Where where = Where::current()) : content_(number), where_(where) {}                 // NOLINT
+  Arg(float number, Where where = Where::current()) : content_(double{number}), where_(where) {}          // NOLINT
+  Arg(int number, Where where = Where::current()) : content_(double(number)), where_(where) {}            // NOLINT
+
+  const std::variant<Value, Variable, double>& content() const { return content_; }
+  const Where& where() const { return where_; }
+
+ private:
+  std::variant<Value, Variable, double> content_;
+  Where where_;
+};
+
+// One dimension of a graph input: a number, or open (its size comes with each write; `example` is used until then).
+struct Dim {
+  std::int64_t size = 0;
+  bool is_open = false;
+  Dim(std::int64_t n) : size(n) {}  // NOLINT: implicit
+  Dim(int n) : size(n) {}           // NOLINT: implicit
+  Dim(std::int64_t n, bool open) : size(n), is_open(open) {}
+};
+inline Dim open(std::int64_t example) { return Dim(example, true); }
+
+// A computation under construction. Not thread-safe. compile() takes a snapshot: nodes added later are not part of an
+// already compiled Program.
+class Graph {
+ public:
+  Graph();
+
+  // Data given by Program::write(), the same for every step of a run.
+  Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
+  // Data given by Program::write(), one slice of this shape for each step of a run.
+  Value feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
+  // Data frozen into the graph.
+  Value constant(Tensor tensor, Where where = Where::current());
+  // The Variable's value at the start of the step, or the Value assigned to it.
+  Value value(const Variable& variable, Where where = Where::current());
+  // i32 scalar: the number of steps committed so far.
+  Value step(Where where = Where::current());
+
+  // Keeps `value`, a float scalar, for every step; Program::read(name) returns them all.
+  void record(std::string name, Arg value);
+  // Makes `value` readable by name after a run.
+  void output(std::string name, Arg value);
+
+  const std::shared_ptr<GraphData>& data() const { return data_; }
+
+ private:
+  std::shared_ptr<GraphData> data_;
+};
+
+// `variable` takes the value of `value` when the step commits; reads of it in this graph from here on see `value`.
+// Types must agree. Throws Error inside a body of while_ or if_ (return the value from the body instead).
+void assign(const Variable& variable, Arg value);
+
+}  // namespace graphsink

@@ -1,0 +1,50 @@
+// Reading training data: IDX files (MNIST) and text. Files are untrusted: every header is checked against the size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/tensor.h"
+
+namespace graphsink {
+
+// An IDX file of unsigned bytes (http://yann.lecun.com/exdb/mnist/: magic 0x000008RR, RR dimensions, big-endian
+// sizes), gzipped or not.
+struct IdxFile {
+  Shape shape;
+  std::vector<std::uint8_t> bytes;  // row-major
+};
+// Throws Error naming the file for one that cannot be opened, is truncated, too long, or of another element type.
+IdxFile read_idx(const std::filesystem::path& path, Where where = Where::current());
+
+// Images as f32 [n, rows * columns] in [0, 1] and their labels i32 [n].
+struct Digits {
+  Tensor images;
+  Tensor labels;
+  std::string source;  // "t10k-images-idx3-ubyte.gz", or "seeded digits"
+};
+// Reads t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (with or without .gz) in `directory`. Throws Error naming the
+// file if one is missing or bad, or if their counts differ.
+Digits read_digits(const std::filesystem::path& directory, Where where = Where::current());
+// `count` made-up 28 x 28 digits that a small network can learn: seven-segment figures, shifted, with noise. For
+// machines without the real ones. The same seed gives the same bits.
+Digits seeded_digits(std::int64_t count, std::uint64_t seed);
+
+// A text and the vocabulary of the bytes in it.
+struct Text {
+  std::vector<std::int32_t> tokens;   // indices into `vocabulary`
+  std::string vocabulary;             // the distinct bytes, sorted
+  std::string source;                 // the file's name
+
+  std::string decode(const std::vector<std::int32_t>& tokens) const;
+};
+// Throws Error naming the file if it cannot be read or has fewer than `minimum` bytes.
+Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, Where where = Where::current());
+
+// SHA-256 as 64 hex digits (FIPS 180-4), to say which data a result came from.
+std::string sha256(const void* data, std::size_t bytes);
+
+}  // namespace graphsink

@@ -1,0 +1,240 @@
+// The op contract: an op is a constant of type OpDef that says what it needs before it runs. A new op is one such
+// constant (see kernels/ for the built-in ones and samples/ for a user's); nothing has to be registered.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/graph.h"
+#include "graphsink/type.h"
+
+namespace graphsink {
+
+class CpuArgs;
+class CudaArgs;
+struct GradArgs;
+
+// What a node does with one of its operands.
+enum class Access : std::uint8_t {
+  read,        // reads its elements
+  shape_only,  // looks at its type alone: no data dependency, no lifetime
+  write,       // reads and overwrites a Variable: the op is part of the commit and must do nothing when step->ok is 0
+};
+
+enum class Purity : std::uint8_t {
+  pure,         // outputs depend on inputs and attributes alone; an unused node may be dropped
+  random,       // also on the step and the node's id
+  host_effect,  // does something the graph cannot see (prints, reads a file): never dropped or reordered
+};
+
+// Output `output` may reuse (in place) or does alias (view) the memory of input `input`.
+struct Alias {
+  int output = 0;
+  int input = 0;
+};
+
+// An op's attributes: any copyable struct, immutable once emitted. Cheap to copy.
+class Attrs {
+ public:
+  Attrs() = default;
+  template <class T>
+    requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>)
+  Attrs(T value) : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {}  // NOLINT: implicit
+
+  // The struct given to emit(). Throws Error if it was of another type.
+  template <class T>
+  const T& as() const {
+    if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T).name());
+    return *static_cast<const T*>(data_.get());
+  }
+
+ private:
+  [[noreturn]] static void throw_mismatch(const char* wanted);
+  std::shared_ptr<const void> data_;
+  const std::type_info* type_ = nullptr;
+};
+
+// What infer() sees. It runs when the op is emitted and again, with concrete shapes, for each binding.
+class InferArgs {
+ public:
+  InferArgs(std::string_view op, std::span<const TensorType> inputs, const Attrs& attrs, Where where)
+      : op_(op), inputs_(inputs), attrs_(attrs), where_(where) {}
+
+  int inputs() const { return static_cast<int>(inputs_.size()); }
+  const TensorType& in(int i) const { return inputs_[static_cast<std::size_t>(i)]; }
+  template <class T>
+  const T& attrs() const {
+    return attrs_.as<T>();
+  }
+  // Appends the type of the next output.
+  void out(DType dtype, const Shape& shape) { outputs_.push_back({dtype, shape}); }
+  std::vector<TensorType>& outputs() { return outputs_; }
+
+  // Refuses: throws Error naming the op and the user's line. The input types are appended to `problem`.
+  [[noreturn]] void fail(const std::string& problem, const std::string& remedy) const;
+  // Refuses unless there are exactly `count` inputs.
+  void expect_inputs(int count) const;
+  // Refuses unless inputs [0, count) share one dtype.
+  void expect_same_dtype(int count) const;
+
+ private:
+  std::string_view op_;
+  std::span<const TensorType> inputs_;
+  const Attrs& attrs_;
+  Where where_;
+  std::vector<TensorType> outputs_;
+};
+
+// The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, random ops and
+// schedules read `step`. Only the plan's own begin and end nodes write the other fields.
+struct StepBlock {
+  std::int32_t step = 0;       // committed steps so far: this step's number, counted from 0
+  std::uint32_t ok = 1;        // 0: this step must commit nothing
+  std::int32_t slice = 0;      // which slice of the feeds this step reads
+  std::int32_t end_slice = 1;  // the launch ends before this slice
+  bool more = false;           // another step follows in this launch (predicate of the loop over steps)
+  std::uint8_t unused[3] = {};
+  std::int32_t error_node = -1;  // first node that cleared ok, or -1
+  std::int32_t error_step = 0;   // the step in which it did
+  std::uint32_t records = 0;     // recorded steps so far, modulo 2^32 (ring position)
+};
+
+// What prepare() returns for one node of one binding.
+struct Prepared {
+  std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
+  std::size_t workspace = 0;         // bytes of scratch memory, valid during the body only
+};
+
+// What prepare() sees. Called once per node and binding, never while capturing.
+struct PrepareArgs {
+  std::string_view op;
+  Where where;
+  std::span<const TensorType> types;  // inputs, then outputs
+  int inputs = 0;
+  const Attrs& attrs;
+  bool cuda = false;         // which body will run
+  void* device = nullptr;    // the device, for the internal library headers (device/cuda/...)
+
+  const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
+  const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
+};
+
+// A node with addresses: everything a body may look at. Built at bind time, constant afterwards.
+struct BoundNode {
+  const struct OpDef* op = nullptr;
+  const Attrs* attrs = nullptr;
+  void* const* pointers = nullptr;    // inputs, then outputs
+  const TensorType* types = nullptr;  // likewise
+  int inputs = 0;
+  int outputs = 0;
+  const void* local = nullptr;  // Prepared::data
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  StepBlock* step = nullptr;
+  int id = -1;  // the node's number in its graph
+  Where where;
+};
+
+// What every body sees of its node.
+class BodyArgs {
+ public:
+  explicit BodyArgs(const BoundNode& node) : node_(&node) {}
+
+  int inputs() const { return node_->inputs; }
+  int outputs() const { return node_->outputs; }
+  const TensorType& in_type(int i) const { return node_->types[i]; }
+  const TensorType& out_type(int i) const { return node_->types[node_->inputs + i]; }
+  // Device memory in a CUDA body, host memory in a CPU body. 256-byte aligned unless a view.
+  template <class T>
+  const T* in(int i) const {
+    return static_cast<const T*>(node_->pointers[i]);
+  }
+  // An operand of Access::write.
+  template <class T>
+  T* in_out(int i) const {
+    return static_cast<T*>(node_->pointers[i]);
+  }
+  template <class T>
+  T* out(int i) const {
+    return static_cast<T*>(node_->pointers[node_->inputs + i]);
+  }
+  template <class T>
+  const T& attrs() const {
+    return node_->attrs->as<T>();
+  }
+  // What prepare() returned. Precondition: it returned a T.
+  template <class T>
+  const T& local() const {
+    return *static_cast<const T*>(node_->local);
+  }
+  void* workspace() const { return node_->workspace; }
+  std::size_t workspace_bytes() const { return node_->workspace_bytes; }
+  // In device memory in a CUDA body (pass it to the kernel), in host memory in a CPU body.
+  StepBlock* step() const { return node_->step; }
+  const BoundNode& node() const { return *node_; }
+
+ private:
+  const BoundNode* node_;
+};
+
+// A CPU body runs on a worker thread and may not call CUDA. What it throws fails the step, which then commits nothing.
+class CpuArgs : public BodyArgs {
+ public:
+  using BodyArgs::BodyArgs;
+};
+
+// The CUDA body for devices of compute capability `min_sm` (90 = 9.0) and above; the first that fits is taken.
+struct CudaBody {
+  int min_sm = 0;
+  void (*body)(CudaArgs&) = nullptr;
+};
+
+// An op. Constants of static storage duration only: nodes keep a pointer.
+struct OpDef {
+  std::string_view name;
+  // Types of all outputs from types of inputs and attributes; refuses bad ones with a.fail().
+  void (*infer)(InferArgs&) = nullptr;
+  // Access of operand i of n; nullptr: all read.
+  Access (*access)(int operand, int operands) = nullptr;
+  // Memory the planner may reuse, or that an output always aliases.
+  std::span<const Alias> in_place = {};
+  std::span<const Alias> views = {};
+  Purity purity = Purity::pure;
+  // Chooses and loads everything the body needs; nullptr: nothing to prepare.
+  Prepared (*prepare)(const PrepareArgs&) = nullptr;
+  // Element-wise ops: the scalar expression of the op, e.g. "a + b".
+  std::string_view expr = {};
+  // Enqueues on a.stream(): no allocation, no sync, no host read, no choice, no first use.
+  std::span<const CudaBody> cuda = {};
+  void (*cpu)(const CpuArgs&) = nullptr;
+  // Gradients of the inputs as graph; nullptr: none, and grad() says so.
+  std::vector<Value> (*grad)(const GradArgs&) = nullptr;
+};
+
+// What a gradient sees: Values of the node and the gradients of its outputs (an invalid Value where none flows).
+// It returns one Value per input, invalid where no gradient flows.
+struct GradArgs {
+  std::span<const Value> inputs;
+  std::span<const Value> outputs;
+  std::span<const Value> grads;
+  std::span<const bool> needed;  // per input: is its gradient wanted at all?
+  const Attrs& attrs;
+  Where where;  // of the forward node: gradient nodes carry the user's line
+};
+
+// Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program: temporaries do
+// not compile. Throws Error for wrong types, Values of two graphs, or no Value at all (numbers and Variables alone do
+// not name a graph).
+std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {});
+std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {});
+std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;
+std::vector<Value> emit(const OpDef&& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;
+
+}  // namespace graphsink

@@ -1,0 +1,67 @@
+// The built-in ops, one declaration per line. Element-wise ops broadcast as in NumPy. Every op throws Error naming the
+// user's line for operands it cannot take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graphsink/graph.h"
+
+namespace graphsink {
+
+// Element-wise on f32, f64, i32 (div: floats only).
+Value add(Arg a, Arg b, Label label = {});
+Value sub(Arg a, Arg b, Label label = {});
+Value mul(Arg a, Arg b, Label label = {});
+Value div(Arg a, Arg b, Label label = {});
+
+// Element-wise on floats.
+Value relu(Arg x, Label label = {});
+Value tanh(Arg x, Label label = {});
+Value exp(Arg x, Label label = {});
+
+// Comparisons to boolean.
+Value less(Arg a, Arg b, Label label = {});
+Value less_equal(Arg a, Arg b, Label label = {});
+Value greater(Arg a, Arg b, Label label = {});
+Value greater_equal(Arg a, Arg b, Label label = {});
+Value equal(Arg a, Arg b, Label label = {});
+
+// Any dtype to any other; to boolean: x != 0.
+Value cast(Arg x, DType dtype, Label label = {});
+
+// [m, k] x [k, n] -> [m, n]; transpose_a: a is [k, m]; transpose_b: b is [n, k]. Floats.
+Value matmul(Arg a, Arg b, bool transpose_a = false, bool transpose_b = false, Label label = {});
+
+// Over the given axes (negative: from the end), all of them if empty; reduced axes are dropped unless keep_axes.
+Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// x broadcast to, or summed to, the shape of `like` (whose data is not read).
+Value broadcast_like(Arg x, Arg like, Label label = {});
+Value sum_like(Arg x, Arg like, Label label = {});
+
+// A view; one dimension may be -1.
+Value reshape(Arg x, Shape shape, Label label = {});
+Value reshape_like(Arg x, Arg like, Label label = {});
+// Swaps the last two axes (a copy).
+Value transpose(Arg x, Label label = {});
+
+// Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the step.
+Value embedding(Arg table, Arg indices, Label label = {});
+
+// Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar.
+Value cross_entropy(Arg logits, Arg targets, Label label = {});
+
+// x itself; fails the step if an element is not finite.
+Value check_finite(Arg x, Label label = {});
+
+inline Value operator+(Arg a, Arg b) { return add(std::move(a), std::move(b)); }
+inline Value operator-(Arg a, Arg b) { return sub(std::move(a), std::move(b)); }
+inline Value operator*(Arg a, Arg b) { return mul(std::move(a), std::move(b)); }
+inline Value operator/(Arg a, Arg b) { return div(std::move(a), std::move(b)); }
+inline Value operator<(Arg a, Arg b) { return less(std::move(a), std::move(b)); }
+inline Value operator<=(Arg a, Arg b) { return less_equal(std::move(a), std::move(b)); }
+inline Value operator>(Arg a, Arg b) { return greater(std::move(a), std::move(b)); }
+inline Value operator>=(Arg a, Arg b) { return greater_equal(std::move(a), std::move(b)); }
+
+}  // namespace graphsink

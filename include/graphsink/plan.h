@@ -1,0 +1,162 @@
+// Target and Plan: what a device can hold, and what the passes made of a graph for it. Plain data, no device needed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/graph.h"
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// Which device; cpu() is the host itself.
+struct DeviceId {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  friend bool operator==(const DeviceId&, const DeviceId&) = default;
+};
+inline DeviceId cpu() { return {DeviceKind::cpu, 0}; }
+inline DeviceId cuda(int index = 0) { return {DeviceKind::cuda, index}; }
+std::string to_string(DeviceId id);  // "cpu", "cuda:0"
+
+// What a device can do: the rules of what a sink may hold.
+struct Target {
+  DeviceId id;
+  std::string name = "cpu";           // "NVIDIA H200"
+  int sm = 0;                         // compute capability times ten, 0 on the CPU
+  bool separate_memory = false;       // the host cannot touch its memory: CPU bodies need copies
+  bool conditional_nodes = true;      // loops and branches can be part of a launch
+  bool host_nodes_in_bodies = true;   // ... and their bodies may hold CPU ops
+  int max_streams = 8;
+
+  static Target host() { return {}; }
+  // The rules of CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), for plans without a device at hand.
+  static Target cuda13(int sm = 90);
+};
+
+// Where a buffer's address comes from when the plan is bound.
+enum class Storage : std::uint8_t {
+  arena,        // device memory at `offset` of the program's arena
+  host_arena,   // host memory that copies may use asynchronously, at `offset`
+  input,        // persistent; index: source node
+  constant,     // persistent, filled at bind time; index: source node
+  variable,     // owned by the Variable; index: into Plan::variables
+  step,         // the step number in the step block
+  feed_table,   // device array of addresses: where each feed's slices start
+  feed_strides, // device array of i64: bytes from slice to slice
+  record_ring,  // f64 [records, kRecordCapacity]
+};
+
+// Values kept per record until they are read.
+constexpr std::int64_t kRecordCapacity = 65536;
+
+struct Buffer {
+  Storage storage = Storage::arena;
+  std::size_t bytes = 0;   // as asked for
+  std::size_t offset = 0;  // arenas: multiple of 256
+  int index = -1;
+};
+
+// A node of the graph, or one that a pass added, with everything the executors need.
+struct PlanNode {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  Where where;
+  int id = -1;                    // number in the graph, -1 if a pass added it
+  bool on_host = false;           // its CPU body runs on a device with separate memory
+  std::vector<int> operands;      // buffers: inputs, then outputs
+  std::vector<TensorType> types;  // likewise
+  int inputs = 0;
+  Prepared prepared;              // filled at bind time
+};
+
+enum class StepKind : std::uint8_t { call, copy, branch, loop };
+
+// One item of the schedule.
+struct Step {
+  StepKind kind = StepKind::call;
+  int node = -1;              // call: PlanNode
+  int source = -1;            // copy: buffers; branch and loop: source is the predicate's buffer
+  int destination = -1;
+  int stream = 0;             // which of the plan's streams
+  std::vector<int> after;     // streams whose work issued so far must be complete first
+  std::vector<int> sequences; // branch: then, else; loop: body
+};
+
+// The schedule of the whole step or of one body: an order that respects every dependency.
+struct Sequence {
+  std::vector<Step> steps;
+};
+
+// Why something is not as the user might expect it to be.
+struct Reason {
+  std::string what;    // "hash_tokens runs on the host"
+  Where where;
+  std::string why;     // the rule
+  std::string cost;
+  std::string remedy;
+};
+
+struct PlanFeed {
+  int source = -1;  // the feed's node in the graph
+  int buffer = -1;  // where the slice of the step is loaded
+};
+struct PlanRecord {
+  std::string name;
+  int buffer = -1;
+  TensorType type;
+};
+struct PlanOutput {
+  std::string name;  // "" for Values read by handle
+  int node = -1;     // of the graph
+  int output = 0;
+  int buffer = -1;
+  TensorType type;
+};
+
+struct Plan {
+  Target target;
+  std::vector<Buffer> buffers;
+  std::vector<PlanNode> nodes;
+  std::vector<Sequence> sequences;  // [0] is the step
+  std::vector<Variable> variables;
+  std::vector<bool> variable_written;  // by the commit, per variable
+  std::vector<PlanFeed> feeds;
+  std::vector<PlanRecord> records;
+  std::vector<PlanOutput> outputs;
+  std::vector<Reason> reasons;
+  int streams = 1;             // used by the schedule
+  std::size_t arena_bytes = 0;
+  std::size_t host_arena_bytes = 0;
+  std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
+  bool loop_over_steps = true;  // K steps can be one launch
+
+  // The plan as text: nodes in order with op, type, stream, memory and the user's line; then reasons.
+  std::string explain() const;
+};
+
+struct PlanOptions {
+  bool check_finite = false;  // after every op with float outputs, clear ok if one is not finite
+};
+
+// The concrete shapes of the open inputs: (source node, shape).
+using InputShapes = std::vector<std::pair<int, Shape>>;
+
+struct SystemOps;
+
+// Runs all passes. Pure: no device is touched. Throws Error for graphs that cannot run on `target`.
+// `system` are the ops that passes add (copies, stores, begin and end of the step).
+Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes = {},
+               const PlanOptions& options = {});
+
+// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once; computed from
+// the schedule alone, apart from the planner's own choice of offsets.
+std::size_t live_bytes(const Plan& plan);
+
+}  // namespace graphsink

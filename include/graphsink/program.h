@@ -1,0 +1,149 @@
+// compile(), Program, Eager: the front door.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graphsink/graph.h"
+#include "graphsink/plan.h"
+
+namespace graphsink {
+
+// How a step is issued. All modes issue the same plan with the same op bodies, hence give the same bits.
+enum class Mode : std::uint8_t { interactive_serial, interactive_parallel, sink };
+inline constexpr Mode interactive = Mode::interactive_serial;
+inline constexpr Mode interactive_serial = Mode::interactive_serial;
+inline constexpr Mode interactive_parallel = Mode::interactive_parallel;
+inline constexpr Mode sink = Mode::sink;
+std::string_view to_string(Mode mode);  // "interactive-serial"
+
+struct CompileOptions {
+  DeviceId target = cpu();
+  // Checks every float result and fails the step, naming the op that first produced a non-finite value. Slow.
+  bool check_finite = false;
+  // Refuse (throw) unless the whole step is one launch.
+  bool require_whole_graph = false;
+};
+
+struct RunOptions {
+  // Steps to run. In sink mode all of them are one launch where the plan allows it.
+  std::int64_t steps = 1;
+};
+
+// What the program did so far, counted where it happens: calls of the device's API, nodes of the recorded graphs.
+struct Counters {
+  std::uint64_t api_calls = 0;      // CUDA calls; on the CPU: pushes to a device queue
+  std::uint64_t graph_launches = 0;
+  std::uint64_t kernels = 0;        // issued one by one or as nodes of a launch
+  std::uint64_t copies = 0;
+  std::uint64_t host_nodes = 0;
+  std::uint64_t recordings = 0;
+  std::uint64_t fallbacks = 0;      // steps asked to be sunk that ran interactively, the first of each binding excepted
+};
+
+// What one recorded launch holds. For loops over steps, the body counts once.
+struct RecordingInfo {
+  int kernels = 0;
+  int copies = 0;
+  int host_nodes = 0;
+  int conditional_nodes = 0;
+  int empty_nodes = 0;
+  int edges = 0;
+};
+
+// A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share a
+// Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work.
+class Program {
+ public:
+  Program(Program&&) noexcept;
+  Program& operator=(Program&&) noexcept;
+  ~Program();
+
+  // The plan for the shapes written last (the examples, before any write).
+  const Plan& plan() const;
+  std::string explain() const;
+
+  // Gives data to an input (one tensor) or feed (one slice, used in every step, or one for each step of the coming
+  // runs, along a new first dimension). The data is copied before the call returns. For an open dimension the tensor's
+  // shape decides. Throws Error for another dtype or shape.
+  void write(const Value& input, const Tensor& tensor, Where where = Where::current());
+  template <class T>
+  void write(const Value& input, std::span<const T> data, Where where = Where::current()) {
+    write_raw(input, dtype_of<T>(), data.data(), static_cast<std::int64_t>(data.size()), where);
+  }
+  template <class T>
+  void write(const Value& input, const std::vector<T>& data, Where where = Where::current()) {
+    write(input, std::span<const T>(data), where);
+  }
+
+  // Plans, allocates and prepares for the shapes written last; run() does so by itself when it meets new shapes.
+  void bind();
+
+  // Runs steps; returns when they are issued, not when they are done. Allocates nothing on a bound shape. The first
+  // step of each binding runs interactively, and is then recorded. Throws Error, having changed nothing, if an input is
+  // missing or has too few slices.
+  void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
+
+  // Waits. Throws Error if a step failed since the last call, naming the op and the step; that step and the rest of its
+  // launch committed nothing.
+  void sync(Where where = Where::current());
+
+  // sync(), then every value recorded under `name` since the last read of it, oldest first (at most the last 65,536).
+  template <class T = float>
+  std::vector<T> read(std::string_view name, Where where = Where::current()) {
+    std::vector<double> values = read_record(name, where);
+    return {values.begin(), values.end()};
+  }
+  // sync(), then an output, by name or by Value. Valid until the next run().
+  Tensor read_output(std::string_view name, Where where = Where::current());
+  Tensor read(const Value& output, Where where = Where::current());
+
+  // Committed steps so far.
+  std::int64_t steps();
+  Counters counters() const;
+  // The recording of the current binding for one step, or for several steps per launch; empty before it was made.
+  std::optional<RecordingInfo> recording(bool several_steps = false) const;
+  // Bytes of the arena, of all bindings together.
+  std::size_t arena_bytes() const;
+  const Target& target() const;
+
+ private:
+  friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where);
+  std::vector<double> read_record(std::string_view name, Where where);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Plans `graph` for the device and opens it. Throws Error if the graph cannot run there, or there is no such device.
+Program compile(const Graph& graph, const CompileOptions& options = {}, Where where = Where::current());
+
+// Number of usable CUDA devices; 0 without a driver, a device, or CUDA support in this build.
+int cuda_device_count() noexcept;
+
+// Single-op scheduling: each op on Values of an Eager runs as it is called. Used by one thread at a time.
+class Eager {
+ public:
+  explicit Eager(DeviceId device = cpu());
+
+  // f32 vector.
+  Value tensor(std::initializer_list<double> values, Where where = Where::current());
+  Value tensor(const Tensor& tensor, Where where = Where::current());
+  // Waits and copies.
+  static Tensor read(const Value& value);
+
+ private:
+  std::shared_ptr<GraphData> data_;
+};
+
+// A Value of an Eager prints its elements; of a Graph, its type.
+std::ostream& operator<<(std::ostream& out, const Value& value);
+
+}  // namespace graphsink

@@ -1,0 +1,111 @@
+// The device boundary: all that executors know of a device. Work given to a Stream is issued if the stream is live and
+// recorded if it is recording; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "graphsink/op.h"
+#include "graphsink/plan.h"
+#include "graphsink/program.h"
+
+namespace graphsink {
+
+// In-order queue of work. Used by one thread at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+using Streams = std::span<Stream* const>;
+
+// Device or host memory, freed with the last copy.
+using Memory = std::shared_ptr<void>;
+
+// A range of addresses whose memory grows at its end: what was handed out never moves.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  virtual std::byte* base() const = 0;
+  virtual std::size_t size() const = 0;
+  // Afterwards size() >= bytes. Throws Error when the device is out of memory; then nothing has changed.
+  virtual void grow(std::size_t bytes) = 0;
+};
+
+// A launchable recording of everything given to the streams between begin_recording and end_recording.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual RecordingInfo info() const = 0;
+};
+
+constexpr int kMaxFeeds = 48;
+
+// What the host tells the device at the beginning of a launch (or of a run of interactive steps), by value.
+struct LaunchParams {
+  StepBlock* block = nullptr;
+  const void** rings = nullptr;         // device array [kMaxFeeds]: where each feed's slices start
+  std::int64_t* strides = nullptr;      // device array [kMaxFeeds]: bytes from slice to slice; 0: one slice for all
+  std::int32_t first_slice = 0;
+  std::int32_t end_slice = 1;
+  std::int32_t feeds = 0;
+  const void* ring[kMaxFeeds] = {};
+  std::int64_t stride[kMaxFeeds] = {};
+};
+
+// Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device
+// reads, and keeps its message for sync(). In memory from Device::allocate_host.
+struct HostStatus {
+  std::uint32_t failed = 0;
+  std::int32_t node = -1;
+  char message[240] = {};
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Target& target() const = 0;
+
+  // Memory: 256-byte aligned. allocate() is zero-filled. Throws Error when out of memory.
+  virtual Memory allocate(std::size_t bytes) = 0;
+  virtual Memory allocate_host(std::size_t bytes) = 0;
+  virtual std::unique_ptr<Arena> reserve() = 0;
+
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  // Waits for a live stream. Throws Error for what failed on the device since the last call.
+  virtual void sync(Stream& stream) = 0;
+  // `later` goes on only when everything given to `earlier` so far is done.
+  virtual void fence(Stream& later, Stream& earlier) = 0;
+
+  // Work in stream order. `node` and memory must stay alive while it, or a recording of it, can run.
+  // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
+  virtual void begin(Stream& stream, const LaunchParams& params) = 0;  // live streams only
+  virtual void call(Stream& stream, const BoundNode& node) = 0;
+  virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;
+  virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
+
+  // Control flow, decided on the device when recording and by the host when live. Predicates are device addresses. The
+  // body is called with as many streams as given, the first of which carries on where streams[0] was.
+  using Body = std::function<void(Streams)>;
+  virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
+  virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
+
+  // Sinking. Between these two, on one thread, everything given to the streams is recorded, and nothing runs; streams[0]
+  // begins and all others must have been fenced back to it at the end. On an exception from anything in between, call
+  // cancel_recording: the streams are live again.
+  virtual void begin_recording(Streams streams) = 0;
+  virtual std::unique_ptr<Recording> end_recording(Streams streams) = 0;
+  virtual void cancel_recording(Streams streams) noexcept = 0;
+  // begin(params), then everything recorded, in the order of `stream`.
+  virtual void launch(Stream& stream, Recording& recording, const LaunchParams& params) = 0;
+
+  // What the device was asked to do so far (fallbacks are the executor's).
+  virtual Counters counters() const = 0;
+};
+
+// Opens a device. Throws Error if it is not there or not part of this build.
+std::shared_ptr<Device> open_device(DeviceId id);
+
+}  // namespace graphsink

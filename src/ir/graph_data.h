@@ -1,0 +1,135 @@
+// What the handles of graph.h point to.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graphsink/graph.h"
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+struct ValueRef {
+  int node = -1;
+  int output = 0;
+  friend bool operator==(const ValueRef&, const ValueRef&) = default;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueRef> inputs;
+  std::vector<TensorType> outputs;
+  Where where;
+  Label label;
+  int region = 0;
+  std::vector<int> bodies;  // if_: then, else; while_: body
+};
+
+// A body: the step itself is region 0. Nodes are in construction order, which respects dependencies.
+struct Region {
+  int parent = -1;
+  std::vector<int> nodes;
+  std::vector<ValueRef> parameters;  // while_: the state at the beginning of an iteration
+  std::vector<ValueRef> results;     // while_: the next state, then the predicate; if_: the results
+};
+
+// Attributes of the source ops below.
+struct InputAttrs {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<Dim> dims;
+};
+struct ConstantAttrs {
+  std::shared_ptr<const Tensor> tensor;
+};
+struct VariableAttrs {
+  Variable variable;
+};
+struct ParameterAttrs {
+  TensorType type;
+};
+
+// Nodes without a body: they only stand for memory.
+extern const OpDef input_op;
+extern const OpDef feed_op;
+extern const OpDef constant_op;
+extern const OpDef variable_op;
+extern const OpDef step_op;
+extern const OpDef parameter_op;  // of a loop body
+// Control flow; bodies are regions.
+extern const OpDef if_op;
+extern const OpDef while_op;
+
+inline bool is_source(const OpDef& op) {
+  return &op == &input_op || &op == &feed_op || &op == &constant_op || &op == &variable_op || &op == &step_op ||
+         &op == &parameter_op;
+}
+
+struct NamedValue {
+  std::string name;
+  ValueRef value;
+  Where where;
+};
+
+// What is known in a graph about a Variable.
+struct VariableUse {
+  Variable variable;
+  ValueRef read{};      // the variable_op node
+  ValueRef assigned{};  // node -1: not assigned
+  Where assigned_where;
+  bool committed = false;  // written by an op with Access::write: no more reads
+  Where committed_where;
+};
+
+struct GraphData : std::enable_shared_from_this<GraphData> {
+  std::vector<Node> nodes;
+  std::vector<Region> regions{1};
+  int current_region = 0;
+  std::vector<VariableUse> variables;
+  std::map<const VariableData*, int> variable_index;
+  std::vector<NamedValue> records;
+  std::vector<NamedValue> outputs;
+  std::map<std::pair<double, DType>, ValueRef> numbers;  // constants made from numbers, shared
+
+  // An Eager runs the op instead of keeping the node.
+  std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Label, Where)> run_now;
+  std::function<Value(const Tensor&)> upload_now;
+
+  int add_node(Node node);  // into the current region
+  const TensorType& type(ValueRef v) const {
+    return nodes[static_cast<std::size_t>(v.node)].outputs[static_cast<std::size_t>(v.output)];
+  }
+  Value value(ValueRef v) { return Value(shared_from_this(), v.node, v.output); }
+  // The node standing for the Variable's value at the start of the step.
+  VariableUse& use(const Variable& variable, const Where& where);
+};
+
+// Memory of a Value of an Eager.
+struct EagerStorage {
+  TensorType type;
+  std::shared_ptr<void> memory;
+  std::shared_ptr<void> device;  // the Device, owned by what runs the ops
+};
+
+// Where a Variable lives once a program uses it; implemented by the executors.
+class VariableStorage {
+ public:
+  virtual ~VariableStorage() = default;
+  virtual Tensor read() = 0;
+  virtual void write(const Tensor& tensor) = 0;
+};
+
+struct VariableData {
+  std::string name;
+  Tensor value;  // the data, until a program takes it to its device
+  std::mutex mutex;
+  std::shared_ptr<VariableStorage> storage;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,34 @@
+// The ops that passes add to a plan. Defined in kernels/; passes see them as data.
+#pragma once
+
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+struct SystemOps {
+  // First node of every step. Inputs: feed table (addresses), feed strides (i64), both [feeds]. Outputs: one buffer per
+  // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
+  // still unseen (error_node >= 0): then the step commits nothing.
+  const OpDef* begin_step = nullptr;
+  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity]. If ok:
+  // appends the records at column records % capacity, then ++records and ++step. Always: ++slice,
+  // more = ok && slice < end_slice.
+  const OpDef* end_step = nullptr;
+  // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
+  const OpDef* store = nullptr;
+  // Output 0 is a copy of input 0.
+  const OpDef* identity = nullptr;
+  // No outputs. Fails the step if an element of input 0 (float) is not finite; NodeAttrs names the checked node.
+  const OpDef* check = nullptr;
+  // No inputs or outputs. Fails the step if a host call failed: PointerAttrs is the device-visible HostStatus.
+  const OpDef* check_host = nullptr;
+};
+
+struct NodeAttrs {
+  int id = -1;
+};
+
+// The built-in ones (kernels/system.cu).
+const SystemOps& system_ops();
+
+}  // namespace graphsink

@@ -1,0 +1,194 @@
+// Device built-ins for CUDA sources that a host compiler turns into CPU code. Include it before everything else:
+//   g++ -x c++ -include simt.h kernels.cu
+// Kernels then run as fibers of one operating-system thread, one block at a time, see simt_engine.h.
+#pragma once
+
+// These must exist before the CUDA headers, which otherwise define them for a host compiler that ignores them.
+#define __shared__ thread_local
+#define __cluster_dims__(...)
+#define __block_size__(...)
+
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#ifndef __grid_constant__
+#define __grid_constant__
+#endif
+
+// T* name: the dynamic shared memory of the block, 16-byte aligned at least, filled with 0xFF when a block starts.
+#ifndef DYNAMIC_SHARED
+#define DYNAMIC_SHARED(T, name) T* name = static_cast<T*>(emu::dynamic_shared())
+#endif
+
+// Set for each thread before it runs; kernels only read them.
+extern uint3 threadIdx;
+extern uint3 blockIdx;
+extern dim3 blockDim;
+extern dim3 gridDim;
+constexpr int warpSize = 32;
+
+namespace emu {
+
+enum class Collective : unsigned char { kShuffle, kBallot, kAny, kAll, kSyncWarp };
+
+void* dynamic_shared();
+int lane_id();
+// Threads of this warp that exist in the block (the last warp may be partial).
+unsigned existing_lanes();
+void block_barrier(const char* file, int line);
+// Like block_barrier, and returns how many threads gave a non-zero predicate.
+int block_barrier_count(int predicate, const char* file, int line);
+// Waits for all lanes of mask, which must make the same call. Result: kShuffle the value of lane `source`; kBallot,
+// kAny, kAll the mask of lanes with a non-zero value; kSyncWarp 0.
+unsigned long long warp_collective(Collective kind, unsigned mask, unsigned long long value, int source,
+                                   const char* file, int line);
+
+// What a launch needs to know about a kernel and cannot get from its address.
+struct KernelSignature {
+  unsigned count;
+  const unsigned* sizes;
+  void (*invoke)(const void* function, void** arguments);
+};
+void register_kernel(const void* function, const KernelSignature& signature);
+
+template <class... P>
+struct KernelOf {
+  static_assert((std::is_trivially_copyable_v<P> && ...), "kernel parameters are copied as bytes");
+  static_assert((!std::is_reference_v<P> && ...), "a kernel cannot take references");
+  static_assert((sizeof(P) + ... + 0) <= 4096, "kernel parameters are limited to 4096 bytes");
+  static constexpr unsigned kSizes[sizeof...(P) + 1] = {static_cast<unsigned>(sizeof(P))..., 0};
+
+  template <std::size_t... I>
+  static void call(void (*function)(P...), [[maybe_unused]] void** arguments, std::index_sequence<I...>) {
+    function(*static_cast<P*>(arguments[I])...);
+  }
+  static void invoke(const void* function, void** arguments) {
+    call(reinterpret_cast<void (*)(P...)>(const_cast<void*>(function)), arguments, std::index_sequence_for<P...>());
+  }
+};
+
+// The address of a kernel as the runtime wants it (kernel nodes, attributes). A kernel must pass through here or
+// through cudaLaunchKernelEx before the runtime can run it.
+template <class... P>
+void* reg(void (*kernel)(P...)) {
+  void* function = reinterpret_cast<void*>(kernel);
+  register_kernel(function, {sizeof...(P), KernelOf<P...>::kSizes, &KernelOf<P...>::invoke});
+  return function;
+}
+
+template <class T>
+unsigned long long to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  unsigned long long bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+template <class T>
+T from_bits(unsigned long long bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+template <class T>
+T shuffle(unsigned mask, T value, int source, bool valid, const char* file, int line) {
+  return from_bits<T>(
+      warp_collective(Collective::kShuffle, mask, to_bits(value), valid ? source : lane_id(), file, line));
+}
+
+template <class T, class F>
+T atomic_update(T* address, F next) {
+  T seen;
+  __atomic_load(address, &seen, __ATOMIC_RELAXED);
+  for (;;) {
+    T wanted = next(seen);
+    if (__atomic_compare_exchange(address, &seen, &wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return seen;
+  }
+}
+
+}  // namespace emu
+
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx_emu(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... arguments) {
+  const void* function = emu::reg(kernel);
+  auto launch = [&](P... parameter) {
+    void* pointers[] = {static_cast<void*>(&parameter)..., nullptr};
+    return cudaLaunchKernelExC(config, function, pointers);
+  };
+  return launch(static_cast<A&&>(arguments)...);
+}
+// The template of the CUDA headers forgets the parameter sizes, so launches go through the one above.
+#define cudaLaunchKernelEx cudaLaunchKernelEx_emu
+
+// Templates that the CUDA headers give to nvcc only.
+template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(P...)) {
+  return cudaFuncGetAttributes(attributes, static_cast<const void*>(emu::reg(kernel)));
+}
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
+  return cudaFuncSetAttribute(static_cast<const void*>(emu::reg(kernel)), attribute, value);
+}
+
+#define EMU_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+inline void __syncthreads(EMU_WHERE) { emu::block_barrier(file, line); }
+inline int __syncthreads_count(int predicate, EMU_WHERE) { return emu::block_barrier_count(predicate, file, line); }
+inline int __syncthreads_or(int predicate, EMU_WHERE) { return emu::block_barrier_count(predicate, file, line) != 0; }
+inline int __syncthreads_and(int predicate, EMU_WHERE) { return emu::block_barrier_count(!predicate, file, line) == 0; }
+
+inline void __syncwarp(unsigned mask = 0xffffffffu, EMU_WHERE) {
+  emu::warp_collective(emu::Collective::kSyncWarp, mask, 0, 0, file, line);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, EMU_WHERE) {
+  return static_cast<unsigned>(emu::warp_collective(emu::Collective::kBallot, mask, predicate != 0, 0, file, line));
+}
+inline int __any_sync(unsigned mask, int predicate, EMU_WHERE) {
+  return emu::warp_collective(emu::Collective::kAny, mask, predicate != 0, 0, file, line) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, EMU_WHERE) {
+  return emu::warp_collective(emu::Collective::kAll, mask, predicate == 0, 0, file, line) == 0;
+}
+inline unsigned __activemask() { return emu::existing_lanes(); }
+
+// Segment rules as in the PTX description of shfl: a lane whose source is outside its segment keeps its own value.
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, EMU_WHERE) {
+  const int base = emu::lane_id() & ~(width - 1);
+  return emu::shuffle(mask, value, base | (source & (width - 1)), true, file, line);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, EMU_WHERE) {
+  const int lane = emu::lane_id(), source = lane - static_cast<int>(delta);
+  return emu::shuffle(mask, value, source, source >= (lane & ~(width - 1)), file, line);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, EMU_WHERE) {
+  const int lane = emu::lane_id(), source = lane + static_cast<int>(delta);
+  return emu::shuffle(mask, value, source, source <= (lane | (width - 1)), file, line);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, EMU_WHERE) {
+  const int lane = emu::lane_id(), source = lane ^ lane_mask;
+  return emu::shuffle(mask, value, source, source <= (lane | (width - 1)), file, line);
+}
+
+#undef EMU_WHERE
+
+#include "simt_math.h"
+
+// Sets a conditional of the running graph launch. One thread per kernel may do so; a handle that does not belong to the
+// launch is a launch failure.
+void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value);
+
+// Kernels of one device run one after the other here, so the grid dependency is always met.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
