@@ -106,6 +106,7 @@ inline Dim open(std::int64_t example) { return Dim(example, true); }
 class Graph {
  public:
   Graph();
+  explicit Graph(std::shared_ptr<GraphData> data) : data_(std::move(data)) {}  // another handle to the same graph
 
   // Data given by Program::write(), the same for every step of a run.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());

@@ -17,7 +17,8 @@ struct IdxFile {
   Shape shape;
   std::vector<std::uint8_t> bytes;  // row-major
 };
-// Throws Error naming the file for one that cannot be opened, is truncated, too long, or of another element type.
+// Throws Error naming the file for one that cannot be opened, is truncated, damaged, too long, empty, or of another
+// element type. Memory follows the data that is there, not the sizes that the header claims.
 IdxFile read_idx(const std::filesystem::path& path, Where where = Where::current());
 
 // Images as f32 [n, rows * columns] in [0, 1] and their labels i32 [n].
@@ -26,22 +27,24 @@ struct Digits {
   Tensor labels;
   std::string source;  // "t10k-images-idx3-ubyte.gz", or "seeded digits"
 };
-// Reads t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (with or without .gz) in `directory`. Throws Error naming the
-// file if one is missing or bad, or if their counts differ.
+// Reads t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in `directory`, or the same with .gz. Throws Error naming the
+// file if one is missing or bad, if their counts differ, or for a label above 9.
 Digits read_digits(const std::filesystem::path& directory, Where where = Where::current());
 // `count` made-up 28 x 28 digits that a small network can learn: seven-segment figures, shifted, with noise. For
-// machines without the real ones. The same seed gives the same bits.
+// machines without the real ones. The same seed gives the same bits, and fewer digits are the first of more. Throws
+// Error unless 1 <= count <= 1,000,000.
 Digits seeded_digits(std::int64_t count, std::uint64_t seed);
 
 // A text and the vocabulary of the bytes in it.
 struct Text {
-  std::vector<std::int32_t> tokens;   // indices into `vocabulary`
-  std::string vocabulary;             // the distinct bytes, sorted
-  std::string source;                 // the file's name
+  std::vector<std::int32_t> tokens;  // indices into `vocabulary`
+  std::string vocabulary;            // the distinct bytes, sorted
+  std::string source;                // the file's name
 
+  // Throws Error for a token outside the vocabulary.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
 };
-// Throws Error naming the file if it cannot be read or has fewer than `minimum` bytes.
+// Reads a file, gzipped or not. Throws Error naming the file if it cannot be read or has fewer than `minimum` bytes.
 Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, Where where = Where::current());
 
 // SHA-256 as 64 hex digits (FIPS 180-4), to say which data a result came from.

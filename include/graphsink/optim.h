@@ -27,10 +27,12 @@ struct Optimizer {
 
 // parameter -= lr * gradient, for all parameters in one op. Reading a parameter after this call in the same graph is an
 // Error: read it before.
-Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options = {});
+Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options = {},
+              Where where = Where::current());
 
 // AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2), bias correction by the number
 // of committed steps.
-Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options = {});
+Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options = {},
+                Where where = Where::current());
 
 }  // namespace graphsink

@@ -103,6 +103,13 @@ struct Reason {
   std::string remedy;
 };
 
+// Steps [first, last) of the schedule; `sunk`: they can be one launch, else the host drives them in every mode.
+struct Island {
+  int first = 0;
+  int last = 0;
+  bool sunk = true;
+};
+
 struct PlanFeed {
   int source = -1;  // the feed's node in the graph
   int buffer = -1;  // where the slice of the step is loaded
@@ -131,6 +138,7 @@ struct Plan {
   std::vector<PlanRecord> records;
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
+  std::vector<Island> islands;
   int streams = 1;             // used by the schedule
   std::size_t arena_bytes = 0;
   std::size_t host_arena_bytes = 0;

@@ -115,8 +115,8 @@ class Program {
 
  private:
   friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
-  struct Impl;
-  explicit Program(std::unique_ptr<Impl> impl);
+  class Impl;
+  Program(const Graph& graph, const CompileOptions& options, Where where);
   void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where);
   std::vector<double> read_record(std::string_view name, Where where);
   std::unique_ptr<Impl> impl_;

@@ -34,6 +34,12 @@ class Arena {
   virtual void grow(std::size_t bytes) = 0;
 };
 
+// A recording could not be made. Nothing has run and nothing is lost: the step can be issued op by op.
+class RecordingFailed : public Error {
+ public:
+  using Error::Error;
+};
+
 // A launchable recording of everything given to the streams between begin_recording and end_recording.
 class Recording {
  public:
@@ -85,6 +91,8 @@ class Device {
   virtual void call(Stream& stream, const BoundNode& node) = 0;
   virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
+  // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
+  virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
 
   // Control flow, decided on the device when recording and by the host when live. Predicates are device addresses. The
   // body is called with as many streams as given, the first of which carries on where streams[0] was.
@@ -98,8 +106,8 @@ class Device {
   virtual void begin_recording(Streams streams) = 0;
   virtual std::unique_ptr<Recording> end_recording(Streams streams) = 0;
   virtual void cancel_recording(Streams streams) noexcept = 0;
-  // begin(params), then everything recorded, in the order of `stream`.
-  virtual void launch(Stream& stream, Recording& recording, const LaunchParams& params) = 0;
+  // begin(*params) unless null, then everything recorded, in the order of `stream`.
+  virtual void launch(Stream& stream, Recording& recording, const LaunchParams* params) = 0;
 
   // What the device was asked to do so far (fallbacks are the executor's).
   virtual Counters counters() const = 0;

@@ -100,6 +100,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   // An Eager runs the op instead of keeping the node.
   std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Label, Where)> run_now;
   std::function<Value(const Tensor&)> upload_now;
+  std::function<Tensor(const Value&)> download_now;
 
   int add_node(Node node);  // into the current region
   const TensorType& type(ValueRef v) const {

@@ -3,11 +3,6 @@
 // Kernels then run as fibers of one operating-system thread, one block at a time, see simt_engine.h.
 #pragma once
 
-// These must exist before the CUDA headers, which otherwise define them for a host compiler that ignores them.
-#define __shared__ thread_local
-#define __cluster_dims__(...)
-#define __block_size__(...)
-
 #include <cuda_runtime.h>
 #include <math.h>
 
@@ -16,7 +11,14 @@
 #include <type_traits>
 #include <utility>
 
+// The CUDA headers give these attributes that a host compiler does not know.
+#undef __shared__
+#undef __cluster_dims__
+#undef __block_size__
 #undef __launch_bounds__
+#define __shared__ thread_local
+#define __cluster_dims__(...)
+#define __block_size__(...)
 #define __launch_bounds__(...)
 #ifndef __grid_constant__
 #define __grid_constant__

@@ -52,6 +52,7 @@ Fiber* take_fiber() {
   }
   Fiber* fiber = engine.free_fibers[--engine.free_count];
   fiber_reset(*fiber, carrier);
+  engine.entering = fiber;
   return fiber;
 }
 
@@ -78,8 +79,6 @@ void run_thread(int thread) {
   race_thread_begin(thread);
   engine.grid->invoke(engine.grid->function, engine.grid->arguments);
   race_thread_end();
-  // The kernel may have waited and gone on with a fiber that is still this one, but other threads ran in between.
-  thread = engine.current;
   engine.threads[thread].state = ThreadState::kEnded;
   engine.warps[thread / kWarp].ended |= 1u << (thread % kWarp);
   ++engine.ended;
@@ -88,17 +87,16 @@ void run_thread(int thread) {
 
 void carrier() {
   fiber_entered(*engine.switched_from);
-  Fiber* self = nullptr;
+  Fiber* self = engine.entering;
   while (engine.started < engine.thread_count) {
     const int thread = engine.order[engine.started++];
-    // take_fiber hands out the slot just above the free list.
-    if (self == nullptr) self = engine.free_fibers[engine.free_count];
     engine.threads[thread].fiber = self;
     run_thread(thread);
-    if (engine.resume_first && engine.ready_count > 0) break;
+    // Stack memory used by two threads would look like a race between them.
+    if (race_enabled() || (engine.resume_first && engine.ready_count > 0)) break;
   }
   Fiber* next = pick_next();
-  engine.free_fibers[engine.free_count++] = self;
+  if (!race_enabled()) engine.free_fibers[engine.free_count++] = self;
   engine.switched_from = self;
   fiber_leave(*self, *next);
   std::abort();
@@ -124,6 +122,8 @@ void prepare_block(const Grid& grid, std::uint64_t& random) {
   engine.started = engine.ended = engine.waiting_at_barrier = 0;
   engine.ready_head = engine.ready_count = 0;
   engine.barrier_number = 0;
+  engine.free_count = 0;
+  for (int i = 0; i < engine.fiber_count; ++i) engine.free_fibers[engine.free_count++] = &engine.fibers[i];
   for (int i = 0; i < count; ++i) {
     engine.threads[i] = Thread{};
     engine.order[i] = grid.seed % 3 == 1 ? count - 1 - i : i;
@@ -149,8 +149,6 @@ void prepare_block(const Grid& grid, std::uint64_t& random) {
 
 void abandon_block() {
   for (int i = 0; i < engine.fiber_count; ++i) engine.fibers[i].abandoned = true;
-  engine.free_count = 0;
-  for (int i = 0; i < engine.fiber_count; ++i) engine.free_fibers[engine.free_count++] = &engine.fibers[i];
   race_forget_threads();
 }
 
@@ -192,8 +190,10 @@ void suspend_current(ThreadState state, const char* file, int line) {
   thread.wait_file = file;
   thread.wait_line = line;
   Fiber* next = pick_next();
-  engine.switched_from = thread.fiber;
-  fiber_switch(*thread.fiber, *next);
+  if (next != thread.fiber) {
+    engine.switched_from = thread.fiber;
+    fiber_switch(*thread.fiber, *next);
+  }
   engine.current = self;
   thread.state = ThreadState::kRunning;
   set_thread_index(self);

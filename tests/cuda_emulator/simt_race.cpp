@@ -19,19 +19,19 @@ void* contexts[kMaxThreadsPerBlock];
 void* main_context;
 char block_begins, block_ends;
 
-bool enabled() { return __tsan_switch_to_fiber != nullptr; }
-
 }  // namespace
 
+bool race_enabled() { return __tsan_switch_to_fiber != nullptr; }
+
 void race_grid_begin() {
-  if (enabled()) main_context = __tsan_get_current_fiber();
+  if (race_enabled()) main_context = __tsan_get_current_fiber();
 }
 
 void race_block_begin() { race_release(&block_begins); }
 void race_block_end() { race_acquire(&block_ends); }
 
 void race_thread_begin(int thread) {
-  if (!enabled()) return;
+  if (!race_enabled()) return;
   if (contexts[thread] == nullptr) contexts[thread] = __tsan_create_fiber(0);
   __tsan_switch_to_fiber(contexts[thread], kNoSync);
   race_acquire(&block_begins);
@@ -40,23 +40,23 @@ void race_thread_begin(int thread) {
 void race_thread_end() { race_release(&block_ends); }
 
 void race_resume(int thread) {
-  if (enabled()) __tsan_switch_to_fiber(contexts[thread], kNoSync);
+  if (race_enabled()) __tsan_switch_to_fiber(contexts[thread], kNoSync);
 }
 
 void race_resume_main() {
-  if (enabled()) __tsan_switch_to_fiber(main_context, kNoSync);
+  if (race_enabled()) __tsan_switch_to_fiber(main_context, kNoSync);
 }
 
 void race_release(const void* address) {
-  if (enabled()) __tsan_release(const_cast<void*>(address));
+  if (race_enabled()) __tsan_release(const_cast<void*>(address));
 }
 
 void race_acquire(const void* address) {
-  if (enabled()) __tsan_acquire(const_cast<void*>(address));
+  if (race_enabled()) __tsan_acquire(const_cast<void*>(address));
 }
 
 void race_forget_threads() {
-  if (!enabled()) return;
+  if (!race_enabled()) return;
   for (void*& context : contexts) {
     if (context != nullptr) __tsan_destroy_fiber(context);
     context = nullptr;

@@ -15,8 +15,6 @@ struct WarpRecord {
   unsigned mask;
   unsigned arrived;
   unsigned left;
-  int line;
-  const char* file;
   unsigned long long values[kWarp];
 };
 
@@ -51,6 +49,7 @@ struct Engine {
   bool resume_first;  // prefer threads that may go on over threads that have not begun
   Fiber* main;
   Fiber* switched_from;
+  Fiber* entering;
   int ready_head;
   int ready_count;
   int free_count;
@@ -75,6 +74,7 @@ void release_waiters_of(int thread);
 
 // Thread sanitizer as a race checker: each CUDA thread has its own context and only barriers order them. All do nothing
 // in a program without thread sanitizer.
+bool race_enabled();
 void race_grid_begin();
 void race_block_begin();
 void race_block_end();

@@ -59,8 +59,6 @@ WarpRecord& find_record(Warp& warp, Collective kind, unsigned mask, const char* 
   unused->kind = kind;
   unused->mask = mask;
   unused->arrived = unused->left = 0;
-  unused->line = line;
-  unused->file = file;
   return *unused;
 }
 

@@ -1,0 +1,98 @@
+# How the three flavours compile: warnings, sanitizers, and what to do with a .cu file.
+
+add_library(graphsink_options INTERFACE)
+target_compile_features(graphsink_options INTERFACE cxx_std_20)
+# No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
+target_compile_options(graphsink_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-Werror;-ffp-contract=off>)
+if(GRAPHSINK_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${GRAPHSINK_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${GRAPHSINK_SANITIZE})
+  if(GRAPHSINK_SANITIZE MATCHES "undefined")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  endif()
+endif()
+
+# NVTX is headers alone; without them ranges compile to nothing.
+find_path(GRAPHSINK_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS /usr/local/cuda/include)
+if(GRAPHSINK_NVTX_INCLUDE)
+  add_library(graphsink_nvtx INTERFACE)
+  target_include_directories(graphsink_nvtx SYSTEM INTERFACE $<BUILD_INTERFACE:${GRAPHSINK_NVTX_INCLUDE}>)
+  target_compile_definitions(graphsink_nvtx INTERFACE $<BUILD_INTERFACE:GRAPHSINK_NVTX>)
+  target_link_libraries(graphsink_nvtx INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)  # its code and its PTX, which newer devices compile when they load it
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  find_package(CUDAToolkit 13 REQUIRED)
+elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
+  add_subdirectory(tests/cuda_emulator)
+elseif(NOT GRAPHSINK_FLAVOUR STREQUAL "cpu")
+  message(FATAL_ERROR "GRAPHSINK_FLAVOUR is \"${GRAPHSINK_FLAVOUR}\"; use cpu, cuda or emulated")
+endif()
+
+# Compiles the .cu files of `target` as this flavour does.
+function(graphsink_device_sources target)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+    target_link_libraries(${target} PUBLIC CUDA::cudart_static CUDA::cublasLt)
+    target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:GRAPHSINK_CUDA>)
+    return()
+  endif()
+  if(sources)
+    set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX)
+    if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
+      set(prelude ${PROJECT_SOURCE_DIR}/kernels/host_builtins.h)
+    else()
+      set(prelude ${PROJECT_SOURCE_DIR}/tests/cuda_emulator/simt.h)
+    endif()
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "-xc++;-include;${prelude}"
+                                                      OBJECT_DEPENDS ${prelude})
+  endif()
+  if(GRAPHSINK_FLAVOUR STREQUAL "emulated")
+    target_link_libraries(${target} PUBLIC graphsink_cuda_emulator)
+    target_compile_definitions(${target} PUBLIC GRAPHSINK_CUDA GRAPHSINK_EMULATED)
+  endif()
+endfunction()
+
+# graphsink_layer(name "layers below" sources...)
+function(graphsink_layer name below)
+  add_library(graphsink_${name} STATIC ${ARGN})
+  add_library(graphsink::${name} ALIAS graphsink_${name})
+  set_target_properties(graphsink_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(graphsink_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_compile_features(graphsink_${name} PUBLIC cxx_std_20)
+  target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_options> PUBLIC Threads::Threads)
+  if(TARGET graphsink_nvtx)
+    target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
+  endif()
+  foreach(layer IN LISTS below)
+    target_link_libraries(graphsink_${name} PUBLIC graphsink_${layer})
+  endforeach()
+  if(name STREQUAL "device" OR name STREQUAL "kernels")
+    graphsink_device_sources(graphsink_${name})
+  endif()
+endfunction()
+
+# graphsink_program(name sources...): a sample, tool or test.
+function(graphsink_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE graphsink graphsink_options)
+  target_compile_definitions(${name} PRIVATE GRAPHSINK_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
+  graphsink_device_sources(${name})
+endfunction()

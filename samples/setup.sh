@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Set-up shared by the scripts. Sourced, it only defines the gs_ functions; run, it installs what a build needs.
+set -euo pipefail
+
+GS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+GS_LOGS=$GS_ROOT/build/logs
+GS_BUILD_PACKAGES=(
+  g++ cmake ninja-build pkg-config python3
+  zlib1g-dev libssl-dev libopenblas-serial-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+)
+
+gs_say() { printf '== %s\n' "$*"; }
+gs_warn() { printf '!! %s\n' "$*" >&2; }
+
+# Installs the Debian packages that are missing; exits 2, naming them, where it may not or cannot.
+gs_require_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    gs_warn "not a Debian system, cannot check for packages; needed: $*"
+    return 0
+  fi
+  local installed missing=() package
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
+  for package in "$@"; do
+    grep -qxF "installed $package" <<<"$installed" || missing+=("$package")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+
+  local remedy="apt-get install --no-install-recommends ${missing[*]}"
+  if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+    gs_warn "missing packages: ${missing[*]}; as root: $remedy"
+    exit 2
+  fi
+  gs_say "installing ${missing[*]}"
+  mkdir -p "$GS_LOGS"
+  if ! (
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update && apt-get -qq -y install --no-install-recommends "${missing[@]}"
+  ) >"$GS_LOGS/packages.log" 2>&1 </dev/null; then
+    tail -n 20 "$GS_LOGS/packages.log" >&2
+    gs_warn "missing packages: ${missing[*]}; this failed: $remedy"
+    exit 2
+  fi
+}
+
+# Prints the path of an nvcc of CUDA 13 or later; fails if there is none.
+gs_nvcc() {
+  local nvcc release
+  for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+    [[ -x $nvcc ]] || continue
+    release=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    if [[ ${release:-0} -ge 13 ]]; then
+      printf '%s\n' "$nvcc"
+      return 0
+    fi
+  done
+  return 1
+}
+
+gs_has_nvcc() { gs_nvcc >/dev/null; }
+
+gs_has_cuda_headers() {
+  local nvcc
+  [[ -r /usr/local/cuda/include/cuda_runtime.h ]] && return 0
+  nvcc=$(gs_nvcc) && [[ -r $(dirname "$(dirname "$nvcc")")/include/cuda_runtime.h ]]
+}
+
+# A driver that hangs must not hang the caller.
+gs_has_gpu() {
+  local gpus
+  command -v nvidia-smi >/dev/null && gpus=$(timeout 30 nvidia-smi -L 2>/dev/null) && [[ $gpus == *"GPU "* ]]
+}
+
+# gs_logged LOG COMMAND...: the output goes to build/logs/LOG.log, of which a failure shows the end.
+gs_logged() {
+  local log=$GS_LOGS/$1.log
+  shift
+  mkdir -p "$GS_LOGS"
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    tail -n 60 "$log" >&2
+    gs_warn "failed: $1; all it said: $log"
+    return 1
+  fi
+}
+
+# gs_build PRESET [TARGET...]: configures and builds build/PRESET; all targets if none is named.
+gs_build() {
+  local preset=$1 nvcc
+  shift
+  local start=$SECONDS jobs=${GS_JOBS:-$(nproc)} targets=()
+  [[ $# -eq 0 ]] || targets=(--target "$@")
+  if [[ $preset == cuda ]]; then
+    if ! nvcc=$(gs_nvcc); then
+      gs_warn "preset cuda needs nvcc of CUDA 13, in PATH or in /usr/local/cuda/bin"
+      return 2
+    fi
+    export CUDACXX=${CUDACXX:-$nvcc}
+  fi
+  if [[ $preset == emulated* ]] && ! gs_has_cuda_headers; then
+    gs_warn "preset $preset needs the headers of CUDA 13 in /usr/local/cuda/include"
+    return 2
+  fi
+  gs_say "build $preset: configuring"
+  gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" || return 1
+  gs_say "build $preset: compiling ($jobs jobs)"
+  gs_logged "$preset.build" cmake --build "$GS_ROOT/build/$preset" --parallel "$jobs" "${targets[@]}" || return 1
+  gs_say "build $preset: done in $((SECONDS - start)) s"
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  gs_require_packages "${GS_BUILD_PACKAGES[@]}"
+  gs_say "every package is there: ${GS_BUILD_PACKAGES[*]}"
+fi

@@ -1,0 +1,148 @@
+#include <ostream>
+
+#include "device/device.h"
+#include "graphsink/program.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+// Runs ops one by one on one stream of a device.
+class EagerRunner {
+ public:
+  explicit EagerRunner(DeviceId id)
+      : device_(open_device(id)), stream_(device_->make_stream()), block_(device_->allocate(sizeof(StepBlock))) {
+    StepBlock block;
+    device_->upload(*stream_, block_.get(), &block, sizeof block);
+  }
+
+  std::shared_ptr<EagerStorage> upload(const Tensor& tensor) {
+    auto storage = allocate(tensor.type());
+    device_->upload(*stream_, storage->memory.get(), tensor.data(), tensor.bytes());
+    return storage;
+  }
+
+  Tensor download(const EagerStorage& storage) {
+    Tensor tensor(storage.type);
+    device_->copy(*stream_, tensor.data(), storage.memory.get(), tensor.bytes());
+    device_->sync(*stream_);
+    return tensor;
+  }
+
+  std::vector<Value> run(const std::shared_ptr<GraphData>& graph, const OpDef& op, const std::vector<Value>& inputs,
+                         const Attrs& attrs, const Where& where) {
+    std::vector<TensorType> types;
+    std::vector<void*> pointers;
+    for (const Value& value : inputs) {
+      types.push_back(value.type());
+      pointers.push_back(value.eager()->memory.get());
+    }
+    InferArgs infer(op.name, types, attrs, where);
+    op.infer(infer);
+    std::vector<Value> outputs;
+    for (std::size_t j = 0; j < infer.outputs().size(); ++j) {
+      const TensorType& type = infer.outputs()[j];
+      auto storage = allocate(type, view_of(op, static_cast<int>(j), inputs));
+      types.push_back(type);
+      pointers.push_back(storage->memory.get());
+      outputs.emplace_back(graph, -1, static_cast<int>(j), std::move(storage));
+    }
+    call(op, attrs, types, pointers, static_cast<int>(inputs.size()), where);
+    return outputs;
+  }
+
+ private:
+  static Memory view_of(const OpDef& op, int output, const std::vector<Value>& inputs) {
+    for (Alias view : op.views)
+      if (view.output == output) return inputs[static_cast<std::size_t>(view.input)].eager()->memory;
+    return nullptr;
+  }
+
+  std::shared_ptr<EagerStorage> allocate(const TensorType& type, Memory memory = nullptr) {
+    auto storage = std::make_shared<EagerStorage>();
+    storage->type = type;
+    storage->memory = memory ? std::move(memory) : device_->allocate(type.bytes());
+    storage->device = device_;
+    return storage;
+  }
+
+  void call(const OpDef& op, const Attrs& attrs, const std::vector<TensorType>& types, std::vector<void*>& pointers,
+            int inputs, const Where& where) {
+    bool on_cuda = device_->target().separate_memory;
+    bool has_cuda = false;
+    for (const CudaBody& body : op.cuda) has_cuda = has_cuda || body.min_sm <= device_->target().sm;
+    if (on_cuda ? !has_cuda : op.cpu == nullptr) {
+      throw Error(std::string(op.name), where, std::string("has no body for ") + to_string(device_->target().id),
+                  on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a .cpu");
+    }
+    Prepared prepared;
+    if (op.prepare) prepared = op.prepare(PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});
+    Memory workspace = prepared.workspace ? device_->allocate(prepared.workspace) : nullptr;
+    BoundNode node;
+    node.op = &op;
+    node.attrs = &attrs;
+    node.pointers = pointers.data();
+    node.types = types.data();
+    node.inputs = inputs;
+    node.outputs = static_cast<int>(types.size()) - inputs;
+    node.local = prepared.data.get();
+    node.workspace = workspace.get();
+    node.workspace_bytes = prepared.workspace;
+    node.step = static_cast<StepBlock*>(block_.get());
+    node.id = 0;
+    node.where = where;
+    device_->call(*stream_, node);
+    check(op, where);
+  }
+
+  void check(const OpDef& op, const Where& where) {
+    StepBlock block;
+    device_->copy(*stream_, &block, block_.get(), sizeof block);
+    device_->sync(*stream_);
+    if (block.ok) return;
+    StepBlock clean;
+    device_->upload(*stream_, block_.get(), &clean, sizeof clean);
+    throw Error(std::string(op.name), where, "a bad or non-finite value, or an index out of range", "mend its input");
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  Memory block_;
+};
+
+}  // namespace
+
+Eager::Eager(DeviceId device) : data_(std::make_shared<GraphData>()) {
+  auto runner = std::make_shared<EagerRunner>(device);
+  // A Value of this Eager keeps the graph alive, the graph the runner; the runner must not own the graph.
+  std::weak_ptr<GraphData> graph = data_;
+  data_->upload_now = [runner, graph](const Tensor& tensor) {
+    return Value(graph.lock(), -1, 0, runner->upload(tensor));
+  };
+  data_->run_now = [runner, graph](const OpDef& op, const std::vector<Value>& inputs, const Attrs& attrs, Label,
+                                   Where where) { return runner->run(graph.lock(), op, inputs, attrs, where); };
+  data_->download_now = [runner](const Value& value) { return runner->download(*value.eager()); };
+}
+
+Value Eager::tensor(const Tensor& tensor, Where) { return data_->upload_now(tensor); }
+
+Value Eager::tensor(std::initializer_list<double> values, Where where) {
+  Tensor vector(f32, {static_cast<std::int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), vector.as<float>().begin());
+  return tensor(vector, where);
+}
+
+Tensor Eager::read(const Value& value) {
+  if (!value.eager()) {
+    throw Error("Eager::read", Where(), "the Value belongs to a Graph", "use Program::read() after a run");
+  }
+  return value.graph()->download_now(value);
+}
+
+std::ostream& operator<<(std::ostream& out, const Value& value) {
+  if (!value.valid()) return out << "(no value)";
+  if (value.eager()) return out << Eager::read(value);
+  return out << to_string(value.type());
+}
+
+}  // namespace graphsink

@@ -1,0 +1,153 @@
+#include "api/inputs.h"
+
+#include <algorithm>
+
+namespace graphsink {
+namespace {
+
+std::string text(const InputAttrs& attrs) {
+  std::string out(to_string(attrs.dtype));
+  out += "[";
+  for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
+    out += i ? ", " : "";
+    out += attrs.dims[i].is_open ? "open" : std::to_string(attrs.dims[i].size);
+  }
+  return out + "]";
+}
+
+// Matches dims [skip, ...) of `given` against the input's.
+bool fits(const InputAttrs& attrs, const Shape& given, int skip) {
+  if (given.rank() != static_cast<int>(attrs.dims.size()) + skip) return false;
+  for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
+    std::int64_t dim = given[static_cast<int>(i) + skip];
+    if (!attrs.dims[i].is_open && dim != attrs.dims[i].size) return false;
+  }
+  return true;
+}
+
+Shape without_first(const Shape& shape) { return Shape(shape.dims().subspan(1)); }
+
+}  // namespace
+
+Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream)
+    : device_(std::move(device)), stream_(std::move(stream)), graph_(&graph) {
+  for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.op != &input_op && node.op != &feed_op) continue;
+    Entry& entry = entries_[static_cast<int>(id)];
+    entry.attrs = &node.attrs.as<InputAttrs>();
+    entry.is_feed = node.op == &feed_op;
+    entry.shape = node.outputs[0].shape;
+    for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
+  }
+}
+
+Inputs::Entry& Inputs::find(const Value& input, const Where& where) {
+  auto found = entries_.find(input.node());
+  if (!input.valid() || found == entries_.end()) {
+    throw Error("write", where, "not an input or feed of this program's graph",
+                "pass the Value that Graph::input() or Graph::feed() returned before compile()");
+  }
+  return found->second;
+}
+
+bool Inputs::write(const Value& input, const TensorType& given, const void* data, bool shape_is_known,
+                   const Where& where) {
+  Entry& entry = find(input, where);
+  const InputAttrs& attrs = *entry.attrs;
+  auto refuse = [&](const std::string& seen, const std::string& remedy) {
+    throw Error("write(\"" + attrs.name + "\")", where, "takes " + text(attrs) + ", was given " + seen, remedy);
+  };
+  if (given.dtype != attrs.dtype) refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)));
+  Shape slice = entry.shape;
+  std::int64_t slices = 1;
+  if (shape_is_known && fits(attrs, given.shape, 0)) {
+    slice = given.shape;
+  } else if (shape_is_known && entry.is_feed && fits(attrs, given.shape, 1)) {
+    slice = without_first(given.shape);
+    slices = given.shape[0];
+  } else {
+    // A flat array: as many slices as it holds; one open dimension is what is left over.
+    std::int64_t count = given.shape.size(), known = 1;
+    int open_dim = -1, open_dims = 0;
+    for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
+      if (attrs.dims[i].is_open) open_dim = static_cast<int>(i), ++open_dims;
+      else known *= attrs.dims[i].size;
+    }
+    bool is_flat = !shape_is_known || given.shape.rank() == 1;
+    if (is_flat && open_dims == 1 && known > 0 && count % known == 0) {
+      slice[open_dim] = count / known;
+    } else if (is_flat && open_dims == 0 && known > 0 && count % known == 0 && (entry.is_feed || count == known)) {
+      slices = count / known;
+    } else if (!(is_flat && open_dims == 0 && known == 0 && count == 0)) {
+      refuse(shape_is_known ? to_string(given) : std::to_string(count) + " elements",
+             open_dims > 1 ? "write a Tensor, whose shape says what each open dimension is"
+             : entry.is_feed ? "write whole slices, one or one for each step"
+                             : "write exactly one tensor of that shape");
+    }
+  }
+  if (slices == 0) refuse(to_string(given), "write at least one slice");
+  std::size_t bytes = given.bytes();
+  void* destination = nullptr;
+  if (entry.is_feed) {
+    if (bytes > entry.ring_bytes || !entry.ring) {
+      Memory larger = device_->allocate(bytes);
+      device_->sync(*stream_);  // a launch may still read the old one
+      entry.ring = std::move(larger);
+      entry.ring_bytes = bytes;
+    }
+    destination = entry.ring.get();
+  } else {
+    destination = address(input.node(), bytes);
+  }
+  device_->upload(*stream_, destination, data, bytes);
+  bool reshaped = !(slice == entry.shape);
+  entry.shape = slice;
+  entry.slices = slices;
+  return reshaped;
+}
+
+void* Inputs::address(int node, std::size_t bytes) {
+  Entry& entry = entries_.at(node);
+  if (entry.is_feed) return nullptr;
+  if (!entry.input) entry.input = device_->reserve();
+  entry.input->grow(std::max<std::size_t>(bytes, 1));
+  return entry.input->base();
+}
+
+void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) const {
+  auto expect_written = [&](int node) {
+    const Entry& e = entry(node);
+    if (e.slices == 0) {
+      throw Error("run", where, "nothing was written to \"" + e.attrs->name + "\", which is " + text(*e.attrs),
+                  "call write() for it before run()");
+    }
+    if (e.is_feed && e.slices > 1 && e.slices < steps) {
+      throw Error("run", where,
+                  "\"" + e.attrs->name + "\" has " + std::to_string(e.slices) + " slices for " + std::to_string(steps) +
+                      " steps",
+                  "write a slice for each step, or a single one for all of them");
+    }
+  };
+  for (const PlanFeed& feed : plan.feeds) expect_written(feed.source);
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.storage == Storage::input) expect_written(buffer.index);
+}
+
+void Inputs::fill(const Plan& plan, LaunchParams& params) const {
+  params.feeds = static_cast<std::int32_t>(plan.feeds.size());
+  for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
+    const Entry& e = entry(plan.feeds[i].source);
+    params.ring[i] = e.ring.get();
+    params.stride[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
+  }
+}
+
+InputShapes Inputs::shapes() const {
+  InputShapes shapes;
+  for (const auto& [node, entry] : entries_)
+    if (entry.has_open) shapes.emplace_back(node, entry.shape);
+  return shapes;
+}
+
+}  // namespace graphsink

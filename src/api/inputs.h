@@ -1,0 +1,51 @@
+// The inputs and feeds of a program: their memory, the shapes and slices written last.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+class Inputs {
+ public:
+  Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream);
+
+  // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input. Returns true if the
+  // shape of an open dimension changed.
+  bool write(const Value& input, const TensorType& given, const void* data, bool shape_is_known, const Where& where);
+
+  // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
+  void check(const Plan& plan, std::int64_t steps, const Where& where) const;
+  // Tells the device where the slices are.
+  void fill(const Plan& plan, LaunchParams& params) const;
+
+  // The shapes that differ from the examples in the graph, or may.
+  InputShapes shapes() const;
+  // The device memory of an input, as large as it was ever needed; it never moves. Null for feeds.
+  void* address(int node, std::size_t bytes);
+
+ private:
+  struct Entry {
+    const InputAttrs* attrs = nullptr;
+    bool is_feed = false;
+    bool has_open = false;
+    Shape shape;               // of one slice
+    std::int64_t slices = 0;   // 0: nothing was written yet
+    std::unique_ptr<Arena> input;  // of an input
+    Memory ring;               // of a feed
+    std::size_t ring_bytes = 0;
+  };
+  Entry& find(const Value& input, const Where& where);
+  const Entry& entry(int node) const { return entries_.at(node); }
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Stream> stream_;
+  const GraphData* graph_;
+  std::map<int, Entry> entries_;  // by node
+};
+
+}  // namespace graphsink

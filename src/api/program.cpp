@@ -1,0 +1,54 @@
+#include "graphsink/program.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "api/program_impl.h"
+
+namespace graphsink {
+
+std::string_view to_string(Mode mode) {
+  switch (mode) {
+    case Mode::interactive_serial:
+      return "interactive-serial";
+    case Mode::interactive_parallel:
+      return "interactive-parallel";
+    case Mode::sink:
+      return "sink";
+  }
+  return "?";
+}
+
+Program::Program(const Graph& graph, const CompileOptions& options, Where where)
+    : impl_(std::make_unique<Impl>(graph, options, where)) {}
+Program::Program(Program&&) noexcept = default;
+Program& Program::operator=(Program&&) noexcept = default;
+Program::~Program() = default;
+
+Program compile(const Graph& graph, const CompileOptions& options, Where where) {
+  return Program(graph, options, where);
+}
+
+const Plan& Program::plan() const { return impl_->plan(); }
+std::string Program::explain() const { return impl_->plan().explain(); }
+
+void Program::write(const Value& input, const Tensor& tensor, Where where) {
+  impl_->write(input, tensor.type(), tensor.data(), true, where);
+}
+void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where) {
+  impl_->write(input, TensorType{dtype, {count}}, data, false, where);
+}
+
+void Program::bind() { impl_->bind(); }
+void Program::run(Mode mode, const RunOptions& options, Where where) { impl_->run(mode, options.steps, where); }
+void Program::sync(Where where) { impl_->sync(where); }
+std::vector<double> Program::read_record(std::string_view name, Where where) { return impl_->read_record(name, where); }
+Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
+Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }
+std::int64_t Program::steps() { return impl_->steps(); }
+Counters Program::counters() const { return impl_->counters(); }
+std::optional<RecordingInfo> Program::recording(bool several_steps) const { return impl_->recording(several_steps); }
+std::size_t Program::arena_bytes() const { return impl_->arena_bytes(); }
+const Target& Program::target() const { return impl_->target(); }
+
+}  // namespace graphsink

@@ -1,0 +1,376 @@
+#include "api/program_impl.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include "base/trace.h"
+#include "ir/system_ops.h"
+
+namespace graphsink {
+namespace {
+
+constexpr int kMaxFailedRecordings = 3;
+
+// The step block and the feed tables share one piece of device memory.
+struct Control {
+  StepBlock block;
+  const void* feed_table[kMaxFeeds];
+  std::int64_t feed_strides[kMaxFeeds];
+};
+
+}  // namespace
+
+Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
+    : options_(options), graph_(*graph.data()), original_(graph.data()), device_(open_device(options.target)) {
+  streams_.push_back(device_->make_stream());
+  arena_ = device_->reserve();
+  control_ = device_->allocate(sizeof(Control));
+  host_status_ = device_->allocate_host(sizeof(HostStatus));
+  new (host_status_.get()) HostStatus;
+  StepBlock block;
+  device_->upload(*streams_[0], control_.get(), &block, sizeof block);
+  record_ring_ = device_->allocate(std::max<std::size_t>(graph_.records.size(), 1) * kRecordCapacity * sizeof(double));
+  records_read_.assign(graph_.records.size(), 0);
+  inputs_.emplace(graph_, device_, streams_[0]);
+  unbound_ = make_current_plan();
+  if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
+    throw Error("compile", where,
+                std::to_string(unbound_->feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
+                "concatenate some of them");
+  }
+  bool is_whole = unbound_->islands.size() == 1 && unbound_->islands[0].sunk;
+  if (options.require_whole_graph && !is_whole) {
+    const Reason& reason = unbound_->reasons.front();
+    throw Error("compile", reason.where.line() ? reason.where : where,
+                "require_whole_graph, but " + reason.what + ": " + reason.why, reason.remedy);
+  }
+  auto* control = static_cast<Control*>(control_.get());
+  params_.block = &control->block;
+  params_.rings = control->feed_table;
+  params_.strides = control->feed_strides;
+}
+
+Program::Impl::~Impl() {
+  for (const auto& stream : streams_) {
+    try {
+      device_->sync(*stream);
+    } catch (const std::exception&) {
+      // The step has failed; whoever wanted to know would have called sync().
+    }
+  }
+  for (const Variable& variable : variables_) {
+    std::lock_guard lock(variable.data()->mutex);
+    homes_.at(variable.data().get())->released_by(*streams_[0]);
+  }
+}
+
+Streams Program::Impl::streams(Mode mode, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (mode != Mode::interactive_serial && static_cast<int>(streams_.size()) <= i)
+      streams_.push_back(device_->make_stream());
+    stream_array_[static_cast<std::size_t>(i)] =
+        mode == Mode::interactive_serial ? streams_[0].get() : streams_[static_cast<std::size_t>(i)].get();
+  }
+  return {stream_array_.data(), static_cast<std::size_t>(count)};
+}
+
+Plan Program::Impl::make_current_plan() const {
+  TraceRange range("plan");
+  PlanOptions options;
+  options.check_finite = options_.check_finite;
+  // The passes only read the snapshot; the handle does not own it.
+  Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));
+  return make_plan(view, device_->target(), system_ops(), inputs_->shapes(), options);
+}
+
+void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
+                          const Where& where) {
+  if (input.valid() && input.graph() != original_) {
+    throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
+  }
+  if (!inputs_->write(input, type, data, shape_is_known, where)) return;
+  InputShapes shapes = inputs_->shapes();
+  auto bound = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b.first == shapes; });
+  current_ = bound == bindings_.end() ? nullptr : bound->second.get();
+  unbound_.reset();
+  if (!current_) unbound_ = make_current_plan();
+}
+
+void Program::Impl::upload_constants(const Plan& plan) {
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.storage != Storage::constant || constants_.contains(buffer.index)) continue;
+    const Tensor& tensor =
+        *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
+    Memory memory = device_->allocate(tensor.bytes());
+    device_->upload(*streams_[0], memory.get(), tensor.data(), tensor.bytes());
+    constants_[buffer.index] = memory;
+  }
+}
+
+Addresses Program::Impl::addresses(const Plan& plan) {
+  Addresses a;
+  arena_->grow(plan.arena_bytes);
+  a.arena = arena_->base();
+  if (plan.host_arena_bytes > 0) {
+    host_arenas_.push_back(device_->allocate_host(plan.host_arena_bytes));
+    a.host_arena = static_cast<std::byte*>(host_arenas_.back().get());
+  }
+  a.block = params_.block;
+  a.feed_table = params_.rings;
+  a.feed_strides = params_.strides;
+  a.record_ring = record_ring_.get();
+  a.host_status = static_cast<HostStatus*>(host_status_.get());
+  upload_constants(plan);
+  a.sources.assign(graph_.nodes.size(), nullptr);
+  for (const Buffer& buffer : plan.buffers) {
+    auto index = static_cast<std::size_t>(buffer.index);
+    if (buffer.storage == Storage::constant) a.sources[index] = constants_.at(buffer.index).get();
+    if (buffer.storage == Storage::input) a.sources[index] = inputs_->address(buffer.index, buffer.bytes);
+  }
+  for (const Variable& variable : plan.variables) {
+    auto& home = homes_[variable.data().get()];
+    if (!home) {
+      home = home_of(variable, device_, Where());
+      variables_.push_back(variable);
+    }
+    a.variables.push_back(home->address());
+  }
+  return a;
+}
+
+void Program::Impl::bind() {
+  if (current_) return;
+  TraceRange range("bind");
+  Addresses a = addresses(*unbound_);
+  auto binding = std::make_unique<Binding>(*unbound_, a, *device_);
+  bindings_.emplace_back(inputs_->shapes(), std::move(binding));
+  current_ = bindings_.back().second.get();
+  unbound_.reset();
+}
+
+// Programs that share a Variable follow one another.
+void Program::Impl::order_variables() {
+  for (const Variable& variable : variables_) {
+    std::lock_guard lock(variable.data()->mutex);
+    homes_.find(variable.data().get())->second->used_by(*device_, streams_[0]);
+  }
+}
+
+void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
+  if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
+    throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
+  }
+  inputs_->check(plan(), steps, where);
+  bind();
+  order_variables();
+  inputs_->fill(current_->plan(), params_);
+  if (mode == Mode::sink) {
+    run_sunk(0, steps);
+  } else {
+    run_interactive(mode, 0, steps);
+  }
+}
+
+void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
+  params_.first_slice = static_cast<std::int32_t>(first);
+  params_.end_slice = static_cast<std::int32_t>(end);
+  Streams all = streams(mode, current_->plan().streams);
+  device_->begin(*all[0], params_);
+  for (std::int64_t step = first; step < end; ++step) current_->issue_all(*device_, all);
+  current_->ran_once = true;
+}
+
+// The first step of a binding is a real one, issued op by op; then it is recorded.
+void Program::Impl::run_sunk(std::int64_t first, std::int64_t end) {
+  if (!current_->ran_once) {
+    run_interactive(Mode::interactive_serial, first, first + 1);
+    ++first;
+  }
+  if (current_->recordings.empty() && !record(false)) {
+    fallbacks_ += static_cast<std::uint64_t>(end - first);
+    if (first < end) run_interactive(Mode::interactive_serial, first, end);
+    return;
+  }
+  bool in_one = current_->plan().loop_over_steps && end - first > 1;
+  if (in_one && !current_->loop) in_one = record(true);
+  if (in_one) {
+    TraceRange range("launch");
+    params_.first_slice = static_cast<std::int32_t>(first);
+    params_.end_slice = static_cast<std::int32_t>(end);
+    device_->launch(*streams_[0], *current_->loop, &params_);
+    return;
+  }
+  for (std::int64_t step = first; step < end; ++step) launch_islands(step);
+}
+
+void Program::Impl::launch_islands(std::int64_t step) {
+  TraceRange range("launch");
+  params_.first_slice = static_cast<std::int32_t>(step);
+  params_.end_slice = static_cast<std::int32_t>(step + 1);
+  const LaunchParams* params = &params_;
+  const auto& islands = current_->plan().islands;
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    if (current_->recordings[i]) {
+      device_->launch(*streams_[0], *current_->recordings[i], params);
+    } else {
+      if (params) device_->begin(*streams_[0], *params);
+      current_->issue(islands[i].first, islands[i].last, *device_, streams(Mode::interactive_serial, current_->plan().streams));
+    }
+    params = nullptr;
+  }
+}
+
+bool Program::Impl::record(bool several_steps) {
+  if (current_->failed_recordings >= kMaxFailedRecordings) return false;
+  TraceRange range("record");
+  Streams all = streams(Mode::sink, current_->plan().streams);
+  try {
+    if (several_steps) {
+      device_->begin_recording(all);
+      device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(*device_, inner); });
+      current_->loop = device_->end_recording(all);
+    } else {
+      record_islands();
+    }
+    return true;
+  } catch (const RecordingFailed& e) {
+    device_->cancel_recording(all);
+    if (!several_steps) current_->recordings.clear();
+    if (++current_->failed_recordings == kMaxFailedRecordings) {
+      current_->plan().reasons.push_back({"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
+    }
+    return false;
+  } catch (...) {
+    device_->cancel_recording(all);
+    throw;
+  }
+}
+
+void Program::Impl::record_islands() {
+  const Plan& plan = current_->plan();
+  Streams all = streams(Mode::sink, plan.streams);
+  for (const Island& island : plan.islands) {
+    current_->recordings.push_back(nullptr);
+    if (!island.sunk) continue;
+    device_->begin_recording(all);
+    current_->issue(island.first, island.last, *device_, all);
+    current_->recordings.back() = device_->end_recording(all);
+  }
+}
+
+Tensor Program::Impl::download(const TensorType& type, const void* address) {
+  Tensor tensor(type);
+  device_->copy(*streams_[0], tensor.data(), address, tensor.bytes());
+  device_->sync(*streams_[0]);
+  return tensor;
+}
+
+// Reports the first step that failed since the last call, and lets steps commit again.
+void Program::Impl::check_failed_step(const Where& where) {
+  std::optional<Error> thrown;
+  try {
+    device_->sync(*streams_[0]);
+  } catch (const Error& e) {
+    thrown = e;
+  }
+  StepBlock block;
+  device_->copy(*streams_[0], &block, params_.block, sizeof block);
+  device_->sync(*streams_[0]);
+  auto& status = *static_cast<HostStatus*>(host_status_.get());
+  if (block.error_node < 0 && block.ok && !status.failed && !thrown) return;
+
+  int node = status.failed ? status.node : block.error_node;
+  std::string message = status.failed ? "its body threw: " + std::string(status.message)
+                                      : "a bad or non-finite value, or an index out of range";
+  status = HostStatus{};
+  StepBlock clean = block;
+  clean.error_node = -1;
+  clean.ok = 1;
+  device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
+  if (thrown) throw *thrown;
+  bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
+  const Node* source = is_known ? &graph_.nodes[static_cast<std::size_t>(node)] : nullptr;
+  throw Error(source ? std::string(source->op->name) : "step", source ? source->where : where,
+              message + ", in step " + std::to_string(block.error_step),
+              "the step committed nothing; mend its input, or lower the learning rate, and run it again");
+}
+
+void Program::Impl::sync(const Where& where) { check_failed_step(where); }
+
+std::vector<double> Program::Impl::read_record(std::string_view name, const Where& where) {
+  std::size_t index = 0;
+  while (index < graph_.records.size() && graph_.records[index].name != name) ++index;
+  if (index == graph_.records.size()) {
+    throw Error("read", where, "no record \"" + std::string(name) + "\"", "call graph.record(name, value) before compile()");
+  }
+  sync(where);
+  StepBlock block;
+  device_->copy(*streams_[0], &block, params_.block, sizeof block);
+  device_->sync(*streams_[0]);
+  auto count = std::min<std::int64_t>(block.records - records_read_[index], kRecordCapacity);
+  records_read_[index] = block.records;
+  const auto* ring = static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
+  std::vector<double> values(static_cast<std::size_t>(count));
+  std::int64_t first = static_cast<std::int64_t>(block.records - static_cast<std::uint32_t>(count)) % kRecordCapacity;
+  std::int64_t until_wrap = std::min(count, kRecordCapacity - first);
+  auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n) * sizeof(double); };
+  if (until_wrap > 0) device_->copy(*streams_[0], values.data(), ring + first, bytes(until_wrap));
+  if (count > until_wrap) device_->copy(*streams_[0], values.data() + until_wrap, ring, bytes(count - until_wrap));
+  device_->sync(*streams_[0]);
+  return values;
+}
+
+Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
+  for (const PlanOutput& output : plan().outputs) {
+    if (output.name != name) continue;
+    return read_output(Value(original_, output.node, output.output), where);
+  }
+  throw Error("read", where, "no output \"" + std::string(name) + "\"", "call graph.output(name, value) before compile()");
+}
+
+Tensor Program::Impl::read_output(const Value& value, const Where& where) {
+  if (!value.valid() || value.graph() != original_) {
+    throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
+  }
+  if (!current_ || !current_->ran_once) throw Error("read", where, "the program has not run yet", "call run() first");
+  for (const PlanOutput& output : current_->plan().outputs) {
+    if (output.node != value.node() || output.output != value.output()) continue;
+    sync(where);
+    return download(output.type, current_->address(output.buffer));
+  }
+  throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
+}
+
+std::int64_t Program::Impl::steps() {
+  StepBlock block;
+  device_->copy(*streams_[0], &block, params_.block, sizeof block);
+  device_->sync(*streams_[0]);
+  return block.step;
+}
+
+Counters Program::Impl::counters() const {
+  Counters counters = device_->counters();
+  counters.fallbacks = fallbacks_;
+  return counters;
+}
+
+std::optional<RecordingInfo> Program::Impl::recording(bool several_steps) const {
+  if (!current_) return std::nullopt;
+  if (several_steps) return current_->loop ? std::optional(current_->loop->info()) : std::nullopt;
+  std::optional<RecordingInfo> sum;
+  for (const auto& recording : current_->recordings) {
+    if (!recording) continue;
+    RecordingInfo info = recording->info();
+    if (!sum) sum.emplace();
+    sum->kernels += info.kernels;
+    sum->copies += info.copies;
+    sum->host_nodes += info.host_nodes;
+    sum->conditional_nodes += info.conditional_nodes;
+    sum->empty_nodes += info.empty_nodes;
+    sum->edges += info.edges;
+  }
+  return sum;
+}
+
+}  // namespace graphsink

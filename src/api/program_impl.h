@@ -1,0 +1,79 @@
+// What a Program is made of.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/inputs.h"
+#include "device/device.h"
+#include "exec/binding.h"
+#include "exec/variable.h"
+#include "graphsink/program.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+class Program::Impl {
+ public:
+  Impl(const Graph& graph, const CompileOptions& options, const Where& where);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  const Plan& plan() const { return current_ ? current_->plan() : *unbound_; }
+  void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
+  void bind();
+  void run(Mode mode, std::int64_t steps, const Where& where);
+  void sync(const Where& where);
+  std::vector<double> read_record(std::string_view name, const Where& where);
+  Tensor read_output(std::string_view name, const Where& where);
+  Tensor read_output(const Value& value, const Where& where);
+  std::int64_t steps();
+  Counters counters() const;
+  std::optional<RecordingInfo> recording(bool several_steps) const;
+  std::size_t arena_bytes() const { return arena_->size(); }
+  const Target& target() const { return device_->target(); }
+
+ private:
+  Streams streams(Mode mode, int count);
+  Plan make_current_plan() const;
+  Addresses addresses(const Plan& plan);
+  void upload_constants(const Plan& plan);
+  void order_variables();
+  void begin(std::int64_t first, std::int64_t end);
+  void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
+  void run_sunk(std::int64_t first, std::int64_t end);
+  void launch_islands(std::int64_t step);
+  bool record(bool several_steps);
+  void record_islands();
+  void check_failed_step(const Where& where);
+  Tensor download(const TensorType& type, const void* address);
+
+  CompileOptions options_;
+  GraphData graph_;                              // the snapshot
+  std::shared_ptr<GraphData> original_;          // whose Values name inputs and outputs
+  std::shared_ptr<Device> device_;
+  std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
+  std::array<Stream*, 8> stream_array_{};
+  std::unique_ptr<Arena> arena_;
+  std::vector<Memory> host_arenas_;
+  Memory control_;                               // step block, feed table, feed strides
+  Memory record_ring_;
+  Memory host_status_;
+  std::map<int, Memory> constants_;              // by node
+  std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
+  std::vector<Variable> variables_;              // of all plans: kept alive
+  std::optional<Inputs> inputs_;
+  std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
+  Binding* current_ = nullptr;
+  std::optional<Plan> unbound_;                  // for the shapes written last, while they are not bound
+  LaunchParams params_;
+  std::vector<std::uint32_t> records_read_;      // per record: how many were taken so far
+  std::uint64_t fallbacks_ = 0;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,33 @@
+#include "graphsink/error.h"
+
+#include <string_view>
+#include <utility>
+
+namespace graphsink {
+namespace {
+
+std::string compose(const std::string& op, const Where& where, const std::string& problem, const std::string& remedy) {
+  std::string text = to_string(where);
+  if (!text.empty()) text += ": ";
+  text += op + ": " + problem;
+  if (!remedy.empty()) text += "; remedy: " + remedy;
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const Where& where) {
+  std::string_view file = where.file_name();
+  if (file.empty() || where.line() == 0) return "";
+  if (auto slash = file.find_last_of('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
+  return std::string(file) + ":" + std::to_string(where.line());
+}
+
+Error::Error(std::string op, Where where, std::string problem, std::string remedy)
+    : std::runtime_error(compose(op, where, problem, remedy)),
+      op_(std::move(op)),
+      where_(where),
+      problem_(std::move(problem)),
+      remedy_(std::move(remedy)) {}
+
+}  // namespace graphsink

@@ -1,0 +1,115 @@
+#include "graphsink/tensor.h"
+
+#include <cmath>
+#include <ostream>
+
+#include "graphsink/error.h"
+
+namespace graphsink {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014): the same sequence on every machine, unlike std:: distributions.
+class SplitMix {
+ public:
+  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
+  // Uniform in [0, 1), 24 bits.
+  float uniform() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return static_cast<float>((z ^ (z >> 31)) >> 40) * 0x1p-24f;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+template <class T>
+void fill(Tensor& tensor, double value) {
+  for (T& x : tensor.as<T>()) x = static_cast<T>(value);
+}
+
+}  // namespace
+
+Tensor::Tensor(const TensorType& type) : type_(type) {
+  for (std::int64_t dim : type.shape.dims()) {
+    if (dim < 0) throw Error("Tensor", Where(), "negative dimension in " + to_string(type), "give sizes of at least 0");
+  }
+  bytes_.resize(type.bytes());
+}
+
+Tensor Tensor::full(DType dtype, const Shape& shape, double value) {
+  Tensor tensor(dtype, shape);
+  switch (dtype) {
+    case DType::f32:
+      fill<float>(tensor, value);
+      break;
+    case DType::f64:
+      fill<double>(tensor, value);
+      break;
+    case DType::i32:
+      fill<std::int32_t>(tensor, value);
+      break;
+    case DType::boolean:
+      fill<bool>(tensor, value);
+      break;
+  }
+  return tensor;
+}
+
+Tensor Tensor::kaiming(const Shape& shape, std::uint64_t seed) {
+  std::int64_t fan_in = 1;
+  for (int i = 0; i + 1 < shape.rank(); ++i) fan_in *= shape[i];
+  float bound = std::sqrt(6.0f / static_cast<float>(fan_in > 0 ? fan_in : 1));
+  return uniform(shape, seed, -bound, bound);
+}
+
+Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float high) {
+  Tensor tensor(DType::f32, shape);
+  SplitMix random(seed);
+  for (float& x : tensor.as<float>()) x = low + (high - low) * random.uniform();
+  return tensor;
+}
+
+double Tensor::at(std::int64_t i) const {
+  if (i < 0 || i >= shape().size()) {
+    throw Error("Tensor::at", Where(), "element " + std::to_string(i) + " of " + to_string(type_),
+                "use an index below the number of elements");
+  }
+  auto k = static_cast<std::size_t>(i);
+  switch (dtype()) {
+    case DType::f32:
+      return as<float>()[k];
+    case DType::f64:
+      return as<double>()[k];
+    case DType::i32:
+      return as<std::int32_t>()[k];
+    case DType::boolean:
+      return as<bool>()[k] ? 1.0 : 0.0;
+  }
+  return 0.0;
+}
+
+void Tensor::check_count(std::size_t count) const {
+  if (static_cast<std::int64_t>(count) != shape().size()) {
+    throw Error("Tensor", Where(), std::to_string(count) + " values for " + to_string(type_),
+                "give " + std::to_string(shape().size()) + " values or another shape");
+  }
+}
+
+void Tensor::check_dtype(DType wanted) const {
+  if (wanted != dtype()) {
+    throw Error("Tensor::as", Where(),
+                "elements are " + std::string(to_string(dtype())) + ", not " + std::string(to_string(wanted)),
+                "ask for the element type that matches the dtype");
+  }
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  out << to_string(tensor.type()) << " [";
+  std::int64_t size = tensor.shape().size();
+  for (std::int64_t i = 0; i < size && i < 16; ++i) out << (i ? ", " : "") << tensor.at(i);
+  return out << (size > 16 ? ", ...]" : "]");
+}
+
+}  // namespace graphsink

@@ -1,0 +1,300 @@
+#include "device/cpu/cpu_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace graphsink {
+namespace {
+
+constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses, not memory
+
+CpuQueue& queue_of(Stream& stream) { return static_cast<CpuQueue&>(stream); }
+
+class CpuArena : public Arena {
+ public:
+  CpuArena() {
+    void* base = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+      throw Error("arena", Where(), "cannot reserve 64 GiB of addresses", "raise the limit on virtual memory (ulimit -v)");
+    }
+    base_ = static_cast<std::byte*>(base);
+  }
+  ~CpuArena() override { munmap(base_, kReserved); }
+  CpuArena(const CpuArena&) = delete;
+  CpuArena& operator=(const CpuArena&) = delete;
+
+  std::byte* base() const override { return base_; }
+  std::size_t size() const override { return size_; }
+  void grow(std::size_t bytes) override {
+    constexpr std::size_t kPage = 4096;
+    std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+    if (size <= size_) return;
+    if (size > kReserved || mprotect(base_ + size_, size - size_, PROT_READ | PROT_WRITE) != 0) {
+      throw Error("arena", Where(), "cannot grow to " + std::to_string(bytes) + " bytes", "use smaller shapes");
+    }
+    size_ = size;
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class CpuRecording : public Recording {
+ public:
+  CpuRecording(CpuItems items, const RecordingInfo& info) : items(std::move(items)), info_(info) {}
+  RecordingInfo info() const override { return info_; }
+
+  CpuItems items;
+
+ private:
+  RecordingInfo info_;
+};
+
+void count(const CpuItems& items, RecordingInfo& info) {
+  for (const CpuRecordingItem& item : items) {
+    if (item.kind == CpuRecordingItem::Kind::call) ++info.kernels;
+    if (item.kind == CpuRecordingItem::Kind::copy) ++info.copies;
+    if (!item.bodies.empty()) ++info.conditional_nodes;
+    for (const CpuItems& body : item.bodies) count(body, info);
+  }
+}
+
+void begin_now(const LaunchParams& params) {
+  StepBlock& block = *params.block;
+  block.slice = params.first_slice;
+  block.end_slice = params.end_slice;
+  block.more = params.first_slice < params.end_slice;
+  for (int i = 0; i < params.feeds; ++i) {
+    params.rings[i] = params.ring[i];
+    params.strides[i] = params.stride[i];
+  }
+}
+
+void run_items(const CpuItems& items, CpuFailure& failure);
+
+void run_control(const CpuRecordingItem& item, CpuFailure& failure) {
+  const auto* predicate = static_cast<const bool*>(item.source);
+  switch (item.kind) {
+    case CpuRecordingItem::Kind::copy:
+      std::memcpy(item.destination, item.source, item.bytes);
+      break;
+    case CpuRecordingItem::Kind::branch:
+      run_items(item.bodies[*predicate ? 0 : 1], failure);
+      break;
+    case CpuRecordingItem::Kind::loop:
+      while (*predicate) run_items(item.bodies[0], failure);
+      break;
+    case CpuRecordingItem::Kind::call:
+      break;
+  }
+}
+
+void run_items(const CpuItems& items, CpuFailure& failure) {
+  std::size_t i = 0;
+  while (i < items.size()) {
+    try {
+      for (; i < items.size(); ++i) {
+        const CpuRecordingItem& item = items[i];
+        if (item.body) {
+          item.body(CpuArgs(*item.node));
+        } else {
+          run_control(item, failure);
+        }
+      }
+    } catch (...) {
+      failure.take(*items[i].node);
+      ++i;  // the rest runs, as it would when issued one by one, and commits nothing
+    }
+  }
+}
+
+}  // namespace
+
+void CpuFailure::take(const BoundNode& bad) noexcept {
+  std::string text = "unknown exception";
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    text = e.what();
+  } catch (...) {
+  }
+  std::lock_guard lock(mutex);
+  if (node == nullptr) {
+    node = &bad;
+    message = text;
+  }
+  if (bad.step) {
+    std::atomic_ref(bad.step->ok).store(0);
+    std::int32_t none = -1;
+    if (std::atomic_ref(bad.step->error_node).compare_exchange_strong(none, bad.id)) {
+      bad.step->error_step = bad.step->step;
+    }
+  }
+}
+
+CpuDevice::CpuDevice() : target_(Target::host()) {}
+
+Memory CpuDevice::allocate(std::size_t bytes) {
+  std::size_t size = std::max<std::size_t>((bytes + 255) / 256 * 256, 256);
+  void* memory = std::aligned_alloc(256, size);
+  if (memory == nullptr) {
+    throw Error("allocate", Where(), "out of memory for " + std::to_string(bytes) + " bytes", "use smaller shapes");
+  }
+  std::memset(memory, 0, size);
+  return Memory(memory, std::free);
+}
+
+std::unique_ptr<Arena> CpuDevice::reserve() { return std::make_unique<CpuArena>(); }
+
+void CpuDevice::push(CpuQueue& queue, const CpuTask& task) {
+  ++counters_.api_calls;
+  queue.push(task);
+}
+
+void CpuDevice::sync(Stream& stream) {
+  CpuQueue& queue = queue_of(stream);
+  queue.wait_for(queue.pushed());
+  std::lock_guard lock(failure_.mutex);
+  if (const BoundNode* node = std::exchange(failure_.node, nullptr)) {
+    throw Error(std::string(node->op->name), node->where, "its body threw: " + failure_.message,
+                "the step committed nothing; mend the cause and run it again");
+  }
+}
+
+void CpuDevice::fence(Stream& later, Stream& earlier) {
+  CpuQueue& queue = queue_of(later);
+  if (queue.recording) return;  // one list, in issue order
+  push(queue, {[](const CpuTask& t) { static_cast<const CpuQueue*>(t.first)->wait_for(t.number); }, &earlier, nullptr,
+               queue_of(earlier).pushed()});
+}
+
+CpuDevice::ParamSlot& CpuDevice::keep(const LaunchParams& params, CpuQueue& queue) {
+  ParamSlot& slot = slots_[next_slot_++ % slots_.size()];
+  if (slot.queue) slot.queue->wait_for(slot.task);
+  slot.params = params;
+  slot.queue = &queue;
+  slot.task = queue.pushed() + 1;
+  return slot;
+}
+
+void CpuDevice::begin(Stream& stream, const LaunchParams& params) {
+  CpuQueue& queue = queue_of(stream);
+  ParamSlot& slot = keep(params, queue);
+  push(queue, {[](const CpuTask& t) { begin_now(*static_cast<const LaunchParams*>(t.first)); }, &slot.params});
+}
+
+void CpuDevice::call(Stream& stream, const BoundNode& node) {
+  CpuQueue& queue = queue_of(stream);
+  if (queue.recording) {
+    CpuRecordingItem item;
+    item.body = node.op->cpu;
+    item.node = &node;
+    queue.recording->push_back(std::move(item));
+    return;
+  }
+  ++counters_.kernels;
+  push(queue, {[](const CpuTask& t) {
+                 const auto& bound = *static_cast<const BoundNode*>(t.first);
+                 try {
+                   bound.op->cpu(CpuArgs(bound));
+                 } catch (...) {
+                   t.failure->take(bound);
+                 }
+               },
+               &node, nullptr, 0, &failure_});
+}
+
+void CpuDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
+  CpuQueue& queue = queue_of(stream);
+  if (queue.recording) {
+    CpuRecordingItem item;
+    item.kind = CpuRecordingItem::Kind::copy;
+    item.destination = destination;
+    item.source = source;
+    item.bytes = bytes;
+    queue.recording->push_back(std::move(item));
+    return;
+  }
+  ++counters_.copies;
+  push(queue, {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, source, destination, bytes});
+}
+
+void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
+  // The memory is the host's own: waiting for what may still read it costs less than a second copy of the data.
+  CpuQueue& queue = queue_of(stream);
+  queue.wait_for(queue.pushed());
+  if (bytes > 0) std::memcpy(destination, source, bytes);
+}
+
+void CpuDevice::record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies) {
+  CpuItems* around = queue_of(*streams[0]).recording;
+  item.bodies.resize(bodies.size());
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    for (Stream* stream : streams) queue_of(*stream).recording = &item.bodies[i];
+    (*bodies[i])(streams);
+  }
+  for (Stream* stream : streams) queue_of(*stream).recording = around;
+  around->push_back(std::move(item));
+}
+
+void CpuDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
+  if (queue_of(*streams[0]).recording) {
+    CpuRecordingItem item;
+    item.kind = CpuRecordingItem::Kind::branch;
+    item.source = predicate;
+    return record_control(streams, std::move(item), {&then_body, &else_body});
+  }
+  queue_of(*streams[0]).wait_for(queue_of(*streams[0]).pushed());
+  (*predicate ? then_body : else_body)(streams);
+}
+
+void CpuDevice::loop(Streams streams, const bool* predicate, const Body& body) {
+  CpuQueue& queue = queue_of(*streams[0]);
+  if (queue.recording) {
+    CpuRecordingItem item;
+    item.kind = CpuRecordingItem::Kind::loop;
+    item.source = predicate;
+    return record_control(streams, std::move(item), {&body});
+  }
+  for (queue.wait_for(queue.pushed()); *predicate; queue.wait_for(queue.pushed())) body(streams);
+}
+
+void CpuDevice::begin_recording(Streams streams) {
+  items_ = std::make_unique<CpuItems>();
+  for (Stream* stream : streams) queue_of(*stream).recording = items_.get();
+}
+
+std::unique_ptr<Recording> CpuDevice::end_recording(Streams streams) {
+  for (Stream* stream : streams) queue_of(*stream).recording = nullptr;
+  RecordingInfo info;
+  count(*items_, info);
+  ++counters_.recordings;
+  return std::make_unique<CpuRecording>(std::move(*std::exchange(items_, nullptr)), info);
+}
+
+void CpuDevice::cancel_recording(Streams streams) noexcept {
+  for (Stream* stream : streams) queue_of(*stream).recording = nullptr;
+  items_.reset();
+}
+
+void CpuDevice::launch(Stream& stream, Recording& recording, const LaunchParams* params) {
+  CpuQueue& queue = queue_of(stream);
+  RecordingInfo info = recording.info();
+  auto steps = static_cast<std::uint64_t>(params ? std::max(params->end_slice - params->first_slice, 1) : 1);
+  ++counters_.graph_launches;
+  counters_.kernels += steps * static_cast<std::uint64_t>(info.kernels);
+  counters_.copies += steps * static_cast<std::uint64_t>(info.copies);
+  void* kept = params ? &keep(*params, queue).params : nullptr;
+  push(queue, {[](const CpuTask& t) {
+                 if (t.second) begin_now(*static_cast<const LaunchParams*>(t.second));
+                 run_items(static_cast<const CpuRecording*>(t.first)->items, *t.failure);
+               },
+               &static_cast<CpuRecording&>(recording), kept, 0, &failure_});
+}
+
+}  // namespace graphsink

@@ -1,0 +1,79 @@
+// The host as a device: streams are in-order queues with threads, a recording is an array of pre-bound calls.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/cpu/queue.h"
+#include "device/device.h"
+
+namespace graphsink {
+
+// One entry of a recording: a call (body set), a copy, or control flow over child lists.
+struct CpuRecordingItem {
+  void (*body)(const CpuArgs&) = nullptr;
+  const BoundNode* node = nullptr;
+  enum class Kind : std::uint8_t { call, copy, branch, loop } kind = Kind::call;
+  void* destination = nullptr;
+  const void* source = nullptr;  // copy; predicate of branch and loop
+  std::size_t bytes = 0;
+  std::vector<CpuItems> bodies;
+};
+
+// The first exception of a body since the last sync; shared by all queues of a device.
+struct CpuFailure {
+  std::mutex mutex;
+  const BoundNode* node = nullptr;
+  std::string message;
+
+  // Called in a catch block: keeps the exception's text and fails the step of `node`.
+  void take(const BoundNode& node) noexcept;
+};
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice();
+
+  const Target& target() const override { return target_; }
+  Memory allocate(std::size_t bytes) override;
+  Memory allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  std::unique_ptr<Arena> reserve() override;
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
+  void sync(Stream& stream) override;
+  void fence(Stream& later, Stream& earlier) override;
+  void begin(Stream& stream, const LaunchParams& params) override;
+  void call(Stream& stream, const BoundNode& node) override;
+  void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
+  void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
+  void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
+  void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
+  void loop(Streams streams, const bool* predicate, const Body& body) override;
+  void begin_recording(Streams streams) override;
+  std::unique_ptr<Recording> end_recording(Streams streams) override;
+  void cancel_recording(Streams streams) noexcept override;
+  void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
+  Counters counters() const override { return counters_; }
+
+ private:
+  // Parameters wait here until the queue comes to them; a slot is free again when its task is done.
+  struct ParamSlot {
+    LaunchParams params;
+    CpuQueue* queue = nullptr;
+    std::uint64_t task = 0;
+  };
+  ParamSlot& keep(const LaunchParams& params, CpuQueue& queue);
+  void push(CpuQueue& queue, const CpuTask& task);
+  void record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies);
+
+  Target target_;
+  Counters counters_;
+  CpuFailure failure_;
+  std::array<ParamSlot, 8> slots_;
+  std::size_t next_slot_ = 0;
+  std::unique_ptr<CpuItems> items_;  // of the recording in progress
+};
+
+}  // namespace graphsink

@@ -1,0 +1,57 @@
+// An in-order queue of tasks with its own thread: the CPU's stream.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+
+namespace graphsink {
+
+struct CpuRecordingItem;
+using CpuItems = std::vector<CpuRecordingItem>;
+struct CpuFailure;
+
+// What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing.
+struct CpuTask {
+  void (*run)(const CpuTask& task) = nullptr;
+  const void* first = nullptr;
+  void* second = nullptr;
+  std::uint64_t number = 0;
+  CpuFailure* failure = nullptr;
+};
+
+// One producer at a time. The thread starts with the first push.
+class CpuQueue : public Stream {
+ public:
+  CpuQueue();
+  ~CpuQueue() override;
+  CpuQueue(const CpuQueue&) = delete;
+  CpuQueue& operator=(const CpuQueue&) = delete;
+
+  // Waits while the queue is full.
+  void push(const CpuTask& task);
+  // Number of tasks pushed so far; with wait_for, any thread may wait for them.
+  std::uint64_t pushed() const { return head_.load(std::memory_order_acquire); }
+  void wait_for(std::uint64_t count) const;
+  bool is_idle() const { return done_.load(std::memory_order_acquire) == pushed(); }
+
+  // Where work goes while this stream is recording, else nullptr.
+  CpuItems* recording = nullptr;
+
+ private:
+  static constexpr std::uint64_t kCapacity = 8192;
+  void work();
+
+  std::vector<CpuTask> tasks_;
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+  alignas(64) mutable std::atomic<std::uint64_t> done_{0};
+  mutable std::atomic<int> waiting_{0};  // threads that sleep until done_ changes
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,27 @@
+#include "device/cpu/cpu_device.h"
+#include "device/device.h"
+#ifdef GRAPHSINK_CUDA
+#include "device/cuda/open.h"
+#endif
+
+namespace graphsink {
+
+std::shared_ptr<Device> open_device(DeviceId id) {
+  if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>();
+#ifdef GRAPHSINK_CUDA
+  return open_cuda_device(id.index);
+#else
+  throw Error(to_string(id), Where(), "this build of graphsink has no CUDA support",
+              "configure with the preset \"cuda\" (needs CUDA Toolkit 13), or compile for gs::cpu()");
+#endif
+}
+
+int cuda_device_count() noexcept {
+#ifdef GRAPHSINK_CUDA
+  return count_cuda_devices();
+#else
+  return 0;
+#endif
+}
+
+}  // namespace graphsink

@@ -1,0 +1,158 @@
+#include "exec/binding.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/trace.h"
+#include "ir/system_ops.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+void* address_of(const Buffer& buffer, const Addresses& a) {
+  switch (buffer.storage) {
+    case Storage::arena:
+      return a.arena + buffer.offset;
+    case Storage::host_arena:
+      return a.host_arena + buffer.offset;
+    case Storage::input:
+    case Storage::constant:
+      return a.sources[at(buffer.index)];
+    case Storage::variable:
+      return a.variables[at(buffer.index)];
+    case Storage::step:
+      return &a.block->step;
+    case Storage::feed_table:
+      return a.feed_table;
+    case Storage::feed_strides:
+      return a.feed_strides;
+    case Storage::record_ring:
+      return a.record_ring;
+  }
+  return nullptr;
+}
+
+// The stream on which each node runs: bodies use that of the control step.
+void collect_streams(const Plan& plan, const std::vector<Step>& steps, int stream, std::vector<int>& result) {
+  for (const Step& step : steps) {
+    int on = stream >= 0 ? stream : step.stream;
+    if (step.node >= 0) result[at(step.node)] = on;
+    for (int sequence : step.sequences) collect_streams(plan, plan.sequences[at(sequence)].steps, on, result);
+  }
+}
+
+}  // namespace
+
+Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
+    : plan_(std::move(plan)), host_status_(addresses.host_status) {
+  for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
+  bind_nodes(addresses, device);
+}
+
+void Binding::bind_nodes(const Addresses& addresses, Device& device) {
+  std::size_t operands = 0;
+  for (const PlanNode& node : plan_.nodes) operands += node.operands.size();
+  pointers_.reserve(operands);
+  std::vector<int> stream_of(plan_.nodes.size(), 0);
+  collect_streams(plan_, plan_.sequences[0].steps, -1, stream_of);
+  std::vector<std::size_t> workspace(at(plan_.streams), 0);
+
+  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+    PlanNode& node = plan_.nodes[i];
+    bool runs_cuda = plan_.target.id.kind == DeviceKind::cuda && !node.on_host;
+    if (node.op == system_ops().check_host) {
+      node.attrs = HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node};
+    }
+    if (node.op->prepare) {
+      node.prepared = node.op->prepare(
+          PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs, runs_cuda, &device});
+    }
+    BoundNode bound;
+    bound.op = node.op;
+    bound.attrs = &node.attrs;
+    bound.pointers = pointers_.data() + pointers_.size();
+    bound.types = node.types.data();
+    bound.inputs = node.inputs;
+    bound.outputs = static_cast<int>(node.operands.size()) - node.inputs;
+    bound.local = node.prepared.data.get();
+    bound.workspace_bytes = node.prepared.workspace;
+    bound.step = node.on_host ? nullptr : addresses.block;
+    bound.id = node.id;
+    bound.where = node.where;
+    for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
+    nodes_.push_back(bound);
+    auto& most = workspace[at(stream_of[i])];
+    most = std::max(most, node.prepared.workspace);
+  }
+  for (std::size_t bytes : workspace) workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].workspace = workspaces_[at(stream_of[i])].get();
+}
+
+void Binding::issue_step(const Step& step, Device& device, Streams streams) const {
+  Stream& stream = *streams[at(step.stream)];
+  switch (step.kind) {
+    case StepKind::call: {
+      const BoundNode& node = nodes_[at(step.node)];
+      TraceRange range(node.op->name.data());
+      if (plan_.nodes[at(step.node)].on_host) {
+        device.host_call(stream, node, *host_status_);
+      } else {
+        device.call(stream, node);
+      }
+      return;
+    }
+    case StepKind::copy:
+      device.copy(stream, address(step.destination), address(step.source), plan_.buffers[at(step.source)].bytes);
+      return;
+    case StepKind::branch:
+    case StepKind::loop: {
+      const auto* predicate = static_cast<const bool*>(address(step.source));
+      auto body = [&](std::size_t which) {
+        return [&, which](Streams inner) { issue_body(step.sequences[which], device, inner); };
+      };
+      Streams here = streams.subspan(at(step.stream), 1);
+      if (step.kind == StepKind::loop) {
+        device.loop(here, predicate, body(0));
+      } else {
+        device.branch(here, predicate, body(0), body(1));
+      }
+      return;
+    }
+  }
+}
+
+void Binding::issue_body(int sequence, Device& device, Streams streams) const {
+  for (const Step& step : plan_.sequences[at(sequence)].steps) issue_step(step, device, streams);
+}
+
+void Binding::issue(int first, int last, Device& device, Streams streams) const {
+  std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
+  std::array<bool, 8> is_forked{};
+  auto fence = [&](int later, int earlier) {
+    if (streams[at(later)] == streams[at(earlier)]) return;
+    if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
+    device.fence(*streams[at(later)], *streams[at(earlier)]);
+    if (later == 0) is_open[at(earlier)] = false;
+    if (earlier == 0) is_forked[at(later)] = true;
+  };
+  const auto& steps = plan_.sequences[0].steps;
+  for (int i = first; i < last; ++i) {
+    const Step& step = steps[at(i)];
+    bool forks_here = step.stream != 0 && !is_forked[at(step.stream)];
+    if (forks_here) fence(step.stream, 0);
+    for (int earlier : step.after)
+      if (earlier != 0 || !forks_here) fence(step.stream, earlier);
+    issue_step(step, device, streams);
+    is_open[at(step.stream)] = step.stream != 0;
+  }
+  for (int s = 1; s < plan_.streams; ++s)
+    if (is_open[at(s)]) fence(0, s);
+}
+
+void Binding::issue_all(Device& device, Streams streams) const {
+  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), device, streams);
+}
+
+}  // namespace graphsink

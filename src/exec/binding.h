@@ -1,0 +1,60 @@
+// A Plan with concrete addresses, and the function that issues it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "graphsink/plan.h"
+
+namespace graphsink {
+
+// Where the buffers of a plan live; the program owns the memory.
+struct Addresses {
+  std::byte* arena = nullptr;
+  std::byte* host_arena = nullptr;
+  StepBlock* block = nullptr;
+  const void** feed_table = nullptr;
+  std::int64_t* feed_strides = nullptr;
+  void* record_ring = nullptr;
+  HostStatus* host_status = nullptr;
+  std::vector<void*> sources;    // per node of the graph: inputs and constants
+  std::vector<void*> variables;  // per variable of the plan
+};
+
+class Binding {
+ public:
+  // Prepares every node of every body. Throws Error with the graph unchanged.
+  Binding(Plan plan, const Addresses& addresses, Device& device);
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  Plan& plan() { return plan_; }
+  void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
+
+  // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
+  // same); all work is joined in streams[0]. Whether the streams are live or recording makes no difference here.
+  void issue(int first, int last, Device& device, Streams streams) const;
+  void issue_all(Device& device, Streams streams) const;
+
+  // Made by the program after the first step; see there.
+  std::vector<std::unique_ptr<Recording>> recordings;  // one for each sunk island, null for the others
+  std::unique_ptr<Recording> loop;                     // many steps in one launch
+  bool ran_once = false;
+  int failed_recordings = 0;
+
+ private:
+  void bind_nodes(const Addresses& addresses, Device& device);
+  void issue_step(const Step& step, Device& device, Streams streams) const;
+  void issue_body(int sequence, Device& device, Streams streams) const;
+
+  Plan plan_;
+  HostStatus* host_status_;
+  std::vector<void*> addresses_;    // per buffer
+  std::vector<void*> pointers_;     // operands of all nodes
+  std::vector<BoundNode> nodes_;
+  std::vector<Memory> workspaces_;  // per stream
+};
+
+}  // namespace graphsink

@@ -1,0 +1,40 @@
+// A Variable's home on a device.
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+class DeviceVariable : public VariableStorage {
+ public:
+  DeviceVariable(std::shared_ptr<Device> device, const Tensor& value);
+
+  Tensor read() override;
+  void write(const Tensor& tensor) override;
+
+  void* address() const { return memory_.get(); }
+  DeviceId device_id() const { return device_->target().id; }
+  // Work given to `stream` from here on comes after all uses so far; `stream` is the user from now on. Costs nothing if
+  // it was before. The mutex of the Variable must be held, as for all others.
+  void used_by(Device& device, const std::shared_ptr<Stream>& stream);
+  // The work of `stream` is done and it goes away.
+  void released_by(const Stream& stream) noexcept;
+
+ private:
+  void settle();
+
+  std::shared_ptr<Device> device_;
+  TensorType type_;
+  Memory memory_;
+  std::shared_ptr<Stream> own_stream_;  // for uploads while no program uses it
+  std::shared_ptr<Stream> last_user_;
+};
+
+// The Variable's home on `device`, made there from its value if it has none yet. Throws Error if it lives elsewhere.
+std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::shared_ptr<Device>& device,
+                                        const Where& where);
+
+}  // namespace graphsink

@@ -1,0 +1,167 @@
+#include "graphsink/control.h"
+
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+void infer_nothing(InferArgs&) {}  // types of control nodes are those of their bodies
+
+// Makes the following nodes part of a new body.
+class BodyScope {
+ public:
+  BodyScope(GraphData& graph) : graph_(graph), region_(static_cast<int>(graph.regions.size())) {  // NOLINT
+    graph.regions.push_back({graph.current_region, {}, {}, {}});
+    parent_ = std::exchange(graph.current_region, region_);
+  }
+  ~BodyScope() { graph_.current_region = parent_; }
+  BodyScope(const BodyScope&) = delete;
+  BodyScope& operator=(const BodyScope&) = delete;
+
+  int index() const { return region_; }
+  Region& region() { return graph_.regions[static_cast<std::size_t>(region_)]; }
+
+ private:
+  GraphData& graph_;
+  int region_;
+  int parent_ = 0;
+};
+
+Value as_value(GraphData& graph, const Arg& arg) {
+  if (const auto* value = std::get_if<Value>(&arg.content())) return *value;
+  if (const auto* variable = std::get_if<Variable>(&arg.content())) {
+    return Graph(graph.shared_from_this()).value(*variable, arg.where());
+  }
+  auto x = std::get<double>(arg.content());
+  return Graph(graph.shared_from_this()).constant(Tensor::full(DType::f32, {}, x), arg.where());
+}
+
+std::shared_ptr<GraphData> find_graph(std::span<const Arg> args, const char* op) {
+  for (const Arg& arg : args) {
+    if (const auto* value = std::get_if<Value>(&arg.content()); value && value->valid()) {
+      if (value->graph()->run_now) {
+        throw Error(op, arg.where(), "Values of an Eager need no control nodes", "use the control flow of C++");
+      }
+      return value->graph();
+    }
+  }
+  throw Error(op, args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
+              "make the initial state or the predicate a Value");
+}
+
+void check_predicate(const Value& predicate, const char* op, const Where& where) {
+  if (predicate.dtype() != DType::boolean || predicate.shape().size() != 1) {
+    throw Error(op, where, "the predicate is " + to_string(predicate.type()) + ", not one bool",
+                "compare: less(a, b), greater(a, b), ...");
+  }
+}
+
+ValueRef ref(const GraphData& graph, const Value& value, const char* op, const Where& where) {
+  if (!value.valid() || value.graph().get() != &graph) {
+    throw Error(op, where, "a body returned something that is not a Value of this graph", "return Values made by ops");
+  }
+  return {value.node(), value.output()};
+}
+
+}  // namespace
+
+const OpDef if_op{.name = "if_", .infer = infer_nothing};
+const OpDef while_op{.name = "while_", .infer = infer_nothing};
+
+namespace detail {
+
+Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                    const std::function<Values(const Values&)>& body) {
+  std::shared_ptr<GraphData> graph = find_graph(init, "while_");
+  Where where = init[0].where();
+  Node node;
+  node.op = &while_op;
+  node.where = where;
+  Values state;
+  for (const Arg& arg : init) {
+    state.push_back(as_value(*graph, arg));
+    node.inputs.push_back({state.back().node(), state.back().output()});
+    node.outputs.push_back(state.back().type());
+  }
+  Value first = condition(state);
+  check_predicate(first, "while_", where);
+  node.inputs.push_back(ref(*graph, first, "while_", where));
+  {
+    BodyScope scope(*graph);
+    Values parameters;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      Node parameter;
+      parameter.op = &parameter_op;
+      parameter.attrs = ParameterAttrs{node.outputs[i]};
+      parameter.outputs = {node.outputs[i]};
+      parameter.where = where;
+      int id = graph->add_node(std::move(parameter));
+      scope.region().parameters.push_back({id, 0});
+      parameters.push_back(graph->value({id, 0}));
+    }
+    Values next = body(parameters);
+    if (next.size() != state.size()) {
+      throw Error("while_", where,
+                  "the body returned " + std::to_string(next.size()) + " Values, the state has " +
+                      std::to_string(state.size()),
+                  "return one Value for each of the state");
+    }
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      ValueRef result = ref(*graph, next[i], "while_", where);
+      if (graph->type(result) != node.outputs[i]) {
+        throw Error("while_", where,
+                    "state " + std::to_string(i) + " is " + to_string(node.outputs[i]) + ", the body returned " +
+                        to_string(graph->type(result)),
+                    "return the type the state began with");
+      }
+      scope.region().results.push_back(result);
+    }
+    Value again = condition(next);
+    check_predicate(again, "while_", where);
+    scope.region().results.push_back(ref(*graph, again, "while_", where));
+    node.bodies = {scope.index()};
+  }
+  int id = graph->add_node(std::move(node));
+  Values results;
+  for (std::size_t i = 0; i < state.size(); ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
+  return results;
+}
+
+Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
+                 const std::function<Values()>& else_body) {
+  std::shared_ptr<GraphData> graph = find_graph(std::span(&predicate, 1), "if_");
+  Where where = predicate.where();
+  Value condition = as_value(*graph, predicate);
+  check_predicate(condition, "if_", where);
+  Node node;
+  node.op = &if_op;
+  node.where = where;
+  node.inputs = {{condition.node(), condition.output()}};
+  for (const auto* body : {&then_body, &else_body}) {
+    BodyScope scope(*graph);
+    for (const Value& value : (*body)()) scope.region().results.push_back(ref(*graph, value, "if_", where));
+    node.bodies.push_back(scope.index());
+  }
+  const auto& then_results = graph->regions[static_cast<std::size_t>(node.bodies[0])].results;
+  const auto& else_results = graph->regions[static_cast<std::size_t>(node.bodies[1])].results;
+  if (then_results.size() != else_results.size()) {
+    throw Error("if_", where, "the bodies return different numbers of Values", "return as many from both");
+  }
+  for (std::size_t i = 0; i < then_results.size(); ++i) {
+    const TensorType& type = graph->type(then_results[i]);
+    if (type != graph->type(else_results[i])) {
+      throw Error("if_", where,
+                  "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
+                  "return the same type from both");
+    }
+    node.outputs.push_back(type);
+  }
+  std::size_t outputs = node.outputs.size();
+  int id = graph->add_node(std::move(node));
+  Values results;
+  for (std::size_t i = 0; i < outputs; ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
+  return results;
+}
+
+}  // namespace detail
+}  // namespace graphsink

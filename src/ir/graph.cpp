@@ -1,0 +1,206 @@
+#include "graphsink/graph.h"
+
+#include <algorithm>
+
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+void infer_input(InferArgs& a) {
+  const auto& attrs = a.attrs<InputAttrs>();
+  Shape shape;
+  for (const Dim& dim : attrs.dims) shape.push_back(dim.size);
+  a.out(attrs.dtype, shape);
+}
+void infer_constant(InferArgs& a) {
+  const TensorType& type = a.attrs<ConstantAttrs>().tensor->type();
+  a.out(type.dtype, type.shape);
+}
+void infer_variable(InferArgs& a) {
+  const TensorType& type = a.attrs<VariableAttrs>().variable.type();
+  a.out(type.dtype, type.shape);
+}
+void infer_step(InferArgs& a) { a.out(DType::i32, {}); }
+void infer_parameter(InferArgs& a) {
+  const TensorType& type = a.attrs<ParameterAttrs>().type;
+  a.out(type.dtype, type.shape);
+}
+
+Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
+  InferArgs infer(op.name, {}, attrs, where);
+  op.infer(infer);
+  Node node;
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.outputs = std::move(infer.outputs());
+  node.where = where;
+  // Sources stand for memory that outlives any body, wherever they were first named.
+  int region = &op == &parameter_op ? graph.current_region : 0;
+  int saved = std::exchange(graph.current_region, region);
+  int id = graph.add_node(std::move(node));
+  graph.current_region = saved;
+  return graph.value({id, 0});
+}
+
+void check_name(const std::vector<NamedValue>& taken, const std::string& name, const char* call, const Where& where) {
+  for (const NamedValue& other : taken) {
+    if (other.name == name) {
+      throw Error(call, where, "the name \"" + name + "\" was used at " + to_string(other.where), "choose another name");
+    }
+  }
+}
+
+}  // namespace
+
+const OpDef input_op{.name = "input", .infer = infer_input};
+const OpDef feed_op{.name = "feed", .infer = infer_input};
+const OpDef constant_op{.name = "constant", .infer = infer_constant};
+const OpDef variable_op{.name = "variable", .infer = infer_variable};
+const OpDef step_op{.name = "step", .infer = infer_step};
+const OpDef parameter_op{.name = "parameter", .infer = infer_parameter};
+
+int GraphData::add_node(Node node) {
+  int id = static_cast<int>(nodes.size());
+  node.region = current_region;
+  nodes.push_back(std::move(node));
+  regions[static_cast<std::size_t>(current_region)].nodes.push_back(id);
+  return id;
+}
+
+VariableUse& GraphData::use(const Variable& variable, const Where& where) {
+  if (!variable.valid()) {
+    throw Error("Variable", where, "a default-constructed Variable", "give it a name and an initial Tensor");
+  }
+  auto [entry, is_new] = variable_index.try_emplace(variable.data().get(), static_cast<int>(variables.size()));
+  if (is_new) {
+    VariableUse use;
+    use.variable = variable;
+    use.read = {add_source(*this, variable_op, VariableAttrs{variable}, where).node(), 0};
+    variables.push_back(std::move(use));
+  }
+  return variables[static_cast<std::size_t>(entry->second)];
+}
+
+TensorType Value::type() const {
+  if (!valid()) throw Error("Value", Where(), "a default-constructed Value", "use a Value that an op returned");
+  return eager_ ? eager_->type : graph_->type({node_, output_});
+}
+
+Variable::Variable(std::string name, Tensor initial) : data_(std::make_shared<VariableData>()) {
+  data_->name = std::move(name);
+  data_->value = std::move(initial);
+}
+
+const std::string& Variable::name() const { return data_->name; }
+const TensorType& Variable::type() const { return data_->value.type(); }
+
+Tensor Variable::read() const {
+  std::lock_guard lock(data_->mutex);
+  return data_->storage ? data_->storage->read() : data_->value;
+}
+
+void Variable::write(const Tensor& tensor) {
+  if (tensor.type() != type()) {
+    throw Error("Variable \"" + name() + "\"", Where(),
+                "is " + to_string(type()) + ", was given " + to_string(tensor.type()), "write a tensor of its type");
+  }
+  std::lock_guard lock(data_->mutex);
+  if (data_->storage) {
+    data_->storage->write(tensor);
+  } else {
+    data_->value = tensor;
+  }
+}
+
+Graph::Graph() : data_(std::make_shared<GraphData>()) {}
+
+Value Graph::input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
+  return add_source(*data_, input_op, InputAttrs{std::move(name), dtype, dims}, where);
+}
+
+Value Graph::feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
+  return add_source(*data_, feed_op, InputAttrs{std::move(name), dtype, dims}, where);
+}
+
+Value Graph::constant(Tensor tensor, Where where) {
+  return add_source(*data_, constant_op, ConstantAttrs{std::make_shared<const Tensor>(std::move(tensor))}, where);
+}
+
+Value Graph::value(const Variable& variable, Where where) {
+  VariableUse& use = data_->use(variable, where);
+  if (use.committed) {
+    throw Error("Variable \"" + variable.name() + "\"", where,
+                "read after the optimizer at " + to_string(use.committed_where) + " has committed it",
+                "read it before the optimizer call, or in the next step");
+  }
+  return data_->value(use.assigned.node >= 0 ? use.assigned : use.read);
+}
+
+Value Graph::step(Where where) { return add_source(*data_, step_op, {}, where); }
+
+namespace {
+ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
+  if (const auto* variable = std::get_if<Variable>(&arg.content())) {
+    Value value = Graph(graph.shared_from_this()).value(*variable, arg.where());
+    return {value.node(), value.output()};
+  }
+  const auto* value = std::get_if<Value>(&arg.content());
+  if (value == nullptr || !value->valid()) {
+    throw Error(call, arg.where(), "not a Value of this graph", "pass a Value that an op of this graph returned");
+  }
+  if (value->graph().get() != &graph) {
+    throw Error(call, arg.where(), "the Value belongs to another graph", "pass a Value of this graph");
+  }
+  if (graph.nodes[static_cast<std::size_t>(value->node())].region != 0) {
+    throw Error(call, arg.where(), "the Value belongs to the body of an if_ or while_", "return it from the body");
+  }
+  return {value->node(), value->output()};
+}
+}  // namespace
+
+void Graph::record(std::string name, Arg value) {
+  check_name(data_->records, name, "record", value.where());
+  ValueRef ref = resolve(*data_, value, "record");
+  const TensorType& type = data_->type(ref);
+  if (!is_float(type.dtype) || type.shape.size() != 1) {
+    throw Error("record", value.where(), "\"" + name + "\" is " + to_string(type) + ", not one float",
+                "record a float scalar, such as a mean()");
+  }
+  data_->records.push_back({std::move(name), ref, value.where()});
+}
+
+void Graph::output(std::string name, Arg value) {
+  check_name(data_->outputs, name, "output", value.where());
+  ValueRef ref = resolve(*data_, value, "output");
+  data_->outputs.push_back({std::move(name), ref, value.where()});
+}
+
+void assign(const Variable& variable, Arg value) {
+  const auto* source = std::get_if<Value>(&value.content());
+  if (source == nullptr || !source->valid()) {
+    throw Error("assign", value.where(), "the assigned value is not a Value", "assign the result of an op");
+  }
+  GraphData& graph = *source->graph();
+  if (graph.current_region != 0) {
+    throw Error("assign", value.where(), "called in the body of an if_ or while_",
+                "return the value from the body and assign it outside");
+  }
+  ValueRef ref = resolve(graph, value, "assign");
+  if (graph.type(ref) != variable.type()) {
+    throw Error("assign", value.where(),
+                "\"" + variable.name() + "\" is " + to_string(variable.type()) + ", was given " +
+                    to_string(graph.type(ref)),
+                "assign a Value of the Variable's type");
+  }
+  VariableUse& use = graph.use(variable, value.where());
+  if (use.committed) {
+    throw Error("assign", value.where(),
+                "\"" + variable.name() + "\" is already updated by the optimizer at " + to_string(use.committed_where),
+                "update it in one place");
+  }
+  use.assigned = ref;
+  use.assigned_where = value.where();
+}
+
+}  // namespace graphsink

@@ -1,0 +1,152 @@
+#include "graphsink/op.h"
+
+#include <map>
+
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+// The graph that the operands belong to; Values of two graphs are refused.
+std::shared_ptr<GraphData> graph_of(const OpDef& op, std::span<const Arg> args) {
+  std::shared_ptr<GraphData> graph;
+  for (const Arg& arg : args) {
+    const auto* value = std::get_if<Value>(&arg.content());
+    if (value == nullptr) continue;
+    if (!value->valid()) {
+      throw Error(std::string(op.name), arg.where(), "an operand is a default-constructed Value",
+                  "use a Value that an op returned");
+    }
+    if (graph && graph != value->graph()) {
+      throw Error(std::string(op.name), arg.where(), "the operands belong to two graphs",
+                  "build both in one graph, or carry the data over with read() and write()");
+    }
+    graph = value->graph();
+  }
+  if (!graph) {
+    throw Error(std::string(op.name), args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
+                "use graph.value(variable) or graph.constant(tensor) for one of them");
+  }
+  return graph;
+}
+
+// Numbers take the dtype of the first Value or Variable among the operands.
+DType number_dtype(GraphData& graph, std::span<const Arg> args) {
+  for (const Arg& arg : args) {
+    if (const auto* value = std::get_if<Value>(&arg.content())) return value->dtype();
+    if (const auto* variable = std::get_if<Variable>(&arg.content())) return variable->type().dtype;
+  }
+  (void)graph;
+  return DType::f32;
+}
+
+Value number(GraphData& graph, double x, DType dtype, const Where& where) {
+  if (graph.upload_now) return graph.upload_now(Tensor::full(dtype, {}, x));
+  auto [entry, is_new] = graph.numbers.try_emplace({x, dtype});
+  if (is_new) {
+    Value value = Graph(graph.shared_from_this()).constant(Tensor::full(dtype, {}, x), where);
+    entry->second = {value.node(), value.output()};
+  }
+  return graph.value(entry->second);
+}
+
+// A body may use Values of its own region and of those around it.
+void check_region(const GraphData& graph, const OpDef& op, const Value& value, const Where& where) {
+  int region = graph.nodes[static_cast<std::size_t>(value.node())].region;
+  for (int r = graph.current_region; r >= 0; r = graph.regions[static_cast<std::size_t>(r)].parent) {
+    if (r == region) return;
+  }
+  throw Error(std::string(op.name), where, "an operand belongs to the body of an if_ or while_ that has ended",
+              "return it from the body");
+}
+
+void commit_variable(GraphData& graph, const OpDef& op, ValueRef ref, const Where& where) {
+  const Node& node = graph.nodes[static_cast<std::size_t>(ref.node)];
+  if (node.op != &variable_op) {
+    throw Error(std::string(op.name), where, "an operand that the op writes is not a Variable", "pass the Variable");
+  }
+  VariableUse& use = graph.use(node.attrs.as<VariableAttrs>().variable, where);
+  if (use.committed || use.assigned.node >= 0) {
+    throw Error(std::string(op.name), where,
+                "\"" + use.variable.name() + "\" was already updated at " +
+                    to_string(use.committed ? use.committed_where : use.assigned_where),
+                "update it in one place");
+  }
+  use.committed = true;
+  use.committed_where = where;
+}
+
+}  // namespace
+
+void Attrs::throw_mismatch(const char* wanted) {
+  throw Error("attrs", Where(), std::string("the node's attributes are not of type ") + wanted,
+              "read the struct that was given to emit()");
+}
+
+void InferArgs::fail(const std::string& problem, const std::string& remedy) const {
+  std::string text = problem;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) text += (i ? ", " : ": ") + to_string(inputs_[i]);
+  throw Error(std::string(op_), where_, text, remedy);
+}
+
+void InferArgs::expect_inputs(int count) const {
+  if (inputs() != count) {
+    fail("takes " + std::to_string(count) + " inputs, was given " + std::to_string(inputs()), "pass " + std::to_string(count));
+  }
+}
+
+void InferArgs::expect_same_dtype(int count) const {
+  for (int i = 1; i < count; ++i) {
+    if (in(i).dtype != in(0).dtype) fail("dtypes differ", "cast() one of them");
+  }
+}
+
+std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
+  std::shared_ptr<GraphData> graph = graph_of(op, args);
+  Where where = args.empty() ? Where() : args[0].where();
+  std::vector<Value> inputs;
+  for (const Arg& arg : args) {
+    if (const auto* value = std::get_if<Value>(&arg.content())) {
+      inputs.push_back(*value);
+    } else if (const auto* variable = std::get_if<Variable>(&arg.content())) {
+      inputs.push_back(graph->upload_now ? graph->upload_now(variable->read()) : Graph(graph).value(*variable, arg.where()));
+    } else {
+      inputs.push_back(number(*graph, std::get<double>(arg.content()), number_dtype(*graph, args), arg.where()));
+    }
+  }
+  if (graph->run_now) return graph->run_now(op, inputs, attrs, label, where);
+
+  Node node;
+  std::vector<TensorType> types;
+  for (const Value& value : inputs) {
+    check_region(*graph, op, value, where);
+    types.push_back(value.type());
+    node.inputs.push_back({value.node(), value.output()});
+  }
+  InferArgs infer(op.name, types, attrs, where);
+  op.infer(infer);
+  if (op.access) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (op.access(static_cast<int>(i), static_cast<int>(inputs.size())) == Access::write) {
+        if (graph->current_region != 0) infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
+        commit_variable(*graph, op, node.inputs[i], where);
+      }
+    }
+  }
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.outputs = std::move(infer.outputs());
+  node.where = where;
+  node.label = label;
+  std::size_t outputs = node.outputs.size();
+  int id = graph->add_node(std::move(node));
+  std::vector<Value> results;
+  for (std::size_t i = 0; i < outputs; ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
+  return results;
+}
+
+std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs, Label label) {
+  return emit(op, std::span(inputs.begin(), inputs.size()), std::move(attrs), label);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,489 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
+  return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
+}
+
+bool writes_variables(const OpDef& op, std::size_t operands) {
+  for (std::size_t i = 0; i < operands; ++i)
+    if (access_of(op, i, operands) == Access::write) return true;
+  return false;
+}
+
+class Lowering {
+ public:
+  Lowering(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
+           Plan& plan)
+      : graph_(graph), system_(system), options_(options), plan_(plan), live_(graph.nodes.size(), false),
+        types_(graph.nodes.size()), device_(graph.nodes.size()), host_(graph.nodes.size()) {
+    for (const auto& [node, shape] : shapes) shapes_[node] = shape;
+  }
+
+  void run() {
+    mark_live();
+    infer_types();
+    plan_.sequences.resize(1);
+    begin();
+    for (int id : graph_.regions[0].nodes) lower_node(0, id);
+    finish();
+  }
+
+ private:
+  // --- verify: what is needed at all, and its concrete types
+
+  void mark(ValueRef v, std::vector<int>& work) {
+    if (!live_[at(v.node)]) {
+      live_[at(v.node)] = true;
+      work.push_back(v.node);
+    }
+  }
+
+  void mark_live() {
+    std::vector<int> work;
+    for (const NamedValue& named : graph_.records) mark(named.value, work);
+    for (const NamedValue& named : graph_.outputs) mark(named.value, work);
+    for (const VariableUse& use : graph_.variables)
+      if (use.assigned.node >= 0) mark(use.assigned, work), mark(use.read, work);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      if (node.region != 0) continue;
+      if (node.op->purity == Purity::host_effect || writes_variables(*node.op, node.inputs.size()))
+        mark({static_cast<int>(id), 0}, work);
+    }
+    while (!work.empty()) {
+      const Node& node = graph_.nodes[at(work.back())];
+      work.pop_back();
+      for (ValueRef input : node.inputs) mark(input, work);
+      for (int body : node.bodies) {
+        const Region& region = graph_.regions[at(body)];
+        for (ValueRef v : region.parameters) mark(v, work);
+        for (ValueRef v : region.results) mark(v, work);
+        for (int id : region.nodes)
+          if (graph_.nodes[at(id)].op->purity == Purity::host_effect) mark({id, 0}, work);
+      }
+    }
+  }
+
+  const TensorType& type(ValueRef v) const { return types_[at(v.node)][at(v.output)]; }
+
+  void infer_types() {
+    std::map<int, ValueRef> initial;  // parameter -> the value it starts with
+    for (const Node& node : graph_.nodes) {
+      if (node.op != &while_op) continue;
+      const Region& body = graph_.regions[at(node.bodies[0])];
+      for (std::size_t i = 0; i < body.parameters.size(); ++i) initial[body.parameters[i].node] = node.inputs[i];
+    }
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      if (live_[id]) types_[id] = infer(static_cast<int>(id), initial);
+    }
+  }
+
+  std::vector<TensorType> infer(int id, const std::map<int, ValueRef>& initial) {
+    const Node& node = graph_.nodes[at(id)];
+    if (node.op == &parameter_op) return {type(initial.at(id))};
+    if (auto given = shapes_.find(id); given != shapes_.end()) return {{node.outputs[0].dtype, given->second}};
+    if (node.op == &while_op) {
+      std::vector<TensorType> out;
+      const auto& results = graph_.regions[at(node.bodies[0])].results;
+      for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) {
+        out.push_back(type(node.inputs[i]));
+        expect_same(node, out.back(), type(results[i]));
+      }
+      return out;
+    }
+    if (node.op == &if_op) {
+      std::vector<TensorType> out;
+      const auto& then_results = graph_.regions[at(node.bodies[0])].results;
+      const auto& else_results = graph_.regions[at(node.bodies[1])].results;
+      for (std::size_t i = 0; i < then_results.size(); ++i) {
+        out.push_back(type(then_results[i]));
+        expect_same(node, out.back(), type(else_results[i]));
+      }
+      return out;
+    }
+    std::vector<TensorType> inputs;
+    for (ValueRef v : node.inputs) inputs.push_back(type(v));
+    InferArgs infer(node.op->name, inputs, node.attrs, node.where);
+    node.op->infer(infer);
+    return infer.outputs();
+  }
+
+  static void expect_same(const Node& node, const TensorType& a, const TensorType& b) {
+    if (a != b) {
+      throw Error(std::string(node.op->name), node.where,
+                  "with these input shapes a body returns " + to_string(b) + " where " + to_string(a) + " is expected",
+                  "make the body independent of the open dimension");
+    }
+  }
+
+  // --- buffers
+
+  int add_buffer(Storage storage, std::size_t bytes, int index = -1) {
+    plan_.buffers.push_back({storage, bytes, 0, index});
+    return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+
+  // Where the value is in device memory (made on first use), or -1 if so far only the host has it.
+  int& slot(std::vector<std::vector<int>>& where, ValueRef v) {
+    auto& outputs = where[at(v.node)];
+    if (outputs.empty()) outputs.assign(graph_.nodes[at(v.node)].outputs.size(), -1);
+    return outputs[at(v.output)];
+  }
+
+  int source_buffer(int id) {
+    const Node& node = graph_.nodes[at(id)];
+    std::size_t bytes = types_[at(id)][0].bytes();
+    if (node.op == &constant_op) return add_buffer(Storage::constant, bytes, id);
+    if (node.op == &input_op) return add_buffer(Storage::input, bytes, id);
+    if (node.op == &step_op) return add_buffer(Storage::step, bytes);
+    const Variable& variable = node.attrs.as<VariableAttrs>().variable;
+    plan_.variables.push_back(variable);
+    plan_.variable_written.push_back(false);
+    return add_buffer(Storage::variable, bytes, static_cast<int>(plan_.variables.size()) - 1);
+  }
+
+  int device_buffer(int sequence, ValueRef v) {
+    int& buffer = slot(device_, v);
+    if (buffer >= 0) return buffer;
+    const OpDef& op = *graph_.nodes[at(v.node)].op;
+    if (is_source(op)) return buffer = source_buffer(v.node);
+    buffer = add_buffer(Storage::arena, type(v).bytes());
+    add_copy(sequence, slot(host_, v), buffer);
+    crossings_.push_back({sequence, &device_, v});
+    return buffer;
+  }
+
+  int host_buffer(int sequence, ValueRef v) {
+    int& buffer = slot(host_, v);
+    if (buffer >= 0) return buffer;
+    int source = device_buffer(sequence, v);
+    buffer = add_buffer(Storage::host_arena, type(v).bytes());
+    add_copy(sequence, source, buffer);
+    crossings_.push_back({sequence, &host_, v});
+    return buffer;
+  }
+
+  // --- steps
+
+  Step& add_step(int sequence, Step step) {
+    auto& steps = plan_.sequences[at(sequence)].steps;
+    steps.push_back(std::move(step));
+    return steps.back();
+  }
+
+  void add_copy(int sequence, int source, int destination) {
+    Step step;
+    step.kind = StepKind::copy;
+    step.source = source;
+    step.destination = destination;
+    add_step(sequence, std::move(step));
+  }
+
+  int add_call(int sequence, PlanNode node) {
+    plan_.nodes.push_back(std::move(node));
+    Step step;
+    step.node = static_cast<int>(plan_.nodes.size()) - 1;
+    add_step(sequence, step);
+    return step.node;
+  }
+
+  PlanNode system_node(const OpDef* op, Attrs attrs, const Where& where) const {
+    PlanNode node;
+    node.op = op;
+    node.attrs = std::move(attrs);
+    node.where = where;
+    return node;
+  }
+
+  static void add_operand(PlanNode& node, int buffer, const TensorType& type) {
+    node.operands.push_back(buffer);
+    node.types.push_back(type);
+  }
+
+  void begin() {
+    std::vector<int> feeds;
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      if (live_[id] && graph_.nodes[id].op == &feed_op) feeds.push_back(static_cast<int>(id));
+    auto count = static_cast<std::int64_t>(feeds.size());
+    PlanNode node = system_node(system_.begin_step, {}, Where());
+    TensorType table{DType::f64, {count}};  // 8 bytes an element: addresses and strides
+    add_operand(node, add_buffer(Storage::feed_table, table.bytes()), table);
+    add_operand(node, add_buffer(Storage::feed_strides, table.bytes()), table);
+    node.inputs = 2;
+    for (int id : feeds) {
+      int buffer = slot(device_, {id, 0}) = add_buffer(Storage::arena, types_[at(id)][0].bytes());
+      plan_.feeds.push_back({id, buffer});
+      add_operand(node, buffer, types_[at(id)][0]);
+    }
+    add_call(0, std::move(node));
+  }
+
+  bool runs_on_host(const Node& node) {
+    const OpDef& op = *node.op;
+    if (!plan_.target.separate_memory) {
+      if (op.cpu) return false;
+      throw Error(std::string(op.name), node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
+    }
+    bool has_cuda = std::any_of(op.cuda.begin(), op.cuda.end(),
+                                [&](const CudaBody& body) { return body.body && body.min_sm <= plan_.target.sm; });
+    bool asked = node.label.place == Place::cpu;
+    if (has_cuda && !(asked && op.cpu)) return false;
+    if (!op.cpu) throw Error(std::string(op.name), node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
+    if (writes_variables(op, node.inputs.size()))
+      throw Error(std::string(op.name), node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
+    plan_.reasons.push_back({std::string(op.name) + " runs on the host", node.where,
+                             asked ? "asked for by on_cpu" : "it has only a CPU body",
+                             "a copy each way and a host node in every launch",
+                             asked ? "remove the label" : "give its OpDef a .cuda"});
+    return true;
+  }
+
+  void lower_node(int sequence, int id) {
+    const Node& node = graph_.nodes[at(id)];
+    if (!live_[at(id)] || is_source(*node.op)) return;
+    if (node.op == &while_op) return lower_while(sequence, id);
+    if (node.op == &if_op) return lower_if(sequence, id);
+    if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
+      commits_.push_back(id);
+      return;
+    }
+    lower_op(sequence, id);
+  }
+
+  void lower_op(int sequence, int id) {
+    const Node& node = graph_.nodes[at(id)];
+    PlanNode lowered;
+    lowered.op = node.op;
+    lowered.attrs = node.attrs;
+    lowered.where = node.where;
+    lowered.id = id;
+    lowered.on_host = runs_on_host(node);
+    lowered.inputs = static_cast<int>(node.inputs.size());
+    auto& home = lowered.on_host ? host_ : device_;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      ValueRef v = node.inputs[i];
+      int buffer = -1;
+      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
+        buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v);
+      add_operand(lowered, buffer, type(v));
+      if (access_of(*node.op, i, node.inputs.size()) == Access::write)
+        plan_.variable_written[at(plan_.buffers[at(buffer)].index)] = true;
+    }
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      ValueRef v{id, static_cast<int>(j)};
+      int buffer = -1;
+      for (Alias view : node.op->views)
+        if (view.output == v.output) buffer = lowered.operands[at(view.input)];
+      if (buffer < 0) buffer = add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes());
+      slot(home, v) = buffer;
+      add_operand(lowered, buffer, type(v));
+    }
+    bool on_host = lowered.on_host;
+    std::vector<std::pair<int, TensorType>> checked;
+    if (options_.check_finite && !on_host) {
+      for (std::size_t j = 0; j < node.outputs.size(); ++j)
+        if (is_float(type({id, static_cast<int>(j)}).dtype)) checked.emplace_back(slot(home, {id, static_cast<int>(j)}), type({id, static_cast<int>(j)}));
+    }
+    host_work_ = host_work_ || on_host;
+    add_call(sequence, std::move(lowered));
+    for (const auto& [buffer, checked_type] : checked) {
+      PlanNode check = system_node(system_.check, NodeAttrs{id}, node.where);
+      add_operand(check, buffer, checked_type);
+      check.inputs = 1;
+      add_call(sequence, std::move(check));
+    }
+  }
+
+  // --- control flow
+
+  int lower_region(int region_index) {
+    int sequence = static_cast<int>(plan_.sequences.size());
+    plan_.sequences.emplace_back();
+    for (int id : graph_.regions[at(region_index)].nodes) lower_node(sequence, id);
+    return sequence;
+  }
+
+  // A copy made in a body may never have run when the body is over: whoever needs it later makes his own.
+  void forget_crossings(int sequence) {
+    std::erase_if(crossings_, [&](const Crossing& crossing) {
+      if (crossing.sequence == sequence) slot(*crossing.side, crossing.value) = -1;
+      return crossing.sequence == sequence;
+    });
+  }
+
+  void lower_if(int sequence, int id) {
+    const Node& node = graph_.nodes[at(id)];
+    Step step;
+    step.kind = StepKind::branch;
+    step.source = device_buffer(sequence, node.inputs[0]);
+    bring_to_device(sequence, node);
+    std::vector<int> outputs;
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      outputs.push_back(add_buffer(Storage::arena, type({id, static_cast<int>(j)}).bytes()));
+      slot(device_, {id, static_cast<int>(j)}) = outputs.back();
+    }
+    for (int body : node.bodies) {
+      int lowered = lower_region(body);
+      const auto& results = graph_.regions[at(body)].results;
+      for (std::size_t j = 0; j < results.size(); ++j) add_copy(lowered, device_buffer(lowered, results[j]), outputs[j]);
+      forget_crossings(lowered);
+      step.sequences.push_back(lowered);
+    }
+    add_step(sequence, std::move(step));
+  }
+
+  void lower_while(int sequence, int id) {
+    const Node& node = graph_.nodes[at(id)];
+    const Region& region = graph_.regions[at(node.bodies[0])];
+    bring_to_device(sequence, node);
+    std::vector<int> state;  // then the predicate
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      int initial = device_buffer(sequence, node.inputs[i]);
+      state.push_back(add_buffer(Storage::arena, type(node.inputs[i]).bytes()));
+      add_copy(sequence, initial, state.back());
+      if (i < region.parameters.size()) {
+        slot(device_, region.parameters[i]) = state.back();
+        slot(device_, {id, static_cast<int>(i)}) = state.back();
+      }
+    }
+    Step step;
+    step.kind = StepKind::loop;
+    step.source = state.back();
+    int body = lower_region(node.bodies[0]);
+    advance_state(body, region.results, state);
+    forget_crossings(body);
+    step.sequences.push_back(body);
+    add_step(sequence, std::move(step));
+  }
+
+  // state = results, as if all were read before any is written.
+  void advance_state(int body, const std::vector<ValueRef>& results, const std::vector<int>& state) {
+    std::vector<int> next;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      int buffer = device_buffer(body, results[i]);
+      bool is_other_state = buffer != state[i] && std::find(state.begin(), state.end(), buffer) != state.end();
+      if (is_other_state) {
+        int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+        add_copy(body, buffer, copy);
+        buffer = copy;
+      }
+      next.push_back(buffer);
+    }
+    for (std::size_t i = 0; i < next.size(); ++i)
+      if (next[i] != state[i]) add_copy(body, next[i], state[i]);
+  }
+
+  // Values from outside that only the host has so far are copied before the control node, not once for each iteration.
+  void bring_to_device(int sequence, const Node& node) {
+    for (int body : node.bodies) {
+      for (int inner : graph_.regions[at(body)].nodes) {
+        const Node& user = graph_.nodes[at(inner)];
+        if (!live_[at(inner)]) continue;
+        for (ValueRef v : user.inputs) {
+          if (graph_.nodes[at(v.node)].region != body && visible(v)) device_buffer(sequence, v);
+        }
+        bring_to_device(sequence, user);
+      }
+      for (ValueRef v : graph_.regions[at(body)].results)
+        if (graph_.nodes[at(v.node)].region != body && visible(v)) device_buffer(sequence, v);
+    }
+  }
+  bool visible(ValueRef v) {
+    return is_source(*graph_.nodes[at(v.node)].op) || slot(host_, v) >= 0 || slot(device_, v) >= 0;
+  }
+
+  // --- effects: the commit
+
+  bool is_written_variable(int buffer) const {
+    const Buffer& b = plan_.buffers[at(buffer)];
+    return b.storage == Storage::variable && plan_.variable_written[at(b.index)];
+  }
+
+  // A buffer that still holds the value after the commit.
+  int kept(int buffer) {
+    if (!is_written_variable(buffer)) return buffer;
+    int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+    add_copy(0, buffer, copy);
+    return copy;
+  }
+
+  void finish() {
+    PlanNode store = system_node(system_.store, {}, Where());
+    std::vector<std::pair<const VariableUse*, int>> assigned;
+    for (const VariableUse& use : graph_.variables) {
+      if (use.assigned.node < 0 || use.assigned == use.read) continue;
+      int variable = device_buffer(0, use.read);
+      plan_.variable_written[at(plan_.buffers[at(variable)].index)] = true;
+      store.where = use.assigned_where;
+    }
+    for (int id : commits_)  // writes are known before anything below asks what will be overwritten
+      for (ValueRef v : graph_.nodes[at(id)].inputs) mark_written(id, v);
+    for (const VariableUse& use : graph_.variables) {
+      if (use.assigned.node < 0 || use.assigned == use.read) continue;
+      add_operand(store, device_buffer(0, use.read), type(use.read));
+      add_operand(store, kept(device_buffer(0, use.assigned)), type(use.assigned));
+    }
+    store.inputs = static_cast<int>(store.operands.size());
+    PlanNode end = system_node(system_.end_step, {}, Where());
+    for (const NamedValue& record : graph_.records) {
+      int buffer = kept(device_buffer(0, record.value));
+      plan_.records.push_back({record.name, buffer, type(record.value)});
+      add_operand(end, buffer, type(record.value));
+    }
+    end.inputs = static_cast<int>(end.operands.size());
+    TensorType ring{DType::f64, {end.inputs, kRecordCapacity}};
+    add_operand(end, add_buffer(Storage::record_ring, ring.bytes()), ring);
+    for (const NamedValue& output : graph_.outputs) {
+      plan_.outputs.push_back({output.name, output.value.node, output.value.output,
+                               kept(device_buffer(0, output.value)), type(output.value)});
+    }
+    if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
+    for (int id : commits_) lower_op(0, id);
+    if (store.inputs > 0) add_call(0, std::move(store));
+    add_call(0, std::move(end));
+  }
+
+  void mark_written(int id, ValueRef v) {
+    const Node& node = graph_.nodes[at(id)];
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == v && access_of(*node.op, i, node.inputs.size()) == Access::write)
+        plan_.variable_written[at(plan_.buffers[at(device_buffer(0, v))].index)] = true;
+    }
+  }
+
+  const GraphData& graph_;
+  const SystemOps& system_;
+  const PlanOptions& options_;
+  Plan& plan_;
+  std::map<int, Shape> shapes_;
+  std::vector<bool> live_;
+  std::vector<std::vector<TensorType>> types_;
+  std::vector<std::vector<int>> device_;  // per node and output: buffer in device memory, -1: none yet
+  std::vector<std::vector<int>> host_;    // likewise in host memory, where that is separate
+  struct Crossing {
+    int sequence;
+    std::vector<std::vector<int>>* side;  // where the copy is
+    ValueRef value;
+  };
+  std::vector<Crossing> crossings_;
+  std::vector<int> commits_;
+  bool host_work_ = false;
+};
+
+}  // namespace
+
+void lower(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
+           Plan& plan) {
+  Lowering(graph, system, shapes, options, plan).run();
+}
+
+}  // namespace graphsink

@@ -1,0 +1,323 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+constexpr std::size_t kAlignment = 256;
+// Up to so many buffers, offsets are also tried largest first, which packs better but takes quadratic time.
+constexpr std::size_t kSmallPlan = 2000;
+
+std::size_t rounded(std::size_t bytes) {
+  return std::max<std::size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+}
+
+bool in_arena(const Buffer& buffer) {
+  return buffer.storage == Storage::arena || buffer.storage == Storage::host_arena;
+}
+
+// Walks the schedule and all bodies in issue order and notes who touches each buffer, and when.
+class Walk {
+ public:
+  explicit Walk(const Plan& plan) : plan_(plan), lifetime_of_(plan.buffers.size(), -1) {}
+
+  std::vector<Lifetime> run() {
+    std::array<std::array<int, 8>, 8> complete{};  // per stream: what is complete when its next step starts
+    std::array<int, 8> issued{};
+    for (const Step& step : plan_.sequences[0].steps) {
+      auto s = at(step.stream);
+      for (int other : step.after) {
+        for (std::size_t t = 0; t < 8; ++t) complete[s][t] = std::max(complete[s][t], complete[at(other)][t]);
+        complete[s][at(other)] = issued[at(other)];
+      }
+      complete[s][s] = issued[s];
+      Timing timing;
+      timing.stream = step.stream;
+      timing.index = issued[s]++;
+      timing.complete = complete[s];
+      visit(step, timing);
+    }
+    for (const PlanOutput& output : plan_.outputs) {
+      if (int i = lifetime_of_[at(output.buffer)]; i >= 0) result_[at(i)].last_end = kForever;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void visit(const Step& step, Timing timing) {
+    timing.begin = serial_++;
+    for (int sequence : step.sequences)
+      for (const Step& inner : plan_.sequences[at(sequence)].steps) visit(inner, timing);
+    timing.end = step.sequences.empty() ? timing.begin : serial_++;
+    // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control step ends.
+    Touched t = touched(plan_, step);
+    for (int buffer : t.writes) use(buffer, timing, true);
+    for (int buffer : t.reads) use(buffer, timing, false);
+  }
+
+  void use(int buffer, const Timing& timing, bool) {
+    if (buffer < 0 || !in_arena(plan_.buffers[at(buffer)])) return;
+    int& index = lifetime_of_[at(buffer)];
+    if (index < 0) {
+      index = static_cast<int>(result_.size());
+      Lifetime lifetime;
+      lifetime.buffer = buffer;
+      lifetime.defined = timing;
+      result_.push_back(lifetime);
+    }
+    Lifetime& lifetime = result_[at(index)];
+    bool is_inside = timing.begin < lifetime.defined.begin;  // the control step around the body that made the buffer
+    if (is_inside) return;
+    lifetime.last_end = std::max(lifetime.last_end, timing.end);
+    auto& needed = lifetime.needed[at(timing.stream)];
+    needed = std::max(needed, timing.index + 1);
+  }
+
+  const Plan& plan_;
+  std::vector<int> lifetime_of_;
+  std::vector<Lifetime> result_;
+  int serial_ = 0;
+};
+
+// True if everything that needs the buffer is complete when the step at `timing` starts; within one step of the schedule
+// (its bodies run on one stream) serial order decides.
+bool is_over(const Lifetime& lifetime, const Timing& timing) {
+  if (lifetime.last_end >= timing.begin) return false;
+  for (std::size_t s = 0; s < 8; ++s) {
+    int complete = static_cast<int>(s) == timing.stream ? timing.index + 1 : timing.complete[s];
+    if (lifetime.needed[s] > complete) return false;
+  }
+  return true;
+}
+
+// Buffers that share memory for good because an op works in place: treated as one.
+struct Group {
+  std::size_t bytes = 0;
+  Lifetime life;  // from the first definition to the last use
+  std::vector<int> buffers;
+  std::size_t offset = 0;
+};
+
+class InPlace {
+ public:
+  InPlace(const Plan& plan, const std::vector<Lifetime>& lifetimes) : plan_(plan), group_of_(plan.buffers.size(), -1) {
+    for (const Lifetime& life : lifetimes) {
+      group_of_[at(life.buffer)] = static_cast<int>(groups_.size());
+      groups_.push_back({rounded(plan.buffers[at(life.buffer)].bytes), life, {life.buffer}});
+    }
+    for (const Sequence& sequence : plan.sequences)
+      for (const Step& step : sequence.steps)
+        if (step.kind == StepKind::call) consider(plan.nodes[at(step.node)]);
+    std::erase_if(groups_, [](const Group& group) { return group.buffers.empty(); });
+  }
+
+  std::vector<Group> take() { return std::move(groups_); }
+
+ private:
+  void consider(const PlanNode& node) {
+    for (Alias alias : node.op->in_place) {
+      if (alias.input >= node.inputs || at(node.inputs + alias.output) >= node.operands.size()) continue;
+      int input = node.operands[at(alias.input)], output = node.operands[at(node.inputs + alias.output)];
+      if (input < 0 || output < 0 || node.types[at(alias.input)] != node.types[at(node.inputs + alias.output)]) continue;
+      int from = group_of_[at(input)], to = group_of_[at(output)];
+      if (from < 0 || to < 0 || from == to) continue;
+      if (plan_.buffers[at(input)].storage != plan_.buffers[at(output)].storage) continue;
+      if (merge(groups_[at(from)], groups_[at(to)])) {
+        for (int buffer : groups_[at(to)].buffers) group_of_[at(buffer)] = from;
+        groups_[at(to)].buffers.clear();
+        return;
+      }
+    }
+  }
+
+  // The input must end at the very step that defines the output, and all its other uses must be complete by then.
+  static bool merge(Group& input, Group& output) {
+    const Timing& step = output.life.defined;
+    if (input.life.last_end != step.end || input.bytes != output.bytes) return false;
+    for (std::size_t s = 0; s < 8; ++s) {
+      int complete = static_cast<int>(s) == step.stream ? step.index + 1 : step.complete[s];
+      if (input.life.needed[s] > complete) return false;
+    }
+    input.life.last_end = output.life.last_end;
+    input.life.needed = output.life.needed;
+    input.buffers.insert(input.buffers.end(), output.buffers.begin(), output.buffers.end());
+    return true;
+  }
+
+  const Plan& plan_;
+  std::vector<int> group_of_;
+  std::vector<Group> groups_;
+};
+
+// Best fit in order of definition, O(n log n): memory is handed on from one group to a later one.
+class BestFit {
+ public:
+  std::size_t run(std::vector<Group>& groups) {
+    std::vector<std::size_t> by_end(groups.size());
+    for (std::size_t i = 0; i < groups.size(); ++i) by_end[i] = i;
+    std::sort(by_end.begin(), by_end.end(),
+              [&](std::size_t a, std::size_t b) { return groups[a].life.last_end < groups[b].life.last_end; });
+    std::size_t released = 0;
+    for (Group& group : groups) {
+      for (; released < by_end.size() && groups[by_end[released]].life.last_end < group.life.defined.begin; ++released) {
+        const Group& dead = groups[by_end[released]];
+        release({dead.offset, dead.bytes, dead.life});
+      }
+      group.offset = place(group);
+    }
+    return end_;
+  }
+
+ private:
+  struct Hole {
+    std::size_t offset, bytes;
+    Lifetime life;  // of what was there
+  };
+
+  static void join(Lifetime& a, const Lifetime& b) {
+    a.last_end = std::max(a.last_end, b.last_end);
+    for (std::size_t s = 0; s < 8; ++s) a.needed[s] = std::max(a.needed[s], b.needed[s]);
+  }
+
+  void insert(const Hole& hole) {
+    by_offset_.emplace(hole.offset, hole);
+    by_size_.emplace(hole.bytes, hole.offset);
+  }
+
+  Hole extract(std::map<std::size_t, Hole>::iterator it) {
+    Hole hole = it->second;
+    by_size_.erase({hole.bytes, hole.offset});
+    by_offset_.erase(it);
+    return hole;
+  }
+
+  void release(Hole hole) {
+    if (auto next = by_offset_.find(hole.offset + hole.bytes); next != by_offset_.end()) {
+      Hole right = extract(next);
+      hole.bytes += right.bytes;
+      join(hole.life, right.life);
+    }
+    auto left = by_offset_.lower_bound(hole.offset);
+    if (left != by_offset_.begin() && std::prev(left)->second.offset + std::prev(left)->second.bytes == hole.offset) {
+      Hole before = extract(std::prev(left));
+      before.bytes += hole.bytes;
+      join(before.life, hole.life);
+      hole = before;
+    }
+    insert(hole);
+  }
+
+  std::size_t place(const Group& group) {
+    int tries = 64;  // holes that are large enough but not yet over on another stream
+    for (auto it = by_size_.lower_bound({group.bytes, 0}); it != by_size_.end() && tries-- > 0; ++it) {
+      auto entry = by_offset_.find(it->second);
+      if (!is_over(entry->second.life, group.life.defined)) continue;
+      Hole hole = extract(entry);
+      if (hole.bytes > group.bytes) insert({hole.offset + group.bytes, hole.bytes - group.bytes, hole.life});
+      return hole.offset;
+    }
+    std::size_t offset = end_;
+    if (!by_offset_.empty()) {
+      auto last = std::prev(by_offset_.end());
+      bool at_the_end = last->second.offset + last->second.bytes == end_;
+      if (at_the_end && is_over(last->second.life, group.life.defined)) offset = extract(last).offset;
+    }
+    end_ = offset + group.bytes;
+    return offset;
+  }
+
+  std::map<std::size_t, Hole> by_offset_;
+  std::set<std::pair<std::size_t, std::size_t>> by_size_;
+  std::size_t end_ = 0;
+};
+
+bool may_overlap_in_time(const Group& a, const Group& b) {
+  return !is_over(a.life, b.life.defined) && !is_over(b.life, a.life.defined);
+}
+
+// Largest first, each at the lowest offset that is free for all of its life.
+std::size_t largest_first(std::vector<Group>& groups) {
+  std::vector<std::size_t> order(groups.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return groups[a].bytes > groups[b].bytes; });
+  std::size_t end = 0;
+  std::vector<std::size_t> placed;  // by offset
+  for (std::size_t index : order) {
+    Group& group = groups[index];
+    std::size_t offset = 0;
+    for (std::size_t other : placed) {
+      if (!may_overlap_in_time(group, groups[other])) continue;
+      if (offset + group.bytes <= groups[other].offset) break;
+      offset = std::max(offset, groups[other].offset + groups[other].bytes);
+    }
+    group.offset = offset;
+    auto position = std::upper_bound(placed.begin(), placed.end(), offset,
+                                     [&](std::size_t o, std::size_t i) { return o < groups[i].offset; });
+    placed.insert(position, index);
+    end = std::max(end, offset + group.bytes);
+  }
+  return end;
+}
+
+std::size_t place_all(Plan& plan, std::vector<Group> groups) {
+  std::size_t bytes = BestFit().run(groups);
+  if (groups.size() <= kSmallPlan) {
+    std::vector<Group> packed = groups;
+    if (std::size_t other = largest_first(packed); other < bytes) {
+      bytes = other;
+      groups = std::move(packed);
+    }
+  }
+  for (const Group& group : groups)
+    for (int buffer : group.buffers) plan.buffers[at(buffer)].offset = group.offset;
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<Lifetime> lifetimes(const Plan& plan) {
+  std::vector<Lifetime> result = Walk(plan).run();
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Lifetime& a, const Lifetime& b) { return a.defined.begin < b.defined.begin; });
+  return result;
+}
+
+void assign_memory(Plan& plan) {
+  std::vector<Group> device, host;
+  plan.value_bytes = 0;
+  for (Group& group : InPlace(plan, lifetimes(plan)).take()) {
+    bool is_host = plan.buffers[at(group.buffers[0])].storage == Storage::host_arena;
+    if (!is_host) plan.value_bytes += group.bytes * group.buffers.size();
+    (is_host ? host : device).push_back(std::move(group));
+  }
+  plan.arena_bytes = place_all(plan, std::move(device));
+  plan.host_arena_bytes = place_all(plan, std::move(host));
+}
+
+std::size_t live_bytes(const Plan& plan) {
+  // A sweep over the schedule: at each definition, everything that is not known to be over counts.
+  std::vector<Lifetime> lives = lifetimes(plan);
+  std::erase_if(lives, [&](const Lifetime& l) { return plan.buffers[at(l.buffer)].storage != Storage::arena; });
+  std::size_t peak = 0;
+  std::size_t alive_bytes = 0;
+  std::vector<const Lifetime*> alive;
+  for (const Lifetime& life : lives) {
+    std::erase_if(alive, [&](const Lifetime* other) {
+      bool over = is_over(*other, life.defined);
+      if (over) alive_bytes -= rounded(plan.buffers[at(other->buffer)].bytes);
+      return over;
+    });
+    alive.push_back(&life);
+    alive_bytes += rounded(plan.buffers[at(life.buffer)].bytes);
+    peak = std::max(peak, alive_bytes);
+  }
+  return peak;
+}
+
+}  // namespace graphsink

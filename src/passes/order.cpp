@@ -1,0 +1,180 @@
+#include <algorithm>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// A branch shorter than this is not worth the two events that fork and join it.
+constexpr int kShortChain = 3;
+
+void add_node(const Plan& plan, int index, Touched& touched) {
+  const PlanNode& node = plan.nodes[at(index)];
+  auto operands = static_cast<int>(node.operands.size());
+  for (int i = 0; i < operands; ++i) {
+    int buffer = node.operands[at(i)];
+    if (buffer < 0) continue;
+    bool writes = i >= node.inputs || (node.op->access && node.op->access(i, node.inputs) == Access::write);
+    (writes ? touched.writes : touched.reads).push_back(buffer);
+  }
+}
+
+void add_step(const Plan& plan, const Step& step, Touched& result) {
+  if (step.kind == StepKind::call) return add_node(plan, step.node, result);
+  if (step.source >= 0) result.reads.push_back(step.source);
+  if (step.destination >= 0) result.writes.push_back(step.destination);
+  for (int sequence : step.sequences)
+    for (const Step& inner : plan.sequences[at(sequence)].steps) add_step(plan, inner, result);
+}
+
+// Dependencies of each step on earlier ones, from what they read and write.
+std::vector<std::vector<int>> dependencies(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  std::vector<std::vector<int>> result(steps.size());
+  std::vector<int> writer(plan.buffers.size(), -1);
+  std::vector<std::vector<int>> readers(plan.buffers.size());
+  int last_effect = -1;
+  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
+    auto& deps = result[at(i)];
+    Touched t = touched(plan, steps[at(i)]);
+    for (int buffer : t.reads) {
+      if (writer[at(buffer)] >= 0) deps.push_back(writer[at(buffer)]);
+      readers[at(buffer)].push_back(i);
+    }
+    for (int buffer : t.writes) {
+      if (writer[at(buffer)] >= 0) deps.push_back(writer[at(buffer)]);
+      for (int reader : readers[at(buffer)]) deps.push_back(reader);
+      writer[at(buffer)] = i;
+      readers[at(buffer)].clear();
+    }
+    if (steps[at(i)].node >= 0 && plan.nodes[at(steps[at(i)].node)].op->purity == Purity::host_effect) {
+      if (last_effect >= 0) deps.push_back(last_effect);
+      last_effect = i;
+    }
+    if (i > 0 && deps.empty()) deps.push_back(0);
+    std::sort(deps.begin(), deps.end());
+    deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
+    std::erase(deps, i);
+  }
+  return result;
+}
+
+// From here on everything belongs to the commit: it runs after all else, on stream 0.
+int first_commit_step(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  int first = static_cast<int>(steps.size()) - 1;  // the end of the step
+  while (first > 0) {
+    const Step& step = steps[at(first - 1)];
+    if (step.kind != StepKind::call) break;
+    const PlanNode& node = plan.nodes[at(step.node)];
+    bool commits = false;
+    for (int i = 0; i < node.inputs; ++i)
+      commits = commits || (node.op->access && node.op->access(i, node.inputs) == Access::write);
+    bool checks_host = node.id < 0 && node.operands.empty();
+    if (!commits && !checks_host) break;
+    --first;
+  }
+  return first;
+}
+
+class Streams {
+ public:
+  explicit Streams(Plan& plan)
+      : plan_(plan), steps_(plan.sequences[0].steps), deps_(dependencies(plan)), commit_(first_commit_step(plan)) {}
+
+  void run() {
+    measure_chains();
+    auto count = static_cast<int>(steps_.size());
+    stream_of_.assign(at(count), 0);
+    depth_.assign(at(count), 0);
+    for (int i = 0; i < count; ++i) {
+      for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
+      place(i, i >= commit_ ? 0 : choose(i));
+    }
+    plan_.streams = used_;
+  }
+
+ private:
+  // Length of the chain that starts at each step: as long as there is one successor with one dependency.
+  void measure_chains() {
+    auto count = static_cast<int>(steps_.size());
+    std::vector<int> successors(at(count), 0);
+    std::vector<int> next(at(count), -1);
+    for (int i = 0; i < commit_; ++i) {
+      for (int d : deps_[at(i)]) {
+        ++successors[at(d)];
+        next[at(d)] = i;
+      }
+    }
+    chain_.assign(at(count), 1);
+    for (int i = commit_ - 1; i >= 0; --i) {
+      bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1;
+      if (continues) chain_[at(i)] = chain_[at(next[at(i)])] + 1;
+    }
+  }
+
+  int choose(int i) {
+    if (i == 0) return 0;
+    int best = -1;  // the deepest dependency that is still the last step of its stream
+    for (int d : deps_[at(i)]) {
+      if (tail_[at(stream_of_[at(d)])] == d && d != 0 && (best < 0 || depth_[at(d)] > depth_[at(best)])) best = d;
+    }
+    if (best >= 0) return stream_of_[at(best)];
+    int nearest = deps_[at(i)].back();
+    if (chain_[at(i)] < kShortChain) return stream_of_[at(nearest)];
+    int limit = std::min(plan_.target.max_streams, static_cast<int>(tail_.size()));
+    if (tail_[0] <= 0) return 0;
+    if (used_ < limit) return used_++;
+    int least = 0;
+    for (int s = 1; s < used_; ++s)
+      if (load_[at(s)] < load_[at(least)]) least = s;
+    return least;
+  }
+
+  void place(int i, int stream) {
+    Step& step = steps_[at(i)];
+    step.stream = stream_of_[at(i)] = stream;
+    auto& seen = seen_[at(stream)];  // per other stream: up to which step its work is known to be complete
+    auto wait_for = [&](int other, int upto) {
+      if (other == stream || seen[at(other)] >= upto || tail_[at(other)] < 0) return;
+      step.after.push_back(other);
+      for (std::size_t s = 0; s < seen.size(); ++s) seen[s] = std::max(seen[s], seen_[at(other)][s]);
+      seen[at(other)] = tail_[at(other)];
+    };
+    if (i >= commit_) {
+      for (int other = 0; other < used_; ++other) wait_for(other, tail_[at(other)]);
+    } else {
+      for (auto d = deps_[at(i)].rbegin(); d != deps_[at(i)].rend(); ++d) wait_for(stream_of_[at(*d)], *d);
+    }
+    tail_[at(stream)] = i;
+    ++load_[at(stream)];
+  }
+
+  Plan& plan_;
+  std::vector<Step>& steps_;
+  std::vector<std::vector<int>> deps_;
+  int commit_;
+  int used_ = 1;
+  std::vector<int> chain_, stream_of_, depth_;
+  std::array<int, 8> tail_{-1, -1, -1, -1, -1, -1, -1, -1};
+  std::array<int, 8> load_{};
+  std::array<std::array<int, 8>, 8> seen_ = [] {
+    std::array<std::array<int, 8>, 8> seen;
+    for (auto& row : seen) row.fill(-1);
+    return seen;
+  }();
+};
+
+}  // namespace
+
+Touched touched(const Plan& plan, const Step& step) {
+  Touched result;
+  add_step(plan, step, result);
+  return result;
+}
+
+void assign_streams(Plan& plan) { Streams(plan).run(); }
+
+}  // namespace graphsink

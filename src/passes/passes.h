@@ -1,0 +1,53 @@
+// The passes that make a Plan, in the order in which make_plan() runs them. Each is a pure function on plain data.
+#pragma once
+
+#include "graphsink/plan.h"
+#include "ir/graph_data.h"
+#include "ir/system_ops.h"
+
+namespace graphsink {
+
+// Verify, effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at
+// the end and copies where a value crosses between host and device.
+void lower(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
+           Plan& plan);
+
+// Cuts the schedule into islands: maximal runs of steps that one launch can hold.
+void partition(Plan& plan);
+
+// Gives each step of the schedule a stream and the streams it must wait for.
+void assign_streams(Plan& plan);
+
+// Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
+void assign_memory(Plan& plan);
+
+// What a step reads and writes, bodies included.
+struct Touched {
+  std::vector<int> reads;
+  std::vector<int> writes;
+};
+Touched touched(const Plan& plan, const Step& step);
+
+// When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be complete
+// by then. A control step begins before and ends after the steps of its bodies.
+struct Timing {
+  int begin = 0;
+  int end = 0;
+  int stream = 0;
+  int index = 0;                  // position in its stream (of the enclosing step of the schedule)
+  std::array<int, 8> complete{};  // per stream: this many of its steps are complete before this one starts
+};
+
+// How long a buffer is needed.
+struct Lifetime {
+  int buffer = -1;
+  Timing defined;
+  int last_end = -1;              // serial of its last use; kForever: until the next run
+  std::array<int, 8> needed{};    // per stream: free for reuse once this many of its steps are complete
+};
+constexpr int kForever = 1 << 30;
+
+// Lifetimes of all arena and host arena buffers, in order of definition; buffers that are never touched are left out.
+std::vector<Lifetime> lifetimes(const Plan& plan);
+
+}  // namespace graphsink

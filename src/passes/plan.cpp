@@ -1,0 +1,32 @@
+#include "graphsink/plan.h"
+
+#include "passes/passes.h"
+
+namespace graphsink {
+
+std::string to_string(DeviceId id) {
+  return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index);
+}
+
+Target Target::cuda13(int sm) {
+  Target target;
+  target.id = cuda(0);
+  target.name = "CUDA 13 device";
+  target.sm = sm;
+  target.separate_memory = true;
+  target.host_nodes_in_bodies = false;
+  return target;
+}
+
+Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes,
+               const PlanOptions& options) {
+  Plan plan;
+  plan.target = target;
+  lower(*graph.data(), system, shapes, options, plan);
+  partition(plan);
+  assign_streams(plan);
+  assign_memory(plan);
+  return plan;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,209 @@
+// cublasLtMatmul as one kernel: a triple loop whose sums run over k in ascending order.
+#include <cstring>
+#include <vector>
+
+#include "blas.h"
+
+namespace emu {
+namespace {
+
+// Bounds are checked before; instrumented inner loops would be too slow to test with.
+#define EMU_PLAIN __attribute__((no_sanitize("address", "thread", "undefined")))
+
+struct Matmul {
+  BlasOperation operation;
+  BlasLayout a, b, c, d;
+  const void* a_data;
+  const void* b_data;
+  const void* c_data;
+  void* d_data;
+  const void* alpha;  // device pointer mode only
+  const void* beta;
+  double host_alpha;  // both types fit
+  double host_beta;
+  void* workspace;
+  std::size_t workspace_bytes;
+};
+
+std::size_t element_bytes(const BlasLayout& layout) { return layout.type == CUDA_R_64F ? 8 : 4; }
+
+std::int64_t row_stride(const BlasLayout& layout) { return layout.order == CUBLASLT_ORDER_ROW ? layout.ld : 1; }
+std::int64_t col_stride(const BlasLayout& layout) { return layout.order == CUBLASLT_ORDER_ROW ? 1 : layout.ld; }
+
+std::size_t footprint(const BlasLayout& layout) {
+  const auto last = (static_cast<std::int64_t>(layout.rows) - 1) * row_stride(layout) +
+                    (static_cast<std::int64_t>(layout.cols) - 1) * col_stride(layout) +
+                    (layout.batches - 1) * layout.batch_stride;
+  return static_cast<std::size_t>(last + 1) * element_bytes(layout);
+}
+
+bool is_layout(const BlasLayout& layout, cudaDataType type) {
+  if (layout.type != type || layout.rows == 0 || layout.cols == 0 || layout.batches < 1) return false;
+  if (layout.order != CUBLASLT_ORDER_ROW && layout.order != CUBLASLT_ORDER_COL) return false;
+  const std::uint64_t line = layout.order == CUBLASLT_ORDER_ROW ? layout.cols : layout.rows;
+  return layout.ld >= static_cast<std::int64_t>(line) && layout.batch_stride >= 0;
+}
+
+// op(matrix) as rows of contiguous elements.
+template <class T>
+EMU_PLAIN void pack(const T* data, const BlasLayout& layout, bool transposed, std::vector<T>& out) {
+  const std::uint64_t rows = transposed ? layout.cols : layout.rows, cols = transposed ? layout.rows : layout.cols;
+  const std::int64_t by_row = transposed ? col_stride(layout) : row_stride(layout);
+  const std::int64_t by_col = transposed ? row_stride(layout) : col_stride(layout);
+  T* to = out.data();
+  for (std::uint64_t i = 0; i < rows; ++i) {
+    const T* from = data + static_cast<std::int64_t>(i) * by_row;
+    for (std::uint64_t j = 0; j < cols; ++j) *to++ = from[static_cast<std::int64_t>(j) * by_col];
+  }
+}
+
+template <class T>
+EMU_PLAIN void multiply_row(const T* a, const T* b, T* sums, std::uint64_t k, std::uint64_t n) {
+  for (std::uint64_t j = 0; j < n; ++j) sums[j] = 0;
+  for (std::uint64_t p = 0; p < k; ++p) {
+    const T factor = a[p];
+    const T* row = b + p * n;
+    for (std::uint64_t j = 0; j < n; ++j) sums[j] += factor * row[j];
+  }
+}
+
+template <class T>
+void multiply(const Matmul& m) {
+  T alpha = static_cast<T>(m.host_alpha), beta = static_cast<T>(m.host_beta);
+  if (m.alpha != nullptr) std::memcpy(&alpha, m.alpha, sizeof(T));
+  if (m.beta != nullptr) std::memcpy(&beta, m.beta, sizeof(T));
+  const bool ta = m.operation.transa != CUBLAS_OP_N, tb = m.operation.transb != CUBLAS_OP_N;
+  const std::uint64_t k = ta ? m.a.rows : m.a.cols, n = m.d.cols;
+  std::vector<T> a(m.a.rows * m.a.cols), b(m.b.rows * m.b.cols), sums(n);
+  for (std::int32_t batch = 0; batch < m.d.batches; ++batch) {
+    pack(static_cast<const T*>(m.a_data) + batch * m.a.batch_stride, m.a, ta, a);
+    pack(static_cast<const T*>(m.b_data) + batch * m.b.batch_stride, m.b, tb, b);
+    const T* c = static_cast<const T*>(m.c_data) + (m.c_data == nullptr ? 0 : batch * m.c.batch_stride);
+    T* d = static_cast<T*>(m.d_data) + batch * m.d.batch_stride;
+    for (std::uint64_t i = 0; i < m.d.rows; ++i) {
+      multiply_row(a.data() + i * k, b.data(), sums.data(), k, n);
+      for (std::uint64_t j = 0; j < n; ++j) {
+        const auto row = static_cast<std::int64_t>(i), col = static_cast<std::int64_t>(j);
+        T value = alpha * sums[j];
+        if (beta != T(0)) value += beta * c[row * row_stride(m.c) + col * col_stride(m.c)];
+        d[row * row_stride(m.d) + col * col_stride(m.d)] = value;
+      }
+    }
+  }
+}
+
+bool is_device(Memory& memory, const void* pointer, std::size_t bytes) {
+  return memory.place(pointer) != Place::kPageable && memory.is_valid(pointer, bytes);
+}
+
+bool operands_live(Memory& memory, const Matmul& m) {
+  if (!is_device(memory, m.a_data, footprint(m.a)) || !is_device(memory, m.b_data, footprint(m.b))) return false;
+  if (!is_device(memory, m.d_data, footprint(m.d))) return false;
+  if (m.c_data != nullptr && !is_device(memory, m.c_data, footprint(m.c))) return false;
+  if (m.alpha != nullptr && !is_device(memory, m.alpha, element_bytes(m.d))) return false;
+  if (m.beta != nullptr && !is_device(memory, m.beta, element_bytes(m.d))) return false;
+  return m.workspace_bytes == 0 || is_device(memory, m.workspace, m.workspace_bytes);
+}
+
+cudaError_t run_matmul(const Matmul& m) {
+  if (!operands_live(runtime().memory, m)) return cudaErrorIllegalAddress;
+  // Two launches that share a workspace without an order, or data in it, should show.
+  if (m.workspace_bytes > 0) std::memset(m.workspace, 0xA5, m.workspace_bytes);
+  if (m.d.type == CUDA_R_64F) {
+    multiply<double>(m);
+  } else {
+    multiply<float>(m);
+  }
+  return cudaSuccess;
+}
+
+double read_scalar(const void* pointer, cudaDataType type) {
+  if (type == CUDA_R_64F) return *static_cast<const double*>(pointer);
+  return *static_cast<const float*>(pointer);
+}
+
+bool is_aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
+
+bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size_t workspace_bytes) {
+  const std::size_t element = element_bytes(m.d);
+  std::size_t alignment[4] = {element, element, element, element};
+  if (algo != nullptr) {
+    const auto& algorithm = *reinterpret_cast<const BlasAlgorithm*>(algo->data);
+    if (algorithm.magic != kBlasMagic || workspace_bytes < algorithm.workspace) return false;
+    for (int i = 0; i < 4; ++i) alignment[i] = algorithm.alignment[i];
+  }
+  const void* pointers[4] = {m.a_data, m.b_data, m.c_data, m.d_data};
+  for (int i = 0; i < 4; ++i) {
+    if (alignment[i] == 0 || !is_aligned(pointers[i], alignment[i])) return false;
+  }
+  return workspace_bytes == 0 || (m.workspace != nullptr && is_aligned(m.workspace, 256));
+}
+
+// In place is allowed with one layout only.
+bool is_clear_target(const Matmul& m) {
+  if (m.d_data == m.a_data || m.d_data == m.b_data) return false;
+  return m.d_data != m.c_data || (m.c.order == m.d.order && m.c.ld == m.d.ld && m.c.batch_stride == m.d.batch_stride);
+}
+
+}  // namespace
+
+cublasStatus_t check_matmul(const BlasOperation& operation, const BlasLayout& a, const BlasLayout& b,
+                            const BlasLayout& c, const BlasLayout& d) {
+  for (const BlasLayout* layout : {&a, &b, &c, &d}) {
+    if (!is_layout(*layout, operation.scale) || layout->batches != d.batches) return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (operation.pointer_mode != CUBLASLT_POINTER_MODE_HOST && operation.pointer_mode != CUBLASLT_POINTER_MODE_DEVICE) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  for (const cublasOperation_t op : {operation.transa, operation.transb}) {
+    if (op != CUBLAS_OP_N && op != CUBLAS_OP_T) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const bool ta = operation.transa != CUBLAS_OP_N, tb = operation.transb != CUBLAS_OP_N;
+  const bool inner = (ta ? a.rows : a.cols) == (tb ? b.cols : b.rows);
+  const bool outer = (ta ? a.cols : a.rows) == d.rows && (tb ? b.rows : b.cols) == d.cols;
+  const bool same = c.rows == d.rows && c.cols == d.cols;
+  return inner && outer && same ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+}  // namespace emu
+
+using emu::inside;
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha, const void* A,
+                              cublasLtMatrixLayout_t Adesc, const void* B, cublasLtMatrixLayout_t Bdesc,
+                              const void* beta, const void* C, cublasLtMatrixLayout_t Cdesc, void* D,
+                              cublasLtMatrixLayout_t Ddesc, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  return emu::blas("cublasLtMatmul", [&](emu::Runtime& r, emu::Lock& lock) {
+    for (void* object : {static_cast<void*>(handle), static_cast<void*>(operation), static_cast<void*>(Adesc),
+                         static_cast<void*>(Bdesc), static_cast<void*>(Cdesc), static_cast<void*>(Ddesc)}) {
+      if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (alpha == nullptr || beta == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    emu::Matmul m{inside<emu::BlasOperation>(operation),
+                  inside<emu::BlasLayout>(Adesc),
+                  inside<emu::BlasLayout>(Bdesc),
+                  inside<emu::BlasLayout>(Cdesc),
+                  inside<emu::BlasLayout>(Ddesc),
+                  A, B, C, D, nullptr, nullptr, 0, 0, workspace, workspace_bytes};
+    const cublasStatus_t status = emu::check_matmul(m.operation, m.a, m.b, m.c, m.d);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (m.operation.pointer_mode == CUBLASLT_POINTER_MODE_HOST) {
+      m.host_alpha = emu::read_scalar(alpha, m.operation.scale);
+      m.host_beta = emu::read_scalar(beta, m.operation.scale);
+      if (m.host_beta == 0) m.c_data = nullptr;
+    } else {
+      m.alpha = alpha;
+      m.beta = beta;
+    }
+    const bool needs_c = m.alpha != nullptr || m.host_beta != 0;
+    if (A == nullptr || B == nullptr || D == nullptr || (needs_c && C == nullptr)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu::fits_algorithm(m, algo, workspace_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu::is_clear_target(m)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu::operands_live(r.memory, m)) return CUBLAS_STATUS_INVALID_VALUE;
+    emu::KernelWork work;
+    work.native = [m] { return emu::run_matmul(m); };
+    const cudaError_t code = emu::issue(r, lock, stream, std::move(work));
+    return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+  });
+}

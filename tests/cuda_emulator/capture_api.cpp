@@ -1,0 +1,203 @@
+// Beginning, looking into and ending captures.
+#include <algorithm>
+
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+bool is_mode(cudaStreamCaptureMode mode) {
+  return mode >= cudaStreamCaptureModeGlobal && mode <= cudaStreamCaptureModeRelaxed;
+}
+
+cudaError_t begin(Runtime& r, cudaStream_t handle, cudaGraph_t graph, std::vector<Edge> frontier,
+                  cudaStreamCaptureMode mode) {
+  CUstream_st* stream = find_stream(r, handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!is_mode(mode)) return cudaErrorInvalidValue;
+  if (stream->legacy) return cudaErrorStreamCaptureUnsupported;
+  if (stream->capture != nullptr) return cudaErrorIllegalState;
+  auto capture = std::make_shared<Capture>();
+  capture->id = r.next_capture++;
+  capture->mode = mode;
+  capture->thread = std::this_thread::get_id();
+  capture->origin = stream;
+  capture->owns_graph = graph == nullptr;
+  capture->graph = graph == nullptr ? new CUgraph_st(nullptr) : graph;
+  capture->streams.push_back(stream);
+  stream->capture = capture;
+  stream->frontier = std::move(frontier);
+  r.captures.push_back(capture);
+  return cudaSuccess;
+}
+
+// Every stream's last nodes must be reachable from the origin's, but for nodes the program itself took out.
+bool is_joined(const Capture& capture) {
+  std::vector<cudaGraphNode_t> ends = capture.dropped;
+  for (const Edge& edge : capture.origin->frontier) ends.push_back(edge.node);
+  for (const cudaStream_t stream : capture.streams) {
+    for (const Edge& edge : stream->frontier) {
+      const bool reached =
+          std::any_of(ends.begin(), ends.end(), [&](cudaGraphNode_t end) { return depends_on(end, edge.node); });
+      if (!reached) return false;
+    }
+  }
+  return true;
+}
+
+void release(Runtime& r, const CaptureRef& capture) {
+  capture->ended = true;
+  for (const cudaStream_t stream : capture->streams) {
+    stream->capture = nullptr;
+    stream->frontier.clear();
+  }
+  std::erase(r.captures, capture);
+}
+
+// A failed capture takes its graph with it, also one it was to be added to.
+void discard_graph(Capture& capture) {
+  if (capture.owns_graph || capture.graph->owner == nullptr) {
+    delete capture.graph;
+  } else {
+    capture.graph->spoiled = true;
+  }
+}
+
+cudaError_t end(Runtime& r, CUstream_st& stream, cudaGraph_t* out) {
+  const CaptureRef capture = stream.capture;
+  if (capture == nullptr) return cudaErrorIllegalState;
+  if (capture->origin != &stream) return cudaErrorStreamCaptureUnmatched;
+  *out = nullptr;
+  cudaError_t code = cudaSuccess;
+  if (capture->thread != std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed) {
+    code = cudaErrorStreamCaptureWrongThread;
+  } else if (capture->invalid) {
+    code = cudaErrorStreamCaptureInvalidated;
+  } else if (!is_joined(*capture)) {
+    code = cudaErrorStreamCaptureUnjoined;
+  }
+  release(r, capture);
+  if (code != cudaSuccess) {
+    discard_graph(*capture);
+    return code;
+  }
+  *out = capture->graph;
+  return cudaSuccess;
+}
+
+cudaError_t make_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nodes, const cudaGraphEdgeData* data,
+                       std::size_t count, std::vector<Edge>& edges) {
+  if (count > 0 && nodes == nullptr) return cudaErrorInvalidValue;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!r.nodes.contains(nodes[i]) || nodes[i]->graph != graph) return cudaErrorInvalidValue;
+    edges.push_back({nodes[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
+  }
+  return cudaSuccess;
+}
+
+bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
+
+// The legacy stream cannot be asked while a blocking stream captures, but asking does no harm.
+bool legacy_is_busy(Runtime& r, CUstream_st& stream) {
+  if (!stream.legacy) return false;
+  return std::any_of(r.captures.begin(), r.captures.end(), [](const CaptureRef& capture) {
+    return std::any_of(capture->streams.begin(), capture->streams.end(),
+                       [](cudaStream_t captured) { return captured->is_blocking(); });
+  });
+}
+
+cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
+  if (stream.capture == nullptr) return cudaStreamCaptureStatusNone;
+  return stream.capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return api("cudaStreamBeginCapture",
+             [&](Runtime& r, Lock&) { return emu::begin(r, stream, nullptr, {}, mode); });
+}
+
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* nodes,
+                                          const cudaGraphEdgeData* data, size_t count, cudaStreamCaptureMode mode) {
+  return api("cudaStreamBeginCaptureToGraph", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    std::vector<emu::Edge> frontier;
+    if (emu::make_edges(r, graph, nodes, data, count, frontier) != cudaSuccess) return cudaErrorInvalidValue;
+    return emu::begin(r, stream, graph, std::move(frontier), mode);
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  return api("cudaStreamEndCapture", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    return graph == nullptr ? cudaErrorInvalidValue : emu::end(r, *stream, graph);
+  });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  return api("cudaStreamIsCapturing", [&](Runtime& r, Lock&) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (status == nullptr) return cudaErrorInvalidValue;
+    if (emu::legacy_is_busy(r, *stream)) return cudaErrorStreamCaptureImplicit;
+    *status = emu::status_of(*stream);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** data,
+                                     size_t* count) {
+  return api("cudaStreamGetCaptureInfo", [&](Runtime& r, Lock&) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (status == nullptr) return cudaErrorInvalidValue;
+    if (emu::legacy_is_busy(r, *stream)) return cudaErrorStreamCaptureImplicit;
+    *status = emu::status_of(*stream);
+    if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
+    stream->frontier_nodes.clear();
+    stream->frontier_data.clear();
+    for (const emu::Edge& edge : stream->frontier) {
+      if (nodes != nullptr && data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
+      stream->frontier_nodes.push_back(edge.node);
+      stream->frontier_data.push_back(edge.data);
+    }
+    if (id != nullptr) *id = stream->capture->id;
+    if (graph != nullptr) *graph = stream->capture->graph;
+    if (nodes != nullptr) *nodes = stream->frontier_nodes.data();
+    if (data != nullptr) *data = stream->frontier_data.data();
+    if (count != nullptr) *count = stream->frontier_nodes.size();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNode_t* nodes,
+                                                const cudaGraphEdgeData* data, size_t count, unsigned flags) {
+  return api("cudaStreamUpdateCaptureDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (stream->capture == nullptr) return cudaErrorIllegalState;
+    if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    if (flags > cudaStreamSetCaptureDependencies) return cudaErrorInvalidValue;
+    std::vector<emu::Edge> edges;
+    const cudaError_t code = emu::make_edges(r, stream->capture->graph, nodes, data, count, edges);
+    if (code != cudaSuccess) return code;
+    if (flags == cudaStreamSetCaptureDependencies) {
+      for (const emu::Edge& edge : stream->frontier) stream->capture->dropped.push_back(edge.node);
+      stream->frontier.clear();
+    }
+    for (const emu::Edge& edge : edges) {
+      const bool known = std::any_of(stream->frontier.begin(), stream->frontier.end(),
+                                     [&](const emu::Edge& other) { return other.node == edge.node; });
+      if (!known) stream->frontier.push_back(edge);
+    }
+    return cudaSuccess;
+  });
+}

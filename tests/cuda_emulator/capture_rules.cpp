@@ -1,0 +1,120 @@
+// Which calls a capture in progress forbids, and what waiting for events means under capture.
+#include <algorithm>
+
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+bool same_edge(const Edge& a, const Edge& b) { return a.node == b.node; }
+
+// A captured event was recorded in a capture that is over, or never to succeed.
+cudaError_t wait_for_dead_capture(CUstream_st& stream) {
+  const CaptureRef own = active_capture(stream);
+  if (own == nullptr) return cudaErrorInvalidValue;
+  invalidate(*own);
+  return cudaErrorStreamCaptureIsolation;
+}
+
+cudaError_t wait_for_captured(CUstream_st& stream, CUevent_st& event) {
+  if (event.capture->ended || event.capture->invalid) return wait_for_dead_capture(stream);
+  if (stream.legacy) {
+    invalidate(*event.capture);
+    return cudaErrorStreamCaptureImplicit;
+  }
+  if (stream.capture == nullptr) {
+    stream.capture = event.capture;
+    stream.frontier.clear();
+    event.capture->streams.push_back(&stream);
+  } else if (stream.capture != event.capture) {
+    invalidate(*stream.capture);
+    invalidate(*event.capture);
+    return cudaErrorStreamCaptureMerge;
+  }
+  for (const Edge& edge : event.frontier) {
+    const auto known = std::find_if(stream.frontier.begin(), stream.frontier.end(),
+                                    [&](const Edge& other) { return same_edge(edge, other); });
+    if (known == stream.frontier.end()) stream.frontier.push_back(edge);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t wait_event(Runtime& r, CUstream_st& stream, CUevent_st& event) {
+  if (stream.capture != nullptr && stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (event.capture != nullptr) return wait_for_captured(stream, event);
+  if (const cudaError_t refused = check_capture(r, stream); refused != cudaSuccess) return refused;
+  if (event.op == nullptr) return cudaSuccess;  // never recorded
+  if (const CaptureRef capture = active_capture(stream)) {
+    invalidate(*capture);
+    return cudaErrorStreamCaptureIsolation;
+  }
+  append(r, stream, std::make_shared<Op>(), {event.op});
+  return cudaSuccess;
+}
+
+}  // namespace
+
+CaptureRef active_capture(CUstream_st& stream) { return stream.capture; }
+
+void invalidate(Capture& capture) { capture.invalid = true; }
+
+void invalidate_all(Runtime& r) {
+  for (const CaptureRef& capture : r.captures) invalidate(*capture);
+}
+
+cudaError_t refuse_unsafe(Runtime& r) {
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  cudaError_t code = cudaSuccess;
+  for (const CaptureRef& capture : r.captures) {
+    const bool own = capture->thread == std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed;
+    const bool other =
+        thread_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
+    if (!own && !other) continue;
+    invalidate(*capture);
+    code = cudaErrorStreamCaptureUnsupported;
+  }
+  return code;
+}
+
+cudaError_t check_capture(Runtime& r, CUstream_st& stream) {
+  if (stream.capture != nullptr && stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (!stream.legacy) return cudaSuccess;
+  cudaError_t code = cudaSuccess;
+  for (const CaptureRef& capture : r.captures) {
+    const bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                      [](cudaStream_t captured) { return captured->is_blocking(); });
+    if (!blocking) continue;
+    invalidate(*capture);
+    code = cudaErrorStreamCaptureImplicit;
+  }
+  return code;
+}
+
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return api("cudaThreadExchangeStreamCaptureMode", [&](Runtime&, Lock&) -> cudaError_t {
+    if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
+      return cudaErrorInvalidValue;
+    }
+    std::swap(emu::thread_mode, *mode);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+  return api("cudaStreamWaitEvent", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (flags != cudaEventWaitDefault) return cudaErrorNotSupported;
+    const cudaError_t code = emu::wait_event(r, *stream, *event);
+    if (code == cudaSuccess && stream->capture == nullptr) r.executor.run_ahead(lock);
+    return code;
+  });
+}

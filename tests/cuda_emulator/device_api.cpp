@@ -1,0 +1,246 @@
+// Device properties, errors and driver entry points.
+#include <cstdio>
+
+#include "runtime.h"
+#include "simt_engine.h"
+
+namespace emu {
+namespace {
+
+constexpr int kMultiprocessors = 8;
+
+cudaError_t attribute_value(cudaDeviceAttr attribute, int& value) {
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+    case cudaDevAttrMaxBlockDimX:
+    case cudaDevAttrMaxBlockDimY:
+      value = static_cast<int>(kMaxThreadsPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrMaxBlockDimZ:
+      value = 64;
+      return cudaSuccess;
+    case cudaDevAttrMaxGridDimX:
+      value = 0x7fffffff;
+      return cudaSuccess;
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ:
+      value = 65535;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      value = 48 << 10;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      value = static_cast<int>(kMaxSharedBytes);
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      value = 228 << 10;
+      return cudaSuccess;
+    case cudaDevAttrWarpSize:
+      value = 32;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      value = kMultiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      value = 2048;
+      return cudaSuccess;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      value = 32;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      value = 9;
+      return cudaSuccess;
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrStreamPrioritiesSupported:
+    case cudaDevAttrAsyncEngineCount:
+      value = 1;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+    case cudaDevAttrIntegrated:
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrConcurrentManagedAccess:
+    case cudaDevAttrPageableMemoryAccess:
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrComputePreemptionSupported:
+      value = 0;
+      return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+      value = 1 << 20;
+      return cudaSuccess;
+    case cudaDevAttrMaxRegistersPerBlock:
+      value = 65536;
+      return cudaSuccess;
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+void describe(Runtime& r, cudaDeviceProp& p) {
+  p = cudaDeviceProp{};
+  std::snprintf(p.name, sizeof p.name, "software CUDA device");
+  p.totalGlobalMem = r.memory.total_bytes();
+  p.sharedMemPerBlock = 48 << 10;
+  p.sharedMemPerBlockOptin = kMaxSharedBytes;
+  p.sharedMemPerMultiprocessor = 228 << 10;
+  p.reservedSharedMemPerBlock = 1024;
+  p.regsPerBlock = p.regsPerMultiprocessor = 65536;
+  p.warpSize = 32;
+  p.maxThreadsPerBlock = static_cast<int>(kMaxThreadsPerBlock);
+  p.maxThreadsPerMultiProcessor = 2048;
+  p.maxBlocksPerMultiProcessor = 32;
+  p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
+  p.maxThreadsDim[2] = 64;
+  p.maxGridSize[0] = 0x7fffffff;
+  p.maxGridSize[1] = p.maxGridSize[2] = 65535;
+  p.major = 9;
+  p.multiProcessorCount = kMultiprocessors;
+  p.concurrentKernels = p.unifiedAddressing = p.canMapHostMemory = p.streamPrioritiesSupported = 1;
+  p.asyncEngineCount = 1;
+  p.l2CacheSize = 1 << 20;
+  p.memoryBusWidth = 64;
+}
+
+struct ErrorText {
+  cudaError_t code;
+  const char* name;
+  const char* text;
+};
+
+constexpr ErrorText kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "driver too old for this runtime"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorOperatingSystem, "cudaErrorOperatingSystem", "operating system call failed"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "operation not permitted in this state"},
+    {cudaErrorLossyQuery, "cudaErrorLossyQuery", "the query would leave out edge data"},
+    {cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge", "operation would merge two capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched", "capture was not begun in this stream"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capture has work that was not joined"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency crosses the boundary of the capture"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would depend on the capture through the legacy stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to end a capture from another thread"},
+    {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure", "the graph update failed"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const ErrorText& text_of(cudaError_t code) {
+  static constexpr ErrorText kUnlisted{cudaErrorUnknown, "cudaErrorUnlisted", "error the software device has no text for"};
+  for (const ErrorText& entry : kErrors) {
+    if (entry.code == code) return entry;
+  }
+  return kUnlisted;
+}
+
+cudaError_t version(const char* name, int* value) {
+  return api(name, [&](Runtime&, Lock&) -> cudaError_t {
+    if (value == nullptr) return cudaErrorInvalidValue;
+    *value = 13000;
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return api("cudaGetDeviceCount", [&](Runtime&, Lock&) -> cudaError_t {
+    if (count == nullptr) return cudaErrorInvalidValue;
+    *count = 1;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return api("cudaGetDevice", [&](Runtime&, Lock&) -> cudaError_t {
+    if (device == nullptr) return cudaErrorInvalidValue;
+    *device = 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return api("cudaSetDevice", [&](Runtime&, Lock&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return api("cudaDeviceGetAttribute", [&](Runtime&, Lock&) -> cudaError_t {
+    if (value == nullptr) return cudaErrorInvalidValue;
+    return device == 0 ? emu::attribute_value(attribute, *value) : cudaErrorInvalidDevice;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return api("cudaGetDeviceProperties", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (properties == nullptr) return cudaErrorInvalidValue;
+    if (device != 0) return cudaErrorInvalidDevice;
+    emu::describe(r, *properties);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDriverGetVersion(int* value) { return emu::version("cudaDriverGetVersion", value); }
+cudaError_t cudaRuntimeGetVersion(int* value) { return emu::version("cudaRuntimeGetVersion", value); }
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return api("cudaDeviceGetStreamPriorityRange", [&](Runtime&, Lock&) -> cudaError_t {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return api("cudaDeviceSynchronize", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (!r.captures.empty()) {
+      emu::invalidate_all(r);
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    r.executor.wait_all(lock);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetLastError() { return emu::last_error_of_thread(true); }
+cudaError_t cudaPeekAtLastError() { return emu::last_error_of_thread(false); }
+const char* cudaGetErrorName(cudaError_t code) { return emu::text_of(code).name; }
+const char* cudaGetErrorString(cudaError_t code) { return emu::text_of(code).text; }
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  return api("cudaGetDriverEntryPointByVersion", [&](Runtime&, Lock&) -> cudaError_t {
+    if (symbol == nullptr || function == nullptr) return cudaErrorInvalidValue;
+    *function = emu::driver_entry(symbol);
+    if (status != nullptr) *status = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+  });
+}

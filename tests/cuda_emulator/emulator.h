@@ -1,0 +1,74 @@
+// Control panel of the software CUDA device: what a test may do that a program on a real device cannot.
+// All functions may be called from any host thread unless said otherwise.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace emu {
+
+// Chooses the order of everything CUDA leaves open: ready operations, blocks, threads, and how early work runs. Seed 0
+// (or the environment's GS_EMU_SEED) runs work only when something waits for it. Call while no work is outstanding.
+void set_seed(std::uint64_t seed);
+std::uint64_t seed();
+
+// Makes the nth call (1 is the next one) of the named function return `code` without doing anything; with forever also
+// all later ones. Name "*" counts calls of every function. A sticky code (700, 719, ...) also makes the device fail.
+// cuBLASLt functions return the code as a cublasStatus_t, driver functions as a CUresult. Error look-ups
+// (cudaGetLastError, cudaPeekAtLastError, cudaGetErrorName, cudaGetErrorString) are not calls in this sense.
+void fail(std::string_view function, int nth, cudaError_t code, bool forever = false);
+void clear_faults();
+
+// Calls since the start of the process or reset_calls(), refused ones included.
+std::size_t calls(std::string_view function);
+std::size_t total_calls();
+void reset_calls();
+
+// Operations the device has run since the start of the process or reset_calls().
+struct Executed {
+  std::size_t kernels = 0;
+  std::size_t copies = 0;
+  std::size_t fills = 0;
+  std::size_t host_functions = 0;
+  std::size_t conditionals = 0;  // evaluations of a conditional node
+};
+Executed executed();
+
+// Objects created and not yet destroyed. graphs counts neither children nor conditional bodies.
+struct LiveObjects {
+  std::size_t streams = 0;
+  std::size_t events = 0;
+  std::size_t graphs = 0;
+  std::size_t execs = 0;
+  std::size_t device_allocations = 0;
+  std::size_t pinned_allocations = 0;
+  std::size_t reservations = 0;     // cuMemAddressReserve
+  std::size_t physical_blocks = 0;  // cuMemCreate, live by handle or by mapping
+  std::size_t blas_handles = 0;
+  std::size_t total() const {
+    return streams + events + graphs + execs + device_allocations + pinned_allocations + reservations +
+           physical_blocks + blas_handles;
+  }
+};
+LiveObjects live_objects();
+
+// Operations submitted and not finished.
+std::size_t outstanding();
+
+// Forgets outstanding work, captures in progress, the sticky error, faults and this thread's last error. Objects stay.
+void reset();
+
+// Text of the last launch failure, empty when there was none since reset().
+std::string last_failure();
+
+// Writes each call and its result to stderr; also on with GS_EMU_TRACE=1.
+void set_trace(bool on);
+
+// Whether host access to device memory faults: the processor has protection keys.
+bool memory_is_protected();
+
+}  // namespace emu

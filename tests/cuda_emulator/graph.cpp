@@ -1,0 +1,249 @@
+// Graph objects: nodes, edges, copies.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "runtime.h"
+
+CUgraphNode_st::CUgraphNode_st(cudaGraph_t graph_, cudaGraphNodeType type_, emu::WorkRef work_)
+    : graph(graph_), type(type_), work(std::move(work_)) {
+  emu::runtime().nodes.insert(this);
+}
+
+CUgraphNode_st::~CUgraphNode_st() { emu::runtime().nodes.erase(this); }
+
+CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : owner(owner_) { emu::runtime().graphs.insert(this); }
+
+CUgraph_st::~CUgraph_st() {
+  emu::Runtime& r = emu::runtime();
+  r.graphs.erase(this);
+  // A body may be captured into while the graph around it goes.
+  for (const emu::CaptureRef& capture : r.captures) {
+    if (capture->graph != this) continue;
+    capture->invalid = true;
+    capture->owns_graph = false;
+    capture->graph = nullptr;
+  }
+}
+
+namespace emu {
+
+cudaGraphNode_t add_node(cudaGraph_t graph, WorkRef work, const std::vector<Edge>& before) {
+  const cudaGraphNodeType type = node_type(*work);
+  graph->nodes.push_back(std::make_unique<CUgraphNode_st>(graph, type, std::move(work)));
+  graph->nodes.back()->before = before;
+  return graph->nodes.back().get();
+}
+
+bool depends_on(cudaGraphNode_t node, cudaGraphNode_t other) {
+  std::unordered_set<cudaGraphNode_t> seen;
+  std::vector<cudaGraphNode_t> todo{node};
+  while (!todo.empty()) {
+    const cudaGraphNode_t current = todo.back();
+    todo.pop_back();
+    if (current == other) return true;
+    if (!seen.insert(current).second) continue;
+    for (const Edge& edge : current->before) todo.push_back(edge.node);
+  }
+  return false;
+}
+
+bool has_conditional(const CUgraph_st& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    return node->type == cudaGraphNodeTypeConditional ||
+           std::any_of(node->bodies.begin(), node->bodies.end(), [](const auto& body) { return has_conditional(*body); });
+  });
+}
+
+void clone_into(const CUgraph_st& source, CUgraph_st& target) {
+  std::unordered_map<cudaGraphNode_t, cudaGraphNode_t> copies;
+  for (const auto& node : source.nodes) {
+    const cudaGraphNode_t copy = add_node(&target, node->work, {});
+    copies[node.get()] = copy;
+    for (const auto& body : node->bodies) {
+      copy->bodies.push_back(std::make_unique<CUgraph_st>(copy));
+      clone_into(*body, *copy->bodies.back());
+    }
+  }
+  // Edges second: a program may add an edge from a younger node to an older one.
+  for (const auto& node : source.nodes) {
+    for (const Edge& edge : node->before) copies[node.get()]->before.push_back({copies[edge.node], edge.data});
+  }
+}
+
+namespace {
+
+// Both the graph itself and those it is nested in.
+Handle* find_handle(cudaGraph_t graph, cudaGraphConditionalHandle id) {
+  for (cudaGraph_t level = graph; level != nullptr; level = level->owner == nullptr ? nullptr : level->owner->graph) {
+    for (Handle& handle : level->handles) {
+      if (handle.id == id) return &handle;
+    }
+  }
+  return nullptr;
+}
+
+bool is_edge_data(const cudaGraphEdgeData& data, cudaGraphNode_t from, cudaGraphNodeType to) {
+  if (data.to_port != 0) return false;
+  for (const unsigned char byte : data.reserved) {
+    if (byte != 0) return false;
+  }
+  if (data.from_port == cudaGraphKernelNodePortDefault) return data.type == cudaGraphDependencyTypeDefault;
+  if (from->type != cudaGraphNodeTypeKernel || data.from_port > cudaGraphKernelNodePortLaunchCompletion) return false;
+  if (data.type == cudaGraphDependencyTypeProgrammatic) return to == cudaGraphNodeTypeKernel;
+  return data.type == cudaGraphDependencyTypeDefault && data.from_port == cudaGraphKernelNodePortLaunchCompletion;
+}
+
+cudaError_t collect_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nodes, const cudaGraphEdgeData* data,
+                          std::size_t count, cudaGraphNodeType to, std::vector<Edge>& edges) {
+  if (count > 0 && nodes == nullptr) return cudaErrorInvalidValue;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Edge edge{nodes[i], data == nullptr ? cudaGraphEdgeData{} : data[i]};
+    if (!r.nodes.contains(edge.node) || edge.node->graph != graph) return cudaErrorInvalidValue;
+    if (!is_edge_data(edge.data, edge.node, to)) return cudaErrorInvalidValue;
+    if (std::any_of(edges.begin(), edges.end(), [&](const Edge& e) { return e.node == edge.node; })) {
+      return cudaErrorInvalidValue;
+    }
+    edges.push_back(edge);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t linear_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork& copy) {
+  const cudaMemcpy3DParms& p = params.copyParams;
+  if (params.flags != 0) return cudaErrorInvalidValue;
+  if (p.srcArray != nullptr || p.dstArray != nullptr || p.extent.height != 1 || p.extent.depth != 1) {
+    return cudaErrorNotSupported;
+  }
+  if (p.extent.width == 0 || p.srcPos.y != 0 || p.srcPos.z != 0 || p.dstPos.y != 0 || p.dstPos.z != 0) {
+    return cudaErrorInvalidValue;
+  }
+  copy = {static_cast<char*>(p.dstPtr.ptr) + p.dstPos.x, static_cast<const char*>(p.srcPtr.ptr) + p.srcPos.x,
+          p.extent.width, p.kind, nullptr};
+  return check_copy(r, copy);
+}
+
+cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work) {
+  switch (params.type) {
+    case cudaGraphNodeTypeKernel:
+      return prepare_kernel(r, params.kernel, work.emplace<KernelWork>());
+    case cudaGraphNodeTypeMemcpy:
+      return linear_copy(r, params.memcpy, work.emplace<CopyWork>());
+    case cudaGraphNodeTypeMemset:
+      work = FillWork{params.memset};
+      return params.memset.width == 0 ? cudaErrorInvalidValue : check_fill(r, params.memset);
+    case cudaGraphNodeTypeHost:
+      work = HostWork{params.host.fn, params.host.userData};
+      return params.host.fn == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+    case cudaGraphNodeTypeEmpty:
+      return cudaSuccess;
+    case cudaGraphNodeTypeGraph:
+      if (!r.graphs.contains(params.graph.graph) || params.graph.graph == graph) return cudaErrorInvalidValue;
+      if (params.graph.ownership != cudaGraphChildGraphOwnershipClone) return cudaErrorNotSupported;
+      work = ChildWork{};
+      return has_conditional(*params.graph.graph) ? cudaErrorInvalidValue : cudaSuccess;
+    case cudaGraphNodeTypeConditional: {
+      const cudaConditionalNodeParams& p = params.conditional;
+      const Handle* handle = find_handle(graph, p.handle);
+      const unsigned most = p.type == cudaGraphCondTypeIf ? 2 : p.type == cudaGraphCondTypeWhile ? 1 : ~0u;
+      if (handle == nullptr || handle->used || p.size == 0 || p.size > most) return cudaErrorInvalidValue;
+      if (p.type < cudaGraphCondTypeIf || p.type > cudaGraphCondTypeSwitch) return cudaErrorInvalidValue;
+      work = ConditionalWork{p.handle, p.type};
+      return cudaSuccess;
+    }
+    default:
+      return cudaErrorNotSupported;
+  }
+}
+
+void add_bodies(cudaGraphNode_t node, cudaGraphNodeParams& params) {
+  if (node->type == cudaGraphNodeTypeGraph) {
+    node->bodies.push_back(std::make_unique<CUgraph_st>(node));
+    clone_into(*params.graph.graph, *node->bodies.back());
+  }
+  if (node->type != cudaGraphNodeTypeConditional) return;
+  for (unsigned i = 0; i < params.conditional.size; ++i) {
+    node->bodies.push_back(std::make_unique<CUgraph_st>(node));
+    node->body_handles.push_back(node->bodies.back().get());
+  }
+  params.conditional.phGraph_out = node->body_handles.data();
+  find_handle(node->graph, params.conditional.handle)->used = true;
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned flags) {
+  return api("cudaGraphCreate", [&](Runtime&, Lock&) -> cudaError_t {
+    if (graph == nullptr || flags != 0) return cudaErrorInvalidValue;
+    *graph = new CUgraph_st(nullptr);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return api("cudaGraphDestroy", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph) || graph->owner != nullptr) return cudaErrorInvalidValue;
+    for (const emu::CaptureRef& capture : r.captures) {
+      if (capture->graph == graph) return cudaErrorInvalidValue;
+    }
+    delete graph;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphAddNode(cudaGraphNode_t* out, cudaGraph_t graph, const cudaGraphNode_t* before,
+                             const cudaGraphEdgeData* data, size_t count, cudaGraphNodeParams* params) {
+  return api("cudaGraphAddNode", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (out == nullptr || params == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    for (const int reserved : params->reserved0) {
+      if (reserved != 0) return cudaErrorInvalidValue;
+    }
+    if (params->reserved2 != 0) return cudaErrorInvalidValue;
+    std::vector<emu::Edge> edges;
+    cudaError_t code = emu::collect_edges(r, graph, before, data, count, params->type, edges);
+    emu::Work work;
+    if (code == cudaSuccess) code = emu::make_work(r, graph, *params, work);
+    if (code != cudaSuccess) return code;
+    *out = emu::add_node(graph, std::make_shared<const emu::Work>(std::move(work)), edges);
+    emu::add_bodies(*out, *params);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to,
+                                     const cudaGraphEdgeData* data, size_t count) {
+  return api("cudaGraphAddDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph) || (count > 0 && (from == nullptr || to == nullptr))) return cudaErrorInvalidValue;
+    for (size_t i = 0; i < count; ++i) {
+      if (!r.nodes.contains(to[i]) || to[i]->graph != graph || from[i] == to[i]) return cudaErrorInvalidValue;
+      std::vector<emu::Edge> edge;
+      const cudaGraphEdgeData* one = data == nullptr ? nullptr : data + i;
+      if (emu::collect_edges(r, graph, from + i, one, 1, to[i]->type, edge) != cudaSuccess) return cudaErrorInvalidValue;
+      for (const emu::Edge& known : to[i]->before) {
+        if (known.node == from[i]) return cudaErrorInvalidValue;
+      }
+      for (size_t j = 0; j < i; ++j) {
+        if (from[j] == from[i] && to[j] == to[i]) return cudaErrorInvalidValue;
+      }
+    }
+    // All or nothing, hence the second pass.
+    for (size_t i = 0; i < count; ++i) to[i]->before.push_back({from[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* out, cudaGraph_t graph, unsigned value,
+                                             unsigned flags) {
+  return api("cudaGraphConditionalHandleCreate", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (out == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    if (flags > cudaGraphCondAssignDefault) return cudaErrorInvalidValue;
+    *out = r.next_handle++;
+    graph->handles.push_back({*out, value, flags == cudaGraphCondAssignDefault});
+    return cudaSuccess;
+  });
+}

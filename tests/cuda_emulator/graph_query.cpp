@@ -1,0 +1,156 @@
+// Reading graphs back.
+#include <algorithm>
+#include <cstdio>
+#include <unordered_map>
+
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+// CUDA's convention: a null array asks for the count; a longer array than needed is filled up with null.
+cudaError_t give(const std::vector<cudaGraphNode_t>& found, cudaGraphNode_t* nodes, std::size_t* count) {
+  if (count == nullptr) return cudaErrorInvalidValue;
+  if (nodes != nullptr) {
+    for (std::size_t i = 0; i < *count; ++i) nodes[i] = i < found.size() ? found[i] : nullptr;
+    *count = std::min(*count, found.size());
+  } else {
+    *count = found.size();
+  }
+  return cudaSuccess;
+}
+
+bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
+
+const char* name_of(cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel:
+      return "KERNEL";
+    case cudaGraphNodeTypeMemcpy:
+      return "MEMCPY";
+    case cudaGraphNodeTypeMemset:
+      return "MEMSET";
+    case cudaGraphNodeTypeHost:
+      return "HOST";
+    case cudaGraphNodeTypeGraph:
+      return "GRAPH";
+    case cudaGraphNodeTypeConditional:
+      return "CONDITIONAL";
+    default:
+      return "EMPTY";
+  }
+}
+
+void print(std::FILE* file, const CUgraph_st& graph, const std::string& prefix) {
+  std::unordered_map<cudaGraphNode_t, std::string> names;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const CUgraphNode_st& node = *graph.nodes[i];
+    const std::string name = prefix + "_node_" + std::to_string(i);
+    names[graph.nodes[i].get()] = name;
+    std::fprintf(file, "\"%s\" [label=\"%zu %s\"];\n", name.c_str(), i, name_of(node.type));
+    for (std::size_t b = 0; b < node.bodies.size(); ++b) {
+      const std::string body = name + "_body_" + std::to_string(b);
+      std::fprintf(file, "subgraph \"cluster_%s\" {\nlabel=\"body %zu of %s\";\n", body.c_str(), b, name.c_str());
+      print(file, *node.bodies[b], body);
+      std::fputs("}\n", file);
+    }
+  }
+  for (const auto& node : graph.nodes) {
+    for (const Edge& edge : node->before) {
+      std::fprintf(file, "\"%s\" -> \"%s\";\n", names[edge.node].c_str(), names[node.get()].c_str());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  return api("cudaGraphGetNodes", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    std::vector<cudaGraphNode_t> found;
+    for (const auto& node : graph->nodes) found.push_back(node.get());
+    return emu::give(found, nodes, count);
+  });
+}
+
+cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  return api("cudaGraphGetRootNodes", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    std::vector<cudaGraphNode_t> found;
+    for (const auto& node : graph->nodes) {
+      if (node->before.empty()) found.push_back(node.get());
+    }
+    return emu::give(found, nodes, count);
+  });
+}
+
+cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data,
+                              size_t* count) {
+  return api("cudaGraphGetEdges", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph) || count == nullptr || (from == nullptr) != (to == nullptr)) {
+      return cudaErrorInvalidValue;
+    }
+    size_t found = 0;
+    for (const auto& node : graph->nodes) {
+      for (const emu::Edge& edge : node->before) {
+        if (from != nullptr && found < *count) {
+          if (data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
+          from[found] = edge.node;
+          to[found] = node.get();
+          if (data != nullptr) data[found] = edge.data;
+        }
+        ++found;
+      }
+    }
+    *count = from == nullptr ? found : std::min(*count, found);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  return api("cudaGraphNodeGetType", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.nodes.contains(node) || type == nullptr) return cudaErrorInvalidValue;
+    *type = node->type;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, cudaGraphEdgeData* data,
+                                         size_t* count) {
+  return api("cudaGraphNodeGetDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.nodes.contains(node) || count == nullptr) return cudaErrorInvalidValue;
+    std::vector<cudaGraphNode_t> found;
+    for (const emu::Edge& edge : node->before) {
+      if (nodes != nullptr && data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
+      if (nodes != nullptr && data != nullptr && found.size() < *count) data[found.size()] = edge.data;
+      found.push_back(edge.node);
+    }
+    return emu::give(found, nodes, count);
+  });
+}
+
+cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t node, cudaGraph_t* graph) {
+  return api("cudaGraphChildGraphNodeGetGraph", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.nodes.contains(node) || graph == nullptr || node->type != cudaGraphNodeTypeGraph) return cudaErrorInvalidValue;
+    *graph = node->bodies.front().get();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, unsigned) {
+  return api("cudaGraphDebugDotPrint", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.graphs.contains(graph) || path == nullptr) return cudaErrorInvalidValue;
+    std::FILE* file = std::fopen(path, "w");
+    if (file == nullptr) return cudaErrorOperatingSystem;
+    std::fputs("digraph graph_0 {\n", file);
+    emu::print(file, *graph, "graph_0");
+    std::fputs("}\n", file);
+    std::fclose(file);
+    return cudaSuccess;
+  });
+}

@@ -1,0 +1,149 @@
+// Launches and kernel attributes.
+#include <algorithm>
+
+#include "runtime.h"
+#include "simt_engine.h"
+
+namespace emu {
+namespace {
+
+constexpr int kThreadsPerMultiprocessor = 2048;
+constexpr std::size_t kSharedPerMultiprocessor = 228 << 10;
+
+std::size_t volume(const dim3& d) { return static_cast<std::size_t>(d.x) * d.y * d.z; }
+
+bool is_launchable(const dim3& grid, const dim3& block) {
+  if (volume(grid) == 0 || volume(block) == 0) return false;
+  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) return false;
+  return block.x <= 1024 && block.y <= 1024 && block.z <= 64 && volume(block) <= kMaxThreadsPerBlock;
+}
+
+bool wants_programmatic(const cudaLaunchConfig_t& config, cudaError_t& refused) {
+  bool programmatic = false;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config.attrs[i];
+    switch (attribute.id) {
+      case cudaLaunchAttributeIgnore:
+      case cudaLaunchAttributePriority:
+        break;
+      case cudaLaunchAttributeProgrammaticStreamSerialization:
+        programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
+        break;
+      default:
+        refused = cudaErrorNotSupported;
+    }
+  }
+  return programmatic;
+}
+
+int blocks_per_multiprocessor(int block, std::size_t shared) {
+  if (block <= 0 || block > static_cast<int>(kMaxThreadsPerBlock)) return 0;
+  const int warps = (block + 31) / 32;
+  int blocks = std::min(32, kThreadsPerMultiprocessor / (warps * 32));
+  // A kibibyte of shared memory per block is the system's.
+  blocks = std::min(blocks, static_cast<int>(kSharedPerMultiprocessor / (shared + 1024)));
+  return shared > kMaxSharedBytes ? 0 : blocks;
+}
+
+int dynamic_limit(Runtime& r, const void* function) {
+  const std::lock_guard guard(r.kernel_mutex);
+  const auto kernel = r.kernels.find(function);
+  return kernel == r.kernels.end() ? 48 << 10 : kernel->second.max_dynamic_shared;
+}
+
+cudaError_t occupancy(const char* name, int* blocks, const void* function, int block, std::size_t shared) {
+  return api(name, [&](Runtime&, Lock&) -> cudaError_t {
+    if (blocks == nullptr || function == nullptr || block <= 0) return cudaErrorInvalidValue;
+    *blocks = blocks_per_multiprocessor(block, shared);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, KernelWork& work) {
+  if (params.extra != nullptr) return cudaErrorNotSupported;
+  if (!is_launchable(params.gridDim, params.blockDim)) return cudaErrorInvalidConfiguration;
+  const std::lock_guard guard(r.kernel_mutex);
+  const auto found = r.kernels.find(params.func);
+  if (found == r.kernels.end() || found->second.signature.invoke == nullptr) return cudaErrorInvalidDeviceFunction;
+  const Kernel& kernel = found->second;
+  if (params.sharedMemBytes > static_cast<std::size_t>(kernel.max_dynamic_shared)) return cudaErrorInvalidValue;
+  if (kernel.signature.count > 0 && params.kernelParams == nullptr) return cudaErrorInvalidValue;
+  work.function = params.func;
+  work.grid = params.gridDim;
+  work.block = params.blockDim;
+  work.shared_bytes = params.sharedMemBytes;
+  work.invoke = kernel.signature.invoke;
+  for (unsigned i = 0; i < kernel.signature.count; ++i) {
+    const auto* bytes = static_cast<const std::byte*>(params.kernelParams[i]);
+    work.arguments.emplace_back(bytes, bytes + kernel.signature.sizes[i]);
+  }
+  return cudaSuccess;
+}
+
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
+  return api("cudaLaunchKernelExC", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (config == nullptr || function == nullptr) return cudaErrorInvalidValue;
+    if (config->dynamicSmemBytes > emu::kMaxSharedBytes) return cudaErrorInvalidValue;
+    cudaError_t refused = cudaSuccess;
+    const bool programmatic = emu::wants_programmatic(*config, refused);
+    if (refused != cudaSuccess) return refused;
+    cudaKernelNodeParamsV2 params{};
+    params.func = const_cast<void*>(function);
+    params.gridDim = config->gridDim;
+    params.blockDim = config->blockDim;
+    params.sharedMemBytes = static_cast<unsigned>(config->dynamicSmemBytes);
+    params.kernelParams = arguments;
+    emu::KernelWork work;
+    if (const cudaError_t invalid = emu::prepare_kernel(r, params, work); invalid != cudaSuccess) return invalid;
+    return emu::issue(r, lock, config->stream, std::move(work), programmatic);
+  });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return api("cudaLaunchHostFunc", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (function == nullptr) return cudaErrorInvalidValue;
+    return emu::issue(r, lock, stream, emu::HostWork{function, data});
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+  return api("cudaFuncGetAttributes", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (attributes == nullptr) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    *attributes = cudaFuncAttributes{};
+    attributes->maxThreadsPerBlock = static_cast<int>(emu::kMaxThreadsPerBlock);
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes = emu::dynamic_limit(r, function);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  return api("cudaFuncSetAttribute", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
+    if (value < 0 || static_cast<std::size_t>(value) > emu::kMaxSharedBytes) return cudaErrorInvalidValue;
+    const std::lock_guard guard(r.kernel_mutex);
+    r.kernels[function].max_dynamic_shared = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int block, size_t shared) {
+  return emu::occupancy("cudaOccupancyMaxActiveBlocksPerMultiprocessor", blocks, function, block, shared);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* function, int block,
+                                                                   size_t shared, unsigned) {
+  return emu::occupancy("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", blocks, function, block, shared);
+}

@@ -1,0 +1,186 @@
+#include "memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace emu {
+namespace {
+
+constexpr std::size_t kAlign = 256;
+constexpr std::size_t kCommitStep = 4 << 20;
+constexpr std::size_t kRedZone = 256;
+
+std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::size_t arena_bytes() {
+  const char* text = std::getenv("GS_EMU_MEMORY_MB");
+  const std::size_t megabytes = text == nullptr ? 1024 : std::strtoul(text, nullptr, 10);
+  return round_up(megabytes << 20, kCommitStep);
+}
+
+#if defined(__x86_64__)
+// A key costs nothing per access and is per thread: host code faults at its own line while a kernel may go on.
+int protection_key() {
+  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+int protect(void* address, std::size_t bytes, int access) {
+  if (protection_key() < 0 || access == PROT_NONE) return mprotect(address, bytes, access);
+  return pkey_mprotect(address, bytes, access, protection_key());
+}
+void allow(bool on) {
+  if (protection_key() >= 0) pkey_set(protection_key(), on ? 0 : PKEY_DISABLE_ACCESS);
+}
+#else
+int protection_key() { return -1; }
+int protect(void* address, std::size_t bytes, int access) { return mprotect(address, bytes, access); }
+void allow(bool) {}
+#endif
+
+thread_local int access_depth = 0;
+
+}  // namespace
+
+int protect_device(void* address, std::size_t bytes, bool accessible) {
+  return protect(address, bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+bool memory_is_protected() { return protection_key() >= 0; }
+
+DeviceAccess::DeviceAccess() {
+  if (access_depth++ == 0) allow(true);
+}
+
+DeviceAccess::~DeviceAccess() {
+  if (--access_depth == 0) allow(false);
+}
+
+Memory::Memory() : capacity_(arena_bytes()) {
+  void* base = mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    std::fputs("cuda emulator: cannot reserve the device memory\n", stderr);
+    std::abort();
+  }
+  arena_ = static_cast<char*>(base);
+}
+
+bool Memory::commit(std::size_t end) {
+  if (end <= committed_) return true;
+  const std::size_t target = round_up(end, kCommitStep);
+  if (target > capacity_) return false;
+  if (protect(arena_ + committed_, target - committed_, PROT_READ | PROT_WRITE) != 0) return false;
+  ASAN_POISON_MEMORY_REGION(arena_ + committed_, target - committed_);
+  committed_ = target;
+  return true;
+}
+
+void* Memory::allocate(std::size_t bytes) {
+  const std::lock_guard guard(mutex_);
+  std::size_t offset = 0;
+  for (const auto& [start, size] : blocks_) {
+    if (bytes <= capacity_ && offset + bytes + kRedZone <= start) break;
+    offset = round_up(start + size + kRedZone, kAlign);
+  }
+  if (bytes > capacity_ || offset + bytes > capacity_ || !commit(offset + bytes)) return nullptr;
+  blocks_[offset] = bytes;
+  used_ += bytes;
+  ASAN_UNPOISON_MEMORY_REGION(arena_ + offset, bytes);
+  const DeviceAccess access;
+  std::memset(arena_ + offset, 0xFF, bytes);
+  return arena_ + offset;
+}
+
+bool Memory::release(void* pointer) {
+  const std::lock_guard guard(mutex_);
+  if (!in_arena(pointer)) return false;
+  const auto block = blocks_.find(static_cast<std::size_t>(static_cast<char*>(pointer) - arena_));
+  if (block == blocks_.end()) return false;
+  used_ -= block->second;
+  ASAN_POISON_MEMORY_REGION(pointer, block->second);
+  blocks_.erase(block);
+  return true;
+}
+
+void* Memory::allocate_pinned(std::size_t bytes) {
+  auto* pointer = static_cast<char*>(::operator new(bytes, std::align_val_t(kAlign), std::nothrow));
+  if (pointer == nullptr) return nullptr;
+  std::memset(pointer, 0xFF, bytes);
+  const std::lock_guard guard(mutex_);
+  pinned_[pointer] = bytes;
+  return pointer;
+}
+
+bool Memory::release_pinned(void* pointer) {
+  {
+    const std::lock_guard guard(mutex_);
+    if (pinned_.erase(static_cast<char*>(pointer)) == 0) return false;
+  }
+  ::operator delete(pointer, std::align_val_t(kAlign));
+  return true;
+}
+
+bool Memory::in_arena(const void* pointer) const {
+  return pointer >= arena_ && pointer < arena_ + capacity_;
+}
+
+Place Memory::place(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  return find_place(pointer);
+}
+
+Place Memory::find_place(const void* pointer) const {
+  if (in_arena(pointer)) return Place::kDevice;
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  auto reservation = reservations_.upper_bound(address);
+  if (reservation != reservations_.begin()) {
+    --reservation;
+    if (address < reservation->first + reservation->second) return Place::kDevice;
+  }
+  auto pinned = pinned_.upper_bound(static_cast<const char*>(pointer));
+  if (pinned == pinned_.begin()) return Place::kPageable;
+  --pinned;
+  return pointer < pinned->first + pinned->second ? Place::kPinned : Place::kPageable;
+}
+
+bool Memory::is_valid(const void* pointer, std::size_t bytes) {
+  const std::lock_guard guard(mutex_);
+  const Place where = find_place(pointer);
+  if (where == Place::kPageable) return pointer != nullptr;
+  if (where == Place::kPinned) {
+    const auto block = --pinned_.upper_bound(static_cast<const char*>(pointer));
+    return static_cast<const char*>(pointer) + bytes <= block->first + block->second;
+  }
+  if (!in_arena(pointer)) return covers(reinterpret_cast<CUdeviceptr>(pointer), bytes);
+  const auto offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - arena_);
+  auto block = blocks_.upper_bound(offset);
+  if (block == blocks_.begin()) return false;
+  --block;
+  return offset + bytes <= block->first + block->second;
+}
+
+std::size_t Memory::free_bytes() {
+  const std::lock_guard guard(mutex_);
+  return capacity_ - used_;
+}
+
+void Memory::count(LiveObjects& live) {
+  const std::lock_guard guard(mutex_);
+  live.device_allocations = blocks_.size();
+  live.pinned_allocations = pinned_.size();
+  live.reservations = reservations_.size();
+  live.physical_blocks = physical_.size();
+}
+
+}  // namespace emu

@@ -1,0 +1,93 @@
+// Device and pinned memory. Device memory is an arena that grows at its end, plus what cuMemMap maps; the host may not
+// touch it (protection keys, where the processor has them), and address sanitizer knows which bytes are allocated.
+// Thread-safe by its own lock.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "emulator.h"
+
+namespace emu {
+
+// While one lives, this thread may access device memory.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
+// Makes pages of device memory accessible to DeviceAccess holders, or to nobody. Zero on success.
+int protect_device(void* address, std::size_t bytes, bool accessible);
+
+enum class Place { kDevice, kPinned, kPageable };
+
+class Memory {
+ public:
+  Memory();
+
+  // Null when the arena is full. 256-byte aligned, filled with 0xFF.
+  void* allocate(std::size_t bytes);
+  bool release(void* pointer);
+  void* allocate_pinned(std::size_t bytes);
+  bool release_pinned(void* pointer);
+
+  CUresult reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment);
+  CUresult unreserve(CUdeviceptr address, std::size_t bytes);
+  CUresult create_physical(CUmemGenericAllocationHandle* handle, std::size_t bytes);
+  CUresult release_physical(CUmemGenericAllocationHandle handle);
+  CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle);
+  CUresult unmap(CUdeviceptr address, std::size_t bytes);
+  CUresult set_access(CUdeviceptr address, std::size_t bytes, bool accessible);
+
+  // Which kind of memory an address is in. Any address of the arena or of a reservation is device memory.
+  Place place(const void* pointer);
+  // Device: wholly inside live memory. Pinned: wholly inside one allocation. Pageable: true.
+  bool is_valid(const void* pointer, std::size_t bytes);
+
+  std::size_t free_bytes();
+  std::size_t total_bytes() const { return capacity_; }
+  void count(LiveObjects& live);
+
+  static constexpr std::size_t kGranularity = 2 << 20;
+
+ private:
+  struct Physical {
+    int file;
+    std::size_t bytes;
+    int mappings = 0;
+    bool released = false;
+  };
+  struct Mapping {
+    std::size_t bytes;
+    CUmemGenericAllocationHandle physical;
+    bool accessible;
+  };
+
+  bool commit(std::size_t end);
+  Place find_place(const void* pointer) const;
+  bool in_arena(const void* pointer) const;
+  void drop_physical(CUmemGenericAllocationHandle handle);
+  bool covers(CUdeviceptr address, std::size_t bytes) const;
+
+  std::mutex mutex_;
+  char* arena_;
+  std::size_t capacity_;
+  std::size_t committed_ = 0;
+  std::size_t used_ = 0;
+  std::map<std::size_t, std::size_t> blocks_;  // offset -> bytes asked for
+  std::map<const char*, std::size_t> pinned_;
+  std::map<CUdeviceptr, std::size_t> reservations_;
+  std::map<CUdeviceptr, Mapping> mappings_;
+  std::map<CUmemGenericAllocationHandle, Physical> physical_;
+  CUmemGenericAllocationHandle next_physical_ = 1;
+};
+
+}  // namespace emu

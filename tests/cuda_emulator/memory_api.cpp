@@ -1,0 +1,148 @@
+// Allocation, copies and fills.
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+cudaError_t allocate_pinned(Runtime& r, void** out, std::size_t bytes, unsigned flags) {
+  if (out == nullptr || flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) {
+    return cudaErrorInvalidValue;
+  }
+  if (const cudaError_t refused = refuse_unsafe(r); refused != cudaSuccess) return refused;
+  *out = bytes == 0 ? nullptr : r.memory.allocate_pinned(bytes);
+  return bytes != 0 && *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// A pageable source is read before the call returns, a pageable target is complete when it does.
+cudaError_t copy(Runtime& r, Lock& lock, CopyWork work, cudaStream_t handle, bool synchronous) {
+  if (const cudaError_t invalid = check_copy(r, work); invalid != cudaSuccess) return invalid;
+  CUstream_st* stream = find_stream(r, handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (work.bytes == 0) return check_capture(r, *stream);
+  const bool capturing = stream->capture != nullptr;
+  const Place source = r.memory.place(work.source), target = r.memory.place(work.target);
+  if (!capturing && source == Place::kPageable) {
+    const auto* bytes = static_cast<const std::byte*>(work.source);
+    work.staged = std::make_shared<std::vector<std::byte>>(bytes, bytes + work.bytes);
+  }
+  const bool host_to_host = source != Place::kDevice && target != Place::kDevice;
+  if (const cudaError_t refused = issue(r, lock, handle, std::move(work)); refused != cudaSuccess) return refused;
+  if (!capturing && (synchronous || target == Place::kPageable || host_to_host)) {
+    r.executor.wait(lock, OpRef(stream->tail));
+  }
+  return cudaSuccess;
+}
+
+// Synchronous calls use the legacy stream and wait.
+cudaError_t check_synchronous(Runtime& r) {
+  if (const cudaError_t refused = check_capture(r, r.legacy); refused != cudaSuccess) return refused;
+  return refuse_unsafe(r);
+}
+
+FillWork bytes_fill(void* target, int value, std::size_t bytes) {
+  FillWork work;
+  work.params = {target, 0, static_cast<unsigned char>(value), 1, bytes, 1};
+  return work;
+}
+
+cudaError_t fill(Runtime& r, Lock& lock, const FillWork& work, cudaStream_t stream) {
+  if (const cudaError_t invalid = check_fill(r, work.params); invalid != cudaSuccess) return invalid;
+  if (work.params.width == 0) return cudaSuccess;
+  return issue(r, lock, stream, work);
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+using emu::When;
+
+cudaError_t cudaMalloc(void** out, size_t bytes) {
+  return api("cudaMalloc", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (out == nullptr) return cudaErrorInvalidValue;
+    if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
+    *out = bytes == 0 ? nullptr : r.memory.allocate(bytes);
+    return bytes != 0 && *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return api("cudaFree", When::kAlways, [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
+    if (pointer == nullptr) return cudaSuccess;
+    r.executor.wait_all(lock);
+    return r.memory.release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
+cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
+  return api("cudaHostAlloc", [&](Runtime& r, Lock&) { return emu::allocate_pinned(r, out, bytes, flags); });
+}
+
+cudaError_t cudaMallocHost(void** out, size_t bytes) {
+  return api("cudaMallocHost", [&](Runtime& r, Lock&) { return emu::allocate_pinned(r, out, bytes, 0); });
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return api("cudaFreeHost", When::kAlways, [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
+    if (pointer == nullptr) return cudaSuccess;
+    r.executor.wait_all(lock);
+    return r.memory.release_pinned(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return api("cudaMemGetInfo", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (free == nullptr || total == nullptr) return cudaErrorInvalidValue;
+    *free = r.memory.free_bytes();
+    *total = r.memory.total_bytes();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return api("cudaMemcpyAsync", [&](Runtime& r, Lock& lock) {
+    return emu::copy(r, lock, {target, source, bytes, kind, nullptr}, stream, false);
+  });
+}
+
+cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
+  return api("cudaMemcpy", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (const cudaError_t refused = emu::check_synchronous(r); refused != cudaSuccess) return refused;
+    return emu::copy(r, lock, {target, source, bytes, kind, nullptr}, nullptr, true);
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
+  return api("cudaMemsetAsync", [&](Runtime& r, Lock& lock) {
+    return emu::fill(r, lock, emu::bytes_fill(target, value, bytes), stream);
+  });
+}
+
+cudaError_t cudaMemset(void* target, int value, size_t bytes) {
+  return api("cudaMemset", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (const cudaError_t refused = emu::check_synchronous(r); refused != cudaSuccess) return refused;
+    // As on a device, the host does not wait for a fill of device memory.
+    return emu::fill(r, lock, emu::bytes_fill(target, value, bytes), nullptr);
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return api("cudaPointerGetAttributes", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (attributes == nullptr || pointer == nullptr) return cudaErrorInvalidValue;
+    *attributes = cudaPointerAttributes{};
+    void* address = const_cast<void*>(pointer);
+    attributes->type = cudaMemoryTypeUnregistered;
+    attributes->device = cudaInvalidDeviceId;
+    const emu::Place place = r.memory.place(pointer);
+    if (place == emu::Place::kPageable || !r.memory.is_valid(pointer, 1)) return cudaSuccess;
+    attributes->device = 0;
+    attributes->type = place == emu::Place::kDevice ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    attributes->devicePointer = address;
+    if (place == emu::Place::kPinned) attributes->hostPointer = address;
+    return cudaSuccess;
+  });
+}

@@ -1,0 +1,192 @@
+#include "runtime.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace emu {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t take_fault(Runtime& r, std::string_view name) {
+  for (std::size_t i = 0; i < r.faults.size(); ++i) {
+    Fault& fault = r.faults[i];
+    if (fault.function != "*" && fault.function != name) continue;
+    if (fault.remaining > 1) {
+      --fault.remaining;
+      continue;
+    }
+    const cudaError_t code = fault.code;
+    if (!fault.forever) r.faults.erase(r.faults.begin() + static_cast<std::ptrdiff_t>(i));
+    return code;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+Runtime::Runtime() {
+  legacy.legacy = true;
+  const char* text = std::getenv("GS_EMU_SEED");
+  executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
+  const char* traced = std::getenv("GS_EMU_TRACE");
+  trace = traced != nullptr && traced[0] == '1';
+}
+
+Runtime& runtime() {
+  static Runtime* const instance = new Runtime;
+  return *instance;
+}
+
+bool is_sticky(cudaError_t code) {
+  switch (code) {
+    case cudaErrorContained:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:
+      return false;
+  }
+}
+
+cudaError_t enter_call(Runtime& r, const char* name, When when) {
+  ++r.total_calls;
+  auto counter = r.calls.find(std::string_view(name));
+  if (counter == r.calls.end()) counter = r.calls.emplace(name, 0).first;
+  ++counter->second;
+  if (on_host_function_thread()) return cudaErrorNotPermitted;
+  if (const cudaError_t fault = take_fault(r, name); fault != cudaSuccess) {
+    if (is_sticky(fault)) r.executor.set_sticky(fault);
+    return fault;
+  }
+  return when == When::kAlways ? cudaSuccess : r.executor.sticky();
+}
+
+cudaError_t leave_call(Runtime& r, const char* name, cudaError_t code, When when) {
+  // Work run inside the call may have failed the device.
+  if ((code == cudaSuccess || when == When::kAlways) && r.executor.sticky() != cudaSuccess) code = r.executor.sticky();
+  if (code != cudaSuccess) last_error = code;
+  leave_untracked(r, name, code);
+  return code;
+}
+
+void leave_untracked(Runtime& r, const char* name, int code) {
+  if (r.trace) std::fprintf(stderr, "cuda emulator: %s = %d\n", name, code);
+}
+
+cudaError_t last_error_of_thread(bool clear) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (r.executor.sticky() != cudaSuccess) return r.executor.sticky();
+  const cudaError_t code = last_error;
+  if (clear) last_error = cudaSuccess;
+  return code;
+}
+
+void register_kernel(const void* function, const KernelSignature& signature) {
+  Runtime& r = runtime();
+  const std::lock_guard guard(r.kernel_mutex);
+  r.kernels[function].signature = signature;
+}
+
+void set_seed(std::uint64_t seed) {
+  const Lock lock(runtime().mutex);
+  runtime().executor.set_seed(seed);
+}
+
+std::uint64_t seed() {
+  const Lock lock(runtime().mutex);
+  return runtime().executor.seed();
+}
+
+void fail(std::string_view function, int nth, cudaError_t code, bool forever) {
+  const Lock lock(runtime().mutex);
+  runtime().faults.push_back({std::string(function), nth, code, forever});
+}
+
+void clear_faults() {
+  const Lock lock(runtime().mutex);
+  runtime().faults.clear();
+}
+
+std::size_t calls(std::string_view function) {
+  const Lock lock(runtime().mutex);
+  const auto counter = runtime().calls.find(function);
+  return counter == runtime().calls.end() ? 0 : counter->second;
+}
+
+std::size_t total_calls() {
+  const Lock lock(runtime().mutex);
+  return runtime().total_calls;
+}
+
+void reset_calls() {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  r.calls.clear();
+  r.total_calls = 0;
+  r.executor.executed = Executed();
+}
+
+Executed executed() {
+  const Lock lock(runtime().mutex);
+  return runtime().executor.executed;
+}
+
+LiveObjects live_objects() {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  LiveObjects live;
+  live.streams = r.streams.size();
+  live.events = r.events.size();
+  for (const cudaGraph_t graph : r.graphs) live.graphs += graph->owner == nullptr;
+  live.execs = r.execs.size();
+  live.blas_handles = r.blas_handles.size();
+  r.memory.count(live);
+  return live;
+}
+
+std::size_t outstanding() {
+  const Lock lock(runtime().mutex);
+  return runtime().executor.outstanding();
+}
+
+void reset() {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  r.executor.cancel_all();
+  r.executor.clear_sticky();
+  r.faults.clear();
+  r.last_failure.clear();
+  for (const CaptureRef& capture : r.captures) {
+    capture->invalid = capture->ended = true;
+    for (const cudaStream_t stream : capture->streams) {
+      stream->capture = nullptr;
+      stream->frontier.clear();
+    }
+    if (capture->owns_graph) delete capture->graph;
+  }
+  r.captures.clear();
+  last_error = cudaSuccess;
+}
+
+std::string last_failure() {
+  const Lock lock(runtime().mutex);
+  return runtime().last_failure;
+}
+
+void set_trace(bool on) {
+  const Lock lock(runtime().mutex);
+  runtime().trace = on;
+}
+
+}  // namespace emu

@@ -1,0 +1,203 @@
+// Streams and events.
+#include <algorithm>
+
+#include "runtime.h"
+
+namespace emu {
+
+CUstream_st* find_stream(Runtime& r, cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy) return &r.legacy;
+  return r.streams.contains(handle) ? handle : nullptr;
+}
+
+void append(Runtime& r, CUstream_st& stream, const OpRef& op, std::vector<OpRef> before) {
+  before.push_back(stream.tail);
+  if (stream.legacy) {
+    for (const cudaStream_t other : r.streams) {
+      if (other->is_blocking()) before.push_back(other->tail);
+    }
+  } else if (stream.is_blocking()) {
+    before.push_back(r.legacy.tail);
+  }
+  r.executor.submit(op, before);
+  stream.tail = op;
+}
+
+cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work, bool programmatic) {
+  CUstream_st* stream = find_stream(r, handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
+  auto shared = std::make_shared<const Work>(std::move(work));
+  if (const CaptureRef capture = active_capture(*stream)) {
+    std::vector<Edge> before = stream->frontier;
+    for (Edge& edge : before) {
+      if (programmatic && edge.node->type == cudaGraphNodeTypeKernel) {
+        edge.data.from_port = cudaGraphKernelNodePortProgrammatic;
+        edge.data.type = cudaGraphDependencyTypeProgrammatic;
+      }
+    }
+    stream->frontier = {{add_node(capture->graph, shared, before), {}}};
+    return cudaSuccess;
+  }
+  append(r, *stream, make_op(shared));
+  r.executor.run_ahead(lock);
+  return cudaSuccess;
+}
+
+namespace {
+
+cudaError_t create_stream(Runtime& r, cudaStream_t* out, unsigned flags, int priority) {
+  if (out == nullptr || (flags & ~static_cast<unsigned>(cudaStreamNonBlocking)) != 0) return cudaErrorInvalidValue;
+  auto* stream = new CUstream_st;
+  stream->flags = flags;
+  stream->priority = std::clamp(priority, -5, 0);
+  r.streams.insert(stream);
+  *out = stream;
+  return cudaSuccess;
+}
+
+// The checks that synchronizing or querying a stream shares.
+cudaError_t check_wait(Runtime& r, CUstream_st& stream) {
+  if (const cudaError_t refused = check_capture(r, stream); refused != cudaSuccess) return refused;
+  if (const CaptureRef capture = active_capture(stream)) {
+    invalidate(*capture);
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  return refuse_unsafe(r);
+}
+
+// What waiting for the legacy stream waits for: it is ordered after the blocking streams.
+std::vector<OpRef> tails(Runtime& r, CUstream_st& stream) {
+  std::vector<OpRef> all{stream.tail};
+  if (!stream.legacy) return all;
+  for (const cudaStream_t other : r.streams) {
+    if (other->is_blocking()) all.push_back(other->tail);
+  }
+  return all;
+}
+
+cudaError_t check_event_wait(Runtime& r, CUevent_st& event) {
+  if (event.capture == nullptr) return refuse_unsafe(r);
+  invalidate(*event.capture);
+  return cudaErrorCapturedEvent;
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+using emu::When;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return api("cudaStreamCreateWithFlags", [&](Runtime& r, Lock&) { return emu::create_stream(r, stream, flags, 0); });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return api("cudaStreamCreateWithPriority",
+             [&](Runtime& r, Lock&) { return emu::create_stream(r, stream, flags, priority); });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  return api("cudaStreamDestroy", When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.streams.contains(handle)) return cudaErrorInvalidResourceHandle;
+    if (handle->capture != nullptr) {
+      emu::invalidate(*handle->capture);
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    // Its operations live in the graph until they have run.
+    r.streams.erase(handle);
+    delete handle;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  return api("cudaStreamSynchronize", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t refused = emu::check_wait(r, *stream); refused != cudaSuccess) return refused;
+    for (const emu::OpRef& tail : emu::tails(r, *stream)) r.executor.wait(lock, tail);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  return api("cudaStreamQuery", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t refused = emu::check_wait(r, *stream); refused != cudaSuccess) return refused;
+    bool done = true;
+    for (const emu::OpRef& tail : emu::tails(r, *stream)) done = r.executor.poll(lock, tail) && done;
+    return done ? cudaSuccess : cudaErrorNotReady;
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
+  return api("cudaEventCreateWithFlags", [&](Runtime& r, Lock&) -> cudaError_t {
+    constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
+    if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
+    auto* event = new CUevent_st;
+    event->flags = flags;
+    r.events.insert(event);
+    *out = event;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return api("cudaEventDestroy", When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
+    if (r.events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
+    delete event;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  return api("cudaEventRecord", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t refused = emu::check_capture(r, *stream); refused != cudaSuccess) return refused;
+    event->capture = emu::active_capture(*stream);
+    event->frontier = stream->frontier;
+    event->op = nullptr;
+    if (event->capture != nullptr) return cudaSuccess;
+    event->op = std::make_shared<emu::Op>();
+    emu::append(r, *stream, event->op);
+    r.executor.run_ahead(lock);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return api("cudaEventQuery", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t refused = emu::check_event_wait(r, *event); refused != cudaSuccess) return refused;
+    return r.executor.poll(lock, emu::OpRef(event->op)) ? cudaSuccess : cudaErrorNotReady;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return api("cudaEventSynchronize", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t refused = emu::check_event_wait(r, *event); refused != cudaSuccess) return refused;
+    r.executor.wait(lock, emu::OpRef(event->op));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  return api("cudaEventElapsedTime", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (milliseconds == nullptr) return cudaErrorInvalidValue;
+    for (const cudaEvent_t event : {start, end}) {
+      if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+      if (event->capture != nullptr) return emu::check_event_wait(r, *event);
+      if (event->op == nullptr || (event->flags & cudaEventDisableTiming) != 0) return cudaErrorInvalidResourceHandle;
+    }
+    if (!start->op->done || !end->op->done) return cudaErrorNotReady;
+    const std::chrono::duration<float, std::milli> elapsed = end->op->finished - start->op->finished;
+    *milliseconds = elapsed.count();
+    return cudaSuccess;
+  });
+}

@@ -1,0 +1,40 @@
+// Kernels for the tests of the software device, behind launchers that plain C++ can call.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace emu_test {
+
+struct Affine {
+  float scale[64];
+  float offset;
+};
+
+cudaError_t launch_vecadd(cudaStream_t stream, const float* a, const float* b, float* c, int n);
+cudaError_t launch_affine(cudaStream_t stream, float* data, const Affine& affine, int n);
+// *sum += all of data, by shuffles, one barrier and an atomic.
+cudaError_t launch_block_sum(cudaStream_t stream, const float* data, float* sum, int n, int threads);
+// Reverses each block's part through dynamic shared memory.
+cudaError_t launch_reverse(cudaStream_t stream, int* data, int blocks, int threads, std::size_t shared_bytes);
+// out[b * threads + t] = rank of thread t in its block by ballots, any, all and half-warp shuffles combined.
+cudaError_t launch_warp_mix(cudaStream_t stream, unsigned* out, int threads);
+cudaError_t launch_missing_barrier(cudaStream_t stream, int* data, int threads);
+cudaError_t launch_divergent(cudaStream_t stream, int threads, int limit);
+cudaError_t launch_mismatched(cudaStream_t stream, int threads);
+cudaError_t launch_partial_warp(cudaStream_t stream);
+// log[(*count)++] = value
+cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value);
+cudaError_t launch_set(cudaStream_t stream, int* target, int value);
+cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value);
+// ++*counter, and the condition becomes *counter < limit.
+cudaError_t launch_step(cudaStream_t stream, int* counter, int limit, cudaGraphConditionalHandle handle);
+// The condition becomes *predicate.
+cudaError_t launch_decide(cudaStream_t stream, const int* predicate, cudaGraphConditionalHandle handle);
+cudaError_t launch_two_setters(cudaStream_t stream, cudaGraphConditionalHandle handle);
+
+// Kernel nodes need an address.
+void* set_kernel();
+void* append_kernel();
+void* unregistered_kernel();
+
+}  // namespace emu_test

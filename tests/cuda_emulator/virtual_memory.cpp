@@ -1,0 +1,223 @@
+// The driver's virtual memory management: reservations are inaccessible address ranges, physical memory is a file in
+// memory, so that one block can be mapped at several addresses.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "memory.h"
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+void* host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+bool is_granular(CUdeviceptr value) { return value % Memory::kGranularity == 0; }
+
+}  // namespace
+
+CUresult Memory::reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment) {
+  if (bytes == 0 || !is_granular(bytes) || !is_granular(alignment)) return CUDA_ERROR_INVALID_VALUE;
+  const std::size_t align = alignment == 0 ? kGranularity : alignment;
+  void* raw = mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto begin = reinterpret_cast<CUdeviceptr>(raw);
+  const CUdeviceptr aligned = (begin + align - 1) / align * align;
+  if (aligned > begin) munmap(raw, aligned - begin);
+  const CUdeviceptr tail = begin + align - aligned;
+  if (tail > 0) munmap(host(aligned + bytes), tail);
+  const std::lock_guard guard(mutex_);
+  reservations_[aligned] = bytes;
+  *address = aligned;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::unreserve(CUdeviceptr address, std::size_t bytes) {
+  const std::lock_guard guard(mutex_);
+  const auto found = reservations_.find(address);
+  if (found == reservations_.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+  const auto mapping = mappings_.lower_bound(address);
+  if (mapping != mappings_.end() && mapping->first < address + bytes) return CUDA_ERROR_INVALID_VALUE;
+  munmap(host(address), bytes);
+  reservations_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::create_physical(CUmemGenericAllocationHandle* handle, std::size_t bytes) {
+  if (bytes == 0 || !is_granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(mutex_);
+  if (used_ + bytes > capacity_) return CUDA_ERROR_OUT_OF_MEMORY;
+  const int file = memfd_create("cuda_emulator", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (view == MAP_FAILED) {
+    close(file);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  std::memset(view, 0xFF, bytes);
+  munmap(view, bytes);
+  used_ += bytes;
+  *handle = next_physical_++;
+  physical_[*handle] = Physical{file, bytes};
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::release_physical(CUmemGenericAllocationHandle handle) {
+  const std::lock_guard guard(mutex_);
+  const auto found = physical_.find(handle);
+  if (found == physical_.end() || found->second.released) return CUDA_ERROR_INVALID_VALUE;
+  found->second.released = true;
+  drop_physical(handle);
+  return CUDA_SUCCESS;
+}
+
+void Memory::drop_physical(CUmemGenericAllocationHandle handle) {
+  const auto found = physical_.find(handle);
+  if (!found->second.released || found->second.mappings > 0) return;
+  close(found->second.file);
+  used_ -= found->second.bytes;
+  physical_.erase(found);
+}
+
+CUresult Memory::map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle) {
+  const std::lock_guard guard(mutex_);
+  const auto physical = physical_.find(handle);
+  if (physical == physical_.end() || physical->second.released) return CUDA_ERROR_INVALID_VALUE;
+  if (offset != 0 || bytes == 0 || bytes > physical->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_granular(address) || !is_granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  auto reservation = reservations_.upper_bound(address);
+  if (reservation == reservations_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --reservation;
+  if (address + bytes > reservation->first + reservation->second) return CUDA_ERROR_INVALID_VALUE;
+  for (const auto& [start, mapping] : mappings_) {
+    if (start < address + bytes && address < start + mapping.bytes) return CUDA_ERROR_ALREADY_MAPPED;
+  }
+  if (mmap(host(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->second.file, 0) == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  mappings_[address] = Mapping{bytes, handle, false};
+  ++physical->second.mappings;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::unmap(CUdeviceptr address, std::size_t bytes) {
+  const std::lock_guard guard(mutex_);
+  CUdeviceptr end = address;
+  for (auto it = mappings_.find(address); it != mappings_.end() && it->first == end && end < address + bytes; ++it) {
+    end += it->second.bytes;
+  }
+  if (end != address + bytes || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  mmap(host(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  for (auto it = mappings_.find(address); it != mappings_.end() && it->first < end; it = mappings_.erase(it)) {
+    --physical_.find(it->second.physical)->second.mappings;
+    drop_physical(it->second.physical);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::set_access(CUdeviceptr address, std::size_t bytes, bool accessible) {
+  const std::lock_guard guard(mutex_);
+  CUdeviceptr end = address;
+  for (auto it = mappings_.find(address); it != mappings_.end() && it->first == end && end < address + bytes; ++it) {
+    end += it->second.bytes;
+  }
+  if (end != address + bytes || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (protect_device(host(address), bytes, accessible) != 0) return CUDA_ERROR_UNKNOWN;
+  for (auto it = mappings_.find(address); it != mappings_.end() && it->first < end; ++it) {
+    it->second.accessible = accessible;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Memory::covers(CUdeviceptr address, std::size_t bytes) const {
+  auto it = mappings_.upper_bound(address);
+  if (it == mappings_.begin()) return false;
+  --it;
+  CUdeviceptr at = address;
+  const CUdeviceptr end = address + bytes;
+  for (; it != mappings_.end() && it->first <= at && it->second.accessible; ++it) {
+    at = it->first + it->second.bytes;
+    if (at >= end) return true;
+  }
+  return false;
+}
+
+namespace {
+
+CUresult mem_address_reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags) {
+  return driver("cuMemAddressReserve", [&]() -> CUresult {
+    if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return runtime().memory.reserve(address, bytes, alignment);
+  });
+}
+
+CUresult mem_address_free(CUdeviceptr address, size_t bytes) {
+  return driver("cuMemAddressFree", [&] { return runtime().memory.unreserve(address, bytes); });
+}
+
+bool is_device_zero(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == 0;
+}
+
+CUresult mem_create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
+                    unsigned long long flags) {
+  return driver("cuMemCreate", [&]() -> CUresult {
+    if (handle == nullptr || properties == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device_zero(properties->location)) return CUDA_ERROR_INVALID_DEVICE;
+    return runtime().memory.create_physical(handle, bytes);
+  });
+}
+
+CUresult mem_release(CUmemGenericAllocationHandle handle) {
+  return driver("cuMemRelease", [&] { return runtime().memory.release_physical(handle); });
+}
+
+CUresult mem_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                 unsigned long long flags) {
+  return driver("cuMemMap", [&]() -> CUresult {
+    return flags != 0 ? CUDA_ERROR_INVALID_VALUE : runtime().memory.map(address, bytes, offset, handle);
+  });
+}
+
+CUresult mem_unmap(CUdeviceptr address, size_t bytes) {
+  return driver("cuMemUnmap", [&] { return runtime().memory.unmap(address, bytes); });
+}
+
+CUresult mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+  return driver("cuMemSetAccess", [&]() -> CUresult {
+    if (access == nullptr || count != 1 || !is_device_zero(access->location)) return CUDA_ERROR_INVALID_VALUE;
+    if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
+    return runtime().memory.set_access(address, bytes, access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  });
+}
+
+CUresult mem_granularity(size_t* bytes, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags) {
+  return driver("cuMemGetAllocationGranularity", [&]() -> CUresult {
+    if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *bytes = Memory::kGranularity;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+void* driver_entry(const char* symbol) {
+  const struct {
+    const char* name;
+    void* function;
+  } entries[] = {{"cuMemAddressReserve", reinterpret_cast<void*>(mem_address_reserve)},
+                 {"cuMemAddressFree", reinterpret_cast<void*>(mem_address_free)},
+                 {"cuMemCreate", reinterpret_cast<void*>(mem_create)},
+                 {"cuMemRelease", reinterpret_cast<void*>(mem_release)},
+                 {"cuMemMap", reinterpret_cast<void*>(mem_map)},
+                 {"cuMemUnmap", reinterpret_cast<void*>(mem_unmap)},
+                 {"cuMemSetAccess", reinterpret_cast<void*>(mem_set_access)},
+                 {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(mem_granularity)}};
+  for (const auto& entry : entries) {
+    if (std::strcmp(entry.name, symbol) == 0) return entry.function;
+  }
+  return nullptr;
+}
+
+}  // namespace emu

@@ -1,0 +1,161 @@
+// What the operations do when the device runs them.
+#include <cstdio>
+#include <cstring>
+
+#include "runtime.h"
+#include "simt_engine.h"
+
+namespace emu {
+namespace {
+
+cudaError_t fail_device(const std::string& why, cudaError_t code) {
+  std::fprintf(stderr, "cuda emulator: %s\n", why.c_str());
+  const Lock lock(runtime().mutex);
+  runtime().last_failure = why;
+  return code;
+}
+
+std::uint64_t next_kernel_seed() {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  const std::uint64_t seed = r.executor.seed();
+  if (seed < 2) return seed;
+  return (seed * 0x9E3779B97F4A7C15u + r.executor.executed.kernels * 0x94D049BB133111EBu) | 2;
+}
+
+cudaError_t run(const KernelWork& kernel) {
+  if (kernel.native) {
+    const cudaError_t code = kernel.native();
+    return code == cudaSuccess ? code : fail_device("a library kernel uses memory that is not allocated", code);
+  }
+  // Kernels may write to their parameters, so each run has its own.
+  std::vector<std::vector<std::byte>> values = kernel.arguments;
+  std::vector<void*> pointers;
+  for (auto& value : values) pointers.push_back(value.data());
+  pointers.push_back(nullptr);
+  const Grid grid{kernel.function, kernel.invoke,       pointers.data(),   kernel.grid,
+                  kernel.block,    kernel.shared_bytes, next_kernel_seed()};
+  const char* failure = run_grid(grid);
+  return failure == nullptr ? cudaSuccess : fail_device(failure, cudaErrorLaunchFailure);
+}
+
+cudaError_t run(const CopyWork& copy) {
+  Memory& memory = runtime().memory;
+  const void* source = copy.staged != nullptr ? copy.staged->data() : copy.source;
+  if (!memory.is_valid(copy.target, copy.bytes) || !memory.is_valid(source, copy.bytes)) {
+    return fail_device("a copy touches memory that is not allocated any more", cudaErrorIllegalAddress);
+  }
+  std::memmove(copy.target, source, copy.bytes);
+  return cudaSuccess;
+}
+
+std::size_t fill_extent(const cudaMemsetParamsV2& fill) {
+  const std::size_t row = fill.width * fill.elementSize;
+  return fill.height <= 1 ? row : fill.pitch * (fill.height - 1) + row;
+}
+
+cudaError_t run(const FillWork& work) {
+  const cudaMemsetParamsV2& fill = work.params;
+  if (!runtime().memory.is_valid(fill.dst, fill_extent(fill))) {
+    return fail_device("a fill touches memory that is not allocated any more", cudaErrorIllegalAddress);
+  }
+  for (std::size_t y = 0; y < fill.height; ++y) {
+    char* row = static_cast<char*>(fill.dst) + y * fill.pitch;
+    if (fill.elementSize == 1) {
+      std::memset(row, static_cast<int>(fill.value), fill.width);
+      continue;
+    }
+    for (std::size_t x = 0; x < fill.width; ++x) {
+      std::memcpy(row + x * fill.elementSize, &fill.value, fill.elementSize);
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t run(const HostWork& work) {
+  work.function(work.data);
+  return cudaSuccess;
+}
+
+template <class T>
+cudaError_t run(const T&) {
+  return cudaSuccess;
+}
+
+OpKind kind_of(const Work& work) {
+  if (std::holds_alternative<KernelWork>(work)) return OpKind::kKernel;
+  if (std::holds_alternative<CopyWork>(work)) return OpKind::kCopy;
+  if (std::holds_alternative<FillWork>(work)) return OpKind::kFill;
+  if (std::holds_alternative<HostWork>(work)) return OpKind::kHost;
+  return OpKind::kMarker;
+}
+
+// The direction a copy names must be that of its addresses.
+bool fits_kind(cudaMemcpyKind kind, bool target_on_device, bool source_on_device) {
+  switch (kind) {
+    case cudaMemcpyHostToHost:
+      return !target_on_device && !source_on_device;
+    case cudaMemcpyHostToDevice:
+      return target_on_device && !source_on_device;
+    case cudaMemcpyDeviceToHost:
+      return !target_on_device && source_on_device;
+    case cudaMemcpyDeviceToDevice:
+      return target_on_device && source_on_device;
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+OpRef make_op(WorkRef work) {
+  auto op = std::make_shared<Op>();
+  op->kind = kind_of(*work);
+  op->body = [work] { return std::visit([](const auto& one) { return run(one); }, *work); };
+  return op;
+}
+
+cudaGraphNodeType node_type(const Work& work) {
+  if (std::holds_alternative<KernelWork>(work)) return cudaGraphNodeTypeKernel;
+  if (std::holds_alternative<CopyWork>(work)) return cudaGraphNodeTypeMemcpy;
+  if (std::holds_alternative<FillWork>(work)) return cudaGraphNodeTypeMemset;
+  if (std::holds_alternative<HostWork>(work)) return cudaGraphNodeTypeHost;
+  if (std::holds_alternative<ChildWork>(work)) return cudaGraphNodeTypeGraph;
+  if (std::holds_alternative<ConditionalWork>(work)) return cudaGraphNodeTypeConditional;
+  return cudaGraphNodeTypeEmpty;
+}
+
+cudaError_t check_copy(Runtime& r, const CopyWork& copy) {
+  if (copy.bytes == 0) return cudaSuccess;
+  if (copy.kind < cudaMemcpyHostToHost || copy.kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (!r.memory.is_valid(copy.target, copy.bytes) || !r.memory.is_valid(copy.source, copy.bytes)) {
+    return cudaErrorInvalidValue;
+  }
+  const bool target_on_device = r.memory.place(copy.target) == Place::kDevice;
+  const bool source_on_device = r.memory.place(copy.source) == Place::kDevice;
+  return fits_kind(copy.kind, target_on_device, source_on_device) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t check_fill(Runtime& r, const cudaMemsetParamsV2& fill) {
+  if (fill.elementSize != 1 && fill.elementSize != 2 && fill.elementSize != 4) return cudaErrorInvalidValue;
+  if (fill.height > 1 && fill.pitch < fill.width * fill.elementSize) return cudaErrorInvalidValue;
+  if (fill.width == 0 || fill.height == 0) return cudaSuccess;
+  if (reinterpret_cast<std::uintptr_t>(fill.dst) % fill.elementSize != 0) return cudaErrorInvalidValue;
+  if (r.memory.place(fill.dst) == Place::kPageable) return cudaErrorInvalidValue;
+  return r.memory.is_valid(fill.dst, fill_extent(fill)) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace emu
+
+void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value) {
+  emu::Launch* launch = emu::runtime().executor.running_launch();
+  if (launch == nullptr) emu::fail_kernel("cudaGraphSetConditional outside a graph launch");
+  const auto found = launch->values.find(handle);
+  if (found == launch->values.end()) emu::fail_kernel("cudaGraphSetConditional with a handle of another graph");
+  const auto setter = launch->setters.emplace(handle, emu::global_thread_id()).first;
+  if (setter->second != emu::global_thread_id()) {
+    emu::fail_kernel("cudaGraphSetConditional of one handle by two threads of a kernel");
+  }
+  found->second = value;
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Every check of this repository, in stages; ctest's summary of the cpu preset comes last.
+set -euo pipefail
+
+# shellcheck source=samples/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
+cd "$GS_ROOT"
+
+presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan)
+seeds=(0 1 2)
+tests_run=0
+stage_lines=()
+not_checked=()
+
+usage() {
+  cat <<TEXT
+usage: tests/run.sh [--full] [--build PRESET] [--help]
+  (nothing)        the CI tier: formatting, then every preset this machine can build, and its tests
+  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device)
+  --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
+Presets: ${presets[*]}
+Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
+TEXT
+}
+
+# skip WHAT REASON: a stage that cannot run here is said now, and again at the end.
+skip() {
+  not_checked+=("$1: $2")
+  gs_warn "NOT CHECKED: $1: $2"
+}
+
+# stage NAME FUNCTION [ARGUMENT...]: runs it and stops everything if it fails.
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  gs_say "stage $name"
+  if ! "$@"; then
+    gs_warn "stage $name FAILED after $((SECONDS - start)) s"
+    exit 1
+  fi
+  stage_lines+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
+  gs_say "stage $name: $((SECONDS - start)) s"
+}
+
+# The sanitizers of g++ 12 map their shadow at fixed addresses, which a kernel that randomises 32 bits may have taken.
+without_randomisation() {
+  if setarch -R true 2>/dev/null; then
+    setarch -R "$@"
+  else
+    "$@"
+  fi
+}
+
+# run_ctest PRESET LOG [CTEST ARGUMENT...]: the tests of a built preset; prints the summary.
+run_ctest() {
+  local preset=$1 log=$2
+  shift 2
+  gs_logged "$log.ctest" without_randomisation ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+    --timeout 900 --parallel "$(nproc)" "$@" || return 1
+  sed -n '/tests passed/,$p' "$GS_LOGS/$log.ctest.log"
+  tests_run=$((tests_run + $(sed -n 's/.*tests failed out of //p' "$GS_LOGS/$log.ctest.log")))
+}
+
+check_format() {
+  local formatter files
+  mapfile -t files < <(find include src kernels samples profiling tests -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+  for formatter in clang-format-14 clang-format; do
+    if "$formatter" --version 2>/dev/null | grep -q 'version 14\.'; then
+      gs_logged format "$formatter" --dry-run -Werror "${files[@]}"
+      return
+    fi
+  done
+  skip formatting 'no clang-format 14 (package clang-format-14)'
+}
+
+check_scripts() {
+  local files
+  mapfile -t files < <(find .ci samples profiling tests -name '*.sh' -o -path .ci/run)
+  if command -v shellcheck >/dev/null; then
+    gs_logged scripts shellcheck -x "${files[@]}"
+  else
+    skip scripts 'no shellcheck (package shellcheck)'
+  fi
+}
+
+check_cpu_asan() { gs_build cpu-asan && run_ctest cpu-asan cpu-asan; }
+check_cpu_tsan() { gs_build cpu-tsan && run_ctest cpu-tsan cpu-tsan -L concurrency; }
+
+check_emulated() {
+  local seed
+  gs_build emulated || return 1
+  for seed in "${seeds[@]}"; do
+    gs_say "emulated device, GS_EMU_SEED=$seed"
+    GS_EMU_SEED=$seed run_ctest emulated "emulated.seed$seed" || return 1
+  done
+}
+
+check_emulated_asan() { gs_build emulated-asan && run_ctest emulated-asan emulated-asan -LE slow; }
+check_emulated_tsan() { gs_build emulated-tsan && run_ctest emulated-tsan emulated-tsan -L concurrency; }
+
+check_cuda() {
+  gs_build cuda || return 1
+  if gs_has_gpu; then
+    run_ctest cuda cuda
+  else
+    skip 'tests on a GPU' 'nvidia-smi names none; the cuda preset was compiled and linked'
+  fi
+}
+
+check_all() {
+  stage formatting check_format
+  stage scripts check_scripts
+  stage 'build cpu' gs_build cpu
+  stage cpu-asan check_cpu_asan
+  stage cpu-tsan check_cpu_tsan
+  if gs_has_cuda_headers; then
+    stage emulated check_emulated
+    stage emulated-asan check_emulated_asan
+    stage emulated-tsan check_emulated_tsan
+  else
+    skip 'emulated, emulated-asan, emulated-tsan' 'no CUDA headers in /usr/local/cuda/include'
+  fi
+  if gs_has_nvcc; then
+    stage cuda check_cuda
+  else
+    skip cuda 'no nvcc of CUDA 13'
+  fi
+
+  gs_say "all stages but the last: $SECONDS s, $tests_run tests run, seeds of the emulated device: ${seeds[*]}"
+  printf '%s\n' "${stage_lines[@]}"
+  [[ ${#not_checked[@]} -eq 0 ]] || printf '!! NOT CHECKED: %s\n' "${not_checked[@]}"
+  gs_say 'stage cpu'
+  ctest --test-dir build/cpu --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)"
+}
+
+build_only() {
+  if [[ " ${presets[*]} " != *" $1 "* ]]; then
+    usage >&2
+    exit 2
+  fi
+  gs_require_packages "${GS_BUILD_PACKAGES[@]}"
+  gs_build "$1"
+}
+
+case ${1:-} in
+  --help | -h) usage ;;
+  --build) build_only "${2:-}" ;;
+  '' | --full)
+    if [[ ${1:-} == --full ]]; then
+      seeds=(0 1 2 3 4 5 6 7 8 9)
+      export GS_FULL=1
+    fi
+    gs_require_packages "${GS_BUILD_PACKAGES[@]}"
+    check_all
+    ;;
+  *)
+    usage >&2
+    exit 2
+    ;;
+esac
