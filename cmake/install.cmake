@@ -11,5 +11,5 @@ if(NOT GRAPHSINK_FLAVOUR STREQUAL "emulated")  # the software device is for this
                                 INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR})
   write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
-                cmake/FindOpenBLASSerial.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
+                cmake/FindOpenBLAS.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
 endif()

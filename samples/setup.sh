@@ -6,7 +6,7 @@ GS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 GS_LOGS=$GS_ROOT/build/logs
 GS_BUILD_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
-  zlib1g-dev libssl-dev libopenblas-serial-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+  zlib1g-dev libssl-dev libopenblas-pthread-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
 )
 
 gs_say() { printf '== %s\n' "$*"; }
@@ -77,7 +77,7 @@ gs_logged() {
   mkdir -p "$GS_LOGS"
   if ! "$@" >"$log" 2>&1 </dev/null; then
     tail -n 60 "$log" >&2
-    gs_warn "failed: $1; all it said: $log"
+    gs_warn "failed; all of its output: $log"
     return 1
   fi
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graphsink/counters.h"
 #include "graphsink/graph.h"
 #include "graphsink/plan.h"
 
@@ -34,27 +35,6 @@ struct CompileOptions {
 struct RunOptions {
   // Steps to run. In sink mode all of them are one launch where the plan allows it.
   std::int64_t steps = 1;
-};
-
-// What the program did so far, counted where it happens: calls of the device's API, nodes of the recorded graphs.
-struct Counters {
-  std::uint64_t api_calls = 0;      // CUDA calls; on the CPU: pushes to a device queue
-  std::uint64_t graph_launches = 0;
-  std::uint64_t kernels = 0;        // issued one by one or as nodes of a launch
-  std::uint64_t copies = 0;
-  std::uint64_t host_nodes = 0;
-  std::uint64_t recordings = 0;
-  std::uint64_t fallbacks = 0;      // steps asked to be sunk that ran interactively, the first of each binding excepted
-};
-
-// What one recorded launch holds. For loops over steps, the body counts once.
-struct RecordingInfo {
-  int kernels = 0;
-  int copies = 0;
-  int host_nodes = 0;
-  int conditional_nodes = 0;
-  int empty_nodes = 0;
-  int edges = 0;
 };
 
 // A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share a

@@ -4,13 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 
+#include "base/function_ref.h"
+#include "graphsink/counters.h"
 #include "graphsink/op.h"
 #include "graphsink/plan.h"
-#include "graphsink/program.h"
 
 namespace graphsink {
 
@@ -96,7 +96,7 @@ class Device {
 
   // Control flow, decided on the device when recording and by the host when live. Predicates are device addresses. The
   // body is called with as many streams as given, the first of which carries on where streams[0] was.
-  using Body = std::function<void(Streams)>;
+  using Body = FunctionRef<void(Streams)>;
   virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
   virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
 

@@ -63,7 +63,8 @@ void draw(std::span<float> image, std::int32_t digit, Random& random) {
   float slant = random.uniform(-1.5f, 1.5f);
   std::array<Point, 6> corners;
   for (int i = 0; i < 6; ++i) {
-    auto row = static_cast<float>(i / 2), column = static_cast<float>(i % 2);
+    int line = i / 2;
+    auto row = static_cast<float>(line), column = static_cast<float>(i % 2);
     corners[static_cast<std::size_t>(i)] = {left + column * width + (1.0f - row) * slant + random.uniform(-1.0f, 1.0f),
                                             top + row * 0.5f * height + random.uniform(-1.0f, 1.0f)};
   }

@@ -1,4 +1,4 @@
-// What the cuBLASLt descriptors hold. Their opaque structures are large enough to hold it in place.
+// What the cuBLASLt descriptors hold, beside the opaque structures of the header.
 #pragma once
 
 #include <cublasLt.h>
@@ -41,10 +41,18 @@ struct BlasAlgorithm {
 
 inline constexpr std::uint64_t kBlasMagic = 0x67656d6d656d7531u;
 
-template <class Inner, class Opaque>
-Inner& inside(Opaque* opaque) {
-  static_assert(sizeof(Inner) <= sizeof(opaque->data));
-  return *reinterpret_cast<Inner*>(opaque->data);
+template <class Opaque, class Inner>
+struct BlasObject : Opaque {
+  Inner inner{};
+};
+using BlasLayoutObject = BlasObject<cublasLtMatrixLayoutOpaque_t, BlasLayout>;
+using BlasOperationObject = BlasObject<cublasLtMatmulDescOpaque_t, BlasOperation>;
+using BlasPreferenceObject = BlasObject<cublasLtMatmulPreferenceOpaque_t, BlasPreference>;
+
+inline BlasLayout& inside(cublasLtMatrixLayout_t object) { return static_cast<BlasLayoutObject*>(object)->inner; }
+inline BlasOperation& inside(cublasLtMatmulDesc_t object) { return static_cast<BlasOperationObject*>(object)->inner; }
+inline BlasPreference& inside(cublasLtMatmulPreference_t object) {
+  return static_cast<BlasPreferenceObject*>(object)->inner;
 }
 
 // As api() for cuBLASLt: same counters and faults, no last error.

@@ -6,7 +6,7 @@ namespace emu {
 namespace {
 
 template <class T>
-cublasStatus_t create(const char* name, T** out, const auto& fill) {
+cublasStatus_t create(const char* name, auto** out, const auto& fill) {
   return blas(name, [&](Runtime& r, Lock&) {
     if (out == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     auto* object = new T{};
@@ -15,22 +15,22 @@ cublasStatus_t create(const char* name, T** out, const auto& fill) {
       delete object;
       return status;
     }
-    r.blas_handles.insert(object);
     *out = object;
+    r.blas_handles.insert(*out);
     return CUBLAS_STATUS_SUCCESS;
   });
 }
 
 // Descriptors are host memory: they can be released after the device has failed.
 template <class T>
-cublasStatus_t destroy(const char* name, T* object) {
+cublasStatus_t destroy(const char* name, auto* object) {
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const cudaError_t refused = enter_call(r, name, When::kAlways);
   cublasStatus_t status = static_cast<cublasStatus_t>(refused);
   if (refused == cudaSuccess) {
     const bool known = r.blas_handles.erase(object) == 1;
-    if (known) delete object;
+    if (known) delete static_cast<T*>(object);
     status = known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
   }
   leave_untracked(r, name, status);
@@ -109,7 +109,6 @@ cublasStatus_t set_preference(BlasPreference& preference, cublasLtMatmulPreferen
 }  // namespace emu
 
 using emu::blas;
-using emu::inside;
 using emu::Lock;
 using emu::Runtime;
 
@@ -118,10 +117,10 @@ struct cublasLtContext {
 };
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  return emu::create("cublasLtCreate", handle, [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
+  return emu::create<cublasLtContext>("cublasLtCreate", handle, [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return emu::destroy("cublasLtDestroy", handle); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return emu::destroy<cublasLtContext>("cublasLtDestroy", handle); }
 
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
@@ -149,8 +148,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute, cudaDataType_t scale) {
-  return emu::create("cublasLtMatmulDescCreate", out, [&](cublasLtMatmulDescOpaque_t& object) {
-    inside<emu::BlasOperation>(&object) = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
+  return emu::create<emu::BlasOperationObject>("cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
+    object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
     const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC;
     const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
     const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
@@ -159,27 +158,27 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasCompute
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t object) {
-  return emu::destroy("cublasLtMatmulDescDestroy", object);
+  return emu::destroy<emu::BlasOperationObject>("cublasLtMatmulDescDestroy", object);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object, cublasLtMatmulDescAttributes_t attribute,
                                               const void* buffer, size_t bytes) {
   return blas("cublasLtMatmulDescSetAttribute", [&](Runtime& r, Lock&) {
     if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
-    return emu::set_operation(inside<emu::BlasOperation>(object), attribute, buffer, bytes);
+    return emu::set_operation(emu::inside(object), attribute, buffer, bytes);
   });
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t rows, uint64_t cols,
                                           int64_t ld) {
-  return emu::create("cublasLtMatrixLayoutCreate", out, [&](cublasLtMatrixLayoutOpaque_t& object) {
-    inside<emu::BlasLayout>(&object) = {type, CUBLASLT_ORDER_COL, rows, cols, ld, 1, 0};
+  return emu::create<emu::BlasLayoutObject>("cublasLtMatrixLayoutCreate", out, [&](emu::BlasLayoutObject& object) {
+    object.inner = {type, CUBLASLT_ORDER_COL, rows, cols, ld, 1, 0};
     return CUBLAS_STATUS_SUCCESS;
   });
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t object) {
-  return emu::destroy("cublasLtMatrixLayoutDestroy", object);
+  return emu::destroy<emu::BlasLayoutObject>("cublasLtMatrixLayoutDestroy", object);
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
@@ -187,19 +186,19 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
                                                 size_t bytes) {
   return blas("cublasLtMatrixLayoutSetAttribute", [&](Runtime& r, Lock&) {
     if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
-    return emu::set_layout(inside<emu::BlasLayout>(object), attribute, buffer, bytes);
+    return emu::set_layout(emu::inside(object), attribute, buffer, bytes);
   });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
-  return emu::create("cublasLtMatmulPreferenceCreate", out, [](cublasLtMatmulPreferenceOpaque_t& object) {
-    inside<emu::BlasPreference>(&object) = {0, {256, 256, 256, 256}};
+  return emu::create<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out, [](emu::BlasPreferenceObject& object) {
+    object.inner = {0, {256, 256, 256, 256}};
     return CUBLAS_STATUS_SUCCESS;
   });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) {
-  return emu::destroy("cublasLtMatmulPreferenceDestroy", object);
+  return emu::destroy<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceDestroy", object);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,
@@ -207,7 +206,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
                                                     size_t bytes) {
   return blas("cublasLtMatmulPreferenceSetAttribute", [&](Runtime& r, Lock&) {
     if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
-    return emu::set_preference(inside<emu::BlasPreference>(object), attribute, buffer, bytes);
+    return emu::set_preference(emu::inside(object), attribute, buffer, bytes);
   });
 }
 
@@ -225,19 +224,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (results == nullptr || found == nullptr || requested <= 0) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     const cublasStatus_t status =
-        emu::check_matmul(inside<emu::BlasOperation>(operation), inside<emu::BlasLayout>(a),
-                          inside<emu::BlasLayout>(b), inside<emu::BlasLayout>(c), inside<emu::BlasLayout>(d));
+        emu::check_matmul(emu::inside(operation), emu::inside(a),
+                          emu::inside(b), emu::inside(c), emu::inside(d));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    const auto& wishes = inside<emu::BlasPreference>(preference);
+    const emu::BlasPreference& wishes = emu::inside(preference);
     results[0] = cublasLtMatmulHeuristicResult_t{};
     // Takes some workspace when it may, so that a program that forgets to give it is found out.
     results[0].workspaceSize = wishes.workspace >= 1024 ? 1024 : 0;
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1.0f;
-    auto& algorithm = inside<emu::BlasAlgorithm>(&results[0].algo);
-    algorithm.magic = emu::kBlasMagic;
-    algorithm.workspace = results[0].workspaceSize;
+    emu::BlasAlgorithm algorithm{emu::kBlasMagic, results[0].workspaceSize, {}};
     std::memcpy(algorithm.alignment, wishes.alignment, sizeof algorithm.alignment);
+    std::memcpy(results[0].algo.data, &algorithm, sizeof algorithm);
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
   });

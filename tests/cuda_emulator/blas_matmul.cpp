@@ -128,7 +128,8 @@ bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size
   const std::size_t element = element_bytes(m.d);
   std::size_t alignment[4] = {element, element, element, element};
   if (algo != nullptr) {
-    const auto& algorithm = *reinterpret_cast<const BlasAlgorithm*>(algo->data);
+    BlasAlgorithm algorithm;
+    std::memcpy(&algorithm, algo->data, sizeof algorithm);
     if (algorithm.magic != kBlasMagic || workspace_bytes < algorithm.workspace) return false;
     for (int i = 0; i < 4; ++i) alignment[i] = algorithm.alignment[i];
   }
@@ -167,8 +168,6 @@ cublasStatus_t check_matmul(const BlasOperation& operation, const BlasLayout& a,
 
 }  // namespace emu
 
-using emu::inside;
-
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha, const void* A,
                               cublasLtMatrixLayout_t Adesc, const void* B, cublasLtMatrixLayout_t Bdesc,
                               const void* beta, const void* C, cublasLtMatrixLayout_t Cdesc, void* D,
@@ -180,11 +179,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
       if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (alpha == nullptr || beta == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    emu::Matmul m{inside<emu::BlasOperation>(operation),
-                  inside<emu::BlasLayout>(Adesc),
-                  inside<emu::BlasLayout>(Bdesc),
-                  inside<emu::BlasLayout>(Cdesc),
-                  inside<emu::BlasLayout>(Ddesc),
+    emu::Matmul m{emu::inside(operation),
+                  emu::inside(Adesc),
+                  emu::inside(Bdesc),
+                  emu::inside(Cdesc),
+                  emu::inside(Ddesc),
                   A, B, C, D, nullptr, nullptr, 0, 0, workspace, workspace_bytes};
     const cublasStatus_t status = emu::check_matmul(m.operation, m.a, m.b, m.c, m.d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;

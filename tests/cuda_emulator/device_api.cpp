@@ -226,7 +226,7 @@ cudaError_t cudaDeviceSynchronize() {
       return cudaErrorStreamCaptureUnsupported;
     }
     r.executor.wait_all(lock);
-    return cudaSuccess;
+    return r.executor.sticky();
   });
 }
 

@@ -29,6 +29,7 @@ cudaError_t copy(Runtime& r, Lock& lock, CopyWork work, cudaStream_t handle, boo
   if (const cudaError_t refused = issue(r, lock, handle, std::move(work)); refused != cudaSuccess) return refused;
   if (!capturing && (synchronous || target == Place::kPageable || host_to_host)) {
     r.executor.wait(lock, OpRef(stream->tail));
+    return r.executor.sticky();
   }
   return cudaSuccess;
 }

@@ -72,8 +72,7 @@ cudaError_t enter_call(Runtime& r, const char* name, When when) {
 }
 
 cudaError_t leave_call(Runtime& r, const char* name, cudaError_t code, When when) {
-  // Work run inside the call may have failed the device.
-  if ((code == cudaSuccess || when == When::kAlways) && r.executor.sticky() != cudaSuccess) code = r.executor.sticky();
+  if (when == When::kAlways && r.executor.sticky() != cudaSuccess) code = r.executor.sticky();
   if (code != cudaSuccess) last_error = code;
   leave_untracked(r, name, code);
   return code;

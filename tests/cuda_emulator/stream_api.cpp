@@ -119,7 +119,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t refused = emu::check_wait(r, *stream); refused != cudaSuccess) return refused;
     for (const emu::OpRef& tail : emu::tails(r, *stream)) r.executor.wait(lock, tail);
-    return cudaSuccess;
+    return r.executor.sticky();
   });
 }
 
@@ -130,7 +130,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     if (const cudaError_t refused = emu::check_wait(r, *stream); refused != cudaSuccess) return refused;
     bool done = true;
     for (const emu::OpRef& tail : emu::tails(r, *stream)) done = r.executor.poll(lock, tail) && done;
-    return done ? cudaSuccess : cudaErrorNotReady;
+    return done ? r.executor.sticky() : cudaErrorNotReady;
   });
 }
 
@@ -174,7 +174,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return api("cudaEventQuery", [&](Runtime& r, Lock& lock) -> cudaError_t {
     if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t refused = emu::check_event_wait(r, *event); refused != cudaSuccess) return refused;
-    return r.executor.poll(lock, emu::OpRef(event->op)) ? cudaSuccess : cudaErrorNotReady;
+    return r.executor.poll(lock, emu::OpRef(event->op)) ? r.executor.sticky() : cudaErrorNotReady;
   });
 }
 
@@ -183,7 +183,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t refused = emu::check_event_wait(r, *event); refused != cudaSuccess) return refused;
     r.executor.wait(lock, emu::OpRef(event->op));
-    return cudaSuccess;
+    return r.executor.sticky();
   });
 }
 

@@ -14,6 +14,12 @@
 
 namespace emu_test {
 
+inline cudaGraphNodeParams node_params(cudaGraphNodeType type) {
+  cudaGraphNodeParams params = {};
+  params.type = type;
+  return params;
+}
+
 // Each test begins with a healthy device and leaves nothing behind.
 class EmulatorTest : public ::testing::Test {
  protected:

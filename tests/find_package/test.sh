@@ -14,10 +14,14 @@ trap 'rm -rf "$scratch"' EXIT
 # The value of an entry of the build's cache.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
+flags=$(cached CMAKE_CXX_FLAGS)
+sanitize=$(cached GRAPHSINK_SANITIZE)
+[[ -z $sanitize ]] || flags+=" -fsanitize=$sanitize"
+
 cmake --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log"
 cp -r "$source" "$scratch/project"
 cmake -G Ninja -S "$scratch/project" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" \
-  -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)" -DCMAKE_CXX_FLAGS="$(cached CMAKE_CXX_FLAGS)"
+  -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)" -DCMAKE_CXX_FLAGS="$flags"
 cmake --build "$scratch/build"
 
 output=$("$scratch/build/uses_graphsink")

@@ -1,0 +1,104 @@
+// What every kernel file starts from. The same file is compiled by nvcc, by a C++ compiler with host_builtins.h in
+// front, and by a C++ compiler against the software CUDA device of the tests.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "graphsink/cuda.h"
+#include "graphsink/op.h"
+
+#define HD __host__ __device__ inline
+
+namespace graphsink {
+
+// First statement of every kernel: with programmatic launch, waits until what the kernel reads has been written.
+__device__ inline void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+constexpr std::int64_t kThreads = 256;     // of a block, unless there is less to do
+constexpr std::int64_t kMaxBlocks = 4096;  // kernels stride over the grid
+
+// Blocks and threads for so many independent items.
+struct LaunchSize {
+  Extent grid, block;
+};
+inline LaunchSize launch_size(std::int64_t items) {
+  std::int64_t threads = std::clamp<std::int64_t>((items + 31) / 32 * 32, 32, kThreads);
+  std::int64_t blocks = std::min((items + threads - 1) / threads, kMaxBlocks);
+  return {{static_cast<unsigned>(blocks), 1, 1}, {static_cast<unsigned>(threads), 1, 1}};
+}
+__device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ inline std::int64_t all_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
+
+// The step commits nothing; the first to fail leaves its node.
+__device__ inline void fail_step(StepBlock* step, int node) {
+  atomicExch(&step->ok, 0u);
+  if (atomicCAS(&step->error_node, -1, node) == -1) step->error_step = step->step;
+}
+// On the CPU. A body that runs on the host of another device has no step block: there the exception fails the step.
+inline void fail_step(const CpuArgs& a, const char* why) {
+  StepBlock* step = a.step();
+  if (step == nullptr) throw std::runtime_error(why);
+  std::atomic_ref(step->ok).store(0);
+  std::int32_t none = -1;
+  if (std::atomic_ref(step->error_node).compare_exchange_strong(none, a.node().id)) step->error_step = step->step;
+}
+
+// Loads kernels: a kernel's first use must not fall into a recording.
+template <class... P>
+void load_kernel([[maybe_unused]] const PrepareArgs& p, [[maybe_unused]] void (*kernel)(P...)) {
+#ifdef GRAPHSINK_CAN_LAUNCH
+  cudaFuncAttributes attributes;
+  cudaError_t code = p.cuda ? cudaFuncGetAttributes(&attributes, kernel) : cudaSuccess;
+  if (code != cudaSuccess) {
+    throw Error(std::string(p.op), p.where, std::string("its kernel cannot be loaded: ") + cudaGetErrorString(code),
+                "build for the compute capability of this device");
+  }
+#endif
+}
+// OpDef::prepare of ops that have nothing else to prepare.
+template <auto... kernels>
+Prepared load_kernels(const PrepareArgs& p) {
+  (load_kernel(p, kernels), ...);
+  return {};
+}
+
+// The same names for floats and doubles, on both sides; the ops of these names hide those of <cmath>.
+namespace math {
+HD float exp(float x) { return ::expf(x); }
+HD double exp(double x) { return ::exp(x); }
+HD float log(float x) { return ::logf(x); }
+HD double log(double x) { return ::log(x); }
+HD float sqrt(float x) { return ::sqrtf(x); }
+HD double sqrt(double x) { return ::sqrt(x); }
+HD float tanh(float x) { return ::tanhf(x); }
+HD double tanh(double x) { return ::tanh(x); }
+// Infinities and NaNs are not their own difference.
+template <class T>
+HD bool is_finite(T x) {
+  return x - x == T(0);
+}
+}  // namespace math
+
+// Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
+// not depend on one another; reading and writing one element in place is fine.
+template <class Body>
+inline void for_each_index(std::int64_t n, const Body& body) {
+  constexpr int kUnrolled = 16;
+  std::int64_t i = 0;
+  for (; i + kUnrolled <= n; i += kUnrolled) {
+#pragma GCC ivdep
+    for (int j = 0; j < kUnrolled; ++j) body(i + j);
+  }
+  for (; i < n; ++i) body(i);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,68 @@
+// How the elements of N broadcast operands lie under those of a result.
+#pragma once
+
+#include <span>
+
+#include "kernels/kernel.h"
+
+namespace graphsink {
+
+// Dimensions of size 1 are dropped and neighbours merged where all operands allow it, so most layouts are of rank 1.
+// Then each operand is either contiguous or one element. Small enough to be a kernel parameter.
+template <int N>
+struct Layout {
+  std::int64_t size = 1;
+  int rank = 0;
+  std::int64_t dims[Shape::kMaxRank] = {};
+  std::int64_t strides[N][Shape::kMaxRank] = {};  // 0 where an operand is repeated
+
+  // Elements in the innermost dimension.
+  HD std::int64_t row() const { return rank == 0 ? size : dims[rank - 1]; }
+  // 0 or 1 in the innermost dimension, as all operands are row-major.
+  HD std::int64_t step(int operand) const { return rank == 0 ? 1 : strides[operand][rank - 1]; }
+
+  // Where element i of the result is in each operand.
+  HD void find(std::int64_t i, std::int64_t (&offsets)[N]) const {
+    for (int n = 0; n < N; ++n) offsets[n] = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      std::int64_t outer = 0;
+      if (d > 0) {  // the outermost coordinate needs no division
+        bool is_small = i <= 0xffffffff && dims[d] <= 0xffffffff;  // 64-bit division is slow on GPUs
+        outer = is_small ? std::int64_t{static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(dims[d])} : i / dims[d];
+      }
+      std::int64_t coordinate = i - outer * dims[d];
+      for (int n = 0; n < N; ++n) offsets[n] += coordinate * strides[n][d];
+      i = outer;
+    }
+  }
+};
+
+// strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
+inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&strides)[Shape::kMaxRank]) {
+  std::int64_t stride = 1;
+  for (int d = out.rank() - 1; d >= 0; --d) {
+    int own = d - (out.rank() - in.rank());
+    std::int64_t dim = own < 0 ? 1 : in[own];
+    strides[d] = dim == 1 ? 0 : stride;
+    stride *= dim;
+  }
+}
+
+template <int N>
+Layout<N> make_layout(const Shape& out, const Shape (&in)[N]) {
+  std::int64_t strides[N][Shape::kMaxRank] = {};
+  for (int n = 0; n < N; ++n) broadcast_strides(in[n], out, strides[n]);
+  Layout<N> layout;
+  layout.size = out.size();
+  for (int d = 0; d < out.rank() && layout.size > 0; ++d) {
+    if (out[d] == 1) continue;
+    bool merges = layout.rank > 0;
+    for (int n = 0; n < N && merges; ++n) merges = layout.strides[n][layout.rank - 1] == strides[n][d] * out[d];
+    int to = merges ? layout.rank - 1 : layout.rank++;
+    layout.dims[to] = merges ? layout.dims[to] * out[d] : out[d];
+    for (int n = 0; n < N; ++n) layout.strides[n][to] = strides[n][d];
+  }
+  return layout;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,65 @@
+// run() on a bound shape allocates nothing: every operator new of the process is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "graphsink/graphsink.h"
+#include "test_ops.h"
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1);
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  allocations.fetch_add(1);
+  auto a = static_cast<std::size_t>(align);
+  if (void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace graphsink {
+namespace {
+
+TEST(Allocation, CountingWorks) {
+  long before = allocations.load();
+  delete new int(1);
+  EXPECT_EQ(allocations.load(), before + 1);
+}
+
+TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
+  Graph g;
+  Value x = g.feed("x", f32, {8, 16});
+  Value t = g.feed("t", i32, {8});
+  Variable w("w", Tensor::kaiming({16, 4}, 1)), b("b", Tensor(f32, {4}));
+  Value loss = cross_entropy(matmul(x, w) + b, t);
+  adamw(loss, {w, b});
+  g.record("loss", loss);
+  Program p = compile(g);
+  p.write(x, Tensor::uniform({4, 8, 16}, 1));
+  p.write(t, Tensor(i32, {4, 8}));
+  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink}) {
+    for (std::int64_t steps : {1, 4}) {
+      for (int warm_up = 0; warm_up < 3; ++warm_up) p.run(mode, {.steps = steps});
+      p.sync();
+      long before = allocations.load();
+      for (int i = 0; i < 10; ++i) p.run(mode, {.steps = steps});
+      // Bodies run on other threads: they are part of it.
+      p.sync();
+      EXPECT_EQ(allocations.load() - before, 0) << to_string(mode) << ", " << steps << " steps";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace graphsink

@@ -1,0 +1,240 @@
+// Building, reading, instantiating, launching and updating graphs.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "test_support.h"
+
+namespace emu_test {
+namespace {
+
+class GraphTest : public EmulatorTest {
+ protected:
+  // Two branches of two kernels each; with join_first the second branch begins after the first kernel of the first.
+  cudaGraph_t capture_fork(int* log, int* count, bool joined_inside) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    join(stream_, other_);
+    EXPECT_EQ(cudaSuccess, launch_append(stream_, log, count, 0));
+    EXPECT_EQ(cudaSuccess, launch_append(stream_, log, count, 1));
+    if (joined_inside) join(stream_, other_);
+    EXPECT_EQ(cudaSuccess, launch_append(other_, log, count, 10));
+    EXPECT_EQ(cudaSuccess, launch_append(other_, log, count, 11));
+    join(other_, stream_);
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+    return graph;
+  }
+  std::set<std::vector<int>> orders(bool joined_inside) {
+    std::set<std::vector<int>> seen;
+    for (unsigned seed = 0; seed < 16; ++seed) {
+      emu::set_seed(seed);
+      int *log = device<int>(4), *count = device(std::vector<int>{0});
+      launch_and_destroy(capture_fork(log, count, joined_inside));
+      const std::vector<int> order = host(log, 4);
+      const auto at = [&](int value) { return std::find(order.begin(), order.end(), value) - order.begin(); };
+      EXPECT_LT(at(0), at(1));
+      EXPECT_LT(at(10), at(11));
+      seen.insert(order);
+    }
+    return seen;
+  }
+  cudaGraphNode_t add_set(cudaGraph_t graph, int* target, int value, std::vector<cudaGraphNode_t> before = {}) {
+    void* arguments[] = {&target, &value};
+    cudaGraphNodeParams params = node_params(cudaGraphNodeTypeKernel);
+    params.kernel.func = set_kernel();
+    params.kernel.gridDim = params.kernel.blockDim = dim3(1);
+    params.kernel.kernelParams = arguments;
+    cudaGraphNode_t node = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphAddNode(&node, graph, before.data(), nullptr, before.size(), &params));
+    return node;
+  }
+};
+
+TEST_F(GraphTest, RunsNodesByTheirEdgesNotByTheOrderOfRecording) {
+  const auto free = orders(false);
+  EXPECT_GT(free.size(), 2u);
+  const auto one = orders(true);
+  EXPECT_EQ((std::set<std::vector<int>>{{0, 1, 10, 11}}), one);
+}
+
+TEST_F(GraphTest, BuildsByHandAndReadsBack) {
+  int* target = device<int>(2);
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  const cudaGraphNode_t a = add_set(graph, target, 1), b = add_set(graph, target, 2);
+  cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+  cudaGraphNode_t c = nullptr;
+  ASSERT_OK(cudaGraphAddNode(&c, graph, &a, nullptr, 1, &empty));
+  ASSERT_OK(cudaGraphAddDependencies(graph, &b, &c, nullptr, 1));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddDependencies(graph, &b, &c, nullptr, 1));
+  size_t count = 0;
+  ASSERT_OK(cudaGraphGetNodes(graph, nullptr, &count));
+  EXPECT_EQ(3u, count);
+  ASSERT_OK(cudaGraphGetRootNodes(graph, nullptr, &count));
+  EXPECT_EQ(2u, count);
+  cudaGraphNode_t from[4], to[4];
+  count = 4;
+  ASSERT_OK(cudaGraphGetEdges(graph, from, to, nullptr, &count));
+  ASSERT_EQ(2u, count);
+  EXPECT_EQ(a, from[0]);
+  EXPECT_EQ(b, from[1]);
+  EXPECT_EQ(c, to[1]);
+  count = 4;
+  ASSERT_OK(cudaGraphNodeGetDependencies(c, from, nullptr, &count));
+  EXPECT_EQ(2u, count);
+  cudaGraphNodeType type;
+  ASSERT_OK(cudaGraphNodeGetType(c, &type));
+  EXPECT_EQ(cudaGraphNodeTypeEmpty, type);
+  const std::string path = ::testing::TempDir() + "emulator_graph.dot";
+  ASSERT_OK(cudaGraphDebugDotPrint(graph, path.c_str(), 0));
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_NE(std::string::npos, text.str().find("->"));
+  std::remove(path.c_str());
+  launch_and_destroy(graph);
+}
+
+TEST_F(GraphTest, ARemovedDependencyShows) {
+  std::set<int> with, without;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    for (const bool ordered : {true, false}) {
+      emu::set_seed(seed);
+      int* target = device<int>(1);
+      cudaGraph_t graph = nullptr;
+      ASSERT_OK(cudaGraphCreate(&graph, 0));
+      const cudaGraphNode_t first = add_set(graph, target, 1), second = add_set(graph, target, 2);
+      if (ordered) {
+        ASSERT_OK(cudaGraphAddDependencies(graph, &first, &second, nullptr, 1));
+      }
+      launch_and_destroy(graph);
+      (ordered ? with : without).insert(host(target, 1)[0]);
+    }
+  }
+  EXPECT_EQ((std::set<int>{2}), with);
+  EXPECT_EQ((std::set<int>{1, 2}), without);
+}
+
+TEST_F(GraphTest, RefusesCycles) {
+  int* target = device<int>(1);
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  const cudaGraphNode_t a = add_set(graph, target, 1), b = add_set(graph, target, 2, {a});
+  ASSERT_OK(cudaGraphAddDependencies(graph, &b, &a, nullptr, 1));
+  cudaGraphInstantiateParams params{};
+  cudaGraphExec_t exec = nullptr;
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphInstantiateWithParams(&exec, graph, &params));
+  EXPECT_EQ(cudaGraphInstantiateInvalidStructure, params.result_out);
+  ASSERT_OK(cudaGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, CopiesParametersAndRunsMemsetMemcpyAndChildNodes) {
+  unsigned short* halves = device<unsigned short>(8);
+  int* target = device<int>(4);
+  cudaGraph_t child = nullptr, graph = nullptr;
+  ASSERT_OK(cudaGraphCreate(&child, 0));
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  cudaGraphNodeParams fill = node_params(cudaGraphNodeTypeMemset);
+  fill.memset = {halves, 8, 0x1234, 2, 2, 2};
+  cudaGraphNode_t filled = nullptr, copied = nullptr, nested = nullptr;
+  ASSERT_OK(cudaGraphAddNode(&filled, child, nullptr, nullptr, 0, &fill));
+  cudaGraphNodeParams copy = node_params(cudaGraphNodeTypeMemcpy);
+  copy.memcpy.copyParams.srcPtr = {halves, 16, 16, 1};
+  copy.memcpy.copyParams.dstPtr = {target, 16, 16, 1};
+  copy.memcpy.copyParams.extent = {16, 1, 1};
+  copy.memcpy.copyParams.kind = cudaMemcpyDeviceToDevice;
+  ASSERT_OK(cudaGraphAddNode(&copied, child, &filled, nullptr, 1, &copy));
+  cudaGraphNodeParams inner = node_params(cudaGraphNodeTypeGraph);
+  inner.graph.graph = child;
+  ASSERT_OK(cudaGraphAddNode(&nested, graph, nullptr, nullptr, 0, &inner));
+  ASSERT_OK(cudaGraphDestroy(child));
+  ASSERT_OK(cudaGraphChildGraphNodeGetGraph(nested, &child));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphDestroy(child));
+  add_set(graph, target + 3, 77, {nested});
+  launch_and_destroy(graph);
+  EXPECT_EQ((std::vector<int>{0x12341234, -1, 0x12341234, 77}), host(target, 4));
+}
+
+TEST_F(GraphTest, SerializesAnExecWithItself) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    emu::set_seed(seed);
+    int *log = device<int>(8), *count = device(std::vector<int>{0});
+    cudaGraphExec_t exec = nullptr;
+    const cudaGraph_t graph = capture_fork(log, count, true);
+    ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+    ASSERT_OK(cudaGraphDestroy(graph));
+    ASSERT_OK(cudaGraphLaunch(exec, stream_));
+    ASSERT_OK(cudaGraphLaunch(exec, other_));
+    ASSERT_OK(cudaGraphExecDestroy(exec));
+    ASSERT_OK(cudaStreamSynchronize(other_));
+    EXPECT_EQ((std::vector<int>{0, 1, 10, 11, 0, 1, 10, 11}), host(log, 8));
+  }
+}
+
+TEST_F(GraphTest, UpdatesParametersButNotTopology) {
+  int* target = device<int>(1);
+  const auto capture = [&](int value, bool twice) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    EXPECT_EQ(cudaSuccess, launch_set(stream_, target, value));
+    if (twice) {
+      EXPECT_EQ(cudaSuccess, launch_set(stream_, target, value));
+    }
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+    return graph;
+  };
+  const cudaGraph_t one = capture(1, false), two = capture(2, false), long_one = capture(3, true);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, one, 0));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  cudaGraphExecUpdateResultInfo info{};
+  ASSERT_OK(cudaGraphExecUpdate(exec, two, &info));
+  int* copy = device<int>(1);
+  ASSERT_OK(cudaMemcpyAsync(copy, target, 4, cudaMemcpyDeviceToDevice, stream_));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_EQ(1, host(copy, 1)[0]);
+  EXPECT_EQ(2, host(target, 1)[0]);
+  EXPECT_CUDA(cudaErrorGraphExecUpdateFailure, cudaGraphExecUpdate(exec, long_one, &info));
+  EXPECT_EQ(cudaGraphExecUpdateErrorTopologyChanged, info.result);
+  EXPECT_CUDA(cudaErrorGraphExecUpdateFailure, cudaGetLastError());
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  for (const cudaGraph_t graph : {one, two, long_one}) ASSERT_OK(cudaGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, CapturesALaunchAsAChild) {
+  int* target = device<int>(1);
+  cudaGraph_t graph = nullptr, outer = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  add_set(graph, target, 6);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  ASSERT_OK(cudaGraphDestroy(graph));
+  launch_and_destroy(outer);
+  EXPECT_EQ(6, host(target, 1)[0]);
+}
+
+TEST_F(GraphTest, RefusesNodesOfOthersAndUnknownKernels) {
+  cudaGraph_t one = nullptr, two = nullptr;
+  ASSERT_OK(cudaGraphCreate(&one, 0));
+  ASSERT_OK(cudaGraphCreate(&two, 0));
+  cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+  cudaGraphNode_t a = nullptr, b = nullptr;
+  ASSERT_OK(cudaGraphAddNode(&a, one, nullptr, nullptr, 0, &empty));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&b, two, &a, nullptr, 1, &empty));
+  int unknown = 0;
+  cudaGraphNodeParams kernel = node_params(cudaGraphNodeTypeKernel);
+  kernel.kernel.func = &unknown;
+  kernel.kernel.gridDim = kernel.kernel.blockDim = dim3(1);
+  EXPECT_CUDA(cudaErrorInvalidDeviceFunction, cudaGraphAddNode(&b, two, nullptr, nullptr, 0, &kernel));
+  ASSERT_OK(cudaGraphDestroy(one));
+  ASSERT_OK(cudaGraphDestroy(two));
+}
+
+}  // namespace
+}  // namespace emu_test

@@ -1,0 +1,305 @@
+// The passes, without any device.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+#include "graphsink/graphsink.h"
+#include "ir/system_ops.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+using testing::cpu_plus_one;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+Plan plan_for(const Graph& graph, const Target& target, const PlanOptions& options = {}) {
+  return make_plan(graph, target, system_ops(), {}, options);
+}
+
+int count(const Plan& plan, std::string_view op) {
+  int n = 0;
+  for (const PlanNode& node : plan.nodes) n += node.op->name == op;
+  return n;
+}
+
+int count_copies(const Plan& plan) {
+  int n = 0;
+  for (const Sequence& sequence : plan.sequences)
+    for (const Step& step : sequence.steps) n += step.kind == StepKind::copy;
+  return n;
+}
+
+// What is known to be complete when a step starts, from stream order and waits alone: the transitive closure.
+std::vector<std::vector<bool>> happens_before(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  std::vector<std::vector<bool>> before(steps.size(), std::vector<bool>(steps.size(), false));
+  std::vector<int> last(8, -1);
+  std::vector<std::vector<bool>> seen(8, std::vector<bool>(steps.size(), false));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    auto& mine = seen[at(steps[i].stream)];
+    for (int other : steps[i].after)
+      for (std::size_t j = 0; j < steps.size(); ++j) mine[j] = mine[j] || seen[at(other)][j];
+    before[i] = mine;
+    mine[i] = true;
+  }
+  return before;
+}
+
+// Every read comes after the write it needs, and two buffers share bytes only if one is finished before the other begins.
+void check_schedule(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  auto before = happens_before(plan);
+  std::vector<int> writer(plan.buffers.size(), -1);
+  std::vector<std::vector<int>> users(plan.buffers.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != StepKind::call) continue;
+    const PlanNode& node = plan.nodes[at(steps[i].node)];
+    for (std::size_t k = 0; k < node.operands.size(); ++k) {
+      int buffer = node.operands[k];
+      if (buffer < 0 || plan.buffers[at(buffer)].storage != Storage::arena) continue;
+      if (k < at(node.inputs)) {
+        ASSERT_GE(writer[at(buffer)], 0) << "read before any write";
+        EXPECT_TRUE(before[i][at(writer[at(buffer)])]) << node.op->name << " does not wait for its operand";
+      } else if (writer[at(buffer)] < 0) {
+        writer[at(buffer)] = static_cast<int>(i);
+      }
+      users[at(buffer)].push_back(static_cast<int>(i));
+    }
+  }
+  auto finished_before = [&](int a, int b) {
+    return std::all_of(users[at(a)].begin(), users[at(a)].end(), [&](int use) {
+      return before[at(writer[at(b)])][at(use)] || use == writer[at(b)];  // == : in place
+    });
+  };
+  for (int a = 0; a < static_cast<int>(plan.buffers.size()); ++a) {
+    for (int b = a + 1; b < static_cast<int>(plan.buffers.size()); ++b) {
+      if (writer[at(a)] < 0 || writer[at(b)] < 0) continue;
+      const Buffer &x = plan.buffers[at(a)], &y = plan.buffers[at(b)];
+      bool overlap = x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+      if (overlap) EXPECT_TRUE(finished_before(a, b) || finished_before(b, a)) << "buffers " << a << " and " << b;
+    }
+  }
+}
+
+// A random graph of element-wise ops and sums over values of a few sizes.
+Graph random_graph(unsigned seed, int nodes) {
+  std::mt19937 random(seed);
+  Graph g;
+  std::vector<std::vector<Value>> by_size;
+  for (std::int64_t n : {64, 256, 1000}) by_size.push_back({tanh(g.feed("x" + std::to_string(n), f32, {n}))});
+  for (int i = 0; i < nodes; ++i) {
+    auto& values = by_size[random() % by_size.size()];
+    std::size_t recent = std::min<std::size_t>(values.size(), 6);
+    const Value& a = values[values.size() - 1 - random() % recent];
+    const Value& b = values[values.size() - 1 - random() % values.size()];
+    values.push_back(random() % 3 ? add(a, b) : relu(a));
+  }
+  Value total = sum(by_size[0].back()) + sum(by_size[1].back()) + sum(by_size[2].back());
+  g.record("total", total);
+  return g;
+}
+
+Graph small_mlp() {
+  Graph g;
+  Value x = g.feed("x", f32, {32, 64});
+  Value t = g.feed("t", i32, {32});
+  Variable w1("w1", Tensor::kaiming({64, 48}, 1)), w2("w2", Tensor::kaiming({48, 10}, 2));
+  Value loss = cross_entropy(matmul(relu(matmul(x, w1)), w2), t);
+  adamw(loss, {w1, w2}, {.lr = 1e-3});
+  g.record("loss", loss);
+  return g;
+}
+
+void expect_golden(const std::string& name, std::string text) {
+  std::string path = std::string(GRAPHSINK_SOURCE_DIR) + "/tests/golden/" + name;
+  if (std::getenv("GRAPHSINK_UPDATE_GOLDEN")) std::ofstream(path) << text;
+  std::ifstream file(path);
+  std::stringstream wanted;
+  wanted << file.rdbuf();
+  EXPECT_EQ(wanted.str(), text) << "if intended, run with GRAPHSINK_UPDATE_GOLDEN=1 and read the difference";
+}
+
+// Source lines move whenever this file is edited: they are tested in MessagesNameTheUsersLine.
+std::string without_lines(const std::string& text) {
+  std::stringstream in(text), out;
+  for (std::string line; std::getline(in, line);) {
+    if (auto pos = line.find("plan_test.cpp:"); pos != std::string::npos)
+      line = line.substr(0, pos) + "plan_test.cpp" + line.substr(line.find_first_not_of("0123456789", pos + 14) == std::string::npos ? line.size() : line.find_first_not_of("0123456789", pos + 14));
+    out << line << "\n";
+  }
+  return out.str();
+}
+
+TEST(Explain, MlpOnCpu) {
+  expect_golden("mlp_cpu.txt", without_lines(plan_for(small_mlp(), Target::host()).explain()));
+}
+
+TEST(Explain, HostOpOnCuda) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.output("y", relu(emit(cpu_plus_one, {tanh(x)})[0]));
+  expect_golden("host_op_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
+}
+
+TEST(Explain, LoopWithHostOpOnCuda) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  auto [y] = while_({x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 2.0; });
+  g.output("y", y);
+  expect_golden("host_loop_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
+}
+
+TEST(Plan, UnusedPureNodesAreDropped) {
+  Graph g;
+  Value x = g.feed("x", f32, {8});
+  tanh(x);
+  g.record("s", sum(x));
+  Plan plan = plan_for(g, Target::host());
+  EXPECT_EQ(count(plan, "tanh"), 0);
+  EXPECT_EQ(count(plan, "sum"), 1);
+}
+
+TEST(Plan, RandomGraphsAreScheduledAndPlacedSafely) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Plan plan = plan_for(random_graph(seed, 120), Target::host());
+    check_schedule(plan);
+    EXPECT_LT(plan.arena_bytes, plan.value_bytes);
+  }
+}
+
+TEST(Plan, IndependentBranchesGetStreamsOfTheirOwn) {
+  Graph g;
+  Value x = g.feed("x", f32, {64});
+  Value total;
+  for (int branch = 0; branch < 4; ++branch) {
+    Value y = x;
+    for (int i = 0; i < 8; ++i) y = tanh(y);
+    total = total.valid() ? total + y : y;
+  }
+  g.record("s", sum(total));
+  Plan plan = plan_for(g, Target::host());
+  EXPECT_EQ(plan.streams, 4);
+  check_schedule(plan);
+}
+
+TEST(Plan, ShortBranchesDoNotFork) {
+  Graph g;
+  Value x = g.feed("x", f32, {64});
+  g.record("s", sum(tanh(x) + relu(x) + exp(x)));
+  EXPECT_EQ(plan_for(g, Target::host()).streams, 1);
+}
+
+TEST(Plan, ArenaStaysCloseToLiveBytes) {
+  for (const Graph& g : {small_mlp(), random_graph(7, 300), random_graph(8, 1000)}) {
+    Plan plan = plan_for(g, Target::host());
+    EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.05 * static_cast<double>(live_bytes(plan)));
+    EXPECT_GT(plan.arena_bytes, 0u);
+  }
+}
+
+TEST(Plan, InPlaceOpsShareMemory) {
+  Graph g;
+  Value y = tanh(g.feed("x", f32, {1024}));
+  for (int i = 0; i < 10; ++i) y = tanh(y);
+  g.record("s", sum(y));
+  Plan plan = plan_for(g, Target::host());
+  EXPECT_LE(plan.arena_bytes, 2u * 4096u + 512u);
+}
+
+TEST(Plan, CommitComesLastAndSwapsAreSafe) {
+  Graph g;
+  Value x = g.feed("x", f32, {4});
+  Variable a("a", Tensor(f32, {4})), b("b", Tensor(f32, {4}));
+  Value old_a = g.value(a), old_b = g.value(b);
+  assign(a, old_b);
+  assign(b, old_a);
+  g.record("s", sum(x));
+  Plan plan = plan_for(g, Target::host());
+  EXPECT_EQ(count_copies(plan), 2) << "both old values must be copied before either is overwritten";
+  const auto& steps = plan.sequences[0].steps;
+  EXPECT_EQ(plan.nodes[at(steps.back().node)].op->name, system_ops().end_step->name);
+  EXPECT_EQ(plan.nodes[at(steps[steps.size() - 2].node)].op->name, system_ops().store->name);
+}
+
+TEST(Plan, ReadAfterAssignSeesTheAssignedValue) {
+  Graph g;
+  Variable w("w", Tensor({1.0f}));
+  Value next = g.value(w) + 1.0;
+  assign(w, next);
+  Value read = g.value(w);
+  EXPECT_EQ(read.node(), next.node());
+}
+
+TEST(Plan, CpuOnlyOpOnCudaIsCopyHostNodeCopy) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.output("y", relu(emit(cpu_plus_one, {tanh(x)})[0]));
+  Plan plan = plan_for(g, Target::cuda13());
+  EXPECT_EQ(count_copies(plan), 2);
+  EXPECT_EQ(plan.islands.size(), 1u);
+  EXPECT_TRUE(plan.islands[0].sunk);
+  EXPECT_FALSE(plan.loop_over_steps);
+  ASSERT_GE(plan.reasons.size(), 1u);
+  EXPECT_NE(plan.reasons[0].what.find("cpu_plus_one"), std::string::npos);
+  EXPECT_GT(plan.host_arena_bytes, 0u);
+  EXPECT_EQ(count_copies(plan_for(g, Target::host())), 0);
+}
+
+TEST(Plan, LoopWithHostOpIsDrivenByTheHost) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  auto [y] = while_({x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
+  g.output("y", relu(y));
+  Plan plan = plan_for(g, Target::cuda13());
+  ASSERT_EQ(plan.islands.size(), 3u);
+  EXPECT_TRUE(plan.islands[0].sunk);
+  EXPECT_FALSE(plan.islands[1].sunk);
+  EXPECT_TRUE(plan.islands[2].sunk);
+}
+
+TEST(Plan, OnCpuLabelPlacesAnOp) {
+  Graph g;
+  Value x = g.input("x", f32, {16});
+  g.output("y", add(x, 1.0, on_cpu));
+  Plan plan = plan_for(g, Target::cuda13());
+  EXPECT_EQ(count_copies(plan), 2);
+  bool on_host = false;
+  for (const PlanNode& node : plan.nodes) on_host = on_host || (node.op->name == "add" && node.on_host);
+  EXPECT_TRUE(on_host);
+}
+
+TEST(Plan, OpenDimensionsReplan) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4), 8});
+  g.output("y", mean(x, {0}));
+  Plan small = plan_for(g, Target::host());
+  Plan large = make_plan(g, Target::host(), system_ops(), {{x.node(), Shape{100, 8}}});
+  auto input_bytes = [](const Plan& plan) {
+    for (const Buffer& b : plan.buffers)
+      if (b.storage == Storage::input) return b.bytes;
+    return std::size_t{0};
+  };
+  EXPECT_EQ(input_bytes(small), 4u * 8 * 4);
+  EXPECT_EQ(input_bytes(large), 100u * 8 * 4);
+}
+
+TEST(Plan, GrowsLinearly) {
+  // Not a timing: the schedule of a long chain has one step per op and one place in memory for all of them.
+  Graph g;
+  Value y = g.feed("x", f32, {1});
+  for (int i = 0; i < 20000; ++i) y = y * 0.5;
+  g.record("y", sum(y));
+  Plan plan = plan_for(g, Target::host());
+  EXPECT_EQ(plan.sequences[0].steps.size(), 20000u + 3u);
+  EXPECT_LE(plan.arena_bytes, 1024u);
+}
+
+}  // namespace
+}  // namespace graphsink

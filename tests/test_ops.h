@@ -1,0 +1,40 @@
+// Ops and helpers that several tests use.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+
+namespace graphsink::testing {
+
+// All devices of this build: the CPU, and a CUDA device (real or emulated) if one answers.
+inline std::vector<DeviceId> devices() {
+  std::vector<DeviceId> result{cpu()};
+  if (cuda_device_count() > 0) result.push_back(cuda(0));
+  return result;
+}
+
+inline void infer_like_first(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+// x + 1, with a CPU body only.
+inline void plus_one(const CpuArgs& a) {
+  const auto* x = a.in<float>(0);
+  auto* y = a.out<float>(0);
+  for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) y[i] = x[i] + 1.0f;
+}
+inline const OpDef cpu_plus_one{.name = "cpu_plus_one", .infer = infer_like_first, .cpu = plus_one};
+
+// Throws if the first element is negative.
+inline void refuse_negative(const CpuArgs& a) {
+  const auto* x = a.in<float>(0);
+  if (a.in_type(0).shape.size() > 0 && x[0] < 0.0f) throw std::runtime_error("negative input");
+  std::copy(x, x + a.in_type(0).shape.size(), a.out<float>(0));
+}
+inline const OpDef cpu_refuse_negative{.name = "refuse_negative", .infer = infer_like_first, .cpu = refuse_negative};
+
+}  // namespace graphsink::testing
