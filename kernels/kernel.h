@@ -44,13 +44,14 @@ __device__ inline void fail_step(StepBlock* step, int node) {
   if (atomicCAS(&step->error_node, -1, node) == -1) step->error_step = step->step;
 }
 // On the CPU. A body that runs on the host of another device has no step block: there the exception fails the step.
-inline void fail_step(const CpuArgs& a, const char* why) {
+inline void fail_step(const CpuArgs& a, int node, const char* why) {
   StepBlock* step = a.step();
   if (step == nullptr) throw std::runtime_error(why);
   std::atomic_ref(step->ok).store(0);
   std::int32_t none = -1;
-  if (std::atomic_ref(step->error_node).compare_exchange_strong(none, a.node().id)) step->error_step = step->step;
+  if (std::atomic_ref(step->error_node).compare_exchange_strong(none, node)) step->error_step = step->step;
 }
+inline void fail_step(const CpuArgs& a, const char* why) { fail_step(a, a.node().id, why); }
 
 // Loads kernels: a kernel's first use must not fall into a recording.
 template <class... P>
@@ -79,6 +80,7 @@ HD float log(float x) { return ::logf(x); }
 HD double log(double x) { return ::log(x); }
 HD float sqrt(float x) { return ::sqrtf(x); }
 HD double sqrt(double x) { return ::sqrt(x); }
+HD double pow(double x, double y) { return ::pow(x, y); }
 HD float tanh(float x) { return ::tanhf(x); }
 HD double tanh(double x) { return ::tanh(x); }
 // Infinities and NaNs are not their own difference.

@@ -1,8 +1,6 @@
 // How the elements of N broadcast operands lie under those of a result.
 #pragma once
 
-#include <span>
-
 #include "kernels/kernel.h"
 
 namespace graphsink {
@@ -35,6 +33,12 @@ struct Layout {
       i = outer;
     }
   }
+  // Likewise of the only operand.
+  HD std::int64_t find(std::int64_t i) const {
+    std::int64_t offset[1];
+    find(i, offset);
+    return offset[0];
+  }
 };
 
 // strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
@@ -48,6 +52,17 @@ inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&
   }
 }
 
+// Adds a dimension inside those that are there already.
+template <int N>
+void append(Layout<N>& layout, std::int64_t dim, const std::int64_t (&strides)[N]) {
+  if (dim == 1) return;
+  bool merges = layout.rank > 0;
+  for (int n = 0; n < N && merges; ++n) merges = layout.strides[n][layout.rank - 1] == strides[n] * dim;
+  int to = merges ? layout.rank - 1 : layout.rank++;
+  layout.dims[to] = merges ? layout.dims[to] * dim : dim;
+  for (int n = 0; n < N; ++n) layout.strides[n][to] = strides[n];
+}
+
 template <int N>
 Layout<N> make_layout(const Shape& out, const Shape (&in)[N]) {
   std::int64_t strides[N][Shape::kMaxRank] = {};
@@ -55,12 +70,9 @@ Layout<N> make_layout(const Shape& out, const Shape (&in)[N]) {
   Layout<N> layout;
   layout.size = out.size();
   for (int d = 0; d < out.rank() && layout.size > 0; ++d) {
-    if (out[d] == 1) continue;
-    bool merges = layout.rank > 0;
-    for (int n = 0; n < N && merges; ++n) merges = layout.strides[n][layout.rank - 1] == strides[n][d] * out[d];
-    int to = merges ? layout.rank - 1 : layout.rank++;
-    layout.dims[to] = merges ? layout.dims[to] * out[d] : out[d];
-    for (int n = 0; n < N; ++n) layout.strides[n][to] = strides[n][d];
+    std::int64_t at[N];
+    for (int n = 0; n < N; ++n) at[n] = strides[n][d];
+    append(layout, out[d], at);
   }
   return layout;
 }

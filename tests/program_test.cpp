@@ -75,7 +75,9 @@ TEST_P(OnDevice, AllModesGiveTheSameBits) {
   for (std::int64_t per_run : {1, 5, 10}) {
     Outcome first = train(GetParam(), Mode::interactive_serial, per_run);
     ASSERT_EQ(first.losses.size(), 10u);
-    EXPECT_LT(first.losses.back(), first.losses.front());
+    if (per_run == 1) {
+      EXPECT_LT(first.losses.back(), first.losses.front()) << "the same batch again and again";
+    }
     for (Mode mode : {Mode::interactive_parallel, Mode::sink}) {
       SCOPED_TRACE(to_string(mode));
       Outcome other = train(GetParam(), mode, per_run);
@@ -224,7 +226,9 @@ TEST_P(OnDevice, BranchInsideALoop) {
       p.run(mode);
       EXPECT_EQ(p.read_output("n").at(0), wanted);
     }
-    if (mode == Mode::sink) EXPECT_EQ(p.recording()->conditional_nodes, 2);
+    if (mode == Mode::sink) {
+      EXPECT_EQ(p.recording()->conditional_nodes, 2);
+    }
   }
 }
 
@@ -260,7 +264,9 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);
     results.push_back(p.read_output("y").at(1));
-    if (mode == Mode::sink && is_cuda()) EXPECT_EQ(p.counters().graph_launches, 4u) << "two islands, twice";
+    if (mode == Mode::sink && is_cuda()) {
+      EXPECT_EQ(p.counters().graph_launches, 4u) << "two islands, twice";
+    }
   }
   EXPECT_GT(results[0], 10.0);
   EXPECT_EQ(results[0], results[1]);
@@ -281,7 +287,9 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
         EXPECT_EQ(p.read_output("mean").at(2), 2.0 * static_cast<double>(n + round)) << to_string(mode);
       }
     }
-    if (mode == Mode::sink) EXPECT_EQ(p.counters().recordings, 2u);
+    if (mode == Mode::sink) {
+      EXPECT_EQ(p.counters().recordings, 2u);
+    }
   }
 }
 

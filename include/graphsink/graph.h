@@ -77,11 +77,17 @@ class Variable {
 // dtype of the other operands). Records the user's line.
 class Arg {
  public:
-  Arg(Value value, Where where = Where::current()) : content_(std::move(value)), where_(where) {}        // NOLINT
-  Arg(Variable variable, Where where = Where::current()) : content_(std::move(variable)), where_(where) {}  // NOLINT
-  Arg(double number, Where where = Where::current()) : content_(number), where_(where) {}                 // NOLINT
-  Arg(float number, Where where = Where::current()) : content_(double{number}), where_(where) {}          // NOLINT
-  Arg(int number, Where where = Where::current()) : content_(double(number)), where_(where) {}            // NOLINT
+  Arg(Value value, Where where = Where::current());                                       // NOLINT: implicit, as are
+  Arg(Variable variable, Where where = Where::current());                                 // NOLINT: all of these
+  Arg(double number, Where where = Where::current());                                     // NOLINT
+  Arg(float number, Where where = Where::current()) : Arg(double{number}, where) {}       // NOLINT
+  Arg(int number, Where where = Where::current()) : Arg(static_cast<double>(number), where) {}  // NOLINT
+  // Out of line: inlined into users' code, g++ 12 warns of the variant's unused members.
+  Arg(const Arg&);
+  Arg(Arg&&) noexcept;
+  Arg& operator=(const Arg&);
+  Arg& operator=(Arg&&) noexcept;
+  ~Arg();
 
   const std::variant<Value, Variable, double>& content() const { return content_; }
   const Where& where() const { return where_; }

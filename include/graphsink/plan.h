@@ -46,6 +46,7 @@ enum class Storage : std::uint8_t {
   host_arena,   // host memory that copies may use asynchronously, at `offset`
   input,        // persistent; index: source node
   constant,     // persistent, filled at bind time; index: source node
+  host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
   variable,     // owned by the Variable; index: into Plan::variables
   step,         // the step number in the step block
   feed_table,   // device array of addresses: where each feed's slices start

@@ -123,9 +123,15 @@ Addresses Program::Impl::addresses(const Plan& plan) {
   a.host_status = static_cast<HostStatus*>(host_status_.get());
   upload_constants(plan);
   a.sources.assign(graph_.nodes.size(), nullptr);
+  a.host_constants.assign(graph_.nodes.size(), nullptr);
   for (const Buffer& buffer : plan.buffers) {
     auto index = static_cast<std::size_t>(buffer.index);
     if (buffer.storage == Storage::constant) a.sources[index] = constants_.at(buffer.index).get();
+    if (buffer.storage == Storage::host_constant) {
+      // CPU bodies only read it: the graph's own copy will do.
+      const Tensor& tensor = *graph_.nodes[index].attrs.as<ConstantAttrs>().tensor;
+      a.host_constants[index] = const_cast<std::byte*>(tensor.data());
+    }
     if (buffer.storage == Storage::input) a.sources[index] = inputs_->address(buffer.index, buffer.bytes);
   }
   for (const Variable& variable : plan.variables) {

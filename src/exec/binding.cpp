@@ -20,6 +20,8 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
     case Storage::input:
     case Storage::constant:
       return a.sources[at(buffer.index)];
+    case Storage::host_constant:
+      return a.host_constants[at(buffer.index)];
     case Storage::variable:
       return a.variables[at(buffer.index)];
     case Storage::step:

@@ -19,6 +19,7 @@ struct Addresses {
   void* record_ring = nullptr;
   HostStatus* host_status = nullptr;
   std::vector<void*> sources;    // per node of the graph: inputs and constants
+  std::vector<void*> host_constants;  // likewise, in host memory
   std::vector<void*> variables;  // per variable of the plan
 };
 

@@ -113,6 +113,15 @@ void Variable::write(const Tensor& tensor) {
   }
 }
 
+Arg::Arg(Value value, Where where) : content_(std::move(value)), where_(where) {}
+Arg::Arg(Variable variable, Where where) : content_(std::move(variable)), where_(where) {}
+Arg::Arg(double number, Where where) : content_(number), where_(where) {}
+Arg::Arg(const Arg&) = default;
+Arg::Arg(Arg&&) noexcept = default;
+Arg& Arg::operator=(const Arg&) = default;
+Arg& Arg::operator=(Arg&&) noexcept = default;
+Arg::~Arg() = default;
+
 Graph::Graph() : data_(std::make_shared<GraphData>()) {}
 
 Value Graph::input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {

@@ -20,12 +20,18 @@ struct SystemOps {
   const OpDef* identity = nullptr;
   // No outputs. Fails the step if an element of input 0 (float) is not finite; NodeAttrs names the checked node.
   const OpDef* check = nullptr;
-  // No inputs or outputs. Fails the step if a host call failed: PointerAttrs is the device-visible HostStatus.
+  // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs tells.
   const OpDef* check_host = nullptr;
 };
 
 struct NodeAttrs {
   int id = -1;
+};
+
+// Host memory that the device can read: whether a host call failed, and at which node.
+struct HostFlagAttrs {
+  const std::uint32_t* failed = nullptr;
+  const std::int32_t* node = nullptr;
 };
 
 // The built-in ones (kernels/system.cu).

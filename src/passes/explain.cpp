@@ -32,7 +32,7 @@ class Printer {
 
   std::string run() {
     header();
-    text_ += padded("  #", 6) + padded("op", 18) + padded("on", 10) + padded("result", 26) + padded("memory", 24) + "from\n";
+    text_ += padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 24) + "from\n";
     sequence(0, 0);
     for (const Reason& reason : plan_.reasons) print(reason);
     return std::move(text_);
@@ -73,6 +73,7 @@ class Printer {
       case Storage::input:
         return "input";
       case Storage::constant:
+      case Storage::host_constant:
         return "constant";
       default:
         return "step block";
@@ -81,7 +82,7 @@ class Printer {
 
   void line(int indent, const std::string& op, const std::string& on, const std::string& result,
             const std::string& memory, const Where& where) {
-    std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 18) +
+    std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
                       padded(on, 10) + padded(result, 26) + padded(memory, 24) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";

@@ -165,6 +165,8 @@ class Lowering {
   int host_buffer(int sequence, ValueRef v) {
     int& buffer = slot(host_, v);
     if (buffer >= 0) return buffer;
+    if (graph_.nodes[at(v.node)].op == &constant_op)
+      return buffer = add_buffer(Storage::host_constant, type(v).bytes(), v.node);
     int source = device_buffer(sequence, v);
     buffer = add_buffer(Storage::host_arena, type(v).bytes());
     add_copy(sequence, source, buffer);
@@ -398,7 +400,8 @@ class Lowering {
     }
   }
   bool visible(ValueRef v) {
-    return is_source(*graph_.nodes[at(v.node)].op) || slot(host_, v) >= 0 || slot(device_, v) >= 0;
+    const OpDef& op = *graph_.nodes[at(v.node)].op;
+    return (is_source(op) && &op != &parameter_op) || slot(host_, v) >= 0 || slot(device_, v) >= 0;
   }
 
   // --- effects: the commit

@@ -120,7 +120,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return emu::create<cublasLtContext>("cublasLtCreate", handle, [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return emu::destroy<cublasLtContext>("cublasLtDestroy", handle); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  return emu::destroy<cublasLtContext>("cublasLtDestroy", handle);
+}
 
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
@@ -191,10 +193,11 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
-  return emu::create<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out, [](emu::BlasPreferenceObject& object) {
-    object.inner = {0, {256, 256, 256, 256}};
-    return CUBLAS_STATUS_SUCCESS;
-  });
+  return emu::create<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out,
+                                                [](emu::BlasPreferenceObject& object) {
+                                                  object.inner = {0, {256, 256, 256, 256}};
+                                                  return CUBLAS_STATUS_SUCCESS;
+                                                });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) {
@@ -216,16 +219,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   return blas("cublasLtMatmulAlgoGetHeuristic", [&](Runtime& r, Lock&) {
-    for (void* object : {static_cast<void*>(handle), static_cast<void*>(operation), static_cast<void*>(a),
-                         static_cast<void*>(b), static_cast<void*>(c), static_cast<void*>(d),
-                         static_cast<void*>(preference)}) {
+    for (void* object :
+         {static_cast<void*>(handle), static_cast<void*>(operation), static_cast<void*>(a), static_cast<void*>(b),
+          static_cast<void*>(c), static_cast<void*>(d), static_cast<void*>(preference)}) {
       if (!r.blas_handles.contains(object)) return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (results == nullptr || found == nullptr || requested <= 0) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     const cublasStatus_t status =
-        emu::check_matmul(emu::inside(operation), emu::inside(a),
-                          emu::inside(b), emu::inside(c), emu::inside(d));
+        emu::check_matmul(emu::inside(operation), emu::inside(a), emu::inside(b), emu::inside(c), emu::inside(d));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     const emu::BlasPreference& wishes = emu::inside(preference);
     results[0] = cublasLtMatmulHeuristicResult_t{};

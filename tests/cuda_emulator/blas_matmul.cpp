@@ -122,7 +122,9 @@ double read_scalar(const void* pointer, cudaDataType type) {
   return *static_cast<const float*>(pointer);
 }
 
-bool is_aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
+bool is_aligned(const void* pointer, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
 
 bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size_t workspace_bytes) {
   const std::size_t element = element_bytes(m.d);
@@ -184,7 +186,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                   emu::inside(Bdesc),
                   emu::inside(Cdesc),
                   emu::inside(Ddesc),
-                  A, B, C, D, nullptr, nullptr, 0, 0, workspace, workspace_bytes};
+                  A,
+                  B,
+                  C,
+                  D,
+                  nullptr,
+                  nullptr,
+                  0,
+                  0,
+                  workspace,
+                  workspace_bytes};
     const cublasStatus_t status = emu::check_matmul(m.operation, m.a, m.b, m.c, m.d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (m.operation.pointer_mode == CUBLASLT_POINTER_MODE_HOST) {

@@ -138,8 +138,8 @@ TEST_F(BlasTest, RefusesWhatDoesNotFit) {
   const auto a = layout<float>(4, 4, CUBLASLT_ORDER_ROW), wrong = layout<float>(5, 4, CUBLASLT_ORDER_ROW);
   cublasLtMatmulHeuristicResult_t chosen;
   int found = 0;
-  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a, wrong, a, a,
-                                                                        preference_, 1, &chosen, &found));
+  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE,
+            cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a, wrong, a, a, preference_, 1, &chosen, &found));
   ASSERT_BLAS(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a, a, a, a, preference_, 1, &chosen, &found));
   float *pa = device<float>(17), *pb = device<float>(17), *pd = device<float>(17);
   char* workspace = device<char>(bytes_);
@@ -149,14 +149,14 @@ TEST_F(BlasTest, RefusesWhatDoesNotFit) {
                           bytes, stream_);
   };
   EXPECT_EQ(CUBLAS_STATUS_SUCCESS, multiply(pa, pd, workspace, bytes_));
-  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa + 1, pd, workspace, bytes_));     // alignment asked for: 256
-  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, nullptr, 0));                // needs its workspace
+  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa + 1, pd, workspace, bytes_));  // alignment asked for: 256
+  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, nullptr, 0));             // needs its workspace
   EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, workspace + 8, bytes_ - 8));
-  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pa, workspace, bytes_));         // overwrites its operand
+  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pa, workspace, bytes_));  // overwrites its operand
   set(a, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{3});
   EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, workspace, bytes_));
   set(a, CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{5});
-  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, workspace, bytes_));         // beyond the allocation
+  EXPECT_EQ(CUBLAS_STATUS_INVALID_VALUE, multiply(pa, pd, workspace, bytes_));  // beyond the allocation
   const cublasLtEpilogue_t relu = CUBLASLT_EPILOGUE_RELU;
   EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED,
             cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &relu, sizeof relu));

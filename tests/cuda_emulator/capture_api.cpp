@@ -56,6 +56,7 @@ void release(Runtime& r, const CaptureRef& capture) {
 
 // A failed capture takes its graph with it, also one it was to be added to.
 void discard_graph(Capture& capture) {
+  if (capture.graph == nullptr) return;
   if (capture.owns_graph || capture.graph->owner == nullptr) {
     delete capture.graph;
   } else {
@@ -68,8 +69,10 @@ cudaError_t end(Runtime& r, CUstream_st& stream, cudaGraph_t* out) {
   if (capture == nullptr) return cudaErrorIllegalState;
   if (capture->origin != &stream) return cudaErrorStreamCaptureUnmatched;
   *out = nullptr;
-  cudaError_t code = cudaSuccess;
-  if (capture->thread != std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed) {
+  cudaError_t code = r.executor.sticky();
+  if (code != cudaSuccess) {
+    // The device is gone: nothing can come of the graph.
+  } else if (capture->thread != std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed) {
     code = cudaErrorStreamCaptureWrongThread;
   } else if (capture->invalid) {
     code = cudaErrorStreamCaptureInvalidated;
@@ -119,8 +122,7 @@ using emu::Lock;
 using emu::Runtime;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  return api("cudaStreamBeginCapture",
-             [&](Runtime& r, Lock&) { return emu::begin(r, stream, nullptr, {}, mode); });
+  return api("cudaStreamBeginCapture", [&](Runtime& r, Lock&) { return emu::begin(r, stream, nullptr, {}, mode); });
 }
 
 cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* nodes,

@@ -69,8 +69,7 @@ cudaError_t refuse_unsafe(Runtime& r) {
   cudaError_t code = cudaSuccess;
   for (const CaptureRef& capture : r.captures) {
     const bool own = capture->thread == std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed;
-    const bool other =
-        thread_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
+    const bool other = thread_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
     if (!own && !other) continue;
     invalidate(*capture);
     code = cudaErrorStreamCaptureUnsupported;

@@ -47,7 +47,8 @@ class ConditionalTest : public EmulatorTest {
     const cudaStream_t body_stream = spare_[depth_++];
     for (std::size_t i = 0; i < bodies.size(); ++i) {
       const cudaGraph_t body = params.conditional.phGraph_out[i];
-      ASSERT_OK(cudaStreamBeginCaptureToGraph(body_stream, body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+      ASSERT_OK(
+          cudaStreamBeginCaptureToGraph(body_stream, body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
       bodies[i](body_stream);
       cudaGraph_t same = nullptr;
       ASSERT_OK(cudaStreamEndCapture(body_stream, &same));
@@ -101,9 +102,8 @@ TEST_F(ConditionalTest, RunsAWhileBodyNotAtAllAndAssignsTheDefaultAtEachLaunch) 
   int *sum = zero(), *no = zero();
   begin();
   const auto never = handle(stream_, 0, cudaGraphCondAssignDefault);
-  conditional(stream_, cudaGraphCondTypeWhile, never, {[&](cudaStream_t body) {
-                ASSERT_OK(launch_add(body, sum, sum, 100));
-              }});
+  conditional(stream_, cudaGraphCondTypeWhile, never,
+              {[&](cudaStream_t body) { ASSERT_OK(launch_add(body, sum, sum, 100)); }});
   const auto once = handle(stream_, 1, cudaGraphCondAssignDefault);
   conditional(stream_, cudaGraphCondTypeWhile, once, {[&](cudaStream_t body) {
                 ASSERT_OK(launch_add(body, sum, sum, 1));
@@ -135,7 +135,7 @@ TEST_F(ConditionalTest, SwitchesAndIgnoresLargeValues) {
     ASSERT_OK(launch_decide(stream_, flag, condition));
     std::vector<Body> bodies;
     for (int i = 0; i < 3; ++i) {
-      bodies.push_back([this, taken, i](cudaStream_t body) { ASSERT_OK(launch_set(body, taken, 10 + i)); });
+      bodies.push_back([taken, i](cudaStream_t body) { ASSERT_OK(launch_set(body, taken, 10 + i)); });
     }
     conditional(stream_, cudaGraphCondTypeSwitch, condition, bodies);
     launch_and_destroy(end());
@@ -151,9 +151,8 @@ TEST_F(ConditionalTest, NestsALoopAndABranchInALoop) {
                 ASSERT_OK(launch_add(body, inner_count, zeroed, 0));
                 const auto inner = handle(body);
                 ASSERT_OK(launch_step(body, odd, 1 << 30, inner));
-                conditional(body, cudaGraphCondTypeWhile, inner, {[&](cudaStream_t nested) {
-                              ASSERT_OK(launch_step(nested, inner_count, 3, inner));
-                            }});
+                conditional(body, cudaGraphCondTypeWhile, inner,
+                            {[&](cudaStream_t nested) { ASSERT_OK(launch_step(nested, inner_count, 3, inner)); }});
                 ASSERT_OK(launch_step(body, outer_count, 4, outer));
               }});
   emu::reset_calls();
@@ -163,12 +162,32 @@ TEST_F(ConditionalTest, NestsALoopAndABranchInALoop) {
   EXPECT_EQ(4u * (2 + 3 + 1), emu::executed().kernels);
 }
 
+TEST_F(ConditionalTest, RunsChildGraphsAndEmptyBodies) {
+  int *target = zero(), *counter = zero();
+  cudaGraph_t child = nullptr;
+  begin();
+  ASSERT_OK(launch_add(stream_, target, target, 10));
+  child = end();
+  begin();
+  const auto loop = handle(stream_, 1, cudaGraphCondAssignDefault);
+  conditional(stream_, cudaGraphCondTypeWhile, loop, {[&](cudaStream_t body) {
+                cudaGraphNodeParams params = node_params(cudaGraphNodeTypeGraph);
+                params.graph.graph = child;
+                cudaGraphNode_t node = nullptr;
+                ASSERT_OK(cudaGraphAddNode(&node, graph_of(body), nullptr, nullptr, 0, &params));
+                ASSERT_OK(launch_step(body, counter, 3, loop));
+              }});
+  conditional(stream_, cudaGraphCondTypeIf, handle(stream_, 1, cudaGraphCondAssignDefault), {[](cudaStream_t) {}});
+  launch_and_destroy(end());
+  ASSERT_OK(cudaGraphDestroy(child));
+  EXPECT_EQ(30, host(target, 1)[0]);
+}
+
 TEST_F(ConditionalTest, HasAGarbageValueWithoutADefault) {
   int* taken = zero();
   begin();
-  conditional(stream_, cudaGraphCondTypeSwitch, handle(stream_, 0, 0), {[&](cudaStream_t body) {
-                ASSERT_OK(launch_set(body, taken, 1));
-              }});
+  conditional(stream_, cudaGraphCondTypeSwitch, handle(stream_, 0, 0),
+              {[&](cudaStream_t body) { ASSERT_OK(launch_set(body, taken, 1)); }});
   launch_and_destroy(end());
   EXPECT_EQ(0, host(taken, 1)[0]);
 }

@@ -150,7 +150,8 @@ constexpr ErrorText kErrors[] = {
 };
 
 const ErrorText& text_of(cudaError_t code) {
-  static constexpr ErrorText kUnlisted{cudaErrorUnknown, "cudaErrorUnlisted", "error the software device has no text for"};
+  static constexpr ErrorText kUnlisted{cudaErrorUnknown, "cudaErrorUnlisted",
+                                       "error the software device has no text for"};
   for (const ErrorText& entry : kErrors) {
     if (entry.code == code) return entry;
   }
@@ -240,7 +241,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   return api("cudaGetDriverEntryPointByVersion", [&](Runtime&, Lock&) -> cudaError_t {
     if (symbol == nullptr || function == nullptr) return cudaErrorInvalidValue;
     *function = emu::driver_entry(symbol);
-    if (status != nullptr) *status = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+    if (status != nullptr)
+      *status = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     return cudaSuccess;
   });
 }

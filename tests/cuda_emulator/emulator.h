@@ -30,7 +30,7 @@ void reset_calls();
 
 // Operations the device has run since the start of the process or reset_calls().
 struct Executed {
-  std::size_t kernels = 0;
+  std::size_t kernels = 0;  // those of libraries too
   std::size_t copies = 0;
   std::size_t fills = 0;
   std::size_t host_functions = 0;

@@ -46,16 +46,14 @@ void Executor::submit(const OpRef& op, const std::vector<OpRef>& before) {
   if (op->missing == 0) make_ready(op);
 }
 
-void Executor::submit_body_end(const OpRef& end, const std::vector<OpRef>& before, const OpRef& parent) {
-  end->wanted = parent->wanted;
-  parent->before.assign(1, end);
-  end->after.push_back(parent);
-  ++parent->missing;
-  submit(end, before);
-  if (parent->wanted) {
-    end->wanted = false;
-    want(end);
+void Executor::ask_again_after(const OpRef& end, const OpRef& conditional) {
+  if (end->done) {
+    ready_.push_back(conditional);
+    return;
   }
+  conditional->before.assign(1, end);
+  end->after.push_back(conditional);
+  ++conditional->missing;
 }
 
 void Executor::make_ready(const OpRef& op) {
@@ -124,7 +122,7 @@ bool Executor::run_one(Lock& lock, bool only_wanted) {
   if (op->kind == OpKind::kConditional) {
     if (op->expand(op)) complete(op);
   } else if (op->kind == OpKind::kHost) {
-    hand_to_host_thread(op);
+    hand_to_host_thread(lock, op);
   } else {
     run_device_op(lock, op);
   }
@@ -153,7 +151,9 @@ void Executor::run_device_op(Lock& lock, const OpRef& op) {
   changed_.notify_all();
 }
 
-void Executor::hand_to_host_thread(const OpRef& op) {
+void Executor::hand_to_host_thread(Lock& lock, const OpRef& op) {
+  // Static objects may still wait for the device when the process ends.
+  if (stopping_) return run_device_op(lock, op);
   busy_ = true;
   host_op_ = op;
   if (!host_thread_.joinable()) {

@@ -1,6 +1,7 @@
-// The device's queue: one directed acyclic graph of operations. A stream is its last operation, an event is an operation,
-// a graph launch is a group of them. Operations run one at a time, in an order drawn from the seed among those that are
-// ready, on the thread that waits; host functions run on a thread of their own, as they do on a real device.
+// The device's queue: one directed acyclic graph of operations. A stream is its last operation, an event is an
+// operation, a graph launch is a group of them. Operations run one at a time, in an order drawn from the seed among
+// those that are ready, on the thread that waits; host functions run on a thread of their own, as they do on a real
+// device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,8 +36,9 @@ using OpRef = std::shared_ptr<Op>;
 
 struct Op {
   OpKind kind = OpKind::kMarker;
-  std::function<cudaError_t()> body;         // runs without the lock
-  std::function<bool(const OpRef&)> expand;  // kConditional, with the lock: true when there is nothing (more) to run
+  std::function<cudaError_t()> body;  // runs without the lock
+  std::function<bool(const OpRef&)>
+      expand;  // kConditional, with the lock: queues a body, or true when there is none (left)
   std::shared_ptr<Launch> launch;
   std::vector<OpRef> before;
   std::vector<OpRef> after;
@@ -54,8 +56,8 @@ class Executor {
 
   // Queues an operation behind `before` (finished and null entries are ignored).
   void submit(const OpRef& op, const std::vector<OpRef>& before);
-  // An operation that the conditional `parent` must wait for before it is asked again.
-  void submit_body_end(const OpRef& end, const std::vector<OpRef>& before, const OpRef& parent);
+  // A conditional that has queued a body waits for the end of it and is then expanded again.
+  void ask_again_after(const OpRef& end, const OpRef& conditional);
 
   // Returns when the operation is done or the device has failed.
   void wait(Lock& lock, const OpRef& op);
@@ -82,7 +84,7 @@ class Executor {
   void complete(const OpRef& op);
   bool run_one(Lock& lock, bool only_wanted);
   void run_device_op(Lock& lock, const OpRef& op);
-  void hand_to_host_thread(const OpRef& op);
+  void hand_to_host_thread(Lock& lock, const OpRef& op);
   void host_thread_main(std::mutex& mutex);
   void count(OpKind kind);
   std::uint64_t random();

@@ -6,16 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EMU_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EMU_ASAN 1
-#endif
-#endif
+#include "sanitizers.h"
 
 #ifdef EMU_ASAN
-#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -56,7 +49,8 @@ void raw_switch(Fiber& from, Fiber& to) {
 }  // namespace
 
 void fiber_create(Fiber& fiber) {
-  void* base = mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base =
+      mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED || mprotect(base, kGuard, PROT_NONE) != 0) {
     std::fputs("cuda emulator: cannot map a fiber stack\n", stderr);
     std::abort();

@@ -1,12 +1,15 @@
-// Stackful fibers with no scheduler of their own. Not thread-safe; a fiber is used on one operating-system thread between
-// two resets. No standard library containers here: this code must stay free of thread-sanitizer instrumentation.
+// Stackful fibers with no scheduler of their own. Not thread-safe; a fiber is used on one operating-system thread
+// between two resets. No standard library containers here: this code must stay free of thread-sanitizer
+// instrumentation.
 #pragma once
 
 #include <cstddef>
 
-#if !defined(__x86_64__)
-#include <ucontext.h>
+#if !defined(__x86_64__) && !defined(EMU_FIBER_UCONTEXT)
 #define EMU_FIBER_UCONTEXT 1
+#endif
+#ifdef EMU_FIBER_UCONTEXT
+#include <ucontext.h>
 #endif
 
 namespace emu {

@@ -51,7 +51,8 @@ bool depends_on(cudaGraphNode_t node, cudaGraphNode_t other) {
 bool has_conditional(const CUgraph_st& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
     return node->type == cudaGraphNodeTypeConditional ||
-           std::any_of(node->bodies.begin(), node->bodies.end(), [](const auto& body) { return has_conditional(*body); });
+           std::any_of(node->bodies.begin(), node->bodies.end(),
+                       [](const auto& body) { return has_conditional(*body); });
   });
 }
 
@@ -223,7 +224,8 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* f
       if (!r.nodes.contains(to[i]) || to[i]->graph != graph || from[i] == to[i]) return cudaErrorInvalidValue;
       std::vector<emu::Edge> edge;
       const cudaGraphEdgeData* one = data == nullptr ? nullptr : data + i;
-      if (emu::collect_edges(r, graph, from + i, one, 1, to[i]->type, edge) != cudaSuccess) return cudaErrorInvalidValue;
+      if (emu::collect_edges(r, graph, from + i, one, 1, to[i]->type, edge) != cudaSuccess)
+        return cudaErrorInvalidValue;
       for (const emu::Edge& known : to[i]->before) {
         if (known.node == from[i]) return cudaErrorInvalidValue;
       }
@@ -232,7 +234,8 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* f
       }
     }
     // All or nothing, hence the second pass.
-    for (size_t i = 0; i < count; ++i) to[i]->before.push_back({from[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
+    for (size_t i = 0; i < count; ++i)
+      to[i]->before.push_back({from[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
     return cudaSuccess;
   });
 }

@@ -69,7 +69,7 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   // An exec never runs twice at once.
   auto begin = std::make_shared<Op>();
   append(r, *stream, begin, {exec.tail});
-  exec.tail = expand_plan(r, exec.plan, begin, state, nullptr);
+  exec.tail = expand_plan(r, exec.plan, begin, state, false);
   stream->tail = exec.tail;
   r.executor.run_ahead(lock);
   return cudaSuccess;
@@ -89,7 +89,8 @@ cudaGraphExecUpdateResult compare_node(const PlanNode& old, const PlanNode& now,
   if (const auto* before = std::get_if<FillWork>(old.work.get())) {
     const cudaMemsetParamsV2& a = before->params;
     const cudaMemsetParamsV2& b = std::get<FillWork>(*now.work).params;
-    const bool same_shape = a.height == b.height && a.elementSize == b.elementSize && (a.height <= 1 || a.width == b.width);
+    const bool same_shape =
+        a.height == b.height && a.elementSize == b.elementSize && (a.height <= 1 || a.width == b.width);
     if (!same_shape) return cudaGraphExecUpdateErrorParametersChanged;
   }
   if (const auto* before = std::get_if<CopyWork>(old.work.get())) {
@@ -121,7 +122,8 @@ using emu::api;
 using emu::Lock;
 using emu::Runtime;
 
-cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* out, cudaGraph_t graph, cudaGraphInstantiateParams* params) {
+cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* out, cudaGraph_t graph,
+                                           cudaGraphInstantiateParams* params) {
   return api("cudaGraphInstantiateWithParams", [&](Runtime& r, Lock&) -> cudaError_t {
     if (params == nullptr) return cudaErrorInvalidValue;
     constexpr unsigned long long kKnown = cudaGraphInstantiateFlagUpload | cudaGraphInstantiateFlagUseNodePriority;

@@ -136,7 +136,8 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* 
 
 cudaError_t cudaGraphChildGraphNodeGetGraph(cudaGraphNode_t node, cudaGraph_t* graph) {
   return api("cudaGraphChildGraphNodeGetGraph", [&](Runtime& r, Lock&) -> cudaError_t {
-    if (!r.nodes.contains(node) || graph == nullptr || node->type != cudaGraphNodeTypeGraph) return cudaErrorInvalidValue;
+    if (!r.nodes.contains(node) || graph == nullptr || node->type != cudaGraphNodeTypeGraph)
+      return cudaErrorInvalidValue;
     *graph = node->bodies.front().get();
     return cudaSuccess;
   });

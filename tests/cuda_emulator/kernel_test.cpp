@@ -68,7 +68,8 @@ TEST_F(KernelTest, RunsWarpOperationsOfTwoHalvesAtOnce) {
     ASSERT_OK(cudaStreamSynchronize(stream_));
     const std::vector<unsigned> result = host(out, 64);
     for (unsigned i = 0; i < 64; ++i) {
-      const unsigned lane = i % 32, shuffled = lane >= 16 ? 19 : (lane == 0 ? 0 : lane - 1);
+      const unsigned lane = i % 32, up = lane == 16 ? 16 : lane - 1, down = lane % 8 == 7 ? lane : lane + 1;
+      const unsigned shuffled = lane >= 16 ? up : 3 + down;
       ASSERT_EQ(10100 + shuffled, result[i]) << seed << " " << i;
     }
   }

@@ -8,12 +8,7 @@
 #include <cstring>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
+#include "sanitizers.h"
 
 namespace emu {
 namespace {
@@ -131,9 +126,7 @@ bool Memory::release_pinned(void* pointer) {
   return true;
 }
 
-bool Memory::in_arena(const void* pointer) const {
-  return pointer >= arena_ && pointer < arena_ + capacity_;
-}
+bool Memory::in_arena(const void* pointer) const { return pointer >= arena_ && pointer < arena_ + capacity_; }
 
 Place Memory::place(const void* pointer) {
   const std::lock_guard guard(mutex_);

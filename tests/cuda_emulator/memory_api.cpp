@@ -118,9 +118,8 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
 }
 
 cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
-  return api("cudaMemsetAsync", [&](Runtime& r, Lock& lock) {
-    return emu::fill(r, lock, emu::bytes_fill(target, value, bytes), stream);
-  });
+  return api("cudaMemsetAsync",
+             [&](Runtime& r, Lock& lock) { return emu::fill(r, lock, emu::bytes_fill(target, value, bytes), stream); });
 }
 
 cudaError_t cudaMemset(void* target, int value, size_t bytes) {

@@ -101,7 +101,7 @@ struct CUstream_st {
   bool legacy = false;
   emu::OpRef tail;
   emu::CaptureRef capture;
-  std::vector<emu::Edge> frontier;  // what the next captured node depends on
+  std::vector<emu::Edge> frontier;              // what the next captured node depends on
   std::vector<cudaGraphNode_t> frontier_nodes;  // storage of cudaStreamGetCaptureInfo
   std::vector<cudaGraphEdgeData> frontier_data;
   bool is_blocking() const { return !legacy && (flags & cudaStreamNonBlocking) == 0; }

@@ -103,7 +103,7 @@ OpRef make_conditional(Runtime& r, const PlanRef& plan, std::size_t index, const
     const PlanRef body = choose_body(std::get<ConditionalWork>(*node.work), node, *launch, first);
     first = false;
     if (body == nullptr) return true;
-    expand_plan(r, body, nullptr, launch, self);
+    r.executor.ask_again_after(expand_plan(r, body, nullptr, launch, self->wanted), self);
     return false;
   };
   return op;
@@ -123,8 +123,7 @@ PlanRef make_plan(Runtime& r, const CUgraph_st& graph, PlanError& error) {
 }
 
 OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std::shared_ptr<Launch>& launch,
-                  const OpRef& body_of) {
-  const bool wanted = body_of != nullptr && body_of->wanted;
+                  bool wanted) {
   std::vector<OpRef> starts, ends;  // a child graph is two operations with its nodes in between
   std::vector<OpRef> all{begin};
   for (std::size_t i = 0; i < plan->nodes.size(); ++i) {
@@ -148,7 +147,7 @@ OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std
     }
     r.executor.submit(starts[i], before);
     if (plan->nodes[i].type == cudaGraphNodeTypeGraph) {
-      const OpRef inner = expand_plan(r, plan->nodes[i].bodies.front(), starts[i], launch, nullptr);
+      const OpRef inner = expand_plan(r, plan->nodes[i].bodies.front(), starts[i], launch, wanted);
       ends[i]->wanted = wanted;
       r.executor.submit(ends[i], {inner});
     }
@@ -156,11 +155,8 @@ OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std
   };
   for (std::size_t i = 0; i < plan->nodes.size(); ++i) submit(i);
   auto end = std::make_shared<Op>();
-  if (body_of != nullptr) {
-    r.executor.submit_body_end(end, all, body_of);
-  } else {
-    r.executor.submit(end, all);
-  }
+  end->wanted = wanted;
+  r.executor.submit(end, all);
   return end;
 }
 

@@ -90,10 +90,10 @@ cudaError_t refuse_unsafe(Runtime& runtime);
 
 // Driver entry points: same checks, no last error.
 template <class F>
-CUresult driver(const char* name, F&& body) {
+CUresult driver(const char* name, When when, F&& body) {
   Runtime& r = runtime();
   Lock lock(r.mutex);
-  cudaError_t refused = enter_call(r, name, When::kHealthy);
+  cudaError_t refused = enter_call(r, name, when);
   if (refused == cudaSuccess) refused = refuse_unsafe(r);
   const CUresult code = refused != cudaSuccess ? static_cast<CUresult>(refused) : body();
   leave_untracked(r, name, code);
@@ -140,8 +140,9 @@ struct PlanError {
   cudaGraphNode_t node = nullptr;
 };
 PlanRef make_plan(Runtime& runtime, const CUgraph_st& graph, PlanError& error);
-// Queues the nodes; returns the operation that ends after all of them.
+// Queues the nodes behind `begin`; returns the operation that ends after all of them. `wanted`: something waits for
+// them.
 OpRef expand_plan(Runtime& runtime, const PlanRef& plan, const OpRef& begin, const std::shared_ptr<Launch>& launch,
-                  const OpRef& body_of);
+                  bool wanted);
 
 }  // namespace emu

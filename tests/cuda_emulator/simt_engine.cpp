@@ -3,15 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "sanitizers.h"
 #include "simt.h"
 #include "simt_state.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
 
 uint3 threadIdx;
 uint3 blockIdx;
@@ -142,7 +136,7 @@ void prepare_block(const Grid& grid, std::uint64_t& random) {
     const int lanes = count - first < kWarp ? count - first : kWarp;
     warp.existing = lanes == kWarp ? 0xffffffffu : (1u << lanes) - 1;
     warp.ended = 0;
-    for (WarpRecord& record : warp.records) record.active = false;
+    warp.record_count = 0;
   }
   __builtin_memset(shared_memory, 0xFF, grid.shared_bytes);
 }
@@ -154,7 +148,7 @@ void abandon_block() {
 
 void run_block(const Grid& grid, std::uint64_t& random) {
   prepare_block(grid, random);
-  race_block_begin();
+  race_block_begin(engine.thread_count);
   Fiber main;
   engine.main = &main;
   Fiber* first = take_fiber();

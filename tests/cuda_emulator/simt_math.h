@@ -2,13 +2,11 @@
 #pragma once
 
 template <class T>
-  requires std::is_integral_v<T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+requires std::is_integral_v<T> T atomicAdd(T* address, std::type_identity_t<T> value) {
   return __atomic_fetch_add(address, value, __ATOMIC_ACQ_REL);
 }
 template <class T>
-  requires std::is_floating_point_v<T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+requires std::is_floating_point_v<T> T atomicAdd(T* address, std::type_identity_t<T> value) {
   return emu::atomic_update(address, [=](T old) { return old + value; });
 }
 template <class T>

@@ -27,12 +27,18 @@ void race_grid_begin() {
   if (race_enabled()) main_context = __tsan_get_current_fiber();
 }
 
-void race_block_begin() { race_release(&block_begins); }
+void race_block_begin(int threads) {
+  if (!race_enabled()) return;
+  // Here, because a context is ordered after the one that creates it.
+  for (int i = 0; i < threads; ++i) {
+    if (contexts[i] == nullptr) contexts[i] = __tsan_create_fiber(0);
+  }
+  race_release(&block_begins);
+}
 void race_block_end() { race_acquire(&block_ends); }
 
 void race_thread_begin(int thread) {
   if (!race_enabled()) return;
-  if (contexts[thread] == nullptr) contexts[thread] = __tsan_create_fiber(0);
   __tsan_switch_to_fiber(contexts[thread], kNoSync);
   race_acquire(&block_begins);
 }
@@ -58,9 +64,15 @@ void race_acquire(const void* address) {
 void race_forget_threads() {
   if (!race_enabled()) return;
   for (void*& context : contexts) {
-    if (context != nullptr) __tsan_destroy_fiber(context);
+    if (context == nullptr) continue;
+    // A thread that was left in the middle has not said that it is done with its memory.
+    __tsan_switch_to_fiber(context, kNoSync);
+    race_thread_end();
+    __tsan_switch_to_fiber(main_context, kNoSync);
+    __tsan_destroy_fiber(context);
     context = nullptr;
   }
+  race_block_end();
 }
 
 }  // namespace emu

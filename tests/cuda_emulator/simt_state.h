@@ -32,6 +32,7 @@ struct Thread {
 struct Warp {
   unsigned existing;
   unsigned ended;
+  int record_count;  // those after have not been used in this block
   WarpRecord records[kWarp];
 };
 
@@ -76,7 +77,7 @@ void release_waiters_of(int thread);
 // in a program without thread sanitizer.
 bool race_enabled();
 void race_grid_begin();
-void race_block_begin();
+void race_block_begin(int threads);
 void race_block_end();
 void race_thread_begin(int thread);
 void race_thread_end();

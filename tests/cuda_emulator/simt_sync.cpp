@@ -47,7 +47,8 @@ unsigned long long result_of(const WarpRecord& record, int lane, int source) {
 
 WarpRecord& find_record(Warp& warp, Collective kind, unsigned mask, const char* file, int line) {
   WarpRecord* unused = nullptr;
-  for (WarpRecord& record : warp.records) {
+  for (int i = 0; i < warp.record_count; ++i) {
+    WarpRecord& record = warp.records[i];
     if (!record.active) {
       if (unused == nullptr) unused = &record;
     } else if (record.mask == mask && record.arrived != expected_lanes(warp, mask)) {
@@ -55,6 +56,8 @@ WarpRecord& find_record(Warp& warp, Collective kind, unsigned mask, const char* 
       return record;
     }
   }
+  // Each record in use has a lane that has not left it, so there are enough.
+  if (unused == nullptr) unused = &warp.records[warp.record_count++];
   unused->active = true;
   unused->kind = kind;
   unused->mask = mask;
@@ -126,7 +129,8 @@ void release_waiters_of(int thread) {
   if (engine.strict) return;
   if (engine.waiting_at_barrier > 0 && engine.waiting_at_barrier == expected_at_barrier()) finish_barrier();
   Warp& warp = engine.warps[thread / kWarp];
-  for (WarpRecord& record : warp.records) {
+  for (int i = 0; i < warp.record_count; ++i) {
+    WarpRecord& record = warp.records[i];
     if (record.active && record.left == 0 && record.arrived == expected_lanes(warp, record.mask)) {
       release_record(warp, record, -1);
     }

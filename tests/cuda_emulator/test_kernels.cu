@@ -44,9 +44,9 @@ __global__ void warp_mix(unsigned* out) {
   // Two halves of a warp in separate operations at the same time.
   unsigned value = lane;
   if (upper) {
-    value = __shfl_sync(mask, value, 3, 16);
-  } else {
     value = __shfl_up_sync(mask, value, 1u, 16);
+  } else {
+    value = __shfl_sync(mask, value, 19, 16) + __shfl_down_sync(mask, value, 1u, 8);
   }
   __syncwarp();
   const int any = __any_sync(0xffffffffu, lane == 7), all = __all_sync(0xffffffffu, lane < 31);

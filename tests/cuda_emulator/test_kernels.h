@@ -16,7 +16,7 @@ cudaError_t launch_affine(cudaStream_t stream, float* data, const Affine& affine
 cudaError_t launch_block_sum(cudaStream_t stream, const float* data, float* sum, int n, int threads);
 // Reverses each block's part through dynamic shared memory.
 cudaError_t launch_reverse(cudaStream_t stream, int* data, int blocks, int threads, std::size_t shared_bytes);
-// out[b * threads + t] = rank of thread t in its block by ballots, any, all and half-warp shuffles combined.
+// Halves of a warp in different shuffles, then ballot, any and all; each contributes a digit.
 cudaError_t launch_warp_mix(cudaStream_t stream, unsigned* out, int threads);
 cudaError_t launch_missing_barrier(cudaStream_t stream, int* data, int threads);
 cudaError_t launch_divergent(cudaStream_t stream, int threads, int limit);

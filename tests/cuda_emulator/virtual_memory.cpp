@@ -144,15 +144,16 @@ bool Memory::covers(CUdeviceptr address, std::size_t bytes) const {
 
 namespace {
 
-CUresult mem_address_reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags) {
-  return driver("cuMemAddressReserve", [&]() -> CUresult {
+CUresult mem_address_reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
+  return driver("cuMemAddressReserve", When::kHealthy, [&]() -> CUresult {
     if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     return runtime().memory.reserve(address, bytes, alignment);
   });
 }
 
 CUresult mem_address_free(CUdeviceptr address, size_t bytes) {
-  return driver("cuMemAddressFree", [&] { return runtime().memory.unreserve(address, bytes); });
+  return driver("cuMemAddressFree", When::kAlways, [&] { return runtime().memory.unreserve(address, bytes); });
 }
 
 bool is_device_zero(const CUmemLocation& location) {
@@ -161,7 +162,7 @@ bool is_device_zero(const CUmemLocation& location) {
 
 CUresult mem_create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
                     unsigned long long flags) {
-  return driver("cuMemCreate", [&]() -> CUresult {
+  return driver("cuMemCreate", When::kHealthy, [&]() -> CUresult {
     if (handle == nullptr || properties == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
     if (!is_device_zero(properties->location)) return CUDA_ERROR_INVALID_DEVICE;
@@ -170,22 +171,22 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, size_t bytes, const CU
 }
 
 CUresult mem_release(CUmemGenericAllocationHandle handle) {
-  return driver("cuMemRelease", [&] { return runtime().memory.release_physical(handle); });
+  return driver("cuMemRelease", When::kAlways, [&] { return runtime().memory.release_physical(handle); });
 }
 
 CUresult mem_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                  unsigned long long flags) {
-  return driver("cuMemMap", [&]() -> CUresult {
+  return driver("cuMemMap", When::kHealthy, [&]() -> CUresult {
     return flags != 0 ? CUDA_ERROR_INVALID_VALUE : runtime().memory.map(address, bytes, offset, handle);
   });
 }
 
 CUresult mem_unmap(CUdeviceptr address, size_t bytes) {
-  return driver("cuMemUnmap", [&] { return runtime().memory.unmap(address, bytes); });
+  return driver("cuMemUnmap", When::kAlways, [&] { return runtime().memory.unmap(address, bytes); });
 }
 
 CUresult mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
-  return driver("cuMemSetAccess", [&]() -> CUresult {
+  return driver("cuMemSetAccess", When::kHealthy, [&]() -> CUresult {
     if (access == nullptr || count != 1 || !is_device_zero(access->location)) return CUDA_ERROR_INVALID_VALUE;
     if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
     return runtime().memory.set_access(address, bytes, access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -193,7 +194,7 @@ CUresult mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 }
 
 CUresult mem_granularity(size_t* bytes, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags) {
-  return driver("cuMemGetAllocationGranularity", [&]() -> CUresult {
+  return driver("cuMemGetAllocationGranularity", When::kHealthy, [&]() -> CUresult {
     if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *bytes = Memory::kGranularity;
     return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 // What the operations do when the device runs them.
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "runtime.h"
 #include "simt_engine.h"
@@ -149,13 +150,21 @@ cudaError_t check_fill(Runtime& r, const cudaMemsetParamsV2& fill) {
 }  // namespace emu
 
 void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value) {
+  // Threads that do set it at once are told so below, not by thread sanitizer.
+  static std::mutex mutex;
   emu::Launch* launch = emu::runtime().executor.running_launch();
   if (launch == nullptr) emu::fail_kernel("cudaGraphSetConditional outside a graph launch");
-  const auto found = launch->values.find(handle);
-  if (found == launch->values.end()) emu::fail_kernel("cudaGraphSetConditional with a handle of another graph");
-  const auto setter = launch->setters.emplace(handle, emu::global_thread_id()).first;
-  if (setter->second != emu::global_thread_id()) {
-    emu::fail_kernel("cudaGraphSetConditional of one handle by two threads of a kernel");
+  const char* wrong = nullptr;
+  {
+    const std::lock_guard guard(mutex);
+    const auto found = launch->values.find(handle);
+    if (found == launch->values.end()) {
+      wrong = "cudaGraphSetConditional with a handle of another graph";
+    } else if (launch->setters.emplace(handle, emu::global_thread_id()).first->second != emu::global_thread_id()) {
+      wrong = "cudaGraphSetConditional of one handle by two threads of a kernel";
+    } else {
+      found->second = value;
+    }
   }
-  found->second = value;
+  if (wrong != nullptr) emu::fail_kernel(wrong);
 }

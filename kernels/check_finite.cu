@@ -1,0 +1,78 @@
+// check_finite, and the check that compile(.check_finite) puts behind every op: both fail the step.
+#include "graphsink/ops.h"
+#include "ir/system_ops.h"
+#include "kernels/kernel.h"
+#include "kernels/system_parts.h"
+
+namespace graphsink {
+namespace {
+
+template <class T>
+__global__ void find_non_finite(const T* x, std::int64_t size, StepBlock* step, int node) {
+  wait_for_inputs();
+  bool is_bad = false;
+  for (std::int64_t i = thread_index(); i < size; i += all_threads()) is_bad = is_bad || !math::is_finite(x[i]);
+  if (is_bad) fail_step(step, node);
+}
+
+template <class T>
+void check_on(CudaArgs& a, int node) {
+  std::int64_t size = a.in_type(0).shape.size();
+  LaunchSize launch = launch_size(size);
+  a.launch(find_non_finite<T>, launch.grid, launch.block, 0, a.in<T>(0), size, a.step(), node);
+}
+
+template <class T>
+void check_on(const CpuArgs& a, int node) {
+  const T* x = a.in<T>(0);
+  const T* end = x + a.in_type(0).shape.size();
+  if (!std::all_of(x, end, math::is_finite<T>)) fail_step(a, node, "a value that is not finite");
+}
+
+template <class Args>
+void check_any(Args& a, int node) {
+  a.in_type(0).dtype == DType::f32 ? check_on<float>(a, node) : check_on<double>(a, node);
+}
+template <class Args>
+void check_itself(Args& a) {
+  check_any(a, a.node().id);
+}
+template <class Args>
+void check_other(Args& a) {
+  check_any(a, a.template attrs<NodeAttrs>().id);
+}
+
+void infer_check_finite(InferArgs& a) {
+  a.expect_inputs(1);
+  if (!is_float(a.in(0).dtype)) a.fail("takes f32, f64", "leave it out: integers are finite");
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+void infer_check(InferArgs& a) { a.expect_inputs(1); }
+
+std::vector<Value> check_finite_grad(const GradArgs& a) { return {a.grads[0]}; }
+
+constexpr Alias kView[] = {{0, 0}};
+constexpr CudaBody kItselfCuda[] = {{0, check_itself<CudaArgs>}};
+constexpr CudaBody kOtherCuda[] = {{0, check_other<CudaArgs>}};
+
+const OpDef check_finite_op{.name = "check_finite",
+                            .infer = infer_check_finite,
+                            .views = kView,
+                            .purity = Purity::host_effect,
+                            .prepare = load_kernels<find_non_finite<float>, find_non_finite<double>>,
+                            .cuda = kItselfCuda,
+                            .cpu = check_itself<const CpuArgs>,
+                            .grad = check_finite_grad};
+
+}  // namespace
+
+const OpDef check_op{.name = "check",
+                     .infer = infer_check,
+                     .purity = Purity::host_effect,
+                     .prepare = load_kernels<find_non_finite<float>, find_non_finite<double>>,
+                     .cuda = kOtherCuda,
+                     .cpu = check_other<const CpuArgs>};
+
+Value check_finite(Arg x, Label label) { return emit(check_finite_op, {x}, {}, label)[0]; }
+
+}  // namespace graphsink

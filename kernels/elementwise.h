@@ -1,0 +1,242 @@
+// Element-wise ops: from one scalar expression come the CPU body, the kernels and the text in OpDef::expr.
+#pragma once
+
+#include <string_view>
+
+#include "graphsink/ops.h"
+#include "kernels/layout.h"
+
+// An expression in x, or in a and b, of type T.
+#define UNARY_EXPRESSION(Name, ...)                          \
+  struct Name {                                              \
+    static constexpr std::string_view kText = #__VA_ARGS__;  \
+    template <class T>                                       \
+    HD static auto apply(T x) {                              \
+      return __VA_ARGS__;                                    \
+    }                                                        \
+  }
+#define BINARY_EXPRESSION(Name, ...)                         \
+  struct Name {                                              \
+    static constexpr std::string_view kText = #__VA_ARGS__;  \
+    template <class T>                                       \
+    HD static auto apply(T a, T b) {                         \
+      return __VA_ARGS__;                                    \
+    }                                                        \
+  }
+
+namespace graphsink {
+
+// Elements that a thread handles at once: 128 bits of f32.
+constexpr int kPack = 4;
+template <class T>
+struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
+  T elements[kPack];
+};
+
+// i32 is computed in its unsigned counterpart: it wraps.
+template <class T>
+constexpr DType element_dtype() {
+  if constexpr (std::is_same_v<T, std::uint32_t>) {
+    return DType::i32;
+  } else {
+    return dtype_of<T>();
+  }
+}
+
+template <class In, int N>
+struct Inputs {
+  const In* data[N];
+  bool is_repeated[N];  // one element
+};
+
+template <class F, class In, int N>
+HD auto apply(const In (&x)[N]) {
+  if constexpr (N == 1) {
+    return F::apply(x[0]);
+  } else {
+    return F::apply(x[0], x[1]);
+  }
+}
+
+// Addresses are aligned to 16 bytes: buffers are to 256, and views start where their buffer does.
+template <class F, class In, class Out, int N>
+__global__ void map_contiguous(Inputs<In, N> in, Out* out, std::int64_t size) {
+  wait_for_inputs();
+  std::int64_t packs = size / kPack;
+  for (std::int64_t p = thread_index(); p < packs; p += all_threads()) {
+    Pack<In> x[N];
+    for (int n = 0; n < N; ++n) {
+      if (in.is_repeated[n]) {
+        for (In& element : x[n].elements) element = *in.data[n];
+      } else {
+        x[n] = reinterpret_cast<const Pack<In>*>(in.data[n])[p];
+      }
+    }
+    Pack<Out> y;
+    for (int j = 0; j < kPack; ++j) {
+      In element[N];
+      for (int n = 0; n < N; ++n) element[n] = x[n].elements[j];
+      y.elements[j] = static_cast<Out>(apply<F>(element));
+    }
+    reinterpret_cast<Pack<Out>*>(out)[p] = y;
+  }
+  std::int64_t i = packs * kPack + thread_index();
+  if (i < size) {
+    In element[N];
+    for (int n = 0; n < N; ++n) element[n] = in.data[n][in.is_repeated[n] ? 0 : i];
+    out[i] = static_cast<Out>(apply<F>(element));
+  }
+}
+
+template <class F, class In, class Out, int N>
+__global__ void map_broadcast(Inputs<In, N> in, Out* out, Layout<N> layout) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
+    std::int64_t offsets[N];
+    layout.find(i, offsets);
+    In element[N];
+    for (int n = 0; n < N; ++n) element[n] = in.data[n][offsets[n]];
+    out[i] = static_cast<Out>(apply<F>(element));
+  }
+}
+
+template <class F, class In, class Out, int N>
+void map_cuda(const Layout<N>& layout, CudaArgs& a) {
+  Inputs<In, N> in{};
+  for (int n = 0; n < N; ++n) in.data[n] = a.in<In>(n);
+  if constexpr (N > 1) {
+    if (layout.rank > 1) {
+      LaunchSize launch = launch_size(layout.size);
+      return a.launch(map_broadcast<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout);
+    }
+  }
+  for (int n = 0; n < N; ++n) in.is_repeated[n] = layout.step(n) == 0;
+  LaunchSize launch = launch_size((layout.size + kPack - 1) / kPack);
+  a.launch(map_contiguous<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout.size);
+}
+
+// One row of the innermost dimension. Precondition: size > 0.
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* x, std::int64_t, Out* out) {
+  for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(x[i])); });
+}
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, std::int64_t step_b, Out* out) {
+  In first_a = *a, first_b = *b;
+  if (step_a == 0) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(first_a, b[i])); });
+  } else if (step_b == 0) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(a[i], first_b)); });
+  } else {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(a[i], b[i])); });
+  }
+}
+
+template <class F, class In, class Out, int N>
+void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
+  std::int64_t row = layout.row();
+  for (std::int64_t i = 0; i < layout.size; i += row) {
+    std::int64_t offsets[N] = {};
+    if (i > 0) layout.find(i, offsets);
+    if constexpr (N == 1) {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.out<Out>(0) + i);
+    } else {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
+                 a.out<Out>(0) + i);
+    }
+  }
+}
+
+// What prepare() chooses: bodies for the dtypes, and the layout for the shapes.
+template <int N>
+struct ElementwisePlan {
+  void (*cpu)(const Layout<N>&, const CpuArgs&) = nullptr;
+  void (*cuda)(const Layout<N>&, CudaArgs&) = nullptr;
+  Layout<N> layout;
+};
+
+template <class F, class In, class Out, int N>
+ElementwisePlan<N> elementwise_plan(const PrepareArgs& p) {
+  load_kernel(p, map_contiguous<F, In, Out, N>);
+  if constexpr (N > 1) load_kernel(p, map_broadcast<F, In, Out, N>);
+  Shape shapes[N];
+  for (int n = 0; n < N; ++n) shapes[n] = p.in(n).shape;
+  return {map_cpu<F, In, Out, N>, map_cuda<F, In, Out, N>, make_layout<N>(p.out(0).shape, shapes)};
+}
+
+template <int N>
+void elementwise_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  plan.cpu(plan.layout, a);
+}
+template <int N>
+void elementwise_cuda(CudaArgs& a) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  plan.cuda(plan.layout, a);
+}
+template <int N>
+inline constexpr CudaBody kElementwiseCuda[] = {{0, elementwise_cuda<N>}};
+template <int N>
+inline constexpr Alias kElementwiseInPlace[N] = {};
+template <>
+inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
+
+inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y) {
+  Shape result = x.rank() >= y.rank() ? x : y;
+  const Shape& other = x.rank() >= y.rank() ? y : x;
+  for (int d = -1; d >= -other.rank(); --d) {
+    if (result[d] != other[d] && result[d] != 1 && other[d] != 1) {
+      a.fail("the shapes do not broadcast", "make trailing dimensions equal or 1, for example with reshape()");
+    }
+    if (result[d] == 1) result[d] = other[d];
+  }
+  return result;
+}
+
+// Element-wise F on N inputs of one of the types Ts; the type of the result is F's.
+template <class F, int N, class... Ts>
+void infer_elementwise(InferArgs& a) {
+  a.expect_inputs(N);
+  a.expect_same_dtype(N);
+  DType in = a.in(0).dtype;
+  if (!((in == element_dtype<Ts>()) || ...)) {
+    std::string taken;
+    ((taken += (taken.empty() ? "" : ", ") + std::string(to_string(element_dtype<Ts>()))), ...);
+    a.fail("takes " + taken, "cast() the operands");
+  }
+  Shape shape = a.in(0).shape;
+  if constexpr (N == 2) shape = broadcast_shape(a, shape, a.in(1).shape);
+  constexpr bool is_comparison = (std::is_same_v<decltype(apply<F>(std::declval<const Ts (&)[N]>())), bool> && ...);
+  a.out(is_comparison ? DType::boolean : in, shape);
+}
+
+template <class F, int N, class... Ts>
+Prepared prepare_elementwise(const PrepareArgs& p) {
+  ElementwisePlan<N> plan;
+  auto try_type = [&]<class T>(const T*) {
+    using Out = decltype(apply<F>(std::declval<const T (&)[N]>()));
+    if (p.in(0).dtype == element_dtype<T>()) plan = elementwise_plan<F, T, Out, N>(p);
+  };
+  (try_type(static_cast<const Ts*>(nullptr)), ...);
+  return {std::make_shared<ElementwisePlan<N>>(plan)};
+}
+
+template <class F, int N, class... Ts>
+constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
+  return {.name = name,
+          .infer = infer_elementwise<F, N, Ts...>,
+          .in_place = kElementwiseInPlace<N>,
+          .prepare = prepare_elementwise<F, N, Ts...>,
+          .expr = F::kText,
+          .cuda = kElementwiseCuda<N>,
+          .cpu = elementwise_cpu<N>,
+          .grad = grad};
+}
+
+// The gradient of an operand that the op may have broadcast. Equal shapes stay equal whatever an open dimension becomes,
+// as long as equal sizes stand for the same dimension: an open dimension has one example.
+inline Value sum_to(const GradArgs& a, const Value& g, const Value& input) {
+  return g.shape() == input.shape() ? g : sum_like(Arg(g, a.where), Arg(input, a.where));
+}
+
+}  // namespace graphsink

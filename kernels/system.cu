@@ -1,0 +1,194 @@
+// The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
+// calls; identity copies.
+#include <cstring>
+
+#include "ir/system_ops.h"
+#include "kernels/copy.h"
+#include "kernels/system_parts.h"
+
+namespace graphsink {
+namespace {
+
+constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
+
+void infer_nothing(InferArgs&) {}
+
+// --- begin_step
+
+constexpr int kFeeds = 64;                      // of one launch
+constexpr std::int64_t kChunk = kThreads * 64;  // bytes for a block
+struct Feeds {
+  void* out[kFeeds];
+  std::int64_t bytes[kFeeds];
+};
+
+// Blocks (., y) load feed y. Nothing here may read `ok`, which the first thread sets meanwhile.
+__global__ void load_feeds(const void* const* table, const std::int64_t* strides, Feeds feeds, int count,
+                           StepBlock* step) {
+  wait_for_inputs();
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) step->ok = step->error_node < 0 ? 1 : 0;
+  auto y = static_cast<int>(blockIdx.y);
+  if (y >= count) return;  // a launch without feeds
+  const auto* slice = static_cast<const unsigned char*>(table[y]) + strides[y] * step->slice;
+  copy_bytes(feeds.out[y], slice, feeds.bytes[y], thread_index(), all_threads());
+}
+
+void begin_cuda(CudaArgs& a) {
+  for (int first = 0; first == 0 || first < a.outputs(); first += kFeeds) {
+    Feeds feeds{};
+    int count = std::min(a.outputs() - first, kFeeds);
+    std::int64_t blocks = 1;
+    for (int i = 0; i < count; ++i) {
+      feeds.out[i] = a.out<void>(first + i);
+      feeds.bytes[i] = static_cast<std::int64_t>(a.out_type(first + i).bytes());
+      blocks = std::max(blocks, (feeds.bytes[i] + kChunk - 1) / kChunk);
+    }
+    Extent grid{static_cast<unsigned>(std::min(blocks, kMaxBlocks)), static_cast<unsigned>(std::max(count, 1))};
+    a.launch(load_feeds, grid, kBlock, 0, a.in<const void*>(0) + first, a.in<std::int64_t>(1) + first, feeds, count,
+             a.step());
+  }
+}
+
+void begin_cpu(const CpuArgs& a) {
+  StepBlock* step = a.step();
+  step->ok = step->error_node < 0 ? 1 : 0;
+  for (int i = 0; i < a.outputs(); ++i) {
+    const auto* slice = a.in<const std::byte*>(0)[i] + a.in<std::int64_t>(1)[i] * step->slice;
+    std::size_t bytes = a.out_type(i).bytes();
+    if (bytes > 0) std::memcpy(a.out<void>(i), slice, bytes);
+  }
+}
+
+constexpr CudaBody kBeginCuda[] = {{0, begin_cuda}};
+const OpDef begin_op{.name = "begin_step",
+                     .infer = infer_nothing,
+                     .prepare = load_kernels<load_feeds>,
+                     .cuda = kBeginCuda,
+                     .cpu = begin_cpu};
+
+// --- end_step
+
+constexpr int kRecords = 256;  // of one launch
+struct Records {
+  const void* value[kRecords];
+  bool is_f64[kRecords];
+};
+
+// Keeps a value in each row of the ring; the launch with the last of them ends the step. One block.
+__global__ void keep_records(Records records, int count, double* ring, std::int64_t capacity, bool is_last,
+                             StepBlock* step) {
+  wait_for_inputs();
+  std::uint32_t ok = step->ok, recorded = step->records;
+  for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
+    double value = records.is_f64[i] ? *static_cast<const double*>(records.value[i])
+                                     : double{*static_cast<const float*>(records.value[i])};
+    ring[i * capacity + recorded % capacity] = value;
+  }
+  __syncthreads();  // all have read the step block
+  if (!is_last || threadIdx.x != 0) return;
+  if (ok != 0) {
+    step->records = recorded + 1;
+    ++step->step;
+  }
+  ++step->slice;
+  step->more = ok != 0 && step->slice < step->end_slice;
+}
+
+void end_cuda(CudaArgs& a) {
+  std::int64_t capacity = a.out_type(0).shape[1];
+  for (int first = 0; first == 0 || first < a.inputs(); first += kRecords) {
+    Records records{};
+    int count = std::min(a.inputs() - first, kRecords);
+    for (int i = 0; i < count; ++i) {
+      records.value[i] = a.in<void>(first + i);
+      records.is_f64[i] = a.in_type(first + i).dtype == DType::f64;
+    }
+    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, a.out<double>(0) + first * capacity, capacity,
+             first + kRecords >= a.inputs(), a.step());
+  }
+}
+
+void end_cpu(const CpuArgs& a) {
+  StepBlock* step = a.step();
+  bool ok = step->ok != 0;
+  if (ok) {
+    std::int64_t capacity = a.out_type(0).shape[1];
+    double* place = a.out<double>(0) + step->records % capacity;
+    for (int i = 0; i < a.inputs(); ++i) {
+      bool is_f64 = a.in_type(i).dtype == DType::f64;
+      place[i * capacity] = is_f64 ? *a.in<double>(i) : double{*a.in<float>(i)};
+    }
+    ++step->records;
+    ++step->step;
+  }
+  ++step->slice;
+  step->more = ok && step->slice < step->end_slice;
+}
+
+constexpr CudaBody kEndCuda[] = {{0, end_cuda}};
+const OpDef end_op{.name = "end_step",
+                   .infer = infer_nothing,
+                   .prepare = load_kernels<keep_records>,
+                   .cuda = kEndCuda,
+                   .cpu = end_cpu};
+
+// --- check_host
+
+__global__ void read_host_flag(const volatile std::uint32_t* failed, const volatile std::int32_t* node,
+                               StepBlock* step) {
+  wait_for_inputs();
+  if (*failed != 0) fail_step(step, *node);
+}
+
+void check_host_cuda(CudaArgs& a) {
+  const auto& flag = a.attrs<HostFlagAttrs>();
+  a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, a.step());
+}
+void check_host_cpu(const CpuArgs& a) {
+  const auto& flag = a.attrs<HostFlagAttrs>();
+  if (*flag.failed != 0) fail_step(a, *flag.node, "a host call failed");
+}
+
+constexpr CudaBody kCheckHostCuda[] = {{0, check_host_cuda}};
+const OpDef check_host_op{.name = "check_host",
+                          .infer = infer_nothing,
+                          .purity = Purity::host_effect,
+                          .prepare = load_kernels<read_host_flag>,
+                          .cuda = kCheckHostCuda,
+                          .cpu = check_host_cpu};
+
+// --- identity
+
+__global__ void copy_tensor(void* to, const void* from, std::int64_t bytes) {
+  wait_for_inputs();
+  copy_bytes(to, from, bytes, thread_index(), all_threads());
+}
+
+void identity_cuda(CudaArgs& a) {
+  auto bytes = static_cast<std::int64_t>(a.out_type(0).bytes());
+  LaunchSize launch = launch_size((bytes + 15) / 16);
+  a.launch(copy_tensor, launch.grid, launch.block, 0, a.out<void>(0), a.in<void>(0), bytes);
+}
+void identity_cpu(const CpuArgs& a) {
+  if (a.out_type(0).bytes() > 0) std::memcpy(a.out<void>(0), a.in<void>(0), a.out_type(0).bytes());
+}
+void infer_identity(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+constexpr CudaBody kIdentityCuda[] = {{0, identity_cuda}};
+const OpDef identity_op{.name = "identity",
+                        .infer = infer_identity,
+                        .prepare = load_kernels<copy_tensor>,
+                        .cuda = kIdentityCuda,
+                        .cpu = identity_cpu};
+
+}  // namespace
+
+const SystemOps& system_ops() {
+  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &identity_op, &check_op, &check_host_op};
+  return kOps;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,11 @@
+// The parts of SystemOps that live in other files than system.cu.
+#pragma once
+
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+extern const OpDef check_op;  // check_finite.cu
+extern const OpDef store_op;  // store.cu
+
+}  // namespace graphsink

@@ -1,0 +1,28 @@
+// Single-op scheduling: each op runs as it is called. Then the same ops as a graph.
+#include <graphsink/graphsink.h>
+
+#include <iostream>
+namespace gs = graphsink;
+
+int main() try {
+  gs::Eager eager;
+  gs::Value x = eager.tensor({1, 2}), y = eager.tensor({3, 4});
+  gs::Value m = x * y;
+  gs::Value n = x - y;
+  std::cout << "m = " << m << "\n";  // m is there, z is not yet thought of
+  gs::Value z = m + n;
+  std::cout << "z = " << z << "\n";
+
+  gs::Graph g;
+  gs::Value a = g.input("a", gs::f32, {2}), b = g.input("b", gs::f32, {2});
+  g.output("z", a * b + (a - b));
+  gs::Program program = gs::compile(g);
+  std::cout << program.explain();
+  program.write(a, gs::Eager::read(x));
+  program.write(b, gs::Eager::read(y));
+  program.run(gs::sink);
+  std::cout << "z of the graph = " << program.read_output("z") << "\n";
+} catch (const gs::Error& e) {
+  std::cerr << "error: " << e.what() << "\n";
+  return 2;
+}

@@ -1,0 +1,87 @@
+// What the programs share: arguments, exit codes, devices and modes by name, a progress line.
+#pragma once
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "graphsink/graphsink.h"
+
+namespace graphsink::cli {
+
+// Parses the arguments and calls `body`. Returns the exit code: 2, with the message on stderr, for wrong arguments and
+// every Error.
+template <class Body>
+int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
+  try {
+    app.parse(argc, argv);
+    return body();
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const Error& e) {
+    std::cerr << "error: " << e.what() << "\n";
+    return 2;
+  }
+}
+
+// "auto": the first CUDA device if there is one, else the CPU.
+inline DeviceId device_of(const std::string& name) {
+  if (name == "cpu" || (name == "auto" && cuda_device_count() == 0)) return cpu();
+  if (name == "auto") return cuda(0);
+  bool is_cuda = name.size() >= 6 && name.size() <= 8 && name.rfind("cuda:", 0) == 0;
+  if (!is_cuda || name.find_first_not_of("0123456789", 5) != std::string::npos)
+    throw Error("device \"" + name + "\"", Where(), "expected auto, cpu or cuda:N", "name one of them");
+  return cuda(std::stoi(name.substr(5)));
+}
+
+inline Mode mode_of(const std::string& name) {
+  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink})
+    if (name == to_string(mode)) return mode;
+  throw Error("mode \"" + name + "\"", Where(), "expected interactive-serial, interactive-parallel or sink",
+              "name one of them");
+}
+
+// The options of every training program.
+template <class Options>
+void add_training_options(CLI::App& app, Options& options) {
+  app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
+  app.add_option("--mode", options.mode, "interactive-serial, interactive-parallel or sink")->capture_default_str();
+  app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
+  app.add_option("--steps-per-launch", options.steps_per_launch, "training steps in one launch")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of everything random")->capture_default_str();
+}
+
+// "step 500/2000  loss 1.234  5678 steps/s": rewritten in place on a terminal, else one line for each tenth of the way.
+class Progress {
+ public:
+  explicit Progress(std::int64_t steps) : steps_(steps) {}
+
+  void show(std::int64_t step, double loss) {
+    using Seconds = std::chrono::duration<double>;
+    auto now = std::chrono::steady_clock::now();
+    bool is_last = step >= steps_;
+    bool is_due = is_terminal_ ? now - shown_ > Seconds(0.1) : step * 10 / steps_ > tenths_;
+    if (!is_last && !is_due) return;
+    shown_ = now;
+    tenths_ = step * 10 / steps_;
+    double rate = static_cast<double>(step) / Seconds(now - start_).count();
+    std::printf("%sstep %ld/%ld  loss %.3f  %.0f steps/s%s", is_terminal_ ? "\r" : "", long{step}, long{steps_}, loss,
+                rate, is_terminal_ && !is_last ? "   " : "\n");
+    std::fflush(stdout);
+  }
+
+ private:
+  std::int64_t steps_;
+  std::int64_t tenths_ = -1;
+  bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point shown_;
+};
+
+}  // namespace graphsink::cli

@@ -1,0 +1,47 @@
+#include "samples/models/mlp.h"
+
+#include <algorithm>
+
+namespace graphsink::models {
+namespace {
+
+// Copies a drawn row of `source` for each of the batch * count examples that start at `first`.
+template <class T>
+Tensor draw(const Tensor& source, const MlpTraining& options, std::int64_t first, std::int64_t count) {
+  Shape shape = source.shape();  // [examples, ...] -> [count, batch, ...]
+  std::int64_t row = source.shape().size() / shape[0];
+  auto examples = static_cast<std::uint64_t>(std::min(options.examples, shape[0]));
+  Shape slices{count, options.batch};
+  for (int d = 1; d < shape.rank(); ++d) slices.push_back(shape[d]);
+  Tensor tensor(source.dtype(), slices);
+  const T* from = source.as<T>().data();
+  T* to = tensor.as<T>().data();
+  for (std::int64_t i = 0; i < count * options.batch; ++i) {
+    auto position = static_cast<std::uint64_t>(first * options.batch + i);
+    auto drawn = static_cast<std::int64_t>(random_bits(options.seed, position) % examples);
+    std::copy_n(from + drawn * row, row, to + i * row);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpTraining& options) {
+  Model model;
+  model.name = "mlp";
+  Value x = model.graph.feed("x", f32, {options.batch, mlp.w1.type().shape[0]});
+  Value t = model.graph.feed("t", i32, {options.batch});
+  Value loss = cross_entropy(mlp.logits(x), t);
+  Optimizer optimizer = adamw(loss, {mlp.w1, mlp.w2, mlp.w3}, {.lr = options.lr});
+  model.graph.record("loss", loss);
+  model.feeds = {
+      {x, [=](std::int64_t first, std::int64_t count) { return draw<float>(digits->images, options, first, count); }},
+      {t, [=](std::int64_t first, std::int64_t count) {
+         return draw<std::int32_t>(digits->labels, options, first, count);
+       }}};
+  model.variables = {mlp.w1, mlp.w2, mlp.w3, optimizer.lr};
+  model.variables.insert(model.variables.end(), optimizer.state.begin(), optimizer.state.end());
+  return model;
+}
+
+}  // namespace graphsink::models

@@ -1,0 +1,35 @@
+// Model: a graph together with what to feed it and what it changes. Used by samples, graphsink-bench and tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+
+namespace graphsink::models {
+
+// A feed of the graph, and its data: slices for the steps [first, first + count), along a new first dimension. Data
+// depend on the step's number alone, so every mode and every way to group steps sees the same.
+struct Feed {
+  Value value;
+  std::function<Tensor(std::int64_t first, std::int64_t count)> slices;
+};
+
+// Every model records one scalar per step as "loss"; those that do not train record the sum of their outputs.
+struct Model {
+  std::string name;
+  Graph graph;
+  std::vector<Feed> feeds;
+  std::vector<Variable> variables;  // all that the graph reads or changes
+};
+
+// Gives `program`, compiled from the model's graph, the data for the coming steps.
+void feed(Program& program, const Model& model, std::int64_t first, std::int64_t count);
+
+// Uniform numbers without state: position i of the sequence that `seed` names (SplitMix64, Steele et al. 2014, "Fast
+// splittable pseudorandom number generators").
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i);
+
+}  // namespace graphsink::models

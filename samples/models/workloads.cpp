@@ -1,0 +1,57 @@
+#include "samples/models/workloads.h"
+
+#include "samples/models/charmlp.h"
+#include "samples/models/mlp.h"
+#include "samples/models/synthetic.h"
+
+namespace graphsink::models {
+namespace {
+
+constexpr WorkloadInfo kWorkloads[] = {
+    {"chain", "dependent operations on one element; --nodes says how many"},
+    {"wide", "8 independent branches of 32 operations on 65,536 elements (test size: 4 of 4 on 256)"},
+    {"mlp", "784-256-256-10 on digits, batch 32, AdamW (test size: 784-16-16-10, batch 8)"},
+    {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
+};
+
+}  // namespace
+
+std::span<const WorkloadInfo> Workloads::list() { return kWorkloads; }
+
+const DigitData& Workloads::digits() {
+  if (!digits_) digits_ = find_digits(options_.directory);
+  return *digits_;
+}
+
+const TextData& Workloads::text() {
+  if (!text_) text_ = find_text(options_.directory, options_.text);
+  return *text_;
+}
+
+std::optional<Source> Workloads::source(std::string_view name) {
+  if (name == "mlp") return digits().source;
+  if (name == "charmlp") return text().source;
+  return std::nullopt;
+}
+
+Model Workloads::make(std::string_view name) {
+  bool is_test = options_.is_test_size;
+  std::uint64_t seed = options_.seed;
+  if (name == "chain") return chain(options_.nodes);
+  if (name == "wide") return is_test ? wide(4, 4, 256) : wide(8, 32, 65536);
+  if (name == "mlp") {
+    std::int64_t hidden = is_test ? 16 : 256;
+    return train_mlp(Mlp(digits().digits->images.shape()[1], hidden, 10, seed), digits().digits,
+                     {.batch = is_test ? 8 : 32, .seed = seed});
+  }
+  if (name == "charmlp") {
+    auto vocabulary = static_cast<std::int64_t>(text().text->vocabulary.size());
+    CharMlp charmlp = is_test ? CharMlp(vocabulary, 4, 16, seed) : CharMlp(vocabulary, 16, 128, seed);
+    return train_charmlp(charmlp, text().text, {.batch = is_test ? 8 : 64, .seed = seed});
+  }
+  std::string known;
+  for (const WorkloadInfo& workload : kWorkloads) known += (known.empty() ? "" : ", ") + std::string(workload.name);
+  throw Error("workload \"" + std::string(name) + "\"", Where(), "expected one of " + known, "see --list");
+}
+
+}  // namespace graphsink::models

@@ -1,0 +1,48 @@
+// The models by name, at the sizes that graphsink-bench measures.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "samples/models/data.h"
+#include "samples/models/model.h"
+
+namespace graphsink::models {
+
+struct WorkloadOptions {
+  bool is_test_size = false;
+  int nodes = 1000;       // of chain
+  std::string directory;  // with data, see data.h
+  std::string text;       // a text file for charmlp
+  std::uint64_t seed = 1;
+};
+
+struct WorkloadInfo {
+  std::string_view name;
+  std::string_view what;
+};
+
+// Makes models; data is read on first use and shared. Used by one thread at a time.
+class Workloads {
+ public:
+  explicit Workloads(WorkloadOptions options) : options_(std::move(options)) {}
+
+  static std::span<const WorkloadInfo> list();
+  // A fresh model: the same options give the same bits. Throws Error for a name that list() does not have.
+  Model make(std::string_view name);
+  // What the model trains on; nullopt if it needs no data.
+  std::optional<Source> source(std::string_view name);
+
+ private:
+  const DigitData& digits();
+  const TextData& text();
+
+  WorkloadOptions options_;
+  std::optional<DigitData> digits_;
+  std::optional<TextData> text_;
+};
+
+}  // namespace graphsink::models

@@ -1,0 +1,132 @@
+// An arena on a reserved range of addresses, through the driver's virtual memory management.
+#include <cuda.h>
+
+#include <vector>
+
+#include "device/cuda/memory.h"
+
+namespace graphsink {
+namespace {
+
+// From the runtime, so that nothing needs the driver at link time.
+struct VirtualMemory {
+  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuMemAddressReserve) reserve = nullptr;
+  decltype(&cuMemAddressFree) unreserve = nullptr;
+  decltype(&cuMemCreate) create = nullptr;
+  decltype(&cuMemRelease) release = nullptr;
+  decltype(&cuMemMap) map = nullptr;
+  decltype(&cuMemUnmap) unmap = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
+
+  explicit VirtualMemory(Calls& calls) {
+    get(calls, "cuMemGetAllocationGranularity", granularity);
+    get(calls, "cuMemAddressReserve", reserve);
+    get(calls, "cuMemAddressFree", unreserve);
+    get(calls, "cuMemCreate", create);
+    get(calls, "cuMemRelease", release);
+    get(calls, "cuMemMap", map);
+    get(calls, "cuMemUnmap", unmap);
+    get(calls, "cuMemSetAccess", set_access);
+  }
+
+ private:
+  template <class F>
+  static void get(Calls& calls, const char* name, F& function) {
+    constexpr unsigned kSince = 12000;
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    calls.check(cudaGetDriverEntryPointByVersion(name, &entry, kSince, cudaEnableDefault, &found),
+                "cudaGetDriverEntryPointByVersion");
+    if (found != cudaDriverEntryPointSuccess) {
+      throw Error(name, Where(), "the driver does not have this function", "install a driver for CUDA 13");
+    }
+    function = reinterpret_cast<F>(entry);
+  }
+};
+
+// The runtime's codes are the driver's.
+cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code); }
+
+class CudaArena : public Arena {
+ public:
+  explicit CudaArena(std::shared_ptr<Calls> calls) : calls_(std::move(calls)), driver_(*calls_) {
+    // Driver functions need the context that this makes current.
+    calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties_.location.id = calls_->device();
+    check(driver_.granularity(&granularity_, &properties_, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+          "cuMemGetAllocationGranularity");
+    std::size_t free = 0, total = 0;
+    calls_->check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    capacity_ = rounded(total);
+    check(driver_.reserve(&base_, capacity_, 0, 0, 0), "cuMemAddressReserve");
+  }
+
+  ~CudaArena() override {
+    CUdeviceptr block = base_;
+    for (std::size_t bytes : blocks_) {
+      (void)driver_.unmap(block, bytes);
+      block += bytes;
+    }
+    (void)driver_.unreserve(base_, capacity_);
+  }
+  CudaArena(const CudaArena&) = delete;
+  CudaArena& operator=(const CudaArena&) = delete;
+
+  std::byte* base() const override { return reinterpret_cast<std::byte*>(base_); }
+  std::size_t size() const override { return size_; }
+
+  void grow(std::size_t bytes) override {
+    if (bytes <= size_) return;
+    calls_->require_device();
+    CurrentDevice current(*calls_);
+    if (bytes > capacity_) throw_out_of_memory(*calls_, "an arena", bytes);
+    std::size_t more = rounded(bytes) - size_;
+    blocks_.reserve(blocks_.size() + 1);
+    add_block(base_ + size_, more, bytes);
+    blocks_.push_back(more);
+    size_ += more;
+  }
+
+ private:
+  std::size_t rounded(std::size_t bytes) const { return (bytes + granularity_ - 1) / granularity_ * granularity_; }
+
+  void check(CUresult code, const char* call) { calls_->check(runtime_code(code), call); }
+
+  void add_block(CUdeviceptr address, std::size_t bytes, std::size_t wanted) {
+    RelaxedCapture relaxed(&calls_->counters.api_calls);
+    calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
+    CUmemGenericAllocationHandle block = 0;
+    CUresult code = driver_.create(&block, bytes, &properties_, 0);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(*calls_, "an arena", wanted);
+    check(code, "cuMemCreate");
+    code = driver_.map(address, bytes, 0, block, 0);
+    (void)driver_.release(block);  // from here on the mapping holds the memory
+    check(code, "cuMemMap");
+    CUmemAccessDesc access = {};
+    access.location = properties_.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    code = driver_.set_access(address, bytes, &access, 1);
+    if (code != CUDA_SUCCESS) (void)driver_.unmap(address, bytes);
+    check(code, "cuMemSetAccess");
+  }
+
+  std::shared_ptr<Calls> calls_;
+  VirtualMemory driver_;
+  CUmemAllocationProp properties_ = {};
+  std::size_t granularity_ = 0;
+  std::size_t capacity_ = 0;
+  CUdeviceptr base_ = 0;
+  std::size_t size_ = 0;
+  std::vector<std::size_t> blocks_;  // bytes of each, from base_ on
+};
+
+}  // namespace
+
+std::unique_ptr<Arena> reserve_arena(std::shared_ptr<Calls> calls) {
+  return std::make_unique<CudaArena>(std::move(calls));
+}
+
+}  // namespace graphsink

@@ -1,0 +1,104 @@
+#include "device/cuda/check.h"
+
+namespace graphsink {
+namespace {
+
+// After these the context is gone, and the CUDA runtime says that the process must end (driver_types.h).
+bool is_sticky(cudaError_t code) {
+  switch (code) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_capture_error(cudaError_t code) {
+  return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
+}
+
+const char* remedy_for(cudaError_t code) {
+  if (is_sticky(code)) {
+    return "restart the process and resume from a checkpoint; compute-sanitizer finds the kernel at fault";
+  }
+  if (is_capture_error(code)) {
+    return "bodies may only enqueue: allocate, wait and load in prepare(); let no other thread synchronise the device "
+           "meanwhile";
+  }
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return "use smaller shapes or batches, or end other programs on this device";
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoDevice:
+    case cudaErrorInitializationError:
+      return "install a driver for CUDA 13, or compile for gs::cpu()";
+    case cudaErrorNoKernelImageForDevice:
+      return "build graphsink with the device's architecture in CMAKE_CUDA_ARCHITECTURES";
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
+      return "launch with fewer threads or less shared memory per block";
+    default:
+      return "see this error in the documentation of the CUDA runtime";
+  }
+}
+
+std::string device_name(int device) { return to_string(DeviceId{DeviceKind::cuda, device}); }
+
+}  // namespace
+
+std::string describe(cudaError_t code, const char* call) {
+  return std::string(call) + " returned " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")";
+}
+
+CudaFailure::CudaFailure(cudaError_t code, const char* call, const BoundNode& node)
+    : Error(std::string(node.op->name), node.where, describe(code, call), remedy_for(code)), code_(code), call_(call) {}
+
+void check_cuda(int code, const char* call, const BoundNode& node) {
+  if (code != cudaSuccess) throw CudaFailure(static_cast<cudaError_t>(code), call, node);
+}
+
+void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {
+  (void)cudaGetLastError();  // ours from here on; not to be met by the user's next check
+  std::string op = node ? std::string(node->op->name) : device_name(device_);
+  Where where = node ? node->where : Where();
+  std::string problem = describe(code, call);
+  if (is_sticky(code)) {
+    if (lost_.empty()) lost_ = (node ? op + ": " : std::string()) + problem;
+    throw Error(op, where, problem, remedy_for(code));
+  }
+  if (recording) throw RecordingFailed(op, where, problem, remedy_for(code));
+  throw Error(op, where, problem, remedy_for(code));
+}
+
+void Calls::throw_lost() const {
+  throw Error(device_name(device_), Where(), "the device is lost: " + lost_, remedy_for(cudaErrorLaunchFailure));
+}
+
+CurrentDevice::CurrentDevice(Calls& calls) {
+  if (calls.is_only_device()) return;
+  int current = 0;
+  calls.check(cudaGetDevice(&current), "cudaGetDevice");
+  if (current == calls.device()) return;
+  calls.check(cudaSetDevice(calls.device()), "cudaSetDevice");
+  before_ = current;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,74 @@
+// Checks and counts the CUDA calls made for one device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "device/device.h"
+#include "graphsink/cuda.h"
+
+namespace graphsink {
+
+// What check_cuda() throws; the device turns it into the error the caller of the boundary sees.
+class CudaFailure : public Error {
+ public:
+  CudaFailure(cudaError_t code, const char* call, const BoundNode& node);
+  cudaError_t code() const { return code_; }
+  const char* call() const { return call_; }
+
+ private:
+  cudaError_t code_;
+  const char* call_;  // static storage
+};
+
+// One per device, shared with the memory that may outlive it. Used by one thread at a time.
+class Calls {
+ public:
+  explicit Calls(int device, bool is_only_device) : device_(device), is_only_device_(is_only_device) {}
+
+  // Counts one call and throws if it failed: RecordingFailed while recording, else Error, naming `node` if given. After
+  // an error that ends the context, the device is lost.
+  void check(cudaError_t code, const char* call, const BoundNode* node = nullptr) {
+    ++counters.api_calls;
+    if (code != cudaSuccess) fail(code, call, node);
+  }
+  // As check() of a failed call that was counted already.
+  [[noreturn]] void fail(cudaError_t code, const char* call, const BoundNode* node = nullptr);
+
+  // Throws if the device is lost, saying what happened first.
+  void require_device() const {
+    if (!lost_.empty()) throw_lost();
+  }
+
+  int device() const { return device_; }
+  bool is_only_device() const { return is_only_device_; }
+
+  Counters counters;
+  bool recording = false;
+
+ private:
+  [[noreturn]] void throw_lost() const;
+
+  int device_;
+  bool is_only_device_;
+  std::string lost_;
+};
+
+// Makes a device the thread's current one, and the one before it again at the end. Nothing to do, and no call made,
+// where there is one device.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(Calls& calls);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = -1;  // -1: nothing to restore
+};
+
+// "cudaMalloc returned cudaErrorMemoryAllocation (out of memory)".
+std::string describe(cudaError_t code, const char* call);
+
+}  // namespace graphsink

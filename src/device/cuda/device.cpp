@@ -1,0 +1,227 @@
+#include "device/cuda/device.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "device/cuda/control.h"
+#include "device/cuda/target.h"
+
+namespace graphsink {
+namespace {
+
+void (*body_of(const BoundNode& node, int sm))(CudaArgs&) {
+  const CudaBody* best = nullptr;
+  for (const CudaBody& body : node.op->cuda)
+    if (body.min_sm <= sm && (!best || body.min_sm > best->min_sm)) best = &body;
+  if (best) return best->body;
+  throw Error(std::string(node.op->name), node.where,
+              "it has no .cuda body for compute capability " + std::to_string(sm),
+              "give it one, or a .cpu body and the label gs::on_cpu");
+}
+
+// Called in a catch block. The step that sees `failed` commits nothing; the first message is kept.
+void report_exception(const BoundNode& node, HostStatus& status) noexcept {
+  std::int32_t none = -1;
+  if (std::atomic_ref(status.node).compare_exchange_strong(none, node.id)) {
+    const char* text = "unknown exception";
+    try {
+      throw;
+    } catch (const std::exception& e) {
+      std::strncpy(status.message, e.what(), sizeof status.message - 1);
+      text = nullptr;
+    } catch (...) {
+    }
+    if (text) std::strncpy(status.message, text, sizeof status.message - 1);
+  }
+  std::atomic_ref(status.failed).store(1, std::memory_order_release);
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index)
+    : calls_(open_calls(index)), target_(read_target(*calls_)), setup_stream_(*calls_), recorder_(*calls_) {
+  CurrentDevice current(*calls_);
+  calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
+  predicate_ = allocate_pinned(*calls_, sizeof(bool));
+}
+
+CurrentDevice CudaDevice::enter() {
+  calls_->require_device();
+  return CurrentDevice(*calls_);
+}
+
+void CudaDevice::require_live(const char* what) const {
+  if (!recorder_.is_active()) return;
+  throw RecordingFailed(what, Where(), "it cannot be part of a recording", "do this before or after recording");
+}
+
+Memory CudaDevice::allocate(std::size_t bytes) {
+  CurrentDevice current = enter();
+  return allocate_device(*calls_, setup_stream_, bytes);
+}
+
+Memory CudaDevice::allocate_host(std::size_t bytes) {
+  CurrentDevice current = enter();
+  return allocate_pinned(*calls_, bytes);
+}
+
+std::unique_ptr<Arena> CudaDevice::reserve() {
+  CurrentDevice current = enter();
+  return reserve_arena(calls_);
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream() {
+  CurrentDevice current = enter();
+  return std::make_unique<CudaStream>(*calls_);
+}
+
+void CudaDevice::sync(Stream& stream) {
+  CurrentDevice current = enter();
+  require_live("sync");
+  RelaxedCapture relaxed(&calls_->counters.api_calls);
+  calls_->check(cudaStreamSynchronize(cuda_stream(stream).get()), "cudaStreamSynchronize");
+}
+
+void CudaDevice::fence(Stream& later, Stream& earlier) {
+  if (&later == &earlier) return;
+  CurrentDevice current = enter();
+  cuda_stream(later).wait_for(cuda_stream(earlier), *calls_);
+  cuda_stream(earlier).is_open = false;
+  cuda_stream(later).is_open = true;
+}
+
+void CudaDevice::begin(Stream& stream, const LaunchParams& params) {
+  CurrentDevice current = enter();
+  require_live("begin");
+  calls_->check(launch_begin(cuda_stream(stream).get(), params), "cudaLaunchKernelEx");
+  ++calls_->counters.kernels;
+}
+
+void CudaDevice::call(Stream& stream, const BoundNode& node) {
+  CurrentDevice current = enter();
+  CudaStream& on = cuda_stream(stream);
+  if (!recorder_.is_active()) return run_body(on, node);
+  recorder_.expect(on, &node);
+  try {
+    run_body(on, node);
+  } catch (const RecordingFailed&) {
+    throw;
+  } catch (const Error& e) {
+    calls_->require_device();
+    throw RecordingFailed(e.op(), e.where(), e.problem(), e.remedy());
+  }
+  recorder_.note(on, &node);
+}
+
+void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
+  std::uint64_t kernels = 0;
+  CudaArgs args(node, *this, stream.get(), &kernels);
+  // A launch that was refused, but not checked, shows in the last error alone. One from before is not this op's.
+  bool had_error = cudaPeekAtLastError() != cudaSuccess;
+  try {
+    body_of(node, target_.sm)(args);
+  } catch (const CudaFailure& e) {
+    calls_->fail(e.code(), e.call(), &node);
+  }
+  cudaError_t code = had_error ? cudaSuccess : cudaPeekAtLastError();
+  calls_->counters.api_calls += kernels;
+  if (code != cudaSuccess) calls_->fail(code, "a call of its body", &node);
+  if (!recorder_.is_active()) calls_->counters.kernels += kernels;
+}
+
+void CudaDevice::run_host_call(void* data) noexcept {
+  const auto& call = *static_cast<const HostCall*>(data);
+  try {
+    call.node->op->cpu(CpuArgs(*call.node));
+  } catch (...) {
+    report_exception(*call.node, *call.status);
+  }
+}
+
+void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& status) {
+  CurrentDevice current = enter();
+  CudaStream& on = cuda_stream(stream);
+  if (recorder_.is_active()) recorder_.expect(on, &node);
+  // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
+  auto* data = const_cast<HostCall*>(&*host_calls_.insert({&node, &status}).first);
+  calls_->check(cudaLaunchHostFunc(
+                    on.get(), [](void* d) { run_host_call(d); }, data),
+                "cudaLaunchHostFunc", &node);
+  if (recorder_.is_active()) {
+    recorder_.note(on, &node);
+  } else {
+    ++calls_->counters.host_nodes;
+  }
+}
+
+void CudaDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
+  if (bytes == 0) return;
+  CurrentDevice current = enter();
+  CudaStream& on = cuda_stream(stream);
+  if (recorder_.is_active()) recorder_.expect(on, nullptr);
+  calls_->check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, on.get()), "cudaMemcpyAsync");
+  if (recorder_.is_active()) {
+    recorder_.note(on, nullptr);
+  } else {
+    ++calls_->counters.copies;
+  }
+}
+
+void CudaDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
+  CurrentDevice current = enter();
+  require_live("upload");
+  staging_.upload(*calls_, cuda_stream(stream), destination, source, bytes);
+}
+
+bool CudaDevice::read_predicate(Stream& stream, const bool* predicate) {
+  copy(stream, predicate_.get(), predicate, sizeof(bool));
+  sync(stream);
+  return *static_cast<const bool*>(predicate_.get());
+}
+
+void CudaDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
+  if (!recorder_.is_active()) {
+    return (read_predicate(*streams[0], predicate) ? then_body : else_body)(streams);
+  }
+  CurrentDevice current = enter();
+  const std::array<const Body*, 2> bodies = {&then_body, &else_body};
+  recorder_.control(streams, predicate, cudaGraphCondTypeIf, bodies);
+}
+
+void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) {
+  if (!recorder_.is_active()) {
+    while (read_predicate(*streams[0], predicate)) body(streams);
+    return;
+  }
+  CurrentDevice current = enter();
+  const std::array<const Body*, 1> bodies = {&body};
+  recorder_.control(streams, predicate, cudaGraphCondTypeWhile, bodies);
+}
+
+void CudaDevice::begin_recording(Streams streams) {
+  CurrentDevice current = enter();
+  require_live("begin_recording");
+  recorder_.begin(cuda_stream(*streams[0]));
+}
+
+std::unique_ptr<Recording> CudaDevice::end_recording(Streams) {
+  CurrentDevice current = enter();
+  return recorder_.end();
+}
+
+void CudaDevice::cancel_recording(Streams) noexcept { recorder_.cancel(); }
+
+void CudaDevice::launch(Stream& stream, Recording& recording, const LaunchParams* params) {
+  if (params) begin(stream, *params);
+  CurrentDevice current = enter();
+  require_live("launch");
+  const auto& recorded = static_cast<CudaRecording&>(recording);
+  calls_->check(cudaGraphLaunch(recorded.exec(), cuda_stream(stream).get()), "cudaGraphLaunch");
+  auto steps = static_cast<std::uint64_t>(params ? std::max(params->end_slice - params->first_slice, 1) : 1);
+  recorded.count_launch(calls_->counters, steps);
+  ++calls_->counters.graph_launches;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,73 @@
+// A CUDA device behind the device boundary.
+#pragma once
+
+#include <compare>
+#include <memory>
+#include <set>
+
+#include "device/cuda/check.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/recorder.h"
+#include "device/cuda/stream.h"
+
+struct cublasLtContext;
+
+namespace graphsink {
+
+// Used by one thread at a time. Memory, streams and recordings made here may not be used after it, but may be
+// destroyed.
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index);
+
+  const Target& target() const override { return target_; }
+  Memory allocate(std::size_t bytes) override;
+  Memory allocate_host(std::size_t bytes) override;
+  std::unique_ptr<Arena> reserve() override;
+  std::unique_ptr<Stream> make_stream() override;
+  void sync(Stream& stream) override;
+  void fence(Stream& later, Stream& earlier) override;
+  void begin(Stream& stream, const LaunchParams& params) override;
+  void call(Stream& stream, const BoundNode& node) override;
+  void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;
+  void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
+  void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
+  void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
+  void loop(Streams streams, const bool* predicate, const Body& body) override;
+  void begin_recording(Streams streams) override;
+  std::unique_ptr<Recording> end_recording(Streams streams) override;
+  void cancel_recording(Streams streams) noexcept override;
+  void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
+  Counters counters() const override { return calls_->counters; }
+
+  // For the internal library headers.
+  Calls& calls() { return *calls_; }
+  const CudaStream& setup_stream() const { return setup_stream_; }
+  std::shared_ptr<cublasLtContext> blas_lt;  // made by the first prepare_matmul()
+
+ private:
+  // What a host function gets. In a set, each pair has one address for as long as the device lives.
+  struct HostCall {
+    const BoundNode* node;
+    HostStatus* status;
+    auto operator<=>(const HostCall&) const = default;
+  };
+  static void run_host_call(void* data) noexcept;
+
+  // Throws Error if the device is lost.
+  CurrentDevice enter();
+  // Throws Error while recording: `what` cannot be recorded.
+  void require_live(const char* what) const;
+  void run_body(CudaStream& stream, const BoundNode& node);
+  bool read_predicate(Stream& stream, const bool* predicate);
+
+  std::shared_ptr<Calls> calls_;
+  Target target_;
+  CudaStream setup_stream_;  // for memory, never recorded
+  Staging staging_;
+  Memory predicate_;  // host
+  std::set<HostCall> host_calls_;
+  Recorder recorder_;
+};
+
+}  // namespace graphsink

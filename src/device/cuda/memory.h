@@ -1,0 +1,48 @@
+// Device and pinned memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "device/cuda/check.h"
+#include "device/cuda/handle.h"
+#include "device/cuda/stream.h"
+
+namespace graphsink {
+
+// At least 256 bytes, zero-filled when the call returns; `stream` is used to fill it. Throws Error when out of memory.
+Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes);
+
+// Throws the Error for `bytes` of device memory that are not there. `what` needs them.
+[[noreturn]] void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes);
+
+// Pinned, zero-filled, at the same address for host and device.
+Memory allocate_pinned(Calls& calls, std::size_t bytes);
+
+// Addresses for as much memory as the device has.
+std::unique_ptr<Arena> reserve_arena(std::shared_ptr<Calls> calls);
+
+// Copies host memory through pinned slots, so that the caller may reuse it at once while the device is still busy.
+class Staging {
+ public:
+  Staging() = default;
+  ~Staging();  // waits until the device has read what is still in it
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  void upload(Calls& calls, const CudaStream& stream, void* destination, const void* source, std::size_t bytes);
+
+ private:
+  struct Slot {
+    Memory memory;
+    std::size_t bytes = 0;
+    EventHandle copied;  // recorded after the last copy from here
+  };
+  Slot& next_slot(Calls& calls, std::size_t bytes);
+
+  std::array<Slot, 4> slots_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace graphsink

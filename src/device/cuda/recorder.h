@@ -1,0 +1,63 @@
+// Records what is given to streams into a graph.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/cuda/recording.h"
+#include "device/cuda/stream.h"
+
+namespace graphsink {
+
+// One recording at a time, on one thread. All failures are RecordingFailed, unless the device is lost.
+class Recorder {
+ public:
+  explicit Recorder(Calls& calls) : calls_(calls) {}
+  ~Recorder() { cancel(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // begin (expect note | note | control)* (end | cancel)
+  bool is_active() const { return origin_ != nullptr; }
+  void begin(CudaStream& origin);
+  // Refuses unless the stream takes part: what is given to it next would run.
+  void expect(const CudaStream& stream, const BoundNode* node) const;
+  // Call after something was recorded: notes which nodes belong to it, and refuses if it broke the capture.
+  void note(CudaStream& stream, const BoundNode* node);
+  // Records a conditional node that runs bodies[0] if, or as long as, *predicate, else bodies[1] where there is one.
+  void control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
+               std::span<const Device::Body* const> bodies);
+  std::unique_ptr<CudaRecording> end();
+  void cancel() noexcept;
+
+ private:
+  struct Frontier {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;
+    const cudaGraphNode_t* nodes = nullptr;
+    const cudaGraphEdgeData* edges = nullptr;
+    std::size_t count = 0;
+  };
+  Frontier frontier(const CudaStream& stream) const;
+  cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
+                                  cudaGraphConditionalHandle handle, std::size_t bodies);
+  void record_body(cudaGraph_t graph, std::size_t streams, const Device::Body& body, const bool* predicate,
+                   const cudaGraphConditionalHandle* again);
+  Streams body_streams(std::size_t count);
+
+  // Streams for the bodies at one depth of nesting. A stream that records one level cannot take part in another, which
+  // is why no two levels share any.
+  struct Level {
+    std::vector<std::unique_ptr<CudaStream>> owned;
+    std::vector<Stream*> streams;
+  };
+
+  Calls& calls_;
+  CudaStream* origin_ = nullptr;
+  RecordedNodes nodes_;
+  std::vector<Level> levels_;
+  std::size_t depth_ = 0;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,177 @@
+#include "device/cuda/recording.h"
+
+#include <algorithm>
+
+namespace graphsink {
+namespace {
+
+// driver_types.h on cudaConditionalNodeParams. CUDA itself says no more than "invalid value", when instantiating.
+bool may_be_in_body(cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel:
+    case cudaGraphNodeTypeMemcpy:
+    case cudaGraphNodeTypeMemset:
+    case cudaGraphNodeTypeEmpty:
+    case cudaGraphNodeTypeGraph:
+    case cudaGraphNodeTypeConditional:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void add(RecordingInfo& info, cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel:
+      ++info.kernels;
+      break;
+    case cudaGraphNodeTypeMemcpy:
+    case cudaGraphNodeTypeMemset:
+      ++info.copies;
+      break;
+    case cudaGraphNodeTypeHost:
+      ++info.host_nodes;
+      break;
+    case cudaGraphNodeTypeConditional:
+      ++info.conditional_nodes;
+      break;
+    case cudaGraphNodeTypeEmpty:
+      ++info.empty_nodes;
+      break;
+    default:
+      break;
+  }
+}
+
+const BoundNode* owner_of(const RecordedNodes& nodes, cudaGraphNode_t node) {
+  auto found = nodes.owners.find(node);
+  return found == nodes.owners.end() ? nullptr : found->second;
+}
+
+const char* node_type_name(cudaGraphNodeType type) {
+  switch (type) {
+    case cudaGraphNodeTypeKernel:
+      return "kernel";
+    case cudaGraphNodeTypeMemcpy:
+      return "memcpy";
+    case cudaGraphNodeTypeMemset:
+      return "memset";
+    case cudaGraphNodeTypeHost:
+      return "host";
+    case cudaGraphNodeTypeGraph:
+      return "child graph";
+    case cudaGraphNodeTypeEmpty:
+      return "empty";
+    case cudaGraphNodeTypeWaitEvent:
+      return "event wait";
+    case cudaGraphNodeTypeEventRecord:
+      return "event record";
+    case cudaGraphNodeTypeMemAlloc:
+      return "memory allocation";
+    case cudaGraphNodeTypeMemFree:
+      return "memory free";
+    case cudaGraphNodeTypeConditional:
+      return "conditional";
+    default:
+      return "other";
+  }
+}
+
+const char* result_name(cudaGraphInstantiateResult result) {
+  switch (result) {
+    case cudaGraphInstantiateSuccess:
+      return "success";
+    case cudaGraphInstantiateInvalidStructure:
+      return "invalid structure, such as a cycle";
+    case cudaGraphInstantiateNodeOperationNotSupported:
+      return "a node's operation is not supported";
+    case cudaGraphInstantiateMultipleDevicesNotSupported:
+      return "several devices are not supported";
+    case cudaGraphInstantiateConditionalHandleUnused:
+      return "a conditional handle is not used";
+    default:
+      return "error";
+  }
+}
+
+}  // namespace
+
+void refuse_recording(const BoundNode* node, const std::string& problem, const std::string& remedy) {
+  if (node) throw RecordingFailed(std::string(node->op->name), node->where, problem, remedy);
+  throw RecordingFailed("recording", Where(), problem, remedy);
+}
+
+CudaRecording::CudaRecording(GraphHandle graph, const RecordedNodes& nodes, CudaStream& stream, Calls& calls)
+    : graph_(std::move(graph)) {
+  read(graph_.get(), nodes, once_, false, calls);
+  instantiate(nodes, stream, calls);
+}
+
+void CudaRecording::read(cudaGraph_t graph, const RecordedNodes& nodes, RecordingInfo& info, bool in_body,
+                         Calls& calls) {
+  std::size_t edges = 0, count = 0;
+  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
+  info.edges += static_cast<int>(edges);
+  calls.check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> members(count);
+  if (count > 0) calls.check(cudaGraphGetNodes(graph, members.data(), &count), "cudaGraphGetNodes");
+  for (cudaGraphNode_t member : members) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    calls.check(cudaGraphNodeGetType(member, &type), "cudaGraphNodeGetType");
+    if (in_body && !may_be_in_body(type)) {
+      refuse_recording(owner_of(nodes, member),
+                       "it recorded a " + std::string(node_type_name(type)) +
+                           " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, "
+                           "empty, child graph "
+                           "and conditional nodes",
+                       "give it a .cuda body that only launches kernels, or move it out of the loop or branch");
+    }
+    add(info, type);
+    if (type == cudaGraphNodeTypeGraph) {
+      cudaGraph_t child = nullptr;
+      calls.check(cudaGraphChildGraphNodeGetGraph(member, &child), "cudaGraphChildGraphNodeGetGraph");
+      read(child, nodes, info, in_body, calls);
+    }
+    if (auto found = nodes.bodies.find(member); found != nodes.bodies.end()) {
+      for (cudaGraph_t body : found->second) read(body, nodes, bodies_, true, calls);
+    }
+  }
+}
+
+void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, Calls& calls) {
+  RelaxedCapture relaxed(&calls.counters.api_calls);
+  cudaGraphInstantiateParams params = {};
+  cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(), graph_.get(), &params);
+  if (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess) {
+    (void)cudaGetLastError();
+    std::string at;
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    if (params.errNode_out && cudaGraphNodeGetType(params.errNode_out, &type) == cudaSuccess) {
+      at = std::string(", at a ") + node_type_name(type) + " node";
+    }
+    refuse_recording(owner_of(nodes, params.errNode_out),
+                     describe(code, "cudaGraphInstantiate") + ": " + result_name(params.result_out) + at,
+                     "run with CUDA_LOG_FILE=stderr to see the driver's reason");
+  }
+  calls.check(code, "cudaGraphInstantiate");
+  calls.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
+}
+
+RecordingInfo CudaRecording::info() const {
+  RecordingInfo sum = once_;
+  sum.kernels += bodies_.kernels;
+  sum.copies += bodies_.copies;
+  sum.host_nodes += bodies_.host_nodes;
+  sum.conditional_nodes += bodies_.conditional_nodes;
+  sum.empty_nodes += bodies_.empty_nodes;
+  sum.edges += bodies_.edges;
+  return sum;
+}
+
+void CudaRecording::count_launch(Counters& counters, std::uint64_t steps) const {
+  counters.kernels += static_cast<std::uint64_t>(once_.kernels) + steps * static_cast<std::uint64_t>(bodies_.kernels);
+  counters.copies += static_cast<std::uint64_t>(once_.copies) + steps * static_cast<std::uint64_t>(bodies_.copies);
+  counters.host_nodes += static_cast<std::uint64_t>(once_.host_nodes);
+}
+
+}  // namespace graphsink

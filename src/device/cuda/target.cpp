@@ -1,0 +1,51 @@
+#include "device/cuda/target.h"
+
+#include "device/cuda/device.h"
+#include "device/cuda/open.h"
+
+namespace graphsink {
+
+std::shared_ptr<Device> open_cuda_device(int index) { return std::make_shared<CudaDevice>(index); }
+
+int count_cuda_devices() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+std::shared_ptr<Calls> open_calls(int index) {
+  int count = 0;
+  auto calls = std::make_shared<Calls>(index, false);
+  calls->check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (index < 0 || index >= count) {
+    throw Error(to_string(DeviceId{DeviceKind::cuda, index}), Where(),
+                "there are " + std::to_string(count) + " CUDA devices",
+                "use an index from 0 to " + std::to_string(count - 1) + ", or compile for gs::cpu()");
+  }
+  return std::make_shared<Calls>(index, count == 1);
+}
+
+Target read_target(Calls& calls) {
+  int major = 0, minor = 0, driver = 0;
+  calls.check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, calls.device()),
+              "cudaDeviceGetAttribute");
+  calls.check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, calls.device()),
+              "cudaDeviceGetAttribute");
+  calls.check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  cudaDeviceProp properties;
+  calls.check(cudaGetDeviceProperties(&properties, calls.device()), "cudaGetDeviceProperties");
+
+  constexpr int kFirstWithElse =
+      12080;  // conditional nodes are older, but have no else branch, and can hang when empty
+  Target target;
+  target.id = {DeviceKind::cuda, calls.device()};
+  target.name = properties.name;
+  target.sm = 10 * major + minor;
+  target.separate_memory = true;
+  target.conditional_nodes = driver >= kFirstWithElse;
+  target.host_nodes_in_bodies = false;
+  return target;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,16 @@
+// What a CUDA device can do.
+#pragma once
+
+#include <memory>
+
+#include "device/cuda/check.h"
+#include "graphsink/plan.h"
+
+namespace graphsink {
+
+// Throws Error if there is no device of this index.
+std::shared_ptr<Calls> open_calls(int index);
+
+Target read_target(Calls& calls);
+
+}  // namespace graphsink

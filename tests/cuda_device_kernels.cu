@@ -1,0 +1,85 @@
+#include "cuda_device_kernels.h"
+
+#include <cuda_runtime.h>
+
+#include "graphsink/cuda.h"
+
+namespace graphsink::testing {
+namespace {
+
+void infer_nothing(InferArgs&) {}
+
+constexpr CudaBody for_all(void (*body)(CudaArgs&)) { return {0, body}; }
+
+template <class... P, class... A>
+void launch_one(CudaArgs& a, void (*kernel)(P...), A... arguments) {
+  a.launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, arguments...);
+}
+
+__global__ void affine_kernel(float* x, Affine f, int delay) {
+  float seen = *static_cast<volatile float*>(x);
+  for (int i = 0; i < delay; ++i) seen = *static_cast<volatile float*>(x);
+  *x = f.factor * seen + f.offset;
+}
+__global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter > 0; }
+__global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
+__global__ void count_down_kernel(std::int32_t* counter) { --*counter; }
+__global__ void set_count_kernel(std::int32_t* counter, int value) { *counter = value; }
+__global__ void add_slice_kernel(std::int64_t* sum, FeedTables tables, const StepBlock* block) {
+  const auto* ring = static_cast<const std::byte*>(tables.rings[0]);
+  *sum += *reinterpret_cast<const std::int64_t*>(ring + tables.strides[0] * block->slice);
+}
+__global__ void next_slice_kernel(StepBlock* block) { block->more = ++block->slice < block->end_slice; }
+
+// A newer architecture's body stands first and must not be taken on an older one, and the best that fits is.
+const CudaBody kAffine[] = {
+    for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 0); }),
+    {9999, [](CudaArgs&) { throw Error("affine", Where(), "the body of another architecture was taken", ""); }}};
+const CudaBody kSlowAffine[] = {
+    for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); })};
+const CudaBody kIsPositive[] = {
+    for_all([](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
+const CudaBody kIsOdd[] = {
+    for_all([](CudaArgs& a) { launch_one(a, odd_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
+const CudaBody kCountDown[] = {
+    for_all([](CudaArgs& a) { launch_one(a, count_down_kernel, a.in_out<std::int32_t>(0)); })};
+const CudaBody kSetCount[] = {
+    for_all([](CudaArgs& a) { launch_one(a, set_count_kernel, a.in_out<std::int32_t>(0), a.attrs<int>()); })};
+const CudaBody kAddSlice[] = {for_all([](CudaArgs& a) {
+  launch_one(a, add_slice_kernel, a.in_out<std::int64_t>(0), a.attrs<FeedTables>(),
+             static_cast<const StepBlock*>(a.step()));
+})};
+const CudaBody kNextSlice[] = {for_all([](CudaArgs& a) { launch_one(a, next_slice_kernel, a.step()); })};
+const CudaBody kAllocates[] = {for_all([](CudaArgs&) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, 256) == cudaSuccess) (void)cudaFree(memory);
+})};
+const CudaBody kWaits[] = {for_all([](CudaArgs& a) { (void)cudaStreamSynchronize(a.stream()); })};
+const CudaBody kLaunchesTooMuch[] = {for_all([](CudaArgs& a) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(4096);
+  config.stream = a.stream();
+  (void)cudaLaunchKernelEx(&config, count_down_kernel, a.in_out<std::int32_t>(0));
+})};
+const CudaBody kLaunchesTooMuchChecked[] = {for_all([](CudaArgs& a) {
+  a.launch(count_down_kernel, {1, 1, 1}, {4096, 1, 1}, 0, a.in_out<std::int32_t>(0));
+})};
+
+}  // namespace
+
+const OpDef affine = {.name = "affine", .infer = infer_nothing, .cuda = kAffine};
+const OpDef slow_affine = {.name = "slow_affine", .infer = infer_nothing, .cuda = kSlowAffine};
+const OpDef is_positive = {.name = "is_positive", .infer = infer_nothing, .cuda = kIsPositive};
+const OpDef is_odd = {.name = "is_odd", .infer = infer_nothing, .cuda = kIsOdd};
+const OpDef count_down = {.name = "count_down", .infer = infer_nothing, .cuda = kCountDown};
+const OpDef set_count = {.name = "set_count", .infer = infer_nothing, .cuda = kSetCount};
+const OpDef add_slice = {.name = "add_slice", .infer = infer_nothing, .cuda = kAddSlice};
+const OpDef next_slice = {.name = "next_slice", .infer = infer_nothing, .cuda = kNextSlice};
+const OpDef allocates = {.name = "allocates", .infer = infer_nothing, .cuda = kAllocates};
+const OpDef waits = {.name = "waits", .infer = infer_nothing, .cuda = kWaits};
+const OpDef launches_too_much = {.name = "launches_too_much", .infer = infer_nothing, .cuda = kLaunchesTooMuch};
+const OpDef launches_too_much_checked = {
+    .name = "launches_too_much_checked", .infer = infer_nothing, .cuda = kLaunchesTooMuchChecked};
+
+}  // namespace graphsink::testing
