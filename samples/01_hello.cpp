@@ -15,7 +15,7 @@ int main() try {
 
   gs::Program step = gs::compile(g, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
   std::cout << step.explain();
-  gs::Digits digits = gs::seeded_digits(3200, 3);  // one slice of 32 for each of 100 steps
+  const gs::Digits digits = gs::seeded_digits(3200, 3);  // one slice of 32 for each of 100 steps
   step.write(x, digits.images.as<float>());
   step.write(t, digits.labels.as<std::int32_t>());
   step.run(gs::interactive);           // op by op

@@ -34,7 +34,7 @@ gs::Value cube(gs::Arg x) { return gs::emit(cube_op, {x})[0]; }
 int main() try {
   gs::Graph g;
   gs::Variable w("w", gs::Tensor({1.0f, 2.0f, 3.0f}));
-  gs::Value loss = sum(cube(w));
+  gs::Value loss = sum(cube(g.value(w)));
   g.output("gradient", gs::grad(loss, {w})[0]);
   gs::sgd(loss, {w}, {.lr = 0.01});
   g.record("loss", loss);

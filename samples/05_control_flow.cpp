@@ -19,7 +19,7 @@ int main() try {
 
   // Only one of the two bodies runs.
   gs::Value rounded = gs::if_(
-      iterations > 3, [&] { return root * 1000.0; }, [&] { return root * 10.0; });
+      iterations > 5, [&] { return root * 1000.0; }, [&] { return root * 10.0; });
   g.output("root", root);
   g.output("iterations", iterations);
   g.output("rounded", rounded);

@@ -9,73 +9,52 @@ namespace {
 
 constexpr int kMultiprocessors = 8;
 
-cudaError_t attribute_value(cudaDeviceAttr attribute, int& value) {
-  switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-    case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY:
-      value = static_cast<int>(kMaxThreadsPerBlock);
-      return cudaSuccess;
-    case cudaDevAttrMaxBlockDimZ:
-      value = 64;
-      return cudaSuccess;
-    case cudaDevAttrMaxGridDimX:
-      value = 0x7fffffff;
-      return cudaSuccess;
-    case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ:
-      value = 65535;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-      value = 48 << 10;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      value = static_cast<int>(kMaxSharedBytes);
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      value = 228 << 10;
-      return cudaSuccess;
-    case cudaDevAttrWarpSize:
-      value = 32;
-      return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-      value = kMultiprocessors;
-      return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerMultiProcessor:
-      value = 2048;
-      return cudaSuccess;
-    case cudaDevAttrMaxBlocksPerMultiprocessor:
-      value = 32;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-      value = 9;
-      return cudaSuccess;
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrStreamPrioritiesSupported:
-    case cudaDevAttrAsyncEngineCount:
-      value = 1;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-    case cudaDevAttrIntegrated:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrConcurrentManagedAccess:
-    case cudaDevAttrPageableMemoryAccess:
-    case cudaDevAttrMemoryPoolsSupported:
-    case cudaDevAttrCooperativeLaunch:
-    case cudaDevAttrComputePreemptionSupported:
-      value = 0;
-      return cudaSuccess;
-    case cudaDevAttrL2CacheSize:
-      value = 1 << 20;
-      return cudaSuccess;
-    case cudaDevAttrMaxRegistersPerBlock:
-      value = 65536;
-      return cudaSuccess;
-    default:
-      return cudaErrorInvalidValue;
+struct Attribute {
+  cudaDeviceAttr name;
+  int value;
+};
+
+constexpr Attribute kAttributes[] = {
+    {cudaDevAttrMaxThreadsPerBlock, static_cast<int>(kMaxThreadsPerBlock)},
+    {cudaDevAttrMaxBlockDimX, static_cast<int>(kMaxThreadsPerBlock)},
+    {cudaDevAttrMaxBlockDimY, static_cast<int>(kMaxThreadsPerBlock)},
+    {cudaDevAttrMaxBlockDimZ, 64},
+    {cudaDevAttrMaxGridDimX, 0x7fffffff},
+    {cudaDevAttrMaxGridDimY, 65535},
+    {cudaDevAttrMaxGridDimZ, 65535},
+    {cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10},
+    {cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(kMaxSharedBytes)},
+    {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10},
+    {cudaDevAttrReservedSharedMemoryPerBlock, 1024},
+    {cudaDevAttrMaxRegistersPerBlock, 65536},
+    {cudaDevAttrWarpSize, 32},
+    {cudaDevAttrMultiProcessorCount, kMultiprocessors},
+    {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
+    {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
+    {cudaDevAttrComputeCapabilityMajor, 9},
+    {cudaDevAttrComputeCapabilityMinor, 0},
+    {cudaDevAttrL2CacheSize, 1 << 20},
+    {cudaDevAttrConcurrentKernels, 1},
+    {cudaDevAttrUnifiedAddressing, 1},
+    {cudaDevAttrCanMapHostMemory, 1},
+    {cudaDevAttrStreamPrioritiesSupported, 1},
+    {cudaDevAttrAsyncEngineCount, 1},
+    {cudaDevAttrIntegrated, 0},
+    {cudaDevAttrManagedMemory, 0},
+    {cudaDevAttrConcurrentManagedAccess, 0},
+    {cudaDevAttrPageableMemoryAccess, 0},
+    {cudaDevAttrMemoryPoolsSupported, 0},
+    {cudaDevAttrCooperativeLaunch, 0},
+    {cudaDevAttrComputePreemptionSupported, 0},
+};
+
+cudaError_t attribute_value(cudaDeviceAttr name, int& value) {
+  for (const Attribute& attribute : kAttributes) {
+    if (attribute.name != name) continue;
+    value = attribute.value;
+    return cudaSuccess;
   }
+  return cudaErrorInvalidValue;
 }
 
 void describe(Runtime& r, cudaDeviceProp& p) {

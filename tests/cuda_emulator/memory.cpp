@@ -25,42 +25,7 @@ std::size_t arena_bytes() {
   return round_up(megabytes << 20, kCommitStep);
 }
 
-#if defined(__x86_64__)
-// A key costs nothing per access and is per thread: host code faults at its own line while a kernel may go on.
-int protection_key() {
-  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-  return key;
-}
-int protect(void* address, std::size_t bytes, int access) {
-  if (protection_key() < 0 || access == PROT_NONE) return mprotect(address, bytes, access);
-  return pkey_mprotect(address, bytes, access, protection_key());
-}
-void allow(bool on) {
-  if (protection_key() >= 0) pkey_set(protection_key(), on ? 0 : PKEY_DISABLE_ACCESS);
-}
-#else
-int protection_key() { return -1; }
-int protect(void* address, std::size_t bytes, int access) { return mprotect(address, bytes, access); }
-void allow(bool) {}
-#endif
-
-thread_local int access_depth = 0;
-
 }  // namespace
-
-int protect_device(void* address, std::size_t bytes, bool accessible) {
-  return protect(address, bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
-}
-
-bool memory_is_protected() { return protection_key() >= 0; }
-
-DeviceAccess::DeviceAccess() {
-  if (access_depth++ == 0) allow(true);
-}
-
-DeviceAccess::~DeviceAccess() {
-  if (--access_depth == 0) allow(false);
-}
 
 Memory::Memory() : capacity_(arena_bytes()) {
   void* base = mmap(nullptr, capacity_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -75,7 +40,7 @@ bool Memory::commit(std::size_t end) {
   if (end <= committed_) return true;
   const std::size_t target = round_up(end, kCommitStep);
   if (target > capacity_) return false;
-  if (protect(arena_ + committed_, target - committed_, PROT_READ | PROT_WRITE) != 0) return false;
+  if (protect_device(arena_ + committed_, target - committed_, true) != 0) return false;
   ASAN_POISON_MEMORY_REGION(arena_ + committed_, target - committed_);
   committed_ = target;
   return true;

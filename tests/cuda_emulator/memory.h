@@ -12,20 +12,9 @@
 #include <set>
 
 #include "emulator.h"
+#include "protection.h"
 
 namespace emu {
-
-// While one lives, this thread may access device memory.
-class DeviceAccess {
- public:
-  DeviceAccess();
-  ~DeviceAccess();
-  DeviceAccess(const DeviceAccess&) = delete;
-  DeviceAccess& operator=(const DeviceAccess&) = delete;
-};
-
-// Makes pages of device memory accessible to DeviceAccess holders, or to nobody. Zero on success.
-int protect_device(void* address, std::size_t bytes, bool accessible);
 
 enum class Place { kDevice, kPinned, kPageable };
 

@@ -107,6 +107,7 @@ CUresult Memory::unmap(CUdeviceptr address, std::size_t bytes) {
     end += it->second.bytes;
   }
   if (end != address + bytes || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  protect_device(host(address), bytes, false);
   mmap(host(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   for (auto it = mappings_.find(address); it != mappings_.end() && it->first < end; it = mappings_.erase(it)) {
     --physical_.find(it->second.physical)->second.mappings;

@@ -169,8 +169,11 @@ void CpuDevice::sync(Stream& stream) {
 void CpuDevice::fence(Stream& later, Stream& earlier) {
   CpuQueue& queue = queue_of(later);
   if (queue.recording) return;  // one list, in issue order
-  push(queue, {[](const CpuTask& t) { static_cast<const CpuQueue*>(t.first)->wait_for(t.number); }, &earlier, nullptr,
-               queue_of(earlier).pushed()});
+  push(queue, {[](const CpuTask& t) {
+                 static_cast<CpuQueue*>(t.second)->publish();
+                 static_cast<const CpuQueue*>(t.first)->wait_for(t.number);
+               },
+               &queue_of(earlier), &queue, queue_of(earlier).pushed()});
 }
 
 CpuDevice::ParamSlot& CpuDevice::keep(const LaunchParams& params, CpuQueue& queue) {

@@ -32,10 +32,13 @@ CpuQueue::~CpuQueue() {
 void CpuQueue::push(const CpuTask& task) {
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   std::uint64_t head = head_.load(std::memory_order_relaxed);
-  if (head >= kCapacity) wait_for(head - kCapacity + 1);
+  if (head >= kCapacity && done_.load(std::memory_order_acquire) + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
-  head_.store(head + 1, std::memory_order_release);
-  head_.notify_one();
+  head_.store(head + 1);  // sequentially consistent: before the look at queue_sleeps_
+  if (queue_sleeps_.load() != 0) {
+    queue_sleeps_.store(0);
+    queue_sleeps_.notify_one();
+  }
 }
 
 void CpuQueue::wait_for(std::uint64_t count) const {
@@ -43,32 +46,41 @@ void CpuQueue::wait_for(std::uint64_t count) const {
     if (done_.load(std::memory_order_acquire) >= count) return;
     pause();
   }
-  waiting_.fetch_add(1);
-  for (std::uint64_t done = done_.load(); done < count; done = done_.load()) done_.wait(done);
-  waiting_.fetch_sub(1);
+  while (done_.load(std::memory_order_acquire) < count) {
+    waiter_sleeps_.store(1);
+    if (done_.load() < count) waiter_sleeps_.wait(1);
+  }
+}
+
+void CpuQueue::publish() {
+  done_.fetch_add(0);  // orders the write of done_ before the look at waiter_sleeps_, as a fence would
+  if (waiter_sleeps_.load() == 0) return;
+  waiter_sleeps_.store(0);
+  waiter_sleeps_.notify_all();
+}
+
+void CpuQueue::sleep_until_pushed(std::uint64_t seen) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (head_.load(std::memory_order_acquire) != seen) return;
+    pause();
+  }
+  queue_sleeps_.store(1);
+  if (head_.load() == seen) queue_sleeps_.wait(1);
+  queue_sleeps_.store(0);
 }
 
 void CpuQueue::work() {
   std::uint64_t done = 0;
   while (true) {
     std::uint64_t head = head_.load(std::memory_order_acquire);
-    for (int i = 0; head == done && i < kSpins; ++i) {
-      pause();
-      head = head_.load(std::memory_order_acquire);
-    }
-    if (head == done) {
-      head_.wait(head);
-      continue;
-    }
     while (done < head) {
       const CpuTask& task = tasks_[done % kCapacity];
       if (task.run) task.run(task);
-      ++done;
-      // Sequentially consistent with waiting_: either the sleeper sees the new count or we see the sleeper.
-      done_.store(done);
-      if (waiting_.load() > 0) done_.notify_all();
+      done_.store(++done, std::memory_order_release);
     }
+    publish();
     if (stop_.load()) return;
+    sleep_until_pushed(done);
   }
 }
 

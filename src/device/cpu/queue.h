@@ -37,7 +37,9 @@ class CpuQueue : public Stream {
   // Number of tasks pushed so far; with wait_for, any thread may wait for them.
   std::uint64_t pushed() const { return head_.load(std::memory_order_acquire); }
   void wait_for(std::uint64_t count) const;
-  bool is_idle() const { return done_.load(std::memory_order_acquire) == pushed(); }
+  // Called by a task, on this queue's thread, before it waits for another queue: whoever waits for the tasks before it
+  // must not sleep through that.
+  void publish();
 
   // Where work goes while this stream is recording, else nullptr.
   CpuItems* recording = nullptr;
@@ -45,11 +47,14 @@ class CpuQueue : public Stream {
  private:
   static constexpr std::uint64_t kCapacity = 8192;
   void work();
+  void sleep_until_pushed(std::uint64_t seen);
 
   std::vector<CpuTask> tasks_;
-  alignas(64) std::atomic<std::uint64_t> head_{0};
-  alignas(64) mutable std::atomic<std::uint64_t> done_{0};
-  mutable std::atomic<int> waiting_{0};  // threads that sleep until done_ changes
+  alignas(64) std::atomic<std::uint64_t> head_{0};     // tasks pushed; written by the producer
+  alignas(64) std::atomic<std::uint64_t> done_{0};     // tasks done; written by the queue's thread
+  // Futex words: 1 while somebody sleeps. Set before the last look at head_ or done_, read after writing those.
+  alignas(64) std::atomic<int> queue_sleeps_{0};
+  mutable std::atomic<int> waiter_sleeps_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

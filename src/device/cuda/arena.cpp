@@ -51,6 +51,7 @@ cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code);
 class CudaArena : public Arena {
  public:
   explicit CudaArena(std::shared_ptr<Calls> calls) : calls_(std::move(calls)), driver_(*calls_) {
+    RelaxedCapture relaxed(&calls_->counters.api_calls);
     // Driver functions need the context that this makes current.
     calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -65,6 +66,7 @@ class CudaArena : public Arena {
   }
 
   ~CudaArena() override {
+    RelaxedCapture always_allowed;
     CUdeviceptr block = base_;
     for (std::size_t bytes : blocks_) {
       (void)driver_.unmap(block, bytes);

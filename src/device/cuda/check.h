@@ -38,8 +38,9 @@ class Calls {
 
   // Throws if the device is lost, saying what happened first.
   void require_device() const {
-    if (!lost_.empty()) throw_lost();
+    if (is_lost()) throw_lost();
   }
+  bool is_lost() const { return !lost_.empty(); }
 
   int device() const { return device_; }
   bool is_only_device() const { return is_only_device_; }

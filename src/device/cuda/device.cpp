@@ -109,8 +109,10 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
   } catch (const RecordingFailed&) {
     throw;
   } catch (const Error& e) {
-    calls_->require_device();
-    throw RecordingFailed(e.op(), e.where(), e.problem(), e.remedy());
+    if (calls_->is_lost()) throw;
+    bool names_op = e.op() == node.op->name;
+    throw RecordingFailed(std::string(node.op->name), node.where, names_op ? e.problem() : e.op() + ": " + e.problem(),
+                          e.remedy());
   }
   recorder_.note(on, &node);
 }

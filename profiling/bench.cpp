@@ -1,0 +1,145 @@
+// graphsink-bench: what each mode costs and what it computes, for workloads by name, as a table and as JSON.
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "profiling/machine.h"
+#include "profiling/report.h"
+#include "samples/cli.h"
+#include "samples/models/synthetic.h"
+#include "samples/models/workloads.h"
+
+namespace {
+
+using namespace graphsink;
+using bench::Trial;
+using nlohmann::json;
+
+constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
+
+struct Options {
+  std::vector<std::string> workloads;
+  std::vector<std::string> modes;
+  std::string device = "auto";
+  std::int64_t steps = 100;
+  std::int64_t steps_per_launch = 1;
+  std::string size = std::string_view(GRAPHSINK_FLAVOUR) == "emulated" ? "test" : "full";
+  std::string json_file;
+  bool list = false;
+  models::WorkloadOptions workload;
+};
+
+void print_list() {
+  std::cout << "workloads:\n";
+  for (const auto& workload : models::Workloads::list())
+    std::cout << "  " << workload.name << ": " << workload.what << "\n";
+  std::cout << "modes:\n";
+  for (Mode mode : kModes) std::cout << "  " << to_string(mode) << "\n";
+}
+
+Mode mode_of(const std::string& name) {
+  for (const char* later :
+       {"eager", "split-serial", "split-parallel", "merged-serial", "merged-parallel", "automatic"}) {
+    if (name == later)
+      throw Error("mode \"" + name + "\"", Where(), "this version does not have it",
+                  "use interactive-serial, interactive-parallel or sink");
+  }
+  return cli::mode_of(name);
+}
+
+// Rewritten in place, and only on a terminal.
+void show_progress(const std::string& text) {
+  if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << text << std::flush;
+}
+
+// All modes of one workload. Their windows take turns, so that what disturbs the machine disturbs all of them.
+json measure(models::Workloads& workloads, const std::string& name, const std::vector<Mode>& modes, DeviceId device,
+             const Options& options) {
+  std::vector<std::unique_ptr<Trial>> trials;
+  for (Mode mode : modes) {
+    show_progress(name + " " + std::string(to_string(mode)) + ": " + std::to_string(options.steps) + " steps");
+    trials.push_back(
+        std::make_unique<Trial>(workloads.make(name), mode, device, options.steps, options.steps_per_launch));
+    trials.back()->run_counted();
+  }
+  for (int window = 0; window < Trial::kWindows; ++window) {
+    show_progress(name + ": window " + std::to_string(window + 1) + "/" + std::to_string(Trial::kWindows));
+    for (const auto& trial : trials) trial->time_window();
+  }
+  json rows = json::array();
+  for (const auto& trial : trials) {
+    trial->time_launches();
+    json row = bench::row_of(*trial);
+    row["workload"] = name;
+    row["size"] = options.size;
+    if (name == "chain") row["nodes"] = options.workload.nodes;
+    row["data"] = nullptr;
+    if (auto source = workloads.source(name)) row["data"] = {{"name", source->name}, {"sha256", source->sha256}};
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int run(Options options) {
+  if (options.list) {
+    print_list();
+    return 0;
+  }
+  if (options.workloads.empty())
+    for (const auto& workload : models::Workloads::list()) options.workloads.emplace_back(workload.name);
+  std::vector<Mode> modes;
+  for (const std::string& name : options.modes) modes.push_back(mode_of(name));
+  if (modes.empty()) modes.assign(std::begin(kModes), std::end(kModes));
+  DeviceId device = cli::device_of(options.device);
+  options.workload.is_test_size = options.size == "test";
+  models::Workloads workloads(options.workload);
+  for (const std::string& name : options.workloads) workloads.make(name);  // refuses before anything is measured
+  std::ofstream file;
+  if (!options.json_file.empty() && options.json_file != "-") {
+    file.open(options.json_file);
+    if (!file) throw Error(options.json_file, Where(), "cannot be written", "name a file in an existing directory");
+  }
+
+  Program probe = compile(models::chain(10).graph, {.target = device});  // refuses a device that is not there
+  json report = {{"machine", bench::describe_machine(probe.target().name)}, {"rows", json::array()}};
+  for (const std::string& name : options.workloads)
+    for (json& row : measure(workloads, name, modes, device, options)) report["rows"].push_back(std::move(row));
+  show_progress("");
+  if (options.json_file == "-") {
+    std::cout << report.dump(2) << "\n";
+  } else {
+    bench::print_table(std::cout, report);
+    if (file.is_open()) file << report.dump(2) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Measures workloads in several modes: times, counts, and hashes of the results.");
+  app.add_option("--workload", options.workloads, "names, separated by commas; all of --list")->delimiter(',');
+  app.add_option("--mode", options.modes, "names, separated by commas; all of --list")->delimiter(',');
+  app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
+  app.add_option("--steps", options.steps, "counted steps, after 3 of warm-up")
+      ->check(CLI::Range(1, 100000000))
+      ->capture_default_str();
+  app.add_option("--steps-per-launch", options.steps_per_launch, "steps in one launch")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--size", options.size, "of the workloads")
+      ->check(CLI::IsMember({"test", "full"}))
+      ->capture_default_str();
+  app.add_option("--nodes", options.workload.nodes, "of chain: kernels in a step")
+      ->check(CLI::Range(1, 10000000))
+      ->capture_default_str();
+  app.add_option("--data", options.workload.directory,
+                 "directory with data; else $GRAPHSINK_DATA, else ../shared/data");
+  app.add_option("--text", options.workload.text, "text file for charmlp");
+  app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
+  app.add_flag("--list", options.list, "print workloads and modes");
+  return cli::run_program(app, argc, argv, [&] { return run(options); });
+}

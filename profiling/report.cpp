@@ -1,0 +1,76 @@
+#include "profiling/report.h"
+
+#include <cstdio>
+
+namespace graphsink::bench {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const Spread& spread) { return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}}; }
+
+int streams_used(const Trial& trial) {
+  return trial.mode() == Mode::interactive_serial ? 1 : trial.program().plan().streams;
+}
+
+}  // namespace
+
+json row_of(const Trial& trial) {
+  const Program& program = trial.program();
+  const Counts& counts = trial.counts();
+  const Results& results = trial.results();
+  auto recording = program.recording(trial.steps_per_launch() > 1);
+  return {{"mode", to_string(trial.mode())},
+          {"device", to_string(program.target().id)},
+          {"flavour", GRAPHSINK_FLAVOUR},
+          {"steps", trial.steps()},
+          {"steps_per_launch", trial.steps_per_launch()},
+          {"step_us", to_json(trial.step_us())},
+          {"latency_us", to_json(trial.latency_us())},
+          {"enqueue_us", to_json(trial.enqueue_us())},
+          {"api_calls_per_step", counts.api_calls_per_step},
+          {"graph_launches_per_step", counts.graph_launches_per_step},
+          {"kernels_per_step", counts.kernels_per_step},
+          {"copies_per_step", counts.copies_per_step},
+          {"host_nodes_per_step", counts.host_nodes_per_step},
+          {"conditional_nodes", recording ? json(recording->conditional_nodes) : json()},
+          {"iterations", nullptr},
+          {"islands", program.plan().islands.size()},
+          {"streams_used", streams_used(trial)},
+          {"recordings", counts.recordings},
+          {"updates", nullptr},
+          {"fallbacks", counts.fallbacks},
+          {"sunk_share", counts.sunk_share},
+          {"arena_bytes", program.plan().arena_bytes},
+          {"live_bytes", live_bytes(program.plan())},
+          {"loss_first", results.loss_first},
+          {"loss_last", results.loss_last},
+          {"loss_hash", results.loss_hash},
+          {"state_hash", results.state_hash}};
+}
+
+void print_table(std::ostream& out, const json& report) {
+  const json& machine = report["machine"];
+  char line[256];
+  std::snprintf(line, sizeof line, "%s, %d cores; device %s; %s\n",
+                machine["cpu"].is_string() ? machine["cpu"].get<std::string>().c_str() : "unknown CPU",
+                machine["cores"].get<int>(), machine["device"].get<std::string>().c_str(),
+                machine["compiler"].get<std::string>().c_str());
+  out << line;
+  std::snprintf(line, sizeof line, "%-9s %-21s %10s %19s %10s %10s %8s %8s %19s  %s\n", "workload", "mode", "us/step",
+                "min..max", "latency", "enqueue", "launches", "kernels", "loss", "state");
+  out << line;
+  for (const json& row : report["rows"]) {
+    const json& step = row["step_us"];
+    std::snprintf(line, sizeof line, "%-9s %-21s %10.2f %9.2f..%-8.2f %10.2f %10.2f %8.3g %8.5g %9.4f->%-8.4f  %.8s\n",
+                  row["workload"].get<std::string>().c_str(), row["mode"].get<std::string>().c_str(),
+                  step["median"].get<double>(), step["min"].get<double>(), step["max"].get<double>(),
+                  row["latency_us"]["median"].get<double>(), row["enqueue_us"]["median"].get<double>(),
+                  row["graph_launches_per_step"].get<double>(), row["kernels_per_step"].get<double>(),
+                  row["loss_first"].get<double>(), row["loss_last"].get<double>(),
+                  row["state_hash"].get<std::string>().c_str());
+    out << line;
+  }
+}
+
+}  // namespace graphsink::bench

@@ -1,0 +1,170 @@
+#include "profiling/trial.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace graphsink::bench {
+namespace {
+
+constexpr double kWindowUs = 20e3;
+constexpr std::size_t kMinSamples = 9, kMaxSamples = 500;
+constexpr double kSamplingUs = 100e3;              // of latency and of enqueue time, once there are kMinSamples
+constexpr std::int64_t kStepsBetweenReads = 4096;  // a program keeps the last 65,536 losses
+
+using Clock = std::chrono::steady_clock;
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+double thread_us() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
+}
+
+// Reading the thread's clock is a system call: what two in a row see is not the program's.
+double thread_clock_cost() {
+  std::vector<double> costs;
+  for (int i = 0; i < 101; ++i) {
+    double start = thread_us();
+    costs.push_back(thread_us() - start);
+  }
+  return spread_of(costs).median;
+}
+
+template <class Sample>
+std::vector<double> sample_for_a_while(const Sample& sample) {
+  std::vector<double> samples;
+  auto start = Clock::now();
+  while (samples.size() < kMinSamples || (us_since(start) < kSamplingUs && samples.size() < kMaxSamples))
+    samples.push_back(sample());
+  return samples;
+}
+
+void add_difference(Counters& sum, const Counters& before, const Counters& after) {
+  sum.api_calls += after.api_calls - before.api_calls;
+  sum.graph_launches += after.graph_launches - before.graph_launches;
+  sum.kernels += after.kernels - before.kernels;
+  sum.copies += after.copies - before.copies;
+  sum.host_nodes += after.host_nodes - before.host_nodes;
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  std::size_t n = samples.size();
+  return {samples.front(), 0.5 * (samples[(n - 1) / 2] + samples[n / 2]), samples.back()};
+}
+
+Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch)
+    : model_(std::move(model)),
+      mode_(mode),
+      steps_(steps),
+      steps_per_launch_(steps_per_launch),
+      program_(compile(model_.graph, {.target = device})) {}
+
+// Steps [first, end), each with its own data; a remainder is one shorter run.
+void Trial::run_fed(std::int64_t first, std::int64_t end) {
+  std::int64_t read = first;
+  for (std::int64_t step = first; step < end;) {
+    std::int64_t count = std::min(steps_per_launch_, end - step);
+    models::feed(program_, model_, step, count);
+    Counters before = program_.counters();
+    run(count);
+    Counters after = program_.counters();
+    add_difference(in_runs_, before, after);
+    if (std::uint64_t launches = after.graph_launches - before.graph_launches; launches > 0) {
+      bool in_one = count > 1 && program_.plan().loop_over_steps;
+      // On a device with separate memory, a kernel before the launch hands over its parameters.
+      std::uint64_t own = program_.target().separate_memory ? launches : 0;
+      kernels_in_graphs_ += in_one ? after.kernels - before.kernels - own
+                                   : static_cast<std::uint64_t>(count * program_.recording()->kernels);
+    }
+    step += count;
+    if (step - read >= kStepsBetweenReads) read = step, take_losses();
+  }
+  take_losses();
+}
+
+void Trial::take_losses() {
+  std::vector<double> losses = program_.read<double>("loss");
+  losses_.insert(losses_.end(), losses.begin(), losses.end());
+}
+
+void Trial::run_counted() {
+  run_fed(0, kWarmUp);
+  in_runs_ = Counters{};
+  kernels_in_graphs_ = 0;
+  run_fed(kWarmUp, kWarmUp + steps_);
+
+  auto steps = static_cast<double>(steps_);
+  counts_.api_calls_per_step = static_cast<double>(in_runs_.api_calls) / steps;
+  counts_.graph_launches_per_step = static_cast<double>(in_runs_.graph_launches) / steps;
+  counts_.kernels_per_step = static_cast<double>(in_runs_.kernels) / steps;
+  counts_.copies_per_step = static_cast<double>(in_runs_.copies) / steps;
+  counts_.host_nodes_per_step = static_cast<double>(in_runs_.host_nodes) / steps;
+  counts_.recordings = program_.counters().recordings;
+  counts_.fallbacks = program_.counters().fallbacks;
+  if (in_runs_.kernels > 0)
+    counts_.sunk_share = static_cast<double>(kernels_in_graphs_) / static_cast<double>(in_runs_.kernels);
+
+  results_.loss_first = losses_.front();
+  results_.loss_last = losses_.back();
+  results_.loss_hash = sha256(losses_.data(), losses_.size() * sizeof(double));
+  std::string bits;
+  for (const Variable& variable : model_.variables) {
+    state_.push_back(variable.read());
+    bits.append(reinterpret_cast<const char*>(state_.back().data()), state_.back().bytes());
+  }
+  results_.state_hash = sha256(bits.data(), bits.size());
+}
+
+void Trial::restore() {
+  program_.sync();
+  for (std::size_t i = 0; i < state_.size(); ++i) model_.variables[i].write(state_[i]);
+  models::feed(program_, model_, kWarmUp + steps_, steps_per_launch_);
+  run(steps_per_launch_);  // the first run after a pause wakes threads
+  program_.sync();
+}
+
+double Trial::window_us(std::int64_t runs) {
+  auto start = Clock::now();
+  for (std::int64_t i = 0; i < runs; ++i) run(steps_per_launch_);
+  program_.sync();
+  return us_since(start);
+}
+
+void Trial::time_window() {
+  restore();
+  double us = window_us(runs_per_window_);
+  while (us < kWindowUs) {
+    double runs = static_cast<double>(runs_per_window_);
+    runs_per_window_ = static_cast<std::int64_t>(std::ceil(runs * std::min(10.0, 1.3 * kWindowUs / us)));
+    us = window_us(runs_per_window_);
+  }
+  step_us_.push_back(us / static_cast<double>(runs_per_window_ * steps_per_launch_));
+}
+
+void Trial::time_launches() {
+  restore();
+  latency_us_ = sample_for_a_while([&] {
+    auto start = Clock::now();
+    run(steps_per_launch_);
+    program_.sync();
+    return us_since(start);
+  });
+  double clock_cost = thread_clock_cost();
+  enqueue_us_ = sample_for_a_while([&] {
+    double start = thread_us();
+    run(steps_per_launch_);
+    double us = thread_us() - start;
+    program_.sync();
+    return std::max(us - clock_cost, 0.0);
+  });
+}
+
+}  // namespace graphsink::bench

@@ -1,0 +1,231 @@
+// The op table: a row for each op of ops.h, or for each way to call it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "op_reference.h"
+
+namespace graphsink::testing {
+
+// One operand of a case: of the dtype under test, or i32 indices below `limit`.
+struct Operand {
+  Shape shape;
+  int limit = 0;
+  Operand(Shape s, int indices_below = 0) : shape(s), limit(indices_below) {}  // NOLINT: implicit
+  Operand(std::initializer_list<std::int64_t> dims, int indices_below = 0) : Operand(Shape(dims), indices_below) {}
+};
+using Case = std::vector<Operand>;
+
+struct OpRow {
+  std::string name;  // in ops.h
+  std::vector<DType> dtypes;
+  std::vector<Case> cases;
+  std::function<Value(const std::vector<Value>&)> apply;
+  std::function<Array(const Arrays&)> reference;
+  bool has_grad = false;
+  bool is_coarse = false;  // inputs are multiples of a half, so that some are equal
+};
+
+inline const std::vector<DType> kFloats{f32, f64};
+inline const std::vector<DType> kNumbers{f32, f64, i32};
+inline const std::vector<DType> kAll{f32, f64, i32, boolean};
+
+// Small, empty, one element, primes around a block of 256 threads and its 4 elements for each, beyond a warp both ways.
+inline const std::vector<Case> kUnary{{{2, 3}}, {{0}}, {{0, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{37, 41}}};
+inline const std::vector<Case> kBinary{
+    {{2, 3}, {2, 3}},        {{2, 3}, {3}},     {{3}, {2, 3}},      {{4, 1, 3}, {5, 1}},  {{2, 1, 3, 1}, {1, 4, 1, 2}},
+    {{0, 3}, {3}},           {{0}, {1}},        {Shape{}, Shape{}}, {{1}, {1, 1}},        {{257}, {257}},
+    {{1031}, {1031}},        {Shape{}, {1031}}, {{1031}, {1}},      {{257, 3}, {257, 1}}, {{37, 41}, {41}},
+    {{33, 1, 5}, {33, 7, 1}}};
+
+inline OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double)) {
+  return {std::move(name),
+          std::move(dtypes),
+          kUnary,
+          [=](const auto& in) { return op(in[0], {}); },
+          [=](const Arrays& in) { return map(in[0], f); },
+          true};
+}
+inline OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+                        double (*f)(double, double)) {
+  return {std::move(name),
+          std::move(dtypes),
+          kBinary,
+          [=](const auto& in) { return op(in[0], in[1], {}); },
+          [=](const Arrays& in) { return map(in[0], in[1], f); },
+          true};
+}
+inline OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+                        double (*f)(double, double)) {
+  OpRow row = arithmetic(std::move(name), std::move(dtypes), op, f);
+  row.has_grad = false;
+  row.is_coarse = true;
+  return row;
+}
+
+inline OpRow cast_row(DType to) {
+  return {"cast",
+          kAll,
+          kUnary,
+          [=](const auto& in) { return cast(in[0], to); },
+          [=](const Arrays& in) {
+            return map(in[0], [=](double x) {
+              return to == DType::boolean ? double(x != 0) : to == DType::i32 ? std::trunc(x) : x;
+            });
+          },
+          is_float(to)};
+}
+
+inline OpRow matmul_row(bool ta, bool tb) {
+  std::vector<Case> cases;
+  struct Sizes {
+    std::int64_t m, k, n;
+  };
+  for (auto [m, k, n] :
+       {Sizes{2, 3, 4}, {1, 1, 1}, {0, 3, 2}, {3, 0, 2}, {3, 2, 0}, {1, 257, 1}, {37, 17, 41}, {5, 131, 3}})
+    cases.push_back({ta ? Shape{k, m} : Shape{m, k}, tb ? Shape{n, k} : Shape{k, n}});
+  return {"matmul",
+          kFloats,
+          cases,
+          [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
+          [=](const Arrays& in) { return product(in[0], in[1], ta, tb); },
+          true};
+}
+
+inline OpRow sum_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
+  return {"sum",
+          kNumbers,
+          std::move(cases),
+          [=](const auto& in) { return sum(in[0], axes, keep_axes); },
+          [=](const Arrays& in) { return reduce(in[0], axes, keep_axes, false); },
+          true};
+}
+inline OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
+  return {"mean",
+          kFloats,
+          std::move(cases),
+          [=](const auto& in) { return mean(in[0], axes, keep_axes); },
+          [=](const Arrays& in) { return reduce(in[0], axes, keep_axes, true); },
+          true};
+}
+
+inline OpRow reshape_row(const Shape& to, const Shape& full, std::vector<Case> cases) {
+  return {"reshape",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return reshape(in[0], to); },
+          [=](const Arrays& in) { return with_shape(in[0], full); },
+          true};
+}
+
+inline std::vector<OpRow> op_table() {
+  std::vector<OpRow> rows{
+      arithmetic("add", kNumbers, add, [](double a, double b) { return a + b; }),
+      arithmetic("sub", kNumbers, sub, [](double a, double b) { return a - b; }),
+      arithmetic("mul", kNumbers, mul, [](double a, double b) { return a * b; }),
+      arithmetic("div", kFloats, div, [](double a, double b) { return a / b; }),
+      unary("relu", kFloats, relu, [](double x) { return x > 0 ? x : 0; }),
+      unary("tanh", kFloats, tanh, [](double x) { return std::tanh(x); }),
+      unary("exp", kFloats, exp, [](double x) { return std::exp(x); }),
+      comparison("less", kNumbers, less, [](double a, double b) { return double(a < b); }),
+      comparison("less_equal", kNumbers, less_equal, [](double a, double b) { return double(a <= b); }),
+      comparison("greater", kNumbers, greater, [](double a, double b) { return double(a > b); }),
+      comparison("greater_equal", kNumbers, greater_equal, [](double a, double b) { return double(a >= b); }),
+      comparison("equal", kAll, equal, [](double a, double b) { return double(a == b); }),
+      cast_row(f32),
+      cast_row(f64),
+      cast_row(i32),
+      cast_row(boolean),
+      matmul_row(false, false),
+      matmul_row(true, false),
+      matmul_row(false, true),
+      matmul_row(true, true),
+      // Thread, warp and block for each sum, several blocks for one, and sums of nothing.
+      sum_row({}, false, {{{2, 3}}, {{0}}, {{3, 0}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{3, 40000}}}),
+      sum_row({1}, false,
+              {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{1, 1}}, {{1031, 5}}, {{5, 1031}}, {{1031, 67}}, {{3, 40000}}}),
+      sum_row({0}, true, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{1, 1}}, {{1031, 5}}, {{5, 1031}}, {{67, 41}}, {{33, 8200}}}),
+      sum_row({0, -1}, false, {{{2, 3, 4}}, {{0, 3, 4}}, {{1, 1, 1}}, {{17, 5, 31}}, {{131, 2, 3}}}),
+      sum_row({-2}, false, {{{2, 3, 4}}, {{2, 0, 4}}, {{7, 257, 33}}}),
+      mean_row({}, false, {{{2, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{40003}}}),
+      mean_row({-1}, true, {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{257, 3}}, {{3, 1031}}}),
+      mean_row({0}, false, {{{2, 3}}, {{1, 1}}, {{257, 3}}, {{3, 1031}}}),
+      {"broadcast_like",
+       kAll,
+       {{{3}, {2, 3}},
+        {{3, 1}, {3, 4}},
+        {Shape{}, {1031}},
+        {{1}, {257}},
+        {{0}, {2, 0}},
+        {{1}, {0}},
+        {{2, 3}, {2, 3}},
+        {{5, 1, 7}, {5, 37, 7}},
+        {{1, 3, 1}, {2, 2, 3, 67}},
+        {Shape{}, Shape{}}},
+       [](const auto& in) { return broadcast_like(in[0], in[1]); },
+       [](const Arrays& in) { return broadcast_to(in[0], in[1].shape); },
+       true},
+      {"sum_like",
+       kNumbers,
+       {{{2, 3}, {3}},
+        {{3, 4}, {3, 1}},
+        {{1031}, Shape{}},
+        {{257}, {1}},
+        {{2, 0}, {0}},
+        {{0}, {1}},
+        {{2, 3}, {2, 3}},
+        {{5, 37, 7}, {5, 1, 7}},
+        {{2, 2, 3, 67}, {1, 3, 1}},
+        {Shape{}, Shape{}}},
+       [](const auto& in) { return sum_like(in[0], in[1]); },
+       [](const Arrays& in) { return sum_to(in[0], in[1].shape); },
+       true},
+      reshape_row({6}, {6}, {{{2, 3}}, {{6}}}),
+      reshape_row({-1, 3}, {0, 3}, {{{0}}}),
+      reshape_row({}, {}, {{{1}}, {{1, 1}}}),
+      reshape_row({-1, 1}, {1517, 1}, {{{37, 41}}}),
+      {"reshape_like",
+       kAll,
+       {{{2, 3}, {6}}, {{0}, {3, 0}}, {{1}, Shape{}}, {{1031}, {1, 1031}}, {{37, 41}, {41, 37}}},
+       [](const auto& in) { return reshape_like(in[0], in[1]); },
+       [](const Arrays& in) { return with_shape(in[0], in[1].shape); },
+       true},
+      {"transpose",
+       kAll,
+       {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{1, 257}}, {{37, 41}}, {{3, 5, 33}}, {{2, 2, 70, 3}}},
+       [](const auto& in) { return transpose(in[0]); },
+       [](const Arrays& in) { return swap_last(in[0]); },
+       true},
+      {"embedding",
+       kFloats,
+       {{{5, 3}, {{4}, 5}},
+        {{5, 3}, {{2, 3}, 5}},
+        {{5, 3}, {{0}, 5}},
+        {{1, 1}, {Shape{}, 1}},
+        {{5, 0}, {{4}, 5}},
+        {{7, 257}, {{31}, 7}},
+        {{11, 2}, {{1031}, 11}},
+        {{257, 5}, {{17}, 257}}},
+       [](const auto& in) { return embedding(in[0], in[1]); },
+       [](const Arrays& in) { return rows_of(in[0], in[1]); },
+       true},
+      {"cross_entropy",
+       kFloats,
+       {{{2, 3}, {{2}, 3}},
+        {{1, 1}, {{1}, 1}},
+        {{257, 5}, {{257}, 5}},
+        {{3, 1031}, {{3}, 1031}},
+        {{33, 33}, {{33}, 33}},
+        {{700, 100}, {{700}, 100}}},
+       [](const auto& in) { return cross_entropy(in[0], in[1]); },
+       [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); },
+       true},
+      unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
+  };
+  return rows;
+}
+
+}  // namespace graphsink::testing
