@@ -6,7 +6,7 @@ namespace {
 
 BINARY_EXPRESSION(Add, a + b);
 BINARY_EXPRESSION(Sub, a - b);
-BINARY_EXPRESSION(Mul, a * b);
+BINARY_EXPRESSION(Mul, a* b);
 BINARY_EXPRESSION(Div, a / b);
 
 std::vector<Value> add_grad(const GradArgs& a) {

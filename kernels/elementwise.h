@@ -7,21 +7,21 @@
 #include "kernels/layout.h"
 
 // An expression in x, or in a and b, of type T.
-#define UNARY_EXPRESSION(Name, ...)                          \
-  struct Name {                                              \
-    static constexpr std::string_view kText = #__VA_ARGS__;  \
-    template <class T>                                       \
-    HD static auto apply(T x) {                              \
-      return __VA_ARGS__;                                    \
-    }                                                        \
+#define UNARY_EXPRESSION(Name, ...)                         \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T x) {                             \
+      return __VA_ARGS__;                                   \
+    }                                                       \
   }
-#define BINARY_EXPRESSION(Name, ...)                         \
-  struct Name {                                              \
-    static constexpr std::string_view kText = #__VA_ARGS__;  \
-    template <class T>                                       \
-    HD static auto apply(T a, T b) {                         \
-      return __VA_ARGS__;                                    \
-    }                                                        \
+#define BINARY_EXPRESSION(Name, ...)                        \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T a, T b) {                        \
+      return __VA_ARGS__;                                   \
+    }                                                       \
   }
 
 namespace graphsink {
@@ -206,7 +206,7 @@ void infer_elementwise(InferArgs& a) {
   }
   Shape shape = a.in(0).shape;
   if constexpr (N == 2) shape = broadcast_shape(a, shape, a.in(1).shape);
-  constexpr bool is_comparison = (std::is_same_v<decltype(apply<F>(std::declval<const Ts (&)[N]>())), bool> && ...);
+  constexpr bool is_comparison = (std::is_same_v<decltype(apply<F>(std::declval<const Ts(&)[N]>())), bool> && ...);
   a.out(is_comparison ? DType::boolean : in, shape);
 }
 
@@ -214,7 +214,7 @@ template <class F, int N, class... Ts>
 Prepared prepare_elementwise(const PrepareArgs& p) {
   ElementwisePlan<N> plan;
   auto try_type = [&]<class T>(const T*) {
-    using Out = decltype(apply<F>(std::declval<const T (&)[N]>()));
+    using Out = decltype(apply<F>(std::declval<const T(&)[N]>()));
     if (p.in(0).dtype == element_dtype<T>()) plan = elementwise_plan<F, T, Out, N>(p);
   };
   (try_type(static_cast<const Ts*>(nullptr)), ...);
@@ -233,8 +233,8 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .grad = grad};
 }
 
-// The gradient of an operand that the op may have broadcast. Equal shapes stay equal whatever an open dimension becomes,
-// as long as equal sizes stand for the same dimension: an open dimension has one example.
+// The gradient of an operand that the op may have broadcast. Equal shapes stay equal whatever an open dimension
+// becomes, as long as equal sizes stand for the same dimension: an open dimension has one example.
 inline Value sum_to(const GradArgs& a, const Value& g, const Value& input) {
   return g.shape() == input.shape() ? g : sum_like(Arg(g, a.where), Arg(input, a.where));
 }

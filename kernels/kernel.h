@@ -98,6 +98,9 @@ inline void for_each_index(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
   for (; i + kUnrolled <= n; i += kUnrolled) {
 #pragma GCC ivdep
+#ifndef __CUDACC__
+#pragma GCC unroll 1  // unrolled early, the block would be no loop when vector code is made
+#endif
     for (int j = 0; j < kUnrolled; ++j) body(i + j);
   }
   for (; i < n; ++i) body(i);

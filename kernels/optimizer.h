@@ -19,7 +19,8 @@ inline FloatRef learning_rate(const BodyArgs& a) { return {a.in<void>(0), a.in_t
 
 template <int P>
 void infer_optimizer(InferArgs& a) {
-  if (a.inputs() % P != 1) a.fail("takes a learning rate and " + std::to_string(P) + " tensors for each parameter", "pass them");
+  if (a.inputs() % P != 1)
+    a.fail("takes a learning rate and " + std::to_string(P) + " tensors for each parameter", "pass them");
   if (!is_float(a.in(0).dtype) || a.in(0).shape.size() != 1)
     a.fail("the learning rate is not one float", "pass a number or a scalar Value");
   for (int i = 1; i < a.inputs(); i += P) {
@@ -29,7 +30,9 @@ void infer_optimizer(InferArgs& a) {
   }
 }
 
-// The optimizer's step for one element, T::update(x) on the P operands at x[0] ... x[P - 1], is `Update<T>::apply`.
+// An optimizer is a struct of its options: factors<T>(lr, t) are the numbers that all elements share in step t, and
+// Factors<T>::update(x) is the step for one element: x[0] is the parameter, x[1] the gradient, the others are state.
+
 // A block handles a chunk: each of its threads a pack of elements, loaded and stored at once.
 constexpr std::int64_t kOptimizerChunk = kThreads * kPack;
 
@@ -82,6 +85,17 @@ void update_all(CudaArgs& a, const Update& update) {
   tables.flush();
 }
 
+// Without loops over the operands, which would keep compilers from vector code.
+template <class T, class Factors, std::size_t... p>
+void update_tensor(const Factors& factors, T* const (&operand)[sizeof...(p)], std::int64_t size,
+                   std::index_sequence<p...>) {
+  for_each_index(size, [=](std::int64_t i) {
+    T x[] = {operand[p][i]...};
+    factors.update(x);
+    ((p == 1 ? void() : void(operand[p][i] = x[p])), ...);
+  });
+}
+
 template <class Update, class T, int P>
 void update_all(const CpuArgs& a, const Update& update) {
   auto factors = update.template factors<T>(learning_rate(a).get(), a.step()->step + 1);
@@ -89,13 +103,7 @@ void update_all(const CpuArgs& a, const Update& update) {
     if (a.in_type(i).dtype != dtype_of<T>()) continue;
     T* operand[P];
     for (int p = 0; p < P; ++p) operand[p] = a.in_out<T>(i + p);
-    for_each_index(a.in_type(i).shape.size(), [=](std::int64_t j) {
-      T x[P];
-      for (int p = 0; p < P; ++p) x[p] = operand[p][j];
-      factors.update(x);
-      for (int p = 0; p < P; ++p)
-        if (p != 1) operand[p][j] = x[p];
-    });
+    update_tensor(factors, operand, a.in_type(i).shape.size(), std::make_index_sequence<P>());
   }
 }
 

@@ -32,9 +32,9 @@ void infer_reshape(InferArgs& a) {
   }
   if (open >= 0 && known > 0 && size % known == 0) shape[open] = size / known;
   if (shape.size() != size || (open >= 0 && shape[open] < 0)) {
-    a.fail("to " + to_string(a.attrs<ReshapeAttrs>().shape) + " changes the number of elements, " +
-               std::to_string(size),
-           "keep the product of the dimensions");
+    a.fail(
+        "to " + to_string(a.attrs<ReshapeAttrs>().shape) + " changes the number of elements, " + std::to_string(size),
+        "keep the product of the dimensions");
   }
   a.out(a.in(0).dtype, shape);
 }
@@ -52,12 +52,8 @@ std::vector<Value> reshape_grad(const GradArgs& a) {
   return result;
 }
 
-const OpDef reshape_op{.name = "reshape",
-                       .infer = infer_reshape,
-                       .views = kView,
-                       .cuda = kCuda,
-                       .cpu = cpu_body,
-                       .grad = reshape_grad};
+const OpDef reshape_op{
+    .name = "reshape", .infer = infer_reshape, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = reshape_grad};
 const OpDef reshape_like_op{.name = "reshape_like",
                             .infer = infer_reshape_like,
                             .access = like_access,

@@ -82,7 +82,8 @@ constexpr CudaBody kCuda[] = {{0, transpose_any<CudaArgs>}};
 const OpDef transpose_op{
     .name = "transpose",
     .infer = infer_transpose,
-    .prepare = load_kernels<transpose_tiles<std::uint8_t>, transpose_tiles<std::uint32_t>, transpose_tiles<std::uint64_t>>,
+    .prepare =
+        load_kernels<transpose_tiles<std::uint8_t>, transpose_tiles<std::uint32_t>, transpose_tiles<std::uint64_t>>,
     .cuda = kCuda,
     .cpu = transpose_any<const CpuArgs>,
     .grad = transpose_grad};

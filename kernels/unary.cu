@@ -9,7 +9,7 @@ UNARY_EXPRESSION(Tanh, math::tanh(x));
 UNARY_EXPRESSION(Exp, math::exp(x));
 // Of the gradient a and the forward output b.
 BINARY_EXPRESSION(ReluGrad, b > T(0) ? a : T(0));
-BINARY_EXPRESSION(TanhGrad, a * (T(1) - b * b));
+BINARY_EXPRESSION(TanhGrad, a*(T(1) - b * b));
 
 const OpDef relu_grad_op = elementwise_op<ReluGrad, 2, float, double>("relu_grad");
 const OpDef tanh_grad_op = elementwise_op<TanhGrad, 2, float, double>("tanh_grad");

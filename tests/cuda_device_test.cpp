@@ -3,121 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <functional>
 #include <stdexcept>
 #include <thread>
-#include <vector>
 
-#include "cuda_device_kernels.h"
+#include "cuda_device_fixture.h"
 #include "device/cuda/blas_lt.h"
-#include "device/cuda/open.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
 #endif
 
 namespace graphsink::testing {
 namespace {
-
-template <class F>
-std::string message_of(F&& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-class CudaDeviceTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device answers";
-    device_ = open_cuda_device(0);
-    stream_ = device_->make_stream();
-  }
-
-  // A scalar in device memory.
-  template <class T>
-  T* make(T value) {
-    memory_.push_back(device_->allocate(sizeof(T)));
-    device_->upload(*stream_, memory_.back().get(), &value, sizeof(T));
-    return static_cast<T*>(memory_.back().get());
-  }
-  template <class T>
-  void set(T* address, T value) {
-    device_->upload(*stream_, address, &value, sizeof(T));
-  }
-  template <class T>
-  T get(const T* address) {
-    T value{};
-    device_->copy(*stream_, &value, address, sizeof(T));
-    device_->sync(*stream_);
-    return value;
-  }
-
-  const BoundNode& node(const OpDef& op, std::vector<void*> operands, Attrs attrs = {}, StepBlock* step = nullptr) {
-    Node& n = nodes_.emplace_back(Node{std::move(operands), std::move(attrs), {}});
-    n.bound.op = &op;
-    n.bound.attrs = &n.attrs;
-    n.bound.pointers = n.operands.data();
-    n.bound.inputs = static_cast<int>(n.operands.size());
-    n.bound.step = step;
-    n.bound.id = static_cast<int>(nodes_.size());
-    n.bound.where = Where::current();
-    return n.bound;
-  }
-  void call(Stream& stream, const OpDef& op, std::vector<void*> operands, Attrs attrs = Affine{}, StepBlock* step = nullptr) {
-    device_->call(stream, node(op, std::move(operands), std::move(attrs), step));
-  }
-
-  std::unique_ptr<Recording> record(Streams streams, const std::function<void(Streams)>& issue) {
-    try {
-      device_->begin_recording(streams);
-      issue(streams);
-      return device_->end_recording(streams);
-    } catch (...) {
-      device_->cancel_recording(streams);
-      throw;
-    }
-  }
-  std::unique_ptr<Recording> record(const std::function<void(Stream&)>& issue) {
-    Stream* const streams[] = {stream_.get()};
-    return record(streams, [&](Streams s) { issue(*s[0]); });
-  }
-  void loop(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& body) {
-    Stream* const streams[] = {&stream};
-    device_->loop(streams, predicate, [&](Streams s) { body(*s[0]); });
-  }
-  void branch(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& then_body,
-              const std::function<void(Stream&)>& else_body) {
-    Stream* const streams[] = {&stream};
-    device_->branch(
-        streams, predicate, [&](Streams s) { then_body(*s[0]); }, [&](Streams s) { else_body(*s[0]); });
-  }
-  // The streams of the test are live and do what they are told.
-  void expect_usable() {
-    float* x = make(1.0f);
-    call(*stream_, affine, {x}, Affine{3, 0});
-    EXPECT_EQ(get(x), 3.0f);
-    auto recording = record([&](Stream& s) { call(s, affine, {x}, Affine{1, 1}); });
-    device_->launch(*stream_, *recording, nullptr);
-    EXPECT_EQ(get(x), 4.0f);
-  }
-
-  struct Node {
-    std::vector<void*> operands;
-    Attrs attrs;
-    BoundNode bound;
-  };
-  std::shared_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::deque<Node> nodes_;
-  std::vector<Memory> memory_;
-};
 
 TEST_F(CudaDeviceTest, TargetHasTheRulesOfCuda) {
   const Target& target = device_->target();
@@ -203,9 +99,9 @@ TEST_F(CudaDeviceTest, UploadsMayReuseTheirSourceAtOnce) {
   device_->sync(*stream_);
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(seen[i], static_cast<int>(i));
 
-  int* x = make(0);
-  for (int i = 1; i <= 20; ++i) set(x, i);
-  EXPECT_EQ(get(x), 20);
+  auto* small = static_cast<int*>(memory.get());
+  for (int i = 0; i < 20; ++i) set(small + i, 1000 + i);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(get(small + i), 1000 + i);
 }
 
 TEST_F(CudaDeviceTest, CallsRunInStreamOrder) {
@@ -280,16 +176,17 @@ TEST_F(CudaDeviceTest, RecordingInfoCountsNodes) {
           call(b, affine, {y}, Affine{1, 1});
         },
         [](Stream&) {});
+    call(s, affine, {y}, Affine{2, 0});
   });
   RecordingInfo info = recording->info();
-  EXPECT_EQ(info.kernels, 3);  // two ops and the branch's decision
+  EXPECT_EQ(info.kernels, 4);  // three ops and the branch's decision
   EXPECT_EQ(info.copies, 1);
   EXPECT_EQ(info.conditional_nodes, 1);
   EXPECT_EQ(info.empty_nodes, 1);  // the else branch
   EXPECT_EQ(info.host_nodes, 0);
-  EXPECT_EQ(info.edges, 3);
+  EXPECT_EQ(info.edges, 4);
   device_->launch(*stream_, *recording, nullptr);
-  EXPECT_EQ(get(y), 3.0f);
+  EXPECT_EQ(get(y), 6.0f);
 }
 
 TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
@@ -712,6 +609,52 @@ class FaultTest : public CudaDeviceTest {
  protected:
   void TearDown() override { emu::reset(); }
 };
+
+TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  std::int32_t* counter = make(3);
+  bool* more = make(false);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  auto issue = [&](Stream& s) {
+    device_->fence(*other, s);
+    call(*other, affine, {x}, Affine{2, 0});
+    device_->fence(s, *other);
+    device_->copy(s, on_host, x, sizeof(float));
+    device_->host_call(s, doubles, *static_cast<HostStatus*>(status.get()));
+    call(s, set_count, {counter}, 3);
+    call(s, is_positive, {counter, more});
+    loop(s, more, [&](Stream& body) {
+      call(body, count_down, {counter});
+      call(body, is_positive, {counter, more});
+    });
+  };
+  device_->sync(*stream_);
+  emu::reset_calls();
+  Counters before = device_->counters();
+  auto expect_agreement = [&](const char* what) {
+    device_->sync(*stream_);
+    Counters now = device_->counters();
+    EXPECT_EQ(now.api_calls - before.api_calls, emu::total_calls()) << what;
+    EXPECT_EQ(now.kernels - before.kernels, emu::executed().kernels) << what;
+    EXPECT_EQ(now.copies - before.copies, emu::executed().copies) << what;
+    EXPECT_EQ(now.host_nodes - before.host_nodes, emu::executed().host_functions) << what;
+  };
+  issue(*stream_);
+  expect_agreement("live");
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) { issue(*s[0]); });
+  expect_agreement("recording");
+  before = device_->counters();
+  emu::reset_calls();
+  device_->launch(*stream_, *recording, nullptr);
+  device_->sync(*stream_);
+  EXPECT_EQ(device_->counters().api_calls - before.api_calls, emu::total_calls());
+  // The body of a loop within a step counts once, however often it runs.
+  EXPECT_EQ(device_->counters().kernels - before.kernels + 2u * 3u, emu::executed().kernels);
+}
 
 TEST_F(FaultTest, AFailedGrowthChangesNothing) {
   std::unique_ptr<Arena> arena = device_->reserve();

@@ -14,9 +14,14 @@ namespace graphsink::testing {
 struct Operand {
   Shape shape;
   int limit = 0;
-  Operand(Shape s, int indices_below = 0) : shape(s), limit(indices_below) {}  // NOLINT: implicit
-  Operand(std::initializer_list<std::int64_t> dims, int indices_below = 0) : Operand(Shape(dims), indices_below) {}
+  Operand(Shape s) : shape(s) {}  // NOLINT: implicit
+  Operand(std::initializer_list<std::int64_t> dims) : shape(dims) {}
 };
+inline Operand indices(const Shape& shape, int limit) {
+  Operand operand(shape);
+  operand.limit = limit;
+  return operand;
+}
 using Case = std::vector<Operand>;
 
 struct OpRow {
@@ -40,6 +45,24 @@ inline const std::vector<Case> kBinary{
     {{0, 3}, {3}},           {{0}, {1}},        {Shape{}, Shape{}}, {{1}, {1, 1}},        {{257}, {257}},
     {{1031}, {1031}},        {Shape{}, {1031}}, {{1031}, {1}},      {{257, 3}, {257, 1}}, {{37, 41}, {41}},
     {{33, 1, 5}, {33, 7, 1}}};
+
+inline const std::vector<Case> kBroadcasts{
+    {{3}, {2, 3}},    {{3, 1}, {3, 4}},        {Shape{}, {1031}},          {{1}, {257}},      {{0}, {2, 0}}, {{1}, {0}},
+    {{2, 3}, {2, 3}}, {{5, 1, 7}, {5, 37, 7}}, {{1, 3, 1}, {2, 2, 3, 67}}, {Shape{}, Shape{}}};
+inline const std::vector<Case> kSums{
+    {{2, 3}, {3}},    {{3, 4}, {3, 1}},        {{1031}, Shape{}},          {{257}, {1}},      {{2, 0}, {0}}, {{0}, {1}},
+    {{2, 3}, {2, 3}}, {{5, 37, 7}, {5, 1, 7}}, {{2, 2, 3, 67}, {1, 3, 1}}, {Shape{}, Shape{}}};
+inline const std::vector<Case> kReshapes{
+    {{2, 3}, {6}}, {{0}, {3, 0}}, {{1}, Shape{}}, {{1031}, {1, 1031}}, {{37, 41}, {41, 37}}};
+inline const std::vector<Case> kMatrices{{{2, 3}},   {{0, 3}},     {{1, 1}},       {{1, 257}},
+                                         {{37, 41}}, {{3, 5, 33}}, {{2, 2, 70, 3}}};
+inline const std::vector<Case> kLookups{{{5, 3}, indices({4}, 5)},      {{5, 3}, indices({2, 3}, 5)},
+                                        {{5, 3}, indices({0}, 5)},      {{1, 1}, indices({}, 1)},
+                                        {{5, 0}, indices({4}, 5)},      {{7, 257}, indices({31}, 7)},
+                                        {{11, 2}, indices({1031}, 11)}, {{257, 5}, indices({17}, 257)}};
+inline const std::vector<Case> kClasses{{{2, 3}, indices({2}, 3)},     {{1, 1}, indices({1}, 1)},
+                                        {{257, 5}, indices({257}, 5)}, {{3, 1031}, indices({3}, 1031)},
+                                        {{33, 33}, indices({33}, 33)}, {{700, 100}, indices({700}, 100)}};
 
 inline OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double)) {
   return {std::move(name),
@@ -153,76 +176,22 @@ inline std::vector<OpRow> op_table() {
       mean_row({}, false, {{{2, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{40003}}}),
       mean_row({-1}, true, {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{257, 3}}, {{3, 1031}}}),
       mean_row({0}, false, {{{2, 3}}, {{1, 1}}, {{257, 3}}, {{3, 1031}}}),
-      {"broadcast_like",
-       kAll,
-       {{{3}, {2, 3}},
-        {{3, 1}, {3, 4}},
-        {Shape{}, {1031}},
-        {{1}, {257}},
-        {{0}, {2, 0}},
-        {{1}, {0}},
-        {{2, 3}, {2, 3}},
-        {{5, 1, 7}, {5, 37, 7}},
-        {{1, 3, 1}, {2, 2, 3, 67}},
-        {Shape{}, Shape{}}},
-       [](const auto& in) { return broadcast_like(in[0], in[1]); },
-       [](const Arrays& in) { return broadcast_to(in[0], in[1].shape); },
-       true},
-      {"sum_like",
-       kNumbers,
-       {{{2, 3}, {3}},
-        {{3, 4}, {3, 1}},
-        {{1031}, Shape{}},
-        {{257}, {1}},
-        {{2, 0}, {0}},
-        {{0}, {1}},
-        {{2, 3}, {2, 3}},
-        {{5, 37, 7}, {5, 1, 7}},
-        {{2, 2, 3, 67}, {1, 3, 1}},
-        {Shape{}, Shape{}}},
-       [](const auto& in) { return sum_like(in[0], in[1]); },
-       [](const Arrays& in) { return sum_to(in[0], in[1].shape); },
-       true},
+      {"broadcast_like", kAll, kBroadcasts, [](const auto& in) { return broadcast_like(in[0], in[1]); },
+       [](const Arrays& in) { return broadcast_to(in[0], in[1].shape); }, true},
+      {"sum_like", kNumbers, kSums, [](const auto& in) { return sum_like(in[0], in[1]); },
+       [](const Arrays& in) { return sum_to(in[0], in[1].shape); }, true},
       reshape_row({6}, {6}, {{{2, 3}}, {{6}}}),
       reshape_row({-1, 3}, {0, 3}, {{{0}}}),
       reshape_row({}, {}, {{{1}}, {{1, 1}}}),
       reshape_row({-1, 1}, {1517, 1}, {{{37, 41}}}),
-      {"reshape_like",
-       kAll,
-       {{{2, 3}, {6}}, {{0}, {3, 0}}, {{1}, Shape{}}, {{1031}, {1, 1031}}, {{37, 41}, {41, 37}}},
-       [](const auto& in) { return reshape_like(in[0], in[1]); },
-       [](const Arrays& in) { return with_shape(in[0], in[1].shape); },
-       true},
-      {"transpose",
-       kAll,
-       {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{1, 257}}, {{37, 41}}, {{3, 5, 33}}, {{2, 2, 70, 3}}},
-       [](const auto& in) { return transpose(in[0]); },
-       [](const Arrays& in) { return swap_last(in[0]); },
-       true},
-      {"embedding",
-       kFloats,
-       {{{5, 3}, {{4}, 5}},
-        {{5, 3}, {{2, 3}, 5}},
-        {{5, 3}, {{0}, 5}},
-        {{1, 1}, {Shape{}, 1}},
-        {{5, 0}, {{4}, 5}},
-        {{7, 257}, {{31}, 7}},
-        {{11, 2}, {{1031}, 11}},
-        {{257, 5}, {{17}, 257}}},
-       [](const auto& in) { return embedding(in[0], in[1]); },
-       [](const Arrays& in) { return rows_of(in[0], in[1]); },
-       true},
-      {"cross_entropy",
-       kFloats,
-       {{{2, 3}, {{2}, 3}},
-        {{1, 1}, {{1}, 1}},
-        {{257, 5}, {{257}, 5}},
-        {{3, 1031}, {{3}, 1031}},
-        {{33, 33}, {{33}, 33}},
-        {{700, 100}, {{700}, 100}}},
-       [](const auto& in) { return cross_entropy(in[0], in[1]); },
-       [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); },
-       true},
+      {"reshape_like", kAll, kReshapes, [](const auto& in) { return reshape_like(in[0], in[1]); },
+       [](const Arrays& in) { return with_shape(in[0], in[1].shape); }, true},
+      {"transpose", kAll, kMatrices, [](const auto& in) { return transpose(in[0]); },
+       [](const Arrays& in) { return swap_last(in[0]); }, true},
+      {"embedding", kFloats, kLookups, [](const auto& in) { return embedding(in[0], in[1]); },
+       [](const Arrays& in) { return rows_of(in[0], in[1]); }, true},
+      {"cross_entropy", kFloats, kClasses, [](const auto& in) { return cross_entropy(in[0], in[1]); },
+       [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); }, true},
       unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
   };
   return rows;

@@ -79,7 +79,7 @@ class CaseRun {
       : row_(row), dtype_(dtype), has_grad_(row.has_grad && is_float(dtype)) {
     std::mt19937 random(7);
     for (const Operand& operand : operands) {
-      arrays_.push_back(testing::Array(make_array(operand, dtype, row.is_coarse, random)));
+      arrays_.push_back(make_array(operand, dtype, row.is_coarse, random));
       dtypes_.push_back(operand.limit ? DType::i32 : dtype);
       Shape shape = operand.shape;
       bool transposes = is_transposed && shape.rank() >= 2;
@@ -126,8 +126,8 @@ class CaseRun {
     constexpr std::int64_t kChecked = 40;
     bool is_f32 = dtype_ == DType::f32 || output_.dtype() == DType::f32;
     std::int64_t size = seen.shape().size(), stride = std::max<std::int64_t>(1, size / kChecked);
-    // What is summed into one element of a gradient may be much larger than it.
-    double scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, wanted_.shape.size())));
+    // The loss, and what is summed into one element of a gradient, may be much larger than the gradient.
+    double scale = std::sqrt(static_cast<double>(std::max<std::int64_t>({1, size, wanted_.shape.size()})));
     Arrays x = arrays_;
     for (std::int64_t i = 0; i < size; i += stride) {
       double at = x[operand][i];

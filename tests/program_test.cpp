@@ -123,6 +123,42 @@ TEST_P(OnDevice, ManyStepsAreOneLaunchWithOneLoop) {
   EXPECT_EQ(p.read("loss").size(), 16u);
 }
 
+TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
+  std::vector<std::vector<double>> sums;
+  for (Mode mode : kModes) {
+    for (std::int64_t per_run : {1, 6}) {
+      Graph g;
+      Value x = g.feed("x", f32, {300});
+      Variable w("w", Tensor::uniform({300}, 5));
+      std::vector<Value> ends;
+      for (int branch = 0; branch < 5; ++branch) {
+        Value y = x * w + static_cast<double>(branch);
+        for (int i = 0; i < 6; ++i) y = i % 2 ? tanh(y) : y * 1.5;
+        ends.push_back(y);
+      }
+      Value total = ends[0];
+      for (std::size_t i = 1; i < ends.size(); ++i) total = total + ends[i];
+      assign(w, total * 0.1);
+      g.record("sum", sum(total));
+      Program p = compile(g);
+      EXPECT_EQ(p.plan().streams, 5);
+      p.write(x, Tensor::uniform({6, 300}, 9));
+      if (per_run == 1) p.write(x, Tensor::uniform({300}, 9));
+      for (std::int64_t done = 0; done < 6; done += per_run) p.run(mode, {.steps = per_run});
+      sums.push_back(p.read<double>("sum"));
+      ASSERT_EQ(sums.back().size(), 6u);
+      if (mode == Mode::sink) {
+        EXPECT_EQ(p.counters().fallbacks, 0u);
+        EXPECT_EQ(p.counters().graph_launches, per_run == 1 ? 5u : 1u);
+      }
+    }
+  }
+  EXPECT_EQ(sums[0], sums[2]);
+  EXPECT_EQ(sums[0], sums[4]);
+  EXPECT_EQ(sums[1], sums[3]);
+  EXPECT_EQ(sums[1], sums[5]);
+}
+
 TEST_P(OnDevice, FeedsAreReadFromTheSliceOfTheStep) {
   Graph g;
   Value x = g.feed("x", f32, {1});

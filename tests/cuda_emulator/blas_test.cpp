@@ -83,7 +83,7 @@ void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured) {
   const int batches = 2;
   std::vector<T> left(batches * 35), right(batches * 21), add(batches * 15), expected(batches * 15);
   for (std::size_t i = 0; i < left.size(); ++i) left[i] = static_cast<T>(i % 11) - 4;
-  for (std::size_t i = 0; i < right.size(); ++i) right[i] = static_cast<T>(i % 7) * T(0.5);
+  for (std::size_t i = 0; i < right.size(); ++i) right[i] = static_cast<T>(i % 8) * T(0.5);
   for (std::size_t i = 0; i < add.size(); ++i) add[i] = static_cast<T>(i);
   const T alpha = 2, beta = T(0.25);
   for (int n = 0; n < batches; ++n) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "test_support.h"
@@ -58,6 +59,38 @@ TEST_F(KernelTest, GivesDynamicSharedMemory) {
   EXPECT_CUDA(cudaErrorInvalidValue, launch_reverse(stream_, nullptr, 1, 32, 100 << 10));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGetLastError());
   EXPECT_CUDA(cudaSuccess, cudaGetLastError());
+}
+
+TEST_F(KernelTest, GivesMoreSharedMemoryWhenAskedTo) {
+  ASSERT_OK(cudaFuncSetAttribute(reverse_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
+  cudaFuncAttributes attributes;
+  ASSERT_OK(cudaFuncGetAttributes(&attributes, reverse_kernel()));
+  EXPECT_EQ(100 << 10, attributes.maxDynamicSharedSizeBytes);
+  int* data = device(std::vector<int>{1, 2});
+  ASSERT_OK(launch_reverse(stream_, data, 1, 2, 100 << 10));
+  EXPECT_CUDA(cudaErrorInvalidValue, launch_reverse(stream_, data, 1, 2, (100 << 10) + 1));
+  ASSERT_OK(cudaFuncSetAttribute(reverse_kernel(), cudaFuncAttributeMaxDynamicSharedMemorySize, 48 << 10));
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_EQ((std::vector<int>{2, 1}), host(data, 2));
+}
+
+TEST_F(KernelTest, TakesTheOrderOfThreadsFromTheSeed) {
+  std::vector<std::vector<int>> orders;
+  for (const unsigned seed : {0u, 1u, 2u}) {
+    emu::set_seed(seed);
+    int *log = device<int>(64), *count = device(std::vector<int>{0});
+    ASSERT_OK(launch_log_threads(stream_, log, count, 64));
+    ASSERT_OK(cudaStreamSynchronize(stream_));
+    orders.push_back(host(log, 64));
+  }
+  std::vector<int> expected(64);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(expected, orders[0]);
+  EXPECT_EQ((std::vector<int>(expected.rbegin(), expected.rend())), orders[1]);
+  EXPECT_NE(orders[0], orders[2]);
+  EXPECT_NE(orders[1], orders[2]);
+  std::sort(orders[2].begin(), orders[2].end());
+  EXPECT_EQ(expected, orders[2]);
 }
 
 TEST_F(KernelTest, RunsWarpOperationsOfTwoHalvesAtOnce) {

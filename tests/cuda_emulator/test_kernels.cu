@@ -76,6 +76,7 @@ __global__ void partial_warp() {
 }
 
 __global__ void append(int* log, int* count, int value) { log[atomicAdd(count, 1)] = value; }
+__global__ void log_threads(int* log, int* count) { log[atomicAdd(count, 1)] = static_cast<int>(threadIdx.x); }
 __global__ void set(int* target, int value) { *target = value; }
 __global__ void add(int* target, const int* source, int value) { *target = *source + value; }
 
@@ -128,6 +129,9 @@ cudaError_t launch_partial_warp(cudaStream_t stream) { return launch(stream, 1, 
 cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value) {
   return launch(stream, 1, 1, 0, append, log, count, value);
 }
+cudaError_t launch_log_threads(cudaStream_t stream, int* log, int* count, int threads) {
+  return launch(stream, 1, threads, 0, log_threads, log, count);
+}
 cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
   return launch(stream, 1, 1, 0, set, target, value);
 }
@@ -145,7 +149,6 @@ cudaError_t launch_two_setters(cudaStream_t stream, cudaGraphConditionalHandle h
 }
 
 void* set_kernel() { return emu::reg(set); }
-void* append_kernel() { return emu::reg(append); }
-void* unregistered_kernel() { return reinterpret_cast<void*>(&vecadd); }
+void* reverse_kernel() { return emu::reg(reverse); }
 
 }  // namespace emu_test

@@ -24,6 +24,8 @@ cudaError_t launch_mismatched(cudaStream_t stream, int threads);
 cudaError_t launch_partial_warp(cudaStream_t stream);
 // log[(*count)++] = value
 cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value);
+// Each thread appends its index.
+cudaError_t launch_log_threads(cudaStream_t stream, int* log, int* count, int threads);
 cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value);
 // ++*counter, and the condition becomes *counter < limit.
@@ -34,7 +36,6 @@ cudaError_t launch_two_setters(cudaStream_t stream, cudaGraphConditionalHandle h
 
 // Kernel nodes need an address.
 void* set_kernel();
-void* append_kernel();
-void* unregistered_kernel();
+void* reverse_kernel();
 
 }  // namespace emu_test

@@ -46,17 +46,20 @@ void CpuQueue::wait_for(std::uint64_t count) const {
     if (done_.load(std::memory_order_acquire) >= count) return;
     pause();
   }
-  while (done_.load(std::memory_order_acquire) < count) {
-    waiter_sleeps_.store(1);
-    if (done_.load() < count) waiter_sleeps_.wait(1);
+  waiters_.fetch_add(1);
+  while (true) {
+    int epoch = wake_ups_.load();
+    if (done_.load() >= count) break;
+    wake_ups_.wait(epoch);
   }
+  waiters_.fetch_sub(1);
 }
 
 void CpuQueue::publish() {
-  done_.fetch_add(0);  // orders the write of done_ before the look at waiter_sleeps_, as a fence would
-  if (waiter_sleeps_.load() == 0) return;
-  waiter_sleeps_.store(0);
-  waiter_sleeps_.notify_all();
+  done_.fetch_add(0);  // orders the write of done_ before the look at waiters_, as a fence would
+  if (waiters_.load() == 0) return;
+  wake_ups_.fetch_add(1);
+  wake_ups_.notify_all();
 }
 
 void CpuQueue::sleep_until_pushed(std::uint64_t seen) {

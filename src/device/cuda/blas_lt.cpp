@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <map>
 
 #include "device/cuda/device.h"
 
@@ -11,13 +12,20 @@ namespace {
 
 constexpr std::uintptr_t kAlignment = 256;  // of operands: what cuBLASLt takes for granted unless told otherwise
 
+// It frees memory.
+cublasStatus_t destroy_library(cublasLtHandle_t library) {
+  RelaxedCapture always_allowed;
+  return cublasLtDestroy(library);
+}
+
+using Library = Handle<cublasLtHandle_t, destroy_library>;
 using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 // cuBLASLt is column-major: what is [rows, cols] to us is its transpose there. So it computes out^T = rhs^T x lhs^T.
 struct MatmulPlan {
-  std::shared_ptr<cublasLtContext> library;
+  std::shared_ptr<Library> library;
   Operation operation;
   Layout rhs, lhs, out;
   cublasLtMatmulAlgo_t algorithm = {};
@@ -37,18 +45,6 @@ class Checked {
  private:
   const PrepareArgs& args_;
 };
-
-std::shared_ptr<cublasLtContext> library_of(CudaDevice& device, const Checked& check) {
-  if (!device.blas_lt) {
-    cublasLtHandle_t handle = nullptr;
-    check(cublasLtCreate(&handle), "cublasLtCreate");
-    device.blas_lt = std::shared_ptr<cublasLtContext>(handle, [](cublasLtHandle_t h) {
-      RelaxedCapture always_allowed;
-      (void)cublasLtDestroy(h);
-    });
-  }
-  return device.blas_lt;
-}
 
 // `rows` and `cols` as stored, row-major.
 Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, const Checked& check) {
@@ -84,7 +80,7 @@ void choose_algorithm(const MatmulSpec& spec, const PrepareArgs& args, int sm, M
         "cublasLtMatmulPreferenceSetAttribute");
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(plan.library.get(), plan.operation.get(), plan.rhs.get(), plan.lhs.get(),
+  check(cublasLtMatmulAlgoGetHeuristic(plan.library->get(), plan.operation.get(), plan.rhs.get(), plan.lhs.get(),
                                        plan.out.get(), plan.out.get(), preference.get(), 1, &result, &found),
         "cublasLtMatmulAlgoGetHeuristic");
   if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
@@ -103,8 +99,9 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
   constexpr double kOneDouble = 1, kZeroDouble = 0;
   const void* alpha = plan.is_double ? static_cast<const void*>(&kOneDouble) : &kOne;
   const void* beta = plan.is_double ? static_cast<const void*>(&kZeroDouble) : &kZero;
-  return cublasLtMatmul(plan.library.get(), plan.operation.get(), alpha, rhs, plan.rhs.get(), lhs, plan.lhs.get(), beta,
-                        out, plan.out.get(), out, plan.out.get(), &plan.algorithm, workspace, plan.workspace, stream);
+  return cublasLtMatmul(plan.library->get(), plan.operation.get(), alpha, rhs, plan.rhs.get(), lhs, plan.lhs.get(),
+                        beta, out, plan.out.get(), out, plan.out.get(), &plan.algorithm, workspace, plan.workspace,
+                        stream);
 }
 
 // Runs the product once on scratch memory, so that its kernels are loaded: a branch not taken in the first step would
@@ -126,25 +123,43 @@ void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& de
   device.calls().check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
+std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const PrepareArgs& args, CudaDevice& device,
+                                              std::shared_ptr<Library>& library) {
+  CurrentDevice current(device.calls());
+  RelaxedCapture relaxed(&device.calls().counters.api_calls);
+  Checked check(args);
+  if (!library) {
+    auto made = std::make_shared<Library>();
+    check(cublasLtCreate(made->out()), "cublasLtCreate");
+    library = std::move(made);
+  }
+  auto plan = std::make_shared<MatmulPlan>();
+  plan->is_double = spec.dtype == DType::f64;
+  plan->library = library;
+  describe_product(spec, *plan, check);
+  choose_algorithm(spec, args, device.target().sm, *plan, check);
+  load_kernels(spec, *plan, device, check);
+  return plan;
+}
+
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
 
 }  // namespace
 
+// What a device has chosen so far.
+struct Matmuls {
+  std::shared_ptr<Library> library;
+  std::map<MatmulSpec, std::shared_ptr<const MatmulPlan>> plans;
+};
+
 Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
-  auto plan = std::make_shared<MatmulPlan>();
-  if (spec.m == 0 || spec.n == 0) return {plan, 0};
+  if (spec.m == 0 || spec.n == 0) return {std::make_shared<MatmulPlan>(), 0};
   // PrepareArgs::device is a Device*.
   auto& device = static_cast<CudaDevice&>(*static_cast<Device*>(args.device));
-  CurrentDevice current(device.calls());
-  RelaxedCapture relaxed(&device.calls().counters.api_calls);
-  Checked check(args);
-  plan->is_double = spec.dtype == DType::f64;
-  plan->library = library_of(device, check);
-  describe_product(spec, *plan, check);
-  choose_algorithm(spec, args, device.target().sm, *plan, check);
-  load_kernels(spec, *plan, device, check);
-  std::size_t workspace = plan->workspace;
-  return {std::move(plan), workspace};
+  if (!device.matmuls) device.matmuls = std::make_shared<Matmuls>();
+  auto& plan = device.matmuls->plans[spec];
+  if (!plan) plan = plan_matmul(spec, args, device, device.matmuls->library);
+  return {plan, plan->workspace};
 }
 
 void run_matmul(const CudaArgs& a, const void* lhs, const void* rhs, void* out) {

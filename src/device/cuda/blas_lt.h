@@ -1,6 +1,7 @@
 // Matrix products by cuBLASLt; the only header that kernels need for them.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "graphsink/cuda.h"
@@ -13,6 +14,7 @@ struct MatmulSpec {
   DType dtype = DType::f32;  // f32 or f64; f32 is computed in f32, never in TF32
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
+  auto operator<=>(const MatmulSpec&) const = default;
 };
 
 // Chooses the algorithm, always the same one for the same shapes and device, and loads its kernels. Call in prepare()

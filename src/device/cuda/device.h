@@ -10,9 +10,9 @@
 #include "device/cuda/recorder.h"
 #include "device/cuda/stream.h"
 
-struct cublasLtContext;
-
 namespace graphsink {
+
+struct Matmuls;
 
 // Used by one thread at a time. Memory, streams and recordings made here may not be used after it, but may be
 // destroyed.
@@ -43,7 +43,7 @@ class CudaDevice : public Device {
   // For the internal library headers.
   Calls& calls() { return *calls_; }
   const CudaStream& setup_stream() const { return setup_stream_; }
-  std::shared_ptr<cublasLtContext> blas_lt;  // made by the first prepare_matmul()
+  std::shared_ptr<Matmuls> matmuls;  // made by the first prepare_matmul()
 
  private:
   // What a host function gets. In a set, each pair has one address for as long as the device lives.

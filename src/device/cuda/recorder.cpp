@@ -50,10 +50,10 @@ void Recorder::begin(CudaStream& origin) {
   origin_ = &origin;
 }
 
-Recorder::Frontier Recorder::frontier(const CudaStream& stream) const {
+Recorder::Frontier Recorder::frontier(const CudaStream& stream, const BoundNode* node) const {
   Frontier f;
   calls_.check(cudaStreamGetCaptureInfo(stream.get(), &f.status, nullptr, &f.graph, &f.nodes, &f.edges, &f.count),
-               "cudaStreamGetCaptureInfo");
+               "cudaStreamGetCaptureInfo", node);
   return f;
 }
 
@@ -72,7 +72,7 @@ void Recorder::expect(const CudaStream& stream, const BoundNode* node) const {
 
 void Recorder::note(CudaStream& stream, const BoundNode* node) {
   stream.is_open = true;
-  Frontier now = frontier(stream);
+  Frontier now = frontier(stream, node);
   if (now.status != cudaStreamCaptureStatusActive) {
     refuse_recording(
         node, "it ended the recording: a call that is not allowed while a stream is capturing",

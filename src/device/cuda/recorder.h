@@ -39,7 +39,7 @@ class Recorder {
     const cudaGraphEdgeData* edges = nullptr;
     std::size_t count = 0;
   };
-  Frontier frontier(const CudaStream& stream) const;
+  Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
   cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
                                   cudaGraphConditionalHandle handle, std::size_t bodies);
   void record_body(cudaGraph_t graph, std::size_t streams, const Device::Body& body, const bool* predicate,

@@ -1,0 +1,120 @@
+// The fixture of the tests of the CUDA device: scalars in device memory, calls of small ops, recordings.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cuda_device_kernels.h"
+#include "device/cuda/open.h"
+
+namespace graphsink::testing {
+
+template <class F>
+std::string message_of(F&& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device answers";
+    device_ = open_cuda_device(0);
+    stream_ = device_->make_stream();
+  }
+
+  // A scalar in device memory.
+  template <class T>
+  T* make(T value) {
+    memory_.push_back(device_->allocate(sizeof(T)));
+    device_->upload(*stream_, memory_.back().get(), &value, sizeof(T));
+    return static_cast<T*>(memory_.back().get());
+  }
+  template <class T>
+  void set(T* address, T value) {
+    device_->upload(*stream_, address, &value, sizeof(T));
+  }
+  template <class T>
+  T get(const T* address) {
+    T value{};
+    device_->copy(*stream_, &value, address, sizeof(T));
+    device_->sync(*stream_);
+    return value;
+  }
+
+  const BoundNode& node(const OpDef& op, std::vector<void*> operands, Attrs attrs = {}, StepBlock* step = nullptr,
+                        Where where = Where::current()) {
+    Node& n = nodes_.emplace_back(Node{std::move(operands), std::move(attrs), {}});
+    n.bound.op = &op;
+    n.bound.attrs = &n.attrs;
+    n.bound.pointers = n.operands.data();
+    n.bound.inputs = static_cast<int>(n.operands.size());
+    n.bound.step = step;
+    n.bound.id = static_cast<int>(nodes_.size());
+    n.bound.where = where;
+    return n.bound;
+  }
+  void call(Stream& stream, const OpDef& op, std::vector<void*> operands, Attrs attrs = Affine{},
+            StepBlock* step = nullptr, Where where = Where::current()) {
+    device_->call(stream, node(op, std::move(operands), std::move(attrs), step, where));
+  }
+
+  std::unique_ptr<Recording> record(Streams streams, const std::function<void(Streams)>& issue) {
+    try {
+      device_->begin_recording(streams);
+      issue(streams);
+      return device_->end_recording(streams);
+    } catch (...) {
+      device_->cancel_recording(streams);
+      throw;
+    }
+  }
+  std::unique_ptr<Recording> record(const std::function<void(Stream&)>& issue) {
+    Stream* const streams[] = {stream_.get()};
+    return record(streams, [&](Streams s) { issue(*s[0]); });
+  }
+  void loop(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& body) {
+    Stream* const streams[] = {&stream};
+    device_->loop(streams, predicate, [&](Streams s) { body(*s[0]); });
+  }
+  void branch(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& then_body,
+              const std::function<void(Stream&)>& else_body) {
+    Stream* const streams[] = {&stream};
+    device_->branch(
+        streams, predicate, [&](Streams s) { then_body(*s[0]); }, [&](Streams s) { else_body(*s[0]); });
+  }
+  // The streams of the test are live and do what they are told.
+  void expect_usable() {
+    float* x = make(1.0f);
+    call(*stream_, affine, {x}, Affine{3, 0});
+    EXPECT_EQ(get(x), 3.0f);
+    auto recording = record([&](Stream& s) { call(s, affine, {x}, Affine{1, 1}); });
+    device_->launch(*stream_, *recording, nullptr);
+    EXPECT_EQ(get(x), 4.0f);
+  }
+
+  struct Node {
+    std::vector<void*> operands;
+    Attrs attrs;
+    BoundNode bound;
+  };
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::deque<Node> nodes_;
+  std::vector<Memory> memory_;
+};
+
+}  // namespace graphsink::testing

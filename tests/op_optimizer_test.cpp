@@ -1,0 +1,151 @@
+// sgd and adamw against their formulas in f64, and that a failed step changes nothing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+class OpOptimizer : public ::testing::TestWithParam<DeviceId> {
+ protected:
+  Program compile(const Graph& g) { return graphsink::compile(g, {.target = GetParam()}); }
+};
+std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
+  return info.param.kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
+INSTANTIATE_TEST_SUITE_P(Devices, OpOptimizer, ::testing::ValuesIn(testing::devices()), device_name);
+
+double initial(std::int64_t parameter, std::int64_t i) { return std::sin(static_cast<double>(3 * parameter + i + 1)); }
+double factor(std::int64_t parameter) { return 0.5 + 0.1 * static_cast<double>(parameter % 7); }
+
+// Parameters w_p with the loss sum over p of factor_p / 2 * |w_p|^2, whose gradients are factor_p * w_p.
+struct Parameters {
+  Graph g;
+  std::vector<Variable> variables;
+  Value scale = g.input("scale", f32, {});
+  Value loss;
+
+  Parameters(int count, std::initializer_list<std::int64_t> sizes, std::initializer_list<DType> dtypes) {
+    for (int p = 0; p < count; ++p) {
+      auto index = static_cast<std::size_t>(p);
+      Tensor w(std::data(dtypes)[index % dtypes.size()], {std::data(sizes)[index % sizes.size()]});
+      for (std::int64_t i = 0; i < w.shape().size(); ++i) {
+        if (w.dtype() == f32) w.as<float>()[static_cast<std::size_t>(i)] = static_cast<float>(initial(p, i));
+        if (w.dtype() == f64) w.as<double>()[static_cast<std::size_t>(i)] = initial(p, i);
+      }
+      variables.emplace_back("w" + std::to_string(p), w);
+      Value value = g.value(variables.back());
+      Value term = cast(sum(value * value) * (0.5 * factor(p)), f32);
+      loss = loss.valid() ? loss + term : term;
+    }
+    loss = check_finite(loss * scale);
+  }
+};
+
+struct Moments {
+  double m = 0, v = 0;
+};
+
+void expect_tensor(const Tensor& seen, const std::vector<double>& wanted) {
+  double tolerance = seen.dtype() == f32 ? 3e-6 : 1e-13;
+  ASSERT_EQ(seen.shape().size(), static_cast<std::int64_t>(wanted.size()));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    ASSERT_NEAR(seen.at(static_cast<std::int64_t>(i)), wanted[i], tolerance) << "element " << i;
+}
+
+// More tensors than one launch has room for, of both dtypes and many sizes, over several steps.
+TEST_P(OpOptimizer, AdamwFollowsItsFormula) {
+  constexpr double kLr = 0.01, kBeta1 = 0.8, kBeta2 = 0.95, kEps = 1e-6, kDecay = 0.1;
+  Parameters parameters(200, {1, 257, 3, 0, 1024, 1025, 7}, {f32, f32, f64});
+  Optimizer optimizer = adamw(parameters.loss, parameters.variables,
+                              {.lr = kLr, .beta1 = kBeta1, .beta2 = kBeta2, .eps = kEps, .weight_decay = kDecay});
+  Program p = compile(parameters.g);
+  p.write(parameters.scale, std::vector<float>{1});
+  constexpr int kSteps = 5;
+  p.run(interactive, {.steps = 2});
+  p.run(interactive, {.steps = kSteps - 2});
+  p.sync();
+  double lr = static_cast<float>(kLr);  // kept in f32
+  for (std::size_t index = 0; index < parameters.variables.size(); ++index) {
+    SCOPED_TRACE(parameters.variables[index].name());
+    auto parameter = static_cast<std::int64_t>(index);
+    std::vector<double> w, m, v;
+    for (std::int64_t i = 0; i < parameters.variables[index].type().shape.size(); ++i) {
+      double x = initial(parameter, i);
+      Moments moments;
+      for (int t = 1; t <= kSteps; ++t) {
+        double g = factor(parameter) * x;
+        moments.m = kBeta1 * moments.m + (1 - kBeta1) * g;
+        moments.v = kBeta2 * moments.v + (1 - kBeta2) * g * g;
+        double m_hat = moments.m / (1 - std::pow(kBeta1, t)), v_hat = moments.v / (1 - std::pow(kBeta2, t));
+        x -= lr * (m_hat / (std::sqrt(v_hat) + kEps) + kDecay * x);
+      }
+      w.push_back(x);
+      m.push_back(moments.m);
+      v.push_back(moments.v);
+    }
+    expect_tensor(parameters.variables[index].read(), w);
+    expect_tensor(optimizer.state[2 * index].read(), m);
+    expect_tensor(optimizer.state[2 * index + 1].read(), v);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(OpOptimizer, SgdFollowsItsFormula) {
+  Parameters parameters(300, {1, 257, 0, 1031}, {f32, f64, f32});
+  sgd(parameters.loss, parameters.variables, {.lr = 0.25});
+  Program p = compile(parameters.g);
+  p.write(parameters.scale, std::vector<float>{1});
+  p.run(interactive, {.steps = 3});
+  p.sync();
+  for (std::size_t index = 0; index < parameters.variables.size(); ++index) {
+    SCOPED_TRACE(parameters.variables[index].name());
+    auto parameter = static_cast<std::int64_t>(index);
+    std::vector<double> w;
+    for (std::int64_t i = 0; i < parameters.variables[index].type().shape.size(); ++i)
+      w.push_back(initial(parameter, i) * std::pow(1 - 0.25 * factor(parameter), 3));
+    expect_tensor(parameters.variables[index].read(), w);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(OpOptimizer, AFailedStepChangesNothing) {
+  for (bool is_adamw : {false, true}) {
+    Parameters parameters(3, {5, 257}, {f32, f64});
+    Optimizer optimizer =
+        is_adamw ? adamw(parameters.loss, parameters.variables) : sgd(parameters.loss, parameters.variables);
+    std::vector<Variable> all = parameters.variables;
+    all.insert(all.end(), optimizer.state.begin(), optimizer.state.end());
+    Program p = compile(parameters.g);
+    p.write(parameters.scale, std::vector<float>{1});
+    p.run(interactive);
+    p.sync();
+    std::vector<Tensor> before;
+    for (const Variable& variable : all) before.push_back(variable.read());
+    p.write(parameters.scale, std::vector<float>{std::numeric_limits<float>::infinity()});
+    p.run(interactive);
+    EXPECT_THROW(p.sync(), Error);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Tensor after = all[i].read();
+      EXPECT_EQ(std::memcmp(after.data(), before[i].data(), after.bytes()), 0) << all[i].name();
+    }
+    EXPECT_EQ(p.steps(), 1);
+  }
+}
+
+TEST_P(OpOptimizer, LearningRateOfEitherDtype) {
+  for (DType dtype : {f32, f64}) {
+    Graph g;
+    Variable w("w", Tensor({1.0f}));
+    sgd(sum(g.value(w) * 2.0), {w}, {.lr = g.constant(Tensor::full(dtype, {}, 0.5))});
+    Program p = compile(g);
+    p.run(interactive);
+    EXPECT_EQ(w.read().at(0), 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace graphsink
