@@ -1,9 +1,6 @@
 #include "profiling/trial.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 namespace graphsink::bench {
@@ -13,27 +10,6 @@ constexpr double kWindowUs = 20e3;
 constexpr std::size_t kMinSamples = 9, kMaxSamples = 500;
 constexpr double kSamplingUs = 100e3;              // of latency and of enqueue time, once there are kMinSamples
 constexpr std::int64_t kStepsBetweenReads = 4096;  // a program keeps the last 65,536 losses
-
-using Clock = std::chrono::steady_clock;
-double us_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double thread_us() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
-}
-
-// Reading the thread's clock is a system call: what two in a row see is not the program's.
-double thread_clock_cost() {
-  std::vector<double> costs;
-  for (int i = 0; i < 101; ++i) {
-    double start = thread_us();
-    costs.push_back(thread_us() - start);
-  }
-  return spread_of(costs).median;
-}
 
 template <class Sample>
 std::vector<double> sample_for_a_while(const Sample& sample) {
@@ -53,12 +29,6 @@ void add_difference(Counters& sum, const Counters& before, const Counters& after
 }
 
 }  // namespace
-
-Spread spread_of(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  std::size_t n = samples.size();
-  return {samples.front(), 0.5 * (samples[(n - 1) / 2] + samples[n / 2]), samples.back()};
-}
 
 Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch)
     : model_(std::move(model)),
@@ -159,11 +129,9 @@ void Trial::time_launches() {
   });
   double clock_cost = thread_clock_cost();
   enqueue_us_ = sample_for_a_while([&] {
-    double start = thread_us();
-    run(steps_per_launch_);
-    double us = thread_us() - start;
+    double us = thread_us_of([&] { run(steps_per_launch_); }, clock_cost);
     program_.sync();
-    return std::max(us - clock_cost, 0.0);
+    return us;
   });
 }
 

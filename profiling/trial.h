@@ -5,15 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "profiling/clock.h"
 #include "samples/models/model.h"
 
 namespace graphsink::bench {
-
-struct Spread {
-  double min = 0, median = 0, max = 0;
-};
-// Precondition: there is at least one sample.
-Spread spread_of(std::vector<double> samples);
 
 // What the counted steps did, per step where the name says so; totals include the warm-up.
 struct Counts {

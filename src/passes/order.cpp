@@ -16,6 +16,9 @@ void add_node(const Plan& plan, int index, Touched& touched) {
   for (int i = 0; i < operands; ++i) {
     int buffer = node.operands[at(i)];
     if (buffer < 0) continue;
+    auto inputs = node.operands.begin() + node.inputs;
+    bool is_view = i >= node.inputs && std::find(node.operands.begin(), inputs, buffer) != inputs;
+    if (is_view) continue;
     bool writes = i >= node.inputs || (node.op->access && node.op->access(i, node.inputs) == Access::write);
     (writes ? touched.writes : touched.reads).push_back(buffer);
   }
@@ -53,10 +56,10 @@ std::vector<std::vector<int>> dependencies(const Plan& plan) {
       if (last_effect >= 0) deps.push_back(last_effect);
       last_effect = i;
     }
+    std::erase(deps, i);
     if (i > 0 && deps.empty()) deps.push_back(0);
     std::sort(deps.begin(), deps.end());
     deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
-    std::erase(deps, i);
   }
   return result;
 }

@@ -81,7 +81,7 @@ void run_control(const CpuRecordingItem& item, CpuFailure& failure) {
   const auto* predicate = static_cast<const bool*>(item.source);
   switch (item.kind) {
     case CpuRecordingItem::Kind::copy:
-      std::memcpy(item.destination, item.source, item.bytes);
+      if (item.bytes > 0) std::memcpy(item.destination, item.source, item.bytes);
       break;
     case CpuRecordingItem::Kind::branch:
       run_items(item.bodies[*predicate ? 0 : 1], failure);
@@ -224,6 +224,7 @@ void CpuDevice::copy(Stream& stream, void* destination, const void* source, std:
     return;
   }
   ++counters_.copies;
+  if (bytes == 0) return;  // an empty tensor has no address
   push(queue, {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, source, destination, bytes});
 }
 

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Prints the demo's table and writes demo.json from what the programs left in a directory.
+
+Exit: 0 if every workload gave the same bits in all modes and the losses of the trained ones fell, else 1.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+TRAINED = ("mlp", "charmlp")
+MODES = ("interactive-serial", "interactive-parallel", "sink")
+
+
+def read_log(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def training_of(log):
+    """What a training program computed: losses and results, without what depends on time."""
+    after = log[log.index("training on") :].split("\n", 1)[1]
+    return re.sub(r"  \d+ steps/s", "", re.sub(r"(?m)^step (?!(\d+)/\1 ).*\n", "", after))
+
+
+def time_text(microseconds):
+    return f"{microseconds:.1f} us" if microseconds < 1000 else f"{microseconds / 1000:.2f} ms"
+
+
+def print_rows(report):
+    machine = report["machine"]
+    print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}")
+    layout = "{:<9} {:<21} {:>10} {:>10} {:>9} {:>9} {:>8}  {:<16} {}"
+    print(layout.format("workload", "mode", "a step", "speed-up", "launches", "kernels", "arena", "loss", "state"))
+    serial = {row["workload"]: row["step_us"]["median"] for row in report["rows"] if row["mode"] == MODES[0]}
+    for row in report["rows"]:
+        step = row["step_us"]["median"]
+        print(
+            layout.format(
+                row["workload"],
+                row["mode"],
+                time_text(step),
+                f"{serial[row['workload']] / step:.2f} x",
+                f"{row['graph_launches_per_step']:g}",
+                f"{row['kernels_per_step']:g}",
+                f"{row['arena_bytes'] / 1024:.0f} KiB",
+                f"{row['loss_first']:.3f} -> {row['loss_last']:.3f}",
+                row["state_hash"][:8],
+            )
+        )
+
+
+def problems_in(report):
+    problems = []
+    for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
+        rows = [row for row in report["rows"] if row["workload"] == workload]
+        if sorted(row["mode"] for row in rows) != sorted(MODES):
+            problems.append(f"{workload}: a mode is missing")
+        for field in ("loss_hash", "state_hash"):
+            if len({row[field] for row in rows}) != 1:
+                problems.append(f"{workload}: {field} differs between modes")
+        if workload in TRAINED and not all(row["loss_last"] < 0.8 * row["loss_first"] for row in rows):
+            problems.append(f"{workload}: the loss does not fall")
+    return problems
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    report = json.loads((folder / "bench.json").read_text())
+    problems = problems_in(report)
+    logs = {}
+    for program in ("mnist", "text"):
+        modes = [read_log(folder / f"{program}-{mode}.log") for mode in ("interactive-serial", "sink")]
+        if training_of(modes[0]) != training_of(modes[1]):
+            problems.append(f"train_{program}: results differ between interactive-serial and sink")
+        logs[program] = modes[1]
+    accuracy = float(re.search(r"test accuracy: ([\d.]+) %", logs["mnist"]).group(1))
+    is_mnist = "NOTICE" not in logs["mnist"]
+    report["mnist_accuracy"] = accuracy if is_mnist else None
+    report["sampled_text"] = logs["text"].split("continuation:\n", 1)[1].rstrip("\n")
+    report["problems"] = problems
+    (folder / "demo.json").write_text(json.dumps(report, indent=2) + "\n")
+
+    print()
+    print_rows(report)
+    print(f"test accuracy on {'MNIST' if is_mnist else 'made-up digits'}: {accuracy} %")
+    print("the character model writes:\n" + "\n".join("  | " + line for line in report["sampled_text"].split("\n")))
+    for problem in problems:
+        print("PROBLEM: " + problem)
+    if not problems:
+        print("all modes agree bit for bit, the losses fall")
+    print(f"written to {folder / 'demo.json'}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
