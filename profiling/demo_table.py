@@ -27,6 +27,10 @@ def time_text(microseconds):
     return f"{microseconds:.1f} us" if microseconds < 1000 else f"{microseconds / 1000:.2f} ms"
 
 
+def loss_text(loss):
+    return f"{loss:.3f}" if abs(loss) < 1000 else f"{loss:.0f}"
+
+
 def print_rows(report):
     machine = report["machine"]
     print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}")
@@ -44,7 +48,7 @@ def print_rows(report):
                 f"{row['graph_launches_per_step']:g}",
                 f"{row['kernels_per_step']:g}",
                 f"{row['arena_bytes'] / 1024:.0f} KiB",
-                f"{row['loss_first']:.3f} -> {row['loss_last']:.3f}",
+                loss_text(row["loss_first"]) + " -> " + loss_text(row["loss_last"]),
                 row["state_hash"][:8],
             )
         )

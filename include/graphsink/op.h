@@ -198,7 +198,7 @@ struct CudaBody {
 
 // An op. Constants of static storage duration only: nodes keep a pointer.
 struct OpDef {
-  std::string_view name;
+  std::string_view name;  // a string literal: profilers keep a pointer to it
   // Types of all outputs from types of inputs and attributes; refuses bad ones with a.fail().
   void (*infer)(InferArgs&) = nullptr;
   // Access of operand i of n; nullptr: all read.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <limits>
 
+#include <spdlog/spdlog.h>
+
 #include "base/trace.h"
 #include "ir/system_ops.h"
 
@@ -55,8 +57,8 @@ Program::Impl::~Impl() {
   for (const auto& stream : streams_) {
     try {
       device_->sync(*stream);
-    } catch (const std::exception&) {
-      // The step has failed; whoever wanted to know would have called sync().
+    } catch (const std::exception& e) {
+      spdlog::warn("graphsink: a program was destroyed with a failed step that nobody asked for: {}", e.what());
     }
   }
   for (const Variable& variable : variables_) {
@@ -243,6 +245,7 @@ bool Program::Impl::record(bool several_steps) {
   } catch (const RecordingFailed& e) {
     device_->cancel_recording(all);
     if (!several_steps) current_->recordings.clear();
+    spdlog::warn("graphsink: a step runs op by op, its recording failed: {}", e.what());
     if (++current_->failed_recordings == kMaxFailedRecordings) {
       current_->plan().reasons.push_back({"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
     }

@@ -20,7 +20,7 @@ std::string size_text(std::size_t bytes) {
 }
 
 std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.append(width - text.size(), ' ');
+  text.append(text.size() < width ? width - text.size() : 1, ' ');
   return text;
 }
 
@@ -32,7 +32,7 @@ class Printer {
 
   std::string run() {
     header();
-    text_ += padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 24) + "from\n";
+    text_ += padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 28) + "from\n";
     sequence(0, 0);
     for (const Reason& reason : plan_.reasons) print(reason);
     return std::move(text_);
@@ -83,7 +83,7 @@ class Printer {
   void line(int indent, const std::string& op, const std::string& on, const std::string& result,
             const std::string& memory, const Where& where) {
     std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
-                      padded(on, 10) + padded(result, 26) + padded(memory, 24) + to_string(where);
+                      padded(on, 10) + padded(result, 26) + padded(memory, 28) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
