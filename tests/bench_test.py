@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""graphsink-bench: the fields of its report, equal results in all modes, counts of launches and kernels.
+
+usage: bench_test.py BIN_DIR
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = "graphsink-bench"
+WORKLOADS = ["chain", "wide", "mlp", "charmlp"]
+MODES = ["interactive-serial", "interactive-parallel", "sink"]
+NUMBERS = """steps steps_per_launch api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step
+    host_nodes_per_step islands streams_used recordings fallbacks sunk_share arena_bytes live_bytes loss_first
+    loss_last""".split()
+TIMES = ["step_us", "latency_us", "enqueue_us"]
+OTHERS = ["workload", "mode", "device", "flavour", "data", "conditional_nodes", "iterations", "updates", "loss_hash"]
+FIELDS = set(NUMBERS + TIMES + OTHERS + ["state_hash"])
+
+
+def bench(*arguments):
+    command = [PROGRAM, "--size", "test", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def report(*arguments):
+    return json.loads(bench(*arguments, "--json", "-"))
+
+
+def hashes(rows):
+    return {row["workload"]: (row["loss_hash"], row["state_hash"]) for row in rows}
+
+
+class BenchTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.single = report("--steps", 20)
+        cls.grouped = report("--steps", 20, "--steps-per-launch", 16, "--mode", "sink,interactive-serial")
+        cls.is_cpu = cls.single["rows"][0]["device"] == "cpu"
+
+    def rows(self, mode, of=None):
+        return [row for row in (of or self.single)["rows"] if row["mode"] == mode]
+
+    def test_machine(self):
+        machine = self.single["machine"]
+        for field in ("cpu", "cores", "memory_gib", "compiler", "flavour", "device"):
+            self.assertTrue(machine[field], field)
+        self.assertIn("driver", machine)
+
+    def test_every_workload_in_every_mode(self):
+        seen = [(row["workload"], row["mode"]) for row in self.single["rows"]]
+        self.assertEqual(seen, [(workload, mode) for workload in WORKLOADS for mode in MODES])
+
+    def test_fields(self):
+        for row in self.single["rows"] + self.grouped["rows"]:
+            self.assertEqual(FIELDS - set(row), set())
+            for field in NUMBERS:
+                self.assertIsInstance(row[field], (int, float), field)
+            for field in TIMES:
+                self.assertLessEqual(0, row[field]["min"])
+                self.assertLessEqual(row[field]["min"], row[field]["median"])
+                self.assertLessEqual(row[field]["median"], row[field]["max"])
+            for field in ("loss_hash", "state_hash"):
+                self.assertRegex(row[field], "^[0-9a-f]{64}$")
+
+    def test_modes_agree(self):
+        for mode in MODES[1:]:
+            self.assertEqual(hashes(self.rows(mode)), hashes(self.rows(MODES[0])), mode)
+
+    def test_grouping_of_steps_changes_nothing(self):
+        for mode in ("sink", "interactive-serial"):
+            self.assertEqual(hashes(self.rows(mode, self.grouped)), hashes(self.rows(mode)), mode)
+
+    def test_a_second_process_agrees(self):
+        again = report("--steps", 20, "--workload", "charmlp,chain", "--mode", "sink")
+        for name, values in hashes(again["rows"]).items():
+            self.assertEqual(values, hashes(self.rows("sink"))[name])
+
+    def test_hashes_tell_runs_apart(self):
+        longer = hashes(report("--steps", 21, "--mode", "sink")["rows"])
+        for name, (loss, state) in hashes(self.rows("sink")).items():
+            self.assertNotEqual(loss, longer[name][0], name)
+            self.assertNotEqual(state, longer[name][1], name)
+
+    def test_launches(self):
+        for row in self.rows("sink"):
+            self.assertEqual(row["graph_launches_per_step"], 1, row["workload"])
+            self.assertLessEqual(row["api_calls_per_step"], 3, row["workload"])
+            self.assertEqual(row["recordings"], 1)
+            self.assertGreater(row["sunk_share"], 0.9)
+        for row in self.rows("sink", self.grouped):  # 20 steps: 16 and a shorter one of 4
+            self.assertEqual(row["graph_launches_per_step"], 2 / 20, row["workload"])
+            self.assertEqual(row["conditional_nodes"], 1)
+        for row in report("--steps", 16, "--steps-per-launch", 16, "--mode", "sink")["rows"]:
+            self.assertEqual(row["graph_launches_per_step"], 1 / 16, row["workload"])
+        for mode in MODES[:2]:
+            for row in self.rows(mode):
+                self.assertEqual((row["graph_launches_per_step"], row["sunk_share"]), (0, 0))
+        for row in self.single["rows"] + self.grouped["rows"]:
+            self.assertEqual(row["fallbacks"], 0, row["workload"])
+
+    def test_one_by_one_every_node_is_a_call(self):
+        for row in self.rows("interactive-serial"):
+            self.assertGreaterEqual(row["api_calls_per_step"], row["kernels_per_step"])
+
+    def test_kernels_of_a_chain_are_its_nodes(self):
+        # A CUDA device needs one more for each launch: it hands over the launch's parameters.
+        own = 0 if self.is_cpu else 1
+        for nodes in (50, 1000):
+            for row in report("--workload", "chain", "--nodes", nodes, "--steps", 4)["rows"]:
+                self.assertEqual(row["kernels_per_step"], nodes + own, row["mode"])
+
+    def test_arena(self):
+        for row in self.single["rows"]:
+            self.assertGreater(row["live_bytes"], 0)
+            self.assertLessEqual(row["arena_bytes"], 1.05 * row["live_bytes"], row["workload"])
+
+    def test_arena_at_full_size(self):
+        if self.single["machine"]["flavour"] == "emulated":
+            self.skipTest("full size takes too long on the software device")
+        for row in report("--size", "full", "--steps", 1, "--mode", "sink")["rows"]:
+            self.assertLessEqual(row["arena_bytes"], 1.05 * row["live_bytes"], row["workload"])
+
+    def test_training_trains(self):
+        for row in report("--workload", "mlp,charmlp", "--steps", 300, "--mode", "sink")["rows"]:
+            self.assertLess(row["loss_last"], 0.8 * row["loss_first"], row["workload"])
+            self.assertRegex(row["data"]["sha256"], "^[0-9a-f]{64}$")
+            self.assertTrue(row["data"]["name"])
+
+    def test_table_file_and_list(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            table = bench("--workload", "chain", "--steps", 2, "--json", path)
+            self.assertEqual(len(json.loads(path.read_text())["rows"]), 3)
+        for mode in MODES:
+            self.assertRegex(table, rf"(?m)^chain +{mode} ")
+        listed = bench("--list")
+        for name in WORKLOADS + MODES:
+            self.assertIn(name, listed)
+
+
+if __name__ == "__main__":
+    PROGRAM = pathlib.Path(sys.argv.pop(1)) / PROGRAM
+    unittest.main()

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Runs every sample at a small size and checks what it prints; then what the programs say about bad input.
+set -euo pipefail
+
+[[ $# -eq 1 ]] || { echo "usage: $0 BIN_DIR" >&2 && exit 2; }
+bin=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset GRAPHSINK_DATA
+checks=0
+
+fail() {
+  echo "FAILED: $1" >&2
+  cat "$work/out" "$work/err" >&2
+  exit 1
+}
+
+# prints NAME 'REGEX'... -- COMMAND...: exits 0 and prints a match of each.
+prints() {
+  local name=$1 patterns=() pattern
+  shift
+  for (( ; $# > 0; )); do
+    pattern=$1
+    shift
+    [[ $pattern != -- ]] || break
+    patterns+=("$pattern")
+  done
+  "$@" >"$work/out" 2>"$work/err" </dev/null || fail "$name: exit code $?"
+  for pattern in "${patterns[@]}"; do
+    grep -qE -e "$pattern" "$work/out" || fail "$name does not print $pattern"
+    checks=$((checks + 1))
+  done
+}
+
+# refuses NAME 'REGEX' COMMAND...: exits 2, with a message on stderr that matches.
+refuses() {
+  local name=$1 pattern=$2 code=0
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" </dev/null || code=$?
+  [[ $code -eq 2 ]] || fail "$name: exit code $code, expected 2"
+  grep -qE -e "$pattern" "$work/err" || fail "$name: no message that matches $pattern"
+  checks=$((checks + 1))
+}
+
+# What a training program computed, without what depends on time.
+result() { grep -vE '^step ' "$work/out" | sed -n '/^training on/,$p' | tail -n +2; }
+
+plan='^plan for (cpu|cuda:0).*sinks whole: 1 launch per step'
+flavour=$("$bin/graphsink-bench" --workload chain --nodes 10 --mode sink --steps 1 --json - |
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["machine"]["flavour"])')
+
+prints 01_hello "$plan" ' matmul .* f32\[32, 256\] .* 01_hello\.cpp:[0-9]+' 'adamw .*commits 6 variables' \
+  '^102 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- "$bin/01_hello"
+prints 02_eager '^m = f32\[2\] \[3, 8\]$' '^z = f32\[2\] \[1, 6\]$' "$plan" '^z of the graph = f32\[2\] \[1, 6\]$' -- \
+  "$bin/02_eager"
+prints 03_custom_cpu_op "$plan" ' cube .* 03_custom_cpu_op\.cpp:[0-9]+' '^gradient = f32\[3\] \[3, 12, 27\]$' \
+  '^loss 36 -> 6\.69[0-9]+$' -- "$bin/03_custom_cpu_op"
+prints 04_custom_cuda_op "$plan" ' axpy .* 04_custom_cuda_op\.cu:[0-9]+' 'total: f32\[3\] \[10, 20, 30\]$' -- \
+  "$bin/04_custom_cuda_op"
+prints 05_control_flow "$plan" ' while ' ' if ' \
+  '^interactive-serial from 1: root 1\.41421 after 4 iterations, branch gives 14\.1421$' \
+  '^sink from 1: root 1\.41421 after 4 iterations, branch gives 14\.1421$' \
+  '^sink from 100: root 1\.41421 after 10 iterations, branch gives 1414\.21$' \
+  '^the launch holds 2 conditional nodes$' -- "$bin/05_control_flow"
+
+# train_text: every mode and grouping of steps writes the same text.
+text_arguments=(--steps 45 --seed 3)
+prints train_text "$plan" ' embedding .* f32\[64, 8, 16\]' '^training on LICENSE \(11358 characters' \
+  '^step 45/45  loss [0-9.]+  [0-9]+ steps/s$' '^continuation:$' -- "$bin/train_text" "${text_arguments[@]}"
+result >"$work/text"
+[[ $(wc -c <"$work/text") -gt 200 ]] || fail 'train_text: the continuation is too short'
+for options in '--mode interactive-serial' '--mode interactive-parallel' '--steps-per-launch 1' '--steps-per-launch 16'; do
+  # shellcheck disable=SC2086
+  prints "train_text $options" '^continuation:$' -- "$bin/train_text" "${text_arguments[@]}" $options
+  result | cmp -s - "$work/text" || fail "train_text $options: another result"
+done
+
+# On a terminal the progress line is rewritten in place.
+script -qec "$bin/train_text --steps 45" "$work/typescript" >"$work/out" 2>"$work/err" </dev/null ||
+  fail 'train_text on a terminal'
+grep -qP '\rstep \d+/45  loss [\d.]+  \d+ steps/s' "$work/out" || fail 'train_text: no progress line on a terminal'
+
+# Real digits where they are, else made-up ones, and the sample says so.
+steps=1000
+[[ $flavour != emulated ]] || steps=20
+prints train_mnist "$plan" '^training on 8000 of (t10k-images|seeded digits)' "^step $steps/$steps" \
+  '^test accuracy: [0-9.]+ %$' -- "$bin/train_mnist" --steps "$steps"
+if [[ $flavour != emulated ]]; then
+  accuracy=$(sed -n 's/^test accuracy: \([0-9]*\).*/\1/p' "$work/out")
+  [[ $accuracy -ge 92 ]] || fail "train_mnist: $accuracy % is less than 92 %"
+fi
+
+# Bad input: each row names the file or op and a remedy, with exit code 2.
+remedy='remedy: .'
+refuses 'missing text' "error: .*nowhere\.txt.*$remedy" "$bin/train_text" "$work/nowhere.txt"
+printf 'short' >"$work/short.txt"
+refuses 'short text' "error: .*short\.txt.*$remedy" "$bin/train_text" "$work/short.txt"
+refuses 'a directory as text' "error: .*$remedy" "$bin/train_text" "$work"
+refuses 'missing directory' "error: .*nowhere.*$remedy" "$bin/train_mnist" --data "$work/nowhere"
+mkdir "$work/empty" "$work/digits"
+refuses 'no digits' "error: .*t10k-images-idx3-ubyte.*$remedy" "$bin/train_mnist" --data "$work/empty"
+refuses 'no digits, from the environment' "error: .*t10k-images-idx3-ubyte.*$remedy" \
+  env GRAPHSINK_DATA="$work/empty" "$bin/train_mnist"
+printf '\0\0\010\003\0\0\0\002\0\0\0\034\0\0\0\034pixels' >"$work/digits/t10k-images-idx3-ubyte"
+printf '\0\0\010\001\0\0\0\002\001\002' >"$work/digits/t10k-labels-idx1-ubyte"
+refuses 'truncated IDX' "error: .*t10k-images-idx3-ubyte.*truncated.*$remedy" "$bin/train_mnist" --data "$work/digits"
+gzip "$work/digits/t10k-images-idx3-ubyte"
+refuses 'truncated IDX, gzipped' "error: .*t10k-images-idx3-ubyte.*truncated.*$remedy" \
+  "$bin/train_mnist" --data "$work/digits"
+truncate -s 20 "$work/digits/t10k-images-idx3-ubyte.gz"
+refuses 'damaged gzip' "error: .*t10k-images-idx3-ubyte\.gz.*$remedy" "$bin/train_mnist" --data "$work/digits"
+refuses 'the same for the benchmark' "error: .*t10k-images-idx3-ubyte\.gz.*$remedy" \
+  "$bin/graphsink-bench" --workload mlp --data "$work/digits"
+
+for program in train_text train_mnist graphsink-bench; do
+  refuses "$program: no such device" "error: .*cuda:77.*$remedy" "$bin/$program" --device cuda:77
+  refuses "$program: bad device" "error: .*device \"gpu\".*$remedy" "$bin/$program" --device gpu
+  refuses "$program: bad mode" "error: mode \"fast\".*interactive-serial.*$remedy" "$bin/$program" --mode fast
+  refuses "$program: no steps" 'steps' "$bin/$program" --steps 0
+  refuses "$program: bad option" 'nonsense' "$bin/$program" --nonsense
+  prints "$program --help" '--device' '--mode' -- "$bin/$program" --help
+done
+if [[ $flavour == cpu ]]; then
+  refuses 'no CUDA in this build' "error: .*cuda:0.*$remedy" "$bin/graphsink-bench" --workload chain --device cuda:0
+fi
+refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp.*$remedy" \
+  "$bin/graphsink-bench" --workload chain,resnet
+refuses 'later mode' "error: mode \"split-serial\".*$remedy" "$bin/graphsink-bench" --mode sink,split-serial
+refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge
+refuses 'too few nodes' "error: chain: .*$remedy" "$bin/graphsink-bench" --workload chain --nodes 3
+refuses 'unwritable report' "error: .*report\.json.*$remedy" \
+  "$bin/graphsink-bench" --workload chain --json "$work/nowhere/report.json"
+
+echo "samples: $checks checks passed ($flavour)"
