@@ -22,13 +22,13 @@ OTHERS = ["workload", "mode", "device", "flavour", "data", "conditional_nodes", 
 FIELDS = set(NUMBERS + TIMES + OTHERS + ["state_hash"])
 
 
-def bench(*arguments):
-    command = [PROGRAM, "--size", "test", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def bench(*arguments, size="test"):
+    command = [PROGRAM, "--size", size, *map(str, arguments)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def report(*arguments):
-    return json.loads(bench(*arguments, "--json", "-"))
+def report(*arguments, size="test"):
+    return json.loads(bench(*arguments, "--json", "-", size=size))
 
 
 def hashes(rows):
@@ -122,7 +122,7 @@ class BenchTest(unittest.TestCase):
     def test_arena_at_full_size(self):
         if self.single["machine"]["flavour"] == "emulated":
             self.skipTest("full size takes too long on the software device")
-        for row in report("--size", "full", "--steps", 1, "--mode", "sink")["rows"]:
+        for row in report("--steps", 1, "--mode", "sink", size="full")["rows"]:
             self.assertLessEqual(row["arena_bytes"], 1.05 * row["live_bytes"], row["workload"])
 
     def test_training_trains(self):

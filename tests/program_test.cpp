@@ -141,7 +141,7 @@ TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
       assign(w, total * 0.1);
       g.record("sum", sum(total));
       Program p = compile(g);
-      EXPECT_EQ(p.plan().streams, 5);
+      EXPECT_EQ(p.plan().streams, std::min(5, p.target().max_streams));
       p.write(x, Tensor::uniform({6, 300}, 9));
       if (per_run == 1) p.write(x, Tensor::uniform({300}, 9));
       for (std::int64_t done = 0; done < 6; done += per_run) p.run(mode, {.steps = per_run});

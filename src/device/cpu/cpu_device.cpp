@@ -137,7 +137,10 @@ void CpuFailure::take(const BoundNode& bad) noexcept {
   }
 }
 
-CpuDevice::CpuDevice() : target_(Target::host()) {}
+CpuDevice::CpuDevice() : target_(Target::host()) {
+  // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
+  target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8);
+}
 
 Memory CpuDevice::allocate(std::size_t bytes) {
   std::size_t size = std::max<std::size_t>((bytes + 255) / 256 * 256, 256);
