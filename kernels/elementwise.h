@@ -44,7 +44,7 @@ constexpr DType element_dtype() {
 }
 
 template <class In, int N>
-struct Inputs {
+struct Operands {
   const In* data[N];
   bool is_repeated[N];  // one element
 };
@@ -60,7 +60,7 @@ HD auto apply(const In (&x)[N]) {
 
 // Addresses are aligned to 16 bytes: buffers are to 256, and views start where their buffer does.
 template <class F, class In, class Out, int N>
-__global__ void map_contiguous(Inputs<In, N> in, Out* out, std::int64_t size) {
+__global__ void map_contiguous(Operands<In, N> in, Out* out, std::int64_t size) {
   wait_for_inputs();
   std::int64_t packs = size / kPack;
   for (std::int64_t p = thread_index(); p < packs; p += all_threads()) {
@@ -89,7 +89,7 @@ __global__ void map_contiguous(Inputs<In, N> in, Out* out, std::int64_t size) {
 }
 
 template <class F, class In, class Out, int N>
-__global__ void map_broadcast(Inputs<In, N> in, Out* out, Layout<N> layout) {
+__global__ void map_broadcast(Operands<In, N> in, Out* out, Layout<N> layout) {
   wait_for_inputs();
   for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
     std::int64_t offsets[N];
@@ -102,7 +102,7 @@ __global__ void map_broadcast(Inputs<In, N> in, Out* out, Layout<N> layout) {
 
 template <class F, class In, class Out, int N>
 void map_cuda(const Layout<N>& layout, CudaArgs& a) {
-  Inputs<In, N> in{};
+  Operands<In, N> in{};
   for (int n = 0; n < N; ++n) in.data[n] = a.in<In>(n);
   if constexpr (N > 1) {
     if (layout.rank > 1) {

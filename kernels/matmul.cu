@@ -65,8 +65,9 @@ Prepared prepare_cpu(const PrepareArgs& p, const Sizes& s) {
     throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
   }
 #ifdef OPENBLAS_SEQUENTIAL
-  // A build with threads of its own would split the sums differently on each machine.
-  if (openblas_get_parallel() != OPENBLAS_SEQUENTIAL) openblas_set_num_threads(1);
+  // For the whole process: how a product is split among threads, of which each machine has its own number, shows in
+  // bits.
+  if (openblas_get_num_threads() > 1) openblas_set_num_threads(1);
 #endif
   return {};
 }

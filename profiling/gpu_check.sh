@@ -64,19 +64,19 @@ bin=build/cuda/bin
 
 # try NAME SECONDS COMMAND...: logs the output and its end; notes PASSED, FAILED or TIMED OUT.
 try() {
-  local name=$1 limit=$2 start=$SECONDS code=0 verdict=PASSED
+  local name=$1 limit=$2 start=$SECONDS code=0 outcome=PASSED
   shift 2
   [[ $limit -le $((part_end - SECONDS)) ]] || limit=$((part_end - SECONDS))
   if [[ $limit -le 0 ]]; then
     note "$name: not run, the part's time was used up"
-    part_failed=1
+    verdict=failed
     return
   fi
   timeout --kill-after=10 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null || code=$?
-  [[ $code -eq 0 ]] || verdict="FAILED (exit code $code)"
-  [[ $code -ne 124 && $code -ne 137 ]] || verdict="TIMED OUT after $limit s"
-  [[ $code -eq 0 ]] || part_failed=1
-  note "$name: $verdict, $((SECONDS - start)) s"
+  [[ $code -eq 0 ]] || outcome="FAILED (exit code $code)"
+  [[ $code -ne 124 && $code -ne 137 ]] || outcome="TIMED OUT after $limit s"
+  [[ $code -eq 0 ]] || verdict=failed
+  note "$name: $outcome, $((SECONDS - start)) s"
   [[ $code -eq 0 ]] || tail -n 15 "$logs/$name.log" >&2
 }
 note() {
@@ -84,7 +84,12 @@ note() {
   notes+=("$1")
 }
 
-build() { GS_LOGS=$logs gs_build cuda "$@" || part_failed=1; }
+skip() {
+  verdict=skipped
+  note "nothing to run: $1"
+}
+
+build() { GS_LOGS=$logs gs_build cuda "$@" || verdict=failed; }
 
 part_build() {
   build
@@ -93,16 +98,16 @@ part_build() {
 
 part_tests() {
   build
-  [[ $part_failed -eq 0 ]] || return 0
+  [[ $verdict == passed ]] || return 0
   try ctest 450 ctest --test-dir build/cuda --output-on-failure --no-tests=error --timeout 200 --parallel 4
   note "$(sed -n '/tests passed/p' "$logs/ctest.log")"
 }
 
 part_sanitize() {
   build
-  [[ $part_failed -eq 0 ]] || return 0
+  [[ $verdict == passed ]] || return 0
   if ! command -v compute-sanitizer >/dev/null; then
-    note 'skipped: compute-sanitizer is not installed'
+    skip 'compute-sanitizer is not installed'
     return
   fi
   local memcheck=(compute-sanitizer --tool memcheck --error-exitcode 9)
@@ -115,11 +120,11 @@ part_sanitize() {
   try initcheck-03_custom_cpu_op 40 compute-sanitizer --tool initcheck --error-exitcode 9 "$bin"/03_custom_cpu_op
 }
 
-part_conformance() { note 'nothing to run: the conformance suite in recording mode comes with a later version'; }
+part_conformance() { skip 'the conformance suite in recording mode comes with a later version'; }
 
 part_bench() {
   build graphsink-bench launch_baseline train_mnist
-  [[ $part_failed -eq 0 ]] || return 0
+  [[ $verdict == passed ]] || return 0
   rm -f "$logs"/*.json
   try bench 150 "$bin"/graphsink-bench --device cuda:0 --steps 300 --json "$logs/bench.json"
   try bench-16-steps 100 "$bin"/graphsink-bench --device cuda:0 --steps 304 --steps-per-launch 16 --json "$logs/bench-16-steps.json"
@@ -129,12 +134,12 @@ part_bench() {
   note "$(grep -h 'test accuracy' "$logs/train_mnist.log" || echo 'no accuracy')"
 }
 
-part_peers() { note 'nothing to run: comparisons with other systems come with a later version'; }
+part_peers() { skip 'comparisons with other systems come with a later version'; }
 
 failed=0
 for part in "${parts[@]}"; do
   gs_say "part $part"
-  start=$SECONDS part_end=$((SECONDS + part_seconds)) part_failed=0 notes=()
+  start=$SECONDS part_end=$((SECONDS + part_seconds)) verdict=passed notes=()
   logs=$out/logs-$part
   mkdir -p "$logs"
   case $part in
@@ -145,8 +150,8 @@ for part in "${parts[@]}"; do
     bench) part_bench ;;
     peers) part_peers ;;
   esac
-  [[ $part_failed -eq 0 ]] || failed=1
-  python3 profiling/gpu_report.py "$out" "$part" "$part_failed" $((SECONDS - start)) "${notes[@]}"
+  [[ $verdict != failed ]] || failed=1
+  python3 profiling/gpu_report.py "$out" "$part" "$verdict" $((SECONDS - start)) "${notes[@]}"
   if [[ -n $(ls -A "$logs") ]]; then tar -czf "$out/logs-$part.tar.gz" -C "$out" "logs-$part"; fi
   rm -rf "$logs"
 done

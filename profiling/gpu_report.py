@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds one part of gpu_check.sh to OUT_DIR/gpu_check.json and writes gpu_check.md anew.
 
-usage: gpu_report.py OUT_DIR PART FAILED SECONDS NOTE...
+usage: gpu_report.py OUT_DIR PART VERDICT SECONDS NOTE...
 """
 
 import datetime
@@ -48,7 +48,7 @@ def baseline_table(baseline):
 def markdown(report):
     lines = ["# GPU check", "", f"GPU: {report['gpu']}; nvcc: {report['nvcc']}; commit: {report['commit']}", ""]
     for name, part in report["parts"].items():
-        lines += [f"## {name}: {'FAILED' if part['failed'] else 'passed'}", "", f"{part['when']}, {part['seconds']} s", ""]
+        lines += [f"## {name}: {part['verdict']}", "", f"{part['when']}, {part['seconds']} s", ""]
         lines += [f"* {note}" for note in part["notes"]] + [""]
         for title, result in part["results"].items():
             if title == "launch_baseline":
@@ -72,7 +72,7 @@ def main():
         except ValueError:  # its program failed, which the notes say
             continue
     report["parts"][name] = {
-        "failed": sys.argv[3] != "0",
+        "verdict": sys.argv[3],
         "seconds": int(sys.argv[4]),
         "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "notes": sys.argv[5:],

@@ -25,6 +25,7 @@ json row_of(const Trial& trial) {
           {"flavour", GRAPHSINK_FLAVOUR},
           {"steps", trial.steps()},
           {"steps_per_launch", trial.steps_per_launch()},
+          {"compile_us", trial.compile_us()},
           {"step_us", to_json(trial.step_us())},
           {"latency_us", to_json(trial.latency_us())},
           {"enqueue_us", to_json(trial.enqueue_us())},

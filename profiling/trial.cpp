@@ -28,6 +28,13 @@ void add_difference(Counters& sum, const Counters& before, const Counters& after
   sum.host_nodes += after.host_nodes - before.host_nodes;
 }
 
+Program timed_compile(const Graph& graph, DeviceId device, double& us) {
+  Clock::time_point start = Clock::now();
+  Program program = compile(graph, {.target = device});
+  us = us_since(start);
+  return program;
+}
+
 }  // namespace
 
 Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch)
@@ -35,7 +42,7 @@ Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps
       mode_(mode),
       steps_(steps),
       steps_per_launch_(steps_per_launch),
-      program_(compile(model_.graph, {.target = device})) {}
+      program_(timed_compile(model_.graph, device, compile_us_)) {}
 
 // Steps [first, end), each with its own data; a remainder is one shorter run.
 void Trial::run_fed(std::int64_t first, std::int64_t end) {

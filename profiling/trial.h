@@ -43,6 +43,7 @@ class Trial {
   std::int64_t steps() const { return steps_; }
   std::int64_t steps_per_launch() const { return steps_per_launch_; }
   const Program& program() const { return program_; }
+  double compile_us() const { return compile_us_; }  // wall time of compile(): plan, and opening the device
   const Results& results() const { return results_; }
   const Counts& counts() const { return counts_; }
   Spread step_us() const { return spread_of(step_us_); }        // wall time of a step among others
@@ -59,6 +60,7 @@ class Trial {
   models::Model model_;
   Mode mode_;
   std::int64_t steps_, steps_per_launch_;
+  double compile_us_ = 0;
   Program program_;
   std::vector<double> losses_;
   Results results_;
