@@ -131,39 +131,44 @@ const Row kRows[] = {
        Graph g;
        Variable w("w", Tensor({1.0f}));
        Value x = g.feed("x", f32, {1});
-       while_({x}, [](Value s) { return sum(s) < 3.0; },
-              [&](Value s) {
-                assign(w, s);
-                return s;
-              });
+       while_(
+           {x}, [](Value s) { return sum(s) < 3.0; },
+           [&](Value s) {
+             assign(w, s);
+             return s;
+           });
      },
      {"assign", "body", "outside"}},
     {"LoopChangesType",
      [] {
        Graph g;
        Value x = g.feed("x", f32, {1});
-       while_({x}, [](Value s) { return sum(s) < 3.0; }, [&](Value s) { return cast(s, i32); });
+       while_(
+           {x}, [](Value s) { return sum(s) < 3.0; }, [&](Value s) { return cast(s, i32); });
      },
      {"while_", "f32[1]", "i32[1]"}},
     {"BranchesDiffer",
      [] {
        Graph g;
        Value x = g.feed("x", f32, {1});
-       if_(sum(x) < 3.0, [&] { return x * 2.0; }, [&] { return sum(x); });
+       if_(
+           sum(x) < 3.0, [&] { return x * 2.0; }, [&] { return sum(x); });
      },
      {"if_", "f32[1]", "f32[]"}},
     {"PredicateIsNotBool",
      [] {
        Graph g;
        Value x = g.feed("x", f32, {});
-       if_(x, [&] { return x; }, [&] { return x; });
+       if_(
+           x, [&] { return x; }, [&] { return x; });
      },
      {"if_", "f32[]", "less(a, b)"}},
     {"ValueOfAnEndedBody",
      [] {
        Graph g;
        Value x = g.feed("x", f32, {}), inner;
-       if_(x < 3.0, [&] { return inner = x * 2.0; }, [&] { return x * 1.0; });
+       if_(
+           x < 3.0, [&] { return inner = x * 2.0; }, [&] { return x * 1.0; });
        relu(inner);
      },
      {"relu", "body", "return it"}},
@@ -216,7 +221,11 @@ const Row kRows[] = {
        compile(g).run(sink, {.steps = 0});
      },
      {"0 steps", "at least 1"}},
-    {"VariableType", [] { Variable("w", Tensor({1.0f})).write(Tensor({1.0f, 2.0f})); }, {"\"w\"", "f32[1]", "f32[2]"}},
+    {"VariableType",
+     [] {
+       Variable("w", Tensor({1.0f})).write(Tensor({1.0f, 2.0f}));
+     },
+     {"\"w\"", "f32[1]", "f32[2]"}},
     {"NoSuchDevice",
      [] {
        Graph g;
@@ -279,7 +288,7 @@ TEST(Message, NamesTheUsersLine) {
   unsigned line = 0;
   try {
     line = __LINE__ + 1;
-    x * y;
+    x* y;
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.where().line(), line);

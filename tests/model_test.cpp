@@ -1,4 +1,5 @@
-// Whole models: their gradient against central differences in f64, and the same bits in every mode and grouping of steps.
+// Whole models: their gradient against central differences in f64, and the same bits in every mode and grouping of
+// steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace {
 
 Tensor to_f64(const Tensor& tensor) {
   Tensor out(f64, tensor.shape());
-  for (std::size_t i = 0; i < out.as<double>().size(); ++i) out.as<double>()[i] = tensor.at(static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < out.as<double>().size(); ++i)
+    out.as<double>()[i] = tensor.at(static_cast<std::int64_t>(i));
   return out;
 }
 

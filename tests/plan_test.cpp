@@ -51,7 +51,8 @@ std::vector<std::vector<bool>> happens_before(const Plan& plan) {
   return before;
 }
 
-// Every read comes after the write it needs, and two buffers share bytes only if one is finished before the other begins.
+// Every read comes after the write it needs, and two buffers share bytes only if one is finished before the other
+// begins.
 void check_schedule(const Plan& plan) {
   const auto& steps = plan.sequences[0].steps;
   auto before = happens_before(plan);
@@ -132,7 +133,10 @@ std::string without_lines(const std::string& text) {
   std::stringstream in(text), out;
   for (std::string line; std::getline(in, line);) {
     if (auto pos = line.find("plan_test.cpp:"); pos != std::string::npos)
-      line = line.substr(0, pos) + "plan_test.cpp" + line.substr(line.find_first_not_of("0123456789", pos + 14) == std::string::npos ? line.size() : line.find_first_not_of("0123456789", pos + 14));
+      line = line.substr(0, pos) + "plan_test.cpp" +
+             line.substr(line.find_first_not_of("0123456789", pos + 14) == std::string::npos
+                             ? line.size()
+                             : line.find_first_not_of("0123456789", pos + 14));
     out << line << "\n";
   }
   return out.str();
@@ -152,7 +156,8 @@ TEST(Explain, HostOpOnCuda) {
 TEST(Explain, LoopWithHostOpOnCuda) {
   Graph g;
   Value x = g.input("x", f32, {4});
-  auto [y] = while_({x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 2.0; });
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 2.0; });
   g.output("y", y);
   expect_golden("host_loop_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
 }
@@ -257,7 +262,8 @@ TEST(Plan, CpuOnlyOpOnCudaIsCopyHostNodeCopy) {
 TEST(Plan, LoopWithHostOpIsDrivenByTheHost) {
   Graph g;
   Value x = g.input("x", f32, {4});
-  auto [y] = while_({x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
   g.output("y", relu(y));
   Plan plan = plan_for(g, Target::cuda13());
   ASSERT_EQ(plan.islands.size(), 3u);

@@ -48,7 +48,8 @@ struct Training {
 Tensor images(std::int64_t steps) { return Tensor::uniform({steps, 6, 12}, 11, -1.0f, 1.0f); }
 Tensor labels(std::int64_t steps) {
   Tensor t(i32, {steps, 6});
-  for (std::size_t i = 0; i < t.as<std::int32_t>().size(); ++i) t.as<std::int32_t>()[i] = static_cast<std::int32_t>(i % 5);
+  for (std::size_t i = 0; i < t.as<std::int32_t>().size(); ++i)
+    t.as<std::int32_t>()[i] = static_cast<std::int32_t>(i % 5);
   return t;
 }
 
@@ -180,8 +181,11 @@ TEST_P(OnDevice, LoopIsAConditionalNode) {
   Value u0 = g.input("u0", f32, {3});
   Value limit = g.input("limit", f32, {});
   Value zero = g.constant(Tensor::scalar(0));
-  auto [u, n] = while_({u0, zero}, [&](Value s, Value) { return sum(s) < limit; },
-                       [](Value s, Value i) { return std::array{s * 2.0, i + 1}; });
+  auto [u, n] = while_(
+      {u0, zero}, [&](Value s, Value) { return sum(s) < limit; },
+      [](Value s, Value i) {
+        return std::array{s * 2.0, i + 1};
+      });
   g.output("u", u);
   g.output("n", n);
   for (Mode mode : kModes) {
@@ -207,8 +211,11 @@ TEST_P(OnDevice, LoopStateMaySwap) {
   Graph g;
   Value a = g.input("a", f32, {2}), b = g.input("b", f32, {2});
   Value zero = g.constant(Tensor::scalar(0));
-  auto [x, y, n] = while_({a, b, zero}, [](Value, Value, Value i) { return i < 3; },
-                          [](Value s, Value t, Value i) { return std::array{t, s, i + 1}; });
+  auto [x, y, n] = while_(
+      {a, b, zero}, [](Value, Value, Value i) { return i < 3; },
+      [](Value s, Value t, Value i) {
+        return std::array{t, s, i + 1};
+      });
   g.output("x", x);
   g.output("y", y);
   for (Mode mode : kModes) {
@@ -224,7 +231,8 @@ TEST_P(OnDevice, LoopStateMaySwap) {
 TEST_P(OnDevice, BranchIsAConditionalNode) {
   Graph g;
   Value x = g.input("x", f32, {4});
-  Value y = if_(sum(x) > 0.0, [&] { return x * 2.0; }, [&] { return tanh(x) - 1.0; });
+  Value y = if_(
+      sum(x) > 0.0, [&] { return x * 2.0; }, [&] { return tanh(x) - 1.0; });
   g.output("y", y);
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
@@ -246,13 +254,15 @@ TEST_P(OnDevice, BranchInsideALoop) {
   Value x = g.input("x", f32, {});
   Value zero = g.constant(Tensor::scalar(0));
   // Collatz: steps until 1.
-  auto [last, n] = while_({x, zero}, [](Value v, Value) { return v > 1.0; },
-                          [](Value v, Value i) {
-                            Value half = v * 0.5;
-                            Value is_even = equal(cast(cast(half, i32), f32), half);
-                            Value next = if_(is_even, [&] { return half * 1.0; }, [&] { return v * 3.0 + 1.0; });
-                            return std::array{next, i + 1};
-                          });
+  auto [last, n] = while_(
+      {x, zero}, [](Value v, Value) { return v > 1.0; },
+      [](Value v, Value i) {
+        Value half = v * 0.5;
+        Value is_even = equal(cast(cast(half, i32), f32), half);
+        Value next = if_(
+            is_even, [&] { return half * 1.0; }, [&] { return v * 3.0 + 1.0; });
+        return std::array{next, i + 1};
+      });
   g.output("n", n);
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
@@ -292,7 +302,8 @@ TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
 TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
   Graph g;
   Value x = g.input("x", f32, {2});
-  auto [y] = while_({x * 1.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
+  auto [y] = while_(
+      {x * 1.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
   g.output("y", y + 0.25);
   std::vector<double> results;
   for (Mode mode : kModes) {

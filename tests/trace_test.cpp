@@ -80,5 +80,7 @@ TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
 }  // namespace
 }  // namespace graphsink
 #else
-TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) { GTEST_SKIP() << "no NVTX headers: ranges compile to nothing"; }
+TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
+  GTEST_SKIP() << "no NVTX headers: ranges compile to nothing";
+}
 #endif

@@ -7,13 +7,13 @@ namespace graphsink {
 
 // What the program did so far, counted where it happens: calls of the device's API, nodes of the recorded graphs.
 struct Counters {
-  std::uint64_t api_calls = 0;      // CUDA calls; on the CPU: pushes to a device queue
+  std::uint64_t api_calls = 0;  // CUDA calls; on the CPU: pushes to a device queue
   std::uint64_t graph_launches = 0;
-  std::uint64_t kernels = 0;        // issued one by one or as nodes of a launch
+  std::uint64_t kernels = 0;  // issued one by one or as nodes of a launch
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t recordings = 0;
-  std::uint64_t fallbacks = 0;      // steps asked to be sunk that ran interactively, the first of each binding excepted
+  std::uint64_t fallbacks = 0;  // steps asked to be sunk that ran interactively, the first of each binding excepted
 };
 
 // What one recorded launch holds. For loops over steps, the body counts once.

@@ -77,10 +77,10 @@ class Variable {
 // dtype of the other operands). Records the user's line.
 class Arg {
  public:
-  Arg(Value value, Where where = Where::current());                                       // NOLINT: implicit, as are
-  Arg(Variable variable, Where where = Where::current());                                 // NOLINT: all of these
-  Arg(double number, Where where = Where::current());                                     // NOLINT
-  Arg(float number, Where where = Where::current()) : Arg(double{number}, where) {}       // NOLINT
+  Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are
+  Arg(Variable variable, Where where = Where::current());                            // NOLINT: all of these
+  Arg(double number, Where where = Where::current());                                // NOLINT
+  Arg(float number, Where where = Where::current()) : Arg(double{number}, where) {}  // NOLINT
   Arg(int number, Where where = Where::current()) : Arg(static_cast<double>(number), where) {}  // NOLINT
   // Out of line: inlined into users' code, g++ 12 warns of the variant's unused members.
   Arg(const Arg&);

@@ -45,8 +45,8 @@ class Attrs {
  public:
   Attrs() = default;
   template <class T>
-    requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>)
-  Attrs(T value) : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {}  // NOLINT: implicit
+  requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
+      : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {}  // NOLINT: implicit
 
   // The struct given to emit(). Throws Error if it was of another type.
   template <class T>
@@ -119,8 +119,8 @@ struct PrepareArgs {
   std::span<const TensorType> types;  // inputs, then outputs
   int inputs = 0;
   const Attrs& attrs;
-  bool cuda = false;         // which body will run
-  void* device = nullptr;    // the device, for the internal library headers (device/cuda/...)
+  bool cuda = false;       // which body will run
+  void* device = nullptr;  // the device, for the internal library headers (device/cuda/...)
 
   const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
   const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
@@ -235,6 +235,7 @@ struct GradArgs {
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {});
 std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {});
 std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;
-std::vector<Value> emit(const OpDef&& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;
+std::vector<Value> emit(const OpDef&& op, std::initializer_list<Arg> inputs, Attrs attrs = {},
+                        Label label = {}) = delete;
 
 }  // namespace graphsink

@@ -46,7 +46,8 @@ Value reshape_like(Arg x, Arg like, Label label = {});
 // Swaps the last two axes (a copy).
 Value transpose(Arg x, Label label = {});
 
-// Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the step.
+// Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
+// step.
 Value embedding(Arg table, Arg indices, Label label = {});
 
 // Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar.

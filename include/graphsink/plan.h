@@ -28,11 +28,11 @@ std::string to_string(DeviceId id);  // "cpu", "cuda:0"
 // What a device can do: the rules of what a sink may hold.
 struct Target {
   DeviceId id;
-  std::string name = "cpu";           // "NVIDIA H200"
-  int sm = 0;                         // compute capability times ten, 0 on the CPU
-  bool separate_memory = false;       // the host cannot touch its memory: CPU bodies need copies
-  bool conditional_nodes = true;      // loops and branches can be part of a launch
-  bool host_nodes_in_bodies = true;   // ... and their bodies may hold CPU ops
+  std::string name = "cpu";          // "NVIDIA H200"
+  int sm = 0;                        // compute capability times ten, 0 on the CPU
+  bool separate_memory = false;      // the host cannot touch its memory: CPU bodies need copies
+  bool conditional_nodes = true;     // loops and branches can be part of a launch
+  bool host_nodes_in_bodies = true;  // ... and their bodies may hold CPU ops
   int max_streams = 8;
 
   static Target host() { return {}; }
@@ -42,16 +42,16 @@ struct Target {
 
 // Where a buffer's address comes from when the plan is bound.
 enum class Storage : std::uint8_t {
-  arena,        // device memory at `offset` of the program's arena
-  host_arena,   // host memory that copies may use asynchronously, at `offset`
-  input,        // persistent; index: source node
-  constant,     // persistent, filled at bind time; index: source node
+  arena,          // device memory at `offset` of the program's arena
+  host_arena,     // host memory that copies may use asynchronously, at `offset`
+  input,          // persistent; index: source node
+  constant,       // persistent, filled at bind time; index: source node
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
-  variable,     // owned by the Variable; index: into Plan::variables
-  step,         // the step number in the step block
-  feed_table,   // device array of addresses: where each feed's slices start
-  feed_strides, // device array of i64: bytes from slice to slice
-  record_ring,  // f64 [records, kRecordCapacity]
+  variable,       // owned by the Variable; index: into Plan::variables
+  step,           // the step number in the step block
+  feed_table,     // device array of addresses: where each feed's slices start
+  feed_strides,   // device array of i64: bytes from slice to slice
+  record_ring,    // f64 [records, kRecordCapacity]
 };
 
 // Values kept per record until they are read.
@@ -74,7 +74,7 @@ struct PlanNode {
   std::vector<int> operands;      // buffers: inputs, then outputs
   std::vector<TensorType> types;  // likewise
   int inputs = 0;
-  Prepared prepared;              // filled at bind time
+  Prepared prepared;  // filled at bind time
 };
 
 enum class StepKind : std::uint8_t { call, copy, branch, loop };
@@ -82,12 +82,12 @@ enum class StepKind : std::uint8_t { call, copy, branch, loop };
 // One item of the schedule.
 struct Step {
   StepKind kind = StepKind::call;
-  int node = -1;              // call: PlanNode
-  int source = -1;            // copy: buffers; branch and loop: source is the predicate's buffer
+  int node = -1;    // call: PlanNode
+  int source = -1;  // copy: buffers; branch and loop: source is the predicate's buffer
   int destination = -1;
-  int stream = 0;             // which of the plan's streams
-  std::vector<int> after;     // streams whose work issued so far must be complete first
-  std::vector<int> sequences; // branch: then, else; loop: body
+  int stream = 0;              // which of the plan's streams
+  std::vector<int> after;      // streams whose work issued so far must be complete first
+  std::vector<int> sequences;  // branch: then, else; loop: body
 };
 
 // The schedule of the whole step or of one body: an order that respects every dependency.
@@ -97,9 +97,9 @@ struct Sequence {
 
 // Why something is not as the user might expect it to be.
 struct Reason {
-  std::string what;    // "hash_tokens runs on the host"
+  std::string what;  // "hash_tokens runs on the host"
   Where where;
-  std::string why;     // the rule
+  std::string why;  // the rule
   std::string cost;
   std::string remedy;
 };
@@ -140,7 +140,7 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  int streams = 1;             // used by the schedule
+  int streams = 1;  // used by the schedule
   std::size_t arena_bytes = 0;
   std::size_t host_arena_bytes = 0;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse

@@ -37,8 +37,8 @@ struct RunOptions {
   std::int64_t steps = 1;
 };
 
-// A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share a
-// Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work.
+// A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share
+// a Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work.
 class Program {
  public:
   Program(Program&&) noexcept;

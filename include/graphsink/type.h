@@ -20,18 +20,19 @@ inline constexpr DType i32 = DType::i32;
 inline constexpr DType boolean = DType::boolean;
 
 // Bytes of one element: 4, 8, 4, 1.
-constexpr std::size_t size_of(DType dtype) {
-  return dtype == DType::f64 ? 8 : dtype == DType::boolean ? 1 : 4;
-}
+constexpr std::size_t size_of(DType dtype) { return dtype == DType::f64 ? 8 : dtype == DType::boolean ? 1 : 4; }
 constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
 std::string_view to_string(DType dtype);
 
 // The DType of a C++ element type; any other type does not compile.
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
   else {
     static_assert(std::is_same_v<T, bool>, "element types are float, double, std::int32_t and bool");
     return DType::boolean;

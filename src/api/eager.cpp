@@ -72,8 +72,9 @@ class EagerRunner {
     bool has_cuda = false;
     for (const CudaBody& body : op.cuda) has_cuda = has_cuda || body.min_sm <= device_->target().sm;
     if (on_cuda ? !has_cuda : op.cpu == nullptr) {
-      throw Error(std::string(op.name), where, std::string("has no body for ") + to_string(device_->target().id),
-                  on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a .cpu");
+      throw Error(
+          std::string(op.name), where, std::string("has no body for ") + to_string(device_->target().id),
+          on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a .cpu");
     }
     Prepared prepared;
     if (op.prepare) prepared = op.prepare(PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});

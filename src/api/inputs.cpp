@@ -58,7 +58,8 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   auto refuse = [&](const std::string& seen, const std::string& remedy) {
     throw Error("write(\"" + attrs.name + "\")", where, "takes " + text(attrs) + ", was given " + seen, remedy);
   };
-  if (given.dtype != attrs.dtype) refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)));
+  if (given.dtype != attrs.dtype)
+    refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)));
   Shape slice = entry.shape;
   std::int64_t slices = 1;
   if (shape_is_known && fits(attrs, given.shape, 0)) {
@@ -71,8 +72,10 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
     std::int64_t count = given.shape.size(), known = 1;
     int open_dim = -1, open_dims = 0;
     for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
-      if (attrs.dims[i].is_open) open_dim = static_cast<int>(i), ++open_dims;
-      else known *= attrs.dims[i].size;
+      if (attrs.dims[i].is_open)
+        open_dim = static_cast<int>(i), ++open_dims;
+      else
+        known *= attrs.dims[i].size;
     }
     bool is_flat = !shape_is_known || given.shape.rank() == 1;
     if (is_flat && open_dims == 1 && known > 0 && count % known == 0) {
@@ -81,7 +84,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
       slices = count / known;
     } else if (!(is_flat && open_dims == 0 && known == 0 && count == 0)) {
       refuse(shape_is_known ? to_string(given) : std::to_string(count) + " elements",
-             open_dims > 1 ? "write a Tensor, whose shape says what each open dimension is"
+             open_dims > 1   ? "write a Tensor, whose shape says what each open dimension is"
              : entry.is_feed ? "write whole slices, one or one for each step"
                              : "write exactly one tensor of that shape");
     }

@@ -14,8 +14,8 @@ class Inputs {
  public:
   Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream);
 
-  // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input. Returns true if the
-  // shape of an open dimension changed.
+  // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input. Returns true if
+  // the shape of an open dimension changed.
   bool write(const Value& input, const TensorType& given, const void* data, bool shape_is_known, const Where& where);
 
   // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
@@ -33,10 +33,10 @@ class Inputs {
     const InputAttrs* attrs = nullptr;
     bool is_feed = false;
     bool has_open = false;
-    Shape shape;               // of one slice
-    std::int64_t slices = 0;   // 0: nothing was written yet
+    Shape shape;                   // of one slice
+    std::int64_t slices = 0;       // 0: nothing was written yet
     std::unique_ptr<Arena> input;  // of an input
-    Memory ring;               // of a feed
+    Memory ring;                   // of a feed
     std::size_t ring_bytes = 0;
   };
   Entry& find(const Value& input, const Where& where);

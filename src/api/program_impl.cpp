@@ -102,8 +102,7 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
 void Program::Impl::upload_constants(const Plan& plan) {
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.storage != Storage::constant || constants_.contains(buffer.index)) continue;
-    const Tensor& tensor =
-        *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
+    const Tensor& tensor = *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
     Memory memory = device_->allocate(tensor.bytes());
     device_->upload(*streams_[0], memory.get(), tensor.data(), tensor.bytes());
     constants_[buffer.index] = memory;
@@ -223,7 +222,8 @@ void Program::Impl::launch_islands(std::int64_t step) {
       device_->launch(*streams_[0], *current_->recordings[i], params);
     } else {
       if (params) device_->begin(*streams_[0], *params);
-      current_->issue(islands[i].first, islands[i].last, *device_, streams(Mode::interactive_serial, current_->plan().streams));
+      current_->issue(islands[i].first, islands[i].last, *device_,
+                      streams(Mode::interactive_serial, current_->plan().streams));
     }
     params = nullptr;
   }
@@ -247,7 +247,8 @@ bool Program::Impl::record(bool several_steps) {
     if (!several_steps) current_->recordings.clear();
     spdlog::warn("graphsink: a step runs op by op, its recording failed: {}", e.what());
     if (++current_->failed_recordings == kMaxFailedRecordings) {
-      current_->plan().reasons.push_back({"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
+      current_->plan().reasons.push_back(
+          {"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
     }
     return false;
   } catch (...) {
@@ -311,7 +312,8 @@ std::vector<double> Program::Impl::read_record(std::string_view name, const Wher
   std::size_t index = 0;
   while (index < graph_.records.size() && graph_.records[index].name != name) ++index;
   if (index == graph_.records.size()) {
-    throw Error("read", where, "no record \"" + std::string(name) + "\"", "call graph.record(name, value) before compile()");
+    throw Error("read", where, "no record \"" + std::string(name) + "\"",
+                "call graph.record(name, value) before compile()");
   }
   sync(where);
   StepBlock block;
@@ -319,7 +321,8 @@ std::vector<double> Program::Impl::read_record(std::string_view name, const Wher
   device_->sync(*streams_[0]);
   auto count = std::min<std::int64_t>(block.records - records_read_[index], kRecordCapacity);
   records_read_[index] = block.records;
-  const auto* ring = static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
+  const auto* ring =
+      static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
   std::vector<double> values(static_cast<std::size_t>(count));
   std::int64_t first = static_cast<std::int64_t>(block.records - static_cast<std::uint32_t>(count)) % kRecordCapacity;
   std::int64_t until_wrap = std::min(count, kRecordCapacity - first);
@@ -335,7 +338,8 @@ Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
     if (output.name != name) continue;
     return read_output(Value(original_, output.node, output.output), where);
   }
-  throw Error("read", where, "no output \"" + std::string(name) + "\"", "call graph.output(name, value) before compile()");
+  throw Error("read", where, "no output \"" + std::string(name) + "\"",
+              "call graph.output(name, value) before compile()");
 }
 
 Tensor Program::Impl::read_output(const Value& value, const Where& where) {

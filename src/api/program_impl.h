@@ -54,25 +54,25 @@ class Program::Impl {
   Tensor download(const TensorType& type, const void* address);
 
   CompileOptions options_;
-  GraphData graph_;                              // the snapshot
-  std::shared_ptr<GraphData> original_;          // whose Values name inputs and outputs
+  GraphData graph_;                      // the snapshot
+  std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
   std::shared_ptr<Device> device_;
   std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;
   std::vector<Memory> host_arenas_;
-  Memory control_;                               // step block, feed table, feed strides
+  Memory control_;  // step block, feed table, feed strides
   Memory record_ring_;
   Memory host_status_;
-  std::map<int, Memory> constants_;              // by node
+  std::map<int, Memory> constants_;  // by node
   std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
-  std::vector<Variable> variables_;              // of all plans: kept alive
+  std::vector<Variable> variables_;  // of all plans: kept alive
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;
-  std::optional<Plan> unbound_;                  // for the shapes written last, while they are not bound
+  std::optional<Plan> unbound_;  // for the shapes written last, while they are not bound
   LaunchParams params_;
-  std::vector<std::uint32_t> records_read_;      // per record: how many were taken so far
+  std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
   std::uint64_t fallbacks_ = 0;
 };
 

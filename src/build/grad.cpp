@@ -63,8 +63,8 @@ class Backward {
     auto needed = std::make_unique<bool[]>(node.inputs.size());
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      bool reads = !node.op->access || node.op->access(static_cast<int>(i), static_cast<int>(node.inputs.size())) ==
-                                           Access::read;
+      bool reads = !node.op->access ||
+                   node.op->access(static_cast<int>(i), static_cast<int>(node.inputs.size())) == Access::read;
       needed[i] = reads && depends_[at(node.inputs[i].node)] && is_float(graph_->type(node.inputs[i]).dtype);
       any = any || needed[i];
     }
@@ -78,8 +78,8 @@ class Backward {
     for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
     for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
     std::vector<Value> upstream = grads_[at(id)];
-    std::vector<Value> result = node.op->grad(
-        GradArgs{inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where});
+    std::vector<Value> result =
+        node.op->grad(GradArgs{inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where});
     for (std::size_t i = 0; i < result.size() && i < node.inputs.size(); ++i) {
       if (needed[i] && result[i].valid()) accumulate(node.inputs[i], result[i]);
     }
@@ -88,8 +88,8 @@ class Backward {
   std::shared_ptr<GraphData> graph_;
   Where where_;
   std::size_t end_;
-  std::vector<bool> depends_;               // per node: on a parameter, through float values
-  std::vector<std::vector<Value>> grads_;   // per node and output, empty: none
+  std::vector<bool> depends_;              // per node: on a parameter, through float values
+  std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
 };
 
 }  // namespace

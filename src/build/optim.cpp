@@ -23,8 +23,7 @@ Value learning_rate(const Value& loss, const Arg& lr, const char* name, Optimize
 Value writable(const Value& loss, const Variable& parameter, const char* name, const Where& where) {
   const VariableUse& use = loss.graph()->use(parameter, where);
   if (use.assigned.node >= 0) {
-    throw Error(name, where,
-                "\"" + parameter.name() + "\" was already assigned at " + to_string(use.assigned_where),
+    throw Error(name, where, "\"" + parameter.name() + "\" was already assigned at " + to_string(use.assigned_where),
                 "update it in one place");
   }
   return Graph(loss.graph()).value(parameter, where);

@@ -52,8 +52,8 @@ constexpr int kMaxFeeds = 48;
 // What the host tells the device at the beginning of a launch (or of a run of interactive steps), by value.
 struct LaunchParams {
   StepBlock* block = nullptr;
-  const void** rings = nullptr;         // device array [kMaxFeeds]: where each feed's slices start
-  std::int64_t* strides = nullptr;      // device array [kMaxFeeds]: bytes from slice to slice; 0: one slice for all
+  const void** rings = nullptr;     // device array [kMaxFeeds]: where each feed's slices start
+  std::int64_t* strides = nullptr;  // device array [kMaxFeeds]: bytes from slice to slice; 0: one slice for all
   std::int32_t first_slice = 0;
   std::int32_t end_slice = 1;
   std::int32_t feeds = 0;
@@ -100,9 +100,9 @@ class Device {
   virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
   virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
 
-  // Sinking. Between these two, on one thread, everything given to the streams is recorded, and nothing runs; streams[0]
-  // begins and all others must have been fenced back to it at the end. On an exception from anything in between, call
-  // cancel_recording: the streams are live again.
+  // Sinking. Between these two, on one thread, everything given to the streams is recorded, and nothing runs;
+  // streams[0] begins and all others must have been fenced back to it at the end. On an exception from anything in
+  // between, call cancel_recording: the streams are live again.
   virtual void begin_recording(Streams streams) = 0;
   virtual std::unique_ptr<Recording> end_recording(Streams streams) = 0;
   virtual void cancel_recording(Streams streams) noexcept = 0;

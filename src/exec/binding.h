@@ -18,9 +18,9 @@ struct Addresses {
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
   HostStatus* host_status = nullptr;
-  std::vector<void*> sources;    // per node of the graph: inputs and constants
+  std::vector<void*> sources;         // per node of the graph: inputs and constants
   std::vector<void*> host_constants;  // likewise, in host memory
-  std::vector<void*> variables;  // per variable of the plan
+  std::vector<void*> variables;       // per variable of the plan
 };
 
 class Binding {
@@ -52,8 +52,8 @@ class Binding {
 
   Plan plan_;
   HostStatus* host_status_;
-  std::vector<void*> addresses_;    // per buffer
-  std::vector<void*> pointers_;     // operands of all nodes
+  std::vector<void*> addresses_;  // per buffer
+  std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
   std::vector<Memory> workspaces_;  // per stream
 };

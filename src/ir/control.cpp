@@ -101,10 +101,10 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     }
     Values next = body(parameters);
     if (next.size() != state.size()) {
-      throw Error("while_", where,
-                  "the body returned " + std::to_string(next.size()) + " Values, the state has " +
-                      std::to_string(state.size()),
-                  "return one Value for each of the state");
+      throw Error(
+          "while_", where,
+          "the body returned " + std::to_string(next.size()) + " Values, the state has " + std::to_string(state.size()),
+          "return one Value for each of the state");
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
       ValueRef result = ref(*graph, next[i], "while_", where);
@@ -150,9 +150,10 @@ Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
   for (std::size_t i = 0; i < then_results.size(); ++i) {
     const TensorType& type = graph->type(then_results[i]);
     if (type != graph->type(else_results[i])) {
-      throw Error("if_", where,
-                  "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
-                  "return the same type from both");
+      throw Error(
+          "if_", where,
+          "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
+          "return the same type from both");
     }
     node.outputs.push_back(type);
   }

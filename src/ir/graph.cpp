@@ -46,7 +46,8 @@ Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& wh
 void check_name(const std::vector<NamedValue>& taken, const std::string& name, const char* call, const Where& where) {
   for (const NamedValue& other : taken) {
     if (other.name == name) {
-      throw Error(call, where, "the name \"" + name + "\" was used at " + to_string(other.where), "choose another name");
+      throw Error(call, where, "the name \"" + name + "\" was used at " + to_string(other.where),
+                  "choose another name");
     }
   }
 }
@@ -197,10 +198,10 @@ void assign(const Variable& variable, Arg value) {
   }
   ValueRef ref = resolve(graph, value, "assign");
   if (graph.type(ref) != variable.type()) {
-    throw Error("assign", value.where(),
-                "\"" + variable.name() + "\" is " + to_string(variable.type()) + ", was given " +
-                    to_string(graph.type(ref)),
-                "assign a Value of the Variable's type");
+    throw Error(
+        "assign", value.where(),
+        "\"" + variable.name() + "\" is " + to_string(variable.type()) + ", was given " + to_string(graph.type(ref)),
+        "assign a Value of the Variable's type");
   }
   VariableUse& use = graph.use(variable, value.where());
   if (use.committed) {

@@ -91,7 +91,8 @@ void InferArgs::fail(const std::string& problem, const std::string& remedy) cons
 
 void InferArgs::expect_inputs(int count) const {
   if (inputs() != count) {
-    fail("takes " + std::to_string(count) + " inputs, was given " + std::to_string(inputs()), "pass " + std::to_string(count));
+    fail("takes " + std::to_string(count) + " inputs, was given " + std::to_string(inputs()),
+         "pass " + std::to_string(count));
   }
 }
 
@@ -109,7 +110,8 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
     if (const auto* value = std::get_if<Value>(&arg.content())) {
       inputs.push_back(*value);
     } else if (const auto* variable = std::get_if<Variable>(&arg.content())) {
-      inputs.push_back(graph->upload_now ? graph->upload_now(variable->read()) : Graph(graph).value(*variable, arg.where()));
+      inputs.push_back(graph->upload_now ? graph->upload_now(variable->read())
+                                         : Graph(graph).value(*variable, arg.where()));
     } else {
       inputs.push_back(number(*graph, std::get<double>(arg.content()), number_dtype(*graph, args), arg.where()));
     }
@@ -128,7 +130,8 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   if (op.access) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (op.access(static_cast<int>(i), static_cast<int>(inputs.size())) == Access::write) {
-        if (graph->current_region != 0) infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
+        if (graph->current_region != 0)
+          infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
         commit_variable(*graph, op, node.inputs[i], where);
       }
     }

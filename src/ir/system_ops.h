@@ -10,9 +10,9 @@ struct SystemOps {
   // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
-  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity]. If ok:
-  // appends the records at column records % capacity, then ++records and ++step. Always: ++slice,
-  // more = ok && slice < end_slice.
+  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity]. If
+  // ok: appends the records at column records % capacity, then ++records and ++step. Always: ++slice, more = ok &&
+  // slice < end_slice.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;

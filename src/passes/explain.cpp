@@ -32,7 +32,8 @@ class Printer {
 
   std::string run() {
     header();
-    text_ += padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 28) + "from\n";
+    text_ +=
+        padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 28) + "from\n";
     sequence(0, 0);
     for (const Reason& reason : plan_.reasons) print(reason);
     return std::move(text_);
@@ -128,7 +129,8 @@ class Printer {
                place(step.source) + " -> " + place(step.destination), Where());
           break;
         default:
-          line(indent, step.kind == StepKind::loop ? "while" : "if", stream_text(step), "", place(step.source), Where());
+          line(indent, step.kind == StepKind::loop ? "while" : "if", stream_text(step), "", place(step.source),
+               Where());
           for (std::size_t i = 0; i < step.sequences.size(); ++i) {
             if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
             sequence(step.sequences[i], indent + 1);

@@ -23,8 +23,14 @@ class Lowering {
  public:
   Lowering(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
            Plan& plan)
-      : graph_(graph), system_(system), options_(options), plan_(plan), live_(graph.nodes.size(), false),
-        types_(graph.nodes.size()), device_(graph.nodes.size()), host_(graph.nodes.size()) {
+      : graph_(graph),
+        system_(system),
+        options_(options),
+        plan_(plan),
+        live_(graph.nodes.size(), false),
+        types_(graph.nodes.size()),
+        device_(graph.nodes.size()),
+        host_(graph.nodes.size()) {
     for (const auto& [node, shape] : shapes) shapes_[node] = shape;
   }
 
@@ -239,7 +245,8 @@ class Lowering {
                                 [&](const CudaBody& body) { return body.body && body.min_sm <= plan_.target.sm; });
     bool asked = node.label.place == Place::cpu;
     if (has_cuda && !(asked && op.cpu)) return false;
-    if (!op.cpu) throw Error(std::string(op.name), node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
+    if (!op.cpu)
+      throw Error(std::string(op.name), node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
     if (writes_variables(op, node.inputs.size()))
       throw Error(std::string(op.name), node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
     plan_.reasons.push_back({std::string(op.name) + " runs on the host", node.where,
@@ -293,7 +300,8 @@ class Lowering {
     std::vector<std::pair<int, TensorType>> checked;
     if (options_.check_finite && !on_host) {
       for (std::size_t j = 0; j < node.outputs.size(); ++j)
-        if (is_float(type({id, static_cast<int>(j)}).dtype)) checked.emplace_back(slot(home, {id, static_cast<int>(j)}), type({id, static_cast<int>(j)}));
+        if (is_float(type({id, static_cast<int>(j)}).dtype))
+          checked.emplace_back(slot(home, {id, static_cast<int>(j)}), type({id, static_cast<int>(j)}));
     }
     host_work_ = host_work_ || on_host;
     add_call(sequence, std::move(lowered));
@@ -336,7 +344,8 @@ class Lowering {
     for (int body : node.bodies) {
       int lowered = lower_region(body);
       const auto& results = graph_.regions[at(body)].results;
-      for (std::size_t j = 0; j < results.size(); ++j) add_copy(lowered, device_buffer(lowered, results[j]), outputs[j]);
+      for (std::size_t j = 0; j < results.size(); ++j)
+        add_copy(lowered, device_buffer(lowered, results[j]), outputs[j]);
       forget_crossings(lowered);
       step.sequences.push_back(lowered);
     }

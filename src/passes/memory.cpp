@@ -84,8 +84,8 @@ class Walk {
   int serial_ = 0;
 };
 
-// True if everything that needs the buffer is complete when the step at `timing` starts; within one step of the schedule
-// (its bodies run on one stream) serial order decides.
+// True if everything that needs the buffer is complete when the step at `timing` starts; within one step of the
+// schedule (its bodies run on one stream) serial order decides.
 bool is_over(const Lifetime& lifetime, const Timing& timing) {
   if (lifetime.last_end >= timing.begin) return false;
   for (std::size_t s = 0; s < 8; ++s) {
@@ -123,7 +123,8 @@ class InPlace {
     for (Alias alias : node.op->in_place) {
       if (alias.input >= node.inputs || at(node.inputs + alias.output) >= node.operands.size()) continue;
       int input = node.operands[at(alias.input)], output = node.operands[at(node.inputs + alias.output)];
-      if (input < 0 || output < 0 || node.types[at(alias.input)] != node.types[at(node.inputs + alias.output)]) continue;
+      if (input < 0 || output < 0 || node.types[at(alias.input)] != node.types[at(node.inputs + alias.output)])
+        continue;
       int from = group_of_[at(input)], to = group_of_[at(output)];
       if (from < 0 || to < 0 || from == to) continue;
       if (plan_.buffers[at(input)].storage != plan_.buffers[at(output)].storage) continue;
@@ -164,7 +165,8 @@ class BestFit {
               [&](std::size_t a, std::size_t b) { return groups[a].life.last_end < groups[b].life.last_end; });
     std::size_t released = 0;
     for (Group& group : groups) {
-      for (; released < by_end.size() && groups[by_end[released]].life.last_end < group.life.defined.begin; ++released) {
+      for (; released < by_end.size() && groups[by_end[released]].life.last_end < group.life.defined.begin;
+           ++released) {
         const Group& dead = groups[by_end[released]];
         release({dead.offset, dead.bytes, dead.life});
       }

@@ -18,15 +18,17 @@ bool can_sink(Plan& plan, const Step& step) {
   if (step.sequences.empty()) return true;
   const char* what = step.kind == StepKind::loop ? "a loop" : "a branch";
   if (!plan.target.conditional_nodes) {
-    plan.reasons.push_back({std::string(what) + " is driven by the host", Where(), "this driver has no conditional nodes",
-                            "a wait for the predicate, and one more launch", "use a driver of CUDA 12.8 or newer"});
+    plan.reasons.push_back({std::string(what) + " is driven by the host", Where(),
+                            "this driver has no conditional nodes", "a wait for the predicate, and one more launch",
+                            "use a driver of CUDA 12.8 or newer"});
     return false;
   }
   const PlanNode* node = plan.target.host_nodes_in_bodies ? nullptr : host_node(plan, step);
   if (node) {
     plan.reasons.push_back({std::string(what) + " is driven by the host", node->where,
-                            std::string(node->op->name) + " in its body runs on the host, and a conditional node may not "
-                                                          "hold host nodes",
+                            std::string(node->op->name) +
+                                " in its body runs on the host, and a conditional node may not "
+                                "hold host nodes",
                             "a wait for each predicate, and one more launch", "give its OpDef a .cuda"});
   }
   return node == nullptr;

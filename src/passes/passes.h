@@ -7,8 +7,8 @@
 
 namespace graphsink {
 
-// Verify, effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at
-// the end and copies where a value crosses between host and device.
+// Verify, effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit
+// at the end and copies where a value crosses between host and device.
 void lower(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
            Plan& plan);
 
@@ -28,8 +28,8 @@ struct Touched {
 };
 Touched touched(const Plan& plan, const Step& step);
 
-// When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be complete
-// by then. A control step begins before and ends after the steps of its bodies.
+// When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
+// complete by then. A control step begins before and ends after the steps of its bodies.
 struct Timing {
   int begin = 0;
   int end = 0;
@@ -42,8 +42,8 @@ struct Timing {
 struct Lifetime {
   int buffer = -1;
   Timing defined;
-  int last_end = -1;              // serial of its last use; kForever: until the next run
-  std::array<int, 8> needed{};    // per stream: free for reuse once this many of its steps are complete
+  int last_end = -1;            // serial of its last use; kForever: until the next run
+  std::array<int, 8> needed{};  // per stream: free for reuse once this many of its steps are complete
 };
 constexpr int kForever = 1 << 30;
 

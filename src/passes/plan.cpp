@@ -4,9 +4,7 @@
 
 namespace graphsink {
 
-std::string to_string(DeviceId id) {
-  return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index);
-}
+std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
 
 Target Target::cuda13(int sm) {
   Target target;

@@ -19,7 +19,8 @@ class CpuArena : public Arena {
   CpuArena() {
     void* base = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-      throw Error("arena", Where(), "cannot reserve 64 GiB of addresses", "raise the limit on virtual memory (ulimit -v)");
+      throw Error("arena", Where(), "cannot reserve 64 GiB of addresses",
+                  "raise the limit on virtual memory (ulimit -v)");
     }
     base_ = static_cast<std::byte*>(base);
   }

@@ -50,10 +50,10 @@ class CpuQueue : public Stream {
   void sleep_until_pushed(std::uint64_t seen);
 
   std::vector<CpuTask> tasks_;
-  alignas(64) std::atomic<std::uint64_t> head_{0};     // tasks pushed; written by the producer
-  alignas(64) std::atomic<std::uint64_t> done_{0};     // tasks done; written by the queue's thread
-  alignas(64) std::atomic<int> queue_sleeps_{0};  // 1: the queue's thread sleeps, or is about to look a last time
-  mutable std::atomic<int> waiters_{0};           // threads that sleep, or are about to, until wake_ups_ changes
+  alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
+  alignas(64) std::atomic<std::uint64_t> done_{0};  // tasks done; written by the queue's thread
+  alignas(64) std::atomic<int> queue_sleeps_{0};    // 1: the queue's thread sleeps, or is about to look a last time
+  mutable std::atomic<int> waiters_{0};             // threads that sleep, or are about to, until wake_ups_ changes
   std::atomic<int> wake_ups_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
