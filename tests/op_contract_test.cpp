@@ -1,7 +1,9 @@
 // What ops promise beyond their values: messages, failing steps, open dimensions, gradients of gradients.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -332,6 +334,33 @@ TEST_P(OpContract, GradientsOfGradients) {
     double at = std::array{0.5, -1.0, 2.0}[static_cast<std::size_t>(i)];
     EXPECT_NEAR(p.read_output("cube").at(i), 6 * at, 1e-12);
     EXPECT_NEAR(p.read_output("exp").at(i), std::exp(at) / 3, 1e-12);
+  }
+}
+
+// Feeds are loaded from slices at any alignment, and assigned values stored, to the last byte.
+TEST_P(OpContract, FeedsAndStoresCopyEveryByte) {
+  Graph g;
+  std::vector<Value> feeds;
+  std::vector<Variable> variables;
+  std::vector<Tensor> slices;  // three
+  constexpr std::int64_t kSteps = 3;
+  for (std::int64_t n : {0, 1, 3, 4, 5, 31, 257, 16411}) {
+    for (DType dtype : {f64, f32, i32, boolean}) {
+      feeds.push_back(g.feed("x" + std::to_string(feeds.size()), dtype, {n}));
+      variables.emplace_back("v" + std::to_string(feeds.size()), Tensor(dtype, {n}));
+      assign(variables.back(), feeds.back());
+      slices.emplace_back(dtype, Shape{kSteps, n});
+      for (std::size_t i = 0; i < slices.back().bytes(); ++i)
+        slices.back().data()[i] = static_cast<std::byte>(dtype == boolean ? i % 3 == 0 : i * 37 % 127);
+    }
+  }
+  Program p = compile(g);
+  for (std::size_t f = 0; f < feeds.size(); ++f) p.write(feeds[f], slices[f]);
+  p.run(interactive, {.steps = kSteps});
+  p.sync();
+  for (std::size_t f = 0; f < feeds.size(); ++f) {
+    Tensor last = variables[f].read();
+    ASSERT_EQ(std::memcmp(last.data(), slices[f].data() + 2 * last.bytes(), last.bytes()), 0) << to_string(last.type());
   }
 }
 

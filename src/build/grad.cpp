@@ -63,8 +63,7 @@ class Backward {
     auto needed = std::make_unique<bool[]>(node.inputs.size());
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      bool reads = !node.op->access ||
-                   node.op->access(static_cast<int>(i), static_cast<int>(node.inputs.size())) == Access::read;
+      bool reads = access_of(*node.op, i, node.inputs.size()) == Access::read;
       needed[i] = reads && depends_[at(node.inputs[i].node)] && is_float(graph_->type(node.inputs[i]).dtype);
       any = any || needed[i];
     }

@@ -71,6 +71,17 @@ inline bool is_source(const OpDef& op) {
          &op == &parameter_op;
 }
 
+// What `op` does with one of its operands.
+inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
+  return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
+}
+// True for ops that are part of the commit.
+inline bool writes_variables(const OpDef& op, std::size_t operands) {
+  for (std::size_t i = 0; i < operands; ++i)
+    if (access_of(op, i, operands) == Access::write) return true;
+  return false;
+}
+
 struct NamedValue {
   std::string name;
   ValueRef value;

@@ -110,7 +110,7 @@ class Printer {
     }
     std::size_t written = 0;
     for (int i = 0; i < node.inputs; ++i)
-      written += node.op->access && node.op->access(i, node.inputs) == Access::write;
+      written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
     if (written) {
       result = "commits " + count_text(written, "variable");
       memory.clear();

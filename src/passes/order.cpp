@@ -19,7 +19,7 @@ void add_node(const Plan& plan, int index, Touched& touched) {
     auto inputs = node.operands.begin() + node.inputs;
     bool is_view = i >= node.inputs && std::find(node.operands.begin(), inputs, buffer) != inputs;
     if (is_view) continue;
-    bool writes = i >= node.inputs || (node.op->access && node.op->access(i, node.inputs) == Access::write);
+    bool writes = i >= node.inputs || access_of(*node.op, at(i), at(node.inputs)) == Access::write;
     (writes ? touched.writes : touched.reads).push_back(buffer);
   }
 }
@@ -72,9 +72,7 @@ int first_commit_step(const Plan& plan) {
     const Step& step = steps[at(first - 1)];
     if (step.kind != StepKind::call) break;
     const PlanNode& node = plan.nodes[at(step.node)];
-    bool commits = false;
-    for (int i = 0; i < node.inputs; ++i)
-      commits = commits || (node.op->access && node.op->access(i, node.inputs) == Access::write);
+    bool commits = writes_variables(*node.op, at(node.inputs));
     bool checks_host = node.id < 0 && node.operands.empty();
     if (!commits && !checks_host) break;
     --first;

@@ -7,10 +7,16 @@
 
 namespace graphsink {
 
-// Verify, effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit
-// at the end and copies where a value crosses between host and device.
-void lower(const GraphData& graph, const SystemOps& system, const InputShapes& shapes, const PlanOptions& options,
-           Plan& plan);
+// Which nodes are needed at all, and the concrete types of their outputs (none for the others).
+struct Verified {
+  std::vector<bool> live;
+  std::vector<std::vector<TensorType>> types;
+};
+Verified verify(const GraphData& graph, const InputShapes& shapes);
+
+// Effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the end
+// and copies where a value crosses between host and device.
+void lower(const GraphData& graph, Verified verified, const SystemOps& system, const PlanOptions& options, Plan& plan);
 
 // Cuts the schedule into islands: maximal runs of steps that one launch can hold.
 void partition(Plan& plan);

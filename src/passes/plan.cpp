@@ -20,7 +20,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
                const PlanOptions& options) {
   Plan plan;
   plan.target = target;
-  lower(*graph.data(), system, shapes, options, plan);
+  lower(*graph.data(), verify(*graph.data(), shapes), system, options, plan);
   partition(plan);
   assign_streams(plan);
   assign_memory(plan);

@@ -8,7 +8,7 @@ namespace graphsink {
 namespace {
 
 // Sleeping and waking costs microseconds, a task tens of nanoseconds: look for work this often first.
-constexpr int kSpins = 2000;
+constexpr int kSpins = 1000;
 
 void pause() {
 #if defined(__x86_64__)

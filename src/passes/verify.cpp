@@ -1,0 +1,119 @@
+#include <map>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+class Verification {
+ public:
+  Verification(const GraphData& graph, const InputShapes& shapes) : graph_(graph) {
+    verified_.live.assign(graph.nodes.size(), false);
+    verified_.types.resize(graph.nodes.size());
+    for (const auto& [node, shape] : shapes) shapes_[node] = shape;
+  }
+
+  Verified run() {
+    mark_live();
+    infer_types();
+    return std::move(verified_);
+  }
+
+ private:
+  void mark(ValueRef v, std::vector<int>& work) {
+    if (!verified_.live[at(v.node)]) {
+      verified_.live[at(v.node)] = true;
+      work.push_back(v.node);
+    }
+  }
+
+  void mark_live() {
+    std::vector<int> work;
+    for (const NamedValue& named : graph_.records) mark(named.value, work);
+    for (const NamedValue& named : graph_.outputs) mark(named.value, work);
+    for (const VariableUse& use : graph_.variables)
+      if (use.assigned.node >= 0) mark(use.assigned, work), mark(use.read, work);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      if (node.region != 0) continue;
+      if (node.op->purity == Purity::host_effect || writes_variables(*node.op, node.inputs.size()))
+        mark({static_cast<int>(id), 0}, work);
+    }
+    while (!work.empty()) {
+      const Node& node = graph_.nodes[at(work.back())];
+      work.pop_back();
+      for (ValueRef input : node.inputs) mark(input, work);
+      for (int body : node.bodies) {
+        const Region& region = graph_.regions[at(body)];
+        for (ValueRef v : region.parameters) mark(v, work);
+        for (ValueRef v : region.results) mark(v, work);
+        for (int id : region.nodes)
+          if (graph_.nodes[at(id)].op->purity == Purity::host_effect) mark({id, 0}, work);
+      }
+    }
+  }
+
+  const TensorType& type(ValueRef v) const { return verified_.types[at(v.node)][at(v.output)]; }
+
+  void infer_types() {
+    std::map<int, ValueRef> initial;  // parameter -> the value it starts with
+    for (const Node& node : graph_.nodes) {
+      if (node.op != &while_op) continue;
+      const Region& body = graph_.regions[at(node.bodies[0])];
+      for (std::size_t i = 0; i < body.parameters.size(); ++i) initial[body.parameters[i].node] = node.inputs[i];
+    }
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      if (verified_.live[id]) verified_.types[id] = infer(static_cast<int>(id), initial);
+    }
+  }
+
+  std::vector<TensorType> infer(int id, const std::map<int, ValueRef>& initial) {
+    const Node& node = graph_.nodes[at(id)];
+    if (node.op == &parameter_op) return {type(initial.at(id))};
+    if (auto given = shapes_.find(id); given != shapes_.end()) return {{node.outputs[0].dtype, given->second}};
+    if (node.op == &while_op) {
+      std::vector<TensorType> out;
+      const auto& results = graph_.regions[at(node.bodies[0])].results;
+      for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) {
+        out.push_back(type(node.inputs[i]));
+        expect_same(node, out.back(), type(results[i]));
+      }
+      return out;
+    }
+    if (node.op == &if_op) {
+      std::vector<TensorType> out;
+      const auto& then_results = graph_.regions[at(node.bodies[0])].results;
+      const auto& else_results = graph_.regions[at(node.bodies[1])].results;
+      for (std::size_t i = 0; i < then_results.size(); ++i) {
+        out.push_back(type(then_results[i]));
+        expect_same(node, out.back(), type(else_results[i]));
+      }
+      return out;
+    }
+    std::vector<TensorType> inputs;
+    for (ValueRef v : node.inputs) inputs.push_back(type(v));
+    InferArgs infer(node.op->name, inputs, node.attrs, node.where);
+    node.op->infer(infer);
+    return infer.outputs();
+  }
+
+  static void expect_same(const Node& node, const TensorType& a, const TensorType& b) {
+    if (a != b) {
+      throw Error(std::string(node.op->name), node.where,
+                  "with these input shapes a body returns " + to_string(b) + " where " + to_string(a) + " is expected",
+                  "make the body independent of the open dimension");
+    }
+  }
+
+  const GraphData& graph_;
+  std::map<int, Shape> shapes_;
+  Verified verified_;
+};
+
+}  // namespace
+
+Verified verify(const GraphData& graph, const InputShapes& shapes) { return Verification(graph, shapes).run(); }
+
+}  // namespace graphsink
