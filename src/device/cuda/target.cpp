@@ -21,7 +21,8 @@ std::shared_ptr<Calls> open_calls(int index) {
   if (index < 0 || index >= count) {
     throw Error(to_string(DeviceId{DeviceKind::cuda, index}), Where(),
                 "there are " + std::to_string(count) + " CUDA devices",
-                "use an index from 0 to " + std::to_string(count - 1) + ", or compile for gs::cpu()");
+                count == 0 ? "compile for gs::cpu()"
+                           : "use an index below " + std::to_string(count) + ", or compile for gs::cpu()");
   }
   return std::make_shared<Calls>(index, count == 1);
 }
