@@ -109,8 +109,7 @@ class Printer {
       memory += (i > at(node.inputs) ? ", " : "") + place(node.operands[i]);
     }
     std::size_t written = 0;
-    for (int i = 0; i < node.inputs; ++i)
-      written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
+    for (int i = 0; i < node.inputs; ++i) written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
     if (written) {
       result = "commits " + count_text(written, "variable");
       memory.clear();

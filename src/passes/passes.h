@@ -14,8 +14,8 @@ struct Verified {
 };
 Verified verify(const GraphData& graph, const InputShapes& shapes);
 
-// Effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the end
-// and copies where a value crosses between host and device.
+// Effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the
+// end and copies where a value crosses between host and device.
 void lower(const GraphData& graph, Verified verified, const SystemOps& system, const PlanOptions& options, Plan& plan);
 
 // Cuts the schedule into islands: maximal runs of steps that one launch can hold.
