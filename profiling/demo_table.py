@@ -47,11 +47,15 @@ def print_rows(report):
                 f"{serial[row['workload']] / step:.2f} x",
                 f"{row['graph_launches_per_step']:g}",
                 f"{row['kernels_per_step']:g}",
-                f"{row['arena_bytes'] / 1024:.0f} KiB",
+                size_text(row["arena_bytes"]),
                 loss_text(row["loss_first"]) + " -> " + loss_text(row["loss_last"]),
                 row["state_hash"][:8],
             )
         )
+
+
+def size_text(bytes):
+    return f"{bytes / 1024:.0f} KiB" if bytes >= 1024 else f"{bytes} B"
 
 
 def problems_in(report):

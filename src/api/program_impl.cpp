@@ -25,6 +25,7 @@ struct Control {
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
     : options_(options), graph_(*graph.data()), original_(graph.data()), device_(open_device(options.target)) {
+  transfer_ = std::make_shared<Transfer>(device_);
   streams_.push_back(device_->make_stream());
   arena_ = device_->reserve();
   control_ = device_->allocate(sizeof(Control));
@@ -138,7 +139,7 @@ Addresses Program::Impl::addresses(const Plan& plan) {
   for (const Variable& variable : plan.variables) {
     auto& home = homes_[variable.data().get()];
     if (!home) {
-      home = home_of(variable, device_, Where());
+      home = home_of(variable, transfer_, Where());
       variables_.push_back(variable);
     }
     a.variables.push_back(home->address());

@@ -57,6 +57,7 @@ class Program::Impl {
   GraphData graph_;                      // the snapshot
   std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Transfer> transfer_;            // of the Variables that come to the device with this program
   std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;

@@ -3,20 +3,20 @@
 
 #include <memory>
 
-#include "device/device.h"
+#include "exec/transfer.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
 
 class DeviceVariable : public VariableStorage {
  public:
-  DeviceVariable(std::shared_ptr<Device> device, const Tensor& value);
+  DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value);
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
 
   void* address() const { return memory_.get(); }
-  DeviceId device_id() const { return device_->target().id; }
+  DeviceId device_id() const { return transfer_->device().target().id; }
   // Work given to `stream` from here on comes after all uses so far; `stream` is the user from now on. Costs nothing if
   // it was before. The mutex of the Variable must be held, as for all others.
   void used_by(Device& device, const std::shared_ptr<Stream>& stream);
@@ -24,17 +24,17 @@ class DeviceVariable : public VariableStorage {
   void released_by(const Stream& stream) noexcept;
 
  private:
-  void settle();
+  void wait_for_user();
 
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<Transfer> transfer_;
   TensorType type_;
   Memory memory_;
-  std::shared_ptr<Stream> own_stream_;  // for uploads while no program uses it
   std::shared_ptr<Stream> last_user_;
 };
 
-// The Variable's home on `device`, made there from its value if it has none yet. Throws Error if it lives elsewhere.
-std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::shared_ptr<Device>& device,
+// The Variable's home on the device of `transfer`, made there from its value if it has none yet. Throws Error if it
+// lives elsewhere.
+std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::shared_ptr<Transfer>& transfer,
                                         const Where& where);
 
 }  // namespace graphsink

@@ -31,12 +31,11 @@ std::shared_ptr<GraphData> graph_of(const OpDef& op, std::span<const Arg> args) 
 }
 
 // Numbers take the dtype of the first Value or Variable among the operands.
-DType number_dtype(GraphData& graph, std::span<const Arg> args) {
+DType number_dtype(std::span<const Arg> args) {
   for (const Arg& arg : args) {
     if (const auto* value = std::get_if<Value>(&arg.content())) return value->dtype();
     if (const auto* variable = std::get_if<Variable>(&arg.content())) return variable->type().dtype;
   }
-  (void)graph;
   return DType::f32;
 }
 
@@ -113,7 +112,7 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
       inputs.push_back(graph->upload_now ? graph->upload_now(variable->read())
                                          : Graph(graph).value(*variable, arg.where()));
     } else {
-      inputs.push_back(number(*graph, std::get<double>(arg.content()), number_dtype(*graph, args), arg.where()));
+      inputs.push_back(number(*graph, std::get<double>(arg.content()), number_dtype(args), arg.where()));
     }
   }
   if (graph->run_now) return graph->run_now(op, inputs, attrs, label, where);

@@ -56,11 +56,11 @@ class Walk {
     timing.end = step.sequences.empty() ? timing.begin : serial_++;
     // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control step ends.
     Touched t = touched(plan_, step);
-    for (int buffer : t.writes) use(buffer, timing, true);
-    for (int buffer : t.reads) use(buffer, timing, false);
+    for (int buffer : t.writes) use(buffer, timing);
+    for (int buffer : t.reads) use(buffer, timing);
   }
 
-  void use(int buffer, const Timing& timing, bool) {
+  void use(int buffer, const Timing& timing) {
     if (buffer < 0 || !in_arena(plan_.buffers[at(buffer)])) return;
     int& index = lifetime_of_[at(buffer)];
     if (index < 0) {

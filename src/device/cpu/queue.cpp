@@ -20,8 +20,6 @@ void pause() {
 
 }  // namespace
 
-CpuQueue::CpuQueue() : tasks_(kCapacity) {}
-
 CpuQueue::~CpuQueue() {
   if (!thread_.joinable()) return;
   stop_.store(true);
@@ -30,7 +28,10 @@ CpuQueue::~CpuQueue() {
 }
 
 void CpuQueue::push(const CpuTask& task) {
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  if (!thread_.joinable()) {
+    tasks_.resize(kCapacity);
+    thread_ = std::thread([this] { work(); });
+  }
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head >= kCapacity && done_.load(std::memory_order_acquire) + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;

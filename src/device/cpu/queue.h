@@ -27,7 +27,7 @@ struct CpuTask {
 // One producer at a time. The thread starts with the first push.
 class CpuQueue : public Stream {
  public:
-  CpuQueue();
+  CpuQueue() = default;
   ~CpuQueue() override;
   CpuQueue(const CpuQueue&) = delete;
   CpuQueue& operator=(const CpuQueue&) = delete;

@@ -1,0 +1,22 @@
+#include "exec/transfer.h"
+
+namespace graphsink {
+
+Stream& Transfer::stream() {
+  if (!stream_) stream_ = device_->make_stream();
+  return *stream_;
+}
+
+void Transfer::upload(void* destination, const void* source, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  device_->upload(stream(), destination, source, bytes);
+  device_->sync(stream());
+}
+
+void Transfer::download(void* destination, const void* source, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  device_->copy(stream(), destination, source, bytes);
+  device_->sync(stream());
+}
+
+}  // namespace graphsink
