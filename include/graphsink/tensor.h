@@ -21,7 +21,7 @@ class Tensor {
   template <class T>
   Tensor(const Shape& shape, std::span<const T> values) : Tensor(dtype_of<T>(), shape) {
     check_count(values.size());
-    std::memcpy(data(), values.data(), values.size_bytes());
+    if (!values.empty()) std::memcpy(data(), values.data(), values.size_bytes());
   }
   template <class T>
   Tensor(const Shape& shape, const std::vector<T>& values) : Tensor(shape, std::span<const T>(values)) {}
