@@ -270,6 +270,13 @@ void Program::Impl::record_islands() {
   }
 }
 
+StepBlock Program::Impl::download_block() {
+  StepBlock block;
+  device_->copy(*streams_[0], &block, params_.block, sizeof block);
+  device_->sync(*streams_[0]);
+  return block;
+}
+
 Tensor Program::Impl::download(const TensorType& type, const void* address) {
   Tensor tensor(type);
   device_->copy(*streams_[0], tensor.data(), address, tensor.bytes());
@@ -286,8 +293,12 @@ void Program::Impl::check_failed_step(const Where& where) {
     thrown = e;
   }
   StepBlock block;
-  device_->copy(*streams_[0], &block, params_.block, sizeof block);
-  device_->sync(*streams_[0]);
+  try {
+    block = download_block();
+  } catch (const Error&) {
+    if (thrown) throw *thrown;  // the device is lost; what came first says why
+    throw;
+  }
   auto& status = *static_cast<HostStatus*>(host_status_.get());
   if (block.error_node < 0 && block.ok && !status.failed && !thrown) return;
 
@@ -317,9 +328,7 @@ std::vector<double> Program::Impl::read_record(std::string_view name, const Wher
                 "call graph.record(name, value) before compile()");
   }
   sync(where);
-  StepBlock block;
-  device_->copy(*streams_[0], &block, params_.block, sizeof block);
-  device_->sync(*streams_[0]);
+  StepBlock block = download_block();
   auto count = std::min<std::int64_t>(block.records - records_read_[index], kRecordCapacity);
   records_read_[index] = block.records;
   const auto* ring =
@@ -356,12 +365,7 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
   throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
 }
 
-std::int64_t Program::Impl::steps() {
-  StepBlock block;
-  device_->copy(*streams_[0], &block, params_.block, sizeof block);
-  device_->sync(*streams_[0]);
-  return block.step;
-}
+std::int64_t Program::Impl::steps() { return download_block().step; }
 
 Counters Program::Impl::counters() const {
   Counters counters = device_->counters();

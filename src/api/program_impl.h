@@ -51,6 +51,7 @@ class Program::Impl {
   bool record(bool several_steps);
   void record_islands();
   void check_failed_step(const Where& where);
+  StepBlock download_block();
   Tensor download(const TensorType& type, const void* address);
 
   CompileOptions options_;
