@@ -340,6 +340,24 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
   }
 }
 
+TEST_P(OnDevice, ShapesOfTwoInputsChangeTogether) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4), 2}), t = g.input("t", i32, {open(4)});
+  g.output("loss", cross_entropy(x, t));
+  Program p = compile(g);
+  for (std::int64_t n : {4, 7}) {
+    p.write(x, Tensor(f32, {n, 2}));
+    p.write(t, Tensor(i32, {n}));
+    p.run();
+    EXPECT_NEAR(p.read_output("loss").at(0), std::log(2.0), 1e-6);
+  }
+  p.write(x, Tensor(f32, {5, 2}));
+  EXPECT_THROW(p.run(), Error) << "t still has 7 rows";
+  p.write(t, Tensor(i32, {5}));
+  p.run();
+  EXPECT_NEAR(p.read_output("loss").at(0), std::log(2.0), 1e-6);
+}
+
 TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));

@@ -96,8 +96,13 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
   InputShapes shapes = inputs_->shapes();
   auto bound = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b.first == shapes; });
   current_ = bound == bindings_.end() ? nullptr : bound->second.get();
-  unbound_.reset();
-  if (!current_) unbound_ = make_current_plan();
+  unbound_.reset();  // planned when it is asked for: the shapes of several inputs may have to change together
+}
+
+const Plan& Program::Impl::plan() {
+  if (current_) return current_->plan();
+  if (!unbound_) unbound_ = make_current_plan();
+  return *unbound_;
 }
 
 void Program::Impl::upload_constants(const Plan& plan) {
@@ -150,7 +155,7 @@ Addresses Program::Impl::addresses(const Plan& plan) {
 void Program::Impl::bind() {
   if (current_) return;
   TraceRange range("bind");
-  Addresses a = addresses(*unbound_);
+  Addresses a = addresses(plan());
   auto binding = std::make_unique<Binding>(*unbound_, a, *device_);
   bindings_.emplace_back(inputs_->shapes(), std::move(binding));
   current_ = bindings_.back().second.get();

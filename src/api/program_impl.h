@@ -24,7 +24,7 @@ class Program::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  const Plan& plan() const { return current_ ? current_->plan() : *unbound_; }
+  const Plan& plan();  // for the shapes written last
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
   void bind();
   void run(Mode mode, std::int64_t steps, const Where& where);
@@ -72,7 +72,7 @@ class Program::Impl {
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;
-  std::optional<Plan> unbound_;  // for the shapes written last, while they are not bound
+  std::optional<Plan> unbound_;  // for the shapes written last, if they were planned but not bound
   LaunchParams params_;
   std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
   std::uint64_t fallbacks_ = 0;
