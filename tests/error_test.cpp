@@ -17,6 +17,8 @@ struct Row {
   std::vector<const char*> words;  // what the message must contain, besides the line in this file
 };
 
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
 Graph trained(Variable w) {
   Graph g;
   Value x = g.feed("x", f32, {4, 3});

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <ostream>
 #include <stdexcept>
 #include <vector>
 
 #include "graphsink/graphsink.h"
+
+namespace graphsink {
+// For GoogleTest, which else prints the bytes.
+inline void PrintTo(DeviceId id, std::ostream* out) { *out << to_string(id); }
+}  // namespace graphsink
 
 namespace graphsink::testing {
 
