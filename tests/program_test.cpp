@@ -320,6 +320,30 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
+  std::vector<double> results;
+  for (Mode mode : kModes) {
+    Graph g;
+    Value x = g.input("x", f32, {2});
+    Value a = x * 1.0, b = x * 2.0;
+    for (int i = 0; i < 4; ++i) {
+      a = tanh(a);
+      b = tanh(b);
+    }
+    auto [y] = while_(
+        {x * 3.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
+    g.output("sum", a + b + y);
+    Program p = compile(g);
+    EXPECT_EQ(p.plan().streams, 2);
+    p.write(x, std::vector<float>{1, 2});
+    for (int i = 0; i < 3; ++i) p.run(mode);
+    results.push_back(p.read_output("sum").at(1));
+    EXPECT_EQ(p.counters().fallbacks, 0u) << to_string(mode);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
 TEST_P(OnDevice, OneInputWithTwoShapes) {
   Graph g;
   Value x = g.input("x", f32, {open(4), 3});
