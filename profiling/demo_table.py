@@ -19,7 +19,7 @@ def read_log(path):
 
 def training_of(log):
     """What a training program computed: losses and results, without what depends on time."""
-    after = log[log.index("training on") :].split("\n", 1)[1]
+    after = re.split(r"(?m)^training on .*\n", log, maxsplit=1)[1]  # a notice before it has these words in its middle
     return re.sub(r"  \d+ steps/s", "", re.sub(r"(?m)^step (?!(\d+)/\1 ).*\n", "", after))
 
 
