@@ -290,8 +290,8 @@ TEST(Plan, OpenDimensionsReplan) {
   EXPECT_EQ(input_bytes(large), 100u * 8 * 4);
 }
 
-TEST(Plan, GrowsLinearly) {
-  // Not a timing: the schedule of a long chain has one step per op and one place in memory for all of them.
+TEST(Plan, ALongChainNeedsOnePlaceInMemory) {
+  // The schedule of a long chain has one step per op and one place in memory for all of them.
   Graph g;
   Value y = g.feed("x", f32, {1});
   for (int i = 0; i < 20000; ++i) y = y * 0.5;

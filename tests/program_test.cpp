@@ -320,6 +320,25 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST_P(OnDevice, RequireWholeGraphTurnsTheReasonIntoAnError) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
+  g.output("y", y);
+  if (!is_cuda()) {
+    EXPECT_NO_THROW(compile(g, {.require_whole_graph = true}));
+    return;
+  }
+  try {
+    compile(g, {.require_whole_graph = true});
+    FAIL() << "a loop driven by the host is not one launch";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("cpu_plus_one"), std::string::npos) << e.what();
+    EXPECT_FALSE(e.remedy().empty());
+  }
+}
+
 TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
   std::vector<double> results;
   for (Mode mode : kModes) {

@@ -52,7 +52,8 @@ class Value {
   std::shared_ptr<EagerStorage> eager_;  // only for Values of an Eager
 };
 
-// State that lives across runs and may be used by several graphs. A handle: copies name the same state.
+// State that lives across runs and may be used by several graphs. A handle: copies name the same state. read() and
+// write() must not overlap in time with calls of another thread on a Program that uses it.
 class Variable {
  public:
   Variable() = default;
