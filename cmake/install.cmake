@@ -1,7 +1,7 @@
 # install(), and what find_package(graphsink) reads.
 include(CMakePackageConfigHelpers)
 set(GRAPHSINK_TARGETS graphsink graphsink_base graphsink_ir graphsink_passes graphsink_device graphsink_kernels
-    graphsink_build graphsink_exec graphsink_api graphsink_loader)
+    graphsink_build graphsink_exec graphsink_api graphsink_loader graphsink_checkpoint)
 if(NOT GRAPHSINK_FLAVOUR STREQUAL "emulated")  # the software device is for this project's tests only
   install(TARGETS ${GRAPHSINK_TARGETS} EXPORT graphsinkTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

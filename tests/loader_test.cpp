@@ -1,7 +1,6 @@
 #include "graphsink/loader.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
+
+#include "temporary_directory.h"
 
 namespace graphsink {
 namespace {
@@ -69,19 +70,12 @@ void expect_words(const std::string& message, const std::vector<std::string>& wo
 
 class LoaderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "graphsink_loader_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   fs::path write(const std::string& name, const std::string& bytes) const {
     std::ofstream(directory_ / name, std::ios::binary) << bytes;
     return directory_ / name;
   }
 
-  fs::path directory_;
+  TemporaryDirectory directory_;
 };
 
 // The real files, or an empty path.
@@ -138,7 +132,7 @@ TEST_F(LoaderTest, BadIdxFilesAreRefusedByNameWithWhatWasExpectedAndSeen) {
 
 TEST_F(LoaderTest, WhatCannotBeOpenedIsRefusedByName) {
   expect_words(message_of([&] { read_idx(directory_ / "absent"); }), {"absent", "cannot open"});
-  expect_words(message_of([&] { read_idx(directory_); }), {directory_.string(), "not a regular file"});
+  expect_words(message_of([&] { read_idx(directory_.path()); }), {directory_.path().string(), "not a regular file"});
   expect_words(message_of([&] { read_text("/dev/zero"); }), {"/dev/zero", "not a regular file"});
   fs::path secret = write("secret", "abc");
   fs::permissions(secret, fs::perms::none);
@@ -171,7 +165,7 @@ TEST_F(LoaderTest, IdxRoundTripsPlainAndGzipped) {
 TEST_F(LoaderTest, DigitsAreScaledImagesAndTheirLabels) {
   write("t10k-images-idx3-ubyte.gz", gzipped(idx_header(3, {2, 1, 3}) + "\x00\x33\xff\xff\x00\x01"s));
   write("t10k-labels-idx1-ubyte", idx_header(1, {2}) + "\x09\x00"s);
-  Digits digits = read_digits(directory_);
+  Digits digits = read_digits(directory_.path());
   EXPECT_EQ(digits.images.type(), (TensorType{f32, {2, 3}}));
   EXPECT_EQ(digits.labels.type(), (TensorType{i32, {2}}));
   EXPECT_EQ(digits.images.at(0), 0.0);
@@ -183,7 +177,7 @@ TEST_F(LoaderTest, DigitsAreScaledImagesAndTheirLabels) {
 }
 
 TEST_F(LoaderTest, DigitsThatDoNotFitTogetherAreRefused) {
-  auto refusal = [&] { return message_of([&] { read_digits(directory_); }); };
+  auto refusal = [&] { return message_of([&] { read_digits(directory_.path()); }); };
   expect_words(refusal(), {"t10k-images-idx3-ubyte", "no such file", "mnist", "seeded_digits()"});
   write("t10k-images-idx3-ubyte", idx_header(3, {2, 1, 1}) + "ab");
   expect_words(refusal(), {"t10k-labels-idx1-ubyte", "no such file"});

@@ -16,7 +16,8 @@ usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
   (nothing)        the CI tier: formatting, then every preset this machine can build, and its tests
-  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device)
+  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device,
+                   2 hours of fuzzing)
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
 Presets: ${presets[*]}
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
@@ -97,6 +98,20 @@ check_emulated() {
   done
 }
 
+# Two CPU-hours for each reader of files.
+check_fuzzed() {
+  local reader readers=() failed=0
+  for reader in checkpoint idx; do
+    gs_say "fuzzing the $reader reader for 2 hours: $GS_LOGS/fuzz.$reader.log"
+    without_randomisation build/cpu-asan/bin/fuzz_readers --reader "$reader" --seconds 7200 \
+      >"$GS_LOGS/fuzz.$reader.log" 2>&1 &
+    readers+=($!)
+  done
+  for reader in "${readers[@]}"; do wait "$reader" || failed=1; done
+  tail -qn 1 "$GS_LOGS"/fuzz.*.log
+  return $failed
+}
+
 check_cuda() {
   gs_build cuda || return 1
   if gs_has_gpu; then
@@ -112,6 +127,7 @@ check_all() {
   stage 'build cpu' gs_build cpu
   stage cpu-asan check_sanitized cpu-asan
   stage cpu-tsan check_sanitized cpu-tsan
+  [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed
   if gs_has_cuda_headers; then
     stage emulated check_emulated
     stage emulated-asan check_sanitized emulated-asan

@@ -86,6 +86,9 @@ class Program {
 
   // Committed steps so far.
   std::int64_t steps();
+  // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
+  // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.
+  void set_steps(std::int64_t steps, Where where = Where::current());
   Counters counters() const;
   // The recording of the current binding for one step, or for several steps per launch; empty before it was made.
   std::optional<RecordingInfo> recording(bool several_steps = false) const;

@@ -61,6 +61,8 @@ class Tensor {
   }
   // Element i (row-major) as a double, whatever the dtype.
   double at(std::int64_t i) const;
+  // The same elements in another dtype, converted as the op cast() does.
+  Tensor to(DType dtype) const;
 
  private:
   void check_count(std::size_t count) const;

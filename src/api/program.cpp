@@ -46,6 +46,7 @@ std::vector<double> Program::read_record(std::string_view name, Where where) { r
 Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
 Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }
 std::int64_t Program::steps() { return impl_->steps(); }
+void Program::set_steps(std::int64_t steps, Where where) { impl_->set_steps(steps, where); }
 Counters Program::counters() const { return impl_->counters(); }
 std::optional<RecordingInfo> Program::recording(bool several_steps) const { return impl_->recording(several_steps); }
 std::size_t Program::arena_bytes() const { return impl_->arena_bytes(); }

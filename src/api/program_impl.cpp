@@ -372,6 +372,14 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
 
 std::int64_t Program::Impl::steps() { return download_block().step; }
 
+void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
+  if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
+    throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
+  sync(where);
+  auto step = static_cast<std::int32_t>(steps);
+  device_->upload(*streams_[0], &params_.block->step, &step, sizeof step);
+}
+
 Counters Program::Impl::counters() const {
   Counters counters = device_->counters();
   counters.fallbacks = fallbacks_;

@@ -33,6 +33,7 @@ class Program::Impl {
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);
   std::int64_t steps();
+  void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;
   std::optional<RecordingInfo> recording(bool several_steps) const;
   std::size_t arena_bytes() const { return arena_->size(); }

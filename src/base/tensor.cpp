@@ -1,5 +1,6 @@
 #include "graphsink/tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 
@@ -27,6 +28,21 @@ class SplitMix {
 template <class T>
 void fill(Tensor& tensor, double value) {
   for (T& x : tensor.as<T>()) x = static_cast<T>(value);
+}
+
+// Calls f with an element of the dtype's C++ type.
+template <class F>
+void with_element_type(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::i32:
+      return f(std::int32_t{});
+    case DType::boolean:
+      return f(bool{});
+  }
 }
 
 }  // namespace
@@ -88,6 +104,18 @@ double Tensor::at(std::int64_t i) const {
       return as<bool>()[k] ? 1.0 : 0.0;
   }
   return 0.0;
+}
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  Tensor result(wanted, shape());
+  with_element_type(dtype(), [&]<class From>(From) {
+    with_element_type(wanted, [&]<class To>(To) {
+      std::span<const From> from = as<From>();
+      std::transform(from.begin(), from.end(), result.as<To>().begin(), [](From x) { return static_cast<To>(x); });
+    });
+  });
+  return result;
 }
 
 void Tensor::check_count(std::size_t count) const {

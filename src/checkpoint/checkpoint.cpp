@@ -1,0 +1,189 @@
+#include "graphsink/checkpoint.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <system_error>
+
+#include "checkpoint/file_writer.h"
+#include "checkpoint/safetensors.h"
+
+namespace graphsink {
+namespace {
+
+constexpr const char* kAgain = "copy the file again, or write it again with write_checkpoint()";
+
+// A regular file and its size; memory is never taken for more than that.
+class InputFile {
+ public:
+  InputFile(const std::filesystem::path& path, Where where) : name_(path.string()), where_(where) {
+    std::error_code code;
+    std::filesystem::file_status status = std::filesystem::status(path, code);
+    if (!std::filesystem::exists(status))
+      refuse("cannot be opened: " + (code ? code.message() : "no such file"), "check the path");
+    if (!std::filesystem::is_regular_file(status)) refuse("is not a regular file", "give the path of a checkpoint");
+    size_ = std::filesystem::file_size(path, code);
+    errno = 0;
+    stream_.open(path, std::ios::binary);
+    if (code || !stream_) {
+      refuse("cannot be opened: " + std::generic_category().message(errno != 0 ? errno : EIO),
+             "check the path and its permissions");
+    }
+  }
+
+  std::uint64_t size() const { return size_; }
+  void read(void* to, std::uint64_t bytes) {
+    stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
+    if (!stream_) refuse("is truncated: it shrank while it was read", kAgain);
+  }
+  [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
+    throw Error(name_, where_, problem, remedy);
+  }
+
+ private:
+  std::string name_;
+  Where where_;
+  std::ifstream stream_;
+  std::uint64_t size_ = 0;
+};
+
+std::uint64_t read_header_size(InputFile& file) {
+  unsigned char bytes[8];
+  if (file.size() < sizeof bytes) {
+    file.refuse("header size: expected 8 bytes, the file has " + std::to_string(file.size()), kAgain);
+  }
+  file.read(bytes, sizeof bytes);
+  std::uint64_t size = 0;
+  for (int i = 7; i >= 0; --i) size = size << 8 | bytes[i];
+  if (size > kMaxHeader || size > file.size() - sizeof bytes) {
+    file.refuse("header size: " + std::to_string(size) + " bytes, the file has " + std::to_string(file.size()) +
+                    " and headers at most " + std::to_string(kMaxHeader),
+                kAgain);
+  }
+  return size;
+}
+
+// Any other byte in a bool is undefined behaviour.
+void check_booleans(const Tensor& tensor, const std::string& name, const InputFile& file) {
+  std::span<const std::byte> bytes(tensor.data(), tensor.bytes());
+  auto bad = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
+  if (bad == bytes.end()) return;
+  file.refuse("tensor \"" + name + "\": element " + std::to_string(bad - bytes.begin()) + " is neither 0 nor 1",
+              kAgain);
+}
+
+std::string name_of(const Checkpoint& checkpoint) {
+  return checkpoint.source.empty() ? "the checkpoint" : checkpoint.source;
+}
+
+// Throws Error for two Variables of one name; one of them twice is no harm.
+std::map<std::string_view, const Variable*> names_of(std::span<const Variable> variables, const char* call,
+                                                     const Where& where) {
+  std::map<std::string_view, const Variable*> names;
+  for (const Variable& variable : variables) {
+    auto [at, is_new] = names.emplace(variable.name(), &variable);
+    if (!is_new && !(*at->second == variable))
+      throw Error(call, where, "two Variables are named \"" + variable.name() + "\"", "give each a name of its own");
+  }
+  return names;
+}
+
+// The tensor as `variable` takes it.
+Tensor fit(const Tensor& tensor, const Variable& variable, const RestoreOptions& options, const std::string& source,
+           const Where& where) {
+  const TensorType& wanted = variable.type();
+  std::string field = "tensor \"" + variable.name() + "\", ";
+  std::string seen = ": expected " + to_string(wanted) + ", seen " + to_string(tensor.type());
+  if (tensor.shape() != wanted.shape)
+    throw Error(source, where, field + "shape" + seen, "give a checkpoint of a model of the same sizes");
+  if (tensor.dtype() == wanted.dtype) return tensor;
+  if (!options.convert) throw Error(source, where, field + "dtype" + seen, "set convert to have it converted");
+  return tensor.to(wanted.dtype);
+}
+
+}  // namespace
+
+std::int64_t Checkpoint::number(std::string_view name, Where where) const {
+  auto found = metadata.find(name);
+  std::int64_t number = -1;
+  if (found != metadata.end()) {
+    const std::string& text = found->second;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc() || end != text.data() + text.size()) number = -1;
+  }
+  if (number < 0) {
+    throw Error(
+        name_of(*this), where,
+        "metadata \"" + std::string(name) + "\": " +
+            (found == metadata.end() ? "is missing" : "expected a whole number, seen \"" + found->second + "\""),
+        "give a checkpoint that this program wrote");
+  }
+  return number;
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& path, Where where) {
+  InputFile file(path, where);
+  std::string json(read_header_size(file), '\0');
+  file.read(json.data(), json.size());
+  SafetensorsHeader header = parse_header(json, file.size() - 8 - json.size(), path.string(), where);
+  Checkpoint checkpoint;
+  checkpoint.source = path.string();
+  checkpoint.metadata = std::move(header.metadata);
+  for (TensorEntry& entry : header.entries) {
+    Tensor tensor(entry.type);
+    file.read(tensor.data(), tensor.bytes());
+    if (tensor.dtype() == DType::boolean) check_booleans(tensor, entry.name, file);
+    checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
+  }
+  return checkpoint;
+}
+
+void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint, Where where) {
+  FileLayout layout = lay_out(checkpoint, path.string(), where);
+  FileWriter file(path, where);
+  file.write(layout.header.data(), layout.header.size());
+  for (const Tensor* tensor : layout.tensors) file.write(tensor->data(), tensor->bytes());
+  file.commit();
+}
+
+Checkpoint snapshot(std::span<const Variable> variables, Where where) {
+  Checkpoint checkpoint;
+  for (const auto& [name, variable] : names_of(variables, "snapshot", where))
+    checkpoint.tensors.emplace(name, variable->read());
+  return checkpoint;
+}
+
+Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options,
+                 Where where) {
+  std::map<std::string_view, const Variable*> by_name = names_of(variables, "restore", where);
+  std::string source = name_of(checkpoint);
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (options.allow_unused || by_name.contains(name)) continue;
+    throw Error(source, where, "tensor \"" + name + "\" belongs to no Variable",
+                "give a checkpoint of this model, or set allow_unused");
+  }
+  Restored result;
+  std::vector<std::pair<Variable, Tensor>> writes;
+  for (const Variable& variable : variables) {
+    const std::string& name = variable.name();
+    auto found = checkpoint.tensors.find(name);
+    if (found == checkpoint.tensors.end()) {
+      if (!options.allow_missing) {
+        throw Error(source, where, "has no tensor \"" + name + "\"",
+                    "give a checkpoint of this model, or set allow_missing");
+      }
+      result.missing.push_back(name);
+      continue;
+    }
+    writes.emplace_back(variable, fit(found->second, variable, options, source, where));
+    result.loaded.push_back(name);
+    if (found->second.dtype() != variable.type().dtype) result.converted.push_back(name);
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors)
+    if (!by_name.contains(name)) result.unused.push_back(name);
+  for (auto& [variable, tensor] : writes) variable.write(tensor);
+  return result;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,190 @@
+// Checkpoints: the file's bytes, what comes back, what does not fit.
+#include "graphsink/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "graphsink/graphsink.h"
+#include "temporary_directory.h"
+
+namespace graphsink {
+namespace {
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool same(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+Checkpoint example() {
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("bias", Tensor({1.5f, -2.0f, 0.0f}));
+  checkpoint.tensors.emplace("mask", Tensor({true, false, true}));
+  checkpoint.tensors.emplace("moment", Tensor(Shape{2, 1}, std::vector<double>{0.25, 1e300}));
+  checkpoint.tensors.emplace("empty", Tensor(i32, {0, 3}));
+  checkpoint.tensors.emplace("scalar", Tensor::scalar<std::int32_t>(-7));
+  checkpoint.metadata["step"] = "12";
+  return checkpoint;
+}
+
+TEST(CheckpointFile, ComesBackBitForBit) {
+  TemporaryDirectory directory;
+  Checkpoint written = example();
+  write_checkpoint(directory / "a.safetensors", written);
+  Checkpoint read = read_checkpoint(directory / "a.safetensors");
+  ASSERT_EQ(read.tensors.size(), written.tensors.size());
+  for (const auto& [name, tensor] : written.tensors) EXPECT_TRUE(same(read.tensors.at(name), tensor)) << name;
+  EXPECT_EQ(read.metadata, written.metadata);
+  EXPECT_EQ(read.number("step"), 12);
+  EXPECT_EQ(read.source, (directory / "a.safetensors").string());
+  EXPECT_FALSE(std::filesystem::exists(directory / "a.safetensors.partial"));
+  write_checkpoint(directory / "b.safetensors", read);
+  EXPECT_EQ(bytes_of(directory / "a.safetensors"), bytes_of(directory / "b.safetensors"));
+}
+
+// By hand, from the description of the format.
+TEST(CheckpointFile, HasTheBytesOfTheFormat) {
+  TemporaryDirectory directory;
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("b", Tensor({true}));
+  checkpoint.tensors.emplace("w", Tensor(Shape{1, 2}, std::vector<float>{1.0f, 2.0f}));
+  checkpoint.metadata["k"] = "v";
+  write_checkpoint(directory / "file", checkpoint);
+  std::string json = R"({"__metadata__":{"k":"v"},"b":{"data_offsets":[8,9],"dtype":"BOOL","shape":[1]},)"
+                     R"("w":{"data_offsets":[0,8],"dtype":"F32","shape":[1,2]}})";
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  std::string expected{static_cast<char>(json.size()), 0, 0, 0, 0, 0, 0, 0};
+  expected += json;
+  expected += std::string("\x00\x00\x80\x3f\x00\x00\x00\x40\x01", 9);
+  EXPECT_EQ(bytes_of(directory / "file"), expected);
+}
+
+TEST(CheckpointFile, ANumberInTheMetadataIsWholeOrAnError) {
+  Checkpoint checkpoint;
+  for (const char* text : {"", "-1", "1.5", "12 ", "9223372036854775808"}) {
+    checkpoint.metadata["step"] = text;
+    EXPECT_THROW(checkpoint.number("step"), Error) << text;
+  }
+  EXPECT_THROW(checkpoint.number("other"), Error);
+  checkpoint.metadata["step"] = "9223372036854775807";
+  EXPECT_EQ(checkpoint.number("step"), std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(CheckpointFile, AFileThatCannotBeWrittenIsLeftAsItWas) {
+  TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "taken");
+  EXPECT_THROW(write_checkpoint(directory / "missing" / "file", example()), Error);
+  EXPECT_THROW(write_checkpoint(directory / "taken", example()), Error);  // rename fails: it is a directory
+  EXPECT_FALSE(std::filesystem::exists(directory / "taken.partial"));
+}
+
+TEST(Restore, WritesVariablesByName) {
+  Variable w("w", Tensor({1.0f, 2.0f})), n("n", Tensor::scalar<std::int32_t>(3));
+  std::vector<Variable> variables{w, n};
+  Checkpoint checkpoint = snapshot(variables);
+  w.write(Tensor({5.0f, 6.0f}));
+  n.write(Tensor::scalar<std::int32_t>(7));
+  Restored restored = restore(variables, checkpoint);
+  EXPECT_EQ(restored.loaded, (std::vector<std::string>{"w", "n"}));
+  EXPECT_EQ(w.read().at(1), 2.0);
+  EXPECT_EQ(n.read().at(0), 3.0);
+}
+
+TEST(Restore, TakesASubsetOnlyWhenAllowed) {
+  Variable w("w", Tensor({1.0f})), other("other", Tensor({2.0f}));
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("w", Tensor({9.0f}));
+  checkpoint.tensors.emplace("unused", Tensor({8.0f}));
+  std::vector<Variable> variables{w, other};
+  EXPECT_THROW(restore(variables, checkpoint, {.allow_missing = true}), Error);
+  EXPECT_THROW(restore(variables, checkpoint, {.allow_unused = true}), Error);
+  EXPECT_EQ(w.read().at(0), 1.0);
+  Restored restored = restore(variables, checkpoint, {.allow_missing = true, .allow_unused = true});
+  EXPECT_EQ(restored.missing, std::vector<std::string>{"other"});
+  EXPECT_EQ(restored.unused, std::vector<std::string>{"unused"});
+  EXPECT_EQ(w.read().at(0), 9.0);
+  EXPECT_EQ(other.read().at(0), 2.0);
+}
+
+TEST(Restore, ConvertsDtypesOnlyWhenAllowed) {
+  Variable w("w", Tensor({1.0f, 2.0f}));
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("w", Tensor({0.5, -3.25}));
+  EXPECT_THROW(restore(std::vector{w}, checkpoint), Error);
+  Restored restored = restore(std::vector{w}, checkpoint, {.convert = true});
+  EXPECT_EQ(restored.converted, std::vector<std::string>{"w"});
+  EXPECT_EQ(w.read().at(1), -3.25);
+}
+
+// The second Variable does not fit, so the first keeps its value.
+TEST(Restore, RefusesAnotherModelBeforeAnythingChanges) {
+  Variable a("a", Tensor({1.0f})), b("b", Tensor({2.0f, 3.0f}));
+  Checkpoint checkpoint;
+  checkpoint.source = "models/old.safetensors";
+  checkpoint.tensors.emplace("a", Tensor({9.0f}));
+  checkpoint.tensors.emplace("b", Tensor({9.0f}));
+  try {
+    restore(std::vector{a, b}, checkpoint);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("models/old.safetensors: tensor \"b\", shape: expected f32[2], seen f32[1]"),
+              std::string::npos)
+        << e.what();
+  }
+  EXPECT_EQ(a.read().at(0), 1.0);
+}
+
+TEST(Restore, RefusesTwoVariablesOfOneName) {
+  Variable a("w", Tensor({1.0f})), b("w", Tensor({2.0f}));
+  EXPECT_THROW(snapshot(std::vector{a, b}), Error);
+  EXPECT_EQ(snapshot(std::vector{a, a}).tensors.size(), 1u);
+}
+
+// Training resumed from a file equals training that was never interrupted.
+TEST(Restore, AResumedProgramGoesOnBitForBit) {
+  struct Training {
+    Graph graph;
+    Variable w{"w", Tensor::uniform({3, 4}, 1)};
+    Optimizer optimizer;
+    std::vector<Variable> variables;
+    std::unique_ptr<Program> program;
+
+    Training() {
+      Value loss = mean(tanh(graph.value(w)) * 0.5 + cast(graph.step(), f32));
+      optimizer = adamw(loss, {w});
+      graph.record("loss", loss);
+      variables = optimizer.state;
+      variables.push_back(w);
+      program = std::make_unique<Program>(compile(graph));
+    }
+  };
+  TemporaryDirectory directory;
+  Training undisturbed;
+  undisturbed.program->run(sink, {.steps = 7});
+  Training first;
+  first.program->run(sink, {.steps = 3});
+  Checkpoint checkpoint = snapshot(first.variables);
+  checkpoint.metadata["step"] = std::to_string(first.program->steps());
+  write_checkpoint(directory / "run", checkpoint);
+
+  Training second;
+  Checkpoint read = read_checkpoint(directory / "run");
+  restore(second.variables, read);
+  second.program->set_steps(read.number("step"));
+  second.program->run(sink, {.steps = 4});
+  EXPECT_EQ(second.program->steps(), 7);
+  for (std::size_t i = 0; i < second.variables.size(); ++i)
+    EXPECT_TRUE(same(second.variables[i].read(), undisturbed.variables[i].read())) << second.variables[i].name();
+  std::vector<float> losses = undisturbed.program->read("loss");
+  EXPECT_EQ(second.program->read("loss"), std::vector<float>(losses.begin() + 3, losses.end()));
+  EXPECT_THROW(second.program->set_steps(-1), Error);
+}
+
+}  // namespace
+}  // namespace graphsink

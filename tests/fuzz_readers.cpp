@@ -1,0 +1,157 @@
+// Reads randomly damaged files until CPU time or iterations are over: each is read or refused with an Error, and what
+// was read survives being written and read again. Meant for a build with sanitizers.
+#include <cstring>
+#include <ctime>
+#include <random>
+
+#include "graphsink/loader.h"
+#include "reader_samples.h"
+#include "samples/cli.h"
+
+namespace gs = graphsink;
+
+namespace {
+
+struct Options {
+  std::string reader;
+  std::int64_t iterations = 20000;
+  double seconds = 0;
+  std::uint64_t seed = 1;
+};
+
+using Random = std::mt19937_64;
+
+std::size_t below(Random& random, std::size_t n) { return n == 0 ? 0 : random() % n; }
+
+// Pieces that parsers care about.
+const std::vector<std::string> kTokens = {"{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "\"",
+                                          "\\u0000",
+                                          "-1",
+                                          "0",
+                                          "1e9",
+                                          "null",
+                                          "18446744073709551615",
+                                          "9223372036854775807",
+                                          "4294967296",
+                                          "\"F32\"",
+                                          "\"F64\"",
+                                          "\"BOOL\"",
+                                          "\"shape\"",
+                                          "\"data_offsets\"",
+                                          "__metadata__",
+                                          std::string(8, '\xff'),
+                                          std::string(4, '\0'),
+                                          "\x1f\x8b\x08"};
+
+void damage(std::string& bytes, Random& random) {
+  std::size_t at = below(random, bytes.size() + 1);
+  std::size_t count = std::min(below(random, 16) + 1, bytes.size() - at);
+  switch (random() % 6) {
+    case 0:
+      if (at < bytes.size()) bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+      break;
+    case 1:
+      if (at < bytes.size()) bytes[at] = static_cast<char>(random());
+      break;
+    case 2:
+      bytes.erase(at, count);
+      break;
+    case 3:
+      bytes.insert(at, bytes.substr(at, count));
+      break;
+    case 4:
+      bytes.insert(at, kTokens[below(random, kTokens.size())]);
+      break;
+    default: {
+      const std::string& token = kTokens[below(random, kTokens.size())];
+      bytes.replace(at, std::min(token.size(), bytes.size() - at), token);
+    }
+  }
+  // Mostly with the right size of the header, or nothing behind it would ever be reached.
+  if (bytes.size() >= 8 && random() % 4 != 0) {
+    if (std::size_t end = bytes.rfind('}'); end != std::string::npos && end >= 8) {
+      std::uint64_t size = end - 7;
+      std::memcpy(bytes.data(), &size, sizeof size);
+    }
+  }
+}
+
+[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path) {
+  std::fprintf(stderr, "%s: see %s\n", what.c_str(), path.c_str());
+  std::abort();
+}
+
+// True if the file was read.
+bool read_checkpoint(const std::filesystem::path& path) {
+  try {
+    gs::Checkpoint first = gs::read_checkpoint(path);
+    std::filesystem::path copy = path.string() + ".copy";
+    gs::write_checkpoint(copy, first);
+    gs::Checkpoint second = gs::read_checkpoint(copy);
+    if (first.metadata != second.metadata || first.tensors.size() != second.tensors.size()) fail("not the same", path);
+    for (const auto& [name, tensor] : first.tensors) {
+      const gs::Tensor& other = second.tensors.at(name);
+      if (tensor.type() != other.type() || std::memcmp(tensor.data(), other.data(), tensor.bytes()) != 0)
+        fail("not the same tensor", path);
+    }
+    return true;
+  } catch (const gs::Error&) {
+    return false;
+  }
+}
+
+bool read_idx(const std::filesystem::path& path) {
+  try {
+    gs::IdxFile file = gs::read_idx(path);
+    if (static_cast<std::uint64_t>(file.shape.size()) != file.bytes.size()) fail("not as many as it says", path);
+    return true;
+  } catch (const gs::Error&) {
+    return false;
+  }
+}
+
+int fuzz(const Options& options) {
+  bool is_checkpoint = options.reader == "checkpoint";
+  gs::TemporaryDirectory directory;
+  std::filesystem::path path = directory / options.reader;
+  Random random(options.seed);
+  auto elapsed = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  std::int64_t files = 0, read = 0;
+  double next_report = 60;
+  while (options.seconds > 0 ? elapsed() < options.seconds : files < options.iterations) {
+    std::string bytes = is_checkpoint ? gs::good_safetensors() : gs::good_idx();
+    for (std::size_t n = below(random, 4) + 1; n > 0; --n) damage(bytes, random);
+    gs::write_file(path, bytes);
+    read += (is_checkpoint ? read_checkpoint(path) : read_idx(path)) ? 1 : 0;
+    ++files;
+    if (elapsed() > next_report) {
+      std::printf("%.0f CPU seconds: %ld files\n", elapsed(), long{files});
+      std::fflush(stdout);
+      next_report += 60;
+    }
+  }
+  std::printf("%s: %ld damaged files in %.0f CPU seconds, %ld of them still readable, seed %lu: no crash\n",
+              options.reader.c_str(), long{files}, elapsed(), long{read}, static_cast<unsigned long>(options.seed));
+  if (read == 0 || read == files) fail("damage is too strong or too weak to test anything", path);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Reads randomly damaged files; a crash or a sanitizer's report is a bug.");
+  app.add_option("--reader", options.reader, "checkpoint or idx")
+      ->required()
+      ->check(CLI::IsMember({"checkpoint", "idx"}));
+  app.add_option("--iterations", options.iterations, "files to read")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "instead: CPU time to go on for");
+  app.add_option("--seed", options.seed, "of the damage")->capture_default_str();
+  return gs::cli::run_program(app, argc, argv, [&] { return fuzz(options); });
+}
