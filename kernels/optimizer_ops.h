@@ -5,6 +5,20 @@
 
 namespace graphsink {
 
+// What every optimizer reads before its tensors.
+enum UpdateOperand : int {
+  kUpdates,        // i32: updates before this one
+  kApply,          // boolean: nothing happens where it is false
+  kGradientScale,  // f32: every gradient is multiplied by it
+  kLearningRate,   // a float
+  kFirstTensor,    // then the tensors of each parameter
+};
+
+struct SgdAttrs {
+  double momentum = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
 struct AdamwAttrs {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -12,10 +26,37 @@ struct AdamwAttrs {
   double weight_decay = 0.01;
 };
 
-// Inputs: learning rate (one float), then (parameter, gradient) pairs. No attributes.
-extern const OpDef sgd_op;
-// Inputs: learning rate (one float), then (parameter, gradient, first moment, second moment) for each parameter.
-// Attributes: AdamwAttrs.
-extern const OpDef adamw_op;
+// For each parameter: itself, its gradient, and (momentum) the velocity or (adamw) the first and second moment.
+extern const OpDef sgd_op;       // SgdAttrs
+extern const OpDef momentum_op;  // SgdAttrs
+extern const OpDef adamw_op;     // AdamwAttrs
+
+// The norm of all gradients together, as one f32: the inputs are the gradients.
+extern const OpDef gradient_norm_op;
+
+// Sums over micro-steps. Inputs: the step (i32), then for each parameter its sum so far and its gradient; outputs: the
+// new sums. The first of every `steps` steps begins anew.
+struct AccumulateAttrs {
+  int steps = 1;
+};
+extern const OpDef accumulate_op;
+
+// Decides on an update. Inputs: the step (i32), the gradient norm and the loss scale (each one f32, or none).
+// Outputs: kApply, kGradientScale, the norm of the mean gradient (f32), and whether it overflowed (boolean).
+struct ControlAttrs {
+  int accumulate = 1;
+  double clip_norm = 0;  // 0: none
+  bool skips_overflow = false;
+};
+extern const OpDef control_update_op;
+
+// Counts an update. Inputs: kApply and whether it overflowed, then written: the updates so far (i32) and, with a loss
+// scale, the scale (f32) and the updates since it changed (i32).
+struct LossScaleAttrs {
+  double growth = 2;
+  double backoff = 0.5;
+  int interval = 2000;
+};
+extern const OpDef count_update_op;
 
 }  // namespace graphsink

@@ -1,37 +1,53 @@
-// sgd: parameter -= lr * gradient.
+// sgd: parameter -= lr * gradient, plain or with momentum (Sutskever et al. 2013, "On the importance of initialization
+// and momentum in deep learning", in the form that keeps the learning rate out of the velocity).
 #include "kernels/optimizer.h"
 
 namespace graphsink {
 namespace {
 
 struct Sgd {
-  template <class T>
+  using Attrs = SgdAttrs;
+  static constexpr int kStates = 0;
+  SgdAttrs options;
+  explicit Sgd(const SgdAttrs& attrs) : options(attrs) {}
+
+  template <class S>
   struct Factors {
-    T lr;
-    // x: parameter, gradient.
-    HD void update(T (&x)[2]) const { x[0] -= lr * x[1]; }
+    S lr, weight_decay;
+    HD void update(S& p, S g, S*) const { p -= lr * (g + weight_decay * p); }
   };
-  template <class T>
-  HD Factors<T> factors(double lr, std::int32_t) const {
-    return {static_cast<T>(lr)};
+  template <class S>
+  HD Factors<S> factors(double lr, std::int32_t) const {
+    return {static_cast<S>(lr), static_cast<S>(options.weight_decay)};
   }
 };
 
-Access sgd_access(int operand, int) { return operand % 2 == 1 ? Access::write : Access::read; }
+struct Momentum {
+  using Attrs = SgdAttrs;
+  static constexpr int kStates = 1;
+  SgdAttrs options;
+  explicit Momentum(const SgdAttrs& attrs) : options(attrs) {}
 
-template <class Args>
-void sgd_body(Args& a) {
-  update_any<Sgd, 2>(a, Sgd());
-}
-constexpr CudaBody kCuda[] = {{0, sgd_body<CudaArgs>}};
+  template <class S>
+  struct Factors {
+    S lr, momentum, weight_decay;
+    bool nesterov;
+    HD void update(S& p, S g, S* velocity) const {
+      g += weight_decay * p;
+      velocity[0] = momentum * velocity[0] + g;
+      p -= lr * (nesterov ? g + momentum * velocity[0] : velocity[0]);
+    }
+  };
+  template <class S>
+  HD Factors<S> factors(double lr, std::int32_t) const {
+    return {static_cast<S>(lr), static_cast<S>(options.momentum), static_cast<S>(options.weight_decay),
+            options.nesterov};
+  }
+};
 
 }  // namespace
 
-const OpDef sgd_op{.name = "sgd",
-                   .infer = infer_optimizer<2>,
-                   .access = sgd_access,
-                   .prepare = load_kernels<update_tensors<Sgd, float, 2>, update_tensors<Sgd, double, 2>>,
-                   .cuda = kCuda,
-                   .cpu = sgd_body<const CpuArgs>};
+const OpDef sgd_op = optimizer_op<Sgd, false>("sgd");
+const OpDef momentum_op = optimizer_op<Momentum, false>("momentum");
 
 }  // namespace graphsink

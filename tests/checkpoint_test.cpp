@@ -159,7 +159,7 @@ TEST(Restore, AResumedProgramGoesOnBitForBit) {
       Value loss = mean(tanh(graph.value(w)) * 0.5 + cast(graph.step(), f32));
       optimizer = adamw(loss, {w});
       graph.record("loss", loss);
-      variables = optimizer.state;
+      variables = optimizer.variables();
       variables.push_back(w);
       program = std::make_unique<Program>(compile(graph));
     }

@@ -1,16 +1,47 @@
 // Optimizers: graph builders that end in one fused op over all parameters, which is also their commit.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "graphsink/graph.h"
 
 namespace graphsink {
 
+// Parameters that share options; what is not given is the optimizer's. A parameter in no group stays as it is, and no
+// gradient is computed for it alone: that is how to freeze one.
+struct ParameterGroup {
+  std::vector<Variable> parameters;
+  std::optional<Arg> lr = {};
+  std::optional<double> weight_decay = {};
+};
+
+// The loss is multiplied by a scale so that small gradients do not vanish in 16 bits; an update with an overflow is
+// skipped and the scale reduced (Micikevicius et al. 2018, "Mixed precision training", section 3.2).
+struct LossScale {
+  double initial = 65536;
+  double growth = 2;     // after `interval` updates without an overflow
+  double backoff = 0.5;  // after one with
+  int interval = 2000;
+};
+
+// What happens to the gradients before an update.
+struct GradientOptions {
+  // Gradients are scaled down so that their norm, of all parameters together, is at most this; 0: never.
+  double clip_norm = 0;
+  // An update is made in every so many steps, with the mean of their gradients.
+  int accumulate = 1;
+  std::optional<LossScale> loss_scale = {};
+};
+
 // Options are Args: a number becomes a one-element Variable (returned) that the host may write between runs, a Value
 // (a schedule, made from Graph::step()) is computed in every step.
 struct SgdOptions {
   Arg lr = 1e-2;
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;  // times the parameter, added to the gradient
+  GradientOptions gradients = {};
 };
 struct AdamwOptions {
   Arg lr = 1e-3;
@@ -18,21 +49,39 @@ struct AdamwOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  GradientOptions gradients = {};
 };
 
 struct Optimizer {
-  Variable lr;                  // invalid if the learning rate was a Value
-  std::vector<Variable> state;  // first and second moments, named "<parameter>.adamw.m" and ".v"
+  Variable lr;                     // invalid if the learning rate was a Value
+  std::vector<Variable> group_lr;  // of each group; invalid where it is the optimizer's or was a Value
+  // For each parameter in order "<parameter>.adamw.m" and ".v", or "<parameter>.sgd.velocity"; for one of 16 bits also
+  // ".master", in f32, which is what is updated and rounded. Then, where they are needed, "<parameter>.gradient", the
+  // sum over micro-steps, and "<optimizer>.updates", ".loss_scale" and ".since_change".
+  std::vector<Variable> state;
+  Value gradient_norm;  // f32 scalar, before clipping; valid with clip_norm or loss_scale
+  Value loss_scale;     // f32 scalar, of this step; valid with loss_scale
+
+  // All of them: what a checkpoint needs besides the parameters.
+  std::vector<Variable> variables() const;
 };
 
-// parameter -= lr * gradient, for all parameters in one op. Reading a parameter after this call in the same graph is an
-// Error: read it before.
+// Updates all parameters in one op for each group. Reading a parameter after this call in the same graph is an Error:
+// read it before. With 16-bit parameters gradients are of their dtype and everything else is in f32. The number of an
+// update is that of committed steps, or of updates where accumulation or loss scaling make them differ.
+
+// parameter -= lr * (gradient + weight_decay * parameter), or with momentum
+// velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.
 Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options = {},
+              Where where = Where::current());
+Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options = {},
               Where where = Where::current());
 
 // AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2), bias correction by the number
-// of committed steps.
+// of the update.
 Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options = {},
+                Where where = Where::current());
+Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options = {},
                 Where where = Where::current());
 
 }  // namespace graphsink

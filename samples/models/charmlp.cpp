@@ -57,8 +57,8 @@ Model train_charmlp(const CharMlp& charmlp, std::shared_ptr<const Text> text, co
   Batches batches{std::move(text), options};
   model.feeds = {{x, [=](std::int64_t first, std::int64_t count) { return batches.contexts(first, count); }},
                  {t, [=](std::int64_t first, std::int64_t count) { return batches.targets(first, count); }}};
-  model.variables.push_back(optimizer.lr);
-  model.variables.insert(model.variables.end(), optimizer.state.begin(), optimizer.state.end());
+  std::vector<Variable> state = optimizer.variables();
+  model.variables.insert(model.variables.end(), state.begin(), state.end());
   return model;
 }
 

@@ -39,8 +39,8 @@ Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpT
       {t, [=](std::int64_t first, std::int64_t count) {
          return draw<std::int32_t>(digits->labels, options, first, count);
        }}};
-  model.variables = {mlp.w1, mlp.w2, mlp.w3, optimizer.lr};
-  model.variables.insert(model.variables.end(), optimizer.state.begin(), optimizer.state.end());
+  model.variables = optimizer.variables();
+  model.variables.insert(model.variables.end(), {mlp.w1, mlp.w2, mlp.w3});
   return model;
 }
 

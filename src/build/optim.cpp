@@ -1,71 +1,224 @@
 #include "graphsink/optim.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <span>
+#include <utility>
+
 #include "graphsink/grad.h"
 #include "graphsink/op.h"
+#include "graphsink/ops.h"
 #include "ir/graph_data.h"
 #include "kernels/optimizer_ops.h"
 
 namespace graphsink {
 namespace {
 
-// A number becomes a Variable of the host's; a Value stays what it is.
-Value learning_rate(const Value& loss, const Arg& lr, const char* name, Optimizer& optimizer) {
-  if (const auto* value = std::get_if<Value>(&lr.content())) return *value;
-  if (const auto* variable = std::get_if<Variable>(&lr.content())) {
-    optimizer.lr = *variable;
-  } else {
-    optimizer.lr = Variable(name, Tensor::full(DType::f32, {}, std::get<double>(lr.content())));
-  }
-  return Graph(loss.graph()).value(optimizer.lr, lr.where());
-}
+// What distinguishes the optimizers.
+struct Method {
+  std::string name;
+  const OpDef* op;
+  std::vector<const char*> states;
+  std::function<Attrs(double weight_decay)> attrs;
+  Arg lr;
+  double weight_decay;
+};
 
-// The parameter as an operand that the optimizer writes.
-Value writable(const Value& loss, const Variable& parameter, const char* name, const Where& where) {
-  const VariableUse& use = loss.graph()->use(parameter, where);
-  if (use.assigned.node >= 0) {
-    throw Error(name, where, "\"" + parameter.name() + "\" was already assigned at " + to_string(use.assigned_where),
-                "update it in one place");
-  }
-  return Graph(loss.graph()).value(parameter, where);
-}
+class Builder {
+ public:
+  Builder(const Value& loss, Method method, const GradientOptions& options, Where where)
+      : loss_(loss), graph_(loss.graph()), method_(std::move(method)), options_(options), where_(where) {}
 
-std::vector<Value> gradients(const Value& loss, const std::vector<Variable>& parameters, const Where& where) {
-  std::vector<Arg> wrt;
-  for (const Variable& parameter : parameters) wrt.emplace_back(parameter, where);
-  return grad(Arg(loss, where), wrt);
-}
+  Optimizer build(const std::vector<ParameterGroup>& groups) {
+    check(groups);
+    std::vector<Variable> parameters;
+    for (const ParameterGroup& group : groups)
+      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+    if (options_.loss_scale) {
+      Variable scale = state("loss_scale", Tensor::full(f32, {}, options_.loss_scale->initial));
+      result_.loss_scale = graph_.value(scale, where_);
+    }
+    std::vector<Value> gradients = accumulate(gradients_of(parameters), parameters);
+    Controls controls = decide(gradients);
+    Value lr = learning_rate(method_.lr, method_.name + ".lr", result_.lr);
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Value group_lr = lr;
+      result_.group_lr.emplace_back();
+      if (groups[i].lr) {
+        std::string name = method_.name + ".lr." + std::to_string(i);
+        group_lr = learning_rate(*groups[i].lr, name, result_.group_lr.back());
+      }
+      std::span<const Value> own(gradients.data() + first, groups[i].parameters.size());
+      update(groups[i], own, group_lr, controls);
+      first += own.size();
+    }
+    // Last: it writes what the updates read.
+    if (!counted_.empty()) emit(count_update_op, counted_, count_attrs_);
+    return result_;
+  }
+
+ private:
+  struct Controls {
+    Value updates, apply, scale;
+  };
+
+  Arg arg(const Value& value) const { return {value, where_}; }
+  Value number(const Tensor& tensor) { return graph_.constant(tensor, where_); }
+
+  Variable state(const std::string& name, const Tensor& initial) { return keep(method_.name + "." + name, initial); }
+  Variable keep(const std::string& name, const Tensor& initial) {
+    return result_.state.emplace_back(Variable(name, initial));
+  }
+
+  void check(const std::vector<ParameterGroup>& groups) const {
+    if (options_.accumulate < 1) {
+      throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
+    }
+    std::set<const VariableData*> seen;
+    for (const ParameterGroup& group : groups) {
+      for (const Variable& parameter : group.parameters) {
+        if (seen.insert(parameter.data().get()).second) continue;
+        throw Error(method_.name, where_, "\"" + parameter.name() + "\" is given twice", "put it in one group");
+      }
+    }
+  }
+
+  std::vector<Value> gradients_of(const std::vector<Variable>& parameters) {
+    std::vector<Arg> wrt;
+    for (const Variable& parameter : parameters) wrt.emplace_back(parameter, where_);
+    if (!result_.loss_scale.valid()) return grad(arg(loss_), wrt);
+    Value scale = cast(arg(result_.loss_scale), loss_.dtype());
+    return grad(arg(mul(arg(loss_), arg(scale))), wrt);
+  }
+
+  // The sums over the micro-steps so far.
+  std::vector<Value> accumulate(std::vector<Value> gradients, const std::vector<Variable>& parameters) {
+    if (options_.accumulate == 1) return gradients;
+    std::vector<Arg> inputs{arg(graph_.step(where_))};
+    std::vector<Variable> sums;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      DType wide = gradients[i].dtype() == f64 ? f64 : f32;
+      sums.push_back(keep(parameters[i].name() + ".gradient", Tensor(wide, parameters[i].type().shape)));
+      inputs.push_back(arg(graph_.value(sums.back(), where_)));
+      inputs.push_back(arg(gradients[i]));
+    }
+    gradients = emit(accumulate_op, inputs, AccumulateAttrs{options_.accumulate});
+    for (std::size_t i = 0; i < sums.size(); ++i) assign(sums[i], arg(gradients[i]));
+    return gradients;
+  }
+
+  Controls decide(const std::vector<Value>& gradients) {
+    Value step = graph_.step(where_);
+    bool counts = options_.accumulate > 1 || options_.loss_scale;
+    if (!counts && options_.clip_norm <= 0) return {step, number(Tensor::scalar(true)), number(Tensor::scalar(1.0f))};
+
+    Value none = number(Tensor(f32, {0}));
+    Value norm = none, scale = none;
+    bool has_norm = options_.clip_norm > 0 || options_.loss_scale;
+    if (has_norm) {
+      std::vector<Arg> inputs;
+      for (const Value& gradient : gradients) inputs.push_back(arg(gradient));
+      norm = emit(gradient_norm_op, inputs)[0];
+    }
+    if (options_.loss_scale) scale = result_.loss_scale;
+    ControlAttrs attrs{options_.accumulate, options_.clip_norm, options_.loss_scale.has_value()};
+    std::vector<Value> control = emit(control_update_op, {arg(step), arg(norm), arg(scale)}, attrs);
+    if (has_norm) result_.gradient_norm = control[2];
+    return {counts ? count(control[0], control[3]) : step, control[0], control[1]};
+  }
+
+  // The updates before this step.
+  Value count(const Value& apply, const Value& overflowed) {
+    Value updates = graph_.value(state("updates", Tensor(i32, {})), where_);
+    counted_ = {arg(apply), arg(overflowed), arg(updates)};
+    if (options_.loss_scale) {
+      count_attrs_ = {options_.loss_scale->growth, options_.loss_scale->backoff, options_.loss_scale->interval};
+      counted_.push_back(arg(result_.loss_scale));
+      counted_.push_back(arg(graph_.value(state("since_change", Tensor(i32, {})), where_)));
+    }
+    return updates;
+  }
+
+  // A number becomes a Variable of the host's; a Value stays what it is.
+  Value learning_rate(const Arg& lr, const std::string& name, Variable& variable) {
+    if (const auto* value = std::get_if<Value>(&lr.content())) return *value;
+    if (const auto* given = std::get_if<Variable>(&lr.content())) {
+      variable = *given;
+    } else {
+      variable = Variable(name, Tensor::full(DType::f32, {}, std::get<double>(lr.content())));
+    }
+    return graph_.value(variable, lr.where());
+  }
+
+  // The parameter as an operand that the optimizer writes.
+  Value writable(const Variable& parameter) {
+    const VariableUse& use = loss_.graph()->use(parameter, where_);
+    if (use.assigned.node >= 0) {
+      throw Error(method_.name, where_,
+                  "\"" + parameter.name() + "\" was already assigned at " + to_string(use.assigned_where),
+                  "update it in one place");
+    }
+    return graph_.value(parameter, where_);
+  }
+
+  void update(const ParameterGroup& group, std::span<const Value> gradients, const Value& lr,
+              const Controls& controls) {
+    std::vector<Arg> inputs{arg(controls.updates), arg(controls.apply), arg(controls.scale), arg(lr)};
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const Variable& parameter = group.parameters[i];
+      inputs.push_back(arg(writable(parameter)));
+      inputs.push_back(arg(gradients[i]));
+      DType dtype = parameter.type().dtype == f64 ? f64 : f32;
+      for (const char* name : method_.states) {
+        Variable moment =
+            keep(parameter.name() + "." + method_.name + "." + name, Tensor(dtype, parameter.type().shape));
+        inputs.push_back(arg(graph_.value(moment, where_)));
+      }
+    }
+    emit(*method_.op, inputs, method_.attrs(group.weight_decay.value_or(method_.weight_decay)));
+  }
+
+  Value loss_;
+  Graph graph_;
+  Method method_;
+  GradientOptions options_;
+  Where where_;
+  Optimizer result_;
+  std::vector<Arg> counted_;  // operands of count_update_op, if there is one
+  LossScaleAttrs count_attrs_;
+};
 
 }  // namespace
 
+std::vector<Variable> Optimizer::variables() const {
+  std::vector<Variable> all = state;
+  if (lr.valid()) all.push_back(lr);
+  std::copy_if(group_lr.begin(), group_lr.end(), std::back_inserter(all), [](const Variable& v) { return v.valid(); });
+  return all;
+}
+
 Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options, Where where) {
-  std::vector<Value> grads = gradients(loss, parameters, where);
-  Optimizer optimizer;
-  std::vector<Arg> inputs{Arg(learning_rate(loss, options.lr, "sgd.lr", optimizer), where)};
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    inputs.emplace_back(writable(loss, parameters[i], "sgd", where), where);
-    inputs.emplace_back(grads[i], where);
-  }
-  emit(sgd_op, inputs);
-  return optimizer;
+  return sgd(loss, std::vector<ParameterGroup>{{parameters}}, std::move(options), where);
+}
+
+Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options, Where where) {
+  bool is_plain = options.momentum == 0;
+  auto attrs = [=](double decay) { return SgdAttrs{options.momentum, decay, options.nesterov}; };
+  Method method{"sgd", &sgd_op, {}, attrs, options.lr, options.weight_decay};
+  if (!is_plain) method.op = &momentum_op, method.states = {"velocity"};
+  return Builder(loss, std::move(method), options.gradients, where).build(groups);
 }
 
 Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options, Where where) {
-  std::vector<Value> grads = gradients(loss, parameters, where);
-  Optimizer optimizer;
-  Graph graph(loss.graph());
-  std::vector<Arg> inputs{Arg(learning_rate(loss, options.lr, "adamw.lr", optimizer), where)};
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Variable& parameter = parameters[i];
-    Variable m(parameter.name() + ".adamw.m", Tensor(parameter.type()));
-    Variable v(parameter.name() + ".adamw.v", Tensor(parameter.type()));
-    inputs.emplace_back(writable(loss, parameter, "adamw", where), where);
-    inputs.emplace_back(grads[i], where);
-    inputs.emplace_back(graph.value(m, where), where);
-    inputs.emplace_back(graph.value(v, where), where);
-    optimizer.state.insert(optimizer.state.end(), {m, v});
-  }
-  emit(adamw_op, inputs, AdamwAttrs{options.beta1, options.beta2, options.eps, options.weight_decay});
-  return optimizer;
+  return adamw(loss, std::vector<ParameterGroup>{{parameters}}, std::move(options), where);
 }
 
+Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options, Where where) {
+  auto attrs = [=](double decay) { return AdamwAttrs{options.beta1, options.beta2, options.eps, decay}; };
+  Method method{"adamw", &adamw_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
+  return Builder(loss, std::move(method), options.gradients, where).build(groups);
+}
 }  // namespace graphsink
