@@ -111,7 +111,8 @@ part_sanitize() {
     return
   fi
   local memcheck=(compute-sanitizer --tool memcheck --error-exitcode 9)
-  try memcheck-program_test 150 "${memcheck[@]}" "$bin"/program_test '--gtest_filter=*cuda*'
+  try memcheck-program_test 90 "${memcheck[@]}" "$bin"/program_test '--gtest_filter=*cuda*'
+  try memcheck-control_flow_test 60 "${memcheck[@]}" "$bin"/control_flow_test '--gtest_filter=*cuda*'
   try memcheck-train_text 60 "${memcheck[@]}" "$bin"/train_text --steps 40 --device cuda:0
   try memcheck-05_control_flow 40 "${memcheck[@]}" "$bin"/05_control_flow
   try racecheck-train_text 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$bin"/train_text --steps 20 --device cuda:0

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,11 @@ std::string message_of(F&& action) {
 }
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+inline const OpDef host_double = {.name = "host_double",
+                                  .cpu = [](const CpuArgs& a) { *a.in_out<float>(1) = 2 * *a.in<float>(0); }};
+inline const OpDef host_throws = {.name = "host_throws",
+                                  .cpu = [](const CpuArgs&) { throw std::runtime_error("the file is not there"); }};
 
 class CudaDeviceTest : public ::testing::Test {
  protected:

@@ -4,31 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+#include <cstring>
 
-#include "graphsink/graphsink.h"
-#include "test_ops.h"
+#include "program_fixture.h"
 
 namespace graphsink {
 namespace {
 
 using testing::cpu_plus_one;
-using testing::cpu_refuse_negative;
+using testing::device_name;
+using testing::kModes;
+using testing::OnDevice;
 
-constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
-
-class OnDevice : public ::testing::TestWithParam<DeviceId> {
- protected:
-  Program compile(const Graph& g, CompileOptions options = {}) {
-    options.target = GetParam();
-    return graphsink::compile(g, options);
-  }
-  bool is_cuda() const { return GetParam().kind == DeviceKind::cuda; }
-};
-
-std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
-  return info.param.kind == DeviceKind::cpu ? "cpu" : "cuda";
-}
 INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 struct Training {
@@ -176,108 +163,6 @@ TEST_P(OnDevice, FeedsAreReadFromTheSliceOfTheStep) {
   }
 }
 
-TEST_P(OnDevice, LoopIsAConditionalNode) {
-  Graph g;
-  Value u0 = g.input("u0", f32, {3});
-  Value limit = g.input("limit", f32, {});
-  Value zero = g.constant(Tensor::scalar(0));
-  auto [u, n] = while_(
-      {u0, zero}, [&](Value s, Value) { return sum(s) < limit; },
-      [](Value s, Value i) {
-        return std::array{s * 2.0, i + 1};
-      });
-  g.output("u", u);
-  g.output("n", n);
-  for (Mode mode : kModes) {
-    SCOPED_TRACE(to_string(mode));
-    Program p = compile(g);
-    p.write(u0, std::vector<float>{1, 2, 3});
-    for (auto [bound, wanted] : {std::pair{100.0f, 5}, {1.0f, 0}, {7.0f, 1}}) {
-      p.write(limit, std::vector<float>{bound});
-      p.run(mode);
-      p.run(mode);
-      EXPECT_EQ(p.read_output("n").at(0), wanted);
-      EXPECT_EQ(p.read_output("u").at(2), 3.0 * std::pow(2.0, wanted));
-    }
-    if (mode == Mode::sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 1);
-      EXPECT_EQ(p.counters().fallbacks, 0u);
-      EXPECT_EQ(p.counters().graph_launches, 5u);
-    }
-  }
-}
-
-TEST_P(OnDevice, LoopStateMaySwap) {
-  Graph g;
-  Value a = g.input("a", f32, {2}), b = g.input("b", f32, {2});
-  Value zero = g.constant(Tensor::scalar(0));
-  auto [x, y, n] = while_(
-      {a, b, zero}, [](Value, Value, Value i) { return i < 3; },
-      [](Value s, Value t, Value i) {
-        return std::array{t, s, i + 1};
-      });
-  g.output("x", x);
-  g.output("y", y);
-  for (Mode mode : kModes) {
-    Program p = compile(g);
-    p.write(a, std::vector<float>{1, 2});
-    p.write(b, std::vector<float>{3, 4});
-    for (int i = 0; i < 2; ++i) p.run(mode);
-    EXPECT_EQ(p.read_output("x").at(0), 3.0) << to_string(mode);
-    EXPECT_EQ(p.read_output("y").at(1), 2.0) << to_string(mode);
-  }
-}
-
-TEST_P(OnDevice, BranchIsAConditionalNode) {
-  Graph g;
-  Value x = g.input("x", f32, {4});
-  Value y = if_(
-      sum(x) > 0.0, [&] { return x * 2.0; }, [&] { return tanh(x) - 1.0; });
-  g.output("y", y);
-  for (Mode mode : kModes) {
-    SCOPED_TRACE(to_string(mode));
-    Program p = compile(g);
-    for (float sign : {1.0f, -1.0f, 1.0f}) {
-      p.write(x, std::vector<float>(4, sign));
-      p.run(mode);
-      EXPECT_NEAR(p.read_output("y").at(3), sign > 0 ? 2.0 : std::tanh(-1.0) - 1.0, 1e-6);
-    }
-    if (mode == Mode::sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 1);
-      EXPECT_EQ(p.counters().fallbacks, 0u);
-    }
-  }
-}
-
-TEST_P(OnDevice, BranchInsideALoop) {
-  Graph g;
-  Value x = g.input("x", f32, {});
-  Value zero = g.constant(Tensor::scalar(0));
-  // Collatz: steps until 1.
-  auto [last, n] = while_(
-      {x, zero}, [](Value v, Value) { return v > 1.0; },
-      [](Value v, Value i) {
-        Value half = v * 0.5;
-        Value is_even = equal(cast(cast(half, i32), f32), half);
-        Value next = if_(
-            is_even, [&] { return half * 1.0; }, [&] { return v * 3.0 + 1.0; });
-        return std::array{next, i + 1};
-      });
-  g.output("n", n);
-  for (Mode mode : kModes) {
-    SCOPED_TRACE(to_string(mode));
-    Program p = compile(g);
-    for (auto [start, wanted] : {std::pair{6.0f, 8}, {27.0f, 111}, {1.0f, 0}}) {
-      p.write(x, std::vector<float>{start});
-      p.run(mode);
-      EXPECT_EQ(p.read_output("n").at(0), wanted);
-    }
-    if (mode == Mode::sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 2);
-    }
-  }
-}
-
 TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
   Graph g;
   Value x = g.input("x", f32, {300});
@@ -297,70 +182,6 @@ TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
       EXPECT_EQ(p.recording()->copies, is_cuda() ? 2 : 0);
     }
   }
-}
-
-TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
-  Graph g;
-  Value x = g.input("x", f32, {2});
-  auto [y] = while_(
-      {x * 1.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
-  g.output("y", y + 0.25);
-  std::vector<double> results;
-  for (Mode mode : kModes) {
-    Program p = compile(g);
-    p.write(x, std::vector<float>{1, 2});
-    for (int i = 0; i < 3; ++i) p.run(mode);
-    results.push_back(p.read_output("y").at(1));
-    if (mode == Mode::sink && is_cuda()) {
-      EXPECT_EQ(p.counters().graph_launches, 4u) << "two islands, twice";
-    }
-  }
-  EXPECT_GT(results[0], 10.0);
-  EXPECT_EQ(results[0], results[1]);
-  EXPECT_EQ(results[0], results[2]);
-}
-
-TEST_P(OnDevice, RequireWholeGraphTurnsTheReasonIntoAnError) {
-  Graph g;
-  Value x = g.input("x", f32, {2});
-  auto [y] = while_(
-      {x}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
-  g.output("y", y);
-  if (!is_cuda()) {
-    EXPECT_NO_THROW(compile(g, {.require_whole_graph = true}));
-    return;
-  }
-  try {
-    compile(g, {.require_whole_graph = true});
-    FAIL() << "a loop driven by the host is not one launch";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("cpu_plus_one"), std::string::npos) << e.what();
-    EXPECT_FALSE(e.remedy().empty());
-  }
-}
-
-TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
-  std::vector<double> results;
-  for (Mode mode : kModes) {
-    Graph g;
-    Value x = g.input("x", f32, {2});
-    Value a = x * 1.0, b = x * 2.0;
-    for (int i = 0; i < 4; ++i) {
-      a = tanh(a);
-      b = tanh(b);
-    }
-    auto [y] = while_(
-        {x * 3.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
-    g.output("sum", a + b + y);
-    Program p = compile(g);
-    EXPECT_EQ(p.plan().streams, 2);
-    p.write(x, std::vector<float>{1, 2});
-    for (int i = 0; i < 3; ++i) p.run(mode);
-    results.push_back(p.read_output("sum").at(1));
-    EXPECT_EQ(p.counters().fallbacks, 0u) << to_string(mode);
-  }
-  EXPECT_EQ(results[0], results[1]);
-  EXPECT_EQ(results[0], results[2]);
 }
 
 TEST_P(OnDevice, OneInputWithTwoShapes) {
@@ -399,66 +220,6 @@ TEST_P(OnDevice, ShapesOfTwoInputsChangeTogether) {
   p.write(t, Tensor(i32, {5}));
   p.run();
   EXPECT_NEAR(p.read_output("loss").at(0), std::log(2.0), 1e-6);
-}
-
-TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
-  for (Mode mode : kModes) {
-    SCOPED_TRACE(to_string(mode));
-    Graph g;
-    Value x = g.input("x", f32, {1});
-    Variable w("w", Tensor({10.0f}));
-    assign(w, g.value(w) + emit(cpu_refuse_negative, {x})[0]);
-    Program p = compile(g);
-    for (int i = 0; i < 3; ++i) {
-      p.write(x, std::vector<float>{1});
-      p.run(mode);
-    }
-    p.sync();
-    p.write(x, std::vector<float>{-1});
-    p.run(mode);
-    try {
-      p.sync();
-      FAIL() << "the failure was not reported";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.op(), "refuse_negative");
-      EXPECT_NE(std::string(e.what()).find("negative input"), std::string::npos) << e.what();
-      EXPECT_NE(std::string(e.what()).find("program_test.cpp"), std::string::npos) << e.what();
-    }
-    EXPECT_EQ(w.read().at(0), 13.0);
-    EXPECT_EQ(p.steps(), 3);
-    p.write(x, std::vector<float>{2});
-    p.run(mode);
-    p.sync();
-    EXPECT_EQ(w.read().at(0), 15.0);
-    EXPECT_EQ(p.steps(), 4);
-  }
-}
-
-TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
-  for (Mode mode : kModes) {
-    SCOPED_TRACE(to_string(mode));
-    Graph g;
-    Value x = g.feed("x", f32, {4});
-    Variable w("w", Tensor({1.0f, 1.0f, 1.0f, 1.0f}));
-    assign(w, exp(x) * w);
-    g.record("s", sum(x));
-    Program p = compile(g, {.check_finite = true});
-    p.write(x, std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 1000, 0, 0, 0, 0, 0, 0, 0});
-    p.run(mode, {.steps = 4});
-    try {
-      p.sync();
-      FAIL() << "the failure was not reported";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.op(), "exp");
-      EXPECT_NE(std::string(e.what()).find("step 2"), std::string::npos) << e.what();
-    }
-    EXPECT_EQ(p.steps(), 2) << "the failed step and those after it in the launch commit nothing";
-    EXPECT_EQ(w.read().at(0), 1.0);
-    p.write(x, std::vector<float>{0, 0, 0, 0});
-    p.run(mode);
-    p.sync();
-    EXPECT_EQ(p.steps(), 3);
-  }
 }
 
 TEST_P(OnDevice, ProgramsShareVariables) {

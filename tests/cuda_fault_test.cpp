@@ -1,0 +1,106 @@
+// What the CUDA device does when calls fail. Only the software device fails when told to.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "cuda_device_fixture.h"
+#include "emulator.h"
+
+namespace graphsink::testing {
+namespace {
+
+class FaultTest : public CudaDeviceTest {
+ protected:
+  void TearDown() override { emu::reset(); }
+};
+
+TEST_F(FaultTest, AFailedGrowthChangesNothing) {
+  std::unique_ptr<Arena> arena = device_->reserve();
+  arena->grow(1);
+  auto* x = reinterpret_cast<float*>(arena->base());
+  set(x, 5.0f);
+  std::size_t size = arena->size();
+  std::size_t blocks = emu::live_objects().physical_blocks;
+  for (const char* function : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    emu::fail(function, 1, cudaErrorMemoryAllocation);
+    EXPECT_THROW(arena->grow(size + 1), Error) << function;
+    EXPECT_EQ(arena->size(), size);
+    EXPECT_EQ(emu::live_objects().physical_blocks, blocks) << function;
+  }
+  arena->grow(size + 1);
+  EXPECT_EQ(get(x), 5.0f);
+}
+
+TEST_F(FaultTest, AfterAStickyErrorEveryCallSaysWhatHappenedFirst) {
+  emu::fail("cudaStreamSynchronize", 1, cudaErrorIllegalAddress);
+  std::string message = message_of([&] { device_->sync(*stream_); });
+  EXPECT_TRUE(contains(message, "cudaStreamSynchronize returned cudaErrorIllegalAddress")) << message;
+  for (int i = 0; i < 2; ++i) {
+    message = message_of([&] { device_->allocate(1); });
+    EXPECT_TRUE(contains(message, "the device is lost: cudaStreamSynchronize returned cudaErrorIllegalAddress"));
+    EXPECT_TRUE(contains(message, "remedy: restart the process")) << message;
+  }
+}
+
+TEST_F(FaultTest, AStickyErrorWhileRecordingIsNotTransient) {
+  float* x = make(1.0f);
+  emu::fail("cudaLaunchKernelExC", 1, cudaErrorIllegalAddress);
+  try {
+    record([&](Stream& s) { call(s, affine, {x}); });
+    FAIL() << "nothing was thrown";
+  } catch (const RecordingFailed&) {
+    FAIL() << "a lost device is more than a failed recording";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.op(), "affine");
+  }
+  EXPECT_TRUE(contains(message_of([&] { device_->sync(*stream_); }), "the device is lost: affine: "));
+}
+
+// Each call of a recording fails once. The streams must be live afterwards, and nothing left behind.
+TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  bool* more = make(true);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto attempt = [&] {
+    return record(streams, [&](Streams s) {
+      call(*s[0], affine, {x});
+      device_->fence(*s[1], *s[0]);
+      device_->copy(*s[1], on_host, x, sizeof(float));
+      device_->host_call(*s[1], node(host_double, {on_host, on_host + 1}), *static_cast<HostStatus*>(status.get()));
+      device_->loop(s.first(1), more, [&](Streams body) {
+        branch(
+            *body[0], more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
+      });
+      device_->fence(*s[0], *s[1]);
+    });
+  };
+  attempt();
+  auto is_left = [] { return emu::live_objects().graphs + emu::live_objects().execs; };
+  int failures = 0;
+  for (int n = 1;; ++n) {
+    emu::reset_calls();
+    emu::fail("*", n, cudaErrorUnknown);
+    std::unique_ptr<Recording> recording;
+    try {
+      recording = attempt();
+    } catch (const RecordingFailed&) {
+      ++failures;
+    }
+    bool is_done = emu::total_calls() < static_cast<std::size_t>(n);
+    emu::clear_faults();
+    recording.reset();
+    EXPECT_EQ(is_left(), 0u) << "call " << n;
+    set(x, 1.0f);
+    device_->fence(*other, *stream_);
+    call(*other, affine, {x}, Affine{1, 1});
+    device_->fence(*stream_, *other);
+    EXPECT_EQ(get(x), 2.0f) << "call " << n;
+    if (is_done) break;
+  }
+  EXPECT_GT(failures, 40);
+}
+
+}  // namespace
+}  // namespace graphsink::testing

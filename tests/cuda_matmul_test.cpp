@@ -1,0 +1,102 @@
+// Matrix products of the CUDA device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cuda_device_fixture.h"
+#include "device/cuda/blas_lt.h"
+
+namespace graphsink::testing {
+namespace {
+
+struct MatmulCase {
+  MatmulSpec spec;
+};
+
+const OpDef product = {
+    .name = "product",
+    .prepare = [](const PrepareArgs& a) { return prepare_matmul(a.attrs.as<MatmulCase>().spec, a); },
+};
+void run_product(CudaArgs& a) { run_matmul(a, a.in<void>(0), a.in<void>(1), a.in_out<void>(2)); }
+const CudaBody kProduct[] = {{0, run_product}};
+
+class MatmulTest : public CudaDeviceTest {
+ protected:
+  template <class T>
+  void check(const MatmulSpec& spec) {
+    auto elements = [](std::int64_t rows, std::int64_t cols) { return static_cast<std::size_t>(rows * cols); };
+    std::vector<T> lhs(elements(spec.m, spec.k)), rhs(elements(spec.k, spec.n)), seen(elements(spec.m, spec.n));
+    for (std::size_t i = 0; i < lhs.size(); ++i) lhs[i] = static_cast<T>(static_cast<int>(i * 7 % 11) - 5);
+    for (std::size_t i = 0; i < rhs.size(); ++i) rhs[i] = static_cast<T>(static_cast<int>(i * 5 % 13) - 6);
+    Memory a = filled(lhs), b = filled(rhs), out = filled(seen);
+
+    OpDef op = product;
+    op.cuda = kProduct;
+    BoundNode bound = node(op, {a.get(), b.get(), out.get()}, MatmulCase{spec});
+    Attrs attrs = MatmulCase{spec};
+    Prepared prepared = op.prepare({op.name, bound.where, {}, 2, attrs, true, device_.get()});
+    EXPECT_LE(prepared.workspace, std::size_t{32} << 20);
+    Memory workspace = device_->allocate(prepared.workspace);
+    bound.local = prepared.data.get();
+    bound.workspace = workspace.get();
+    auto recording = record([&](Stream& s) { device_->call(s, bound); });
+    auto expect_right = [&] {
+      device_->copy(*stream_, seen.data(), out.get(), seen.size() * sizeof(T));
+      device_->sync(*stream_);
+      for (std::int64_t i = 0; i < spec.m; ++i) {
+        for (std::int64_t j = 0; j < spec.n; ++j) {
+          T sum = 0;  // of small whole numbers: exact in any order
+          for (std::int64_t l = 0; l < spec.k; ++l) {
+            sum += lhs[elements(1, spec.transpose_a ? l * spec.m + i : i * spec.k + l)] *
+                   rhs[elements(1, spec.transpose_b ? j * spec.k + l : l * spec.n + j)];
+          }
+          ASSERT_EQ(seen[elements(1, i * spec.n + j)], sum) << i << ", " << j;
+        }
+      }
+    };
+    device_->call(*stream_, bound);
+    expect_right();
+    std::fill(seen.begin(), seen.end(), T{-1});
+    device_->upload(*stream_, out.get(), seen.data(), seen.size() * sizeof(T));
+    device_->launch(*stream_, *recording, nullptr);
+    expect_right();
+  }
+  template <class T>
+  Memory filled(const std::vector<T>& values) {
+    Memory memory = device_->allocate(values.size() * sizeof(T));
+    device_->upload(*stream_, memory.get(), values.data(), values.size() * sizeof(T));
+    return memory;
+  }
+};
+
+TEST_F(MatmulTest, AgreesWithTheDefinition) {
+  for (bool a : {false, true}) {
+    for (bool b : {false, true}) {
+      for (DType dtype : {f32, f64}) {
+        SCOPED_TRACE(std::string(to_string(dtype)) + (a ? ", lhs transposed" : "") + (b ? ", rhs transposed" : ""));
+        MatmulSpec spec{dtype, 5, 7, 3, a, b};
+        dtype == f64 ? check<double>(spec) : check<float>(spec);
+        spec = {dtype, 1, 33, 17, a, b};
+        dtype == f64 ? check<double>(spec) : check<float>(spec);
+      }
+    }
+  }
+}
+
+TEST_F(MatmulTest, AnEmptyProductDoesNothing) { check<float>({f32, 0, 4, 3, false, false}); }
+
+TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
+  Memory memory = device_->allocate(4096);
+  auto* data = static_cast<float*>(memory.get());
+  OpDef op = product;
+  op.cuda = kProduct;
+  Attrs attrs = MatmulCase{{f32, 2, 2, 2, false, false}};
+  BoundNode bound = node(op, {data + 1, data + 256, data + 512}, attrs);
+  Prepared prepared = op.prepare({op.name, bound.where, {}, 2, attrs, true, device_.get()});
+  bound.local = prepared.data.get();
+  std::string message = message_of([&] { device_->call(*stream_, bound); });
+  EXPECT_TRUE(contains(message, "product: an operand of the product is not 256-byte aligned")) << message;
+}
+
+}  // namespace
+}  // namespace graphsink::testing

@@ -1,0 +1,102 @@
+// Memory of the CUDA device: blocks, arenas, uploads.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cuda_device_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+class CudaMemoryTest : public CudaDeviceTest {};
+
+TEST_F(CudaMemoryTest, AllocatedMemoryIsZeroAndAligned) {
+  for (std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{70000}}) {
+    Memory memory = device_->allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.get()) % 256, 0u);
+    std::vector<char> seen(bytes, 'x');
+    device_->copy(*stream_, seen.data(), memory.get(), bytes);
+    device_->sync(*stream_);
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), '\0'), static_cast<std::ptrdiff_t>(bytes));
+  }
+  Memory host = device_->allocate_host(100);
+  EXPECT_EQ(static_cast<const char*>(host.get())[99], 0);
+}
+
+TEST_F(CudaMemoryTest, MemoryMayOutliveItsDevice) {
+  Memory memory = device_->allocate(64), host = device_->allocate_host(64);
+  std::unique_ptr<Arena> arena = device_->reserve();
+  arena->grow(100);
+  stream_.reset();
+  device_.reset();
+  memory.reset();
+  host.reset();
+}
+
+TEST_F(CudaMemoryTest, OutOfMemorySaysHowMuchIsThereAndWhatToDo) {
+  for (auto action : {std::function<void()>([&] { device_->allocate(std::size_t{1} << 60); }),
+                      std::function<void()>([&] { device_->allocate(~std::size_t{0}); }),
+                      std::function<void()>([&] { device_->reserve()->grow(std::size_t{1} << 60); })}) {
+    std::string message = message_of(action);
+    EXPECT_TRUE(contains(message, "out of memory")) << message;
+    EXPECT_TRUE(contains(message, " MiB are free")) << message;
+    EXPECT_TRUE(contains(message, "remedy: use smaller shapes")) << message;
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+  expect_usable();
+}
+
+TEST_F(CudaMemoryTest, ArenaGrowsInPlaceAndKeepsItsData) {
+  std::unique_ptr<Arena> arena = device_->reserve();
+  EXPECT_EQ(arena->size(), 0u);
+  arena->grow(1000);
+  std::byte* base = arena->base();
+  std::size_t first = arena->size();
+  EXPECT_GE(first, 1000u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(base) % 256, 0u);
+  auto* x = reinterpret_cast<float*>(base);
+  set(x, 7.0f);
+  arena->grow(first);
+  EXPECT_EQ(arena->size(), first);
+  arena->grow(first + 1);
+  EXPECT_GT(arena->size(), first);
+  EXPECT_EQ(arena->base(), base);
+  EXPECT_EQ(get(x), 7.0f);
+  auto* last = reinterpret_cast<float*>(base + arena->size() - 256);
+  set(last, 8.0f);
+  call(*stream_, affine, {last}, Affine{2, 0});
+  EXPECT_EQ(get(last), 16.0f);
+}
+
+TEST_F(CudaMemoryTest, UploadsMayReuseTheirSourceAtOnce) {
+  constexpr std::size_t kCount = 3'000'000;  // several slots
+  Memory memory = device_->allocate(kCount * sizeof(int));
+  std::vector<int> source(kCount), seen(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) source[i] = static_cast<int>(i);
+  device_->upload(*stream_, memory.get(), source.data(), kCount * sizeof(int));
+  std::fill(source.begin(), source.end(), -1);
+  device_->copy(*stream_, seen.data(), memory.get(), kCount * sizeof(int));
+  device_->sync(*stream_);
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(seen[i], static_cast<int>(i));
+
+  auto* small = static_cast<int*>(memory.get());
+  for (int i = 0; i < 20; ++i) set(small + i, 1000 + i);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(get(small + i), 1000 + i);
+}
+
+TEST_F(CudaMemoryTest, MemoryMayBeMadeWhileRecording) {
+  float* x = make(1.0f);
+  auto recording = record([&](Stream& s) {
+    call(s, affine, {x}, Affine{1, 1});
+    Memory dropped = device_->allocate(64);
+    Memory pinned = device_->allocate_host(64);
+    device_->reserve()->grow(1);
+    call(s, affine, {x}, Affine{1, 1});
+  });
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 3.0f);
+}
+
+}  // namespace
+}  // namespace graphsink::testing

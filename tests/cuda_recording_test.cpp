@@ -1,0 +1,288 @@
+// Recordings of the CUDA device: what is recorded, what runs, what is refused.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cuda_device_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+class CudaRecordingTest : public CudaDeviceTest {};
+
+TEST_F(CudaRecordingTest, NothingRunsBeforeTheLaunch) {
+  float* x = make(1.0f);
+  auto recording = record([&](Stream& s) {
+    call(s, affine, {x}, Affine{2, 0});
+    call(s, affine, {x}, Affine{1, 5});
+  });
+  EXPECT_EQ(get(x), 1.0f);
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 7.0f);
+  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 43.0f);
+}
+
+TEST_F(CudaRecordingTest, RecordingInfoCountsNodes) {
+  float *x = make(1.0f), *y = make(0.0f);
+  bool* flag = make(true);
+  auto recording = record([&](Stream& s) {
+    call(s, affine, {x}, Affine{2, 0});
+    device_->copy(s, y, x, sizeof(float));
+    branch(
+        s, flag,
+        [&](Stream& b) {
+          call(b, affine, {y}, Affine{1, 1});
+        },
+        [](Stream&) {});
+    call(s, affine, {y}, Affine{2, 0});
+  });
+  RecordingInfo info = recording->info();
+  EXPECT_EQ(info.kernels, 4);  // three ops and the branch's decision
+  EXPECT_EQ(info.copies, 1);
+  EXPECT_EQ(info.conditional_nodes, 1);
+  EXPECT_EQ(info.empty_nodes, 1);  // the else branch
+  EXPECT_EQ(info.host_nodes, 0);
+  EXPECT_EQ(info.edges, 4);
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(y), 6.0f);
+}
+
+TEST_F(CudaRecordingTest, RecordedStreamsForkAndJoin) {
+  auto other = device_->make_stream();
+  float *x = make(1.0f), *y = make(1.0f);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto issue = [&](Streams s) {
+    call(*s[0], slow_affine, {x}, Affine{3, 0});
+    device_->fence(*s[1], *s[0]);
+    call(*s[1], slow_affine, {x}, Affine{1, 1});
+    call(*s[0], slow_affine, {y}, Affine{2, 0});
+    device_->fence(*s[0], *s[1]);
+    call(*s[0], slow_affine, {x}, Affine{2, 0});
+  };
+  auto recording = record(streams, issue);
+  EXPECT_EQ(recording->info().kernels, 4);
+  EXPECT_EQ(recording->info().edges, 4);
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 8.0f);
+  EXPECT_EQ(get(y), 2.0f);
+  issue(streams);
+  EXPECT_EQ(get(x), 50.0f);
+}
+
+TEST_F(CudaRecordingTest, AStreamThatWasNotJoinedFailsTheRecording) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  EXPECT_THROW(record(streams,
+                      [&](Streams s) {
+                        call(*s[0], affine, {x});
+                        device_->fence(*s[1], *s[0]);
+                        call(*s[1], affine, {x});
+                      }),
+               RecordingFailed);
+  EXPECT_EQ(get(x), 1.0f);
+  expect_usable();
+}
+
+TEST_F(CudaRecordingTest, WorkForAStreamOutsideTheRecordingIsRefusedBeforeItRuns) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  std::string message = message_of([&] {
+    record(streams, [&](Streams s) { call(*s[1], affine, {x}, Affine{5, 0}); });
+  });
+  EXPECT_TRUE(contains(message, "affine: its stream takes no part in the recording")) << message;
+  device_->sync(*other);
+  EXPECT_EQ(get(x), 1.0f);
+  expect_usable();
+}
+
+// Collatz-like, with a loop in one arm of a branch in a loop: x depends on every decision.
+TEST_F(CudaRecordingTest, NestedControlFlowGivesTheSameLiveAndRecorded) {
+  float* x = make(1.0f);
+  std::int32_t *outer = make(0), *inner = make(0);
+  bool *more = make(false), *odd = make(false), *again = make(false);
+  auto issue = [&](Stream& s) {
+    call(s, is_positive, {outer, more});
+    loop(s, more, [&](Stream& body) {
+      call(body, is_odd, {outer, odd});
+      branch(
+          body, odd,
+          [&](Stream& t) {
+            call(t, affine, {x}, Affine{1, 1});
+          },
+          [&](Stream& e) {
+            call(e, set_count, {inner}, 2);
+            call(e, is_positive, {inner, again});
+            loop(e, again, [&](Stream& i) {
+              call(i, affine, {x}, Affine{1.5f, 0});
+              call(i, count_down, {inner});
+              call(i, is_positive, {inner, again});
+            });
+          });
+      call(body, count_down, {outer});
+      call(body, is_positive, {outer, more});
+    });
+    call(s, affine, {x}, Affine{1, 0.25f});
+  };
+  auto recording = record(issue);
+  EXPECT_EQ(recording->info().conditional_nodes, 3);
+  EXPECT_EQ(recording->info().kernels, 11 + 2 + 1 + 2);  // a loop decides before and in its body
+  for (int count : {0, 1, 2, 5}) {
+    float expected = 1;
+    for (int i = count; i > 0; --i) expected = i % 2 != 0 ? expected + 1 : expected * 1.5f * 1.5f;
+    expected += 0.25f;
+    set(x, 1.0f);
+    set(outer, count);
+    issue(*stream_);
+    EXPECT_EQ(get(x), expected) << "live, " << count;
+    set(x, 1.0f);
+    set(outer, count);
+    device_->launch(*stream_, *recording, nullptr);
+    EXPECT_EQ(get(x), expected) << "recorded, " << count;
+  }
+}
+
+TEST_F(CudaRecordingTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
+  auto other = device_->make_stream();
+  float *x = make(1.0f), *y = make(1.0f);
+  std::int32_t* counter = make(3);
+  bool* more = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    device_->loop(s, more, [&](Streams body) {
+      ASSERT_EQ(body.size(), 2u);
+      device_->fence(*body[1], *body[0]);
+      call(*body[1], slow_affine, {y}, Affine{3, 0});
+      call(*body[0], slow_affine, {x}, Affine{2, 0});
+      call(*body[0], count_down, {counter});
+      call(*body[0], is_positive, {counter, more});
+    });
+  });
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 8.0f);
+  EXPECT_EQ(get(y), 27.0f);
+}
+
+TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
+  constexpr std::int64_t kSlices = 8;
+  StepBlock* block = make(StepBlock{});
+  std::int64_t* sum = make(std::int64_t{0});
+  Memory ring = device_->allocate(kSlices * sizeof(std::int64_t));
+  Memory tables = device_->allocate(2 * kMaxFeeds * sizeof(std::int64_t));
+  std::vector<std::int64_t> values = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+  device_->upload(*stream_, ring.get(), values.data(), values.size() * sizeof(std::int64_t));
+  LaunchParams params;
+  params.block = block;
+  params.rings = static_cast<const void**>(tables.get());
+  params.strides = static_cast<std::int64_t*>(tables.get()) + kMaxFeeds;
+  params.feeds = 1;
+  params.ring[0] = ring.get();
+  params.stride[0] = sizeof(std::int64_t);
+  auto step = [&](Stream& s) {
+    call(s, add_slice, {sum}, FeedTables{params.rings, params.strides}, block);
+    call(s, next_slice, {}, {}, block);
+  };
+  auto recording = record([&](Stream& s) { loop(s, &block->more, step); });
+  auto launch = [&](int first, int end) {
+    params.first_slice = first;
+    params.end_slice = end;
+    device_->launch(*stream_, *recording, &params);
+  };
+  Counters before = device_->counters();
+  launch(0, 5);
+  EXPECT_EQ(device_->counters().kernels - before.kernels, 2u + 5u * 3u);
+  EXPECT_EQ(get(sum), 11111);
+  launch(5, 8);
+  EXPECT_EQ(get(sum), 11111111);
+  launch(2, 2);
+  EXPECT_EQ(get(sum), 11111111);
+  EXPECT_FALSE(get(block).more);
+  EXPECT_EQ(get(block).ok, 1u);
+
+  device_->begin(*stream_, params);
+  step(*stream_);
+  EXPECT_EQ(get(sum), 11111111 + 100);
+}
+
+TEST_F(CudaRecordingTest, AHostCallInALoopCannotBeRecorded) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  auto attempt = [&] {
+    record([&](Stream& s) {
+      loop(s, more, [&](Stream& body) {
+        call(body, affine, {x});
+        device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
+      });
+    });
+  };
+  EXPECT_THROW(attempt(), RecordingFailed);
+  std::string message = message_of(attempt);
+  EXPECT_TRUE(contains(message, "cuda_recording_test.cpp:")) << message;
+  EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
+  EXPECT_TRUE(contains(message, "remedy: give it a .cuda body")) << message;
+  expect_usable();
+}
+
+TEST_F(CudaRecordingTest, ABodyThatBreaksTheCaptureIsNamed) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  for (const OpDef* op : {&allocates, &waits}) {
+    for (bool in_body : {false, true}) {
+      auto attempt = [&] {
+        record([&](Stream& s) {
+          call(s, affine, {x});
+          auto bad = [&](Stream& b) {
+            call(b, affine, {x});
+            call(b, *op, {});
+          };
+          in_body ? loop(s, more, bad) : bad(s);
+        });
+      };
+      EXPECT_THROW(attempt(), RecordingFailed);
+      std::string message = message_of(attempt);
+      EXPECT_TRUE(contains(message, op->name)) << message;
+      EXPECT_TRUE(contains(message, "remedy: bodies may only enqueue")) << message;
+      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+      expect_usable();
+    }
+  }
+}
+
+TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
+  float* x = make(1.0f);
+  auto attempt = [&] {
+    record([&](Stream& s) {
+      call(s, affine, {x});
+      std::thread([] { (void)cudaDeviceSynchronize(); }).join();
+      call(s, affine, {x});
+    });
+  };
+  EXPECT_THROW(attempt(), RecordingFailed);
+  std::string message = message_of(attempt);
+  EXPECT_TRUE(contains(message, "from outside")) << message;
+  expect_usable();
+}
+
+TEST_F(CudaRecordingTest, WhatNeedsALiveStreamIsRefusedWhileRecording) {
+  float* x = make(1.0f);
+  float value = 2;
+  StepBlock* block = make(StepBlock{});
+  LaunchParams params;
+  params.block = block;
+  for (auto action : {std::function<void(Stream&)>([&](Stream& s) { device_->sync(s); }),
+                      std::function<void(Stream&)>([&](Stream& s) { device_->upload(s, x, &value, sizeof value); }),
+                      std::function<void(Stream&)>([&](Stream& s) { device_->begin(s, params); })}) {
+    EXPECT_THROW(record(action), RecordingFailed);
+    expect_usable();
+  }
+}
+
+}  // namespace
+}  // namespace graphsink::testing
