@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 cd "$GS_ROOT"
 
-presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan)
+presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage)
 seeds=(0 1 2)
 tests_run=0
 stage_lines=()
@@ -112,6 +112,27 @@ check_fuzzed() {
   return $failed
 }
 
+# Lines of the CUDA backend that no test runs; gcovr merges all translation units and instances of a template.
+least_coverage=85
+check_coverage() {
+  local folder report=build/emulated-coverage/coverage verdict=0
+  if ! command -v gcovr >/dev/null; then
+    skip coverage 'no gcovr (package gcovr)'
+    return
+  fi
+  gs_build emulated-coverage || return 1
+  find build/emulated-coverage -name '*.gcda' -delete
+  GS_EMU_SEED=0 run_ctest emulated-coverage coverage -LE slow || return 1
+  gs_logged coverage.gcovr gcovr --root . --no-markers --json "$report.json" build/emulated-coverage || return 1
+  for folder in src/device/cuda src/exec kernels; do
+    gcovr --root . --add-tracefile "$report.json" --filter "$folder/" --fail-under-line "$least_coverage" \
+      --output "$report.txt" || verdict=1
+    sed -n '/^File/p; /^src\|^kernels\|^TOTAL/p' "$report.txt"
+    [[ $verdict -eq 0 ]] || gs_warn "$folder: less than $least_coverage % of its lines"
+  done
+  return "$verdict"
+}
+
 check_cuda() {
   gs_build cuda || return 1
   if gs_has_gpu; then
@@ -130,10 +151,11 @@ check_all() {
   [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed
   if gs_has_cuda_headers; then
     stage emulated check_emulated
+    stage coverage check_coverage
     stage emulated-asan check_sanitized emulated-asan
     stage emulated-tsan check_sanitized emulated-tsan
   else
-    skip 'emulated, emulated-asan, emulated-tsan' 'no CUDA headers in /usr/local/cuda/include'
+    skip 'emulated, coverage, emulated-asan, emulated-tsan' 'no CUDA headers in /usr/local/cuda/include'
   fi
   if gs_has_nvcc; then
     stage cuda check_cuda
@@ -166,7 +188,7 @@ case ${1:-} in
       export GS_FULL=1
     fi
     gs_require_packages "${GS_BUILD_PACKAGES[@]}"
-    (gs_require_packages clang-format-14 shellcheck) || true # where they stay missing, their stages say so
+    (gs_require_packages clang-format-14 shellcheck gcovr) || true # where they stay missing, their stages say so
     check_all
     ;;
   *)
