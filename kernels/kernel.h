@@ -60,7 +60,10 @@ void load_kernel([[maybe_unused]] const PrepareArgs& p, [[maybe_unused]] void (*
   cudaFuncAttributes attributes;
   cudaError_t code = p.cuda ? cudaFuncGetAttributes(&attributes, kernel) : cudaSuccess;
   if (code != cudaSuccess) {
-    throw Error(std::string(p.op), p.where, std::string("its kernel cannot be loaded: ") + cudaGetErrorString(code),
+    (void)cudaGetLastError();  // reported here
+    throw Error(std::string(p.op), p.where,
+                std::string("its kernel cannot be loaded: cudaFuncGetAttributes returned ") + cudaGetErrorName(code) +
+                    " (" + cudaGetErrorString(code) + ")",
                 "build for the compute capability of this device");
   }
 #endif

@@ -26,12 +26,6 @@ INSTANTIATE_TEST_SUITE_P(Calls, Fallback,
                          ::testing::Values("cudaStreamBeginCapture", "cudaStreamEndCapture",
                                            "cudaGraphInstantiateWithParams", "cudaStreamGetCaptureInfo"),
                          name_of);
-// A stream whose capture can never be ended is of no use to anybody: cudaStreamEndCapture is not among these.
-class LastingFallback : public Fallback {};
-INSTANTIATE_TEST_SUITE_P(Calls, LastingFallback,
-                         ::testing::Values("cudaStreamBeginCapture", "cudaGraphInstantiateWithParams",
-                                           "cudaStreamGetCaptureInfo"),
-                         name_of);
 
 TEST_P(Fallback, OneFailedRecordingCostsOneLaunchAndNoStep) {
   Sum model;
@@ -50,7 +44,7 @@ TEST_P(Fallback, OneFailedRecordingCostsOneLaunchAndNoStep) {
   EXPECT_EQ(model.total.read().at(0), 111.0);
 }
 
-TEST_P(LastingFallback, AfterThreeFailuresTheReasonStays) {
+TEST_P(Fallback, AfterThreeFailuresTheReasonStays) {
   Sum model;
   Program p = compile(model.g, {.target = cuda(0)});
   p.write(model.x, std::vector<float>{1});

@@ -38,7 +38,13 @@ struct RunOptions {
 };
 
 // A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share
-// a Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work.
+// a Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work;
+// where that is impossible, it logs so and keeps the memory, which the device may still be using.
+//
+// A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
+// and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
+// a commit, the Variables it assigns hold values of two steps: run(), sync(), read() and Variable::read() say so until
+// all of them were written. After an error that ends the CUDA context every call says what happened first.
 class Program {
  public:
   Program(Program&&) noexcept;
@@ -97,6 +103,7 @@ class Program {
   const Target& target() const;
 
  private:
+  void close() noexcept;
   friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
   class Impl;
   Program(const Graph& graph, const CompileOptions& options, Where where);

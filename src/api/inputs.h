@@ -14,8 +14,8 @@ class Inputs {
  public:
   Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream);
 
-  // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input. Returns true if
-  // the shape of an open dimension changed.
+  // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input; if the device
+  // fails, the input counts as not written. Returns true if the shape of an open dimension changed.
   bool write(const Value& input, const TensorType& given, const void* data, bool shape_is_known, const Where& where);
 
   // Throws Error unless everything the plan uses is there, with slices for `steps` steps.

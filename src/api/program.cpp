@@ -22,8 +22,18 @@ std::string_view to_string(Mode mode) {
 Program::Program(const Graph& graph, const CompileOptions& options, Where where)
     : impl_(std::make_unique<Impl>(graph, options, where)) {}
 Program::Program(Program&&) noexcept = default;
-Program& Program::operator=(Program&&) noexcept = default;
-Program::~Program() = default;
+Program& Program::operator=(Program&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+Program::~Program() { close(); }
+
+void Program::close() noexcept {
+  if (impl_ && !impl_->finish()) (void)impl_.release();
+  impl_.reset();
+}
 
 Program compile(const Graph& graph, const CompileOptions& options, Where where) {
   return Program(graph, options, where);

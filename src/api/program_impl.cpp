@@ -54,14 +54,22 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   params_.strides = control->feed_strides;
 }
 
-Program::Impl::~Impl() {
+bool Program::Impl::finish() noexcept {
+  bool is_done = true;
   for (const auto& stream : streams_) {
     try {
       device_->sync(*stream);
     } catch (const std::exception& e) {
       spdlog::warn("graphsink: a program was destroyed with a failed step that nobody asked for: {}", e.what());
+      is_done = false;
     }
   }
+  if (is_done || device_->wait_otherwise()) return true;
+  spdlog::error("graphsink: a destroyed program keeps its memory, which the device may still be using");
+  return false;
+}
+
+Program::Impl::~Impl() {
   for (const Variable& variable : variables_) {
     std::lock_guard lock(variable.data()->mutex);
     homes_.at(variable.data().get())->released_by(*streams_[0]);
@@ -89,6 +97,7 @@ Plan Program::Impl::make_current_plan() const {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
+  settle();
   if (input.valid() && input.graph() != original_) {
     throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
   }
@@ -120,8 +129,7 @@ Addresses Program::Impl::addresses(const Plan& plan) {
   arena_->grow(plan.arena_bytes);
   a.arena = arena_->base();
   if (plan.host_arena_bytes > 0) {
-    host_arenas_.push_back(device_->allocate_host(plan.host_arena_bytes));
-    a.host_arena = static_cast<std::byte*>(host_arenas_.back().get());
+    a.host_arena = device_->allocate_host(plan.host_arena_bytes);
   }
   a.block = params_.block;
   a.feed_table = params_.rings;
@@ -170,19 +178,53 @@ void Program::Impl::order_variables() {
   }
 }
 
+void Program::Impl::require_whole_variables() {
+  for (const Variable& variable : variables_) {
+    std::lock_guard lock(variable.data()->mutex);
+    homes_.find(variable.data().get())->second->require_whole();
+  }
+}
+
+void Program::Impl::break_variables(const BrokenCommit& why) {
+  Error broken(why.op(), why.where(), why.problem(),
+               "write their values from before the step to all Variables that the program assigns; " + why.remedy());
+  const Plan& plan = current_->plan();
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    if (!plan.variable_written[i]) continue;
+    const VariableData* data = plan.variables[i].data().get();
+    std::lock_guard lock(plan.variables[i].data()->mutex);
+    homes_.find(data)->second->set_broken(broken);
+  }
+}
+
+void Program::Impl::settle() {
+  if (!is_unsettled_) return;
+  for (const auto& stream : streams_) device_->sync(*stream);
+  is_unsettled_ = false;
+}
+
 void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
+  settle();
   inputs_->check(plan(), steps, where);
   bind();
+  require_whole_variables();
   order_variables();
   inputs_->fill(current_->plan(), params_);
-  if (mode == Mode::sink) {
-    run_sunk(0, steps);
-  } else {
-    run_interactive(mode, 0, steps);
+  is_unsettled_ = true;
+  try {
+    if (mode == Mode::sink) {
+      run_sunk(0, steps);
+    } else {
+      run_interactive(mode, 0, steps);
+    }
+  } catch (const BrokenCommit& e) {
+    break_variables(e);
+    throw;
   }
+  is_unsettled_ = false;
 }
 
 void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
@@ -305,16 +347,19 @@ void Program::Impl::check_failed_step(const Where& where) {
     throw;
   }
   auto& status = *static_cast<HostStatus*>(host_status_.get());
-  if (block.error_node < 0 && block.ok && !status.failed && !thrown) return;
+  bool has_failed = block.error_node >= 0 || !block.ok || status.failed;
+  // On a device with separate memory it is the wait that failed, and a failed step is reported by the next call.
+  if (thrown && (!has_failed || device_->target().separate_memory)) throw *thrown;
+  if (!has_failed) return;
 
   int node = status.failed ? status.node : block.error_node;
   std::string message = status.failed ? "its body threw: " + std::string(status.message)
                                       : "a bad or non-finite value, or an index out of range";
-  status = HostStatus{};
   StepBlock clean = block;
   clean.error_node = -1;
   clean.ok = 1;
   device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
+  status = HostStatus{};
   if (thrown) throw *thrown;
   bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
   const Node* source = is_known ? &graph_.nodes[static_cast<std::size_t>(node)] : nullptr;
@@ -323,7 +368,11 @@ void Program::Impl::check_failed_step(const Where& where) {
               "the step committed nothing; mend its input, or lower the learning rate, and run it again");
 }
 
-void Program::Impl::sync(const Where& where) { check_failed_step(where); }
+void Program::Impl::sync(const Where& where) {
+  settle();
+  check_failed_step(where);
+  require_whole_variables();
+}
 
 std::vector<double> Program::Impl::read_record(std::string_view name, const Where& where) {
   std::size_t index = 0;
@@ -335,7 +384,6 @@ std::vector<double> Program::Impl::read_record(std::string_view name, const Wher
   sync(where);
   StepBlock block = download_block();
   auto count = std::min<std::int64_t>(block.records - records_read_[index], kRecordCapacity);
-  records_read_[index] = block.records;
   const auto* ring =
       static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
   std::vector<double> values(static_cast<std::size_t>(count));
@@ -345,6 +393,7 @@ std::vector<double> Program::Impl::read_record(std::string_view name, const Wher
   if (until_wrap > 0) device_->copy(*streams_[0], values.data(), ring + first, bytes(until_wrap));
   if (count > until_wrap) device_->copy(*streams_[0], values.data() + until_wrap, ring, bytes(count - until_wrap));
   device_->sync(*streams_[0]);
+  records_read_[index] = block.records;
   return values;
 }
 

@@ -21,6 +21,8 @@ class Program::Impl {
  public:
   Impl(const Graph& graph, const CompileOptions& options, const Where& where);
   ~Impl();
+  // Before the destructor: waits for all work. Returns false if some may still be running, and using what this owns.
+  bool finish() noexcept;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -52,6 +54,9 @@ class Program::Impl {
   bool record(bool several_steps);
   void record_islands();
   void check_failed_step(const Where& where);
+  void require_whole_variables();
+  void break_variables(const BrokenCommit& why);
+  void settle();
   StepBlock download_block();
   Tensor download(const TensorType& type, const void* address);
 
@@ -63,7 +68,6 @@ class Program::Impl {
   std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;
-  std::vector<Memory> host_arenas_;
   Memory control_;  // step block, feed table, feed strides
   Memory record_ring_;
   Memory host_status_;
@@ -77,6 +81,7 @@ class Program::Impl {
   LaunchParams params_;
   std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
   std::uint64_t fallbacks_ = 0;
+  bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
 };
 
 }  // namespace graphsink

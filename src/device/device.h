@@ -82,6 +82,8 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Waits for a live stream. Throws Error for what failed on the device since the last call.
   virtual void sync(Stream& stream) = 0;
+  // For destructors, after sync() threw: waits for all work by other means. False: some may still be running.
+  virtual bool wait_otherwise() noexcept = 0;
   // `later` goes on only when everything given to `earlier` so far is done.
   virtual void fence(Stream& later, Stream& earlier) = 0;
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/trace.h"
+#include "ir/graph_data.h"
 #include "ir/system_ops.h"
 
 namespace graphsink {
@@ -16,7 +18,7 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
     case Storage::arena:
       return a.arena + buffer.offset;
     case Storage::host_arena:
-      return a.host_arena + buffer.offset;
+      return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
     case Storage::input:
     case Storage::constant:
       return a.sources[at(buffer.index)];
@@ -45,10 +47,23 @@ void collect_streams(const Plan& plan, const std::vector<Step>& steps, int strea
   }
 }
 
+int first_commit(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != StepKind::call) continue;
+    const PlanNode& node = plan.nodes[at(steps[i].node)];
+    if (writes_variables(*node.op, at(node.inputs))) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 }  // namespace
 
 Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
-    : plan_(std::move(plan)), host_status_(addresses.host_status) {
+    : plan_(std::move(plan)),
+      host_arena_(addresses.host_arena),
+      host_status_(addresses.host_status),
+      first_commit_(first_commit(plan_)) {
   for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
   bind_nodes(addresses, device);
 }
@@ -140,14 +155,23 @@ void Binding::issue(int first, int last, Device& device, Streams streams) const 
     if (earlier == 0) is_forked[at(later)] = true;
   };
   const auto& steps = plan_.sequences[0].steps;
-  for (int i = first; i < last; ++i) {
-    const Step& step = steps[at(i)];
+  auto issue_one = [&](const Step& step) {
     bool forks_here = step.stream != 0 && !is_forked[at(step.stream)];
     if (forks_here) fence(step.stream, 0);
     for (int earlier : step.after)
       if (earlier != 0 || !forks_here) fence(step.stream, earlier);
     issue_step(step, device, streams);
     is_open[at(step.stream)] = step.stream != 0;
+  };
+  std::optional<std::uint64_t> before_commit;  // kernels that run; a recording adds none
+  for (int i = first; i < last; ++i) {
+    if (i == first_commit_) before_commit = device.counters().kernels;
+    try {
+      issue_one(steps[at(i)]);
+    } catch (const Error& e) {
+      if (!before_commit || device.counters().kernels == *before_commit) throw;
+      throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());
+    }
   }
   for (int s = 1; s < plan_.streams; ++s)
     if (is_open[at(s)]) fence(0, s);

@@ -12,7 +12,7 @@ namespace graphsink {
 // Where the buffers of a plan live; the program owns the memory.
 struct Addresses {
   std::byte* arena = nullptr;
-  std::byte* host_arena = nullptr;
+  Memory host_arena;  // the binding's own
   StepBlock* block = nullptr;
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
@@ -21,6 +21,12 @@ struct Addresses {
   std::vector<void*> sources;         // per node of the graph: inputs and constants
   std::vector<void*> host_constants;  // likewise, in host memory
   std::vector<void*> variables;       // per variable of the plan
+};
+
+// Issuing failed in the middle of a commit: Variables hold values of two steps.
+class BrokenCommit : public Error {
+ public:
+  using Error::Error;
 };
 
 class Binding {
@@ -35,7 +41,9 @@ class Binding {
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
-  // same); all work is joined in streams[0]. Whether the streams are live or recording makes no difference here.
+  // same); all work is joined in streams[0]. Whether the streams are live or recording makes no difference here. Throws
+  // BrokenCommit if the streams are live and part of the commit was issued, else what the device throws: then the step
+  // has committed wholly or not at all.
   void issue(int first, int last, Device& device, Streams streams) const;
   void issue_all(Device& device, Streams streams) const;
 
@@ -51,7 +59,9 @@ class Binding {
   void issue_body(int sequence, Device& device, Streams streams) const;
 
   Plan plan_;
+  Memory host_arena_;
   HostStatus* host_status_;
+  int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;

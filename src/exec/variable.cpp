@@ -12,6 +12,7 @@ void DeviceVariable::wait_for_user() {
 }
 
 Tensor DeviceVariable::read() {
+  require_whole();
   wait_for_user();
   Tensor tensor(type_);
   transfer_->download(tensor.data(), memory_.get(), tensor.bytes());
@@ -20,7 +21,13 @@ Tensor DeviceVariable::read() {
 
 void DeviceVariable::write(const Tensor& tensor) {
   wait_for_user();
-  transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());
+  try {
+    transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());
+  } catch (const Error& e) {
+    broken_ = Error(e.op(), e.where(), "a write to the Variable broke off: " + e.problem(), "write it again");
+    throw;
+  }
+  broken_.reset();
 }
 
 void DeviceVariable::used_by(Device& device, const std::shared_ptr<Stream>& stream) {

@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include <optional>
+
 #include "exec/transfer.h"
 #include "ir/graph_data.h"
 
@@ -20,6 +22,11 @@ class DeviceVariable : public VariableStorage {
   // Work given to `stream` from here on comes after all uses so far; `stream` is the user from now on. Costs nothing if
   // it was before. The mutex of the Variable must be held, as for all others.
   void used_by(Device& device, const std::shared_ptr<Stream>& stream);
+  // What it holds belongs to no step: until the next write(), read() and require_whole() throw `why`.
+  void set_broken(const Error& why) { broken_ = why; }
+  void require_whole() const {
+    if (broken_) throw *broken_;
+  }
   // The work of `stream` is done and it goes away.
   void released_by(const Stream& stream) noexcept;
 
@@ -30,6 +37,7 @@ class DeviceVariable : public VariableStorage {
   TensorType type_;
   Memory memory_;
   std::shared_ptr<Stream> last_user_;
+  std::optional<Error> broken_;
 };
 
 // The Variable's home on the device of `transfer`, made there from its value if it has none yet. Throws Error if it

@@ -9,6 +9,8 @@ namespace {
 
 constexpr int kMultiprocessors = 8;
 
+thread_local int current_device = 0;
+
 struct Attribute {
   cudaDeviceAttr name;
   int value;
@@ -153,9 +155,9 @@ using emu::Lock;
 using emu::Runtime;
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return api("cudaGetDeviceCount", [&](Runtime&, Lock&) -> cudaError_t {
+  return api("cudaGetDeviceCount", [&](Runtime& r, Lock&) -> cudaError_t {
     if (count == nullptr) return cudaErrorInvalidValue;
-    *count = 1;
+    *count = r.device_count;
     return cudaSuccess;
   });
 }
@@ -163,13 +165,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDevice(int* device) {
   return api("cudaGetDevice", [&](Runtime&, Lock&) -> cudaError_t {
     if (device == nullptr) return cudaErrorInvalidValue;
-    *device = 0;
+    *device = emu::current_device;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return api("cudaSetDevice", [&](Runtime&, Lock&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return api("cudaSetDevice", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (device < 0 || device >= r.device_count) return cudaErrorInvalidDevice;
+    emu::current_device = device;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {

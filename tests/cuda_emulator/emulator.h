@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ std::uint64_t seed();
 // (cudaGetLastError, cudaPeekAtLastError, cudaGetErrorName, cudaGetErrorString) are not calls in this sense.
 void fail(std::string_view function, int nth, cudaError_t code, bool forever = false);
 void clear_faults();
+// Calls that failed so, by name, since the start of the process or reset_calls().
+std::map<std::string, std::size_t> injected();
 
 // Calls since the start of the process or reset_calls(), refused ones included.
 std::size_t calls(std::string_view function);
@@ -55,6 +58,13 @@ struct LiveObjects {
   }
 };
 LiveObjects live_objects();
+
+// Frees the memory that is live, as the end of the process would: for tests that make releases fail again and again.
+// Call while no work is outstanding.
+void release_memory();
+
+// How many devices answer. A thread can make any of them current, but only device 0 can be used. 1 at first.
+void set_device_count(int count);
 
 // Operations submitted and not finished.
 std::size_t outstanding();

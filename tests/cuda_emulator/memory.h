@@ -36,6 +36,8 @@ class Memory {
   CUresult unmap(CUdeviceptr address, std::size_t bytes);
   CUresult set_access(CUdeviceptr address, std::size_t bytes, bool accessible);
 
+  void release_all();
+
   // Which kind of memory an address is in. Any address of the arena or of a reservation is device memory.
   Place place(const void* pointer);
   // Device: wholly inside live memory. Pinned: wholly inside one allocation. Pageable: true.

@@ -65,6 +65,7 @@ cudaError_t enter_call(Runtime& r, const char* name, When when) {
   ++counter->second;
   if (on_host_function_thread()) return cudaErrorNotPermitted;
   if (const cudaError_t fault = take_fault(r, name); fault != cudaSuccess) {
+    ++r.injected[name];
     if (is_sticky(fault)) r.executor.set_sticky(fault);
     return fault;
   }
@@ -117,6 +118,21 @@ void clear_faults() {
   runtime().faults.clear();
 }
 
+std::map<std::string, std::size_t> injected() {
+  const Lock lock(runtime().mutex);
+  return runtime().injected;
+}
+
+void release_memory() {
+  const Lock lock(runtime().mutex);
+  runtime().memory.release_all();
+}
+
+void set_device_count(int count) {
+  const Lock lock(runtime().mutex);
+  runtime().device_count = count;
+}
+
 std::size_t calls(std::string_view function) {
   const Lock lock(runtime().mutex);
   const auto counter = runtime().calls.find(function);
@@ -132,6 +148,7 @@ void reset_calls() {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   r.calls.clear();
+  r.injected.clear();
   r.total_calls = 0;
   r.executor.executed = Executed();
 }

@@ -50,6 +50,8 @@ struct Runtime {
   std::map<std::string, std::size_t, std::less<>> calls;
   std::size_t total_calls = 0;
   std::vector<Fault> faults;
+  std::map<std::string, std::size_t> injected;
+  int device_count = 1;
   std::string last_failure;
   bool trace = false;
 

@@ -130,6 +130,14 @@ CUresult Memory::set_access(CUdeviceptr address, std::size_t bytes, bool accessi
   return CUDA_SUCCESS;
 }
 
+void Memory::release_all() {
+  while (!blocks_.empty()) release(arena_ + blocks_.begin()->first);
+  while (!pinned_.empty()) release_pinned(const_cast<char*>(pinned_.begin()->first));
+  while (!mappings_.empty()) unmap(mappings_.begin()->first, mappings_.begin()->second.bytes);
+  while (!physical_.empty()) release_physical(physical_.begin()->first);
+  while (!reservations_.empty()) unreserve(reservations_.begin()->first, reservations_.begin()->second);
+}
+
 bool Memory::covers(CUdeviceptr address, std::size_t bytes) const {
   auto it = mappings_.upper_bound(address);
   if (it == mappings_.begin()) return false;

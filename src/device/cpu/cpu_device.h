@@ -43,6 +43,7 @@ class CpuDevice : public Device {
   std::unique_ptr<Arena> reserve() override;
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
   void sync(Stream& stream) override;
+  bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
   void fence(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchParams& params) override;
   void call(Stream& stream, const BoundNode& node) override;

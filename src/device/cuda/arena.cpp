@@ -48,10 +48,14 @@ struct VirtualMemory {
 // The runtime's codes are the driver's.
 cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code); }
 
+void log_if_failed(CUresult code, const char* call) noexcept {
+  if (code != CUDA_SUCCESS) log_failure(call, cudaGetErrorName(runtime_code(code)));
+}
+
 class CudaArena : public Arena {
  public:
   explicit CudaArena(std::shared_ptr<Calls> calls) : calls_(std::move(calls)), driver_(*calls_) {
-    RelaxedCapture relaxed(&calls_->counters.api_calls);
+    RelaxedCapture relaxed(*calls_);
     // Driver functions need the context that this makes current.
     calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -69,10 +73,10 @@ class CudaArena : public Arena {
     RelaxedCapture always_allowed;
     CUdeviceptr block = base_;
     for (std::size_t bytes : blocks_) {
-      (void)driver_.unmap(block, bytes);
+      log_if_failed(driver_.unmap(block, bytes), "cuMemUnmap");
       block += bytes;
     }
-    (void)driver_.unreserve(base_, capacity_);
+    log_if_failed(driver_.unreserve(base_, capacity_), "cuMemAddressFree");
   }
   CudaArena(const CudaArena&) = delete;
   CudaArena& operator=(const CudaArena&) = delete;
@@ -84,7 +88,7 @@ class CudaArena : public Arena {
     if (bytes <= size_) return;
     calls_->require_device();
     CurrentDevice current(*calls_);
-    if (bytes > capacity_) throw_out_of_memory(*calls_, "an arena", bytes);
+    if (bytes > capacity_) throw_out_of_memory(*calls_, "the address range of an arena", bytes);
     std::size_t more = rounded(bytes) - size_;
     blocks_.reserve(blocks_.size() + 1);
     add_block(base_ + size_, more, bytes);
@@ -98,20 +102,21 @@ class CudaArena : public Arena {
   void check(CUresult code, const char* call) { calls_->check(runtime_code(code), call); }
 
   void add_block(CUdeviceptr address, std::size_t bytes, std::size_t wanted) {
-    RelaxedCapture relaxed(&calls_->counters.api_calls);
+    RelaxedCapture relaxed(*calls_);
     calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
     CUmemGenericAllocationHandle block = 0;
     CUresult code = driver_.create(&block, bytes, &properties_, 0);
-    if (code == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(*calls_, "an arena", wanted);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(*calls_, "cuMemCreate for an arena", wanted);
     check(code, "cuMemCreate");
     code = driver_.map(address, bytes, 0, block, 0);
-    (void)driver_.release(block);  // from here on the mapping holds the memory
+    // From here on the mapping holds the memory.
+    log_if_failed(driver_.release(block), "cuMemRelease");
     check(code, "cuMemMap");
     CUmemAccessDesc access = {};
     access.location = properties_.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     code = driver_.set_access(address, bytes, &access, 1);
-    if (code != CUDA_SUCCESS) (void)driver_.unmap(address, bytes);
+    if (code != CUDA_SUCCESS) log_if_failed(driver_.unmap(address, bytes), "cuMemUnmap");
     check(code, "cuMemSetAccess");
   }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include <spdlog/spdlog.h>
+
 #include "device/cuda/device.h"
 
 namespace graphsink {
@@ -18,10 +20,13 @@ cublasStatus_t destroy_library(cublasLtHandle_t library) {
   return cublasLtDestroy(library);
 }
 
-using Library = Handle<cublasLtHandle_t, destroy_library>;
-using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+template <class T, auto Destroy, CallName kCall>
+using BlasHandle = Handle<T, Destroy, kCall, cublasLtGetStatusName>;
+using Library = BlasHandle<cublasLtHandle_t, destroy_library, "cublasLtDestroy">;
+using Operation = BlasHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy">;
+using Layout = BlasHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy">;
+using Preference =
+    BlasHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy">;
 
 // cuBLASLt is column-major: what is [rows, cols] to us is its transpose there. So it computes out^T = rhs^T x lhs^T.
 struct MatmulPlan {
@@ -114,8 +119,9 @@ void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& de
     inputs = device.allocate(bytes(std::max(spec.m, spec.n) * spec.k));
     out = device.allocate(bytes(spec.m * spec.n));
     workspace = device.allocate(plan.workspace);
-  } catch (const Error&) {
+  } catch (const Error& e) {
     if (device.calls().is_lost()) throw;
+    spdlog::warn("graphsink: the kernels of a product are loaded by its first use: {}", e.what());
     return;
   }
   cudaStream_t stream = device.setup_stream().get();
@@ -126,7 +132,7 @@ void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& de
 std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const PrepareArgs& args, CudaDevice& device,
                                               std::shared_ptr<Library>& library) {
   CurrentDevice current(device.calls());
-  RelaxedCapture relaxed(&device.calls().counters.api_calls);
+  RelaxedCapture relaxed(device.calls());
   Checked check(args);
   if (!library) {
     auto made = std::make_shared<Library>();

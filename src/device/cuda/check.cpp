@@ -1,9 +1,10 @@
 #include "device/cuda/check.h"
 
-namespace graphsink {
-namespace {
+#include <spdlog/spdlog.h>
 
-// After these the context is gone, and the CUDA runtime says that the process must end (driver_types.h).
+namespace graphsink {
+
+// driver_types.h says of each that "the process must be terminated and relaunched".
 bool is_sticky(cudaError_t code) {
   switch (code) {
     case cudaErrorECCUncorrectable:
@@ -26,6 +27,8 @@ bool is_sticky(cudaError_t code) {
       return false;
   }
 }
+
+namespace {
 
 bool is_capture_error(cudaError_t code) {
   return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
@@ -98,7 +101,32 @@ CurrentDevice::CurrentDevice(Calls& calls) {
 }
 
 CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0) (void)cudaSetDevice(before_);
+  if (before_ < 0) return;
+  cudaError_t code = cudaSetDevice(before_);
+  if (code != cudaSuccess) log_failure("cudaSetDevice", cudaGetErrorName(code));
+}
+
+RelaxedCapture::RelaxedCapture(Calls& calls) : calls_(&calls) {
+  calls.check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  is_changed_ = true;
+}
+
+RelaxedCapture::RelaxedCapture() noexcept {
+  cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
+  is_changed_ = code == cudaSuccess;
+  if (!is_changed_) log_failure("cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (!is_changed_) return;
+  cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (calls_) ++calls_->counters.api_calls;
+  if (code != cudaSuccess) log_failure("cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
+}
+
+void log_failure(const char* call, const char* code) noexcept {
+  (void)cudaGetLastError();
+  spdlog::warn("graphsink: {} returned {}, which could not be thrown", call, code);
 }
 
 }  // namespace graphsink

@@ -69,7 +69,29 @@ class CurrentDevice {
   int before_ = -1;  // -1: nothing to restore
 };
 
+// While it lives, this thread's allocations and waits neither are refused by a capture in progress nor break one that
+// another thread began in global mode.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(Calls& calls);  // throws as Calls::check()
+  RelaxedCapture() noexcept;              // for destructors: logs
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  Calls* calls_ = nullptr;  // counts the calls made here
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool is_changed_ = false;
+};
+
 // "cudaMalloc returned cudaErrorMemoryAllocation (out of memory)".
 std::string describe(cudaError_t code, const char* call);
+
+// After these the context is gone, and the process must end.
+bool is_sticky(cudaError_t code);
+
+// For failures that cannot be thrown, such as those of destructors. The thread's last error is cleared.
+void log_failure(const char* call, const char* code) noexcept;
 
 }  // namespace graphsink

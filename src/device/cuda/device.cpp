@@ -80,8 +80,16 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
 void CudaDevice::sync(Stream& stream) {
   CurrentDevice current = enter();
   require_live("sync");
-  RelaxedCapture relaxed(&calls_->counters.api_calls);
+  RelaxedCapture relaxed(*calls_);
   calls_->check(cudaStreamSynchronize(cuda_stream(stream).get()), "cudaStreamSynchronize");
+}
+
+bool CudaDevice::wait_otherwise() noexcept {
+  if (calls_->is_lost()) return true;
+  RelaxedCapture always_allowed;
+  cudaError_t code = cudaDeviceSynchronize();
+  if (code != cudaSuccess) log_failure("cudaDeviceSynchronize", cudaGetErrorName(code));
+  return code == cudaSuccess || is_sticky(code);
 }
 
 void CudaDevice::fence(Stream& later, Stream& earlier) {
@@ -118,8 +126,16 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
 }
 
 void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
-  std::uint64_t kernels = 0;
-  CudaArgs args(node, *this, stream.get(), &kernels);
+  // Counted also where the body fails half-way: what it has launched, runs.
+  struct Kernels {
+    CudaDevice& device;
+    std::uint64_t count = 0;
+    ~Kernels() {
+      device.calls_->counters.api_calls += count;
+      if (!device.recorder_.is_active()) device.calls_->counters.kernels += count;
+    }
+  } kernels{*this};
+  CudaArgs args(node, *this, stream.get(), &kernels.count);
   // A launch that was refused, but not checked, shows in the last error alone. One from before is not this op's.
   bool had_error = cudaPeekAtLastError() != cudaSuccess;
   try {
@@ -128,9 +144,7 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
     calls_->fail(e.code(), e.call(), &node);
   }
   cudaError_t code = had_error ? cudaSuccess : cudaPeekAtLastError();
-  calls_->counters.api_calls += kernels;
   if (code != cudaSuccess) calls_->fail(code, "a call of its body", &node);
-  if (!recorder_.is_active()) calls_->counters.kernels += kernels;
 }
 
 void CudaDevice::run_host_call(void* data) noexcept {
@@ -205,7 +219,7 @@ void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) 
 void CudaDevice::begin_recording(Streams streams) {
   CurrentDevice current = enter();
   require_live("begin_recording");
-  recorder_.begin(cuda_stream(*streams[0]));
+  recorder_.begin(streams);
 }
 
 std::unique_ptr<Recording> CudaDevice::end_recording(Streams) {

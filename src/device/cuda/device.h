@@ -26,6 +26,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Arena> reserve() override;
   std::unique_ptr<Stream> make_stream() override;
   void sync(Stream& stream) override;
+  bool wait_otherwise() noexcept override;
   void fence(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchParams& params) override;
   void call(Stream& stream, const BoundNode& node) override;

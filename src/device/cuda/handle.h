@@ -3,13 +3,23 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <cstddef>
 #include <utility>
+
+#include "device/cuda/check.h"
 
 namespace graphsink {
 
-// Owns what `Destroy` destroys. A failure to destroy is left to the next call, which the same cause makes fail.
-template <class T, auto Destroy>
+// The name of a CUDA function, as a template argument.
+template <std::size_t N>
+struct CallName {
+  char text[N];
+  constexpr CallName(const char (&name)[N]) { std::copy_n(name, N, text); }  // NOLINT: implicit
+};
+
+// Owns what `Destroy`, called `kCall`, destroys. A failure to destroy is logged.
+template <class T, auto Destroy, CallName kCall, auto NameOfCode = cudaGetErrorName>
 class Handle {
  public:
   Handle() = default;
@@ -20,7 +30,9 @@ class Handle {
     return *this;
   }
   ~Handle() {
-    if (object_ && static_cast<int>(Destroy(object_)) != 0) (void)cudaGetLastError();
+    if (!object_) return;
+    auto code = Destroy(object_);
+    if (static_cast<int>(code) != 0) log_failure(kCall.text, NameOfCode(code));
   }
 
   T get() const { return object_; }
@@ -32,29 +44,9 @@ class Handle {
   T object_ = nullptr;
 };
 
-using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
-using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
-using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
-using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
-
-// While it lives, this thread's allocations and waits neither are refused by a capture in progress nor break one that
-// another thread began in global mode.
-class RelaxedCapture {
- public:
-  // Adds the calls it makes to `calls`, unless null.
-  explicit RelaxedCapture(std::uint64_t* calls = nullptr) noexcept {
-    is_changed_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
-    if (calls) *calls += 2;
-  }
-  ~RelaxedCapture() {
-    if (is_changed_) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  bool is_changed_ = false;
-};
+using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy, "cudaStreamDestroy">;
+using EventHandle = Handle<cudaEvent_t, cudaEventDestroy, "cudaEventDestroy">;
+using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy, "cudaGraphDestroy">;
+using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy, "cudaGraphExecDestroy">;
 
 }  // namespace graphsink

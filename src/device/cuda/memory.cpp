@@ -28,26 +28,27 @@ std::string in_mib(std::size_t bytes) {
 }  // namespace
 
 void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
+  (void)cudaGetLastError();
   std::size_t free = 0, total = 0;
-  calls.check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  cudaError_t code = cudaMemGetInfo(&free, &total);
+  ++calls.counters.api_calls;
+  if (code != cudaSuccess) log_failure("cudaMemGetInfo", cudaGetErrorName(code));
   throw Error(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
-              std::string("out of memory: ") + what + " needs " + in_mib(bytes) + ", " + in_mib(free) + " of " +
-                  in_mib(total) + " are free",
+              std::string("out of memory: ") + what + " needs " + in_mib(bytes) +
+                  (code == cudaSuccess ? ", " + in_mib(free) + " of " + in_mib(total) + " are free" : ""),
               "use smaller shapes or batches, or end other programs on this device");
 }
 
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes) {
-  RelaxedCapture relaxed(&calls.counters.api_calls);
+  RelaxedCapture relaxed(calls);
   void* address = nullptr;
   cudaError_t code = cudaMalloc(&address, padded(bytes));
-  if (code == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    throw_out_of_memory(calls, "an allocation", bytes);
-  }
+  if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
   Memory memory(address, [](void* freed) {
     RelaxedCapture always_allowed;
-    if (cudaFree(freed) != cudaSuccess) (void)cudaGetLastError();
+    cudaError_t failed = cudaFree(freed);
+    if (failed != cudaSuccess) log_failure("cudaFree", cudaGetErrorName(failed));
   });
   calls.check(cudaMemsetAsync(address, 0, padded(bytes), stream.get()), "cudaMemsetAsync");
   calls.check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
@@ -55,27 +56,30 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
 }
 
 Memory allocate_pinned(Calls& calls, std::size_t bytes) {
-  RelaxedCapture relaxed(&calls.counters.api_calls);
+  RelaxedCapture relaxed(calls);
   void* address = nullptr;
   cudaError_t code = cudaHostAlloc(&address, padded(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw Error(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
-                "out of memory: no " + in_mib(bytes) + " of host memory can be pinned",
+                "out of memory: cudaHostAlloc cannot pin " + in_mib(bytes) + " of host memory",
                 "use smaller shapes or batches, or end other programs on this machine");
   }
   calls.check(code, "cudaHostAlloc");
   std::memset(address, 0, padded(bytes));
   return Memory(address, [](void* freed) {
     RelaxedCapture always_allowed;
-    if (cudaFreeHost(freed) != cudaSuccess) (void)cudaGetLastError();
+    cudaError_t failed = cudaFreeHost(freed);
+    if (failed != cudaSuccess) log_failure("cudaFreeHost", cudaGetErrorName(failed));
   });
 }
 
 Staging::~Staging() {
   RelaxedCapture always_allowed;
-  for (Slot& slot : slots_)
-    if (slot.copied && cudaEventSynchronize(slot.copied.get()) != cudaSuccess) (void)cudaGetLastError();
+  for (Slot& slot : slots_) {
+    cudaError_t code = slot.copied ? cudaEventSynchronize(slot.copied.get()) : cudaSuccess;
+    if (code != cudaSuccess) log_failure("cudaEventSynchronize", cudaGetErrorName(code));
+  }
 }
 
 Staging::Slot& Staging::next_slot(Calls& calls, std::size_t bytes) {
@@ -84,7 +88,7 @@ Staging::Slot& Staging::next_slot(Calls& calls, std::size_t bytes) {
     calls.check(cudaEventCreateWithFlags(slot.copied.out(), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
   {
-    RelaxedCapture relaxed(&calls.counters.api_calls);
+    RelaxedCapture relaxed(calls);
     calls.check(cudaEventSynchronize(slot.copied.get()), "cudaEventSynchronize");
   }
   if (slot.bytes < bytes) {
@@ -93,6 +97,15 @@ Staging::Slot& Staging::next_slot(Calls& calls, std::size_t bytes) {
     slot.bytes = size;
   }
   return slot;
+}
+
+void Staging::record_copied(Calls& calls, const CudaStream& stream, Slot& slot) {
+  cudaError_t code = cudaEventRecord(slot.copied.get(), stream.get());
+  if (code != cudaSuccess) {
+    untracked_.push_back(std::move(slot.memory));
+    slot.bytes = 0;
+  }
+  calls.check(code, "cudaEventRecord");
 }
 
 void Staging::upload(Calls& calls, const CudaStream& stream, void* destination, const void* source, std::size_t bytes) {
@@ -104,7 +117,7 @@ void Staging::upload(Calls& calls, const CudaStream& stream, void* destination, 
     std::memcpy(slot.memory.get(), from, size);
     calls.check(cudaMemcpyAsync(to, slot.memory.get(), size, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync");
     ++calls.counters.copies;
-    calls.check(cudaEventRecord(slot.copied.get(), stream.get()), "cudaEventRecord");
+    record_copied(calls, stream, slot);
     to += size;
     from += size;
     bytes -= size;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "device/cuda/check.h"
 #include "device/cuda/handle.h"
@@ -14,7 +15,7 @@ namespace graphsink {
 // At least 256 bytes, zero-filled when the call returns; `stream` is used to fill it. Throws Error when out of memory.
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes);
 
-// Throws the Error for `bytes` of device memory that are not there. `what` needs them.
+// Throws the Error for `bytes` of device memory that are not there. `what`, with the call that asked, needs them.
 [[noreturn]] void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes);
 
 // Pinned, zero-filled, at the same address for host and device.
@@ -40,7 +41,9 @@ class Staging {
     EventHandle copied;  // recorded after the last copy from here
   };
   Slot& next_slot(Calls& calls, std::size_t bytes);
+  void record_copied(Calls& calls, const CudaStream& stream, Slot& slot);
 
+  std::vector<Memory> untracked_;  // still read by copies that no event tells the end of
   std::array<Slot, 4> slots_;
   std::size_t next_ = 0;
 };

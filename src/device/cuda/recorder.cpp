@@ -5,49 +5,42 @@
 namespace graphsink {
 namespace {
 
-// Whatever became of the capture: afterwards the stream is live, and so are those that had joined it. Returns what was
-// recorded; null where the capture had failed, and its graph went with it.
-cudaGraph_t end_capture(cudaStream_t stream) noexcept {
+bool is_live(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  bool is_over = cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone;
-  cudaGraph_t graph = nullptr;
-  if (!is_over && cudaStreamEndCapture(stream, &graph) != cudaSuccess) (void)cudaGetLastError();
-  return graph;
+  cudaError_t code = cudaStreamIsCapturing(stream, &status);
+  if (code != cudaSuccess) log_failure("cudaStreamIsCapturing", cudaGetErrorName(code));
+  return code == cudaSuccess && status == cudaStreamCaptureStatusNone;
 }
 
-// The capture of one body; ends with this object at the latest, so that the streams can be used again.
-class BodyCapture {
- public:
-  BodyCapture(Calls& calls, const CudaStream& stream, cudaGraph_t graph) : calls_(calls), stream_(stream) {
-    calls_.check(
-        cudaStreamBeginCaptureToGraph(stream.get(), graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCaptureToGraph");
-  }
-  ~BodyCapture() {
-    if (!has_ended_) (void)end_capture(stream_.get());  // the graph is part of the one around it
-  }
-  BodyCapture(const BodyCapture&) = delete;
-  BodyCapture& operator=(const BodyCapture&) = delete;
-
-  void end() {
-    cudaGraph_t same = nullptr;
-    calls_.check(cudaStreamEndCapture(stream_.get(), &same), "cudaStreamEndCapture");
-    has_ended_ = true;
-  }
-
- private:
-  Calls& calls_;
-  const CudaStream& stream_;
-  bool has_ended_ = false;
-};
+// Whatever became of the capture. Returns false if the stream may still be capturing. `graph` is null where the capture
+// had failed, and its graph went with it.
+bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph) noexcept {
+  if (is_live(stream)) return true;
+  cudaError_t code = cudaStreamEndCapture(stream, &graph);
+  if (code == cudaSuccess) return true;
+  log_failure("cudaStreamEndCapture", cudaGetErrorName(code));
+  return is_sticky(code) || is_live(stream);  // it also fails for a broken capture, which is then over
+}
 
 }  // namespace
 
-void Recorder::begin(CudaStream& origin) {
+void Recorder::begin(Streams streams) {
   calls_.recording = true;
+  end_captures();
+  if (!capturing_.empty()) {
+    refuse_recording(nullptr, "an earlier recording cannot be ended: cudaStreamEndCapture fails",
+                     "restart the process");
+  }
+  Streams own = own_streams(streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    redirected_.push_back(&cuda_stream(*streams[i]));
+    redirected_.back()->record_by(&cuda_stream(*own[i]));
+  }
+  CudaStream& first = cuda_stream(*own[0]);
   // Thread-local: calls of other threads, such as their allocations, are their own affair.
-  calls_.check(cudaStreamBeginCapture(origin.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  origin_ = &origin;
+  calls_.check(cudaStreamBeginCapture(first.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  capturing_.push_back(&first);
+  origin_ = &cuda_stream(*streams[0]);
 }
 
 Recorder::Frontier Recorder::frontier(const CudaStream& stream, const BoundNode* node) const {
@@ -130,15 +123,24 @@ cudaGraphNode_t Recorder::add_conditional(const CudaStream& stream, cudaGraphCon
   return node;
 }
 
-Streams Recorder::body_streams(std::size_t count) {
-  if (levels_.size() < depth_) levels_.resize(depth_);
-  Level& level = levels_[depth_ - 1];
+Streams Recorder::own_streams(std::size_t count) {
+  if (levels_.size() <= depth_) levels_.resize(depth_ + 1);
+  Level& level = levels_[depth_];
   while (level.owned.size() < count) {
-    level.owned.push_back(std::make_unique<CudaStream>(calls_));
-    level.streams.push_back(level.owned.back().get());
+    auto stream = std::make_unique<CudaStream>(calls_);
+    level.streams.push_back(stream.get());
+    level.owned.push_back(std::move(stream));
   }
   for (std::size_t i = 0; i < count; ++i) level.owned[i]->is_open = false;
   return Streams(level.streams).first(count);
+}
+
+CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
+  CudaStream& first = cuda_stream(*streams[0]);
+  calls_.check(cudaStreamBeginCaptureToGraph(first.get(), graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal),
+               "cudaStreamBeginCaptureToGraph");
+  capturing_.push_back(&first);
+  return first;
 }
 
 void Recorder::record_body(cudaGraph_t graph, std::size_t count, const Device::Body& body, const bool* predicate,
@@ -148,15 +150,14 @@ void Recorder::record_body(cudaGraph_t graph, std::size_t count, const Device::B
     explicit Deeper(std::size_t& d) : depth(d) { ++depth; }
     ~Deeper() { --depth; }
   } deeper(depth_);
-  Streams streams = body_streams(count);
-  CudaStream& first = cuda_stream(*streams[0]);
-  BodyCapture capture(calls_, first, graph);
+  Streams streams = own_streams(count);
+  CudaStream& first = begin_body(graph, streams);
   body(streams);
   for (Stream* stream : streams.subspan(1)) {
     if (cuda_stream(*stream).is_open) first.wait_for(cuda_stream(*stream), calls_);
   }
   if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");
-  capture.end();
+  (void)end_capture();  // the graph is part of the one around it
   std::size_t nodes = 0;
   calls_.check(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
   if (nodes > 0) return;
@@ -167,11 +168,18 @@ void Recorder::record_body(cudaGraph_t graph, std::size_t count, const Device::B
   calls_.check(cudaGraphAddNode(&empty, graph, nullptr, nullptr, 0, &params), "cudaGraphAddNode");
 }
 
+// Of the innermost capture. Where it fails, cancel() sees to the rest.
+cudaGraph_t Recorder::end_capture() {
+  cudaGraph_t graph = nullptr;
+  calls_.check(cudaStreamEndCapture(capturing_.back()->get(), &graph), "cudaStreamEndCapture");
+  capturing_.pop_back();
+  return graph;
+}
+
 std::unique_ptr<CudaRecording> Recorder::end() {
-  CudaStream& origin = *origin_;
-  GraphHandle graph;
-  calls_.check(cudaStreamEndCapture(origin.get(), graph.out()), "cudaStreamEndCapture");
-  origin_ = nullptr;
+  GraphHandle graph(end_capture());
+  CudaStream& origin = *std::exchange(origin_, nullptr);
+  restore_streams();
   auto recording = std::make_unique<CudaRecording>(std::move(graph), nodes_, origin, calls_);
   nodes_ = {};
   calls_.recording = false;
@@ -181,8 +189,26 @@ std::unique_ptr<CudaRecording> Recorder::end() {
 
 void Recorder::cancel() noexcept {
   calls_.recording = false;
+  origin_ = nullptr;
   nodes_ = {};
-  if (origin_) GraphHandle dropped(end_capture(std::exchange(origin_, nullptr)->get()));
+  restore_streams();
+  end_captures();
+}
+
+void Recorder::restore_streams() noexcept {
+  for (CudaStream* stream : redirected_) stream->record_by(nullptr);
+  redirected_.clear();
+}
+
+// Innermost first: a graph may not go while a capture adds to a body of it. What cannot be ended is tried again by the
+// next recording, and at last by the destructor.
+void Recorder::end_captures() noexcept {
+  while (!capturing_.empty()) {
+    cudaGraph_t graph = nullptr;
+    if (!try_to_end_capture(capturing_.back()->get(), graph)) return;
+    capturing_.pop_back();
+    if (capturing_.empty()) GraphHandle dropped(graph);  // those of bodies are part of it
+  }
 }
 
 }  // namespace graphsink

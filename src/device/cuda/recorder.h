@@ -10,7 +10,9 @@
 
 namespace graphsink {
 
-// One recording at a time, on one thread. All failures are RecordingFailed, unless the device is lost.
+// One recording at a time, on one thread. All failures are RecordingFailed, unless the device is lost. Records on
+// streams of its own, to which the caller's are redirected meanwhile: a capture that cannot be ended costs later
+// recordings, but no work.
 class Recorder {
  public:
   explicit Recorder(Calls& calls) : calls_(calls) {}
@@ -20,7 +22,7 @@ class Recorder {
 
   // begin (expect note | note | control)* (end | cancel)
   bool is_active() const { return origin_ != nullptr; }
-  void begin(CudaStream& origin);
+  void begin(Streams streams);
   // Refuses unless the stream takes part: what is given to it next would run.
   void expect(const CudaStream& stream, const BoundNode* node) const;
   // Call after something was recorded: notes which nodes belong to it, and refuses if it broke the capture.
@@ -44,20 +46,26 @@ class Recorder {
                                   cudaGraphConditionalHandle handle, std::size_t bodies);
   void record_body(cudaGraph_t graph, std::size_t streams, const Device::Body& body, const bool* predicate,
                    const cudaGraphConditionalHandle* again);
-  Streams body_streams(std::size_t count);
+  CudaStream& begin_body(cudaGraph_t graph, Streams streams);
+  cudaGraph_t end_capture();
+  void end_captures() noexcept;
+  void restore_streams() noexcept;
+  Streams own_streams(std::size_t count);
 
-  // Streams for the bodies at one depth of nesting. A stream that records one level cannot take part in another, which
-  // is why no two levels share any.
+  // Streams for one depth of nesting, [0] for what is in no body. A stream that records one level cannot take part in
+  // another, which is why no two levels share any.
   struct Level {
     std::vector<std::unique_ptr<CudaStream>> owned;
     std::vector<Stream*> streams;
   };
 
   Calls& calls_;
-  CudaStream* origin_ = nullptr;
+  CudaStream* origin_ = nullptr;  // the caller's first stream, while recording
+  std::vector<CudaStream*> redirected_;
   RecordedNodes nodes_;
   std::vector<Level> levels_;
   std::size_t depth_ = 0;
+  std::vector<CudaStream*> capturing_;  // those that began a capture, the innermost last
 };
 
 }  // namespace graphsink

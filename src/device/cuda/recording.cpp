@@ -139,7 +139,7 @@ void CudaRecording::read(cudaGraph_t graph, const RecordedNodes& nodes, Recordin
 }
 
 void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, Calls& calls) {
-  RelaxedCapture relaxed(&calls.counters.api_calls);
+  RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(), graph_.get(), &params);
   if (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess) {
@@ -150,10 +150,10 @@ void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, 
       at = std::string(", at a ") + node_type_name(type) + " node";
     }
     refuse_recording(owner_of(nodes, params.errNode_out),
-                     describe(code, "cudaGraphInstantiate") + ": " + result_name(params.result_out) + at,
+                     describe(code, "cudaGraphInstantiateWithParams") + ": " + result_name(params.result_out) + at,
                      "run with CUDA_LOG_FILE=stderr to see the driver's reason");
   }
-  calls.check(code, "cudaGraphInstantiate");
+  calls.check(code, "cudaGraphInstantiateWithParams");
   calls.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
 }
 

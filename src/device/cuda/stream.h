@@ -15,7 +15,10 @@ class CudaStream : public Stream {
     calls.check(cudaEventCreateWithFlags(event_.out(), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
 
-  cudaStream_t get() const { return stream_.get(); }
+  // Where work given to this stream goes.
+  cudaStream_t get() const { return recorded_by_ ? recorded_by_->get() : stream_.get(); }
+  // From here on work goes to `stream`, which records it; nullptr: to this one, which is always live.
+  void record_by(const CudaStream* stream) { recorded_by_ = stream; }
 
   // Goes on only when everything given to `earlier` so far is done.
   void wait_for(const CudaStream& earlier, Calls& calls) {
@@ -29,6 +32,7 @@ class CudaStream : public Stream {
  private:
   StreamHandle stream_;
   EventHandle event_;
+  const CudaStream* recorded_by_ = nullptr;
 };
 
 inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
