@@ -1,26 +1,41 @@
-// matmul: cuBLASLt on the GPU; on the CPU BLAS, one thread for each call.
-#include <cblas.h>
-
-#include <limits>
-
+// matmul: products of matrices, or of batches of them.
 #include "graphsink/ops.h"
-#include "kernels/kernel.h"
-#ifdef GRAPHSINK_CUDA
-#include "device/cuda/blas_lt.h"
-#endif
+#include "kernels/product.h"
 
 namespace graphsink {
 namespace {
 
 struct MatmulAttrs {
-  bool transpose_a, transpose_b;
+  bool transpose_a = false, transpose_b = false;
+  bool tf32 = false;
+  // The result is the sum of the products of all batches, [..., k, m]^T x [..., k, n] -> [m, n]: one product, with all
+  // rows in k. The gradient of a plain matrix.
+  bool sums_batches = false;
 };
 
-struct Sizes {
-  std::int64_t m, n, k;
-};
-Sizes sizes_of(const Shape& a, const Shape& b, const MatmulAttrs& attrs) {
-  return {a[attrs.transpose_a ? 1 : 0], b[attrs.transpose_b ? 0 : 1], a[attrs.transpose_a ? 0 : 1]};
+// Precondition: two matrices at least.
+Shape leading(const Shape& shape) { return Shape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 2))); }
+
+Product product_of(const Shape& lhs, const Shape& rhs, const MatmulAttrs& attrs) {
+  Product p;
+  p.m = lhs[attrs.transpose_a ? -1 : -2];
+  p.k = lhs[attrs.transpose_a ? -2 : -1];
+  p.n = rhs[attrs.transpose_b ? -2 : -1];
+  p.transpose_a = attrs.transpose_a;
+  p.transpose_b = attrs.transpose_b;
+  p.tf32 = attrs.tf32;
+  return p;
+}
+
+Shape broadcast_batches(const InferArgs& a, const Shape& x, const Shape& y) {
+  Shape result = x.rank() >= y.rank() ? x : y;
+  const Shape& other = x.rank() >= y.rank() ? y : x;
+  for (int d = -1; d >= -other.rank(); --d) {
+    if (result[d] != other[d] && result[d] != 1 && other[d] != 1)
+      a.fail("the batches do not broadcast", "make the axes before the last two equal or 1");
+    if (result[d] == 1) result[d] = other[d];
+  }
+  return result;
 }
 
 void infer_matmul(InferArgs& a) {
@@ -29,104 +44,108 @@ void infer_matmul(InferArgs& a) {
   const auto& attrs = a.attrs<MatmulAttrs>();
   if (!is_float(a.in(0).dtype)) a.fail("takes f32, f64", "cast() the operands");
   const Shape &lhs = a.in(0).shape, &rhs = a.in(1).shape;
-  if (lhs.rank() != 2 || rhs.rank() != 2) a.fail("takes two matrices", "reshape() the operands");
-  Sizes s = sizes_of(lhs, rhs, attrs);
-  if (rhs[attrs.transpose_b ? 1 : 0] != s.k) {
+  if (lhs.rank() < 2 || rhs.rank() < 2) a.fail("takes two matrices, or batches of them", "reshape() the operands");
+  Product p = product_of(lhs, rhs, attrs);
+  if (rhs[attrs.transpose_b ? -1 : -2] != p.k) {
     a.fail(std::string("inner dimensions differ") + (attrs.transpose_a ? ", a transposed" : "") +
                (attrs.transpose_b ? ", b transposed" : ""),
            "make the columns of the first the rows of the second");
   }
-  a.out(a.in(0).dtype, {s.m, s.n});
+  if (attrs.sums_batches && leading(lhs) != leading(rhs)) a.fail("the batches differ", "make them equal");
+  Shape out = attrs.sums_batches ? Shape() : broadcast_batches(a, leading(lhs), leading(rhs));
+  out.push_back(p.m);
+  out.push_back(p.n);
+  a.out(a.in(0).dtype, out);
 }
 
-void cpu_body(const CpuArgs& a) {
-  const auto& attrs = a.attrs<MatmulAttrs>();
-  Sizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, attrs);
-  if (s.m == 0 || s.n == 0) return;
-  if (s.k == 0) {
-    std::fill_n(a.out<std::byte>(0), a.out_type(0).bytes(), std::byte{0});
-    return;
+Product describe(const PrepareArgs& args) {
+  const auto& attrs = args.attrs.as<MatmulAttrs>();
+  const Shape &lhs = args.in(0).shape, &rhs = args.in(1).shape;
+  Product p = product_of(lhs, rhs, attrs);
+  p.dtype = args.in(0).dtype;
+  if (attrs.sums_batches) {
+    p.k *= leading(lhs).size();
+    return p;
   }
-  auto m = static_cast<int>(s.m), n = static_cast<int>(s.n), k = static_cast<int>(s.k);
-  int row_a = attrs.transpose_a ? m : k, row_b = attrs.transpose_b ? k : n;
-  CBLAS_TRANSPOSE order_a = attrs.transpose_a ? CblasTrans : CblasNoTrans;
-  CBLAS_TRANSPOSE order_b = attrs.transpose_b ? CblasTrans : CblasNoTrans;
-  if (a.out_type(0).dtype == DType::f32) {
-    cblas_sgemm(CblasRowMajor, order_a, order_b, m, n, k, 1.0f, a.in<float>(0), row_a, a.in<float>(1), row_b, 0.0f,
-                a.out<float>(0), n);
-  } else {
-    cblas_dgemm(CblasRowMajor, order_a, order_b, m, n, k, 1.0, a.in<double>(0), row_a, a.in<double>(1), row_b, 0.0,
-                a.out<double>(0), n);
+  if (!attrs.transpose_a && leading(rhs).size() == 1) {  // all rows are those of one matrix
+    p.m *= leading(lhs).size();
+    return p;
   }
+  Shape batches = leading(args.out(0).shape);
+  p.batches.size = batches.size();
+  std::int64_t strides[3][Shape::kMaxRank] = {};
+  broadcast_strides(leading(lhs), batches, strides[0]);
+  broadcast_strides(leading(rhs), batches, strides[1]);
+  broadcast_strides(batches, batches, strides[2]);
+  for (int d = 0; d < batches.rank() && p.batches.size > 0; ++d)
+    append(p.batches, batches[d], {strides[0][d] * p.m * p.k, strides[1][d] * p.k * p.n, strides[2][d] * p.m * p.n});
+  return p;
 }
-
-Prepared prepare_cpu(const PrepareArgs& p, const Sizes& s) {
-  if (std::max({s.m, s.n, s.k}) > std::numeric_limits<int>::max()) {
-    throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
-  }
-#ifdef OPENBLAS_SEQUENTIAL
-  // For the whole process: how a product is split among threads, of which each machine has its own number, shows in
-  // bits.
-  if (openblas_get_num_threads() > 1) openblas_set_num_threads(1);
-#endif
-  return {};
-}
-
-#ifdef GRAPHSINK_CUDA
-__global__ void fill_zeros(std::uint32_t* out, std::int64_t size) {
-  wait_for_inputs();
-  for (std::int64_t i = thread_index(); i < size; i += all_threads()) out[i] = 0;
-}
-
-void cuda_body(CudaArgs& a) {
-  Sizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.attrs<MatmulAttrs>());
-  if (s.m == 0 || s.n == 0) return;
-  if (s.k == 0) {
-    auto words = static_cast<std::int64_t>(a.out_type(0).bytes() / sizeof(std::uint32_t));
-    LaunchSize launch = launch_size(words);
-    return a.launch(fill_zeros, launch.grid, launch.block, 0, a.out<std::uint32_t>(0), words);
-  }
-  run_matmul(a, a.in<void>(0), a.in<void>(1), a.out<void>(0));
-}
-constexpr CudaBody kCuda[] = {{0, cuda_body}};
 
 Prepared prepare_matmul_op(const PrepareArgs& p) {
-  const auto& attrs = p.attrs.as<MatmulAttrs>();
-  Sizes s = sizes_of(p.in(0).shape, p.in(1).shape, attrs);
-  if (!p.cuda) return prepare_cpu(p, s);
-  load_kernel(p, fill_zeros);
-  if (s.m == 0 || s.n == 0 || s.k == 0) return {};
-  return prepare_matmul({p.out(0).dtype, s.m, s.n, s.k, attrs.transpose_a, attrs.transpose_b}, p);
+  PreparedProduct prepared = prepare_product(p, describe(p));
+  std::size_t workspace = prepared.workspace;
+  return {std::make_shared<PreparedProduct>(std::move(prepared)), workspace};
 }
-#else
-constexpr std::span<const CudaBody> kCuda;
 
-Prepared prepare_matmul_op(const PrepareArgs& p) {
-  return prepare_cpu(p, sizes_of(p.in(0).shape, p.in(1).shape, p.attrs.as<MatmulAttrs>()));
+template <class Args>
+void body(Args& a) {
+  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
+              a.template out<void>(0), a.workspace());
 }
-#endif
+
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label = {});
+
+Value sum_to(const Value& x, const Value& like, Where where) {
+  return x.shape() == like.shape() ? x : sum_like(Arg(x, where), Arg(like, where));
+}
 
 // Transposes go into the products, so that no gradient needs a transposed copy.
 std::vector<Value> matmul_grad(const GradArgs& args) {
-  const auto& [transpose_a, transpose_b] = args.attrs.as<MatmulAttrs>();
+  const auto& attrs = args.attrs.as<MatmulAttrs>();
   Arg a(args.inputs[0], args.where), b(args.inputs[1], args.where), g(args.grads[0], args.where);
+  auto times = [&](const Arg& x, const Arg& y, bool transpose_x, bool transpose_y) {
+    return multiply(x, y, {transpose_x, transpose_y, attrs.tf32});
+  };
   std::vector<Value> result(2);
-  if (args.needed[0]) result[0] = transpose_a ? matmul(b, g, transpose_b, true) : matmul(g, b, false, !transpose_b);
-  if (args.needed[1]) result[1] = transpose_b ? matmul(g, a, true, transpose_a) : matmul(a, g, !transpose_a, false);
+  if (attrs.sums_batches) {
+    if (args.needed[0]) result[0] = times(b, g, false, true);
+    if (args.needed[1]) result[1] = times(a, g, false, false);
+    return result;
+  }
+  auto [transpose_a, transpose_b, tf32, sums_batches] = attrs;
+  if (args.needed[0]) {
+    Value da = transpose_a ? times(b, g, transpose_b, true) : times(g, b, false, !transpose_b);
+    result[0] = sum_to(da, args.inputs[0], args.where);
+  }
+  if (args.needed[1]) {
+    bool is_plain = !transpose_a && args.inputs[0].shape().rank() > 2 && args.inputs[1].shape().rank() == 2;
+    if (is_plain) {
+      result[1] = transpose_b ? multiply(g, a, {true, false, tf32, true}) : multiply(a, g, {true, false, tf32, true});
+    } else {
+      Value db = transpose_b ? times(g, a, true, transpose_a) : times(a, g, !transpose_a, false);
+      result[1] = sum_to(db, args.inputs[1], args.where);
+    }
+  }
   return result;
 }
 
+constexpr CudaBody kCuda[] = {{0, body<CudaArgs>}};
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .prepare = prepare_matmul_op,
                       .cuda = kCuda,
-                      .cpu = cpu_body,
+                      .cpu = body<const CpuArgs>,
                       .grad = matmul_grad};
+
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label) {
+  return emit(matmul_op, {a, b}, attrs, label)[0];
+}
 
 }  // namespace
 
-Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b, Label label) {
-  return emit(matmul_op, {a, b}, MatmulAttrs{transpose_a, transpose_b}, label)[0];
+Value matmul(Arg a, Arg b, MatmulOptions options, Label label) {
+  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32}, label);
 }
 
 }  // namespace graphsink

@@ -17,7 +17,9 @@ const OpDef product = {
     .name = "product",
     .prepare = [](const PrepareArgs& a) { return prepare_matmul(a.attrs.as<MatmulCase>().spec, a); },
 };
-void run_product(CudaArgs& a) { run_matmul(a, a.in<void>(0), a.in<void>(1), a.in_out<void>(2)); }
+void run_product(CudaArgs& a) {
+  run_matmul(a, a.node().local, a.in<void>(0), a.in<void>(1), a.in_out<void>(2), a.workspace());
+}
 const CudaBody kProduct[] = {{0, run_product}};
 
 class MatmulTest : public CudaDeviceTest {

@@ -63,6 +63,10 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          matmul(of(g, f32, {3}), of(g, f32, {3, 5}));
        }},
+      {"matmul", "the batches do not broadcast: f32[2, 3, 4], f32[3, 4, 5]",
+       [](Graph& g) {
+         matmul(of(g, f32, {2, 3, 4}), of(g, f32, {3, 4, 5}));
+       }},
       {"matmul", "takes f32, f64",
        [](Graph& g) {
          matmul(of(g, i32, {2, 3}), of(g, i32, {3, 5}));

@@ -144,6 +144,12 @@ inline OpRow reshape_row(const Shape& to, const Shape& full, std::vector<Case> c
           true};
 }
 
+}  // namespace graphsink::testing
+
+#include "op_table_data.h"
+
+namespace graphsink::testing {
+
 inline std::vector<OpRow> op_table() {
   std::vector<OpRow> rows{
       arithmetic("add", kNumbers, add, [](double a, double b) { return a + b; }),
@@ -194,6 +200,7 @@ inline std::vector<OpRow> op_table() {
        [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); }, true},
       unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
   };
+  add_data_rows(rows);
   return rows;
 }
 

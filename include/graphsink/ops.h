@@ -30,8 +30,16 @@ Value equal(Arg a, Arg b, Label label = {});
 // Any dtype to any other; to boolean: x != 0.
 Value cast(Arg x, DType dtype, Label label = {});
 
-// [m, k] x [k, n] -> [m, n]; transpose_a: a is [k, m]; transpose_b: b is [n, k]. Floats.
-Value matmul(Arg a, Arg b, bool transpose_a = false, bool transpose_b = false, Label label = {});
+struct MatmulOptions {
+  bool transpose_a = false;  // the last two axes of a are [k, m]
+  bool transpose_b = false;  // the last two axes of b are [n, k]
+  bool tf32 = false;         // f32 operands may be rounded to TF32, where the device is faster with them
+};
+// [..., m, k] x [..., k, n] -> [..., m, n], the axes before the last two broadcast as in NumPy. Floats.
+Value matmul(Arg a, Arg b, MatmulOptions options = {}, Label label = {});
+inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, Label label = {}) {
+  return matmul(std::move(a), std::move(b), MatmulOptions{transpose_a, transpose_b}, label);
+}
 
 // Over the given axes (negative: from the end), all of them if empty; reduced axes are dropped unless keep_axes.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});

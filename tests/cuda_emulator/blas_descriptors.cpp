@@ -152,7 +152,8 @@ const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetS
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute, cudaDataType_t scale) {
   return emu::create<emu::BlasOperationObject>("cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
     object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
-    const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC;
+    const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
+                        compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
     const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
     return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;

@@ -57,6 +57,16 @@ EMU_PLAIN void pack(const T* data, const BlasLayout& layout, bool transposed, st
   }
 }
 
+// To the 10 bits of mantissa that TF32 keeps, half away from zero.
+EMU_PLAIN void round_to_tf32(std::vector<float>& values) {
+  for (float& value : values) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;
+    std::memcpy(&value, &bits, sizeof bits);
+  }
+}
+
 template <class T>
 EMU_PLAIN void multiply_row(const T* a, const T* b, T* sums, std::uint64_t k, std::uint64_t n) {
   for (std::uint64_t j = 0; j < n; ++j) sums[j] = 0;
@@ -78,6 +88,12 @@ void multiply(const Matmul& m) {
   for (std::int32_t batch = 0; batch < m.d.batches; ++batch) {
     pack(static_cast<const T*>(m.a_data) + batch * m.a.batch_stride, m.a, ta, a);
     pack(static_cast<const T*>(m.b_data) + batch * m.b.batch_stride, m.b, tb, b);
+    if constexpr (std::is_same_v<T, float>) {
+      if (m.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+        round_to_tf32(a);
+        round_to_tf32(b);
+      }
+    }
     const T* c = static_cast<const T*>(m.c_data) + (m.c_data == nullptr ? 0 : batch * m.c.batch_stride);
     T* d = static_cast<T*>(m.d_data) + batch * m.d.batch_stride;
     for (std::uint64_t i = 0; i < m.d.rows; ++i) {

@@ -12,8 +12,6 @@
 namespace graphsink {
 namespace {
 
-constexpr std::uintptr_t kAlignment = 256;  // of operands: what cuBLASLt takes for granted unless told otherwise
-
 // It frees memory.
 cublasStatus_t destroy_library(cublasLtHandle_t library) {
   RelaxedCapture always_allowed;
@@ -35,6 +33,7 @@ struct MatmulPlan {
   Layout rhs, lhs, out;
   cublasLtMatmulAlgo_t algorithm = {};
   std::size_t workspace = 0;
+  std::size_t alignment = 1;
   bool is_double = false;
 };
 
@@ -52,17 +51,28 @@ class Checked {
 };
 
 // `rows` and `cols` as stored, row-major.
-Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, const Checked& check) {
+Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, const MatmulSpec& spec,
+                   std::int64_t batch_stride, const Checked& check) {
   Layout layout;
   check(cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<std::uint64_t>(cols),
                                    static_cast<std::uint64_t>(rows), cols),
         "cublasLtMatrixLayoutCreate");
+  if (spec.batches > 1) {
+    auto batches = static_cast<std::int32_t>(spec.batches);
+    check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches, sizeof batches),
+          "cublasLtMatrixLayoutSetAttribute");
+    check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
+                                           sizeof batch_stride),
+          "cublasLtMatrixLayoutSetAttribute");
+  }
   return layout;
 }
 
 void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& check) {
   cudaDataType type = plan.is_double ? CUDA_R_64F : CUDA_R_32F;
-  cublasComputeType_t compute = plan.is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  cublasComputeType_t compute = plan.is_double ? CUBLAS_COMPUTE_64F
+                                : spec.tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                               : CUBLAS_COMPUTE_32F;
   check(cublasLtMatmulDescCreate(plan.operation.out(), compute, type), "cublasLtMatmulDescCreate");
   cublasOperation_t first = spec.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t second = spec.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -70,9 +80,12 @@ void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& c
         "cublasLtMatmulDescSetAttribute");
   check(cublasLtMatmulDescSetAttribute(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second),
         "cublasLtMatmulDescSetAttribute");
-  plan.rhs = make_layout(type, spec.transpose_b ? spec.n : spec.k, spec.transpose_b ? spec.k : spec.n, check);
-  plan.lhs = make_layout(type, spec.transpose_a ? spec.k : spec.m, spec.transpose_a ? spec.m : spec.k, check);
-  plan.out = make_layout(type, spec.m, spec.n, check);
+  const auto& [lhs_stride, rhs_stride, out_stride] = spec.batch_strides;
+  plan.rhs = make_layout(type, spec.transpose_b ? spec.n : spec.k, spec.transpose_b ? spec.k : spec.n, spec, rhs_stride,
+                         check);
+  plan.lhs = make_layout(type, spec.transpose_a ? spec.k : spec.m, spec.transpose_a ? spec.m : spec.k, spec, lhs_stride,
+                         check);
+  plan.out = make_layout(type, spec.m, spec.n, spec, out_stride, check);
 }
 
 // The first answer of the heuristic: a choice that is never measured is the same in every run.
@@ -83,6 +96,12 @@ void choose_algorithm(const MatmulSpec& spec, const PrepareArgs& args, int sm, M
   check(cublasLtMatmulPreferenceSetAttribute(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
                                              sizeof limit),
         "cublasLtMatmulPreferenceSetAttribute");
+  auto alignment = static_cast<std::uint32_t>(spec.alignment);
+  for (auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference.get(), operand, &alignment, sizeof alignment),
+          "cublasLtMatmulPreferenceSetAttribute");
+  }
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;
   check(cublasLtMatmulAlgoGetHeuristic(plan.library->get(), plan.operation.get(), plan.rhs.get(), plan.lhs.get(),
@@ -113,11 +132,14 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
 // otherwise meet them for the first time while recording. Where there is no room for that, the first use loads them.
 void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& device, const Checked& check) {
   std::size_t element = size_of(spec.dtype);
-  auto bytes = [&](std::int64_t count) { return static_cast<std::size_t>(count) * element; };
+  auto bytes = [&](std::int64_t count, std::int64_t batch_stride) {
+    return static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * element;
+  };
+  const auto& [lhs_stride, rhs_stride, out_stride] = spec.batch_strides;
   Memory inputs, out, workspace;
   try {
-    inputs = device.allocate(bytes(std::max(spec.m, spec.n) * spec.k));
-    out = device.allocate(bytes(spec.m * spec.n));
+    inputs = device.allocate(std::max(bytes(spec.m * spec.k, lhs_stride), bytes(spec.k * spec.n, rhs_stride)));
+    out = device.allocate(bytes(spec.m * spec.n, out_stride));
     workspace = device.allocate(plan.workspace);
   } catch (const Error& e) {
     if (device.calls().is_lost()) throw;
@@ -141,6 +163,7 @@ std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const Prep
   }
   auto plan = std::make_shared<MatmulPlan>();
   plan->is_double = spec.dtype == DType::f64;
+  plan->alignment = spec.alignment;
   plan->library = library;
   describe_product(spec, *plan, check);
   choose_algorithm(spec, args, device.target().sm, *plan, check);
@@ -148,7 +171,9 @@ std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const Prep
   return plan;
 }
 
-bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
+bool is_aligned(const void* pointer, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
+}
 
 }  // namespace
 
@@ -168,14 +193,16 @@ Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
   return {plan, plan->workspace};
 }
 
-void run_matmul(const CudaArgs& a, const void* lhs, const void* rhs, void* out) {
-  const auto& plan = a.local<MatmulPlan>();
+void run_matmul(const CudaArgs& a, const void* data, const void* lhs, const void* rhs, void* out, void* workspace) {
+  const auto& plan = *static_cast<const MatmulPlan*>(data);
   if (!plan.operation) return;
-  if (!is_aligned(lhs) || !is_aligned(rhs) || !is_aligned(out)) {
-    throw Error(std::string(a.node().op->name), a.node().where, "an operand of the product is not 256-byte aligned",
+  for (const void* operand : {lhs, rhs, static_cast<const void*>(out)}) {
+    if (is_aligned(operand, plan.alignment)) continue;
+    throw Error(std::string(a.node().op->name), a.node().where,
+                "an operand of the product is not " + std::to_string(plan.alignment) + "-byte aligned",
                 "copy the view first");
   }
-  cublasStatus_t status = enqueue(plan, lhs, rhs, out, a.workspace(), a.stream());
+  cublasStatus_t status = enqueue(plan, lhs, rhs, out, workspace, a.stream());
   if (status != CUBLAS_STATUS_SUCCESS) {
     throw Error(std::string(a.node().op->name), a.node().where,
                 std::string("cublasLtMatmul returned ") + cublasLtGetStatusName(status),

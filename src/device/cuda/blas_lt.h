@@ -1,6 +1,7 @@
 // Matrix products by cuBLASLt; the only header that kernels need for them.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 
@@ -11,9 +12,13 @@ namespace graphsink {
 
 // out[m, n] = lhs x rhs, all row-major and dense. lhs is [m, k], or [k, m] if transposed; rhs is [k, n], or [n, k].
 struct MatmulSpec {
-  DType dtype = DType::f32;  // f32 or f64; f32 is computed in f32, never in TF32
+  DType dtype = DType::f32;  // f32 or f64
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
+  bool tf32 = false;                               // f32 is computed in TF32, else in f32
+  std::int64_t batches = 1;                        // at most 2^31 - 1
+  std::array<std::int64_t, 3> batch_strides = {};  // of lhs, rhs and out, in elements
+  std::size_t alignment = 256;                     // of the three pointers, in bytes
   auto operator<=>(const MatmulSpec&) const = default;
 };
 
@@ -21,7 +26,8 @@ struct MatmulSpec {
 // on a CudaDevice. Precondition: k > 0. Throws Error naming the op.
 Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args);
 
-// Enqueues what prepare_matmul() chose. Pointers are device memory, 256-byte aligned.
-void run_matmul(const CudaArgs& a, const void* lhs, const void* rhs, void* out);
+// Enqueues `plan`, the data that prepare_matmul() returned. Pointers are device memory, aligned as its spec says;
+// `workspace` has the bytes it asked for.
+void run_matmul(const CudaArgs& a, const void* plan, const void* lhs, const void* rhs, void* out, void* workspace);
 
 }  // namespace graphsink
