@@ -21,6 +21,9 @@ inline void __syncthreads() {}
 inline void __syncwarp(unsigned = 0xffffffffu) {}
 inline int __syncthreads_or(int predicate) { return predicate; }
 
+inline unsigned __ballot_sync(unsigned, int predicate) { return predicate != 0 ? 1u : 0u; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int) {
   return value;

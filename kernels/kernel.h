@@ -38,6 +38,12 @@ inline LaunchSize launch_size(std::int64_t items) {
 __device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline std::int64_t all_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
 
+// a / b of non-negative numbers: 64-bit division is slow on GPUs.
+HD std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  bool is_small = a <= 0xffffffff && b <= 0xffffffff;
+  return is_small ? std::int64_t{static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b)} : a / b;
+}
+
 // The step commits nothing; the first to fail leaves its node.
 __device__ inline void fail_step(StepBlock* step, int node) {
   atomicExch(&step->ok, 0u);

@@ -23,12 +23,7 @@ struct Layout {
   HD void find(std::int64_t i, std::int64_t (&offsets)[N]) const {
     for (int n = 0; n < N; ++n) offsets[n] = 0;
     for (int d = rank - 1; d >= 0; --d) {
-      std::int64_t outer = 0;
-      if (d > 0) {                                                 // the outermost coordinate needs no division
-        bool is_small = i <= 0xffffffff && dims[d] <= 0xffffffff;  // 64-bit division is slow on GPUs
-        outer =
-            is_small ? std::int64_t{static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(dims[d])} : i / dims[d];
-      }
+      std::int64_t outer = d > 0 ? quotient(i, dims[d]) : 0;  // the outermost coordinate needs no division
       std::int64_t coordinate = i - outer * dims[d];
       for (int n = 0; n < N; ++n) offsets[n] += coordinate * strides[n][d];
       i = outer;

@@ -26,4 +26,138 @@ inline Array batched_product(const Array& a, const Array& b, bool transpose_a, b
   return y;
 }
 
+// A tensor of f(coordinates).
+inline Array generate(const Shape& shape, const std::function<double(const Shape&)>& f) {
+  Array y(shape);
+  for (std::int64_t i = 0; i < shape.size(); ++i) {
+    Shape at = shape;
+    std::int64_t rest = i;
+    for (int d = shape.rank() - 1; d >= 0; --d) {
+      at[d] = rest % shape[d];
+      rest /= shape[d];
+    }
+    y[i] = f(at);
+  }
+  return y;
+}
+inline std::int64_t index_of(const Shape& shape, const Shape& at) {
+  std::int64_t index = 0;
+  for (int d = 0; d < shape.rank(); ++d) index = index * shape[d] + at[d];
+  return index;
+}
+inline int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
+
+inline Array permuted(const Array& x, const std::vector<int>& axes) {
+  Shape shape, from = x.shape;
+  for (int axis : axes) shape.push_back(x.shape[axis]);
+  return generate(shape, [&](const Shape& at) {
+    for (int d = 0; d < at.rank(); ++d) from[axes[static_cast<std::size_t>(d)]] = at[d];
+    return x[index_of(x.shape, from)];
+  });
+}
+
+using Numbers = std::vector<std::int64_t>;
+
+// The indices of begin:end:step, walked one by one.
+inline Numbers walk(std::int64_t size, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  Numbers result;
+  if (end < 0) end += size;
+  std::int64_t i = begin < 0 ? begin + size : begin;
+  i = step > 0 ? std::max<std::int64_t>(i, 0) : std::min(i, size - 1);
+  for (; i >= 0 && i < size && (step > 0 ? i < end : i > end); i += step) result.push_back(i);
+  return result;
+}
+
+inline Array sliced(const Array& x, const Numbers& begins, const Numbers& ends, const Numbers& steps) {
+  std::vector<Numbers> indices;
+  Shape shape;
+  for (int d = 0; d < x.shape.rank(); ++d) {
+    auto i = static_cast<std::size_t>(d);
+    std::int64_t step = i < steps.size() ? steps[i] : 1;
+    indices.push_back(i < begins.size() ? walk(x.shape[d], begins[i], ends[i], step)
+                                        : walk(x.shape[d], 0, x.shape[d], 1));
+    shape.push_back(static_cast<std::int64_t>(indices.back().size()));
+  }
+  return generate(shape, [&](Shape at) {
+    for (int d = 0; d < at.rank(); ++d) at[d] = indices[static_cast<std::size_t>(d)][static_cast<std::size_t>(at[d])];
+    return x[index_of(x.shape, at)];
+  });
+}
+
+inline Array padded(const Array& x, const Numbers& before, const Numbers& after, double value) {
+  Shape shape = x.shape;
+  for (int d = 0; d < shape.rank(); ++d)
+    shape[d] += before[static_cast<std::size_t>(d)] + after[static_cast<std::size_t>(d)];
+  return generate(shape, [&](Shape at) {
+    for (int d = 0; d < at.rank(); ++d) {
+      at[d] -= before[static_cast<std::size_t>(d)];
+      if (at[d] < 0 || at[d] >= x.shape[d]) return value;
+    }
+    return x[index_of(x.shape, at)];
+  });
+}
+
+inline Array joined(const Arrays& parts, int axis) {
+  Shape shape = parts[0].shape;
+  axis = from_front(axis, shape.rank());
+  shape[axis] = 0;
+  for (const Array& part : parts) shape[axis] += part.shape[axis];
+  return generate(shape, [&](Shape at) {
+    std::size_t part = 0;
+    while (at[axis] >= parts[part].shape[axis]) at[axis] -= parts[part++].shape[axis];
+    return parts[part][index_of(parts[part].shape, at)];
+  });
+}
+
+inline Arrays parted(const Array& x, const Numbers& sizes, int axis) {
+  Arrays parts;
+  axis = from_front(axis, x.shape.rank());
+  std::int64_t begin = 0;
+  for (std::int64_t size : sizes) {
+    Shape shape = x.shape;
+    shape[axis] = size;
+    parts.push_back(generate(shape, [&](Shape at) {
+      at[axis] += begin;
+      return x[index_of(x.shape, at)];
+    }));
+    begin += size;
+  }
+  return parts;
+}
+
+// Element `at` of a tensor whose axis is indexed: the index, and where it is in the tensor with the axis.
+inline std::int64_t indexed_position(const Shape& at, const Shape& x, const Array& indices, int axis) {
+  Shape index, from;
+  for (int d = 0; d < at.rank(); ++d) {
+    if (d == axis) from.push_back(0);
+    if (d >= axis && d < axis + indices.shape.rank()) {
+      index.push_back(at[d]);
+    } else {
+      from.push_back(at[d]);
+    }
+  }
+  if (from.rank() < x.rank()) from.push_back(0);  // a scalar index of the last axis
+  from[axis] = static_cast<std::int64_t>(indices[index_of(indices.shape, index)]);
+  return index_of(x, from);
+}
+
+inline Array gathered(const Array& x, const Array& indices, int axis) {
+  axis = from_front(axis, x.shape.rank());
+  Shape shape;
+  for (int d = 0; d < x.shape.rank(); ++d) {
+    if (d != axis) shape.push_back(x.shape[d]);
+    for (int i = 0; d == axis && i < indices.shape.rank(); ++i) shape.push_back(indices.shape[i]);
+  }
+  return generate(shape, [&](const Shape& at) { return x[indexed_position(at, x.shape, indices, axis)]; });
+}
+
+inline Array scattered(Array base, const Array& indices, const Array& updates, int axis) {
+  axis = from_front(axis, base.shape.rank());
+  generate(updates.shape, [&](const Shape& at) {
+    base[indexed_position(at, base.shape, indices, axis)] += updates[index_of(updates.shape, at)];
+    return 0.0;
+  });
+  return base;
+}
+
 }  // namespace graphsink::testing

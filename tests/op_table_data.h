@@ -39,10 +39,165 @@ inline OpRow batched_matmul_row(MatmulOptions options) {
           true};
 }
 
+inline OpRow permute_row(std::vector<int> axes, std::vector<Case> cases) {
+  std::vector<int> from_front = axes;
+  for (int& axis : from_front) axis = axis < 0 ? axis + static_cast<int>(axes.size()) : axis;
+  return {"permute",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return permute(in[0], axes); },
+          [=](const Arrays& in) { return permuted(in[0], from_front); },
+          true};
+}
+
+inline OpRow slice_row(Numbers begins, Numbers ends, Numbers steps, std::vector<Case> cases) {
+  return {"slice",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return slice(in[0], begins, ends, steps); },
+          [=](const Arrays& in) { return sliced(in[0], begins, ends, steps); },
+          true};
+}
+
+inline OpRow pad_row(Numbers before, Numbers after, double value, std::vector<Case> cases) {
+  return {"pad",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return pad(in[0], before, after, value); },
+          [=](const Arrays& in) { return padded(in[0], before, after, value); },
+          true};
+}
+
+inline OpRow concat_row(int axis, std::vector<Case> cases) {
+  return {"concat",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) {
+            return concat({in.begin(), in.end()}, axis);
+          },
+          [=](const Arrays& in) { return joined(in, axis); },
+          true};
+}
+
+// The parts in reverse order, the last of them twice: each part takes part, in its place.
+inline OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cases) {
+  return {"split",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) {
+            std::vector<Value> made = parts > 0 ? split(in[0], parts, axis) : split(in[0], sizes, axis);
+            std::vector<Arg> turned(made.rbegin(), made.rend());
+            turned.push_back(turned[0]);
+            return concat(turned, axis);
+          },
+          [=](const Arrays& in) {
+            Arrays made = parted(in[0], sizes, axis), turned(made.rbegin(), made.rend());
+            turned.push_back(turned[0]);
+            return joined(turned, axis);
+          },
+          true};
+}
+
+inline OpRow gather_row(int axis, std::vector<Case> cases) {
+  return {"gather",
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return gather(in[0], in[1], axis); },
+          [=](const Arrays& in) { return gathered(in[0], in[1], axis); },
+          true};
+}
+
+inline OpRow scatter_add_row(int axis, std::vector<Case> cases) {
+  return {"scatter_add",
+          kNumbers,
+          std::move(cases),
+          [=](const auto& in) { return scatter_add(in[0], in[1], in[2], axis); },
+          [=](const Arrays& in) { return scattered(in[0], in[1], in[2], axis); },
+          true};
+}
+
+// Rows that stay rows, tiles, axes that merge, axes of one element, and nothing.
+inline void add_permute_rows(std::vector<OpRow>& rows) {
+  rows.push_back(permute_row({}, {{Shape{}}}));
+  rows.push_back(permute_row({0}, {{{257}}, {{0}}}));
+  rows.push_back(permute_row({1, 0}, {{{2, 3}}, {{1, 7}}, {{0, 3}}, {{37, 41}}, {{64, 32}}}));
+  rows.push_back(permute_row({1, 0, 2}, {{{3, 5, 8}}, {{33, 2, 3}}, {{2, 1, 3}}}));
+  rows.push_back(permute_row({-1, 0, 1}, {{{3, 5, 35}}, {{2, 3, 1}}, {{4, 0, 2}}}));
+  rows.push_back(permute_row({2, 1, 0}, {{{3, 4, 5}}, {{33, 3, 34}}, {{1, 37, 2}}}));
+  rows.push_back(permute_row({0, 2, 1, 3}, {{{2, 3, 4, 5}}, {{2, 5, 3, 16}}}));
+  rows.push_back(permute_row({0, 2, 3, 1}, {{{2, 3, 5, 7}}, {{1, 40, 2, 33}}}));
+  rows.push_back(permute_row({3, 1, 4, 0, 2}, {{{2, 3, 2, 3, 4}}, {{2, 1, 5, 1, 3}}}));
+}
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
+                       kLeast = std::numeric_limits<std::int64_t>::min();
+
+inline void add_slice_rows(std::vector<OpRow>& rows) {
+  rows.push_back(slice_row({}, {}, {}, {{Shape{}}, {{0}}, {{2, 3}}}));
+  rows.push_back(slice_row({2}, {kMost}, {}, {{{5}}, {{2}}, {{1}}, {{0}}, {{1031}}, {{4, 16}}, {{37, 3}}}));
+  rows.push_back(slice_row({-3}, {-1}, {}, {{{5}}, {{2}}, {{4, 3}}}));
+  rows.push_back(slice_row({4}, {1}, {}, {{{5}}}));
+  rows.push_back(slice_row({kMost}, {kLeast}, {-1}, {{{5}}, {{0}}, {{1}}, {{1031}}, {{4, 3}}}));
+  rows.push_back(slice_row({-2}, {-20}, {-3}, {{{11}}, {{2}}, {{4, 5}}}));
+  rows.push_back(slice_row({1, 0}, {kMost, kMost}, {2, 3}, {{{7, 10}}, {{2, 2}}, {{37, 41}}}));
+  rows.push_back(slice_row({0, 1, 4}, {2, -1, 12}, {1, 1, 1}, {{{3, 4, 16}}, {{2, 3, 12}}}));
+  rows.push_back(slice_row({0, kMost, 1}, {kMost, kLeast, kMost}, {1, -2, 1}, {{{2, 5, 4}}, {{3, 2, 2}}}));
+  rows.push_back(slice_row({1, 1}, {2, 2}, {5, -1}, {{{3, 3}}}));
+}
+
+inline void add_pad_rows(std::vector<OpRow>& rows) {
+  rows.push_back(pad_row({}, {}, 1, {{Shape{}}}));
+  rows.push_back(pad_row({2}, {1}, 1, {{{5}}, {{0}}, {{1031}}}));
+  rows.push_back(pad_row({0}, {0}, 1, {{{5}}, {{0}}}));
+  rows.push_back(pad_row({0, 4}, {0, 8}, 0, {{{3, 16}}, {{3, 4}}, {{2, 1}}}));
+  rows.push_back(pad_row({1, 0}, {2, 0}, 1, {{{3, 5}}, {{37, 41}}, {{0, 3}}}));
+  rows.push_back(pad_row({0, 1, 2}, {1, 0, 3}, 1, {{{2, 3, 4}}, {{1, 1, 1}}}));
+  rows.push_back(pad_row({0, 0, 1, 1}, {0, 0, 1, 1}, 0, {{{2, 3, 5, 7}}}));
+}
+
+inline void add_concat_rows(std::vector<OpRow>& rows) {
+  rows.push_back(concat_row(0, {{{2}, {3}}, {{0}, {5}, {0}}, {{1031}, {257}, {3}}, {{2, 3}, {1, 3}}, {{4}}}));
+  rows.push_back(concat_row(-1, {{{2, 3}, {2, 4}}, {{37, 8}, {37, 4}, {37, 16}}, {{0, 3}, {0, 1}}, {{2, 0}, {2, 3}}}));
+  rows.push_back(concat_row(1, {{{2, 3, 5}, {2, 1, 5}, {2, 2, 5}}, {{33, 2, 4}, {33, 7, 4}}}));
+  rows.push_back(split_row({2, 3}, 0, 0, {{{5}}, {{5, 7}}, {{5, 0}}}));
+  rows.push_back(split_row({4, 0, 8}, 0, -1, {{{12}}, {{37, 12}}, {{0, 12}}}));
+  rows.push_back(split_row({2, 2, 2}, 3, 1, {{{5, 6}}, {{5, 6, 4}}}));
+  rows.push_back(split_row({257}, 1, 0, {{{257}}}));
+}
+
+inline void add_gather_rows(std::vector<OpRow>& rows) {
+  rows.push_back(gather_row(0, {{{5}, indices({4}, 5)},
+                                {{5, 3}, indices({2, 3}, 5)},
+                                {{5, 3}, indices({}, 5)},
+                                {{5, 3}, indices({0}, 5)},
+                                {{5, 0}, indices({2}, 5)},
+                                {{7, 257}, indices({31}, 7)},
+                                {{11, 4}, indices({1031}, 11)}}));
+  rows.push_back(gather_row(1, {{{3, 5}, indices({4}, 5)},
+                                {{2, 7, 3}, indices({2, 2}, 7)},
+                                {{0, 7, 3}, indices({2}, 7)},
+                                {{33, 5, 8}, indices({9}, 5)}}));
+  rows.push_back(gather_row(-1, {{{3, 5}, indices({4}, 5)}, {{2, 3, 7}, indices({}, 7)}}));
+  rows.push_back(scatter_add_row(0, {{{5}, indices({4}, 5), {4}},
+                                     {{5, 3}, indices({2, 3}, 5), {2, 3, 3}},
+                                     {{5, 3}, indices({}, 5), {3}},
+                                     {{5, 3}, indices({0}, 5), {0, 3}},
+                                     {{5, 0}, indices({2}, 5), {2, 0}},
+                                     {{3, 257}, indices({71}, 3), {71, 257}},
+                                     {{257, 2}, indices({65}, 257), {65, 2}}}));
+  rows.push_back(
+      scatter_add_row(-2, {{{3, 5, 2}, indices({4}, 5), {3, 4, 2}}, {{0, 5, 2}, indices({4}, 5), {0, 4, 2}}}));
+}
+
 inline void add_data_rows(std::vector<OpRow>& rows) {
   for (bool transpose_a : {false, true})
     for (bool transpose_b : {false, true})
       rows.push_back(batched_matmul_row({.transpose_a = transpose_a, .transpose_b = transpose_b}));
+  add_permute_rows(rows);
+  add_slice_rows(rows);
+  add_pad_rows(rows);
+  add_concat_rows(rows);
+  add_gather_rows(rows);
 }
 
 }  // namespace graphsink::testing

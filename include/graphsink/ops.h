@@ -53,6 +53,27 @@ Value reshape(Arg x, Shape shape, Label label = {});
 Value reshape_like(Arg x, Arg like, Label label = {});
 // Swaps the last two axes (a copy).
 Value transpose(Arg x, Label label = {});
+// Axis d of the result is axis axes[d] of x; all axes of x are named, negative ones from the end (a copy).
+Value permute(Arg x, std::vector<int> axes, Label label = {});
+
+// x[begin:end:step, ...] as in NumPy (a copy): negative bounds count from the end, bounds beyond an end stop there
+// (backwards to the first element: INT64_MIN). Axes that are not named are whole; missing steps are 1.
+Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends,
+            std::vector<std::int64_t> steps = {}, Label label = {});
+// x with so many elements of `value` before and after it on each axis.
+Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0, Label label = {});
+// One after the other along an axis, on which alone their shapes differ.
+Value concat(const std::vector<Arg>& values, int axis, Label label = {});
+// The reverse of concat: parts of these sizes along an axis, or `parts` equal ones.
+std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label = {});
+std::vector<Value> split(Arg x, int parts, int axis, Label label = {});
+
+// The elements of an axis by indices i32 [...], which take the axis's place: [a, n, b] -> [a, ..., b]. An index outside
+// [0, n) gives zeros and fails the step.
+Value gather(Arg x, Arg indices, int axis = 0, Label label = {});
+// base [a, n, b] plus updates [a, ..., b] at indices i32 [...] of an axis; equal indices add up in their order, the
+// same on every run. An index outside [0, n) adds nothing and fails the step. Numbers.
+Value scatter_add(Arg base, Arg indices, Arg updates, int axis = 0, Label label = {});
 
 // Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
 // step.
