@@ -59,6 +59,7 @@ __global__ void fill_zeros(std::uint8_t* out, std::int64_t bytes) {
 MatmulSpec spec_of(const Product& p) {
   MatmulSpec spec{p.dtype, p.m, p.n, p.k, p.transpose_a, p.transpose_b};
   spec.tf32 = p.tf32;
+  spec.alignment = static_cast<std::size_t>(p.alignment);
   const Layout<3>& batches = p.batches;
   if (batches.rank > 0) {
     spec.batches = batches.row();

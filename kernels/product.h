@@ -14,7 +14,8 @@ struct Product {
   bool tf32 = false;  // f32 only: a GPU may round the operands to TF32
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  Layout<3> batches;  // in which elements of lhs, rhs and out the matrices begin
+  Layout<3> batches;             // in which elements of lhs, rhs and out the matrices begin
+  std::int64_t alignment = 256;  // of the three pointers, in bytes
 };
 
 struct PreparedProduct {
@@ -26,7 +27,7 @@ struct PreparedProduct {
 // Call in prepare(). Throws Error naming the op.
 PreparedProduct prepare_product(const PrepareArgs& p, const Product& product);
 
-// `workspace` has the bytes that prepare_product() asked for. Pointers are 256-byte aligned. With `adds` the product is
+// `workspace` has the bytes that prepare_product() asked for. With `adds` the product is
 // added to `out`; on the CPU only.
 void run_product(const CpuArgs& a, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out,
                  void* workspace, bool adds = false);

@@ -1,6 +1,9 @@
 // References for products and for ops that move data.
 #pragma once
 
+#include <array>
+
+#include "graphsink/ops.h"
 #include "op_reference.h"
 
 namespace graphsink::testing {
@@ -158,6 +161,56 @@ inline Array scattered(Array base, const Array& indices, const Array& updates, i
     return 0.0;
   });
   return base;
+}
+
+struct WindowOptions {
+  std::array<std::int64_t, 2> window, stride, padding, dilation{1, 1};
+};
+inline Shape windowed(Shape shape, const WindowOptions& o) {
+  for (int d : {0, 1}) {
+    auto i = static_cast<std::size_t>(d);
+    std::int64_t covered = (o.window[i] - 1) * o.dilation[i] + 1, outputs = 0;
+    for (std::int64_t at = -o.padding[i]; at + covered <= shape[d - 2] + o.padding[i]; at += o.stride[i]) ++outputs;
+    shape[d - 2] = outputs;
+  }
+  return shape;
+}
+
+inline Array convolved(const Array& x, const Array& w, const Conv2dOptions& o) {
+  WindowOptions windows{{w.shape[2], w.shape[3]}, o.stride, o.padding, o.dilation};
+  Shape shape = windowed(x.shape, windows);
+  shape[1] = w.shape[0];
+  return generate(shape, [&](const Shape& at) {
+    double sum = 0;
+    std::int64_t first_channel = at[1] / (w.shape[0] / o.groups) * w.shape[1];
+    for (std::int64_t c = 0; c < w.shape[1]; ++c)
+      for (std::int64_t ky = 0; ky < w.shape[2]; ++ky)
+        for (std::int64_t kx = 0; kx < w.shape[3]; ++kx) {
+          std::int64_t iy = at[2] * o.stride[0] + ky * o.dilation[0] - o.padding[0];
+          std::int64_t ix = at[3] * o.stride[1] + kx * o.dilation[1] - o.padding[1];
+          if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
+          sum += x[index_of(x.shape, {at[0], first_channel + c, iy, ix})] * w[index_of(w.shape, {at[1], c, ky, kx})];
+        }
+    return sum;
+  });
+}
+
+inline Array pooled(const Array& x, const WindowOptions& o, bool is_max) {
+  int rank = x.shape.rank();
+  return generate(windowed(x.shape, o), [&](const Shape& at) {
+    double sum = 0, most = -std::numeric_limits<double>::infinity();
+    for (std::int64_t ky = 0; ky < o.window[0]; ++ky)
+      for (std::int64_t kx = 0; kx < o.window[1]; ++kx) {
+        Shape from = at;
+        from[rank - 2] = at[rank - 2] * o.stride[0] + ky - o.padding[0];
+        from[rank - 1] = at[rank - 1] * o.stride[1] + kx - o.padding[1];
+        if (from[-2] < 0 || from[-2] >= x.shape[-2] || from[-1] < 0 || from[-1] >= x.shape[-1]) continue;
+        double value = x[index_of(x.shape, from)];
+        sum += value;
+        most = std::max(most, value);
+      }
+    return is_max ? most : sum / static_cast<double>(o.window[0] * o.window[1]);
+  });
 }
 
 }  // namespace graphsink::testing

@@ -189,6 +189,52 @@ inline void add_gather_rows(std::vector<OpRow>& rows) {
       scatter_add_row(-2, {{{3, 5, 2}, indices({4}, 5), {3, 4, 2}}, {{0, 5, 2}, indices({4}, 5), {0, 4, 2}}}));
 }
 
+inline OpRow conv2d_row(Conv2dOptions options, std::vector<Case> cases) {
+  return {"conv2d",
+          kFloats,
+          std::move(cases),
+          [=](const auto& in) { return conv2d(in[0], in[1], options); },
+          [=](const Arrays& in) { return convolved(in[0], in[1], options); },
+          true};
+}
+// One element for each window, filters that are the whole image, one by one, no images, groups, and every option.
+inline void add_conv2d_rows(std::vector<OpRow>& rows) {
+  rows.push_back(conv2d_row({}, {{{1, 1, 1, 1}, {1, 1, 1, 1}},
+                                 {{2, 3, 5, 4}, {4, 3, 3, 2}},
+                                 {{3, 2, 4, 5}, {3, 2, 4, 5}},
+                                 {{2, 3, 7, 5}, {5, 3, 1, 1}},
+                                 {{0, 3, 5, 4}, {4, 3, 3, 2}},
+                                 {{2, 0, 5, 4}, {4, 0, 3, 2}},
+                                 {{5, 3, 11, 13}, {7, 3, 3, 3}}}));
+  rows.push_back(conv2d_row({.stride = {2, 1}, .padding = {1, 2}}, {{{2, 3, 5, 4}, {4, 3, 3, 3}}}));
+  rows.push_back(conv2d_row({.stride = {1, 3}, .padding = {0, 1}, .dilation = {2, 1}}, {{{2, 2, 7, 8}, {3, 2, 3, 2}}}));
+  rows.push_back(conv2d_row({.stride = {2, 2}}, {{{2, 3, 5, 5}, {4, 3, 1, 1}}}));
+  rows.push_back(conv2d_row({.padding = {1, 1}, .groups = 2}, {{{3, 4, 5, 4}, {6, 2, 3, 3}}}));
+  rows.push_back(
+      conv2d_row({.padding = {1, 1}, .groups = 5}, {{{2, 5, 4, 3}, {5, 1, 3, 3}}, {{2, 5, 4, 3}, {10, 1, 1, 1}}}));
+  rows.push_back(conv2d_row({.groups = 3}, {{{2, 6, 4, 3}, {3, 2, 1, 1}}}));
+}
+
+inline OpRow pool_row(bool is_max, std::array<std::int64_t, 2> window, Pool2dOptions options, std::vector<Case> cases) {
+  WindowOptions windows{window, options.stride, options.padding};
+  if (options.stride[0] == 0) windows.stride = window;
+  return {
+      is_max ? "max_pool2d" : "avg_pool2d",
+      kFloats,
+      std::move(cases),
+      [=](const auto& in) { return is_max ? max_pool2d(in[0], window, options) : avg_pool2d(in[0], window, options); },
+      [=](const Arrays& in) { return pooled(in[0], windows, is_max); },
+      true};
+}
+inline void add_pool_rows(std::vector<OpRow>& rows) {
+  for (bool is_max : {true, false}) {
+    rows.push_back(
+        pool_row(is_max, {2, 2}, {}, {{{2, 3, 4, 6}}, {{5, 7}}, {{0, 3, 4, 4}}, {{3, 2, 2}}, {{3, 37, 41}}}));
+    rows.push_back(pool_row(is_max, {3, 2}, {.stride = {2, 1}, .padding = {1, 1}}, {{{2, 3, 5, 4}}, {{1, 1, 1, 1}}}));
+    rows.push_back(pool_row(is_max, {1, 1}, {.stride = {2, 3}}, {{{2, 5, 7}}}));
+  }
+}
+
 inline void add_data_rows(std::vector<OpRow>& rows) {
   for (bool transpose_a : {false, true})
     for (bool transpose_b : {false, true})
@@ -198,6 +244,8 @@ inline void add_data_rows(std::vector<OpRow>& rows) {
   add_pad_rows(rows);
   add_concat_rows(rows);
   add_gather_rows(rows);
+  add_conv2d_rows(rows);
+  add_pool_rows(rows);
 }
 
 }  // namespace graphsink::testing

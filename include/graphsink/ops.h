@@ -2,6 +2,7 @@
 // user's line for operands it cannot take.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -78,6 +79,23 @@ Value scatter_add(Arg base, Arg indices, Arg updates, int axis = 0, Label label 
 // Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
 // step.
 Value embedding(Arg table, Arg indices, Label label = {});
+
+struct Conv2dOptions {
+  std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};  // of h and w
+  std::int64_t groups = 1;  // filter i of o sees the channels of group i / (o / groups) alone
+};
+// Images [n, c, h, w], filters [o, c / groups, kh, kw] -> [n, o, h', w'] where h' = (h + 2 padding - dilation (kh - 1)
+// - 1) / stride + 1, likewise w'; padding is zeros, filters are not flipped. f32, f64.
+Value conv2d(Arg x, Arg w, Conv2dOptions options = {}, Label label = {});
+
+struct Pool2dOptions {
+  std::array<std::int64_t, 2> stride{0, 0};   // of h and w; 0: the size of the window
+  std::array<std::int64_t, 2> padding{0, 0};  // below the size of the window
+};
+// The largest element or the mean of each window over [..., h, w]. The largest is never padding, NaN if there is one,
+// and the first of equals has the gradient; padding counts as zeros in the mean. f32, f64.
+Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
+Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
 
 // Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar.
 Value cross_entropy(Arg logits, Arg targets, Label label = {});
