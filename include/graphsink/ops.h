@@ -100,6 +100,14 @@ Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions option
 // Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar.
 Value cross_entropy(Arg logits, Arg targets, Label label = {});
 
+// exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. Floats.
+Value softmax(Arg x, int axis = -1, Label label = {});
+Value log_softmax(Arg x, int axis = -1, Label label = {});
+// (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias, and x / sqrt(mean(x * x) + epsilon) * gain, along the last
+// axis of x [..., n]; gain and bias are [n]. Floats.
+Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
+Value rms_norm(Arg x, Arg gain, double epsilon = 1e-5, Label label = {});
+
 // x itself; fails the step if an element is not finite.
 Value check_finite(Arg x, Label label = {});
 

@@ -1,0 +1,294 @@
+// softmax and log_softmax along an axis, and their gradients from the output y: y * (g - sum(g * y)) and
+// g - exp(y) * sum(g). The maximum and the sum are found in one pass over a row: Milakov & Gimelshein 2018, "Online
+// normalizer calculation for softmax".
+#include "graphsink/ops.h"
+#include "kernels/row.h"
+
+namespace graphsink {
+namespace {
+
+struct SoftmaxAttrs {
+  int axis;
+  bool is_log;
+};
+
+// Element k of line (o, i) is at (o * length + k) * inner + i.
+struct Lines {
+  std::int64_t outer = 1, length = 1, inner = 1;
+  HD std::int64_t first(std::int64_t line) const { return line / inner * length * inner + line % inner; }
+};
+Lines lines_of(const Shape& shape, int axis) {
+  if (axis < 0) axis += shape.rank();
+  Lines lines;
+  for (int d = 0; d < shape.rank(); ++d) (d < axis ? lines.outer : d > axis ? lines.inner : lines.length) *= shape[d];
+  return lines;
+}
+
+// The maximum of some elements, and the sum of exp(x - maximum).
+template <class T>
+struct Normalizer {
+  T largest = -INFINITY;
+  T sum = T(0);
+
+  HD void add(T x) {
+    if (x < largest) {
+      sum += math::exp(x - largest);
+    } else if (x == largest) {  // -inf is not its own difference
+      sum += T(1);
+    } else {
+      sum = sum * math::exp(largest - x) + T(1);
+      largest = x;
+    }
+  }
+};
+
+// `norm` is the sum, or its logarithm if is_log.
+template <class T>
+HD T softmax_value(T x, T largest, T norm, bool is_log) {
+  return is_log ? x - largest - norm : math::exp(x - largest) / norm;
+}
+template <class T>
+HD T softmax_grad_term(T y, T g, bool is_log) {
+  return is_log ? g : g * y;
+}
+template <class T>
+HD T softmax_grad_value(T y, T g, T sum, bool is_log) {
+  return is_log ? g - math::exp(y) * sum : y * (g - sum);
+}
+
+template <class T, int kWarps>
+__global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T* from = x + row * length;
+    T* to = out + row * length;
+    Normalizer<T> mine;
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize) mine.add(from[k]);
+    T largest = Group::combine(mine.largest, [](T a, T b) { return a < b ? b : a; });
+    T sum = Group::sum(mine.sum == T(0) ? T(0) : mine.sum * math::exp(mine.largest - largest));
+    T norm = is_log ? math::log(sum) : sum;
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      to[k] = softmax_value(from[k], largest, norm, is_log);
+  }
+}
+
+template <class T>
+__global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
+  wait_for_inputs();
+  for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
+    const T* from = x + lines.first(line);
+    T* to = out + lines.first(line);
+    Normalizer<T> all;
+    for (std::int64_t k = 0; k < lines.length; ++k) all.add(from[k * lines.inner]);
+    T norm = is_log ? math::log(all.sum) : all.sum;
+    for (std::int64_t k = 0; k < lines.length; ++k)
+      to[k * lines.inner] = softmax_value(from[k * lines.inner], all.largest, norm, is_log);
+  }
+}
+
+template <class T, int kWarps>
+__global__ void softmax_grad_rows(const T* y, const T* g, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T *from = y + row * length, *grad = g + row * length;
+    T sum(0);
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      sum += softmax_grad_term(from[k], grad[k], is_log);
+    sum = Group::sum(sum);
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      out[row * length + k] = softmax_grad_value(from[k], grad[k], sum, is_log);
+  }
+}
+
+template <class T>
+__global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines, bool is_log) {
+  wait_for_inputs();
+  for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
+    std::int64_t first = lines.first(line);
+    T sum(0);
+    for (std::int64_t k = 0; k < lines.length; ++k)
+      sum += softmax_grad_term(y[first + k * lines.inner], g[first + k * lines.inner], is_log);
+    for (std::int64_t k = 0; k < lines.length; ++k) {
+      std::int64_t i = first + k * lines.inner;
+      out[i] = softmax_grad_value(y[i], g[i], sum, is_log);
+    }
+  }
+}
+
+template <class T>
+void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
+  std::int64_t rows = lines.outer * lines.inner;
+  if (lines.length == 0) return;
+  if (lines.inner > 1) {
+    LaunchSize launch = launch_size(rows);
+    return a.launch(softmax_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), lines, is_log);
+  }
+  auto* kernel = lines.length > kWarpRow ? softmax_rows<T, kBlockWarps> : softmax_rows<T, 1>;
+  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.out<T>(0), rows, lines.length, is_log);
+}
+
+template <class T>
+void softmax_grad_on(CudaArgs& a, const Lines& lines, bool is_log) {
+  std::int64_t rows = lines.outer * lines.inner;
+  if (lines.length == 0) return;
+  if (lines.inner > 1) {
+    LaunchSize launch = launch_size(rows);
+    return a.launch(softmax_grad_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), lines,
+                    is_log);
+  }
+  auto* kernel = lines.length > kWarpRow ? softmax_grad_rows<T, kBlockWarps> : softmax_grad_rows<T, 1>;
+  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), rows,
+           lines.length, is_log);
+}
+
+template <class T>
+void softmax_row(const T* x, T* out, std::int64_t length, bool is_log) {
+  T largest = chained_max(length, x);
+  if (is_log) {
+    double sum = chained_sum(length, [=](std::int64_t k) { return double{math::exp(x[k] - largest)}; });
+    T log_sum = static_cast<T>(math::log(sum));
+    for_each_index(length, [=](std::int64_t k) { out[k] = x[k] - largest - log_sum; });
+    return;
+  }
+  for (std::int64_t k = 0; k < length; ++k) out[k] = math::exp(x[k] - largest);
+  T sum = static_cast<T>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
+  for_each_index(length, [=](std::int64_t k) { out[k] = out[k] / sum; });
+}
+
+// Neighbouring columns together, to read memory in order.
+constexpr std::int64_t kColumns = 64;
+
+template <class T>
+void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+  auto [outer, length, inner] = lines;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const T* x = a.in<T>(0) + o * length * inner;
+    T* out = a.out<T>(0) + o * length * inner;
+    if (inner == 1) {
+      softmax_row(x, out, length, is_log);
+      continue;
+    }
+    for (std::int64_t first = 0; first < inner; first += kColumns) {
+      std::int64_t end = std::min(first + kColumns, inner);
+      Normalizer<T> normalizers[kColumns];
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i) normalizers[i - first].add(x[k * inner + i]);
+      T norms[kColumns];
+      for (std::int64_t i = 0; i < end - first; ++i)
+        norms[i] = is_log ? math::log(normalizers[i].sum) : normalizers[i].sum;
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          out[k * inner + i] =
+              softmax_value(x[k * inner + i], normalizers[i - first].largest, norms[i - first], is_log);
+    }
+  }
+}
+
+template <class T>
+void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+  auto [outer, length, inner] = lines;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const T *y = a.in<T>(0) + o * length * inner, *g = a.in<T>(1) + o * length * inner;
+    T* out = a.out<T>(0) + o * length * inner;
+    if (inner == 1) {
+      auto sum = static_cast<T>(
+          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term(y[k], g[k], is_log)}; }));
+      for_each_index(length, [=](std::int64_t k) { out[k] = softmax_grad_value(y[k], g[k], sum, is_log); });
+      continue;
+    }
+    for (std::int64_t first = 0; first < inner; first += kColumns) {
+      std::int64_t end = std::min(first + kColumns, inner);
+      T sums[kColumns] = {};
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          sums[i - first] += softmax_grad_term(y[k * inner + i], g[k * inner + i], is_log);
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          out[k * inner + i] = softmax_grad_value(y[k * inner + i], g[k * inner + i], sums[i - first], is_log);
+    }
+  }
+}
+
+template <class Args>
+void forward(Args& a) {
+  const auto& attrs = a.template attrs<SoftmaxAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
+  a.in_type(0).dtype == DType::f32 ? softmax_on<float>(a, lines, attrs.is_log)
+                                   : softmax_on<double>(a, lines, attrs.is_log);
+}
+template <class Args>
+void backward(Args& a) {
+  const auto& attrs = a.template attrs<SoftmaxAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
+  a.in_type(0).dtype == DType::f32 ? softmax_grad_on<float>(a, lines, attrs.is_log)
+                                   : softmax_grad_on<double>(a, lines, attrs.is_log);
+}
+
+void infer_softmax(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  int axis = a.attrs<SoftmaxAttrs>().axis;
+  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operand");
+  if (axis < -shape.rank() || axis >= shape.rank())
+    a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
+  a.out(a.in(0).dtype, shape);
+}
+
+// Inputs: the forward output, the gradient of it.
+void infer_softmax_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
+
+template <class T>
+void load_softmax(const PrepareArgs& p) {
+  load_kernels<softmax_rows<T, 1>, softmax_rows<T, kBlockWarps>, softmax_columns<T>>(p);
+}
+template <class T>
+void load_softmax_grad(const PrepareArgs& p) {
+  load_kernels<softmax_grad_rows<T, 1>, softmax_grad_rows<T, kBlockWarps>, softmax_grad_columns<T>>(p);
+}
+Prepared prepare_softmax(const PrepareArgs& p) {
+  p.in(0).dtype == DType::f32 ? load_softmax<float>(p) : load_softmax<double>(p);
+  return {};
+}
+Prepared prepare_softmax_grad(const PrepareArgs& p) {
+  p.in(0).dtype == DType::f32 ? load_softmax_grad<float>(p) : load_softmax_grad<double>(p);
+  return {};
+}
+
+// An element is written by the thread that read it last, in place too.
+constexpr Alias kInPlace[] = {{0, 0}};
+constexpr Alias kGradInPlace[] = {{0, 0}, {0, 1}};
+constexpr CudaBody kGradCuda[] = {{0, backward<CudaArgs>}};
+const OpDef softmax_grad_op{.name = "softmax_grad",
+                            .infer = infer_softmax_grad,
+                            .in_place = kGradInPlace,
+                            .prepare = prepare_softmax_grad,
+                            .cuda = kGradCuda,
+                            .cpu = backward<const CpuArgs>};
+
+std::vector<Value> softmax_grad(const GradArgs& a) {
+  return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);
+}
+
+constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};
+constexpr OpDef op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_softmax,
+          .in_place = kInPlace,
+          .prepare = prepare_softmax,
+          .cuda = kCuda,
+          .cpu = forward<const CpuArgs>,
+          .grad = softmax_grad};
+}
+const OpDef softmax_op = op("softmax");
+const OpDef log_softmax_op = op("log_softmax");
+
+}  // namespace
+
+Value softmax(Arg x, int axis, Label label) { return emit(softmax_op, {x}, SoftmaxAttrs{axis, false}, label)[0]; }
+Value log_softmax(Arg x, int axis, Label label) {
+  return emit(log_softmax_op, {x}, SoftmaxAttrs{axis, true}, label)[0];
+}
+
+}  // namespace graphsink

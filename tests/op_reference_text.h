@@ -1,0 +1,40 @@
+// The ops of text models in plain C++ and f64.
+#pragma once
+
+#include "op_reference.h"
+
+namespace graphsink::testing {
+
+inline Array softmax_of(const Array& x, int axis, bool is_log) {
+  if (axis < 0) axis += x.shape.rank();
+  std::int64_t inner = 1, length = x.shape[axis];
+  for (int d = axis + 1; d < x.shape.rank(); ++d) inner *= x.shape[d];
+  Array y(x.shape);
+  for (std::int64_t i = 0; i < x.shape.size(); ++i) {
+    if (i / inner % length != 0) continue;  // not the first of its line
+    double total = 0;
+    for (std::int64_t k = 0; k < length; ++k) total += std::exp(x[i + k * inner]);
+    for (std::int64_t k = 0; k < length; ++k) {
+      double at = x[i + k * inner];
+      y[i + k * inner] = is_log ? at - std::log(total) : std::exp(at) / total;
+    }
+  }
+  return y;
+}
+
+inline Array norm_of(const Array& x, const Array& gain, const Array* bias, double epsilon) {
+  Array y(x.shape);
+  std::int64_t width = x.shape[-1];
+  for (std::int64_t first = 0; first < x.shape.size(); first += width) {
+    double mean = 0, squares = 0;
+    for (std::int64_t k = 0; bias && k < width; ++k) mean += x[first + k] / static_cast<double>(width);
+    for (std::int64_t k = 0; k < width; ++k)
+      squares += (x[first + k] - mean) * (x[first + k] - mean) / static_cast<double>(width);
+    double deviation = std::sqrt(squares + epsilon);
+    for (std::int64_t k = 0; k < width; ++k)
+      y[first + k] = (x[first + k] - mean) / deviation * gain[k] + (bias ? (*bias)[k] : 0);
+  }
+  return y;
+}
+
+}  // namespace graphsink::testing

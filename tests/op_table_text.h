@@ -1,0 +1,59 @@
+// Rows of the op table: the ops of text models. Part of op_table.h.
+#pragma once
+
+#include "op_reference_text.h"
+
+namespace graphsink::testing {
+
+inline OpRow softmax_row(bool is_log, int axis, std::vector<Case> cases) {
+  return {is_log ? "log_softmax" : "softmax",
+          kFloats,
+          std::move(cases),
+          [=](const auto& in) { return is_log ? log_softmax(in[0], axis) : softmax(in[0], axis); },
+          [=](const Arrays& in) { return softmax_of(in[0], axis, is_log); },
+          true};
+}
+
+// A warp for each row, a block for each row, several parts for the gradients of gain and bias.
+inline const std::vector<Shape> kNormed{{2, 3},     {0, 3},   {3, 0},       {1, 1},   {37, 41},
+                                        {2, 3, 33}, {5, 257}, {3, 1, 1031}, {300, 5}, {259, 2, 67}};
+
+inline OpRow layer_norm_row(double epsilon) {
+  std::vector<Case> cases;
+  for (const Shape& x : kNormed) cases.push_back({x, Shape{x[-1]}, Shape{x[-1]}});
+  return {"layer_norm",
+          kFloats,
+          cases,
+          [=](const auto& in) { return layer_norm(in[0], in[1], in[2], epsilon); },
+          [=](const Arrays& in) { return norm_of(in[0], in[1], &in[2], epsilon); },
+          true};
+}
+inline OpRow rms_norm_row(double epsilon) {
+  std::vector<Case> cases;
+  for (const Shape& x : kNormed) cases.push_back({x, Shape{x[-1]}});
+  return {"rms_norm",
+          kFloats,
+          cases,
+          [=](const auto& in) { return rms_norm(in[0], in[1], epsilon); },
+          [=](const Arrays& in) { return norm_of(in[0], in[1], nullptr, epsilon); },
+          true};
+}
+
+inline std::vector<OpRow> text_rows() {
+  const std::vector<Case> lines{{{2, 3}}, {{0}},      {{0, 3}},     {{3, 0}},   {{1}},
+                                {{257}},  {{37, 41}}, {{9, 5, 33}}, {{3, 1031}}};
+  const std::vector<Case> columns{{{2, 3, 4}}, {{2, 0, 4}}, {{2, 3, 0}}, {{1, 1, 1}}, {{3, 257, 5}}, {{2, 7, 131}}};
+  return {
+      softmax_row(false, -1, lines),
+      softmax_row(false, 1, columns),
+      softmax_row(false, 0, {{{5}}, {{3, 4}}, {{31, 2, 3}}}),
+      softmax_row(true, -1, lines),
+      softmax_row(true, -2, columns),
+      layer_norm_row(1e-5),
+      layer_norm_row(0.5),
+      rms_norm_row(1e-5),
+      rms_norm_row(0.5),
+  };
+}
+
+}  // namespace graphsink::testing
