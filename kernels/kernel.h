@@ -11,6 +11,7 @@
 
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
+#include "kernels/host_math.h"
 
 #define HD __host__ __device__ inline
 
@@ -83,15 +84,29 @@ Prepared load_kernels(const PrepareArgs& p) {
 
 // The same names for floats and doubles, on both sides; the ops of these names hide those of <cmath>.
 namespace math {
+#ifdef __CUDA_ARCH__
 HD float exp(float x) { return ::expf(x); }
+HD float tanh(float x) { return ::tanhf(x); }
+#else
+HD float exp(float x) { return host_math::exp(x); }
+HD float tanh(float x) { return host_math::tanh(x); }
+#endif
 HD double exp(double x) { return ::exp(x); }
+HD double tanh(double x) { return ::tanh(x); }
 HD float log(float x) { return ::logf(x); }
 HD double log(double x) { return ::log(x); }
 HD float sqrt(float x) { return ::sqrtf(x); }
 HD double sqrt(double x) { return ::sqrt(x); }
+HD float pow(float x, float y) { return ::powf(x, y); }
 HD double pow(double x, double y) { return ::pow(x, y); }
-HD float tanh(float x) { return ::tanhf(x); }
-HD double tanh(double x) { return ::tanh(x); }
+HD float sin(float x) { return ::sinf(x); }
+HD double sin(double x) { return ::sin(x); }
+HD float cos(float x) { return ::cosf(x); }
+HD double cos(double x) { return ::cos(x); }
+template <class T>
+HD T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
 // Infinities and NaNs are not their own difference.
 template <class T>
 HD bool is_finite(T x) {

@@ -1,31 +1,115 @@
-// relu, tanh, exp, and the gradients of the first two, each one kernel.
+// Element-wise functions of one operand, and their gradients, each one kernel.
 #include "kernels/elementwise.h"
 
 namespace graphsink {
 namespace {
 
+UNARY_EXPRESSION(Neg, -x);
+UNARY_EXPRESSION(Abs, x < T(0) ? -x : x);
 UNARY_EXPRESSION(Relu, x < T(0) ? T(0) : x);  // a NaN stays one
-UNARY_EXPRESSION(Tanh, math::tanh(x));
 UNARY_EXPRESSION(Exp, math::exp(x));
+UNARY_EXPRESSION(Log, math::log(x));
+UNARY_EXPRESSION(Sqrt, math::sqrt(x));
+UNARY_EXPRESSION(Rsqrt, T(1) / math::sqrt(x));
+UNARY_EXPRESSION(Sin, math::sin(x));
+UNARY_EXPRESSION(Cos, math::cos(x));
+UNARY_EXPRESSION(Tanh, math::tanh(x));
+UNARY_EXPRESSION(Sigmoid, math::sigmoid(x));
+UNARY_EXPRESSION(Silu, x* math::sigmoid(x));
+UNARY_EXPRESSION(LogicalNot, !x);
+
+// gelu(x) = x / 2 * (1 + tanh(u(x))), u(x) = sqrt(2 / pi) * (x + 0.044715 x^3).
+constexpr double kGelu = 0.7978845608028654, kCubic = 0.044715;
+template <class T>
+HD T gelu_tanh(T x) {
+  return math::tanh(T(kGelu) * (x + T(kCubic) * x * x * x));
+}
+template <class T>
+HD T gelu_slope(T x) {
+  T t = gelu_tanh(x);
+  return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * T(kGelu) * (T(1) + T(3 * kCubic) * x * x);
+}
+template <class T>
+HD T silu_slope(T x) {
+  T s = math::sigmoid(x);
+  return s * (T(1) + x * (T(1) - s));
+}
+UNARY_EXPRESSION(Gelu, T(0.5) * x * (T(1) + gelu_tanh(x)));
+
 // Of the gradient a and the forward output b.
 BINARY_EXPRESSION(ReluGrad, b > T(0) ? a : T(0));
+BINARY_EXPRESSION(SqrtGrad, a* T(0.5) / b);
+BINARY_EXPRESSION(RsqrtGrad, a* T(-0.5) * b * b * b);
 BINARY_EXPRESSION(TanhGrad, a*(T(1) - b * b));
+BINARY_EXPRESSION(SigmoidGrad, a* b*(T(1) - b));
+// Of the gradient a and the input b.
+BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : T(0));
+BINARY_EXPRESSION(SinGrad, a* math::cos(b));
+BINARY_EXPRESSION(CosGrad, -(a* math::sin(b)));
+BINARY_EXPRESSION(SiluGrad, a* silu_slope(b));
+BINARY_EXPRESSION(GeluGrad, a* gelu_slope(b));
 
-const OpDef relu_grad_op = elementwise_op<ReluGrad, 2, float, double>("relu_grad");
-const OpDef tanh_grad_op = elementwise_op<TanhGrad, 2, float, double>("tanh_grad");
+template <class F>
+constexpr OpDef float_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&)) {
+  return elementwise_op<F, 1, float, double>(name, grad);
+}
+template <class F>
+constexpr OpDef grad_op(std::string_view name) {
+  return elementwise_op<F, 2, float, double>(name);
+}
+const OpDef relu_grad_op = grad_op<ReluGrad>("relu_grad");
+const OpDef sqrt_grad_op = grad_op<SqrtGrad>("sqrt_grad");
+const OpDef rsqrt_grad_op = grad_op<RsqrtGrad>("rsqrt_grad");
+const OpDef tanh_grad_op = grad_op<TanhGrad>("tanh_grad");
+const OpDef sigmoid_grad_op = grad_op<SigmoidGrad>("sigmoid_grad");
+const OpDef abs_grad_op = grad_op<AbsGrad>("abs_grad");
+const OpDef sin_grad_op = grad_op<SinGrad>("sin_grad");
+const OpDef cos_grad_op = grad_op<CosGrad>("cos_grad");
+const OpDef silu_grad_op = grad_op<SiluGrad>("silu_grad");
+const OpDef gelu_grad_op = grad_op<GeluGrad>("gelu_grad");
 
-std::vector<Value> relu_grad(const GradArgs& a) { return emit(relu_grad_op, {Arg(a.grads[0], a.where), a.outputs[0]}); }
-std::vector<Value> tanh_grad(const GradArgs& a) { return emit(tanh_grad_op, {Arg(a.grads[0], a.where), a.outputs[0]}); }
+template <const OpDef& op>
+std::vector<Value> from_output(const GradArgs& a) {
+  return emit(op, {Arg(a.grads[0], a.where), a.outputs[0]});
+}
+template <const OpDef& op>
+std::vector<Value> from_input(const GradArgs& a) {
+  return emit(op, {Arg(a.grads[0], a.where), a.inputs[0]});
+}
+std::vector<Value> neg_grad(const GradArgs& a) { return {neg(Arg(a.grads[0], a.where))}; }
 std::vector<Value> exp_grad(const GradArgs& a) { return {mul(Arg(a.grads[0], a.where), a.outputs[0])}; }
+std::vector<Value> log_grad(const GradArgs& a) { return {div(Arg(a.grads[0], a.where), a.inputs[0])}; }
 
-const OpDef relu_op = elementwise_op<Relu, 1, float, double>("relu", relu_grad);
-const OpDef tanh_op = elementwise_op<Tanh, 1, float, double>("tanh", tanh_grad);
-const OpDef exp_op = elementwise_op<Exp, 1, float, double>("exp", exp_grad);
+const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t>("neg", neg_grad);
+const OpDef abs_op = elementwise_op<Abs, 1, float, double>("abs", from_input<abs_grad_op>);
+const OpDef relu_op = float_op<Relu>("relu", from_output<relu_grad_op>);
+const OpDef exp_op = float_op<Exp>("exp", exp_grad);
+const OpDef log_op = float_op<Log>("log", log_grad);
+const OpDef sqrt_op = float_op<Sqrt>("sqrt", from_output<sqrt_grad_op>);
+const OpDef rsqrt_op = float_op<Rsqrt>("rsqrt", from_output<rsqrt_grad_op>);
+const OpDef sin_op = float_op<Sin>("sin", from_input<sin_grad_op>);
+const OpDef cos_op = float_op<Cos>("cos", from_input<cos_grad_op>);
+const OpDef tanh_op = float_op<Tanh>("tanh", from_output<tanh_grad_op>);
+const OpDef sigmoid_op = float_op<Sigmoid>("sigmoid", from_output<sigmoid_grad_op>);
+const OpDef silu_op = float_op<Silu>("silu", from_input<silu_grad_op>);
+const OpDef gelu_op = float_op<Gelu>("gelu", from_input<gelu_grad_op>);
+const OpDef logical_not_op = elementwise_op<LogicalNot, 1, bool>("logical_not");
 
 }  // namespace
 
+Value neg(Arg x, Label label) { return emit(neg_op, {x}, {}, label)[0]; }
+Value abs(Arg x, Label label) { return emit(abs_op, {x}, {}, label)[0]; }
 Value relu(Arg x, Label label) { return emit(relu_op, {x}, {}, label)[0]; }
-Value tanh(Arg x, Label label) { return emit(tanh_op, {x}, {}, label)[0]; }
 Value exp(Arg x, Label label) { return emit(exp_op, {x}, {}, label)[0]; }
+Value log(Arg x, Label label) { return emit(log_op, {x}, {}, label)[0]; }
+Value sqrt(Arg x, Label label) { return emit(sqrt_op, {x}, {}, label)[0]; }
+Value rsqrt(Arg x, Label label) { return emit(rsqrt_op, {x}, {}, label)[0]; }
+Value sin(Arg x, Label label) { return emit(sin_op, {x}, {}, label)[0]; }
+Value cos(Arg x, Label label) { return emit(cos_op, {x}, {}, label)[0]; }
+Value tanh(Arg x, Label label) { return emit(tanh_op, {x}, {}, label)[0]; }
+Value sigmoid(Arg x, Label label) { return emit(sigmoid_op, {x}, {}, label)[0]; }
+Value silu(Arg x, Label label) { return emit(silu_op, {x}, {}, label)[0]; }
+Value gelu(Arg x, Label label) { return emit(gelu_op, {x}, {}, label)[0]; }
+Value logical_not(Arg x, Label label) { return emit(logical_not_op, {x}, {}, label)[0]; }
 
 }  // namespace graphsink

@@ -51,6 +51,19 @@ inline Array map(const Array& a, const Array& b, const std::function<double(doub
   return y;
 }
 
+// Elements of a where x < 1/2, of b elsewhere.
+inline Array choose(const Array& x, const Array& a, const Array& b) {
+  auto shaped = [&](const Array& y) {
+    return map(map(map(x, a, [](double, double v) { return v; }), b, [](double v, double) { return v; }), y,
+               [](double, double v) { return v; });
+  };
+  Array conditions = map(map(x, a, [](double c, double) { return c; }), b, [](double c, double) { return c; });
+  Array first = shaped(a), second = shaped(b);
+  for (std::int64_t i = 0; i < conditions.shape.size(); ++i)
+    if (conditions[i] < 0.5) second[i] = first[i];
+  return second;
+}
+
 inline Array broadcast_to(const Array& x, const Shape& shape) {
   Array y(shape);
   for (std::int64_t i = 0; i < shape.size(); ++i) y[i] = x[position(i, shape, x.shape)];

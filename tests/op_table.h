@@ -31,7 +31,8 @@ struct OpRow {
   std::function<Value(const std::vector<Value>&)> apply;
   std::function<Array(const Arrays&)> reference;
   bool has_grad = false;
-  bool is_coarse = false;  // inputs are multiples of a half, so that some are equal
+  bool is_coarse = false;    // inputs are multiples of a half, so that some are equal
+  bool is_positive = false;  // inputs are
 };
 
 inline const std::vector<DType> kFloats{f32, f64};
@@ -46,6 +47,9 @@ inline const std::vector<Case> kBinary{
     {{1031}, {1031}},        {Shape{}, {1031}}, {{1031}, {1}},      {{257, 3}, {257, 1}}, {{37, 41}, {41}},
     {{33, 1, 5}, {33, 7, 1}}};
 
+inline const std::vector<Case> kChoices{{{2, 3}, {2, 3}, {2, 3}},       {{3}, {2, 3}, {1}}, {Shape{}, {257}, {257}},
+                                        {{4, 1, 3}, {5, 1}, {4, 1, 1}}, {{0}, {1}, {1}},    {{1031}, Shape{}, {1031}},
+                                        {{37, 41}, {37, 1}, {41}}};
 inline const std::vector<Case> kBroadcasts{
     {{3}, {2, 3}},    {{3, 1}, {3, 4}},        {Shape{}, {1031}},          {{1}, {257}},      {{0}, {2, 0}}, {{1}, {0}},
     {{2, 3}, {2, 3}}, {{5, 1, 7}, {5, 37, 7}}, {{1, 3, 1}, {2, 2, 3, 67}}, {Shape{}, Shape{}}};
@@ -86,6 +90,19 @@ inline OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)
   OpRow row = arithmetic(std::move(name), std::move(dtypes), op, f);
   row.has_grad = false;
   row.is_coarse = true;
+  return row;
+}
+
+inline OpRow positive(OpRow row) {
+  row.is_positive = true;
+  return row;
+}
+inline OpRow coarse(OpRow row) {
+  row.is_coarse = true;
+  return row;
+}
+inline OpRow without_grad(OpRow row) {
+  row.has_grad = false;
   return row;
 }
 
@@ -160,6 +177,27 @@ inline std::vector<OpRow> op_table() {
       unary("relu", kFloats, relu, [](double x) { return x > 0 ? x : 0; }),
       unary("tanh", kFloats, tanh, [](double x) { return std::tanh(x); }),
       unary("exp", kFloats, exp, [](double x) { return std::exp(x); }),
+      unary("neg", kNumbers, neg, [](double x) { return -x; }),
+      unary("abs", kFloats, abs, [](double x) { return std::abs(x); }),
+      positive(unary("log", kFloats, log, [](double x) { return std::log(x); })),
+      positive(unary("sqrt", kFloats, sqrt, [](double x) { return std::sqrt(x); })),
+      positive(unary("rsqrt", kFloats, rsqrt, [](double x) { return 1 / std::sqrt(x); })),
+      unary("sin", kFloats, sin, [](double x) { return std::sin(x); }),
+      unary("cos", kFloats, cos, [](double x) { return std::cos(x); }),
+      unary("sigmoid", kFloats, sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }),
+      unary("silu", kFloats, silu, [](double x) { return x / (1 + std::exp(-x)); }),
+      unary("gelu", kFloats, gelu,
+            [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }),
+      positive(arithmetic("pow", kFloats, pow, [](double a, double b) { return std::pow(a, b); })),
+      coarse(arithmetic("minimum", kNumbers, minimum, [](double a, double b) { return std::min(a, b); })),
+      coarse(arithmetic("maximum", kNumbers, maximum, [](double a, double b) { return std::max(a, b); })),
+      without_grad(unary("logical_not", {boolean}, logical_not, [](double x) { return double(x == 0); })),
+      comparison("logical_and", {boolean}, logical_and, [](double a, double b) { return double(a != 0 && b != 0); }),
+      comparison("logical_or", {boolean}, logical_or, [](double a, double b) { return double(a != 0 || b != 0); }),
+      comparison("logical_xor", {boolean}, logical_xor, [](double a, double b) { return double(a != b); }),
+      comparison("not_equal", kAll, not_equal, [](double a, double b) { return double(a != b); }),
+      {"where", kAll, kChoices, [](const auto& in) { return where(less(cast(in[0], f32), 0.5), in[1], in[2]); },
+       [](const Arrays& in) { return choose(in[0], in[1], in[2]); }, true},
       comparison("less", kNumbers, less, [](double a, double b) { return double(a < b); }),
       comparison("less_equal", kNumbers, less_equal, [](double a, double b) { return double(a <= b); }),
       comparison("greater", kNumbers, greater, [](double a, double b) { return double(a > b); }),

@@ -79,6 +79,8 @@ class CaseRun {
     std::mt19937 random(7);
     for (const Operand& operand : operands) {
       arrays_.push_back(make_array(operand, dtype, row.is_coarse, random));
+      if (row.is_positive)
+        for (double& x : arrays_.back().at) x = std::abs(x);
       dtypes_.push_back(operand.limit ? DType::i32 : dtype);
       Shape shape = operand.shape;
       bool transposes = is_transposed && shape.rank() >= 2;

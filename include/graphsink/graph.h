@@ -75,7 +75,7 @@ class Variable {
 };
 
 // What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number (which takes the
-// dtype of the other operands). Records the user's line.
+// dtype of the first other operand that is not boolean, if there is one). Records the user's line.
 class Arg {
  public:
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are

@@ -15,11 +15,28 @@ Value add(Arg a, Arg b, Label label = {});
 Value sub(Arg a, Arg b, Label label = {});
 Value mul(Arg a, Arg b, Label label = {});
 Value div(Arg a, Arg b, Label label = {});
+// The smaller or larger of both, on f32, f64, i32; a NaN in either is the result. Equal operands share the gradient.
+Value minimum(Arg a, Arg b, Label label = {});
+Value maximum(Arg a, Arg b, Label label = {});
+// a to the power of b, on floats.
+Value pow(Arg a, Arg b, Label label = {});
 
-// Element-wise on floats.
-Value relu(Arg x, Label label = {});
-Value tanh(Arg x, Label label = {});
+// Element-wise on floats; neg also on i32. The gradients of abs and relu at 0 are 0.
+Value neg(Arg x, Label label = {});
+Value abs(Arg x, Label label = {});
 Value exp(Arg x, Label label = {});
+Value log(Arg x, Label label = {});
+Value sqrt(Arg x, Label label = {});
+Value rsqrt(Arg x, Label label = {});  // 1 / sqrt(x)
+Value sin(Arg x, Label label = {});
+Value cos(Arg x, Label label = {});
+Value tanh(Arg x, Label label = {});
+Value relu(Arg x, Label label = {});
+Value sigmoid(Arg x, Label label = {});  // 1 / (1 + exp(-x))
+Value silu(Arg x, Label label = {});     // x * sigmoid(x)
+// x * P(X < x) of a normal X, by its usual approximation with tanh (Hendrycks & Gimpel 2016, "Gaussian error linear
+// units").
+Value gelu(Arg x, Label label = {});
 
 // Comparisons to boolean.
 Value less(Arg a, Arg b, Label label = {});
@@ -27,6 +44,16 @@ Value less_equal(Arg a, Arg b, Label label = {});
 Value greater(Arg a, Arg b, Label label = {});
 Value greater_equal(Arg a, Arg b, Label label = {});
 Value equal(Arg a, Arg b, Label label = {});
+Value not_equal(Arg a, Arg b, Label label = {});
+
+// Element-wise on booleans.
+Value logical_and(Arg a, Arg b, Label label = {});
+Value logical_or(Arg a, Arg b, Label label = {});
+Value logical_xor(Arg a, Arg b, Label label = {});
+Value logical_not(Arg x, Label label = {});
+
+// Elements of a where `condition`, a boolean, is true, of b elsewhere; all three broadcast. a and b of one dtype.
+Value where(Arg condition, Arg a, Arg b, Label label = {});
 
 // Any dtype to any other; to boolean: x != 0.
 Value cast(Arg x, DType dtype, Label label = {});
@@ -115,6 +142,7 @@ inline Value operator+(Arg a, Arg b) { return add(std::move(a), std::move(b)); }
 inline Value operator-(Arg a, Arg b) { return sub(std::move(a), std::move(b)); }
 inline Value operator*(Arg a, Arg b) { return mul(std::move(a), std::move(b)); }
 inline Value operator/(Arg a, Arg b) { return div(std::move(a), std::move(b)); }
+inline Value operator-(Arg x) { return neg(std::move(x)); }
 inline Value operator<(Arg a, Arg b) { return less(std::move(a), std::move(b)); }
 inline Value operator<=(Arg a, Arg b) { return less_equal(std::move(a), std::move(b)); }
 inline Value operator>(Arg a, Arg b) { return greater(std::move(a), std::move(b)); }

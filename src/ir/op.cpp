@@ -31,12 +31,17 @@ std::shared_ptr<GraphData> graph_of(const OpDef& op, std::span<const Arg> args) 
 }
 
 // Numbers take the dtype of the first Value or Variable among the operands.
+// A condition says nothing about the numbers it chooses between.
 DType number_dtype(std::span<const Arg> args) {
+  bool has_boolean = false;
   for (const Arg& arg : args) {
-    if (const auto* value = std::get_if<Value>(&arg.content())) return value->dtype();
-    if (const auto* variable = std::get_if<Variable>(&arg.content())) return variable->type().dtype;
+    std::optional<DType> dtype;
+    if (const auto* value = std::get_if<Value>(&arg.content())) dtype = value->dtype();
+    if (const auto* variable = std::get_if<Variable>(&arg.content())) dtype = variable->type().dtype;
+    if (dtype && *dtype != DType::boolean) return *dtype;
+    has_boolean = has_boolean || dtype;
   }
-  return DType::f32;
+  return has_boolean ? DType::boolean : DType::f32;
 }
 
 Value number(GraphData& graph, double x, DType dtype, const Where& where) {
