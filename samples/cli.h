@@ -60,7 +60,8 @@ void add_training_options(CLI::App& app, Options& options) {
 // "step 500/2000  loss 1.234  5678 steps/s": rewritten in place on a terminal, else one line for each tenth of the way.
 class Progress {
  public:
-  explicit Progress(std::int64_t steps) : steps_(steps) {}
+  // A resumed run begins at step `first`.
+  explicit Progress(std::int64_t steps, std::int64_t first = 0) : steps_(steps), first_(first) {}
 
   void show(std::int64_t step, double loss) {
     using Seconds = std::chrono::duration<double>;
@@ -70,7 +71,7 @@ class Progress {
     if (!is_last && !is_due) return;
     shown_ = now;
     tenths_ = step * 10 / steps_;
-    double rate = static_cast<double>(step) / Seconds(now - start_).count();
+    double rate = static_cast<double>(step - first_) / Seconds(now - start_).count();
     std::printf("%sstep %ld/%ld  loss %.3f  %.0f steps/s%s", is_terminal_ ? "\r" : "", long{step}, long{steps_}, loss,
                 rate, is_terminal_ && !is_last ? "   " : "\n");
     std::fflush(stdout);
@@ -78,6 +79,7 @@ class Progress {
 
  private:
   std::int64_t steps_;
+  std::int64_t first_;
   std::int64_t tenths_ = -1;
   bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

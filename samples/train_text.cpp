@@ -1,9 +1,11 @@
-// Trains a character model on any text, and lets it continue the text.
+// Trains a model of text on any text, measures it on a part held out, and lets it continue the text. Training,
+// evaluation and continuation are three programs on the same Variables.
 #include <algorithm>
+#include <optional>
 
 #include "samples/cli.h"
-#include "samples/models/charmlp.h"
 #include "samples/models/data.h"
+#include "samples/models/text_model.h"
 
 namespace gs = graphsink;
 namespace cli = graphsink::cli;
@@ -13,33 +15,89 @@ namespace {
 
 struct Options {
   std::string file = GRAPHSINK_SOURCE_DIR "/LICENSE";
+  std::string model = "charmlp";
   std::string device = "auto";
   std::string mode = "sink";
   std::int64_t steps = 3000;
   std::int64_t steps_per_launch = 20;
+  std::int64_t evaluate_every = 1000;
+  std::int64_t decay_steps = -1;
+  double dropout = 0;
   std::uint64_t seed = 1;
+  std::string save, resume;
 };
 
-int train(const Options& options) {
+// A checkpoint that another run can go on from with the same bits: data depend on the step alone.
+void save(const Options& options, const models::Model& model, std::int64_t step) {
+  gs::Checkpoint checkpoint = gs::snapshot(model.variables);
+  checkpoint.metadata = {{"model", options.model},
+                         {"step", std::to_string(step)},
+                         {"decay_steps", std::to_string(options.decay_steps)},
+                         {"seed", std::to_string(options.seed)}};
+  gs::write_checkpoint(options.save, checkpoint);
+  std::printf("saved %s at step %ld\n", options.save.c_str(), long{step});
+}
+
+// Returns the step to go on from.
+std::int64_t resume(const Options& options, const gs::Checkpoint& checkpoint, const models::Model& model,
+                    gs::Program& program) {
+  gs::restore(model.variables, checkpoint);
+  std::int64_t step = checkpoint.number("step");
+  program.set_steps(step);
+  std::printf("resumed %s at step %ld\n", options.resume.c_str(), long{step});
+  return step;
+}
+
+// What must be the same in a resumed run comes from its checkpoint.
+std::optional<gs::Checkpoint> open_checkpoint(Options& options) {
+  if (options.resume.empty()) return std::nullopt;
+  gs::Checkpoint checkpoint = gs::read_checkpoint(options.resume);
+  auto name = checkpoint.metadata.find("model");
+  if (name == checkpoint.metadata.end() || name->second != options.model) {
+    throw gs::Error(options.resume, gs::Where(),
+                    "metadata \"model\": expected " + options.model + ", seen " +
+                        (name == checkpoint.metadata.end() ? "none" : name->second),
+                    "give --model as the checkpoint has it, or another checkpoint");
+  }
+  options.seed = static_cast<std::uint64_t>(checkpoint.number("seed"));
+  options.decay_steps = checkpoint.number("decay_steps");
+  return checkpoint;
+}
+
+int train(Options options) {
   gs::DeviceId device = cli::device_of(options.device);
   gs::Mode mode = cli::mode_of(options.mode);
+  if (options.decay_steps < 0) options.decay_steps = options.steps;
+  std::optional<gs::Checkpoint> checkpoint = open_checkpoint(options);
   models::TextData data = models::find_text("", options.file);
-  models::CharMlp charmlp(static_cast<std::int64_t>(data.text->vocabulary.size()), 16, 128, options.seed);
-  models::Model model = models::train_charmlp(charmlp, data.text, {.seed = options.seed});
+  auto vocabulary = static_cast<std::int64_t>(data.text->vocabulary.size());
+  models::TextModel text_model = models::text_model(options.model, vocabulary, options.seed);
+  models::TextTraining training = models::training_of(text_model);
+  training.dropout = options.dropout;
+  training.decay_steps = options.decay_steps;
+  training.seed = options.seed;
+  models::Model model = models::train(text_model, data.text, training);
   gs::Program program = gs::compile(model.graph, {.target = device});
+  models::Evaluation evaluation(text_model, data.text, device);
   std::cout << program.explain() << std::flush;
   std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
               data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(), to_string(device).c_str());
 
-  cli::Progress progress(options.steps);
-  for (std::int64_t step = 0; step < options.steps;) {
-    std::int64_t count = std::min(options.steps_per_launch, options.steps - step);
+  std::int64_t step = checkpoint ? resume(options, *checkpoint, model, program) : 0;
+  cli::Progress progress(options.steps, step);
+  while (step < options.steps) {
+    std::int64_t next_evaluation = (step / options.evaluate_every + 1) * options.evaluate_every;
+    std::int64_t count = std::min({options.steps_per_launch, options.steps - step, next_evaluation - step});
     models::feed(program, model, step, count);
     program.run(mode, {.steps = count});
     step += count;
     progress.show(step, program.read("loss").back());
+    if (step == next_evaluation || step == options.steps) {
+      std::printf("held out at step %ld: %.4f nats a character\n", long{step}, evaluation.loss());
+      if (!options.save.empty()) save(options, model, step);
+    }
   }
-  std::string sample = models::continue_text(charmlp, *data.text, 200, device, options.seed);
+  std::string sample = models::continue_text(text_model, *data.text, 200, device, options.seed);
   std::printf("continuation:\n%s\n", sample.c_str());
   return 0;
 }
@@ -48,8 +106,21 @@ int train(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Trains a character model on a text file and prints how it continues the text.");
+  CLI::App app("Trains a model of text on a file and prints how it continues the text.");
   app.add_option("file", options.file, "text file, gzipped or not")->capture_default_str();
+  app.add_option("--model", options.model, "charmlp, lstm or gpt")
+      ->check(CLI::IsMember({"charmlp", "lstm", "gpt"}))
+      ->capture_default_str();
   cli::add_training_options(app, options);
+  app.add_option("--dropout", options.dropout, "share of activations dropped in training")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  app.add_option("--decay-steps", options.decay_steps, "until when the learning rate falls; default: --steps")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--evaluate-every", options.evaluate_every, "steps between evaluations on held-out text, and saves")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--save", options.save, "checkpoint to write at every evaluation and at the end");
+  app.add_option("--resume", options.resume, "checkpoint to go on from: same model, same text");
   return cli::run_program(app, argc, argv, [&] { return train(options); });
 }

@@ -52,6 +52,17 @@ struct AdamwOptions {
   GradientOptions gradients = {};
 };
 
+// A learning rate that rises linearly to `peak` in `warmup` steps, then falls to `final` of it at step `steps` as half a
+// cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak.
+struct CosineSchedule {
+  double peak = 1e-3;
+  std::int64_t warmup = 0;
+  std::int64_t steps = 0;
+  double final = 0.1;
+};
+// f32 scalar of Graph::step(): ordinary nodes.
+Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where = Where::current());
+
 struct Optimizer {
   Variable lr;                     // invalid if the learning rate was a Value
   std::vector<Variable> group_lr;  // of each group; invalid where it is the optimizer's or was a Value

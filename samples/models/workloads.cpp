@@ -1,8 +1,10 @@
 #include "samples/models/workloads.h"
 
-#include "samples/models/charmlp.h"
+#include <algorithm>
+
 #include "samples/models/mlp.h"
 #include "samples/models/synthetic.h"
+#include "samples/models/text_model.h"
 
 namespace graphsink::models {
 namespace {
@@ -12,6 +14,8 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"wide", "8 independent branches of 32 operations on 65,536 elements (test size: 4 of 4 on 256)"},
     {"mlp", "784-256-256-10 on digits, batch 32, AdamW (test size: 784-16-16-10, batch 8)"},
     {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
+    {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
+    {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
 };
 
 }  // namespace
@@ -30,8 +34,17 @@ const TextData& Workloads::text() {
 
 std::optional<Source> Workloads::source(std::string_view name) {
   if (name == "mlp") return digits().source;
-  if (name == "charmlp") return text().source;
+  if (name == "charmlp" || name == "lstm" || name == "gpt") return text().source;
   return std::nullopt;
+}
+
+TextModel Workloads::text_model(std::string_view name) {
+  auto vocabulary = static_cast<std::int64_t>(text().text->vocabulary.size());
+  std::uint64_t seed = options_.seed;
+  if (!options_.is_test_size) return models::text_model(name, vocabulary, seed);
+  if (name == "charmlp") return charmlp(vocabulary, {.width = 4, .hidden = 16}, seed);
+  if (name == "lstm") return lstm(vocabulary, {.layers = 2, .hidden = 8, .context = 5}, seed);
+  return gpt(vocabulary, {.layers = 2, .width = 16, .heads = 2, .context = 8}, seed);
 }
 
 Model Workloads::make(std::string_view name) {
@@ -44,10 +57,12 @@ Model Workloads::make(std::string_view name) {
     return train_mlp(Mlp(digits().digits->images.shape()[1], hidden, 10, seed), digits().digits,
                      {.batch = is_test ? 8 : 32, .seed = seed});
   }
-  if (name == "charmlp") {
-    auto vocabulary = static_cast<std::int64_t>(text().text->vocabulary.size());
-    CharMlp charmlp = is_test ? CharMlp(vocabulary, 4, 16, seed) : CharMlp(vocabulary, 16, 128, seed);
-    return train_charmlp(charmlp, text().text, {.batch = is_test ? 8 : 64, .seed = seed});
+  if (name == "charmlp" || name == "lstm" || name == "gpt") {
+    TextModel model = text_model(name);
+    TextTraining training = training_of(model);
+    training.seed = seed;
+    if (is_test) training.batch = std::min<std::int64_t>(training.batch / 4, 8);
+    return train(model, text().text, training);
   }
   std::string known;
   for (const WorkloadInfo& workload : kWorkloads) known += (known.empty() ? "" : ", ") + std::string(workload.name);

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "samples/models/data.h"
-#include "samples/models/model.h"
+#include "samples/models/text_model.h"
 
 namespace graphsink::models {
 
@@ -16,7 +16,7 @@ struct WorkloadOptions {
   bool is_test_size = false;
   int nodes = 1000;       // of chain
   std::string directory;  // with data, see data.h
-  std::string text;       // a text file for charmlp
+  std::string text;       // a text file for the models of text
   std::uint64_t seed = 1;
 };
 
@@ -39,6 +39,7 @@ class Workloads {
  private:
   const DigitData& digits();
   const TextData& text();
+  TextModel text_model(std::string_view name);
 
   WorkloadOptions options_;
   std::optional<DigitData> digits_;

@@ -1,6 +1,7 @@
 #include "graphsink/optim.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <set>
@@ -166,6 +167,7 @@ class Builder {
 
   void update(const ParameterGroup& group, std::span<const Value> gradients, const Value& lr,
               const Controls& controls) {
+    if (gradients.empty()) return;
     std::vector<Arg> inputs{arg(controls.updates), arg(controls.apply), arg(controls.scale), arg(lr)};
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const Variable& parameter = group.parameters[i];
@@ -192,6 +194,21 @@ class Builder {
 };
 
 }  // namespace
+
+Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where) {
+  auto arg = [&](const Value& value) { return Arg(value, where); };
+  Value step = cast(arg(Graph(graph).step(where)), f32);
+  Value rate = Graph(graph).constant(Tensor::full(f32, {}, schedule.peak), where);
+  if (schedule.steps > schedule.warmup) {
+    double length = static_cast<double>(schedule.steps - schedule.warmup);
+    Value done = (arg(step) - static_cast<double>(schedule.warmup)) / length;
+    Value half = cos(arg(minimum(arg(maximum(arg(done), 0.0)), 1.0)) * M_PI) * 0.5 + 0.5;
+    rate = (half * (1 - schedule.final) + schedule.final) * schedule.peak;
+  }
+  if (schedule.warmup == 0) return rate;
+  Value risen = minimum((arg(step) + 1.0) / static_cast<double>(schedule.warmup), 1.0);
+  return arg(rate) * risen;
+}
 
 std::vector<Variable> Optimizer::variables() const {
   std::vector<Variable> all = state;
