@@ -37,4 +37,26 @@ inline Array norm_of(const Array& x, const Array& gain, const Array* bias, doubl
   return y;
 }
 
+inline Array attention_of(const Array& q, const Array& k, const Array& v, bool is_causal, double scale) {
+  std::int64_t heads = q.shape[0] * q.shape[1], queries = q.shape[2], keys = k.shape[2], width = q.shape[3];
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(width));
+  Array y(q.shape);
+  for (std::int64_t h = 0; h < heads; ++h) {
+    for (std::int64_t i = 0; i < queries; ++i) {
+      std::int64_t query = (h * queries + i) * width;
+      std::vector<double> weights;
+      double total = 0;
+      for (std::int64_t j = 0; j < keys && (!is_causal || j <= i + keys - queries); ++j) {
+        double score = 0;
+        for (std::int64_t c = 0; c < width; ++c) score += q[query + c] * k[(h * keys + j) * width + c];
+        total += weights.emplace_back(std::exp(scale * score));
+      }
+      for (std::size_t j = 0; j < weights.size(); ++j)
+        for (std::int64_t c = 0; c < width; ++c)
+          y[query + c] += weights[j] / total * v[(h * keys + static_cast<std::int64_t>(j)) * width + c];
+    }
+  }
+  return y;
+}
+
 }  // namespace graphsink::testing

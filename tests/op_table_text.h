@@ -39,6 +39,21 @@ inline OpRow rms_norm_row(double epsilon) {
           true};
 }
 
+struct Heads {
+  std::int64_t batch, heads, queries, keys, width;
+};
+inline OpRow attention_row(AttentionOptions options, const std::vector<Heads>& sizes) {
+  std::vector<Case> cases;
+  for (auto [b, h, queries, keys, width] : sizes)
+    cases.push_back({{b, h, queries, width}, {b, h, keys, width}, {b, h, keys, width}});
+  return {"attention",
+          kFloats,
+          cases,
+          [=](const auto& in) { return attention(in[0], in[1], in[2], options); },
+          [=](const Arrays& in) { return attention_of(in[0], in[1], in[2], options.causal, options.scale); },
+          true};
+}
+
 inline std::vector<OpRow> text_rows() {
   const std::vector<Case> lines{{{2, 3}}, {{0}},      {{0, 3}},     {{3, 0}},   {{1}},
                                 {{257}},  {{37, 41}}, {{9, 5, 33}}, {{3, 1031}}};
@@ -53,6 +68,11 @@ inline std::vector<OpRow> text_rows() {
       layer_norm_row(0.5),
       rms_norm_row(1e-5),
       rms_norm_row(0.5),
+      // One tile and several, each width of vectors, more queries than keys and fewer, none of either.
+      attention_row({}, {{1, 1, 2, 3, 4}, {2, 3, 5, 5, 1}, {1, 1, 70, 67, 5}, {1, 2, 1, 131, 33}, {1, 1, 9, 17, 128}}),
+      attention_row({}, {{0, 2, 3, 3, 4}, {1, 1, 0, 3, 4}, {1, 1, 3, 0, 4}, {1, 1, 3, 3, 0}, {1, 1, 1, 1, 1}}),
+      attention_row({.causal = true}, {{1, 1, 3, 3, 2}, {2, 2, 67, 67, 3}, {1, 1, 37, 140, 65}, {1, 2, 130, 41, 2}}),
+      attention_row({.causal = true, .scale = 0.25}, {{1, 1, 35, 35, 100}, {1, 1, 5, 2, 3}, {1, 1, 1, 9, 64}}),
   };
 }
 

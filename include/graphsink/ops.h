@@ -135,6 +135,14 @@ Value log_softmax(Arg x, int axis = -1, Label label = {});
 Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
 Value rms_norm(Arg x, Arg gain, double epsilon = 1e-5, Label label = {});
 
+struct AttentionOptions {
+  bool causal = false;  // query i sees keys up to i + keys - queries: the last query sees all, as in FlashAttention 2.1
+  double scale = 0;     // of the scores; 0: 1 / sqrt(width)
+};
+// softmax(scale * q k^T) v for each head: q [batch, heads, queries, width], k and v [batch, heads, keys, width] ->
+// shape of q. A query that sees no key gives zeros. Width up to 128; floats.
+Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Label label = {});
+
 // x itself; fails the step if an element is not finite.
 Value check_finite(Arg x, Label label = {});
 
