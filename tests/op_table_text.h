@@ -54,6 +54,16 @@ inline OpRow attention_row(AttentionOptions options, const std::vector<Heads>& s
           true};
 }
 
+// Draws that leave nothing to chance: shapes and dtypes. What is random is tested in op_random_test.cpp.
+inline OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
+  return {std::move(name),
+          kFloats,
+          kUnary,
+          [=](const auto& in) { return op(in[0]); },
+          [=](const Arrays& in) { return map(in[0], [=](double x) { return value == 0 ? x : value; }); },
+          value == 0};
+}
+
 inline std::vector<OpRow> text_rows() {
   const std::vector<Case> lines{{{2, 3}}, {{0}},      {{0, 3}},     {{3, 0}},   {{1}},
                                 {{257}},  {{37, 41}}, {{9, 5, 33}}, {{3, 1031}}};
@@ -73,6 +83,12 @@ inline std::vector<OpRow> text_rows() {
       attention_row({}, {{0, 2, 3, 3, 4}, {1, 1, 0, 3, 4}, {1, 1, 3, 0, 4}, {1, 1, 3, 3, 0}, {1, 1, 1, 1, 1}}),
       attention_row({.causal = true}, {{1, 1, 3, 3, 2}, {2, 2, 67, 67, 3}, {1, 1, 37, 140, 65}, {1, 2, 130, 41, 2}}),
       attention_row({.causal = true, .scale = 0.25}, {{1, 1, 35, 35, 100}, {1, 1, 5, 2, 3}, {1, 1, 1, 9, 64}}),
+      certain_row(
+          "random_uniform", [](const Value& x) { return random_uniform(x, 1.5, 1.5); }, 1.5),
+      certain_row(
+          "random_normal", [](const Value& x) { return random_normal(x, 2.5, 0.0); }, 2.5),
+      certain_row(
+          "dropout", [](const Value& x) { return dropout(x, 0.0); }, 0),
   };
 }
 

@@ -30,7 +30,7 @@ enum class Access : std::uint8_t {
 
 enum class Purity : std::uint8_t {
   pure,         // outputs depend on inputs and attributes alone; an unused node may be dropped
-  random,       // also on the step and the node's id
+  random,       // also on the step, the program's seed and the node's id
   host_effect,  // does something the graph cannot see (prints, reads a file): never dropped or reordered
 };
 
@@ -92,10 +92,11 @@ class InferArgs {
   std::vector<TensorType> outputs_;
 };
 
-// The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, random ops and
-// schedules read `step`. Only the plan's own begin and end nodes write the other fields.
+// The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, schedules read
+// `step`, random ops `step` and `seed`. Only the plan's own begin and end nodes write the other fields.
 struct StepBlock {
   std::int32_t step = 0;       // committed steps so far: this step's number, counted from 0
+  std::uint32_t seed = 0;      // of the program, right behind the step
   std::uint32_t ok = 1;        // 0: this step must commit nothing
   std::int32_t slice = 0;      // which slice of the feeds this step reads
   std::int32_t end_slice = 1;  // the launch ends before this slice

@@ -143,6 +143,19 @@ struct AttentionOptions {
 // shape of q. A query that sees no key gives zeros. Width up to 128; floats.
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Label label = {});
 
+// Random floats of the type of `like` (whose data is not read), or of the type given: uniform in [low, high], the upper
+// end by rounding alone, or normal. The same for the same seed of the program, step, node of the graph and iteration of
+// the loops around it (two at most), in every mode; uniform ones on every device, normal ones up to the last bits.
+Value random_uniform(Arg like, double low = 0, double high = 1, Label label = {});
+Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 0, double high = 1, Label label = {},
+                     Where where = Where::current());
+Value random_normal(Arg like, double mean = 0, double deviation = 1, Label label = {});
+Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean = 0, double deviation = 1,
+                    Label label = {}, Where where = Where::current());
+// x / (1 - probability), and 0 with the given probability, in [0, 1), as for random_uniform; its gradient has the same
+// mask. For training alone: leave it out where a model is evaluated. Floats.
+Value dropout(Arg x, double probability, Label label = {});
+
 // x itself; fails the step if an element is not finite.
 Value check_finite(Arg x, Label label = {});
 

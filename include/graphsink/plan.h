@@ -48,7 +48,7 @@ enum class Storage : std::uint8_t {
   constant,       // persistent, filled at bind time; index: source node
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
   variable,       // owned by the Variable; index: into Plan::variables
-  step,           // the step number in the step block
+  step,           // the step number in the step block, and the seed behind it
   feed_table,     // device array of addresses: where each feed's slices start
   feed_strides,   // device array of i64: bytes from slice to slice
   record_ring,    // f64 [records, kRecordCapacity]

@@ -30,6 +30,11 @@ struct CompileOptions {
   bool check_finite = false;
   // Refuse (throw) unless the whole step is one launch.
   bool require_whole_graph = false;
+  // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
+  std::uint32_t seed = 0;
+  // The number of the first step. A run is continued by the steps() and the Variables that it ended with. Throws Error
+  // if negative.
+  std::int32_t first_step = 0;
 };
 
 struct RunOptions {
@@ -90,7 +95,9 @@ class Program {
   Tensor read_output(std::string_view name, Where where = Where::current());
   Tensor read(const Value& output, Where where = Where::current());
 
-  // Committed steps so far.
+  // Another seed from the next run() on; nothing is recorded anew.
+  void set_seed(std::uint32_t seed);
+  // Committed steps so far, counted from CompileOptions::first_step.
   std::int64_t steps();
   // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
   // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.

@@ -55,6 +55,7 @@ void Program::sync(Where where) { impl_->sync(where); }
 std::vector<double> Program::read_record(std::string_view name, Where where) { return impl_->read_record(name, where); }
 Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
 Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }
+void Program::set_seed(std::uint32_t seed) { impl_->set_seed(seed); }
 std::int64_t Program::steps() { return impl_->steps(); }
 void Program::set_steps(std::int64_t steps, Where where) { impl_->set_steps(steps, where); }
 Counters Program::counters() const { return impl_->counters(); }

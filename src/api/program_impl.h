@@ -34,6 +34,7 @@ class Program::Impl {
   std::vector<double> read_record(std::string_view name, const Where& where);
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);
+  void set_seed(std::uint32_t seed) { params_.seed = seed; }
   std::int64_t steps();
   void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;

@@ -56,6 +56,7 @@ struct LaunchParams {
   std::int64_t* strides = nullptr;  // device array [kMaxFeeds]: bytes from slice to slice; 0: one slice for all
   std::int32_t first_slice = 0;
   std::int32_t end_slice = 1;
+  std::uint32_t seed = 0;
   std::int32_t feeds = 0;
   const void* ring[kMaxFeeds] = {};
   std::int64_t stride[kMaxFeeds] = {};

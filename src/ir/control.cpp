@@ -63,6 +63,14 @@ ValueRef ref(const GraphData& graph, const Value& value, const char* op, const W
   return {value.node(), value.output()};
 }
 
+// The number of the iteration becomes part of the state, behind the user's.
+void count_iterations(const GraphData& graph, Node& node, Region& body) {
+  node.inputs.insert(node.inputs.end() - 1, body.counter.first);  // before the predicate
+  node.outputs.push_back(graph.type(body.counter.now));
+  body.parameters.push_back(body.counter.now);
+  body.results.push_back(body.counter.next);
+}
+
 }  // namespace
 
 const OpDef if_op{.name = "if_", .infer = infer_nothing};
@@ -88,6 +96,7 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
   node.inputs.push_back(ref(*graph, first, "while_", where));
   {
     BodyScope scope(*graph);
+    scope.region().is_loop = true;
     Values parameters;
     for (std::size_t i = 0; i < state.size(); ++i) {
       Node parameter;
@@ -118,6 +127,7 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     }
     Value again = condition(next);
     check_predicate(again, "while_", where);
+    if (scope.region().counter.now.node >= 0) count_iterations(*graph, node, scope.region());
     scope.region().results.push_back(ref(*graph, again, "while_", where));
     node.bodies = {scope.index()};
   }

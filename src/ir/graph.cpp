@@ -22,6 +22,7 @@ void infer_variable(InferArgs& a) {
   a.out(type.dtype, type.shape);
 }
 void infer_step(InferArgs& a) { a.out(DType::i32, {}); }
+void infer_random_state(InferArgs& a) { a.out(DType::i32, {2}); }
 void infer_parameter(InferArgs& a) {
   const TensorType& type = a.attrs<ParameterAttrs>().type;
   a.out(type.dtype, type.shape);
@@ -59,6 +60,7 @@ const OpDef feed_op{.name = "feed", .infer = infer_input};
 const OpDef constant_op{.name = "constant", .infer = infer_constant};
 const OpDef variable_op{.name = "variable", .infer = infer_variable};
 const OpDef step_op{.name = "step", .infer = infer_step};
+const OpDef random_state_op{.name = "random_state", .infer = infer_random_state};
 const OpDef parameter_op{.name = "parameter", .infer = infer_parameter};
 
 int GraphData::add_node(Node node) {
@@ -81,6 +83,29 @@ VariableUse& GraphData::use(const Variable& variable, const Where& where) {
     variables.push_back(std::move(use));
   }
   return variables[static_cast<std::size_t>(entry->second)];
+}
+
+std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {
+  if (upload_now) {  // an Eager has no steps: its random ops are counted
+    Tensor state(DType::i32, {2});
+    state.as<std::int32_t>()[0] = random_ops_run++;
+    return {upload_now(state)};
+  }
+  if (random_state.node < 0) random_state = {add_source(*this, random_state_op, {}, where).node(), 0};
+  std::vector<Value> sources{value(random_state)};
+  for (int r = current_region; r > 0; r = regions[static_cast<std::size_t>(r)].parent) {
+    if (!regions[static_cast<std::size_t>(r)].is_loop) continue;
+    if (regions[static_cast<std::size_t>(r)].counter.now.node < 0) {
+      int inner = std::exchange(current_region, r);
+      Value first = Graph(shared_from_this()).constant(Tensor::full(DType::i32, {}, 0.0), where);
+      Value now = add_source(*this, parameter_op, ParameterAttrs{first.type()}, where), after = next(now);
+      current_region = inner;
+      regions[static_cast<std::size_t>(r)].counter = {
+          {first.node(), 0}, {now.node(), 0}, {after.node(), after.output()}};
+    }
+    sources.push_back(value(regions[static_cast<std::size_t>(r)].counter.now));
+  }
+  return sources;
 }
 
 TensorType Value::type() const {

@@ -31,12 +31,20 @@ struct Node {
   std::vector<int> bodies;  // if_: then, else; while_: body
 };
 
+// The number of the iteration, i32: before the first one, in the body, and in the next. Part of the loop's state if an
+// op in the body asked for it, node -1 if none did.
+struct LoopCounter {
+  ValueRef first{}, now{}, next{};
+};
+
 // A body: the step itself is region 0. Nodes are in construction order, which respects dependencies.
 struct Region {
   int parent = -1;
   std::vector<int> nodes;
   std::vector<ValueRef> parameters;  // while_: the state at the beginning of an iteration
   std::vector<ValueRef> results;     // while_: the next state, then the predicate; if_: the results
+  bool is_loop = false;
+  LoopCounter counter{};  // while_
 };
 
 // Attributes of the source ops below.
@@ -61,14 +69,15 @@ extern const OpDef feed_op;
 extern const OpDef constant_op;
 extern const OpDef variable_op;
 extern const OpDef step_op;
-extern const OpDef parameter_op;  // of a loop body
+extern const OpDef random_state_op;  // i32 [2]: the step and the seed
+extern const OpDef parameter_op;     // of a loop body
 // Control flow; bodies are regions.
 extern const OpDef if_op;
 extern const OpDef while_op;
 
 inline bool is_source(const OpDef& op) {
   return &op == &input_op || &op == &feed_op || &op == &constant_op || &op == &variable_op || &op == &step_op ||
-         &op == &parameter_op;
+         &op == &random_state_op || &op == &parameter_op;
 }
 
 // What `op` does with one of its operands.
@@ -107,17 +116,22 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<NamedValue> records;
   std::vector<NamedValue> outputs;
   std::map<std::pair<double, DType>, ValueRef> numbers;  // constants made from numbers, shared
+  ValueRef random_state{};                               // the only node of its op
 
   // An Eager runs the op instead of keeping the node.
   std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Label, Where)> run_now;
   std::function<Value(const Tensor&)> upload_now;
   std::function<Tensor(const Value&)> download_now;
+  std::int32_t random_ops_run = 0;  // by an Eager
 
   int add_node(Node node);  // into the current region
   const TensorType& type(ValueRef v) const {
     return nodes[static_cast<std::size_t>(v.node)].outputs[static_cast<std::size_t>(v.output)];
   }
   Value value(ValueRef v) { return Value(shared_from_this(), v.node, v.output); }
+  // What random ops draw from: the step and the seed, then the iteration of each loop around the current region, the
+  // innermost first. `next` makes the value that follows an iteration.
+  std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
   // The node standing for the Variable's value at the start of the step.
   VariableUse& use(const Variable& variable, const Where& where);
 };

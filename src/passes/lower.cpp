@@ -48,7 +48,7 @@ class Lowering {
     std::size_t bytes = types_[at(id)][0].bytes();
     if (node.op == &constant_op) return add_buffer(Storage::constant, bytes, id);
     if (node.op == &input_op) return add_buffer(Storage::input, bytes, id);
-    if (node.op == &step_op) return add_buffer(Storage::step, bytes);
+    if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes);
     const Variable& variable = node.attrs.as<VariableAttrs>().variable;
     plan_.variables.push_back(variable);
     plan_.variable_written.push_back(false);

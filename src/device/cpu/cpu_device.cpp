@@ -69,6 +69,7 @@ void begin_now(const LaunchParams& params) {
   StepBlock& block = *params.block;
   block.slice = params.first_slice;
   block.end_slice = params.end_slice;
+  block.seed = params.seed;
   block.more = params.first_slice < params.end_slice;
   for (int i = 0; i < params.feeds; ++i) {
     params.rings[i] = params.ring[i];

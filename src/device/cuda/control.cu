@@ -18,6 +18,7 @@ __global__ void begin_launch(const __grid_constant__ LaunchParams params) {
   if (i == 0) {
     params.block->slice = params.first_slice;
     params.block->end_slice = params.end_slice;
+    params.block->seed = params.seed;
     params.block->more = params.first_slice < params.end_slice;
   }
 }

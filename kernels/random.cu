@@ -1,0 +1,289 @@
+// random_uniform, random_normal, dropout. Each element is a function of the seed, the node, the step, the iterations of
+// loops and its own number (philox.h), so it is the same in every mode and order of execution. The gradient of dropout
+// makes the mask of the forward node again.
+#include "graphsink/ops.h"
+#include "ir/graph_data.h"
+#include "kernels/kernel.h"
+#include "kernels/philox.h"
+
+namespace graphsink {
+namespace {
+
+// --- where a node draws from
+
+// Operands from `first` on: the step and the seed, then the iterations of the loops around, the innermost first.
+struct RandomSource {
+  const std::int32_t* state = nullptr;
+  const std::int32_t* loops[kMaxRandomLoops] = {};
+  std::uint32_t node = 0;
+
+  RandomSource(const BodyArgs& a, int first, int id)
+      : state(a.in<std::int32_t>(first)), node(static_cast<unsigned>(id)) {
+    for (int i = first + 1; i < a.inputs(); ++i) loops[i - first - 1] = a.in<std::int32_t>(i);
+  }
+
+  // The key and the counter of block 0.
+  HD PhiloxKey key() const { return {{static_cast<std::uint32_t>(state[1]), node}}; }
+  HD PhiloxWords counter() const {
+    PhiloxWords counter{{0, static_cast<std::uint32_t>(state[0]), 0, 0}};
+    for (int i = 0; i < kMaxRandomLoops; ++i)
+      if (loops[i] != nullptr) counter.at[i + 2] = static_cast<std::uint32_t>(*loops[i]);
+    return counter;
+  }
+};
+
+std::vector<Value> sources_of(GraphData& graph, const Where& where) {
+  return graph.random_sources([&](const Value& iteration) { return add(Arg(iteration, where), 1); }, where);
+}
+
+// The operand itself, then the source.
+std::vector<Arg> random_operands(const Arg& first) {
+  std::vector<Arg> operands{first};
+  const auto* value = std::get_if<Value>(&first.content());
+  if (value == nullptr || !value->valid()) return operands;  // emit() refuses them
+  for (const Value& source : sources_of(*value->graph(), first.where())) operands.emplace_back(source);
+  return operands;
+}
+
+void expect_random(InferArgs& a, const Shape& shape) {
+  if (a.inputs() > 2 + kMaxRandomLoops)
+    a.fail("random numbers in more than two loops, one in the other", "draw them outside the innermost");
+  if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
+}
+
+// --- distributions: count<T> elements are made of the four words of a block
+
+template <class T>
+constexpr int kPerBlock = std::is_same_v<T, double> ? 2 : 4;
+
+template <class T>
+HD void units(const PhiloxWords& w, T (&u)[kPerBlock<T>]) {
+  if constexpr (std::is_same_v<T, double>) {
+    for (int i = 0; i < 2; ++i) u[i] = unit_double(w.at[2 * i], w.at[2 * i + 1]);
+  } else {
+    for (int i = 0; i < 4; ++i) u[i] = unit_float(w.at[i]);
+  }
+}
+
+template <class T>
+struct Uniform {
+  T low, range;
+  HD void make(const PhiloxWords& w, T (&x)[kPerBlock<T>]) const {
+    units(w, x);
+    for (T& value : x) value = low + range * value;
+  }
+};
+
+HD void sine_cosine(float x, float& sine, float& cosine) { sine = ::sinf(x), cosine = ::cosf(x); }
+HD void sine_cosine(double x, double& sine, double& cosine) { sine = ::sin(x), cosine = ::cos(x); }
+
+// Box & Muller 1958: two of two.
+template <class T>
+struct Normal {
+  T mean, deviation;
+  HD void make(const PhiloxWords& w, T (&x)[kPerBlock<T>]) const {
+    units(w, x);
+    for (int i = 0; i < kPerBlock<T>; i += 2) {
+      T radius = math::sqrt(T(-2) * math::log(T(1) - x[i])), sine, cosine;
+      sine_cosine(T(6.283185307179586) * x[i + 1], sine, cosine);
+      x[i] = mean + deviation * (radius * cosine);
+      x[i + 1] = mean + deviation * (radius * sine);
+    }
+  }
+};
+
+// Keeps an element where the random word is not below the threshold, whatever the dtype.
+template <class T>
+struct Mask {
+  std::uint32_t threshold;
+  T scale;
+  HD T apply(T x, std::uint32_t word) const { return word >> 8 >= threshold ? x * scale : T(0); }
+};
+
+// --- bodies
+
+template <class D, class T>
+HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, std::int64_t size) {
+  counter.at[0] = static_cast<std::uint32_t>(block);
+  T x[kPerBlock<T>];
+  d.make(philox(counter, key), x);
+  for (int j = 0; j < kPerBlock<T>; ++j)
+    if (block * kPerBlock<T> + j < size) out[block * kPerBlock<T> + j] = x[j];
+}
+template <class T>
+HD void mask_block(const Mask<T>& mask, PhiloxWords counter, PhiloxKey key, std::int64_t block, const T* x, T* out,
+                   std::int64_t size) {
+  counter.at[0] = static_cast<std::uint32_t>(block);
+  PhiloxWords words = philox(counter, key);
+  for (int j = 0; j < 4; ++j)
+    if (block * 4 + j < size) out[block * 4 + j] = mask.apply(x[block * 4 + j], words.at[j]);
+}
+
+template <class D, class T>
+__global__ void fill_random(RandomSource source, D distribution, T* out, std::int64_t size) {
+  wait_for_inputs();
+  PhiloxWords counter = source.counter();
+  PhiloxKey key = source.key();
+  for (std::int64_t block = thread_index(); block * kPerBlock<T> < size; block += all_threads())
+    fill_block(distribution, counter, key, block, out, size);
+}
+template <class T>
+__global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* out, std::int64_t size) {
+  wait_for_inputs();
+  PhiloxWords counter = source.counter();
+  PhiloxKey key = source.key();
+  for (std::int64_t block = thread_index(); block * 4 < size; block += all_threads())
+    mask_block(mask, counter, key, block, x, out, size);
+}
+
+template <class T, class D>
+void fill_on(CudaArgs& a, const D& distribution) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>);
+  a.launch(fill_random<D, T>, launch.grid, launch.block, 0, RandomSource(a, 1, a.node().id), distribution, a.out<T>(0),
+           size);
+}
+template <class T, class D>
+void fill_on(const CpuArgs& a, const D& distribution) {
+  RandomSource source(a, 1, a.node().id);
+  std::int64_t size = a.out_type(0).shape.size();
+  for (std::int64_t block = 0; block * kPerBlock<T> < size; ++block)
+    fill_block(distribution, source.counter(), source.key(), block, a.out<T>(0), size);
+}
+template <class T>
+void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size((size + 3) / 4);
+  a.launch(drop_elements<T>, launch.grid, launch.block, 0, source, mask, a.in<T>(0), a.out<T>(0), size);
+}
+template <class T>
+void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) {
+  std::int64_t size = a.out_type(0).shape.size();
+  for (std::int64_t block = 0; block * 4 < size; ++block)
+    mask_block(mask, source.counter(), source.key(), block, a.in<T>(0), a.out<T>(0), size);
+}
+
+// --- random_uniform, random_normal. Operand 0 gives the type, unless the attributes do; the others are the source.
+
+struct RandomAttrs {
+  std::optional<TensorType> type;
+  double first, second;  // low and high, mean and deviation
+};
+
+Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
+
+void infer_random(InferArgs& a) {
+  const auto& attrs = a.attrs<RandomAttrs>();
+  TensorType type = attrs.type ? *attrs.type : a.in(0);
+  if (!is_float(type.dtype))
+    a.fail("makes f32 and f64, not " + std::string(to_string(type.dtype)), "cast() the result");
+  if (!math::is_finite(attrs.first) || !math::is_finite(attrs.second))
+    a.fail("a bound, mean or deviation is not finite", "pass finite numbers");
+  expect_random(a, type.shape);
+  a.out(type.dtype, type.shape);
+}
+
+template <template <class> class D, class Args>
+void random_body(Args& a) {
+  const auto& attrs = a.template attrs<RandomAttrs>();
+  constexpr bool is_uniform = std::is_same_v<D<float>, Uniform<float>>;
+  double second = is_uniform ? attrs.second - attrs.first : attrs.second;
+  if (a.out_type(0).dtype == DType::f32) {
+    fill_on<float>(a, D<float>{static_cast<float>(attrs.first), static_cast<float>(second)});
+  } else {
+    fill_on<double>(a, D<double>{attrs.first, second});
+  }
+}
+template <template <class> class D>
+constexpr CudaBody kRandomCuda[] = {{0, random_body<D, CudaArgs>}};
+
+template <template <class> class D>
+constexpr OpDef random_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_random,
+          .access = random_access,
+          .purity = Purity::random,
+          .prepare = load_kernels<fill_random<D<float>, float>, fill_random<D<double>, double>>,
+          .cuda = kRandomCuda<D>,
+          .cpu = random_body<D, const CpuArgs>};
+}
+const OpDef uniform_op = random_op<Uniform>("random_uniform");
+const OpDef normal_op = random_op<Normal>("random_normal");
+
+Value random_of(const OpDef& op, const Graph& graph, const TensorType& type, double first, double second, Label label,
+                const Where& where) {
+  std::vector<Value> sources = sources_of(*graph.data(), where);
+  std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
+  for (const Value& source : sources) operands.emplace_back(source);
+  return emit(op, operands, RandomAttrs{type, first, second}, label)[0];
+}
+
+// --- dropout: x, then the source
+
+struct DropoutAttrs {
+  double probability;
+  int node = -1;  // whose mask it is; -1: its own
+};
+
+template <class Args>
+void dropout_body(Args& a) {
+  const auto& attrs = a.template attrs<DropoutAttrs>();
+  RandomSource source(a, 1, attrs.node >= 0 ? attrs.node : a.node().id);
+  auto threshold = static_cast<std::uint32_t>(std::ceil(attrs.probability * 0x1p24));
+  double scale = 1 / (1 - attrs.probability);
+  if (a.out_type(0).dtype == DType::f32) {
+    drop_on<float>(a, source, Mask<float>{threshold, static_cast<float>(scale)});
+  } else {
+    drop_on<double>(a, source, Mask<double>{threshold, scale});
+  }
+}
+
+void infer_dropout(InferArgs& a) {
+  double p = a.attrs<DropoutAttrs>().probability;
+  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operand");
+  if (!(p >= 0 && p < 1)) a.fail("the probability is " + std::to_string(p), "pass one in [0, 1)");
+  expect_random(a, a.in(0).shape);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+std::vector<Value> dropout_grad(const GradArgs& a);
+
+constexpr Alias kInPlace[] = {{0, 0}};
+constexpr CudaBody kDropoutCuda[] = {{0, dropout_body<CudaArgs>}};
+const OpDef dropout_op{.name = "dropout",
+                       .infer = infer_dropout,
+                       .in_place = kInPlace,
+                       .purity = Purity::random,
+                       .prepare = load_kernels<drop_elements<float>, drop_elements<double>>,
+                       .cuda = kDropoutCuda,
+                       .cpu = dropout_body<const CpuArgs>,
+                       .grad = dropout_grad};
+
+std::vector<Value> dropout_grad(const GradArgs& a) {
+  DropoutAttrs attrs = a.attrs.as<DropoutAttrs>();
+  if (attrs.node < 0) attrs.node = a.outputs[0].node();
+  std::vector<Arg> operands{Arg(a.grads[0], a.where)};
+  operands.insert(operands.end(), a.inputs.begin() + 1, a.inputs.end());
+  return emit(dropout_op, operands, attrs);
+}
+
+}  // namespace
+
+Value random_uniform(Arg like, double low, double high, Label label) {
+  return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, label)[0];
+}
+Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Label label, Where where) {
+  return random_of(uniform_op, graph, {dtype, shape}, low, high, label, where);
+}
+Value random_normal(Arg like, double mean, double deviation, Label label) {
+  return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, label)[0];
+}
+Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Label label,
+                    Where where) {
+  return random_of(normal_op, graph, {dtype, shape}, mean, deviation, label, where);
+}
+Value dropout(Arg x, double probability, Label label) {
+  return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, label)[0];
+}
+
+}  // namespace graphsink

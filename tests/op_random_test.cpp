@@ -1,0 +1,324 @@
+// Random ops: the generator against known answers, and the same numbers wherever, whenever and in whatever mode.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "graphsink/graphsink.h"
+#include "kernels/philox.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
+
+// The file kat_vectors of Random123: philox4x32 with 10 rounds.
+TEST(Philox, GivesTheKnownAnswers) {
+  struct {
+    PhiloxWords counter;
+    PhiloxKey key;
+    PhiloxWords answer;
+  } vectors[] = {
+      {{{0, 0, 0, 0}}, {{0, 0}}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
+      {{{~0u, ~0u, ~0u, ~0u}}, {{~0u, ~0u}}, {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
+      {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+       {{0xa4093822, 0x299f31d0}},
+       {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
+  };
+  for (const auto& v : vectors)
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(philox(v.counter, v.key).at[i], v.answer.at[i]) << i;
+}
+
+// The word of element `i` of a node, by the contract in philox.h.
+struct Place {
+  std::uint32_t seed = 0, node = 0, step = 0, inner = 0, outer = 0;
+  PhiloxWords block(std::size_t i) const {
+    return philox({{static_cast<std::uint32_t>(i), step, inner, outer}}, {{seed, node}});
+  }
+  float unit(std::size_t i) const { return unit_float(block(i / 4).at[i % 4]); }
+  double unit64(std::size_t i) const {
+    PhiloxWords w = block(i / 2);
+    return unit_double(w.at[i % 2 * 2], w.at[i % 2 * 2 + 1]);
+  }
+};
+
+class RandomOps : public ::testing::TestWithParam<DeviceId> {
+ protected:
+  Program compile(const Graph& g, CompileOptions options = {}) {
+    options.target = GetParam();
+    return graphsink::compile(g, options);
+  }
+};
+
+std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
+  return info.param.kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
+INSTANTIATE_TEST_SUITE_P(Devices, RandomOps, ::testing::ValuesIn(testing::devices()), device_name);
+
+std::uint32_t node_of(const Value& v) { return static_cast<std::uint32_t>(v.node()); }
+
+TEST_P(RandomOps, AreWhatTheContractSays) {
+  for (std::int64_t size : {1, 3, 4, 1031}) {
+    Graph g;
+    Value narrow = random_uniform(g, f32, {size}), wide = random_uniform(g, f64, {size});
+    Value scaled = random_uniform(narrow, -2, 6), dropped = dropout(g.constant(Tensor::full(f32, {size}, 3)), 0.25);
+    for (const Value& v : {narrow, wide, scaled, dropped}) g.output(std::to_string(v.node()), v);
+    Program program = compile(g, {.seed = 77});
+    program.run(interactive, {.steps = 3});
+    auto read = [&](const Value& v) { return program.read(v); };
+    Tensor a = read(narrow), b = read(wide), c = read(scaled), d = read(dropped);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+      ASSERT_EQ(a.as<float>()[i], (Place{77, node_of(narrow), 2}.unit(i)));
+      ASSERT_EQ(b.as<double>()[i], (Place{77, node_of(wide), 2}.unit64(i)));
+      ASSERT_EQ(c.as<float>()[i], -2 + 8 * (Place{77, node_of(scaled), 2}.unit(i)));
+      float kept = (Place{77, node_of(dropped), 2}.unit(i)) >= 0.25f ? 3 * static_cast<float>(1 / 0.75) : 0;
+      ASSERT_EQ(d.as<float>()[i], kept);
+    }
+  }
+}
+
+// A Variable that takes up random numbers of every kind, step by step.
+struct Walk {
+  Graph g;
+  Variable x{"x", Tensor::full(f32, {37}, 0)};
+
+  Walk() {
+    Value noise = random_normal(g, f32, {37}) + dropout(random_uniform(g, f32, {37}), 0.5);
+    assign(x, mul(g.value(x), 0.5) + noise);
+    g.record("first", sum(noise));
+  }
+};
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+TEST_P(RandomOps, GiveTheSameInAllModesAndDifferInEachStep) {
+  std::vector<Tensor> results;
+  for (Mode mode : kModes) {
+    for (std::int64_t at_once : {1, 6}) {
+      Walk walk;
+      Program program = compile(walk.g);
+      for (std::int64_t i = 0; i < 6; i += at_once) program.run(mode, {.steps = at_once});
+      std::vector<float> seen = program.read("first");
+      ASSERT_EQ(seen.size(), 6u);
+      for (std::size_t i = 0; i < 6; ++i)
+        for (std::size_t j = 0; j < i; ++j) EXPECT_NE(seen[i], seen[j]);
+      results.push_back(walk.x.read());
+      EXPECT_TRUE(same_bits(results[0], results.back())) << to_string(mode) << " " << at_once;
+    }
+  }
+}
+
+TEST_P(RandomOps, GoOnFromTheStepAlone) {
+  Walk whole;
+  Program all = compile(whole.g, {.seed = 5});
+  all.run(sink, {.steps = 9});
+  Walk first, second;
+  Program begin = compile(first.g, {.seed = 5});
+  begin.run(sink, {.steps = 4});
+  second.x.write(first.x.read());
+  Program end = compile(second.g, {.seed = 5, .first_step = static_cast<std::int32_t>(begin.steps())});
+  end.run(sink, {.steps = 5});
+  EXPECT_EQ(end.steps(), 9);
+  EXPECT_TRUE(same_bits(second.x.read(), whole.x.read()));
+  EXPECT_THROW(compile(first.g, {.first_step = -1}), Error);
+}
+
+TEST_P(RandomOps, TakeAnotherSeedWithoutANewRecording) {
+  Graph g;
+  Value x = random_uniform(g, f32, {8});
+  g.output("x", x);
+  Program program = compile(g, {.seed = 1});
+  program.run(sink, {.steps = 2});  // interactive, then recorded
+  program.sync();
+  auto recordings = program.counters().recordings;
+  for (std::uint32_t seed : {2u, 3u}) {
+    program.set_seed(seed);
+    program.run();
+    Tensor seen = program.read_output("x");
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(seen.as<float>()[i], (Place{seed, node_of(x), seed}.unit(i)));
+  }
+  EXPECT_EQ(program.counters().recordings, recordings);
+}
+
+// One at element n of `size`, zeros elsewhere.
+Value at(Graph& g, std::int64_t size, const Value& n) {
+  Tensor numbers(f32, {size});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) numbers.as<float>()[i] = static_cast<float>(i);
+  return cast(equal(g.constant(numbers), n), f32);
+}
+
+TEST_P(RandomOps, DifferInEachIterationOfALoop) {
+  for (Mode mode : kModes) {
+    Graph g;
+    std::uint32_t drawn = 0;
+    auto [drawings, n] = while_(
+        {g.constant(Tensor(f32, {5})), g.constant(Tensor(f32, {}))}, [](Value, Value n) { return less(n, 5); },
+        [&](Value drawings, Value n) {
+          Value x = random_uniform(n);
+          drawn = node_of(x);
+          return std::array{drawings + x * at(g, 5, n), n + 1};
+        });
+    g.output("drawings", drawings);
+    g.output("n", n);
+    Program program = compile(g, {.seed = 9});
+    program.run(mode, {.steps = 3});
+    Tensor seen = program.read_output("drawings");
+    for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(seen.as<float>()[i], (Place{9, drawn, 2, i}.unit(0))) << i;
+    EXPECT_EQ(program.read_output("n").as<float>()[0], 5);
+  }
+}
+
+// Two loops around a draw, of which the inner one has a branch around it.
+struct Nest {
+  Graph g;
+  Value x;
+
+  Nest() {
+    auto [drawings, i] = while_(
+        {g.constant(Tensor(f32, {6})), g.constant(Tensor(f32, {}))}, [](Value, Value i) { return less(i, 2); },
+        [&](Value drawings, Value i) {
+          auto [inner, j] = while_(
+              {drawings, g.constant(Tensor(f32, {}))}, [](Value, Value j) { return less(j, 3); },
+              [&](Value drawings, Value j) {
+                Value y = if_(
+                    less(j, 10), [&] { return x = random_uniform(j); }, [&] { return j + 0; });
+                return std::array{drawings + y * at(g, 6, i * 3 + j), j + 1};
+              });
+          return std::array{inner, i + 1};
+        });
+    g.output("drawings", drawings);
+  }
+};
+
+TEST_P(RandomOps, DifferInEachIterationOfNestedLoops) {
+  for (Mode mode : kModes) {
+    Nest nest;
+    Program program = compile(nest.g, {.seed = 4});
+    program.run(mode, {.steps = 2});
+    Tensor seen = program.read_output("drawings");
+    for (std::uint32_t i = 0; i < 6; ++i)
+      EXPECT_EQ(seen.as<float>()[i], (Place{4, node_of(nest.x), 1, i % 3, i / 3}.unit(0))) << i << to_string(mode);
+  }
+}
+
+TEST_P(RandomOps, GiveTheSameOnTheHost) {
+  Graph g;
+  Value here = random_uniform(g, f32, {100}), there = random_uniform(here, 0, 1, on_cpu);
+  g.output("there", there);
+  Program program = compile(g, {.seed = 3});
+  for (Mode mode : kModes) {
+    program.run(mode);
+    auto step = static_cast<std::uint32_t>(program.steps() - 1);
+    Tensor seen = program.read_output("there");
+    for (std::size_t i = 0; i < 100; ++i) ASSERT_EQ(seen.as<float>()[i], (Place{3, node_of(there), step}.unit(i)));
+  }
+}
+
+// Sample moments of n numbers: mean, variance, third and fourth central moment.
+template <class T>
+std::array<double, 4> moments(std::span<const T> x) {
+  std::array<double, 4> m{};
+  auto n = static_cast<double>(x.size());
+  for (T v : x) m[0] += v / n;
+  for (T v : x)
+    for (int p = 2; p <= 4; ++p) m[static_cast<std::size_t>(p - 1)] += std::pow(v - m[0], p) / n;
+  return m;
+}
+
+// Within five standard errors of a fixed draw.
+template <class T>
+void expect_moments(const Tensor& x, const std::array<double, 4>& wanted, const std::array<double, 4>& deviations) {
+  std::array<double, 4> seen = moments(x.as<T>());
+  double root = std::sqrt(static_cast<double>(x.shape().size()));
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(seen[i], wanted[i], 5 * deviations[i] / root) << "moment " << i + 1;
+}
+
+TEST_P(RandomOps, HaveTheMomentsOfTheirDistributions) {
+  constexpr std::int64_t kCount = 200001;
+  Graph g;
+  std::vector<Value> values{random_uniform(g, f32, {kCount}), random_uniform(g, f64, {kCount}),
+                            random_normal(g, f32, {kCount}), random_normal(g, f64, {kCount}),
+                            random_normal(g, f32, {kCount}, 10, 2)};
+  for (const Value& v : values) g.output(std::to_string(v.node()), v);
+  Program program = compile(g);
+  program.run(interactive);
+  // Deviations of sample moments: sqrt(mu_2p - mu_p^2) for the central ones, wide enough for all.
+  std::array<double, 4> uniform{0.5, 1.0 / 12, 0, 1.0 / 80}, spread{0.3, 0.075, 0.05, 0.02};
+  std::array<double, 4> normal{0, 1, 0, 3}, wide{1, 1.5, 4, 10};
+  expect_moments<float>(program.read(values[0]), uniform, spread);
+  expect_moments<double>(program.read(values[1]), uniform, spread);
+  expect_moments<float>(program.read(values[2]), normal, wide);
+  expect_moments<double>(program.read(values[3]), normal, wide);
+  expect_moments<float>(program.read(values[4]), {10, 4, 0, 48}, {2, 6, 32, 160});
+}
+
+TEST_P(RandomOps, DropoutAndItsGradientShareTheMask) {
+  constexpr double kProbability = 0.3;
+  for (DType dtype : {f32, f64}) {
+    Graph g;
+    Value x = g.constant(Tensor::full(dtype, {50000}, 2)), first = dropout(x, kProbability);
+    Value second = dropout(x, kProbability), third = dropout(first, kProbability);
+    std::vector<Value> slopes{grad(sum(first), {x})[0], grad(sum(second), {x})[0], grad(sum(third), {x})[0]};
+    std::vector<Value> outputs{first, second, third, slopes[0], slopes[1], slopes[2]};
+    for (std::size_t i = 0; i < 6; ++i) g.output(std::to_string(i), outputs[i]);
+    Program program = compile(g);
+    program.run(sink, {.steps = 3});
+    std::vector<Tensor> seen;
+    for (std::size_t i = 0; i < 6; ++i) seen.push_back(program.read_output(std::to_string(i)));
+    int kept = 0, differ = 0;
+    for (std::int64_t i = 0; i < 50000; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) ASSERT_EQ(seen[j].at(i), 2 * seen[j + 3].at(i)) << i;
+      ASSERT_TRUE(seen[0].at(i) == 0 || std::abs(seen[0].at(i) - 2 / 0.7) < 1e-6);
+      kept += seen[0].at(i) != 0;
+      differ += seen[0].at(i) != seen[1].at(i);
+    }
+    EXPECT_NEAR(kept / 50000.0, 0.7, 0.01);
+    EXPECT_NEAR(differ / 50000.0, 2 * 0.3 * 0.7, 0.01);
+  }
+}
+
+TEST_P(RandomOps, DropoutDropsEvenWhatIsNotFinite) {
+  Graph g;
+  Tensor x = Tensor::full(f32, {64}, std::numeric_limits<double>::infinity());
+  g.output("y", dropout(g.constant(x), 0.5));
+  Program program = compile(g);
+  program.run(interactive);
+  Tensor y = program.read_output("y");
+  for (float v : y.as<float>()) EXPECT_TRUE(v == 0 || std::isinf(v));
+}
+
+TEST(RandomOps, DrawAnewForEachCallOfAnEager) {
+  Eager eager;
+  Value x = eager.tensor({1, 1, 1, 1});
+  Tensor a = Eager::read(random_uniform(x)), b = Eager::read(random_uniform(x));
+  EXPECT_FALSE(same_bits(a, b));
+  EXPECT_TRUE(same_bits(Eager::read(dropout(x, 0)), Eager::read(x)));
+}
+
+TEST(RandomOps, RefuseWhatTheyCannotTake) {
+  Graph g;
+  Value x = g.constant(Tensor(f32, {3})), whole = g.constant(Tensor(i32, {3}));
+  EXPECT_THROW(dropout(x, 1), Error);
+  EXPECT_THROW(dropout(x, -0.1), Error);
+  EXPECT_THROW(dropout(x, std::nan("")), Error);
+  EXPECT_THROW(dropout(whole, 0.5), Error);
+  EXPECT_THROW(dropout(Value(), 0.5), Error);
+  EXPECT_THROW(random_uniform(whole), Error);
+  EXPECT_THROW(random_uniform(1.0), Error);
+  EXPECT_THROW(random_uniform(g, i32, {3}), Error);
+  EXPECT_THROW(random_normal(x, 0, std::numeric_limits<double>::infinity()), Error);
+  EXPECT_THROW(random_normal(g, f32, {std::int64_t{1} << 34}), Error);
+  auto loop = [](const Value& x, auto body) {
+    return while_(
+        {x}, [](Value y) { return less(sum(y), 1); }, [=](Value y) { return std::array{body(y)}; })[0];
+  };
+  auto two = [=](const Value& y) { return loop(y, [](Value z) { return random_uniform(z); }); };
+  EXPECT_NO_THROW(loop(x, two));
+  EXPECT_THROW(loop(x, [=](Value y) { return loop(y, two); }), Error);
+}
+
+}  // namespace
+}  // namespace graphsink
