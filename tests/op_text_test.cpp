@@ -88,6 +88,60 @@ TEST_P(TextOps, NormsOfNumbersFarFromZero) {
   for (std::size_t i = 0; i < 4000; ++i) ASSERT_FLOAT_EQ(y.as<float>()[i], i % 2 ? 12.0f : 8.0f) << i;
 }
 
+TEST_P(TextOps, AttentionOfLargeScores) {
+  Graph g;
+  constexpr std::size_t kKeys = 300;
+  Tensor q = Tensor::full(f32, {1, 1, 1, 1}, 100), k(f32, {1, 1, kKeys, 1}), v(f32, {1, 1, kKeys, 1});
+  for (std::size_t j = 0; j < kKeys; ++j) {
+    k.as<float>()[j] = static_cast<float>(j % 200) * 100;  // the largest score is far away, and not the last
+    v.as<float>()[j] = static_cast<float>(j);
+  }
+  Value out = attention(g.constant(q), g.constant(k), g.constant(v), {.scale = 1});
+  g.output("0", out);
+  EXPECT_EQ(run(g, 1)[0].as<float>()[0], 199);
+}
+
+Tensor heads(std::int64_t time, std::uint64_t seed) { return Tensor::uniform({2, 2, time, 20}, seed, -1, 1); }
+
+TEST_P(TextOps, CausalAttentionDoesNotSeeWhatComesLater) {
+  constexpr std::int64_t kQueries = 90, kKeys = 150, kChanged = 101;  // query 41 is the first that sees key 101
+  std::vector<Tensor> seen;
+  for (float change : {0.0f, 5.0f}) {
+    Graph g;
+    Tensor k = heads(kKeys, 2), v = heads(kKeys, 3);
+    for (Tensor* t : {&k, &v})
+      for (std::int64_t i = 0; i < t->shape().size(); ++i)
+        if (i / 20 % kKeys >= kChanged) t->as<float>()[static_cast<std::size_t>(i)] += change;
+    g.output("0", attention(g.constant(heads(kQueries, 1)), g.constant(k), g.constant(v), {.causal = true}));
+    seen.push_back(run(g, 1)[0]);
+  }
+  for (std::int64_t i = 0; i < seen[0].shape().size(); ++i) {
+    bool sees_it = i / 20 % kQueries + kKeys - kQueries >= kChanged;
+    ASSERT_EQ(seen[0].at(i) != seen[1].at(i), sees_it) << i / 20 % kQueries;
+  }
+}
+
+TEST_P(TextOps, GiveTheSameBitsInAllModes) {
+  std::vector<std::vector<Tensor>> results;
+  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink}) {
+    Graph g;
+    Value q = g.constant(heads(70, 1)), k = g.constant(heads(140, 2)), v = g.constant(heads(140, 3));
+    Value gain = g.constant(Tensor::uniform({20}, 4)), bias = g.constant(Tensor::uniform({20}, 5));
+    Value y = rms_norm(layer_norm(softmax(attention(q, k, v, {.causal = true}), 2), gain, bias), gain);
+    std::vector<Value> outputs = grad(sum(y * g.constant(heads(70, 6))), {q, k, v, gain, bias});
+    outputs.push_back(y);
+    for (std::size_t i = 0; i < outputs.size(); ++i) g.output(std::to_string(i), outputs[i]);
+    Program program = compile(g, {.target = GetParam()});
+    program.run(mode, {.steps = 2});
+    results.emplace_back();
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      results.back().push_back(program.read_output(std::to_string(i)));
+      const Tensor &a = results[0][i], &b = results.back()[i];
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << to_string(mode) << ", output " << i;
+    }
+  }
+}
+
 TEST(TextOps, RefuseWhatTheyCannotTake) {
   Graph g;
   Value x = g.constant(Tensor::full(f32, {2, 3}, 1)), three = g.constant(Tensor::full(f32, {3}, 1));
@@ -101,6 +155,15 @@ TEST(TextOps, RefuseWhatTheyCannotTake) {
   EXPECT_THROW(layer_norm(x, three, three, -1.0), Error);
   EXPECT_THROW(rms_norm(x, two), Error);
   EXPECT_THROW(rms_norm(x, cast(three, f64)), Error);
+  auto make = [&](const Shape& shape, DType dtype = f32) { return g.constant(Tensor(dtype, shape)); };
+  Value q = make({1, 2, 3, 4});
+  EXPECT_THROW(attention(q, q, make({1, 2, 4, 4})), Error);
+  EXPECT_THROW(attention(q, make({1, 2, 4, 5}), make({1, 2, 4, 5})), Error);
+  EXPECT_THROW(attention(q, make({1, 1, 4, 4}), make({1, 1, 4, 4})), Error);
+  EXPECT_THROW(attention(q, make({1, 2, 4, 4}, f64), make({1, 2, 4, 4}, f64)), Error);
+  EXPECT_THROW(attention(x, x, x), Error);
+  Value wide = make({1, 1, 1, 129});
+  EXPECT_THROW(attention(wide, wide, wide), Error);
 }
 
 }  // namespace
