@@ -1,4 +1,7 @@
 // cublasLtMatmul as one kernel: a triple loop whose sums run over k in ascending order.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cstring>
 #include <vector>
 
@@ -25,7 +28,41 @@ struct Matmul {
   std::size_t workspace_bytes;
 };
 
-std::size_t element_bytes(const BlasLayout& layout) { return layout.type == CUDA_R_64F ? 8 : 4; }
+// f(an element of that type).
+template <class F>
+auto with_type(cudaDataType type, const F& f) {
+  switch (type) {
+    case CUDA_R_64F:
+      return f(double{});
+    case CUDA_R_16F:
+      return f(__half{});
+    case CUDA_R_16BF:
+      return f(__nv_bfloat16{});
+    default:
+      return f(float{});
+  }
+}
+std::size_t bytes_of(cudaDataType type) {
+  return with_type(type, []<class E>(E) { return sizeof(E); });
+}
+std::size_t element_bytes(const BlasLayout& layout) { return bytes_of(layout.type); }
+
+template <class T>
+EMU_PLAIN T read_as(T x) {
+  return x;
+}
+template <class T>
+EMU_PLAIN T read_as(__half x) {
+  return static_cast<T>(__half2float(x));
+}
+template <class T>
+EMU_PLAIN T read_as(__nv_bfloat16 x) {
+  return static_cast<T>(__bfloat162float(x));
+}
+EMU_PLAIN void write_to(double& to, double x) { to = x; }
+EMU_PLAIN void write_to(float& to, float x) { to = x; }
+EMU_PLAIN void write_to(__half& to, float x) { to = __float2half(x); }
+EMU_PLAIN void write_to(__nv_bfloat16& to, float x) { to = __float2bfloat16(x); }
 
 std::int64_t row_stride(const BlasLayout& layout) { return layout.order == CUBLASLT_ORDER_ROW ? layout.ld : 1; }
 std::int64_t col_stride(const BlasLayout& layout) { return layout.order == CUBLASLT_ORDER_ROW ? 1 : layout.ld; }
@@ -37,23 +74,33 @@ std::size_t footprint(const BlasLayout& layout) {
   return static_cast<std::size_t>(last + 1) * element_bytes(layout);
 }
 
-bool is_layout(const BlasLayout& layout, cudaDataType type) {
-  if (layout.type != type || layout.rows == 0 || layout.cols == 0 || layout.batches < 1) return false;
+bool is_layout(const BlasLayout& layout) {
+  if (layout.rows == 0 || layout.cols == 0 || layout.batches < 1) return false;
   if (layout.order != CUBLASLT_ORDER_ROW && layout.order != CUBLASLT_ORDER_COL) return false;
   const std::uint64_t line = layout.order == CUBLASLT_ORDER_ROW ? layout.cols : layout.rows;
   return layout.ld >= static_cast<std::int64_t>(line) && layout.batch_stride >= 0;
 }
 
+// Products of f16 or bf16 are computed in f32; their result is of their type or f32.
+bool types_fit(const BlasOperation& operation, const BlasLayout& a, const BlasLayout& b, const BlasLayout& c,
+               const BlasLayout& d) {
+  if (a.type != b.type || c.type != d.type) return false;
+  if (operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) return a.type == CUDA_R_32F && d.type == CUDA_R_32F;
+  if (operation.scale == CUDA_R_64F) return a.type == CUDA_R_64F && d.type == CUDA_R_64F;
+  const bool half = a.type == CUDA_R_16F || a.type == CUDA_R_16BF;
+  return (half && d.type == a.type) || ((half || a.type == CUDA_R_32F) && d.type == CUDA_R_32F);
+}
+
 // op(matrix) as rows of contiguous elements.
-template <class T>
-EMU_PLAIN void pack(const T* data, const BlasLayout& layout, bool transposed, std::vector<T>& out) {
+template <class T, class E>
+EMU_PLAIN void pack(const E* data, const BlasLayout& layout, bool transposed, std::vector<T>& out) {
   const std::uint64_t rows = transposed ? layout.cols : layout.rows, cols = transposed ? layout.rows : layout.cols;
   const std::int64_t by_row = transposed ? col_stride(layout) : row_stride(layout);
   const std::int64_t by_col = transposed ? row_stride(layout) : col_stride(layout);
   T* to = out.data();
   for (std::uint64_t i = 0; i < rows; ++i) {
-    const T* from = data + static_cast<std::int64_t>(i) * by_row;
-    for (std::uint64_t j = 0; j < cols; ++j) *to++ = from[static_cast<std::int64_t>(j) * by_col];
+    const E* from = data + static_cast<std::int64_t>(i) * by_row;
+    for (std::uint64_t j = 0; j < cols; ++j) *to++ = read_as<T>(from[static_cast<std::int64_t>(j) * by_col]);
   }
 }
 
@@ -78,33 +125,52 @@ EMU_PLAIN void multiply_row(const T* a, const T* b, T* sums, std::uint64_t k, st
 }
 
 template <class T>
+void pack_batch(const void* data, const BlasLayout& layout, bool transposed, std::int32_t batch, std::vector<T>& out) {
+  with_type(layout.type, [&]<class E>(E) {
+    if constexpr (!std::is_same_v<E, double> || std::is_same_v<T, double>)
+      pack(static_cast<const E*>(data) + batch * layout.batch_stride, layout, transposed, out);
+  });
+}
+
+// One batch of D = alpha * a x b + beta * C, with a and b packed.
+template <class T, class E>
+void multiply_batch(const Matmul& m, const std::vector<T>& a, const std::vector<T>& b, T alpha, T beta, const E* c,
+                    E* d) {
+  const std::uint64_t k = a.size() / m.d.rows, n = m.d.cols;
+  std::vector<T> sums(n);
+  for (std::uint64_t i = 0; i < m.d.rows; ++i) {
+    multiply_row(a.data() + i * k, b.data(), sums.data(), k, n);
+    for (std::uint64_t j = 0; j < n; ++j) {
+      const auto row = static_cast<std::int64_t>(i), col = static_cast<std::int64_t>(j);
+      T value = alpha * sums[j];
+      if (beta != T(0)) value += beta * read_as<T>(c[row * row_stride(m.c) + col * col_stride(m.c)]);
+      write_to(d[row * row_stride(m.d) + col * col_stride(m.d)], value);
+    }
+  }
+}
+
+template <class T>
 void multiply(const Matmul& m) {
   T alpha = static_cast<T>(m.host_alpha), beta = static_cast<T>(m.host_beta);
   if (m.alpha != nullptr) std::memcpy(&alpha, m.alpha, sizeof(T));
   if (m.beta != nullptr) std::memcpy(&beta, m.beta, sizeof(T));
   const bool ta = m.operation.transa != CUBLAS_OP_N, tb = m.operation.transb != CUBLAS_OP_N;
-  const std::uint64_t k = ta ? m.a.rows : m.a.cols, n = m.d.cols;
-  std::vector<T> a(m.a.rows * m.a.cols), b(m.b.rows * m.b.cols), sums(n);
+  std::vector<T> a(m.a.rows * m.a.cols), b(m.b.rows * m.b.cols);
   for (std::int32_t batch = 0; batch < m.d.batches; ++batch) {
-    pack(static_cast<const T*>(m.a_data) + batch * m.a.batch_stride, m.a, ta, a);
-    pack(static_cast<const T*>(m.b_data) + batch * m.b.batch_stride, m.b, tb, b);
+    pack_batch(m.a_data, m.a, ta, batch, a);
+    pack_batch(m.b_data, m.b, tb, batch, b);
     if constexpr (std::is_same_v<T, float>) {
       if (m.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
         round_to_tf32(a);
         round_to_tf32(b);
       }
     }
-    const T* c = static_cast<const T*>(m.c_data) + (m.c_data == nullptr ? 0 : batch * m.c.batch_stride);
-    T* d = static_cast<T*>(m.d_data) + batch * m.d.batch_stride;
-    for (std::uint64_t i = 0; i < m.d.rows; ++i) {
-      multiply_row(a.data() + i * k, b.data(), sums.data(), k, n);
-      for (std::uint64_t j = 0; j < n; ++j) {
-        const auto row = static_cast<std::int64_t>(i), col = static_cast<std::int64_t>(j);
-        T value = alpha * sums[j];
-        if (beta != T(0)) value += beta * c[row * row_stride(m.c) + col * col_stride(m.c)];
-        d[row * row_stride(m.d) + col * col_stride(m.d)] = value;
+    with_type(m.d.type, [&]<class E>(E) {
+      if constexpr (std::is_same_v<E, double> == std::is_same_v<T, double>) {
+        const E* c = static_cast<const E*>(m.c_data) + (m.c_data == nullptr ? 0 : batch * m.c.batch_stride);
+        multiply_batch(m, a, b, alpha, beta, c, static_cast<E*>(m.d_data) + batch * m.d.batch_stride);
       }
-    }
+    });
   }
 }
 
@@ -116,8 +182,8 @@ bool operands_live(Memory& memory, const Matmul& m) {
   if (!is_device(memory, m.a_data, footprint(m.a)) || !is_device(memory, m.b_data, footprint(m.b))) return false;
   if (!is_device(memory, m.d_data, footprint(m.d))) return false;
   if (m.c_data != nullptr && !is_device(memory, m.c_data, footprint(m.c))) return false;
-  if (m.alpha != nullptr && !is_device(memory, m.alpha, element_bytes(m.d))) return false;
-  if (m.beta != nullptr && !is_device(memory, m.beta, element_bytes(m.d))) return false;
+  if (m.alpha != nullptr && !is_device(memory, m.alpha, bytes_of(m.operation.scale))) return false;
+  if (m.beta != nullptr && !is_device(memory, m.beta, bytes_of(m.operation.scale))) return false;
   return m.workspace_bytes == 0 || is_device(memory, m.workspace, m.workspace_bytes);
 }
 
@@ -125,7 +191,7 @@ cudaError_t run_matmul(const Matmul& m) {
   if (!operands_live(runtime().memory, m)) return cudaErrorIllegalAddress;
   // Two launches that share a workspace without an order, or data in it, should show.
   if (m.workspace_bytes > 0) std::memset(m.workspace, 0xA5, m.workspace_bytes);
-  if (m.d.type == CUDA_R_64F) {
+  if (m.operation.scale == CUDA_R_64F) {
     multiply<double>(m);
   } else {
     multiply<float>(m);
@@ -143,8 +209,7 @@ bool is_aligned(const void* pointer, std::size_t bytes) {
 }
 
 bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size_t workspace_bytes) {
-  const std::size_t element = element_bytes(m.d);
-  std::size_t alignment[4] = {element, element, element, element};
+  std::size_t alignment[4] = {element_bytes(m.a), element_bytes(m.b), element_bytes(m.c), element_bytes(m.d)};
   if (algo != nullptr) {
     BlasAlgorithm algorithm;
     std::memcpy(&algorithm, algo->data, sizeof algorithm);
@@ -169,8 +234,9 @@ bool is_clear_target(const Matmul& m) {
 cublasStatus_t check_matmul(const BlasOperation& operation, const BlasLayout& a, const BlasLayout& b,
                             const BlasLayout& c, const BlasLayout& d) {
   for (const BlasLayout* layout : {&a, &b, &c, &d}) {
-    if (!is_layout(*layout, operation.scale) || layout->batches != d.batches) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_layout(*layout) || layout->batches != d.batches) return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (!types_fit(operation, a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (operation.pointer_mode != CUBLASLT_POINTER_MODE_HOST && operation.pointer_mode != CUBLASLT_POINTER_MODE_DEVICE) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -1,5 +1,7 @@
 // cublasLtMatmul against a plain reference.
 #include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <type_traits>
 
@@ -37,7 +39,10 @@ class BlasTest : public EmulatorTest {
   template <class T>
   cublasLtMatrixLayout_t layout(std::uint64_t rows, std::uint64_t cols, cublasLtOrder_t order, int batches = 1) {
     cublasLtMatrixLayout_t made = nullptr;
-    const cudaDataType type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_64F;
+    const cudaDataType type = std::is_same_v<T, double>          ? CUDA_R_64F
+                              : std::is_same_v<T, __half>        ? CUDA_R_16F
+                              : std::is_same_v<T, __nv_bfloat16> ? CUDA_R_16BF
+                                                                 : CUDA_R_32F;
     const auto ld = static_cast<std::int64_t>(order == CUBLASLT_ORDER_ROW ? cols : rows);
     EXPECT_EQ(CUBLAS_STATUS_SUCCESS, cublasLtMatrixLayoutCreate(&made, type, rows, cols, ld));
     set(made, CUBLASLT_MATRIX_LAYOUT_ORDER, order);
@@ -161,6 +166,45 @@ TEST_F(BlasTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED,
             cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &relu, sizeof relu));
   ASSERT_OK(cudaStreamSynchronize(stream_));
+}
+
+// A sum of 2049 ones, which f16 and bf16 can neither hold nor reach.
+TEST_F(BlasTest, HalvesAreSummedInSingle) {
+  operation<float>(false, false);
+  constexpr std::uint64_t kTerms = 2049;
+  const auto sum = [&]<class In, class Out>(In one, Out) {
+    const auto a = layout<In>(1, kTerms, CUBLASLT_ORDER_ROW), b = layout<In>(kTerms, 1, CUBLASLT_ORDER_ROW);
+    const auto d = layout<Out>(1, 1, CUBLASLT_ORDER_ROW);
+    In* ones = device(std::vector<In>(kTerms, one));
+    Out* out = device<Out>(1);
+    const float alpha = 1, beta = 0;
+    EXPECT_EQ(CUBLAS_STATUS_SUCCESS, cublasLtMatmul(handle_, operation_, &alpha, ones, a, ones, b, &beta, nullptr, d,
+                                                    out, d, nullptr, nullptr, 0, stream_));
+    EXPECT_OK(cudaStreamSynchronize(stream_));
+    return static_cast<float>(host(out, 1)[0]);
+  };
+  EXPECT_EQ(2049, sum(__float2half(1), 0.0f));
+  EXPECT_EQ(2048, sum(__float2half(1), __half{}));
+  EXPECT_EQ(2049, sum(__float2bfloat16(1), 0.0f));
+  EXPECT_EQ(2048, sum(__float2bfloat16(1), __nv_bfloat16{}));
+}
+
+TEST_F(BlasTest, RefusesTypesThatDoNotFit) {
+  const auto single = layout<float>(4, 4, CUBLASLT_ORDER_ROW), half = layout<__half>(4, 4, CUBLASLT_ORDER_ROW),
+             brain = layout<__nv_bfloat16>(4, 4, CUBLASLT_ORDER_ROW);
+  cublasLtMatmulHeuristicResult_t chosen;
+  int found = 0;
+  const auto choose = [&](cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d) {
+    return cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a, b, d, d, preference_, 1, &chosen, &found);
+  };
+  operation<float>(false, false);
+  EXPECT_EQ(CUBLAS_STATUS_SUCCESS, choose(half, half, single));
+  EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED, choose(half, brain, single));
+  EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED, choose(half, half, brain));
+  EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED, choose(single, single, half));
+  operation<double>(false, false);
+  EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED, choose(half, half, single));
+  EXPECT_EQ(CUBLAS_STATUS_NOT_SUPPORTED, choose(single, single, single));
 }
 
 TEST_F(BlasTest, DoesNotReadCWhenBetaIsZeroAndCountsFaults) {
