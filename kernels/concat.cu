@@ -217,6 +217,11 @@ const OpDef split_op{.name = "split",
 Value concat(const std::vector<Arg>& values, int axis, Label label) {
   return emit(concat_op, values, AxisAttrs{axis}, label)[0];
 }
+Value stack(const std::vector<Arg>& values, int axis, Label label) {
+  std::vector<Arg> rows;
+  for (const Arg& value : values) rows.emplace_back(unsqueeze(value, axis), value.where());
+  return concat(rows, axis, label);
+}
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label) {
   return emit(split_op, {x}, SplitAttrs{axis, std::move(sizes)}, label);
 }

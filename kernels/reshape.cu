@@ -1,4 +1,4 @@
-// reshape, reshape_like: views, so nothing runs.
+// reshape, reshape_like, flatten, squeeze, unsqueeze: views, so nothing runs.
 #include "graphsink/ops.h"
 #include "kernels/kernel.h"
 #include "kernels/reduce_ops.h"
@@ -62,8 +62,63 @@ const OpDef reshape_like_op{.name = "reshape_like",
                             .cpu = cpu_body,
                             .grad = reshape_grad};
 
+struct AxisAttrs {
+  int axis;
+};
+
+// Refuses an axis that a tensor of that rank does not have.
+int checked_axis(const InferArgs& a, int rank) {
+  int axis = a.attrs<AxisAttrs>().axis, d = axis < 0 ? axis + rank : axis;
+  if (d < 0 || d >= rank)
+    a.fail("there is no axis " + std::to_string(axis),
+           "name an axis from -" + std::to_string(rank) + " to " + std::to_string(rank - 1));
+  return d;
+}
+
+void infer_flatten(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  int axis = checked_axis(a, shape.rank());
+  Shape out;
+  for (int d = 0; d < axis; ++d) out.push_back(shape[d]);
+  std::int64_t size = 1;
+  for (int d = axis; d < shape.rank(); ++d) size *= shape[d];
+  out.push_back(size);
+  a.out(a.in(0).dtype, out);
+}
+
+void infer_squeeze(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  int axis = checked_axis(a, shape.rank());
+  if (shape[axis] != 1) a.fail("axis " + std::to_string(axis) + " is not of size 1", "name another axis");
+  Shape out;
+  for (int d = 0; d < shape.rank(); ++d)
+    if (d != axis) out.push_back(shape[d]);
+  a.out(a.in(0).dtype, out);
+}
+
+void infer_unsqueeze(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  int axis = checked_axis(a, shape.rank() + 1);
+  Shape out;
+  for (int d = 0; d <= shape.rank(); ++d) out.push_back(d == axis ? 1 : shape[d < axis ? d : d - 1]);
+  a.out(a.in(0).dtype, out);
+}
+
+constexpr OpDef axis_op(std::string_view name, void (*infer)(InferArgs&)) {
+  return {.name = name, .infer = infer, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = reshape_grad};
+}
+const OpDef flatten_op = axis_op("flatten", infer_flatten);
+const OpDef squeeze_op = axis_op("squeeze", infer_squeeze);
+const OpDef unsqueeze_op = axis_op("unsqueeze", infer_unsqueeze);
+
 }  // namespace
 
+Value flatten(Arg x, int axis, Label label) { return emit(flatten_op, {x}, AxisAttrs{axis}, label)[0]; }
+Value squeeze(Arg x, int axis, Label label) { return emit(squeeze_op, {x}, AxisAttrs{axis}, label)[0]; }
+Value unsqueeze(Arg x, int axis, Label label) { return emit(unsqueeze_op, {x}, AxisAttrs{axis}, label)[0]; }
 Value reshape(Arg x, Shape shape, Label label) { return emit(reshape_op, {x}, ReshapeAttrs{shape}, label)[0]; }
 Value reshape_like(Arg x, Arg like, Label label) { return emit(reshape_like_op, {x, like}, {}, label)[0]; }
 

@@ -244,6 +244,19 @@ TEST(DataOpsRefusals, NameTheOpTheProblemAndTheLine) {
          split(of(g, f32, {5}), {6, -1}, 0);
        }},
       {"split", "there is no axis -2", [](Graph& g) { split(of(g, f32, {5}), 5, -2); }},
+      {"flatten", "there is no axis 1", [](Graph& g) { flatten(of(g, f32, {5})); }},
+      {"squeeze", "axis 1 is not of size 1",
+       [](Graph& g) {
+         squeeze(of(g, f32, {1, 5}), -1);
+       }},
+      {"unsqueeze", "there is no axis 3",
+       [](Graph& g) {
+         unsqueeze(of(g, f32, {1, 5}), 3);
+       }},
+      {"concat", "beside the axis",
+       [](Graph& g) {
+         stack({of(g, f32, {2}), of(g, f32, {3})});
+       }},
       {"gather", "not i32", [](Graph& g) { gather(of(g, f32, {5}), of(g, f32, {2})); }},
       {"gather", "there is no axis 1", [](Graph& g) { gather(of(g, f32, {5}), of(g, i32, {2}), 1); }},
       {"scatter_add", "takes numbers",

@@ -235,6 +235,43 @@ inline void add_pool_rows(std::vector<OpRow>& rows) {
   }
 }
 
+inline OpRow view_row(std::string name, Value (*op)(Arg, int, Label), int axis, std::vector<Case> cases,
+                      std::function<Shape(Shape)> shape) {
+  return {std::move(name),
+          kAll,
+          std::move(cases),
+          [=](const auto& in) { return op(in[0], axis, {}); },
+          [=](const Arrays& in) { return with_shape(in[0], shape(in[0].shape)); },
+          true};
+}
+inline void add_view_rows(std::vector<OpRow>& rows) {
+  rows.push_back(view_row("flatten", flatten, 1, {{{2, 3}}, {{2, 3, 4}}, {{0, 3, 4}}}, [](Shape s) {
+    return Shape{s[0], s.rank() == 2 ? s[1] : s[1] * s[2]};
+  }));
+  rows.push_back(view_row("flatten", flatten, -2, {{{2, 3, 4}}}, [](Shape s) { return Shape{s[0], s[1] * s[2]}; }));
+  rows.push_back(view_row("squeeze", squeeze, -1, {{{5, 1}}, {{0, 1}}}, [](Shape s) { return Shape{s[0]}; }));
+  rows.push_back(view_row("squeeze", squeeze, 0, {{{1, 2, 3}}, {{1, 1, 1}}}, [](Shape s) {
+    return Shape{s[1], s[2]};
+  }));
+  rows.push_back(view_row("unsqueeze", unsqueeze, 1, {{{5, 7}}}, [](Shape s) { return Shape{s[0], 1, s[1]}; }));
+  rows.push_back(view_row("unsqueeze", unsqueeze, -1, {{{5}}, {{0}}}, [](Shape s) { return Shape{s[0], 1}; }));
+  for (int axis : {0, 1, -1}) {
+    rows.push_back({"stack",
+                    kAll,
+                    {{{4}, {4}}, {{0}, {0}}, {{3}, {3}, {3}}},
+                    [=](const auto& in) {
+                      return stack({in.begin(), in.end()}, axis);
+                    },
+                    [=](const Arrays& in) {
+                      Arrays parts;
+                      for (const Array& x : in)
+                        parts.push_back(with_shape(x, axis == 0 ? Shape{1, x.shape[0]} : Shape{x.shape[0], 1}));
+                      return joined(parts, axis);
+                    },
+                    true});
+  }
+}
+
 inline void add_data_rows(std::vector<OpRow>& rows) {
   for (bool transpose_a : {false, true})
     for (bool transpose_b : {false, true})
@@ -244,6 +281,7 @@ inline void add_data_rows(std::vector<OpRow>& rows) {
   add_pad_rows(rows);
   add_concat_rows(rows);
   add_gather_rows(rows);
+  add_view_rows(rows);
   add_conv2d_rows(rows);
   add_pool_rows(rows);
 }

@@ -79,6 +79,10 @@ Value sum_like(Arg x, Arg like, Label label = {});
 // A view; one dimension may be -1.
 Value reshape(Arg x, Shape shape, Label label = {});
 Value reshape_like(Arg x, Arg like, Label label = {});
+// Views: all axes from `axis` on become one; an axis of size 1 goes away, or becomes axis `axis` of the result.
+Value flatten(Arg x, int axis = 1, Label label = {});
+Value squeeze(Arg x, int axis, Label label = {});
+Value unsqueeze(Arg x, int axis, Label label = {});
 // Swaps the last two axes (a copy).
 Value transpose(Arg x, Label label = {});
 // Axis d of the result is axis axes[d] of x; all axes of x are named, negative ones from the end (a copy).
@@ -92,6 +96,8 @@ Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> e
 Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0, Label label = {});
 // One after the other along an axis, on which alone their shapes differ.
 Value concat(const std::vector<Arg>& values, int axis, Label label = {});
+// Tensors of one shape along a new axis.
+Value stack(const std::vector<Arg>& values, int axis = 0, Label label = {});
 // The reverse of concat: parts of these sizes along an axis, or `parts` equal ones.
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label = {});
 std::vector<Value> split(Arg x, int parts, int axis, Label label = {});

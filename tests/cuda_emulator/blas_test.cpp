@@ -180,7 +180,7 @@ TEST_F(BlasTest, HalvesAreSummedInSingle) {
     const float alpha = 1, beta = 0;
     EXPECT_EQ(CUBLAS_STATUS_SUCCESS, cublasLtMatmul(handle_, operation_, &alpha, ones, a, ones, b, &beta, nullptr, d,
                                                     out, d, nullptr, nullptr, 0, stream_));
-    EXPECT_OK(cudaStreamSynchronize(stream_));
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
     return static_cast<float>(host(out, 1)[0]);
   };
   EXPECT_EQ(2049, sum(__float2half(1), 0.0f));
