@@ -51,13 +51,20 @@ __global__ void sum_images(const T* parts, T* out, std::int64_t images, std::int
   }
 }
 
-// f(plane, kx, iy, the row) for each row of columns; iy < 0: padding.
+// f(element of the first window, row of columns, windows that are not padding) for each row of columns; the element is
+// that of the window 0 of the row, and may lie before its plane.
 template <class T, class F>
 void for_each_column_row(T* columns, const Windows& w, std::int64_t planes, const F& f) {
   for (std::int64_t plane = 0; plane < planes; ++plane)
     for (std::int64_t ky = 0; ky < w.y.window; ++ky)
-      for (std::int64_t kx = 0; kx < w.x.window; ++kx)
-        for (std::int64_t oy = 0; oy < w.y.out; ++oy, columns += w.x.out) f(plane, kx, w.y.element(oy, ky), columns);
+      for (std::int64_t kx = 0; kx < w.x.window; ++kx) {
+        Span inside = windows_with(w.x, kx);
+        for (std::int64_t oy = 0; oy < w.y.out; ++oy, columns += w.x.out) {
+          std::int64_t iy = w.y.element(oy, ky);
+          std::int64_t first = plane * w.pixels() + iy * w.x.in + kx * w.x.dilation - w.x.padding;
+          f(first, columns, iy < 0 ? Span{0, 0} : inside);
+        }
+      }
 }
 
 template <class T>
@@ -68,11 +75,15 @@ void im2col(CudaArgs& a, const Windows& w, std::int64_t planes, const T* x, T* c
 }
 template <class T>
 void im2col(const CpuArgs&, const Windows& w, std::int64_t planes, const T* x, T* columns) {
-  for_each_column_row(columns, w, planes, [&](std::int64_t plane, std::int64_t kx, std::int64_t iy, T* row) {
-    for (std::int64_t ox = 0; ox < w.x.out; ++ox) {
-      std::int64_t ix = w.x.element(ox, kx);
-      row[ox] = iy < 0 || ix < 0 ? T(0) : x[plane * w.pixels() + iy * w.x.in + ix];
+  std::int64_t stride = w.x.stride;
+  for_each_column_row(columns, w, planes, [&](std::int64_t first, T* row, Span inside) {
+    std::fill_n(row, inside.begin, T(0));
+    if (stride == 1) {
+      std::copy_n(x + first + inside.begin, inside.end - inside.begin, row + inside.begin);
+    } else {
+      for (std::int64_t ox = inside.begin; ox < inside.end; ++ox) row[ox] = x[first + ox * stride];
     }
+    std::fill(row + inside.end, row + w.x.out, T(0));
   });
 }
 
@@ -84,11 +95,15 @@ void col2im(CudaArgs& a, const Windows& w, std::int64_t planes, const T* columns
 }
 template <class T>
 void col2im(const CpuArgs&, const Windows& w, std::int64_t planes, const T* columns, T* x) {
+  std::int64_t stride = w.x.stride;
   std::fill_n(x, planes * w.pixels(), T(0));
-  for_each_column_row(columns, w, planes, [&](std::int64_t plane, std::int64_t kx, std::int64_t iy, const T* row) {
-    for (std::int64_t ox = 0; iy >= 0 && ox < w.x.out; ++ox) {
-      std::int64_t ix = w.x.element(ox, kx);
-      if (ix >= 0) x[plane * w.pixels() + iy * w.x.in + ix] += row[ox];
+  for_each_column_row(columns, w, planes, [&](std::int64_t first, const T* row, Span inside) {
+    T* sums = x + first + inside.begin * stride;
+    row += inside.begin;
+    if (stride == 1) {
+      for_each_index(inside.end - inside.begin, [=](std::int64_t i) { sums[i] += row[i]; });
+    } else {
+      for (std::int64_t i = 0; i < inside.end - inside.begin; ++i) sums[i * stride] += row[i];
     }
   });
 }

@@ -8,14 +8,16 @@ namespace {
 // Where the largest element of a window is in its plane: the first of equals, NaN before all others.
 template <class T>
 HD std::int64_t winner(const T* plane, const Windows& w, std::int64_t oy, std::int64_t ox) {
-  std::int64_t best = -1;
-  for (std::int64_t ky = 0; ky < w.y.window; ++ky) {
-    std::int64_t iy = w.y.element(oy, ky);
-    for (std::int64_t kx = 0; iy >= 0 && kx < w.x.window; ++kx) {
-      std::int64_t ix = w.x.element(ox, kx);
-      if (ix < 0) continue;
-      std::int64_t at = iy * w.x.in + ix;
-      if (best < 0 || plane[at] > plane[best] || (plane[at] != plane[at] && plane[best] == plane[best])) best = at;
+  Span rows = elements_of(w.y, oy), columns = elements_of(w.x, ox);
+  std::int64_t best = rows.begin * w.x.in + columns.begin;
+  T most = plane[best];
+  for (std::int64_t iy = rows.begin; iy < rows.end; ++iy) {
+    for (std::int64_t at = iy * w.x.in + columns.begin; at < iy * w.x.in + columns.end; ++at) {
+      T x = plane[at];
+      if (x > most || (x != x && most == most)) {
+        most = x;
+        best = at;
+      }
     }
   }
   return best;
@@ -54,14 +56,11 @@ struct MaxPool {
 struct AvgPool {
   template <class T>
   HD static T result(const T* x, const Windows& w, std::int64_t plane, std::int64_t oy, std::int64_t ox) {
+    Span rows = elements_of(w.y, oy), columns = elements_of(w.x, ox);
+    const T* first = x + plane * w.pixels();
     T sum(0);
-    for (std::int64_t ky = 0; ky < w.y.window; ++ky) {
-      std::int64_t iy = w.y.element(oy, ky);
-      for (std::int64_t kx = 0; iy >= 0 && kx < w.x.window; ++kx) {
-        std::int64_t ix = w.x.element(ox, kx);
-        if (ix >= 0) sum += x[plane * w.pixels() + iy * w.x.in + ix];
-      }
-    }
+    for (std::int64_t iy = rows.begin; iy < rows.end; ++iy)
+      for (std::int64_t ix = columns.begin; ix < columns.end; ++ix) sum += first[iy * w.x.in + ix];
     return sum / static_cast<T>(w.window_size());
   }
   template <class T>

@@ -26,6 +26,24 @@ struct WindowAxis {
   }
 };
 
+// [begin, end)
+struct Span {
+  std::int64_t begin, end;
+};
+// The windows whose element k is not padding.
+inline Span windows_with(const WindowAxis& axis, std::int64_t k) {
+  std::int64_t first = k * axis.dilation - axis.padding;  // in window 0
+  std::int64_t begin = first >= 0 ? 0 : (-first + axis.stride - 1) / axis.stride;
+  std::int64_t end = first >= axis.in ? 0 : (axis.in - 1 - first) / axis.stride + 1;
+  end = std::min(end, axis.out);
+  return {std::min(begin, end), end};
+}
+// The elements of window o, without padding and where dilation is 1.
+HD Span elements_of(const WindowAxis& axis, std::int64_t o) {
+  std::int64_t begin = o * axis.stride - axis.padding, end = begin + axis.window;
+  return {begin < 0 ? 0 : begin, end < axis.in ? end : axis.in};
+}
+
 struct Windows {
   WindowAxis y, x;
 
