@@ -35,21 +35,13 @@ void store_cpu(const CpuArgs& a) {
     if (a.in_type(i).bytes() > 0) std::memcpy(a.in_out<void>(i), a.in<void>(i + 1), a.in_type(i).bytes());
 }
 
-void infer_store(InferArgs& a) {
-  for (int i = 0; i + 1 < a.inputs(); i += 2)
-    if (a.in(i) != a.in(i + 1)) a.fail("a Variable and its value differ in type", "assign a value of its type");
-}
 Access store_access(int operand, int) { return operand % 2 == 0 ? Access::write : Access::read; }
 
 constexpr CudaBody kCuda[] = {{0, store_cuda}};
 
 }  // namespace
 
-const OpDef store_op{.name = "store",
-                     .infer = infer_store,
-                     .access = store_access,
-                     .prepare = load_kernels<store_tensors>,
-                     .cuda = kCuda,
-                     .cpu = store_cpu};
+const OpDef store_op{
+    .name = "store", .access = store_access, .prepare = load_kernels<store_tensors>, .cuda = kCuda, .cpu = store_cpu};
 
 }  // namespace graphsink

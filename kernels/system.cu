@@ -1,5 +1,5 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
-// calls; identity copies.
+// calls.
 #include <cstring>
 
 #include "ir/system_ops.h"
@@ -10,8 +10,6 @@ namespace graphsink {
 namespace {
 
 constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
-
-void infer_nothing(InferArgs&) {}
 
 // --- begin_step
 
@@ -60,11 +58,7 @@ void begin_cpu(const CpuArgs& a) {
 }
 
 constexpr CudaBody kBeginCuda[] = {{0, begin_cuda}};
-const OpDef begin_op{.name = "begin_step",
-                     .infer = infer_nothing,
-                     .prepare = load_kernels<load_feeds>,
-                     .cuda = kBeginCuda,
-                     .cpu = begin_cpu};
+const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, .cuda = kBeginCuda, .cpu = begin_cpu};
 
 // --- end_step
 
@@ -126,11 +120,7 @@ void end_cpu(const CpuArgs& a) {
 }
 
 constexpr CudaBody kEndCuda[] = {{0, end_cuda}};
-const OpDef end_op{.name = "end_step",
-                   .infer = infer_nothing,
-                   .prepare = load_kernels<keep_records>,
-                   .cuda = kEndCuda,
-                   .cpu = end_cpu};
+const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .cuda = kEndCuda, .cpu = end_cpu};
 
 // --- check_host
 
@@ -144,50 +134,17 @@ void check_host_cuda(CudaArgs& a) {
   const auto& flag = a.attrs<HostFlagAttrs>();
   a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, a.step());
 }
-void check_host_cpu(const CpuArgs& a) {
-  const auto& flag = a.attrs<HostFlagAttrs>();
-  if (*flag.failed != 0) fail_step(a, *flag.node, "a host call failed");
-}
 
 constexpr CudaBody kCheckHostCuda[] = {{0, check_host_cuda}};
 const OpDef check_host_op{.name = "check_host",
-                          .infer = infer_nothing,
                           .purity = Purity::host_effect,
                           .prepare = load_kernels<read_host_flag>,
-                          .cuda = kCheckHostCuda,
-                          .cpu = check_host_cpu};
-
-// --- identity
-
-__global__ void copy_tensor(void* to, const void* from, std::int64_t bytes) {
-  wait_for_inputs();
-  copy_bytes(to, from, bytes, thread_index(), all_threads());
-}
-
-void identity_cuda(CudaArgs& a) {
-  auto bytes = static_cast<std::int64_t>(a.out_type(0).bytes());
-  LaunchSize launch = launch_size((bytes + 15) / 16);
-  a.launch(copy_tensor, launch.grid, launch.block, 0, a.out<void>(0), a.in<void>(0), bytes);
-}
-void identity_cpu(const CpuArgs& a) {
-  if (a.out_type(0).bytes() > 0) std::memcpy(a.out<void>(0), a.in<void>(0), a.out_type(0).bytes());
-}
-void infer_identity(InferArgs& a) {
-  a.expect_inputs(1);
-  a.out(a.in(0).dtype, a.in(0).shape);
-}
-
-constexpr CudaBody kIdentityCuda[] = {{0, identity_cuda}};
-const OpDef identity_op{.name = "identity",
-                        .infer = infer_identity,
-                        .prepare = load_kernels<copy_tensor>,
-                        .cuda = kIdentityCuda,
-                        .cpu = identity_cpu};
+                          .cuda = kCheckHostCuda};
 
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &identity_op, &check_op, &check_host_op};
+  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &check_op, &check_host_op};
   return kOps;
 }
 

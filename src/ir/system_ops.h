@@ -16,11 +16,10 @@ struct SystemOps {
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;
-  // Output 0 is a copy of input 0.
-  const OpDef* identity = nullptr;
   // No outputs. Fails the step if an element of input 0 (float) is not finite; NodeAttrs names the checked node.
   const OpDef* check = nullptr;
-  // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs tells.
+  // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs tells. For devices with separate
+  // memory.
   const OpDef* check_host = nullptr;
 };
 

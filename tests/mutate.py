@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Mutations of what orders work: takes single barriers, waits, copies and edges out of a copy of this tree, and counts
+how many of these mutants the tests catch on the emulated device. Sites are found by pattern and drawn by a seed.
+"""
+
+import argparse
+import difflib
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / "build" / "mutants"  # a copy of the tree; the tree itself is never changed
+LEAST_CAUGHT = 0.95
+
+CUDA = ["kernels", "src/device/cuda"]
+ISSUE = ["src/device/cuda", "src/exec", "src/api"]
+# Statements that are taken out: kind, folders, pattern.
+STATEMENTS = [
+    ("barrier", CUDA, r"__syncthreads\(|__syncwarp\("),
+    ("event wait", ISSUE, r"cudaStreamWaitEvent\(|cuda(Event|Stream)Synchronize\(|\b(fence|wait_for|wait_for_user|sync)\("),
+    ("copy", ISSUE, r"cudaMem(cpy|set)Async\(|(?<!std::)\b(copy|upload|download)\(|std::mem(cpy|set)\("),
+    ("copy", ["kernels"], r"\bcopy_bytes\("),
+    ("copy", ["src/passes"], r"\badd_copy\("),
+    ("dependency edge", ["src/passes"], r"\bdeps\.push_back\("),
+    ("dependency edge", ISSUE, r"cudaEventRecord\(|cudaStreamUpdateCaptureDependencies\(|\bis_(open|forked)\b.* = (true|.*!= 0)"),
+    ("plan edge", ["src/passes"],
+     r"\bafter\.push_back\(|\bwait_for\(|\.(reads|writes)\)?\.push_back\(|^(writer|readers)\[.*( = |push_back)|"
+     r"\blast_effect = |\b(last_end|needed)(\[s\])? = |^needed = |\b(mark_written|forget_crossings|join|use)\(|"
+     r"\bvariable_written\[.* = true|\bcrossings_\.push_back\("),
+]
+# Parts of expressions that are replaced: kind, folders, pattern, replacement.
+EXPRESSIONS = [
+    ("barrier", CUDA, r"__syncthreads_(or|and|count)(?=\()", ""),
+    ("event wait", ISSUE, r"cuda(Event|Stream)Synchronize\((?:[^()]|\([^()]*\))*\)(?= [!=]=)", "cudaSuccess"),
+    ("copy", ["src/passes"], r"(?<!int )\bkept(?=\()", ""),
+    ("dependency edge", ISSUE, r"before\.nodes, before\.edges, before\.count", "nullptr, nullptr, 0"),
+]
+# By folder, the test programs that are most likely to notice; the others follow.
+FIRST_TESTS = {
+    "kernels": ["op_table_test", "op_optimizer_test", "op_contract_test"],
+    "src/passes": ["plan_test", "program_test", "control_flow_test", "failed_step_test"],
+    "src/device/cuda": ["cuda_recording_test", "cuda_device_test", "cuda_memory_test", "control_flow_test"],
+    "src/exec": ["program_test", "control_flow_test", "failed_step_test"],
+    "src/api": ["program_test", "control_flow_test", "failed_step_test"],
+}
+SLOW_TESTS = ["op_table_test"]  # last, where they are not first
+SEEDS = [0, 1, 2]
+DECLARATION = re.compile(r"(?!return\b|throw\b|else\b)[\w:<>,&*\s]*[\w>&*]\s+[&*]?\w+\s*[({=;]")
+HEADER = re.compile(r"\b(if constexpr|if|for|while|switch)\s*$")
+
+
+class Site:
+    def __init__(self, kind, path, text, begin, end, replacement):
+        self.kind, self.path, self.begin, self.end, self.replacement = kind, path, begin, end, replacement
+        self.line = text.count("\n", 0, begin) + 1
+        self.code = " ".join(text[begin:end].split())
+
+    def __str__(self):
+        return f"{self.kind:<15}  {self.path}:{self.line}"
+
+    def mutated(self, text):
+        return text[: self.begin] + self.replacement + text[self.end :]
+
+    def diff(self, text):
+        lines = difflib.unified_diff(text.splitlines(), self.mutated(text).splitlines(), self.path, "mutant", lineterm="")
+        return "\n".join("    " + line for line in list(lines)[2:])
+
+
+def blanked(text):
+    """The text with comments and the contents of literals replaced by spaces, at the same offsets."""
+    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[^\n]*'
+    return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+
+
+def statements(text):
+    """(begin, end) of every expression statement, without the `if (...)` and the like in front of it."""
+    outer, depth, begin = [], 0, 0
+    opened = []  # for each open parenthesis: is it the header of an if, for, while, switch
+    for i, c in enumerate(text):
+        if c in "([":
+            opened.append(depth == 0 and HEADER.search(text, 0, i) is not None)
+            depth += 1
+        elif c in ")]":
+            depth -= 1
+            if opened.pop() and depth == 0:
+                begin = i + 1
+        elif c == "{":
+            outer.append((depth, begin))
+            depth, begin = 0, i + 1
+        elif c == "}":
+            depth, start = outer.pop()
+            begin = start if depth > 0 else i + 1
+        elif c == ";" and depth == 0:
+            yield begin, i + 1
+            begin = i + 1
+        elif c == ":" and depth == 0 and re.search(r"\b(case [\w:]+|default)\s*$", text[max(0, i - 60) : i]):
+            begin = i + 1
+        elif depth == 0 and text[begin : i + 1].strip() == "else" and not text[i + 1].isalnum():
+            begin = i + 1
+
+
+def files_in(folder):
+    return sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".cpp", ".cu", ".h"))
+
+
+def find_sites():
+    sites = []
+    folders = sorted({folder for row in STATEMENTS + EXPRESSIONS for folder in row[1]})
+    for folder in folders:
+        for path in files_in(folder):
+            text = path.read_text()
+            code, name = blanked(text), str(path.relative_to(ROOT))
+            if name == "kernels/host_builtins.h":
+                continue  # what barriers are on the CPU: nothing
+            for begin, end in statements(code):
+                begin += len(code[begin:end]) - len(code[begin:end].lstrip())
+                statement = code[begin:end]
+                if DECLARATION.match(statement) or statement.startswith("return"):
+                    continue
+                kind = next((k for k, where, p in STATEMENTS if folder in where and re.search(p, statement)), None)
+                if kind:
+                    sites.append(Site(kind, name, text, begin, end, "{}"))
+            for kind, where, pattern, replacement in EXPRESSIONS:
+                if folder in where:
+                    sites += [Site(kind, name, text, m.start(), m.end(), replacement) for m in re.finditer(pattern, code)]
+    return sorted(sites, key=lambda site: (site.path, site.begin))
+
+
+def copy_tree():
+    """Makes the scratch tree equal to this one; files that are equal already keep their times."""
+    kept = set()
+    for folder in ["cmake", "include", "kernels", "profiling", "samples", "src", "tests", "."]:
+        paths = (ROOT / folder).rglob("*") if folder != "." else ROOT.glob("*")
+        for path in paths:
+            if not path.is_file() or path.name.startswith("."):
+                continue
+            target = SCRATCH / path.relative_to(ROOT)
+            kept.add(target)
+            if target.exists() and target.read_bytes() == path.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for path in SCRATCH.rglob("*"):
+        if path.is_file() and path not in kept and SCRATCH / "build" not in path.parents:
+            path.unlink()
+
+
+class Tests:
+    """The test programs of the emulated preset, built in the scratch tree."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.build_folder = SCRATCH / "build" / "emulated"
+        sources = sorted(p.stem for p in (ROOT / "tests").glob("*_test.cpp"))
+        self.programs = [p for p in sources if p not in SLOW_TESTS + ["loader_test"]] + SLOW_TESTS
+        self.seconds = {}
+
+    def configure(self):
+        command = ["cmake", "-S", SCRATCH, "--preset", "emulated", "-DCMAKE_CXX_FLAGS=-w",
+                   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1", "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"]
+        if shutil.which("ccache"):
+            command.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+
+    def build(self, programs):
+        command = ["cmake", "--build", self.build_folder, "--parallel", str(self.jobs), "--target", *programs]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return "" if done.returncode == 0 else done.stdout[-3000:] + done.stderr[-3000:]
+
+    def passes(self, program, seed):
+        command = [self.build_folder / "bin" / program, "--gtest_brief=1", "--gtest_fail_fast"]
+        limit = 20 + 5 * self.seconds.get(program, 20)
+        start = time.monotonic()
+        try:
+            done = subprocess.run(command, env={**os.environ, "GS_EMU_SEED": str(seed)}, timeout=limit, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return False
+        self.seconds.setdefault(program, time.monotonic() - start)
+        return done.returncode == 0
+
+    def in_order_for(self, site):
+        first = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
+        first = [p for p in first if p in self.programs]
+        return first, [p for p in self.programs if p not in first]
+
+    def verdict(self, site):
+        """What caught the mutant that is in the scratch tree now; "" if nothing did, None if it does not compile."""
+        first, others = self.in_order_for(site)
+        for group in (first, others):
+            if group and self.build(group):
+                return None
+            caught_by = next((p for p in group if not self.passes(p, SEEDS[0])), None)
+            if caught_by:
+                return f"{caught_by}, seed {SEEDS[0]}"
+        for seed in SEEDS[1:]:
+            caught_by = next((p for p in first + others if not self.passes(p, seed)), None)
+            if caught_by:
+                return f"{caught_by}, seed {seed}"
+        return ""
+
+
+def print_counts(sites):
+    kinds = sorted({site.kind for site in sites})
+    print(f"{len(sites)} sites: " + ", ".join(f"{k} {sum(s.kind == k for s in sites)}" for k in kinds))
+
+
+def try_mutant(site, tests):
+    target = SCRATCH / site.path
+    original = target.read_text()
+    target.write_text(site.mutated(original))
+    try:
+        return tests.verdict(site)
+    finally:
+        target.write_text(original)
+
+
+def run(sites, count, tests):
+    """The survivors among the first `count` sites that compile without what they do, and how many were tried."""
+    copy_tree()
+    tests.configure()
+    problem = tests.build(tests.programs)
+    if problem:
+        sys.exit("the unchanged tree does not build:\n" + problem)
+    failed = [(p, seed) for seed in SEEDS for p in tests.programs if not tests.passes(p, seed)]
+    if failed:
+        sys.exit(f"the unchanged tree fails: {failed}")
+    survivors, tried = [], 0
+    while sites and tried < count:
+        # In the order of files, so that few are compiled twice; more where some did not compile.
+        batch, sites = sites[: count - tried], sites[count - tried :]
+        for site in sorted(batch, key=lambda site: (site.path, site.begin)):
+            start = time.monotonic()
+            verdict = try_mutant(site, tests)
+            seconds = f"{time.monotonic() - start:.0f} s"
+            if verdict is None:
+                print(f"[--/{count}] no mutant {site} does not compile, {seconds}", flush=True)
+                continue
+            tried += 1
+            if not verdict:
+                survivors.append(site)
+            outcome = f"caught    {site} by {verdict}" if verdict else f"SURVIVED  {site} {site.code}"
+            print(f"[{tried:2}/{count}] {outcome}, {seconds}", flush=True)
+    return survivors, tried
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, epilog="exit: 0 enough were caught, 1 too few, 2 wrong usage")
+    parser.add_argument("--seed", type=int, default=1, help="draws the sites (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=40, help="mutants to try (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print all sites and try none")
+    parser.add_argument("--only", metavar="REGEX", help="draw from sites whose file:line or kind matches")
+    parser.add_argument("--keep", action="store_true", help=f"leave the copy in {SCRATCH.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+
+    sites = find_sites()
+    if arguments.only:
+        sites = [site for site in sites if re.search(arguments.only, str(site))]
+    print_counts(sites)
+    if arguments.list:
+        print("\n".join(f"{site}  {site.code}" for site in sites))
+        return 0
+    print(f"drawing {min(arguments.count, len(sites))} with seed {arguments.seed}", flush=True)
+    random.Random(arguments.seed).shuffle(sites)
+    start = time.monotonic()
+    survivors, tried = run(sites, arguments.count, Tests(arguments.jobs))
+    for site in survivors:
+        print(f"\nsurvived: {site}\n{site.diff((SCRATCH / site.path).read_text())}")
+    caught = tried - len(survivors)
+    print(f"\n{caught} of {tried} mutants caught, seed {arguments.seed}, {time.monotonic() - start:.0f} s")
+    if not arguments.keep:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+    return 0 if tried and caught >= LEAST_CAUGHT * tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
