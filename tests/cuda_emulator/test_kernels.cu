@@ -75,6 +75,18 @@ __global__ void partial_warp() {
   if (threadIdx.x < 8) __shfl_sync(0xffffffffu, 1, 0);
 }
 
+__global__ void deadlock() {
+  if (threadIdx.x == 0) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
+}
+
+__global__ void race(int* last) { *last = static_cast<int>(threadIdx.x); }
+
+__global__ void overrun(int* data) { data[threadIdx.x] = 0; }
+
 __global__ void append(int* log, int* count, int value) { log[atomicAdd(count, 1)] = value; }
 __global__ void log_threads(int* log, int* count) { log[atomicAdd(count, 1)] = static_cast<int>(threadIdx.x); }
 __global__ void set(int* target, int value) { *target = value; }
@@ -126,6 +138,13 @@ cudaError_t launch_divergent(cudaStream_t stream, int threads, int limit) {
 }
 cudaError_t launch_mismatched(cudaStream_t stream, int threads) { return launch(stream, 1, threads, 0, mismatched); }
 cudaError_t launch_partial_warp(cudaStream_t stream) { return launch(stream, 1, 32, 0, partial_warp); }
+cudaError_t launch_deadlock(cudaStream_t stream) { return launch(stream, 1, 32, 0, deadlock); }
+cudaError_t launch_race(cudaStream_t stream, int* last, int threads) {
+  return launch(stream, 1, threads, 0, race, last);
+}
+cudaError_t launch_overrun(cudaStream_t stream, int* data, int threads) {
+  return launch(stream, 1, threads, 0, overrun, data);
+}
 cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value) {
   return launch(stream, 1, 1, 0, append, log, count, value);
 }

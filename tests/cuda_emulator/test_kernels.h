@@ -22,6 +22,12 @@ cudaError_t launch_missing_barrier(cudaStream_t stream, int* data, int threads);
 cudaError_t launch_divergent(cudaStream_t stream, int threads, int limit);
 cudaError_t launch_mismatched(cudaStream_t stream, int threads);
 cudaError_t launch_partial_warp(cudaStream_t stream);
+// One thread waits for its warp, the others for their block.
+cudaError_t launch_deadlock(cudaStream_t stream);
+// All threads write *last.
+cudaError_t launch_race(cudaStream_t stream, int* last, int threads);
+// data[i] = 0 for each thread i.
+cudaError_t launch_overrun(cudaStream_t stream, int* data, int threads);
 // log[(*count)++] = value
 cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value);
 // Each thread appends its index.
