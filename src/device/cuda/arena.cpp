@@ -72,6 +72,7 @@ class CudaArena : public Arena {
   ~CudaArena() override {
     RelaxedCapture always_allowed;
     CUdeviceptr block = base_;
+    if (stuck_ > 0) blocks_.push_back(stuck_);  // there is room: see grow()
     for (std::size_t bytes : blocks_) {
       log_if_failed(driver_.unmap(block, bytes), "cuMemUnmap");
       block += bytes;
@@ -90,7 +91,7 @@ class CudaArena : public Arena {
     CurrentDevice current(*calls_);
     if (bytes > capacity_) throw_out_of_memory(*calls_, "the address range of an arena", bytes);
     std::size_t more = rounded(bytes) - size_;
-    blocks_.reserve(blocks_.size() + 1);
+    blocks_.reserve(blocks_.size() + 2);
     add_block(base_ + size_, more, bytes);
     blocks_.push_back(more);
     size_ += more;
@@ -104,6 +105,8 @@ class CudaArena : public Arena {
   void add_block(CUdeviceptr address, std::size_t bytes, std::size_t wanted) {
     RelaxedCapture relaxed(*calls_);
     calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
+    if (stuck_ > 0) check(driver_.unmap(address, stuck_), "cuMemUnmap");
+    stuck_ = 0;
     CUmemGenericAllocationHandle block = 0;
     CUresult code = driver_.create(&block, bytes, &properties_, 0);
     if (code == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(*calls_, "cuMemCreate for an arena", wanted);
@@ -116,7 +119,11 @@ class CudaArena : public Arena {
     access.location = properties_.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     code = driver_.set_access(address, bytes, &access, 1);
-    if (code != CUDA_SUCCESS) log_if_failed(driver_.unmap(address, bytes), "cuMemUnmap");
+    if (code != CUDA_SUCCESS) {
+      CUresult unmapped = driver_.unmap(address, bytes);
+      log_if_failed(unmapped, "cuMemUnmap");
+      if (unmapped != CUDA_SUCCESS) stuck_ = bytes;
+    }
     check(code, "cuMemSetAccess");
   }
 
@@ -128,6 +135,7 @@ class CudaArena : public Arena {
   CUdeviceptr base_ = 0;
   std::size_t size_ = 0;
   std::vector<std::size_t> blocks_;  // bytes of each, from base_ on
+  std::size_t stuck_ = 0;            // bytes behind them that are mapped, not accessible, and could not be unmapped
 };
 
 }  // namespace

@@ -1,0 +1,353 @@
+// Every CUDA call of every phase of a program's life fails, once, for ever, and as an error that ends the context. Each
+// time the failure is named, nothing leaks, and where the device lives on, the next runs give the bits of an
+// undisturbed one.
+#include <gtest/gtest.h>
+
+#include <iomanip>
+#include <iostream>
+
+#include "fault_harness.h"
+#include "fault_workloads.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+namespace graphsink::testing {
+namespace {
+
+// Sanitized builds take every so manieth call only; calls of one function that fails for ever are all of them
+// everywhere.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int kStride = 11;
+#elif defined(__SANITIZE_THREAD__)
+constexpr int kStride = 31;
+#else
+constexpr int kStride = 1;
+#endif
+constexpr int kStickyStride = 3;  // these cases end with the device and have less to say
+
+// The part of a program's life that is disturbed, and how to come to it.
+struct Phase {
+  std::string_view name;
+  void (*reach)(Session& session);
+  void (*act)(std::optional<Session>& session);
+  bool (*is_in)(const Workload& work) = [](const Workload&) { return true; };
+};
+
+void reach_first_run(Session& s) {
+  s.compile();
+  s.feed(0);
+}
+void reach_capture(Session& s) {
+  reach_first_run(s);
+  s.run(interactive);
+  s.feed(1);
+}
+
+constexpr std::string_view kDestroy = "destroy";
+// There is no phase of updates: no binding is ever patched (cudaGraphExecUpdate), each shape gets a recording of its
+// own.
+const Phase kPhases[] = {
+    {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},
+    {"write", [](Session& s) { s.compile(); }, [](std::optional<Session>& s) { s->feed(0); },
+     [](const Workload& w) { return !w.inputs.empty(); }},
+    {"first run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive); }},
+    {"parallel run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive_parallel); },
+     [](const Workload& w) { return w.has_streams; }},
+    {"capture", reach_capture, [](std::optional<Session>& s) { s->run(sink); }},
+    {"launch",
+     [](Session& s) {
+       reach_capture(s);
+       s.run(sink);
+       s.feed(2);
+     },
+     [](std::optional<Session>& s) { s->run(sink); }},
+    {"capture of 3 steps",
+     [](Session& s) {
+       reach_first_run(s);
+       s.run(interactive);
+       s.feed_three(1);
+     },
+     [](std::optional<Session>& s) { s->run(sink, 3); }},
+    {"second shape",
+     [](Session& s) {
+       reach_first_run(s);
+       s.run(interactive);
+       s.feed_three(1);
+       s.run(sink, 3);
+     },
+     [](std::optional<Session>& s) {
+       s->feed(kSecondShape);
+       s->run(sink);
+     },
+     [](const Workload& w) { return w.has_open_shape; }},
+    {"read", reach_capture,
+     [](std::optional<Session>& s) {
+       s->read_losses();
+       (void)s->program->read_output("y");
+       (void)s->read_variables();
+     }},
+    {"write variables",
+     [](Session& s) {
+       reach_capture(s);
+       s.saved = s.read_variables();
+     },
+     [](std::optional<Session>& s) { s->write_variables(s->saved); }},
+    {kDestroy,
+     [](Session& s) {
+       reach_capture(s);
+       s.run(sink);
+       s.feed(2);
+       s.program->run(sink);  // still outstanding
+     },
+     [](std::optional<Session>& s) { s.reset(); }},
+};
+
+// These release or restore something in destructors, or give a better error message: they are logged and nothing is
+// thrown. What else is not thrown belongs to a recording, without which the step runs op by op, or to loading kernels
+// ahead.
+const std::set<std::string> kOnlyLogged = {"cudaFree",
+                                           "cudaFreeHost",
+                                           "cudaStreamDestroy",
+                                           "cudaEventDestroy",
+                                           "cudaGraphDestroy",
+                                           "cudaGraphExecDestroy",
+                                           "cuMemRelease",
+                                           "cublasLtMatmulPreferenceDestroy",
+                                           "cudaThreadExchangeStreamCaptureMode",
+                                           "cudaSetDevice"};
+
+enum class Kind { once, function_for_ever, all_for_ever, sticky };
+constexpr const char* kKindNames[] = {"once", "this function for ever", "all for ever", "sticky"};
+
+struct Fault {
+  Kind kind = Kind::once;
+  std::string function;  // the first to fail; "" where it is to be found out
+  int nth = 1;           // call of the phase; of the function if that alone fails
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// The headers' template stands for cudaLaunchKernelExC.
+bool names(const std::string& text, const std::string& function) {
+  return contains(text, function == "cudaLaunchKernelExC" ? "cudaLaunchKernelEx" : function);
+}
+
+// What `action` throws; "" if nothing. All errors of the product are of one type.
+template <class F>
+std::string error_of(F&& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "not an Error: " << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+class FaultLoop : public ::testing::Test {
+ protected:
+  FaultLoop() { emu::reset(); }
+  ~FaultLoop() override {
+    emu::set_device_count(1);
+    cudaSetDevice(0);
+  }
+
+  void disturb(Workload (*make)());
+  void disturb(Workload (*make)(), const Phase& phase, const Reference& reference);
+  // Returns the function that failed first, "" if the phase makes fewer calls.
+  std::string run_case(Workload (*make)(), const Phase& phase, const Fault& fault, const Reference& reference);
+  void check_outcome(const Phase& phase, const Fault& fault, const std::string& error, const std::string& log);
+  void check_lost(Session& session);
+  void go_on(Session& session, const Fault& fault, const Reference& reference);
+  void restore_broken(Session& session, const Fault& fault, const Reference& reference);
+  void clean_up(const emu::LiveObjects& before, const Leftover& leftover, bool keeps_memory);
+  void print_table() const;
+
+  LogText log_;
+  Watchdog watchdog_{60};
+  std::set<std::string> product_ = called_functions(GRAPHSINK_CUDA_LIBRARIES);
+  FaultCounts injected_;
+  std::map<std::string, std::array<std::size_t, 4>> cases_;  // by workload and phase, then Kind
+  std::size_t broken_commits_ = 0, kept_programs_ = 0;
+};
+
+void FaultLoop::check_outcome(const Phase& phase, const Fault& fault, const std::string& error,
+                              const std::string& log) {
+  EXPECT_TRUE(names(error + log, fault.function)) << "error: " << error << "\nlog: " << log;
+  if (!error.empty() || phase.name == kDestroy || kOnlyLogged.contains(fault.function)) return;
+  EXPECT_TRUE(contains(log, "its recording failed") || contains(log, "are loaded by its first use")) << log;
+}
+
+// After an error that ends the context every call says so.
+void FaultLoop::check_lost(Session& session) {
+  if (!session.program) {
+    EXPECT_NE(error_of([&] { session.compile(); }), "");
+    return;
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(error_of([&] { session.program->run(sink); }), "");
+    EXPECT_NE(error_of([&] { session.program->sync(); }), "");
+    EXPECT_NE(error_of([&] { (void)session.program->read("loss"); }), "");
+    EXPECT_NE(error_of([&] { (void)session.program->steps(); }), "");
+  }
+}
+
+// Variables that hold parts of two steps: every call says so, until they are written.
+void FaultLoop::restore_broken(Session& session, const Fault& fault, const Reference& reference) {
+  ++broken_commits_;
+  bool names_another = fault.kind == Kind::all_for_ever;  // of which the first may have been no more than logged
+  for (int i = 0; i < 2; ++i) {
+    std::string errors[] = {error_of([&] { session.program->run(sink); }), error_of([&] { session.program->sync(); }),
+                            error_of([&] { (void)session.program->read("loss"); }),
+                            error_of([&] { (void)session.read_variables(); })};
+    for (const std::string& error : errors)
+      EXPECT_TRUE(contains(error, "broke off") && (names_another || names(error, fault.function))) << error;
+  }
+  session.write_variables(reference.states.at(static_cast<std::size_t>(session.program->steps())));
+}
+
+void FaultLoop::go_on(Session& session, const Fault& fault, const Reference& reference) {
+  if (!session.program) session.compile();
+  if (!error_of([&] { session.program->sync(); }).empty()) restore_broken(session, fault, reference);
+  auto first = static_cast<int>(session.program->steps());
+  for (int step = first; step < kSteps; ++step) {
+    session.feed(step);
+    session.run(sink);
+    ASSERT_EQ(session.program->steps(), step + 1);
+  }
+  session.read_losses();
+  EXPECT_EQ(session.losses, reference.losses);
+  std::vector<Tensor> values = session.read_variables();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_TRUE(same_bits(values[i], reference.states.back()[i])) << session.work.variables[i].name();
+}
+
+void FaultLoop::clean_up(const emu::LiveObjects& before, const Leftover& leftover, bool keeps_memory) {
+  if (!keeps_memory) {
+    EXPECT_EQ(leak(before, emu::live_objects(), leftover), "");
+    EXPECT_EQ(emu::outstanding(), 0u);
+  }
+  emu::reset();
+  emu::release_memory();
+}
+
+std::string FaultLoop::run_case(Workload (*make)(), const Phase& phase, const Fault& planned,
+                                const Reference& reference) {
+  Fault fault = planned;
+  const emu::LiveObjects before = emu::live_objects();
+  std::optional<Session> session(make());
+  std::string key = session->work.name + ": " + std::string(phase.name);
+  std::string what = key + ", call " + std::to_string(fault.nth) + " " + fault.function + " " +
+                     kKindNames[static_cast<int>(fault.kind)];
+  SCOPED_TRACE(what);
+  watchdog_.begin(what);
+  bool is_for_ever = fault.kind == Kind::function_for_ever || fault.kind == Kind::all_for_ever;
+#if defined(__SANITIZE_ADDRESS__)
+  // A program that cannot wait for its work is leaked on purpose.
+  std::optional<__lsan::ScopedDisabler> no_leak_check;
+  if (is_for_ever && phase.name == kDestroy) no_leak_check.emplace();
+#endif
+  emu::set_device_count(session->work.devices);
+  cudaSetDevice(session->work.devices - 1);
+  phase.reach(*session);
+  log_.take();
+  emu::reset_calls();
+  emu::fail(fault.kind == Kind::function_for_ever ? fault.function : "*", fault.nth,
+            fault.kind == Kind::sticky ? cudaErrorIllegalAddress : cudaErrorMemoryAllocation, is_for_ever);
+  std::string error = error_of([&] { phase.act(session); });
+  FaultCounts faults = emu::injected();
+  emu::clear_faults();
+  std::string log = log_.take();
+  if (fault.function.empty() && !faults.empty()) fault.function = faults.begin()->first;
+  if (!faults.empty()) {
+    check_outcome(phase, fault, error, log);
+    ++cases_[key][static_cast<std::size_t>(fault.kind)];
+  }
+  for (const auto& [function, count] : faults) injected_[function] += count;
+  if (session && fault.kind == Kind::sticky && !faults.empty()) check_lost(*session);
+  if (session && fault.kind != Kind::sticky) go_on(*session, fault, reference);
+  bool keeps_memory = contains(log, "keeps its memory");
+  kept_programs_ += keeps_memory;
+  session.reset();
+  clean_up(before, expected_leftover(faults, phase.name == kDestroy), keeps_memory);
+  return faults.empty() ? "" : fault.function;
+}
+
+void FaultLoop::disturb(Workload (*make)(), const Phase& phase, const Reference& reference) {
+  FaultCounts called;  // of an undisturbed phase
+  int stride = kStride;
+  {
+    std::optional<Session> session(make());
+    emu::set_device_count(session->work.devices);
+    cudaSetDevice(session->work.devices - 1);
+    stride *= session->work.stride;
+    phase.reach(*session);
+    emu::reset_calls();
+    phase.act(session);
+    for (const std::string& function : product_)
+      if (emu::calls(function) > 0) called[function] = emu::calls(function);
+  }
+  for (const auto& [function, count] : called) {
+    std::string failed = run_case(make, phase, {Kind::function_for_ever, function, 1}, reference);
+    EXPECT_EQ(failed, function);
+    if (count > 1) run_case(make, phase, {Kind::function_for_ever, function, static_cast<int>(count)}, reference);
+  }
+  for (int n = 1; !HasFatalFailure(); n += stride) {
+    std::string function = run_case(make, phase, {Kind::once, "", n}, reference);
+    if (function.empty()) break;
+    run_case(make, phase, {Kind::all_for_ever, function, n}, reference);
+    if (n / stride % kStickyStride == 0) run_case(make, phase, {Kind::sticky, function, n}, reference);
+  }
+}
+
+void FaultLoop::disturb(Workload (*make)()) {
+  const Reference reference = undisturbed(make());
+  const Workload work = make();
+  for (const Phase& phase : kPhases)
+    if (phase.is_in(work) && !HasFailure()) disturb(make, phase, reference);
+}
+
+void FaultLoop::print_table() const {
+  std::array<std::size_t, 4> cases{};
+  std::cout << std::left << std::setw(32) << "cases";
+  for (const char* kind : kKindNames) std::cout << std::right << std::setw(24) << kind;
+  for (const auto& [key, counts] : cases_) {
+    std::cout << "\n" << std::left << std::setw(32) << key << std::right;
+    for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+      std::cout << std::setw(24) << counts[kind];
+      cases[kind] += counts[kind];
+    }
+  }
+  std::cout << "\n" << std::left << std::setw(32) << "all" << std::right;
+  for (std::size_t count : cases) std::cout << std::setw(24) << count;
+  std::size_t total = 0;
+  std::cout << "\n\ninjected faults by function\n";
+  for (const auto& [function, count] : injected_) {
+    std::cout << std::left << std::setw(48) << function << std::right << std::setw(8) << count << "\n";
+    total += count;
+  }
+  std::cout << total << " faults in " << injected_.size() << " functions; every "
+            << (kStride == 1 ? "" : std::to_string(kStride) + "th ") << "call (every " << 3 * kStride
+            << "th of control, child graph, two devices; as sticky errors every " << kStickyStride << "th of these); "
+            << broken_commits_ << " commits broke off and were restored, " << kept_programs_
+            << " programs could not wait for their work and kept their memory\n"
+            << "(no phase of exec updates: nothing here updates an instantiated graph, each shape has its own)\n";
+}
+
+TEST_F(FaultLoop, EveryCallOfEveryPhase) {
+  for (auto make :
+       {chain_workload, mlp_workload, host_op_workload, control_workload, child_graph_workload, two_devices_workload})
+    disturb(make);
+  print_table();
+  std::set<std::string> failed;
+  for (const auto& [function, count] : injected_) failed.insert(function);
+  EXPECT_EQ(failed, product_) << "left: functions that failed here; right: all that the product calls";
+  EXPECT_GT(broken_commits_, 0u);
+}
+
+}  // namespace
+}  // namespace graphsink::testing

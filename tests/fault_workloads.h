@@ -1,0 +1,250 @@
+// The workloads of the fault loop, small, and one run of them.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/cuda/handle.h"
+#include "graphsink/cuda.h"
+#include "graphsink/graphsink.h"
+#include "samples/models/mlp.h"
+#include "samples/models/synthetic.h"
+#include "test_ops.h"
+
+namespace graphsink::testing {
+
+constexpr int kSteps = 6;        // of an undisturbed run
+constexpr int kSecondShape = 4;  // from this step on open dimensions are larger
+
+struct Input {
+  Value value;
+  std::function<Tensor(int step)> data;  // in the shape of that step
+  bool is_feed = true;
+};
+
+// A fresh model: Variables hold their first values. Every one records "loss" and has the output "y".
+struct Workload {
+  explicit Workload(std::string its_name) : name(std::move(its_name)) {}
+
+  std::string name;
+  Graph graph;
+  std::vector<Input> inputs;
+  std::vector<Variable> variables;
+  bool has_open_shape = false;
+  bool has_streams = false;  // its plan uses several
+  int devices = 1;           // how many answer; with two, the second is the thread's current one
+  int stride = 1;            // of the calls that fail
+};
+
+inline std::uint64_t seed_of(int step) { return static_cast<std::uint64_t>(step) + 7; }
+inline std::int64_t batch_of(int step) { return step < kSecondShape ? 4 : 5; }
+
+inline Workload chain_workload() {
+  models::Model model = models::chain(20);
+  Workload w("chain");
+  w.graph = model.graph;
+  w.variables = model.variables;
+  w.graph.output("y", w.graph.value(model.variables[0]));
+  return w;
+}
+
+// The chain, on a machine where the program's device is not the current one.
+inline Workload two_devices_workload() {
+  Workload w = chain_workload();
+  w.name = "two devices";
+  w.stride = 3;
+  w.devices = 2;
+  return w;
+}
+
+inline Workload mlp_workload() {
+  Workload w("mlp");
+  w.has_open_shape = true;
+  models::Mlp mlp(6, 5, 3, 1);
+  Value x = w.graph.feed("x", f32, {open(4), 6});
+  Value t = w.graph.feed("t", i32, {open(4)});
+  Value logits = mlp.logits(x);
+  Value loss = cross_entropy(logits, t);
+  w.graph.output("y", logits);
+  Optimizer optimizer = adamw(loss, {mlp.w1, mlp.w2, mlp.w3}, {.lr = 0.05});
+  w.graph.record("loss", loss);
+  w.inputs = {{x,
+               [](int step) {
+                 return Tensor::uniform({batch_of(step), 6}, seed_of(step));
+               }},
+              {t, [](int step) {
+                 Tensor labels(i32, {batch_of(step)});
+                 for (auto& label : labels.as<std::int32_t>()) label = step % 3;
+                 return labels;
+               }}};
+  w.variables = {mlp.w1, mlp.w2, mlp.w3, optimizer.lr};
+  w.variables.insert(w.variables.end(), optimizer.state.begin(), optimizer.state.end());
+  return w;
+}
+
+// A CPU op between CUDA ops, an input and a constant. Its commit is two kernels: an optimizer's and that of the store.
+inline Workload host_op_workload() {
+  Workload w("host op");
+  w.has_open_shape = true;
+  Variable scale("scale", Tensor({0.5f, 2.0f})), total("total", Tensor::scalar(0.0f));
+  Value x = w.graph.feed("x", f32, {open(4), 2});
+  Value b = w.graph.input("b", f32, {2});
+  Value y = emit(cpu_plus_one, {x * scale + b})[0] * w.graph.constant(Tensor({0.25f, 0.125f}));
+  Value loss = sum(y * y);
+  w.graph.output("y", y);
+  assign(total, w.graph.value(total) + loss);
+  Value own = sum(w.graph.value(scale) * w.graph.value(scale));
+  sgd(own, {scale}, {.lr = 0.01});
+  w.graph.record("loss", loss);
+  w.inputs = {{x,
+               [](int step) {
+                 return Tensor::uniform({batch_of(step), 2}, seed_of(step));
+               }},
+              {b,
+               [](int) {
+                 return Tensor({0.5f, -0.5f});
+               },
+               false}};
+  w.variables = {scale, total};
+  return w;
+}
+
+// A loop and a branch, and branches of the plan on several streams.
+inline Workload control_workload() {
+  Workload w("control");
+  w.has_streams = true;
+  w.stride = 3;
+  Variable state("state", Tensor::scalar(0.5f));
+  Value x = w.graph.feed("x", f32, {});
+  Value i0 = w.graph.constant(Tensor::scalar<std::int32_t>(0));
+  auto [u, count] = while_(
+      {x, i0}, [](Value, Value i) { return i < 2.0; },
+      [](Value v, Value i) {
+        return std::array{v * 0.5 + 1.0, i + 1};
+      });
+  Value chosen = if_(
+      u > 1.5, [u = u] { return u * 3.0; }, [u = u] { return u - 1.0; });
+  Value left = x, right = w.graph.value(state);
+  for (int i = 0; i < 4; ++i) left = left * 0.75 + 0.5, right = right * 0.5 - 0.25;
+  Value next = left + right + chosen;
+  assign(state, next);
+  w.graph.output("y", next);
+  w.graph.record("loss", next);
+  w.inputs = {{x, [](int step) { return Tensor::scalar(0.25f * static_cast<float>(step)); }}};
+  w.variables = {state};
+  return w;
+}
+
+// An op whose body launches a graph of its own, which becomes a child graph of the recording.
+struct OwnGraph {
+  std::shared_ptr<GraphHandle> graph = std::make_shared<GraphHandle>();
+  std::shared_ptr<GraphExecHandle> exec = std::make_shared<GraphExecHandle>();
+
+  OwnGraph() {
+    StreamHandle stream;
+    cudaGraphInstantiateParams params = {};
+    if (cudaStreamCreateWithFlags(stream.out(), cudaStreamNonBlocking) != cudaSuccess ||
+        cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) != cudaSuccess ||
+        cudaStreamEndCapture(stream.get(), graph->out()) != cudaSuccess ||
+        cudaGraphInstantiateWithParams(exec->out(), graph->get(), &params) != cudaSuccess)
+      throw std::runtime_error("no graph");
+  }
+};
+inline void run_own_graph(CudaArgs& a) {
+  check_cuda(cudaGraphLaunch(a.attrs<OwnGraph>().exec->get(), a.stream()), "cudaGraphLaunch", a.node());
+  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
+             "cudaMemcpyAsync", a.node());
+}
+inline constexpr CudaBody kOwnGraph[] = {{0, run_own_graph}};
+inline const OpDef own_graph{.name = "own_graph", .infer = infer_like_first, .cuda = kOwnGraph};
+
+inline Workload child_graph_workload() {
+  Workload w("child graph");
+  w.stride = 3;
+  Variable state("state", Tensor({1.0f, 2.0f}));
+  Value next = emit(own_graph, {w.graph.value(state) * 0.5}, OwnGraph())[0] + 1.0;
+  assign(state, next);
+  w.graph.output("y", next);
+  w.graph.record("loss", sum(next));
+  w.variables = {state};
+  return w;
+}
+
+// A workload and its program, from compile() to the destructor.
+class Session {
+ public:
+  explicit Session(Workload workload) : work(std::move(workload)) {}
+
+  void compile() { program.emplace(graphsink::compile(work.graph, {.target = cuda(0)})); }
+  void feed(int step) {
+    for (const Input& input : work.inputs) program->write(input.value, input.data(step));
+  }
+  // The same for steps [first, first + 3) of one run.
+  void feed_three(int first) {
+    for (const Input& input : work.inputs) {
+      Tensor slice = input.data(first);
+      if (!input.is_feed) {
+        program->write(input.value, slice);
+        continue;
+      }
+      Shape shape{3};
+      for (std::int64_t dim : slice.shape().dims()) shape.push_back(dim);
+      Tensor slices(slice.dtype(), shape);
+      for (int i = 0; i < 3; ++i) {
+        slice = input.data(first + i);
+        std::memcpy(slices.data() + static_cast<std::size_t>(i) * slice.bytes(), slice.data(), slice.bytes());
+      }
+      program->write(input.value, slices);
+    }
+  }
+  void run(Mode mode, int steps = 1) {
+    program->run(mode, {.steps = steps});
+    program->sync();
+  }
+  void read_losses() {
+    for (float loss : program->read("loss")) losses.push_back(loss);
+  }
+  std::vector<Tensor> read_variables() const {
+    std::vector<Tensor> values;
+    for (const Variable& variable : work.variables) values.push_back(variable.read());
+    return values;
+  }
+  void write_variables(const std::vector<Tensor>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) work.variables[i].write(values[i]);
+  }
+
+  Workload work;
+  std::optional<Program> program;
+  std::vector<float> losses;  // read so far
+  std::vector<Tensor> saved;  // of the Variables
+};
+
+// What a run that nothing disturbs gives.
+struct Reference {
+  std::vector<float> losses;
+  std::vector<std::vector<Tensor>> states;  // before each step, and at last after all
+};
+inline Reference undisturbed(Workload workload) {
+  Session session(std::move(workload));
+  Reference reference;
+  session.compile();
+  for (int step = 0; step < kSteps; ++step) {
+    reference.states.push_back(session.read_variables());
+    session.feed(step);
+    session.run(interactive);
+  }
+  reference.states.push_back(session.read_variables());
+  session.read_losses();
+  reference.losses = session.losses;
+  return reference;
+}
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+}  // namespace graphsink::testing
