@@ -62,7 +62,8 @@ class Variable {
   bool valid() const { return data_ != nullptr; }
   const std::string& name() const;
   const TensorType& type() const;
-  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device.
+  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, and while it
+  // holds a part of a step whose commit broke off (see Program).
   Tensor read() const;
   // Likewise, from the host. Throws Error unless the type is the Variable's.
   void write(const Tensor& tensor);

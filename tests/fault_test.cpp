@@ -1,0 +1,210 @@
+// What a failing CUDA call must not do, one by one; fault_loop_test.cpp makes all of them fail.
+#include <gtest/gtest.h>
+
+#include "device/cuda/open.h"
+#include "fault_harness.h"
+#include "graphsink/graphsink.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+using testing::LogText;
+
+template <class F>
+std::string message_of(F&& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+class Fault : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    emu::reset();
+    emu::release_memory();
+  }
+};
+
+// Its commit has two kernels, one of sgd and one of the store of `total`; a third ends the step.
+struct TwoKernelCommit {
+  static constexpr int kLastKernels = 3;
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  Variable scale{"scale", Tensor({2.0f})}, total{"total", Tensor({0.0f})};
+  Program p;
+  TwoKernelCommit() : p(build()) { p.write(x, std::vector<float>{1}); }
+
+  Program build() {
+    Value y = x * scale;
+    assign(total, g.value(total) + y);
+    sgd(sum(y), {scale}, {.lr = 0.5});
+    g.record("loss", sum(y));
+    return compile(g, {.target = cuda(0)});
+  }
+  // How many kernels one interactive step launches.
+  int kernels() {
+    emu::reset_calls();
+    p.run(interactive);
+    p.sync();
+    return static_cast<int>(emu::calls("cudaLaunchKernelExC"));
+  }
+};
+
+class BrokenCommit : public Fault, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Kernel, BrokenCommit, ::testing::Values(1, 0),
+                         [](const auto& info) { return info.param == 0 ? "end_of_the_step" : "second_of_the_commit"; });
+
+TEST_P(BrokenCommit, IsSaidAtEveryCallUntilTheVariablesAreWritten) {
+  TwoKernelCommit model;
+  int kernels = model.kernels();
+  Tensor scale = model.scale.read(), total = model.total.read();
+  emu::fail("cudaLaunchKernelExC", kernels - GetParam(), cudaErrorLaunchOutOfResources);
+  std::string thrown = message_of([&] { model.p.run(interactive); });
+  EXPECT_TRUE(contains(thrown, "broke off while it committed: cudaLaunchKernelEx returned")) << thrown;
+  for (const std::string& message :
+       {message_of([&] { model.p.run(interactive); }), message_of([&] { model.p.run(sink); }),
+        message_of([&] { model.p.sync(); }), message_of([&] { (void)model.p.read("loss"); }),
+        message_of([&] { (void)model.scale.read(); }), message_of([&] { (void)model.total.read(); })}) {
+    EXPECT_TRUE(contains(message, "broke off while it committed: cudaLaunchKernelEx returned")) << message;
+    EXPECT_TRUE(contains(message, "remedy: write their values from before the step")) << message;
+  }
+  model.scale.write(scale);  // one of two is not enough for the program
+  EXPECT_EQ(model.scale.read().at(0), scale.at(0));
+  EXPECT_TRUE(contains(message_of([&] { model.p.run(interactive); }), "broke off"));
+  EXPECT_EQ(model.p.steps(), 1);
+  model.total.write(total);
+  model.p.run(interactive);
+  model.p.sync();
+  EXPECT_EQ(model.p.steps(), 2);
+  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{2, 1.5}));
+  EXPECT_EQ(model.scale.read().at(0), 1.0);
+  EXPECT_EQ(model.total.read().at(0), 3.5);
+}
+
+TEST_F(Fault, BeforeTheFirstKernelOfTheCommitNothingIsBroken) {
+  TwoKernelCommit model;
+  int kernels = model.kernels();
+  for (int nth = 1; nth <= kernels - (TwoKernelCommit::kLastKernels - 1); ++nth) {
+    emu::fail("cudaLaunchKernelExC", nth, cudaErrorLaunchOutOfResources);
+    EXPECT_TRUE(contains(message_of([&] { model.p.run(interactive); }), "cudaLaunchKernelEx returned"));
+    model.p.sync();
+    EXPECT_EQ(model.p.steps(), 1);
+    EXPECT_EQ(model.scale.read().at(0), 1.5);
+    EXPECT_EQ(model.total.read().at(0), 2.0);
+  }
+}
+
+// Another program that uses the Variables must not go on with them either.
+TEST_F(Fault, ABrokenCommitIsSaidByTheOtherProgramsOfItsVariables) {
+  TwoKernelCommit model;
+  int kernels = model.kernels();
+  Graph g;
+  g.record("scale", sum(g.value(model.scale)));
+  Program other = compile(g, {.target = cuda(0)});
+  other.run(interactive);
+  emu::fail("cudaLaunchKernelExC", kernels, cudaErrorLaunchOutOfResources);
+  EXPECT_THROW(model.p.run(interactive), Error);
+  EXPECT_TRUE(contains(message_of([&] { other.run(interactive); }), "broke off while it committed"));
+}
+
+TEST_F(Fault, AReadThatFailsLosesNoRecords) {
+  TwoKernelCommit model;
+  model.p.run(interactive);
+  model.p.sync();
+  for (int nth : {1, 2, 3}) {
+    emu::fail("cudaMemcpyAsync", nth, cudaErrorInvalidValue);
+    EXPECT_TRUE(contains(message_of([&] { (void)model.p.read("loss"); }), "cudaMemcpyAsync returned")) << nth;
+  }
+  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{2}));
+}
+
+TEST_F(Fault, AWriteThatFailsCountsAsNone) {
+  TwoKernelCommit model;
+  emu::fail("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(model.p.write(model.x, std::vector<float>{5}), Error);
+  EXPECT_TRUE(contains(message_of([&] { model.p.run(interactive); }), "nothing was written to \"x\""));
+  model.p.write(model.x, std::vector<float>{5});
+  model.p.run(interactive);
+  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{10}));
+}
+
+// The wait of sync() fails, not the step: what the step has to say is not lost.
+TEST_F(Fault, AFailedWaitDoesNotHideAFailedStep) {
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.record("y", sum(emit(testing::cpu_refuse_negative, {x})[0]));
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{-1});
+  p.run(interactive);
+  emu::fail("cudaStreamSynchronize", 1, cudaErrorInvalidValue);
+  EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "cudaStreamSynchronize returned"));
+  EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "its body threw: negative input"));
+  p.sync();
+}
+
+// A copy whose end no event tells is still under way: its staging memory may not be used for the next.
+TEST_F(Fault, StagingMemoryIsNotReusedWhileACopyReadsIt) {
+  auto device = open_cuda_device(0);
+  auto stream = device->make_stream();
+  Memory memory = device->allocate(8 * sizeof(int));
+  auto* numbers = static_cast<int*>(memory.get());
+  int first = 1;
+  emu::fail("cudaEventRecord", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(device->upload(*stream, numbers, &first, sizeof first), Error);
+  for (int i = 1; i < 8; ++i) {
+    int value = 10 * i;
+    device->upload(*stream, numbers + i, &value, sizeof value);
+  }
+  int seen[8] = {};
+  device->copy(*stream, seen, numbers, sizeof seen);
+  device->sync(*stream);
+  EXPECT_EQ(seen[0], 1);
+  EXPECT_EQ(seen[7], 70);
+}
+
+TEST_F(Fault, WhatADestructorCannotReleaseIsLogged) {
+  auto device = open_cuda_device(0);
+  auto stream = device->make_stream();
+  LogText log;
+  emu::fail("cudaEventDestroy", 1, cudaErrorInvalidValue);
+  stream.reset();
+  EXPECT_TRUE(contains(log.take(), "cudaEventDestroy returned cudaErrorInvalidValue"));
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << "the user's next check would meet it";
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // it leaks on purpose
+TEST_F(Fault, AProgramThatCannotWaitKeepsItsMemory) {
+  LogText log;
+  std::size_t before = emu::live_objects().total();
+  {
+    TwoKernelCommit model;
+    model.p.run(interactive);
+    before = emu::live_objects().total();
+    emu::fail("cudaStreamSynchronize", 1, cudaErrorInvalidValue, true);
+    emu::fail("cudaDeviceSynchronize", 1, cudaErrorInvalidValue, true);
+  }
+  EXPECT_TRUE(contains(log.take(), "keeps its memory"));
+  EXPECT_EQ(emu::live_objects().total(), before);
+  EXPECT_GT(emu::outstanding(), 0u);
+}
+#endif
+
+TEST_F(Fault, AProgramWaitsByOtherMeansBeforeItFrees) {
+  LogText log;
+  std::size_t before = emu::live_objects().total();
+  {
+    TwoKernelCommit model;
+    model.p.run(interactive);
+    emu::fail("cudaStreamSynchronize", 1, cudaErrorInvalidValue, true);
+  }
+  EXPECT_TRUE(contains(log.take(), "cudaStreamSynchronize returned"));
+  EXPECT_EQ(emu::live_objects().total(), before);
+}
+
+}  // namespace
+}  // namespace graphsink
