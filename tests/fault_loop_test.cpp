@@ -182,14 +182,18 @@ void FaultLoop::check_outcome(const Phase& phase, const Fault& fault, const std:
   EXPECT_TRUE(contains(log, "its recording failed") || contains(log, "are loaded by its first use")) << log;
 }
 
-// After an error that ends the context every call says so.
+// After an error that ends the context every call that needs the device says so.
 void FaultLoop::check_lost(Session& session) {
   if (!session.program) {
     EXPECT_TRUE(contains(error_of([&] { session.compile(); }), "cudaErrorIllegalAddress"));
     return;
   }
   for (int i = 0; i < 2; ++i) {
-    std::string errors[] = {error_of([&] { session.program->run(sink); }), error_of([&] { session.program->sync(); }),
+    std::string errors[] = {error_of([&] {
+                              session.feed(0);
+                              session.program->run(sink);
+                            }),
+                            error_of([&] { session.program->sync(); }),
                             error_of([&] { (void)session.program->read("loss"); }),
                             error_of([&] { (void)session.program->steps(); })};
     for (const std::string& error : errors) EXPECT_TRUE(contains(error, "cudaErrorIllegalAddress")) << error;
