@@ -103,9 +103,10 @@ bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && d
 // The legacy stream cannot be asked while a blocking stream captures, but asking does no harm.
 bool legacy_is_busy(Runtime& r, CUstream_st& stream) {
   if (!stream.legacy) return false;
-  return std::any_of(r.captures.begin(), r.captures.end(), [](const CaptureRef& capture) {
-    return std::any_of(capture->streams.begin(), capture->streams.end(),
-                       [](cudaStream_t captured) { return captured->is_blocking(); });
+  return std::any_of(r.captures.begin(), r.captures.end(), [&](const CaptureRef& capture) {
+    return std::any_of(capture->streams.begin(), capture->streams.end(), [&](cudaStream_t captured) {
+      return captured->is_blocking() && captured->device == stream.device;
+    });
   });
 }
 

@@ -82,8 +82,9 @@ cudaError_t check_capture(Runtime& r, CUstream_st& stream) {
   if (!stream.legacy) return cudaSuccess;
   cudaError_t code = cudaSuccess;
   for (const CaptureRef& capture : r.captures) {
-    const bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
-                                      [](cudaStream_t captured) { return captured->is_blocking(); });
+    const bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(), [&](cudaStream_t captured) {
+      return captured->is_blocking() && captured->device == stream.device;
+    });
     if (!blocking) continue;
     invalidate(*capture);
     code = cudaErrorStreamCaptureImplicit;
@@ -111,7 +112,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   return api("cudaStreamWaitEvent", [&](Runtime& r, Lock& lock) -> cudaError_t {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
-    if (flags != cudaEventWaitDefault) return cudaErrorNotSupported;
+    if (flags > cudaEventWaitExternal) return cudaErrorInvalidValue;
+    if (flags == cudaEventWaitExternal) {
+      if (const cudaError_t refused = emu::check_capture(r, *stream); refused != cudaSuccess) return refused;
+      if (stream->capture == nullptr) return cudaErrorInvalidValue;
+      return emu::issue(r, lock, handle, emu::EventWork{event, false});
+    }
     const cudaError_t code = emu::wait_event(r, *stream, *event);
     if (code == cudaSuccess && stream->capture == nullptr) r.executor.run_ahead(lock);
     return code;

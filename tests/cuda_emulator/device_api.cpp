@@ -1,4 +1,6 @@
 // Device properties, errors and driver entry points.
+#include <cuda_profiler_api.h>
+
 #include <cstdio>
 
 #include "runtime.h"
@@ -9,7 +11,9 @@ namespace {
 
 constexpr int kMultiprocessors = 8;
 
-thread_local int current_device = 0;
+thread_local int device_of_thread = 0;
+
+bool is_device(Runtime& r, int device) { return device >= 0 && device < r.device_count; }
 
 struct Attribute {
   cudaDeviceAttr name;
@@ -45,7 +49,7 @@ constexpr Attribute kAttributes[] = {
     {cudaDevAttrManagedMemory, 0},
     {cudaDevAttrConcurrentManagedAccess, 0},
     {cudaDevAttrPageableMemoryAccess, 0},
-    {cudaDevAttrMemoryPoolsSupported, 0},
+    {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrCooperativeLaunch, 0},
     {cudaDevAttrComputePreemptionSupported, 0},
 };
@@ -127,6 +131,7 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
      "attempt to end a capture from another thread"},
     {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure", "the graph update failed"},
+    {cudaErrorUnsupportedLimit, "cudaErrorUnsupportedLimit", "limit is not supported on this architecture"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -148,6 +153,9 @@ cudaError_t version(const char* name, int* value) {
 }
 
 }  // namespace
+
+int current_device() { return device_of_thread; }
+
 }  // namespace emu
 
 using emu::api;
@@ -165,30 +173,30 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDevice(int* device) {
   return api("cudaGetDevice", [&](Runtime&, Lock&) -> cudaError_t {
     if (device == nullptr) return cudaErrorInvalidValue;
-    *device = emu::current_device;
+    *device = emu::current_device();
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaSetDevice(int device) {
   return api("cudaSetDevice", [&](Runtime& r, Lock&) -> cudaError_t {
-    if (device < 0 || device >= r.device_count) return cudaErrorInvalidDevice;
-    emu::current_device = device;
+    if (!emu::is_device(r, device)) return cudaErrorInvalidDevice;
+    emu::device_of_thread = device;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  return api("cudaDeviceGetAttribute", [&](Runtime&, Lock&) -> cudaError_t {
+  return api("cudaDeviceGetAttribute", [&](Runtime& r, Lock&) -> cudaError_t {
     if (value == nullptr) return cudaErrorInvalidValue;
-    return device == 0 ? emu::attribute_value(attribute, *value) : cudaErrorInvalidDevice;
+    return emu::is_device(r, device) ? emu::attribute_value(attribute, *value) : cudaErrorInvalidDevice;
   });
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return api("cudaGetDeviceProperties", [&](Runtime& r, Lock&) -> cudaError_t {
     if (properties == nullptr) return cudaErrorInvalidValue;
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!emu::is_device(r, device)) return cudaErrorInvalidDevice;
     emu::describe(r, *properties);
     return cudaSuccess;
   });
@@ -214,6 +222,21 @@ cudaError_t cudaDeviceSynchronize() {
     r.executor.wait_all(lock);
     return r.executor.sticky();
   });
+}
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t) {
+  return api("cudaDeviceSetLimit", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
+    return limit <= cudaLimitPersistingL2CacheSize ? cudaSuccess : cudaErrorUnsupportedLimit;
+  });
+}
+
+cudaError_t cudaProfilerStart() {
+  return api("cudaProfilerStart", [](Runtime& r, Lock&) { return emu::refuse_unsafe(r); });
+}
+
+cudaError_t cudaProfilerStop() {
+  return api("cudaProfilerStop", [](Runtime& r, Lock&) { return emu::refuse_unsafe(r); });
 }
 
 cudaError_t cudaGetLastError() { return emu::last_error_of_thread(true); }

@@ -63,7 +63,7 @@ LiveObjects live_objects();
 // Call while no work is outstanding.
 void release_memory();
 
-// How many devices answer. A thread can make any of them current, but only device 0 can be used. 1 at first.
+// How many devices answer; GS_EMU_DEVICES or 1 at first.
 void set_device_count(int count);
 
 // Operations submitted and not finished.

@@ -23,12 +23,14 @@ namespace emu {
 
 using Lock = std::unique_lock<std::mutex>;
 
-enum class OpKind { kMarker, kKernel, kCopy, kFill, kHost, kConditional };
+enum class OpKind { kMarker, kKernel, kCopy, kFill, kHost, kConditional, kMemory };
 
 // Shared by the operations of one graph launch.
+struct GraphMemory;
 struct Launch {
   std::map<cudaGraphConditionalHandle, unsigned> values;
   std::map<cudaGraphConditionalHandle, std::uint64_t> setters;  // who set the value in the kernel that is running
+  std::vector<std::shared_ptr<GraphMemory>> freed;              // by its free nodes: stays until they have run
 };
 
 struct Op;

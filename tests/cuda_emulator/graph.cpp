@@ -56,6 +56,26 @@ bool has_conditional(const CUgraph_st& graph) {
   });
 }
 
+bool has_memory_nodes(const CUgraph_st& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    return node->type == cudaGraphNodeTypeMemAlloc || node->type == cudaGraphNodeTypeMemFree ||
+           std::any_of(node->bodies.begin(), node->bodies.end(),
+                       [](const auto& body) { return has_memory_nodes(*body); });
+  });
+}
+
+bool can_free_in(Runtime& r, const CUgraph_st& graph, void* pointer) {
+  bool allocated = r.graph_allocations.contains(pointer);
+  for (const auto& node : graph.nodes) {
+    if (const auto* freed = std::get_if<FreeWork>(node->work.get()); freed != nullptr && freed->pointer == pointer) {
+      return false;
+    }
+    const auto* made = std::get_if<AllocWork>(node->work.get());
+    allocated |= made != nullptr && made->memory->pointer == pointer;
+  }
+  return allocated;
+}
+
 void clone_into(const CUgraph_st& source, CUgraph_st& target) {
   std::unordered_map<cudaGraphNode_t, cudaGraphNode_t> copies;
   for (const auto& node : source.nodes) {
@@ -124,7 +144,48 @@ cudaError_t linear_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork
   return check_copy(r, copy);
 }
 
+cudaError_t check_child(Runtime& r, cudaGraph_t graph, const cudaChildGraphNodeParams& params) {
+  if (!r.graphs.contains(params.graph) || params.graph == graph) return cudaErrorInvalidValue;
+  if (params.graph->moved) return cudaErrorNotSupported;
+  if (has_conditional(*params.graph)) return cudaErrorInvalidValue;
+  if (params.ownership == cudaGraphChildGraphOwnershipClone) {
+    return has_memory_nodes(*params.graph) ? cudaErrorInvalidValue : cudaSuccess;
+  }
+  // The graph must be the program's to give, and no capture may be going on in it.
+  bool free = params.ownership == cudaGraphChildGraphOwnershipMove && params.graph->owner == nullptr;
+  for (const CaptureRef& capture : r.captures) free &= capture->graph != params.graph;
+  return free ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t make_allocation(const cudaMemAllocNodeParamsV2& params, AllocWork& work) {
+  const cudaMemPoolProps& pool = params.poolProps;
+  if (pool.allocType != cudaMemAllocationTypePinned || pool.handleTypes != cudaMemHandleTypeNone ||
+      pool.location.type != cudaMemLocationTypeDevice || params.bytesize == 0) {
+    return cudaErrorInvalidValue;
+  }
+  work.memory = std::make_shared<GraphMemory>(params.bytesize);
+  return work.memory->pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t make_conditional(cudaGraph_t graph, const cudaConditionalNodeParams& params, Work& work) {
+  const Handle* handle = find_handle(graph, params.handle);
+  const unsigned most = params.type == cudaGraphCondTypeIf ? 2 : params.type == cudaGraphCondTypeWhile ? 1 : ~0u;
+  if (handle == nullptr || handle->used || params.size == 0 || params.size > most) return cudaErrorInvalidValue;
+  if (params.type < cudaGraphCondTypeIf || params.type > cudaGraphCondTypeSwitch) return cudaErrorInvalidValue;
+  work = ConditionalWork{params.handle, params.type};
+  return cudaSuccess;
+}
+
+cudaError_t make_event_work(Runtime& r, cudaEvent_t event, bool records, Work& work) {
+  work = EventWork{event, records};
+  return r.events.contains(event) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace
+
 cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work) {
+  const bool uses_memory = params.type == cudaGraphNodeTypeMemAlloc || params.type == cudaGraphNodeTypeMemFree;
+  if (uses_memory && graph->moved) return cudaErrorNotSupported;
   switch (params.type) {
     case cudaGraphNodeTypeKernel:
       return prepare_kernel(r, params.kernel, work.emplace<KernelWork>());
@@ -139,29 +200,41 @@ cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& 
     case cudaGraphNodeTypeEmpty:
       return cudaSuccess;
     case cudaGraphNodeTypeGraph:
-      if (!r.graphs.contains(params.graph.graph) || params.graph.graph == graph) return cudaErrorInvalidValue;
-      if (params.graph.ownership != cudaGraphChildGraphOwnershipClone) return cudaErrorNotSupported;
       work = ChildWork{};
-      return has_conditional(*params.graph.graph) ? cudaErrorInvalidValue : cudaSuccess;
-    case cudaGraphNodeTypeConditional: {
-      const cudaConditionalNodeParams& p = params.conditional;
-      const Handle* handle = find_handle(graph, p.handle);
-      const unsigned most = p.type == cudaGraphCondTypeIf ? 2 : p.type == cudaGraphCondTypeWhile ? 1 : ~0u;
-      if (handle == nullptr || handle->used || p.size == 0 || p.size > most) return cudaErrorInvalidValue;
-      if (p.type < cudaGraphCondTypeIf || p.type > cudaGraphCondTypeSwitch) return cudaErrorInvalidValue;
-      work = ConditionalWork{p.handle, p.type};
-      return cudaSuccess;
-    }
+      return check_child(r, graph, params.graph);
+    case cudaGraphNodeTypeConditional:
+      return make_conditional(graph, params.conditional, work);
+    case cudaGraphNodeTypeEventRecord:
+      return make_event_work(r, params.eventRecord.event, true, work);
+    case cudaGraphNodeTypeWaitEvent:
+      return make_event_work(r, params.eventWait.event, false, work);
+    case cudaGraphNodeTypeMemAlloc:
+      return make_allocation(params.alloc, work.emplace<AllocWork>());
+    case cudaGraphNodeTypeMemFree:
+      work = FreeWork{params.free.dptr};
+      return can_free_in(r, *graph, params.free.dptr) ? cudaSuccess : cudaErrorInvalidValue;
     default:
       return cudaErrorNotSupported;
   }
 }
 
-void add_bodies(cudaGraphNode_t node, cudaGraphNodeParams& params) {
-  if (node->type == cudaGraphNodeTypeGraph) {
-    node->bodies.push_back(std::make_unique<CUgraph_st>(node));
-    clone_into(*params.graph.graph, *node->bodies.back());
+namespace {
+
+void add_child(cudaGraphNode_t node, const cudaChildGraphNodeParams& params) {
+  if (params.ownership == cudaGraphChildGraphOwnershipMove) {
+    node->bodies.emplace_back(params.graph);
+    params.graph->owner = node;
+    params.graph->moved = true;
+    return;
   }
+  node->bodies.push_back(std::make_unique<CUgraph_st>(node));
+  clone_into(*params.graph, *node->bodies.back());
+}
+
+// What the node has beside its work, and what the parameters tell the program.
+void finish_node(cudaGraphNode_t node, cudaGraphNodeParams& params) {
+  if (node->type == cudaGraphNodeTypeGraph) add_child(node, params.graph);
+  if (node->type == cudaGraphNodeTypeMemAlloc) params.alloc.dptr = std::get<AllocWork>(*node->work).memory->pointer;
   if (node->type != cudaGraphNodeTypeConditional) return;
   for (unsigned i = 0; i < params.conditional.size; ++i) {
     node->bodies.push_back(std::make_unique<CUgraph_st>(node));
@@ -211,7 +284,7 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* out, cudaGraph_t graph, const cuda
     if (code == cudaSuccess) code = emu::make_work(r, graph, *params, work);
     if (code != cudaSuccess) return code;
     *out = emu::add_node(graph, std::make_shared<const emu::Work>(std::move(work)), edges);
-    emu::add_bodies(*out, *params);
+    emu::finish_node(*out, *params);
     return cudaSuccess;
   });
 }

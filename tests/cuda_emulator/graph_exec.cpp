@@ -6,22 +6,37 @@ namespace {
 
 constexpr unsigned kUndefinedCondition = 0xDEADBEEF;
 
-cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, PlanError& error) {
+constexpr unsigned long long kLaunchFlags = cudaGraphInstantiateFlagAutoFreeOnLaunch |
+                                            cudaGraphInstantiateFlagDeviceLaunch |
+                                            cudaGraphInstantiateFlagUseNodePriority;
+
+bool are_flags(unsigned long long flags) {
+  constexpr unsigned long long kEither =
+      cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagDeviceLaunch;
+  return (flags & ~kLaunchFlags) == 0 && (flags & kEither) != kEither;
+}
+
+cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long flags,
+                        PlanError& error) {
   error.result = cudaGraphInstantiateError;
-  if (out == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
+  if (out == nullptr || !r.graphs.contains(graph) || !are_flags(flags)) return cudaErrorInvalidValue;
+  if (graph->moved) return cudaErrorNotSupported;
   if (const cudaError_t refused = refuse_unsafe(r); refused != cudaSuccess) return refused;
   for (const CaptureRef& capture : r.captures) {
     if (capture->graph == graph) return cudaErrorInvalidValue;
   }
   error.result = cudaGraphInstantiateSuccess;
-  const PlanRef plan = make_plan(r, *graph, error);
+  const PlanRef plan = make_plan(r, *graph, error, (flags & cudaGraphInstantiateFlagDeviceLaunch) != 0);
   if (plan == nullptr) return cudaErrorInvalidValue;
-  if (plan->has_conditional && *graph->live_execs > 0) {
+  const bool once = plan->has_conditional || plan->has_memory || plan->has_updatable;
+  if (once && *graph->live_execs > 0) {
     error.result = cudaGraphInstantiateError;
     return cudaErrorInvalidValue;
   }
   auto* exec = new CUgraphExec_st;
   exec->plan = plan;
+  exec->flags = flags;
+  exec->paths = paths_of(*graph);
   exec->live_execs = graph->live_execs;
   ++*exec->live_execs;
   r.execs.insert(exec);
@@ -45,7 +60,7 @@ void rebuild(const Plan& plan, CUgraph_st& graph) {
 
 cudaError_t capture_launch(CUstream_st& stream, const CUgraphExec_st& exec) {
   const CaptureRef capture = active_capture(stream);
-  if (exec.plan->has_conditional) {
+  if (exec.plan->has_conditional || exec.plan->has_memory) {
     invalidate(*capture);
     return cudaErrorStreamCaptureUnsupported;
   }
@@ -57,12 +72,28 @@ cudaError_t capture_launch(CUstream_st& stream, const CUgraphExec_st& exec) {
   return cudaSuccess;
 }
 
+// Which graph allocations live follows the order of the calls, as far as the program can tell.
+cudaError_t account_memory(Runtime& r, const CUgraphExec_st& exec, Launch& launch) {
+  const Plan& plan = *exec.plan;
+  const bool auto_free = (exec.flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0;
+  for (const GraphMemoryRef& memory : plan.left) {
+    if (!auto_free && r.graph_allocations.contains(memory->pointer)) return cudaErrorInvalidValue;
+  }
+  for (void* pointer : plan.freed) {
+    if (!r.graph_allocations.contains(pointer)) return cudaErrorInvalidValue;
+  }
+  for (void* pointer : plan.freed) launch.freed.push_back(r.graph_allocations.extract(pointer).mapped());
+  for (const GraphMemoryRef& memory : plan.left) r.graph_allocations[memory->pointer] = memory;
+  return cudaSuccess;
+}
+
 cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t handle) {
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (active_capture(*stream) != nullptr) return capture_launch(*stream, exec);
   auto state = std::make_shared<Launch>();
+  if (const cudaError_t invalid = account_memory(r, exec, *state); invalid != cudaSuccess) return invalid;
   for (const Handle& condition : exec.plan->handles) {
     state->values[condition.id] = condition.assign_default ? condition.value : kUndefinedCondition;
   }
@@ -73,46 +104,6 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   stream->tail = exec.tail;
   r.executor.run_ahead(lock);
   return cudaSuccess;
-}
-
-cudaGraphExecUpdateResult compare(const Plan& old, const Plan& now, const CUgraph_st& graph, cudaGraphNode_t& node);
-
-cudaGraphExecUpdateResult compare_node(const PlanNode& old, const PlanNode& now, const CUgraphNode_st& source,
-                                       cudaGraphNode_t& node) {
-  if (old.type != now.type) return cudaGraphExecUpdateErrorNodeTypeChanged;
-  if (old.before != now.before || old.bodies.size() != now.bodies.size()) {
-    return cudaGraphExecUpdateErrorTopologyChanged;
-  }
-  if (const auto* before = std::get_if<ConditionalWork>(old.work.get())) {
-    if (before->type != std::get<ConditionalWork>(*now.work).type) return cudaGraphExecUpdateErrorParametersChanged;
-  }
-  if (const auto* before = std::get_if<FillWork>(old.work.get())) {
-    const cudaMemsetParamsV2& a = before->params;
-    const cudaMemsetParamsV2& b = std::get<FillWork>(*now.work).params;
-    const bool same_shape =
-        a.height == b.height && a.elementSize == b.elementSize && (a.height <= 1 || a.width == b.width);
-    if (!same_shape) return cudaGraphExecUpdateErrorParametersChanged;
-  }
-  if (const auto* before = std::get_if<CopyWork>(old.work.get())) {
-    if (before->kind != std::get<CopyWork>(*now.work).kind) return cudaGraphExecUpdateErrorParametersChanged;
-  }
-  for (std::size_t i = 0; i < old.bodies.size(); ++i) {
-    const cudaGraphExecUpdateResult result = compare(*old.bodies[i], *now.bodies[i], *source.bodies[i], node);
-    if (result != cudaGraphExecUpdateSuccess) return result;
-  }
-  return cudaGraphExecUpdateSuccess;
-}
-
-// Nodes are paired by the order in which they were added.
-cudaGraphExecUpdateResult compare(const Plan& old, const Plan& now, const CUgraph_st& graph, cudaGraphNode_t& node) {
-  if (old.nodes.size() != now.nodes.size()) return cudaGraphExecUpdateErrorTopologyChanged;
-  for (std::size_t i = 0; i < old.nodes.size(); ++i) {
-    const cudaGraphExecUpdateResult result = compare_node(old.nodes[i], now.nodes[i], *graph.nodes[i], node);
-    if (result == cudaGraphExecUpdateSuccess) continue;
-    if (node == nullptr) node = graph.nodes[i].get();
-    return result;
-  }
-  return cudaGraphExecUpdateSuccess;
 }
 
 }  // namespace
@@ -126,11 +117,10 @@ cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* out, cudaGraph_t gra
                                            cudaGraphInstantiateParams* params) {
   return api("cudaGraphInstantiateWithParams", [&](Runtime& r, Lock&) -> cudaError_t {
     if (params == nullptr) return cudaErrorInvalidValue;
-    constexpr unsigned long long kKnown = cudaGraphInstantiateFlagUpload | cudaGraphInstantiateFlagUseNodePriority;
     emu::PlanError error;
-    const bool known = (params->flags & ~kKnown) == 0;
-    const cudaError_t code = known ? emu::instantiate(r, out, graph, error) : cudaErrorNotSupported;
-    params->result_out = known ? error.result : cudaGraphInstantiateError;
+    const auto flags = params->flags & ~static_cast<unsigned long long>(cudaGraphInstantiateFlagUpload);
+    const cudaError_t code = emu::instantiate(r, out, graph, flags, error);
+    params->result_out = error.result;
     params->errNode_out = error.node;
     return code;
   });
@@ -138,11 +128,8 @@ cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* out, cudaGraph_t gra
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long flags) {
   return api("cudaGraphInstantiate", [&](Runtime& r, Lock&) -> cudaError_t {
-    if ((flags & ~static_cast<unsigned long long>(cudaGraphInstantiateFlagUseNodePriority)) != 0) {
-      return cudaErrorNotSupported;
-    }
     emu::PlanError error;
-    return emu::instantiate(r, out, graph, error);
+    return emu::instantiate(r, out, graph, flags, error);
   });
 }
 
@@ -163,28 +150,6 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return api("cudaGraphLaunch", [&](Runtime& r, Lock& lock) -> cudaError_t {
     return r.execs.contains(exec) ? emu::launch(r, lock, *exec, stream) : cudaErrorInvalidValue;
-  });
-}
-
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
-  return api("cudaGraphExecUpdate", [&](Runtime& r, Lock&) -> cudaError_t {
-    if (!r.execs.contains(exec) || !r.graphs.contains(graph) || info == nullptr) return cudaErrorInvalidValue;
-    *info = cudaGraphExecUpdateResultInfo{};
-    emu::PlanError error;
-    const emu::PlanRef plan = emu::make_plan(r, *graph, error);
-    if (plan == nullptr) {
-      info->result = cudaGraphExecUpdateError;
-      info->errorNode = error.node;
-      return cudaErrorGraphExecUpdateFailure;
-    }
-    info->result = emu::compare(*exec->plan, *plan, *graph, info->errorNode);
-    if (info->result == cudaGraphExecUpdateSuccess && exec->plan->handles.size() != plan->handles.size()) {
-      info->result = cudaGraphExecUpdateErrorParametersChanged;
-    }
-    if (info->result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
-    // Launches that are queued keep the old plan.
-    exec->plan = plan;
-    return cudaSuccess;
   });
 }
 

@@ -36,6 +36,14 @@ const char* name_of(cudaGraphNodeType type) {
       return "GRAPH";
     case cudaGraphNodeTypeConditional:
       return "CONDITIONAL";
+    case cudaGraphNodeTypeWaitEvent:
+      return "EVENT_WAIT";
+    case cudaGraphNodeTypeEventRecord:
+      return "EVENT_RECORD";
+    case cudaGraphNodeTypeMemAlloc:
+      return "MEM_ALLOC";
+    case cudaGraphNodeTypeMemFree:
+      return "MEM_FREE";
     default:
       return "EMPTY";
   }

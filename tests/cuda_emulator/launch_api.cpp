@@ -18,13 +18,17 @@ bool is_launchable(const dim3& grid, const dim3& block) {
   return block.x <= 1024 && block.y <= 1024 && block.z <= 64 && volume(block) <= kMaxThreadsPerBlock;
 }
 
-bool wants_programmatic(const cudaLaunchConfig_t& config, cudaError_t& refused) {
+// The attributes a node keeps go to `kernel`.
+bool wants_programmatic(const cudaLaunchConfig_t& config, KernelWork& kernel, cudaError_t& refused) {
   bool programmatic = false;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
     switch (attribute.id) {
       case cudaLaunchAttributeIgnore:
       case cudaLaunchAttributePriority:
+        break;
+      case cudaLaunchAttributeCooperative:
+        kernel.attributes[attribute.id] = attribute.val;
         break;
       case cudaLaunchAttributeProgrammaticStreamSerialization:
         programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
@@ -34,6 +38,25 @@ bool wants_programmatic(const cudaLaunchConfig_t& config, cudaError_t& refused) 
     }
   }
   return programmatic;
+}
+
+cudaError_t launch_kernel(Runtime& r, Lock& lock, const cudaLaunchConfig_t& config, const void* function,
+                          void** arguments) {
+  if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
+  KernelWork work;
+  cudaError_t refused = cudaSuccess;
+  const bool programmatic = wants_programmatic(config, work, refused);
+  if (refused != cudaSuccess) return refused;
+  const CUstream_st* stream = find_stream(r, config.stream);
+  if (stream != nullptr && stream->device != current_device()) return cudaErrorInvalidResourceHandle;
+  cudaKernelNodeParamsV2 params{};
+  params.func = const_cast<void*>(function);
+  params.gridDim = config.gridDim;
+  params.blockDim = config.blockDim;
+  params.sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes);
+  params.kernelParams = arguments;
+  if (const cudaError_t invalid = prepare_kernel(r, params, work); invalid != cudaSuccess) return invalid;
+  return issue(r, lock, config.stream, std::move(work), programmatic);
 }
 
 int blocks_per_multiprocessor(int block, std::size_t shared) {
@@ -70,6 +93,7 @@ cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, Ker
   const Kernel& kernel = found->second;
   if (params.sharedMemBytes > static_cast<std::size_t>(kernel.max_dynamic_shared)) return cudaErrorInvalidValue;
   if (kernel.signature.count > 0 && params.kernelParams == nullptr) return cudaErrorInvalidValue;
+  work.device = current_device();
   work.function = params.func;
   work.grid = params.gridDim;
   work.block = params.blockDim;
@@ -91,19 +115,20 @@ using emu::Runtime;
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
   return api("cudaLaunchKernelExC", [&](Runtime& r, Lock& lock) -> cudaError_t {
     if (config == nullptr || function == nullptr) return cudaErrorInvalidValue;
-    if (config->dynamicSmemBytes > emu::kMaxSharedBytes) return cudaErrorInvalidValue;
-    cudaError_t refused = cudaSuccess;
-    const bool programmatic = emu::wants_programmatic(*config, refused);
-    if (refused != cudaSuccess) return refused;
-    cudaKernelNodeParamsV2 params{};
-    params.func = const_cast<void*>(function);
-    params.gridDim = config->gridDim;
-    params.blockDim = config->blockDim;
-    params.sharedMemBytes = static_cast<unsigned>(config->dynamicSmemBytes);
-    params.kernelParams = arguments;
-    emu::KernelWork work;
-    if (const cudaError_t invalid = emu::prepare_kernel(r, params, work); invalid != cudaSuccess) return invalid;
-    return emu::issue(r, lock, config->stream, std::move(work), programmatic);
+    return emu::launch_kernel(r, lock, *config, function, arguments);
+  });
+}
+
+// Its blocks run one after the other, so a barrier of the whole grid has nothing to wait with; kernels that use one do
+// not compile here.
+cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
+                                        cudaStream_t stream) {
+  return api("cudaLaunchCooperativeKernel", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (function == nullptr) return cudaErrorInvalidValue;
+    cudaLaunchAttribute cooperative{};
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
+    return emu::launch_kernel(r, lock, {grid, block, shared, stream, &cooperative, 1}, function, arguments);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "sanitizers.h"
@@ -46,15 +47,15 @@ bool Memory::commit(std::size_t end) {
   return true;
 }
 
-void* Memory::allocate(std::size_t bytes) {
+void* Memory::allocate(std::size_t bytes, int device, bool of_graph) {
   const std::lock_guard guard(mutex_);
   std::size_t offset = 0;
-  for (const auto& [start, size] : blocks_) {
+  for (const auto& [start, block] : blocks_) {
     if (bytes <= capacity_ && offset + bytes + kRedZone <= start) break;
-    offset = round_up(start + size + kRedZone, kAlign);
+    offset = round_up(start + block.bytes + kRedZone, kAlign);
   }
   if (bytes > capacity_ || offset + bytes > capacity_ || !commit(offset + bytes)) return nullptr;
-  blocks_[offset] = bytes;
+  blocks_[offset] = {bytes, device, of_graph};
   used_ += bytes;
   ASAN_UNPOISON_MEMORY_REGION(arena_ + offset, bytes);
   const DeviceAccess access;
@@ -62,15 +63,26 @@ void* Memory::allocate(std::size_t bytes) {
   return arena_ + offset;
 }
 
-bool Memory::release(void* pointer) {
+bool Memory::release(void* pointer, bool of_graph) {
   const std::lock_guard guard(mutex_);
-  if (!in_arena(pointer)) return false;
-  const auto block = blocks_.find(static_cast<std::size_t>(static_cast<char*>(pointer) - arena_));
-  if (block == blocks_.end()) return false;
-  used_ -= block->second;
-  ASAN_POISON_MEMORY_REGION(pointer, block->second);
+  const auto block = find_block(pointer);
+  if (block == blocks_.end() || arena_ + block->first != pointer || block->second.of_graph != of_graph) return false;
+  used_ -= block->second.bytes;
+  ASAN_POISON_MEMORY_REGION(pointer, block->second.bytes);
   blocks_.erase(block);
   return true;
+}
+
+bool Memory::is_allocation(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  const auto block = find_block(pointer);
+  return block != blocks_.end() && arena_ + block->first == pointer && !block->second.of_graph;
+}
+
+int Memory::device_of(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  const auto block = find_block(pointer);
+  return block == blocks_.end() ? 0 : block->second.device;
 }
 
 void* Memory::allocate_pinned(std::size_t bytes) {
@@ -89,6 +101,12 @@ bool Memory::release_pinned(void* pointer) {
   }
   ::operator delete(pointer, std::align_val_t(kAlign));
   return true;
+}
+
+Memory::Blocks::iterator Memory::find_block(const void* pointer) {
+  if (!in_arena(pointer)) return blocks_.end();
+  const auto next = blocks_.upper_bound(static_cast<std::size_t>(static_cast<const char*>(pointer) - arena_));
+  return next == blocks_.begin() ? blocks_.end() : std::prev(next);
 }
 
 bool Memory::in_arena(const void* pointer) const { return pointer >= arena_ && pointer < arena_ + capacity_; }
@@ -121,11 +139,9 @@ bool Memory::is_valid(const void* pointer, std::size_t bytes) {
     return static_cast<const char*>(pointer) + bytes <= block->first + block->second;
   }
   if (!in_arena(pointer)) return covers(reinterpret_cast<CUdeviceptr>(pointer), bytes);
-  const auto offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - arena_);
-  auto block = blocks_.upper_bound(offset);
-  if (block == blocks_.begin()) return false;
-  --block;
-  return offset + bytes <= block->first + block->second;
+  const auto block = find_block(pointer);
+  if (block == blocks_.end()) return false;
+  return static_cast<const char*>(pointer) + bytes <= arena_ + block->first + block->second.bytes;
 }
 
 std::size_t Memory::free_bytes() {

@@ -22,9 +22,14 @@ class Memory {
  public:
   Memory();
 
-  // Null when the arena is full. 256-byte aligned, filled with 0xFF.
-  void* allocate(std::size_t bytes);
-  bool release(void* pointer);
+  // Null when the arena is full. 256-byte aligned, filled with 0xFF. Memory of a graph's allocation node is released as
+  // such only.
+  void* allocate(std::size_t bytes, int device, bool of_graph = false);
+  bool release(void* pointer, bool of_graph = false);
+  // Whether cudaMalloc or cudaMallocAsync gave this pointer.
+  bool is_allocation(const void* pointer);
+  // Of memory from allocate(); else 0.
+  int device_of(const void* pointer);
   void* allocate_pinned(std::size_t bytes);
   bool release_pinned(void* pointer);
 
@@ -50,6 +55,12 @@ class Memory {
   static constexpr std::size_t kGranularity = 2 << 20;
 
  private:
+  struct Block {
+    std::size_t bytes;  // asked for
+    int device;
+    bool of_graph;
+  };
+  using Blocks = std::map<std::size_t, Block>;  // by offset
   struct Physical {
     int file;
     std::size_t bytes;
@@ -65,6 +76,7 @@ class Memory {
   bool commit(std::size_t end);
   Place find_place(const void* pointer) const;
   bool in_arena(const void* pointer) const;
+  Blocks::iterator find_block(const void* pointer);  // the one that begins at or before it
   void drop_physical(CUmemGenericAllocationHandle handle);
   bool covers(CUdeviceptr address, std::size_t bytes) const;
 
@@ -73,7 +85,7 @@ class Memory {
   std::size_t capacity_;
   std::size_t committed_ = 0;
   std::size_t used_ = 0;
-  std::map<std::size_t, std::size_t> blocks_;  // offset -> bytes asked for
+  Blocks blocks_;
   std::map<const char*, std::size_t> pinned_;
   std::map<CUdeviceptr, std::size_t> reservations_;
   std::map<CUdeviceptr, Mapping> mappings_;

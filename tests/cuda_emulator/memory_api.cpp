@@ -36,7 +36,7 @@ cudaError_t copy(Runtime& r, Lock& lock, CopyWork work, cudaStream_t handle, boo
 
 // Synchronous calls use the legacy stream and wait.
 cudaError_t check_synchronous(Runtime& r) {
-  if (const cudaError_t refused = check_capture(r, r.legacy); refused != cudaSuccess) return refused;
+  if (const cudaError_t refused = check_capture(r, *find_stream(r, nullptr)); refused != cudaSuccess) return refused;
   return refuse_unsafe(r);
 }
 
@@ -64,7 +64,7 @@ cudaError_t cudaMalloc(void** out, size_t bytes) {
   return api("cudaMalloc", [&](Runtime& r, Lock&) -> cudaError_t {
     if (out == nullptr) return cudaErrorInvalidValue;
     if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
-    *out = bytes == 0 ? nullptr : r.memory.allocate(bytes);
+    *out = bytes == 0 ? nullptr : r.memory.allocate(bytes, emu::current_device());
     return bytes != 0 && *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
   });
 }
@@ -74,6 +74,7 @@ cudaError_t cudaFree(void* pointer) {
     if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
     if (pointer == nullptr) return cudaSuccess;
     r.executor.wait_all(lock);
+    if (r.graph_allocations.erase(pointer) > 0) return cudaSuccess;
     return r.memory.release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -139,7 +140,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = cudaInvalidDeviceId;
     const emu::Place place = r.memory.place(pointer);
     if (place == emu::Place::kPageable || !r.memory.is_valid(pointer, 1)) return cudaSuccess;
-    attributes->device = 0;
+    attributes->device = r.memory.device_of(pointer);
     attributes->type = place == emu::Place::kDevice ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     attributes->devicePointer = address;
     if (place == emu::Place::kPinned) attributes->hostPointer = address;

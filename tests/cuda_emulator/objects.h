@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 #include <unordered_set>
@@ -15,6 +16,8 @@
 namespace emu {
 
 struct KernelWork {
+  int device = 0;
+  std::map<cudaLaunchAttributeID, cudaLaunchAttributeValue> attributes;  // those that were set
   const void* function = nullptr;
   dim3 grid{1, 1, 1};
   dim3 block{1, 1, 1};
@@ -46,10 +49,36 @@ struct ConditionalWork {
   cudaGraphConditionalNodeType type = cudaGraphCondTypeIf;
 };
 
+// Records or waits for an event that others use outside the graph.
+struct EventWork {
+  cudaEvent_t event = nullptr;
+  bool records = false;
+};
+
+// What an allocation node gives: an address for its life.
+struct GraphMemory {
+  explicit GraphMemory(std::size_t bytes);
+  ~GraphMemory();
+  GraphMemory(const GraphMemory&) = delete;
+  GraphMemory& operator=(const GraphMemory&) = delete;
+
+  void* pointer;  // null when there is no room
+  std::size_t bytes;
+};
+using GraphMemoryRef = std::shared_ptr<GraphMemory>;
+
+struct AllocWork {
+  GraphMemoryRef memory;
+};
+struct FreeWork {
+  void* pointer = nullptr;
+};
+
 struct ChildWork {};
 struct EmptyWork {};
 
-using Work = std::variant<EmptyWork, KernelWork, CopyWork, FillWork, HostWork, ChildWork, ConditionalWork>;
+using Work = std::variant<EmptyWork, KernelWork, CopyWork, FillWork, HostWork, ChildWork, ConditionalWork, EventWork,
+                          AllocWork, FreeWork>;
 using WorkRef = std::shared_ptr<const Work>;
 
 struct Edge {
@@ -83,19 +112,29 @@ struct Plan;
 struct PlanNode {
   cudaGraphNodeType type;
   WorkRef work;
+  bool enabled = true;
   std::vector<std::size_t> before;
   std::vector<std::shared_ptr<const Plan>> bodies;
 };
 struct Plan {
   std::vector<PlanNode> nodes;
   std::vector<Handle> handles;  // also those of the bodies
+  // Anywhere in it:
   bool has_conditional = false;
+  bool has_memory = false;           // allocation or free nodes
+  bool has_updatable = false;        // kernels that the device may change
+  std::vector<GraphMemoryRef> left;  // allocated and not freed
+  std::vector<void*> freed;          // freed and not allocated
 };
 using PlanRef = std::shared_ptr<const Plan>;
+
+// Where a node of the graph is in its exec's plan: node, body of it, node in that, ...
+using PlanPath = std::vector<std::size_t>;
 
 }  // namespace emu
 
 struct CUstream_st {
+  int device = 0;
   unsigned flags = 0;
   int priority = 0;
   bool legacy = false;
@@ -135,6 +174,7 @@ struct CUgraph_st {
   CUgraph_st& operator=(const CUgraph_st&) = delete;
 
   cudaGraphNode_t owner;  // the child or conditional node this graph is in, else null
+  bool moved = false;     // it was a graph of its own before it became a child
   bool spoiled = false;   // a capture into it failed
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<emu::Handle> handles;
@@ -143,6 +183,10 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   emu::PlanRef plan;
-  emu::OpRef tail;  // end of the last launch
+  unsigned long long flags = 0;
+  std::map<cudaGraphNode_t, emu::PlanPath> paths;  // of the graph it was made from
+  emu::OpRef tail;                                 // end of the last launch
   std::shared_ptr<int> live_execs;
 };
+
+struct CUmemPoolHandle_st {};

@@ -21,6 +21,11 @@ bool is_allowed_in_body(cudaGraphNodeType type) {
   }
 }
 
+bool is_allowed_in_device_launch(cudaGraphNodeType type) {
+  return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset ||
+         type == cudaGraphNodeTypeGraph;
+}
+
 // The device itself runs bodies, so a copy in one needs memory the device can reach.
 bool is_reachable_copy(Runtime& r, const Work& work) {
   const auto* copy = std::get_if<CopyWork>(&work);
@@ -48,7 +53,49 @@ bool has_cycle(const Plan& plan) {
   return reached < plan.nodes.size();
 }
 
-std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, bool in_body, PlanError& error) {
+// Where the nodes are, which decides what they may be.
+struct Setting {
+  bool in_body = false;
+  bool device_launch = false;
+  int* device = nullptr;  // that of the kernels met so far, -1 for none; null where any will do
+};
+
+cudaGraphInstantiateResult check_setting(Runtime& r, const CUgraphNode_st& node, const Setting& setting) {
+  if (setting.device_launch && !is_allowed_in_device_launch(node.type)) {
+    return cudaGraphInstantiateNodeOperationNotSupported;
+  }
+  if (setting.in_body && !(is_allowed_in_body(node.type) && is_reachable_copy(r, *node.work))) {
+    return cudaGraphInstantiateError;
+  }
+  const auto* kernel = std::get_if<KernelWork>(node.work.get());
+  if (kernel == nullptr || setting.device == nullptr) return cudaGraphInstantiateSuccess;
+  if (*setting.device < 0) *setting.device = kernel->device;
+  if (*setting.device == kernel->device) return cudaGraphInstantiateSuccess;
+  return setting.device_launch ? cudaGraphInstantiateMultipleDevicesNotSupported : cudaGraphInstantiateError;
+}
+
+// What the graph around takes over from a child or a body.
+void take_over(Plan& plan, const Plan& inner) {
+  plan.handles.insert(plan.handles.end(), inner.handles.begin(), inner.handles.end());
+  plan.has_conditional |= inner.has_conditional;
+  plan.has_memory |= inner.has_memory;
+  plan.has_updatable |= inner.has_updatable;
+  plan.left.insert(plan.left.end(), inner.left.begin(), inner.left.end());
+  plan.freed.insert(plan.freed.end(), inner.freed.begin(), inner.freed.end());
+}
+
+void note_memory(Plan& plan, const Work& work) {
+  if (const auto* made = std::get_if<AllocWork>(&work)) plan.left.push_back(made->memory);
+  if (const auto* freed = std::get_if<FreeWork>(&work)) plan.freed.push_back(freed->pointer);
+  plan.has_memory |= std::holds_alternative<AllocWork>(work) || std::holds_alternative<FreeWork>(work);
+}
+
+// What is both allocated and freed inside concerns nobody else.
+void settle_memory(Plan& plan) {
+  std::erase_if(plan.left, [&](const GraphMemoryRef& memory) { return std::erase(plan.freed, memory->pointer) > 0; });
+}
+
+std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& setting, PlanError& error) {
   auto plan = std::make_shared<Plan>();
   const auto refuse = [&](cudaGraphInstantiateResult result, cudaGraphNode_t node) {
     error = {result, node};
@@ -59,22 +106,26 @@ std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, bool in_body, P
   std::unordered_map<cudaGraphNode_t, std::size_t> index;
   for (const auto& node : graph.nodes) index.emplace(node.get(), index.size());
   for (const auto& node : graph.nodes) {
-    const bool allowed = is_allowed_in_body(node->type) && is_reachable_copy(r, *node->work);
-    if (in_body && !allowed) return refuse(cudaGraphInstantiateError, node.get());
+    const cudaGraphInstantiateResult refused = check_setting(r, *node, setting);
+    if (refused != cudaGraphInstantiateSuccess) return refuse(refused, node.get());
     PlanNode& planned = plan->nodes.emplace_back();
     planned.type = node->type;
     planned.work = node->work;
     for (const Edge& edge : node->before) planned.before.push_back(index.at(edge.node));
     const bool conditional = node->type == cudaGraphNodeTypeConditional;
     plan->has_conditional |= conditional;
+    plan->has_updatable |= is_updatable(*node->work);
+    note_memory(*plan, *node->work);
+    int device = -1;  // all bodies of a node are on one
+    const Setting body_setting{true, setting.device_launch, setting.device == nullptr ? &device : setting.device};
     for (const auto& body : node->bodies) {
-      const std::shared_ptr<Plan> inner = build(r, *body, in_body || conditional, error);
+      const std::shared_ptr<Plan> inner = build(r, *body, conditional ? body_setting : setting, error);
       if (inner == nullptr) return nullptr;
-      plan->handles.insert(plan->handles.end(), inner->handles.begin(), inner->handles.end());
-      plan->has_conditional |= inner->has_conditional;
+      take_over(*plan, *inner);
       planned.bodies.push_back(inner);
     }
   }
+  settle_memory(*plan);
   if (has_cycle(*plan)) return refuse(cudaGraphInstantiateInvalidStructure, nullptr);
   return plan;
 }
@@ -109,10 +160,31 @@ OpRef make_conditional(Runtime& r, const PlanRef& plan, std::size_t index, const
   return op;
 }
 
+OpRef make_start(Runtime& r, const PlanRef& plan, std::size_t index, const std::shared_ptr<Launch>& launch) {
+  const PlanNode& node = plan->nodes[index];
+  if (node.type == cudaGraphNodeTypeConditional) return make_conditional(r, plan, index, launch);
+  return node.enabled ? make_op(node.work) : std::make_shared<Op>();
+}
+
+// What a wait node waits for: the event as it is when the graph is launched.
+OpRef awaited(Runtime& r, const Work& work) {
+  const auto* event = std::get_if<EventWork>(&work);
+  if (event == nullptr || event->records || !r.events.contains(event->event)) return nullptr;
+  return event->event->op;
+}
+
+void record_by(Runtime& r, const EventWork& work, const OpRef& op) {
+  if (!work.records || !r.events.contains(work.event)) return;
+  work.event->op = op;
+  work.event->capture = nullptr;
+  work.event->frontier.clear();
+}
+
 }  // namespace
 
-PlanRef make_plan(Runtime& r, const CUgraph_st& graph, PlanError& error) {
-  const std::shared_ptr<Plan> plan = build(r, graph, false, error);
+PlanRef make_plan(Runtime& r, const CUgraph_st& graph, PlanError& error, bool device_launch) {
+  int device = -1;
+  const std::shared_ptr<Plan> plan = build(r, graph, {false, device_launch, device_launch ? &device : nullptr}, error);
   if (plan == nullptr) return nullptr;
   for (const Handle& handle : plan->handles) {
     if (handle.used) continue;
@@ -128,8 +200,7 @@ OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std
   std::vector<OpRef> all{begin};
   for (std::size_t i = 0; i < plan->nodes.size(); ++i) {
     const PlanNode& node = plan->nodes[i];
-    starts.push_back(node.type == cudaGraphNodeTypeConditional ? make_conditional(r, plan, i, launch)
-                                                               : make_op(node.work));
+    starts.push_back(make_start(r, plan, i, launch));
     starts.back()->launch = launch;
     starts.back()->wanted = wanted;
     const bool child = node.type == cudaGraphNodeTypeGraph;
@@ -140,12 +211,13 @@ OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std
   const std::function<void(std::size_t)> submit = [&](std::size_t i) {
     if (submitted[i]) return;
     submitted[i] = 1;
-    std::vector<OpRef> before{begin};
+    std::vector<OpRef> before{begin, awaited(r, *plan->nodes[i].work)};
     for (const std::size_t b : plan->nodes[i].before) {
       submit(b);
       before.push_back(ends[b]);
     }
     r.executor.submit(starts[i], before);
+    if (const auto* event = std::get_if<EventWork>(plan->nodes[i].work.get())) record_by(r, *event, starts[i]);
     if (plan->nodes[i].type == cudaGraphNodeTypeGraph) {
       const OpRef inner = expand_plan(r, plan->nodes[i].bodies.front(), starts[i], launch, wanted);
       ends[i]->wanted = wanted;

@@ -1,5 +1,6 @@
 #include "runtime.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -26,11 +27,23 @@ cudaError_t take_fault(Runtime& r, std::string_view name) {
 }  // namespace
 
 Runtime::Runtime() {
-  legacy.legacy = true;
+  const char* devices = std::getenv("GS_EMU_DEVICES");
+  set_device_count(devices == nullptr ? 1 : std::max(1, std::atoi(devices)));
   const char* text = std::getenv("GS_EMU_SEED");
   executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
   const char* traced = std::getenv("GS_EMU_TRACE");
   trace = traced != nullptr && traced[0] == '1';
+}
+
+// What devices that no longer answer had stays: objects may still name it.
+void Runtime::set_device_count(int count) {
+  device_count = count;
+  for (int device = static_cast<int>(legacy.size()); device < count; ++device) {
+    legacy.push_back(std::make_unique<CUstream_st>());
+    default_pools.push_back(std::make_unique<CUmemPoolHandle_st>());
+    legacy.back()->device = device;
+    legacy.back()->legacy = true;
+  }
 }
 
 Runtime& runtime() {
@@ -92,6 +105,11 @@ cudaError_t last_error_of_thread(bool clear) {
   return code;
 }
 
+void not_implemented(const char* name) {
+  std::fprintf(stderr, "cuda emulator: %s is not implemented\n", name);
+  std::abort();
+}
+
 void register_kernel(const void* function, const KernelSignature& signature) {
   Runtime& r = runtime();
   const std::lock_guard guard(r.kernel_mutex);
@@ -130,7 +148,7 @@ void release_memory() {
 
 void set_device_count(int count) {
   const Lock lock(runtime().mutex);
-  runtime().device_count = count;
+  runtime().set_device_count(count);
 }
 
 std::size_t calls(std::string_view function) {
@@ -192,6 +210,7 @@ void reset() {
     if (capture->owns_graph) delete capture->graph;
   }
   r.captures.clear();
+  r.async_freed.clear();
   last_error = cudaSuccess;
 }
 

@@ -32,17 +32,22 @@ struct Fault {
 
 struct Runtime {
   Runtime();
+  void set_device_count(int count);
 
   std::mutex mutex;  // everything below but memory and kernels, which have their own
   Executor executor;
   Memory memory;
-  CUstream_st legacy;
+  std::vector<std::unique_ptr<CUstream_st>> legacy;  // one per device that ever answered
   std::unordered_set<cudaStream_t> streams;
   std::unordered_set<cudaEvent_t> events;
   std::unordered_set<cudaGraph_t> graphs;
   std::unordered_set<cudaGraphNode_t> nodes;
   std::unordered_set<cudaGraphExec_t> execs;
   std::unordered_set<void*> blas_handles;
+  std::vector<std::unique_ptr<CUmemPoolHandle_st>> default_pools;  // likewise
+  std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;
+  std::map<void*, GraphMemoryRef> graph_allocations;  // made by a launch and not freed yet
+  std::unordered_set<void*> async_freed;              // given to cudaFreeAsync, which is still queued
   std::vector<CaptureRef> captures;
   unsigned long long next_capture = 1;
   cudaGraphConditionalHandle next_handle = 0x1000;
@@ -108,9 +113,15 @@ void* driver_entry(const char* symbol);
 cudaError_t last_error_of_thread(bool clear);
 bool is_sticky(cudaError_t code);
 
+// Of the calling thread.
+int current_device();
+
+// Ends the process: the capture rules of this call are there, the call itself is not.
+[[noreturn]] void not_implemented(const char* name);
+
 // Streams and capture ------------------------------------------------------------------------------------------------
 
-// Null when the handle is not a stream.
+// Null when the handle is not a stream. The legacy stream is that of the current device.
 CUstream_st* find_stream(Runtime& runtime, cudaStream_t handle);
 // Whether work may be put on the stream now: 906 for the legacy stream while a blocking stream captures, 901 for an
 // invalidated capture.
@@ -131,17 +142,31 @@ cudaGraphNodeType node_type(const Work& work);
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
 cudaError_t prepare_kernel(Runtime& runtime, const cudaKernelNodeParamsV2& params, KernelWork& kernel);
+// The work of a node with these parameters; allocates memory for an allocation node.
+cudaError_t make_work(Runtime& runtime, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work);
+// Whether `pointer` is allocated where a free node is added to `graph`, and not freed yet.
+bool can_free_in(Runtime& runtime, const CUgraph_st& graph, void* pointer);
+bool is_updatable(const Work& work);
 
 cudaGraphNode_t add_node(cudaGraph_t graph, WorkRef work, const std::vector<Edge>& before);
 bool depends_on(cudaGraphNode_t node, cudaGraphNode_t other);  // also true for the same node
 void clone_into(const CUgraph_st& source, CUgraph_st& target);
 bool has_conditional(const CUgraph_st& graph);
+bool has_memory_nodes(const CUgraph_st& graph);
 
 struct PlanError {
   cudaGraphInstantiateResult result = cudaGraphInstantiateSuccess;
   cudaGraphNode_t node = nullptr;
 };
-PlanRef make_plan(Runtime& runtime, const CUgraph_st& graph, PlanError& error);
+// What a graph may contain depends on where it runs.
+PlanRef make_plan(Runtime& runtime, const CUgraph_st& graph, PlanError& error, bool device_launch = false);
+// What differs between two plans in a way an exec cannot follow. `graph` is what `now` was made from.
+cudaGraphExecUpdateResultInfo compare_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities);
+// Where the nodes of a graph are in its plan.
+std::map<cudaGraphNode_t, PlanPath> paths_of(const CUgraph_st& graph);
+// A copy in which the node at the path is changed by `edit`.
+PlanRef edit_plan(const PlanRef& plan, const PlanPath& path, const std::function<void(PlanNode&)>& edit);
+const PlanNode& node_at(const Plan& plan, const PlanPath& path);
 // Queues the nodes behind `begin`; returns the operation that ends after all of them. `wanted`: something waits for
 // them.
 OpRef expand_plan(Runtime& runtime, const PlanRef& plan, const OpRef& begin, const std::shared_ptr<Launch>& launch,

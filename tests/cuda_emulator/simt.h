@@ -41,6 +41,7 @@ namespace emu {
 enum class Collective : unsigned char { kShuffle, kBallot, kAny, kAll, kSyncWarp };
 
 void* dynamic_shared();
+[[noreturn]] void fail_kernel(const char* message);
 int lane_id();
 // Threads of this warp that exist in the block (the last warp may be partial).
 unsigned existing_lanes();
@@ -142,6 +143,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
 
 #define EMU_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
+[[noreturn]] inline void __trap() { emu::fail_kernel("__trap()"); }
 inline void __syncthreads(EMU_WHERE) { emu::block_barrier(file, line); }
 inline int __syncthreads_count(int predicate, EMU_WHERE) { return emu::block_barrier_count(predicate, file, line); }
 inline int __syncthreads_or(int predicate, EMU_WHERE) { return emu::block_barrier_count(predicate, file, line) != 0; }

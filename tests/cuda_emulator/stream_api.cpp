@@ -6,7 +6,9 @@
 namespace emu {
 
 CUstream_st* find_stream(Runtime& r, cudaStream_t handle) {
-  if (handle == nullptr || handle == cudaStreamLegacy) return &r.legacy;
+  if (handle == nullptr || handle == cudaStreamLegacy) {
+    return r.legacy[static_cast<std::size_t>(current_device())].get();
+  }
   return r.streams.contains(handle) ? handle : nullptr;
 }
 
@@ -14,10 +16,10 @@ void append(Runtime& r, CUstream_st& stream, const OpRef& op, std::vector<OpRef>
   before.push_back(stream.tail);
   if (stream.legacy) {
     for (const cudaStream_t other : r.streams) {
-      if (other->is_blocking()) before.push_back(other->tail);
+      if (other->is_blocking() && other->device == stream.device) before.push_back(other->tail);
     }
   } else if (stream.is_blocking()) {
-    before.push_back(r.legacy.tail);
+    before.push_back(r.legacy[static_cast<std::size_t>(stream.device)]->tail);
   }
   r.executor.submit(op, before);
   stream.tail = op;
@@ -27,6 +29,10 @@ cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work, bool p
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
+  auto* kernel = std::get_if<KernelWork>(&work);
+  if (kernel != nullptr && stream->capture != nullptr) {
+    kernel->attributes[cudaLaunchAttributePriority].priority = stream->priority;
+  }
   auto shared = std::make_shared<const Work>(std::move(work));
   if (const CaptureRef capture = active_capture(*stream)) {
     std::vector<Edge> before = stream->frontier;
@@ -49,6 +55,7 @@ namespace {
 cudaError_t create_stream(Runtime& r, cudaStream_t* out, unsigned flags, int priority) {
   if (out == nullptr || (flags & ~static_cast<unsigned>(cudaStreamNonBlocking)) != 0) return cudaErrorInvalidValue;
   auto* stream = new CUstream_st;
+  stream->device = current_device();
   stream->flags = flags;
   stream->priority = std::clamp(priority, -5, 0);
   r.streams.insert(stream);
@@ -71,9 +78,37 @@ std::vector<OpRef> tails(Runtime& r, CUstream_st& stream) {
   std::vector<OpRef> all{stream.tail};
   if (!stream.legacy) return all;
   for (const cudaStream_t other : r.streams) {
-    if (other->is_blocking()) all.push_back(other->tail);
+    if (other->is_blocking() && other->device == stream.device) all.push_back(other->tail);
   }
   return all;
+}
+
+cudaError_t create_event(Runtime& r, cudaEvent_t* out, unsigned flags) {
+  constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
+  if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
+  auto* event = new CUevent_st;
+  event->flags = flags;
+  r.events.insert(event);
+  *out = event;
+  return cudaSuccess;
+}
+
+cudaError_t record_event(Runtime& r, Lock& lock, cudaEvent_t event, cudaStream_t handle, unsigned flags) {
+  CUstream_st* stream = find_stream(r, handle);
+  if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+  if (flags > cudaEventRecordExternal) return cudaErrorInvalidValue;
+  if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
+  if (flags == cudaEventRecordExternal) {
+    return stream->capture == nullptr ? cudaErrorInvalidValue : issue(r, lock, handle, EventWork{event, true});
+  }
+  event->capture = active_capture(*stream);
+  event->frontier = stream->frontier;
+  event->op = nullptr;
+  if (event->capture != nullptr) return cudaSuccess;
+  event->op = std::make_shared<Op>();
+  append(r, *stream, event->op);
+  r.executor.run_ahead(lock);
+  return cudaSuccess;
 }
 
 cudaError_t check_event_wait(Runtime& r, CUevent_st& event) {
@@ -89,6 +124,10 @@ using emu::api;
 using emu::Lock;
 using emu::Runtime;
 using emu::When;
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return api("cudaStreamCreate", [&](Runtime& r, Lock&) { return emu::create_stream(r, stream, 0, 0); });
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return api("cudaStreamCreateWithFlags", [&](Runtime& r, Lock&) { return emu::create_stream(r, stream, flags, 0); });
@@ -135,15 +174,11 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
-  return api("cudaEventCreateWithFlags", [&](Runtime& r, Lock&) -> cudaError_t {
-    constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
-    if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
-    auto* event = new CUevent_st;
-    event->flags = flags;
-    r.events.insert(event);
-    *out = event;
-    return cudaSuccess;
-  });
+  return api("cudaEventCreateWithFlags", [&](Runtime& r, Lock&) { return emu::create_event(r, out, flags); });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* out) {
+  return api("cudaEventCreate", [&](Runtime& r, Lock&) { return emu::create_event(r, out, cudaEventDefault); });
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -155,19 +190,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-  return api("cudaEventRecord", [&](Runtime& r, Lock& lock) -> cudaError_t {
-    CUstream_st* stream = emu::find_stream(r, handle);
-    if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
-    if (const cudaError_t refused = emu::check_capture(r, *stream); refused != cudaSuccess) return refused;
-    event->capture = emu::active_capture(*stream);
-    event->frontier = stream->frontier;
-    event->op = nullptr;
-    if (event->capture != nullptr) return cudaSuccess;
-    event->op = std::make_shared<emu::Op>();
-    emu::append(r, *stream, event->op);
-    r.executor.run_ahead(lock);
-    return cudaSuccess;
-  });
+  return api("cudaEventRecord",
+             [&](Runtime& r, Lock& lock) { return emu::record_event(r, lock, event, handle, cudaEventRecordDefault); });
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
+  return api("cudaEventRecordWithFlags",
+             [&](Runtime& r, Lock& lock) { return emu::record_event(r, lock, event, handle, flags); });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -78,6 +78,12 @@ cudaError_t run(const HostWork& work) {
   return cudaSuccess;
 }
 
+// Each time the memory comes back with anything in it.
+cudaError_t run(const AllocWork& work) {
+  std::memset(work.memory->pointer, 0xFF, work.memory->bytes);
+  return cudaSuccess;
+}
+
 template <class T>
 cudaError_t run(const T&) {
   return cudaSuccess;
@@ -88,6 +94,7 @@ OpKind kind_of(const Work& work) {
   if (std::holds_alternative<CopyWork>(work)) return OpKind::kCopy;
   if (std::holds_alternative<FillWork>(work)) return OpKind::kFill;
   if (std::holds_alternative<HostWork>(work)) return OpKind::kHost;
+  if (std::holds_alternative<AllocWork>(work)) return OpKind::kMemory;
   return OpKind::kMarker;
 }
 
@@ -124,6 +131,11 @@ cudaGraphNodeType node_type(const Work& work) {
   if (std::holds_alternative<HostWork>(work)) return cudaGraphNodeTypeHost;
   if (std::holds_alternative<ChildWork>(work)) return cudaGraphNodeTypeGraph;
   if (std::holds_alternative<ConditionalWork>(work)) return cudaGraphNodeTypeConditional;
+  if (std::holds_alternative<AllocWork>(work)) return cudaGraphNodeTypeMemAlloc;
+  if (std::holds_alternative<FreeWork>(work)) return cudaGraphNodeTypeMemFree;
+  if (const auto* event = std::get_if<EventWork>(&work)) {
+    return event->records ? cudaGraphNodeTypeEventRecord : cudaGraphNodeTypeWaitEvent;
+  }
   return cudaGraphNodeTypeEmpty;
 }
 

@@ -1,0 +1,163 @@
+// 1.4: what particular calls become in a graph.
+#include "conformance/scene.h"
+
+namespace conformance {
+namespace {
+
+Answer fine() { return returns("cudaStreamEndCapture", cudaSuccess, Status::kNone); }
+void count(void* counter) { ++*static_cast<int*>(counter); }
+
+std::vector<Case> memory_cases() {
+  return {{"captured.cudaMallocAsync",
+           "1.4 cudaMallocAsync, cudaFreeAsync [header, doc]",
+           {returns("cudaMallocAsync", cudaSuccess, Status::kActive),
+            returns("cudaFreeAsync", cudaSuccess, Status::kActive), fine(), gives("first", cudaGraphNodeTypeMemAlloc),
+            gives("second", cudaGraphNodeTypeMemFree), returns("cudaGraphLaunch", cudaSuccess, Status::kNone),
+            returns("cudaStreamSynchronize", cudaSuccess, Status::kNone)},
+           [](Recorder& r) {
+             const cudaStream_t stream = make_capturing(r);
+             void* memory = nullptr;
+             r.call("cudaMallocAsync", cudaMallocAsync(&memory, 256, stream));
+             r.call("cudaFreeAsync", cudaFreeAsync(memory, stream));
+             const cudaGraph_t graph = record_end(r, stream);
+             cudaGraphNode_t nodes[2] = {};
+             std::size_t two = 2;
+             r.need("cudaGraphGetNodes", cudaGraphGetNodes(graph, nodes, &two));
+             r.value("first", type_of(r, nodes[0]));
+             r.value("second", type_of(r, nodes[1]));
+             r.call("cudaGraphLaunch", cudaGraphLaunch(instantiate(r, graph), stream));
+             r.call("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+           }},
+          {"captured.pageable_copy",
+           "1.4 cudaMemcpyAsync of pageable memory is read at replay [doc]",
+           {returns("cudaMemcpyAsync", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeMemcpy),
+            gives("copied", 2)},
+           [](Recorder& r) {
+             int* target = make_int(r);
+             int source = 1;
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaMemcpyAsync", cudaMemcpyAsync(target, &source, 4, cudaMemcpyHostToDevice, stream));
+             const cudaGraph_t graph = record_end(r, stream);
+             r.value("type", type_of(r, first_node(r, graph)));
+             source = 2;
+             launch(r, instantiate(r, graph), stream);
+             r.value("copied", read_int(r, target));
+           }}};
+}
+
+std::vector<Case> event_cases() {
+  return {
+      {"captured.plain_event_is_an_edge",
+       "1.4 cudaEventRecord, cudaStreamWaitEvent [doc]",
+       {fine(), gives("nodes", 2), gives("edges", 1)},
+       [](Recorder& r) {
+         int* memory = make_int(r);
+         const cudaStream_t stream = make_capturing(r);
+         r.need("kernel launch", launch_set(stream, memory, 1));
+         join(r, stream, stream);
+         r.need("kernel launch", launch_set(stream, memory, 1));
+         const cudaGraph_t graph = record_end(r, stream);
+         r.value("nodes", static_cast<long long>(node_count(r, graph)));
+         r.value("edges", static_cast<long long>(edge_count(r, graph)));
+       }},
+      {"captured.external_record_is_a_node",
+       "1.4 cudaEventRecordWithFlags, External [header]",
+       {returns("cudaEventRecordWithFlags", cudaSuccess, Status::kActive), fine(),
+        gives("type", cudaGraphNodeTypeEventRecord)},
+       [](Recorder& r) {
+         const cudaStream_t stream = make_capturing(r);
+         r.call("cudaEventRecordWithFlags", cudaEventRecordWithFlags(make_event(r), stream, cudaEventRecordExternal));
+         r.value("type", type_of(r, first_node(r, record_end(r, stream))));
+       }},
+      {"captured.external_record_outside",
+       "1.4 the flag outside a capture [header: invalid; the code is ours]",
+       {returns("cudaEventRecordWithFlags", cudaErrorInvalidValue)},
+       [](Recorder& r) {
+         const cudaEvent_t event = make_event(r);
+         r.call("cudaEventRecordWithFlags", cudaEventRecordWithFlags(event, make_stream(r), cudaEventRecordExternal));
+       }},
+      {"captured.external_wait_outside",
+       "1.4 the flag outside a capture [header: invalid; the code is ours]",
+       {returns("cudaStreamWaitEvent", cudaErrorInvalidValue)},
+       [](Recorder& r) {
+         const cudaEvent_t event = make_event(r);
+         r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(make_stream(r), event, cudaEventWaitExternal));
+       }},
+      {"captured.external_events_time_a_graph",
+       "1.4 External records of timing events [issue-sim]",
+       {returns("cudaEventElapsedTime", cudaSuccess), gives("not negative", 1)},
+       [](Recorder& r) {
+         int* memory = make_int(r);
+         const cudaEvent_t from = make_event(r, 0), to = make_event(r, 0);
+         const cudaStream_t stream = make_capturing(r);
+         const char* name = "cudaEventRecordWithFlags";
+         r.need(name, cudaEventRecordWithFlags(from, stream, cudaEventRecordExternal));
+         r.need("kernel launch", launch_set(stream, memory, 1));
+         r.need(name, cudaEventRecordWithFlags(to, stream, cudaEventRecordExternal));
+         launch(r, instantiate(r, end(r, stream)), stream);
+         float milliseconds = -1;
+         r.call("cudaEventElapsedTime", cudaEventElapsedTime(&milliseconds, from, to));
+         r.value("not negative", milliseconds >= 0);
+       }}};
+}
+
+std::vector<Case> launch_call_cases() {
+  return {
+      {"captured.cudaLaunchHostFunc",
+       "1.4 cudaLaunchHostFunc [header, issue-sim]",
+       {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeHost),
+        gives("calls at capture", 0), gives("calls after two launches", 2)},
+       [](Recorder& r) {
+         int calls = 0;
+         const cudaStream_t stream = make_capturing(r);
+         r.call("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count, &calls));
+         const cudaGraph_t graph = record_end(r, stream);
+         r.value("type", type_of(r, first_node(r, graph)));
+         r.value("calls at capture", calls);
+         launch(r, instantiate(r, graph), stream, 2);
+         r.value("calls after two launches", calls);
+       }},
+      {"captured.programmatic_launch",
+       "1.4 launch with ProgrammaticStreamSerialization [issue-hw]",
+       {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+        gives("from_port", cudaGraphKernelNodePortProgrammatic), gives("type", cudaGraphDependencyTypeProgrammatic)},
+       [](Recorder& r) {
+         int* memory = make_int(r);
+         const cudaStream_t stream = make_capturing(r);
+         r.need("kernel launch", launch_set(stream, memory, 1));
+         r.call("kernel launch", launch_add_programmatic(stream, memory, 1));
+         const cudaGraph_t graph = record_end(r, stream);
+         cudaGraphNode_t from = nullptr, to = nullptr;
+         cudaGraphEdgeData data = {};
+         std::size_t one = 1;
+         r.need("cudaGraphGetEdges", cudaGraphGetEdges(graph, &from, &to, &data, &one));
+         r.value("edges", static_cast<long long>(one));
+         r.value("from_port", data.from_port);
+         r.value("type", data.type);
+       }},
+      {"captured.cudaLaunchCooperativeKernel",
+       "1.4 cudaLaunchCooperativeKernel [issue-sim]",
+       {returns("cudaLaunchCooperativeKernel", cudaSuccess, Status::kActive), fine(),
+        gives("type", cudaGraphNodeTypeKernel), gives("cooperative", 1)},
+       [](Recorder& r) {
+         int* memory = make_int(r);
+         const cudaStream_t stream = make_capturing(r);
+         r.call("cudaLaunchCooperativeKernel", launch_cooperative(stream, memory, 1));
+         const cudaGraphNode_t node = first_node(r, record_end(r, stream));
+         r.value("type", type_of(r, node));
+         cudaKernelNodeAttrValue value = {};
+         r.need("cudaGraphKernelNodeGetAttribute",
+                cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeCooperative, &value));
+         r.value("cooperative", value.cooperative);
+       }}};
+}
+
+}  // namespace
+
+std::vector<Case> captured_call_cases() {
+  std::vector<Case> cases = memory_cases();
+  for (const auto& part : {event_cases(), launch_call_cases()}) cases.insert(cases.end(), part.begin(), part.end());
+  return cases;
+}
+
+}  // namespace conformance

@@ -1,0 +1,279 @@
+// 2, the second table: children, copies, and what kinds of nodes forbid a graph.
+#include "conformance/scene.h"
+
+namespace conformance {
+namespace {
+
+constexpr auto kInvalid = cudaErrorInvalidValue;
+constexpr auto kMove = cudaGraphChildGraphOwnershipMove;
+constexpr auto kClone = cudaGraphChildGraphOwnershipClone;
+
+// A graph with one node of a kind that restricts what can be done with it.
+enum class Kind { kAlloc, kFree, kConditional, kUpdatable };
+
+void make_updatable(Recorder& r, cudaGraphNode_t node) {
+  cudaKernelNodeAttrValue value = {};
+  value.deviceUpdatableKernelNode.deviceUpdatable = 1;
+  r.need("cudaGraphKernelNodeSetAttribute",
+         cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributeDeviceUpdatableKernelNode, &value));
+}
+
+void* add_alloc(Recorder& r, cudaGraph_t graph, cudaGraphNode_t* node) {
+  cudaGraphNodeParams params = alloc_params(256);
+  r.need("cudaGraphAddNode", add_node(node, graph, params));
+  return params.alloc.dptr;
+}
+
+cudaGraphNode_t add_kind(Recorder& r, cudaGraph_t graph, Kind kind) {
+  cudaGraphNode_t node = nullptr;
+  switch (kind) {
+    case Kind::kAlloc:
+      add_alloc(r, graph, &node);
+      break;
+    case Kind::kFree: {
+      // Of an allocation of another graph, which has been launched.
+      const cudaGraph_t other = make_graph(r);
+      void* memory = add_alloc(r, other, &node);
+      const cudaStream_t stream = make_stream(r);
+      launch(r, instantiate(r, other), stream);
+      node = add(r, graph, free_params(memory));
+      break;
+    }
+    case Kind::kConditional:
+      node = add_conditional(r, graph, make_handle(r, graph), cudaGraphCondTypeIf, 1).node;
+      break;
+    case Kind::kUpdatable:
+      node = add_set(r, graph, make_int(r), 1);
+      make_updatable(r, node);
+      break;
+  }
+  return node;
+}
+
+Case child(const char* name, Kind kind, cudaGraphChildGraphNodeOwnership ownership, cudaError_t code) {
+  return {std::string("child.") + name,
+          "2 child graphs, Clone and Move [header]",
+          {returns("cudaGraphAddNode", code)},
+          [=](Recorder& r) {
+            const cudaGraph_t inner = make_graph(r);
+            add_kind(r, inner, kind);
+            cudaGraphNode_t node = nullptr;
+            cudaGraphNodeParams params = child_params(inner, ownership);
+            r.call("cudaGraphAddNode", add_node(&node, make_graph(r), params));
+          }};
+}
+
+Case forbidden(const char* name, const char* row, const char* call, cudaError_t code,
+               const std::function<cudaError_t(Recorder&, cudaGraph_t, cudaGraphNode_t)>& make, Kind kind) {
+  return {std::string("restricted.") + name, row, {returns(call, code)}, [=](Recorder& r) {
+            const cudaGraph_t graph = make_graph(r);
+            const cudaGraphNode_t node = add_kind(r, graph, kind);
+            r.call(call, make(r, graph, node));
+          }};
+}
+
+cudaError_t clone(Recorder&, cudaGraph_t graph, cudaGraphNode_t) {
+  cudaGraph_t copy = nullptr;
+  return cudaGraphClone(&copy, graph);
+}
+
+cudaError_t instantiate_again(Recorder& r, cudaGraph_t graph, cudaGraphNode_t) {
+  instantiate(r, graph);
+  cudaGraphExec_t second = nullptr;
+  return cudaGraphInstantiate(&second, graph, 0);
+}
+
+cudaError_t destroy_node(Recorder&, cudaGraph_t, cudaGraphNode_t node) { return cudaGraphDestroyNode(node); }
+
+cudaError_t destroy_other_node(Recorder& r, cudaGraph_t graph, cudaGraphNode_t) {
+  return cudaGraphDestroyNode(add(r, graph, empty_params()));
+}
+
+cudaError_t remove_edge(Recorder& r, cudaGraph_t graph, cudaGraphNode_t node) {
+  const cudaGraphNode_t to = add(r, graph, empty_params(), {node});
+  return cudaGraphRemoveDependencies(graph, &node, &to, nullptr, 1);
+}
+
+cudaError_t update(Recorder& r, cudaGraph_t graph, cudaGraphNode_t) {
+  cudaGraphExecUpdateResultInfo info = {};
+  return cudaGraphExecUpdate(instantiate(r, graph), graph, &info);
+}
+
+cudaError_t opt_out(Recorder&, cudaGraph_t, cudaGraphNode_t node) {
+  cudaKernelNodeAttrValue value = {};
+  return cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributeDeviceUpdatableKernelNode, &value);
+}
+
+cudaError_t copy_attributes(Recorder& r, cudaGraph_t graph, cudaGraphNode_t node) {
+  return cudaGraphKernelNodeCopyAttributes(add_set(r, graph, make_int(r), 1), node);
+}
+
+std::vector<Case> restricted_cases() {
+  constexpr const char* kAlloc = "2 graphs with alloc or free nodes [header]";
+  constexpr const char* kConditional = "2 graphs with conditional nodes; 3 clone, child, second exec [header]";
+  constexpr const char* kUpdatable = "2 graphs with device-updatable nodes [header]";
+  constexpr const char* kUnstated = "2 a second exec [header; code unverified]";
+  return {
+      forbidden("clone_alloc", kAlloc, "cudaGraphClone", kInvalid, clone, Kind::kAlloc),
+      forbidden("clone_free", kAlloc, "cudaGraphClone", kInvalid, clone, Kind::kFree),
+      forbidden("clone_conditional", kConditional, "cudaGraphClone", kInvalid, clone, Kind::kConditional),
+      forbidden("second_exec_alloc", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again, Kind::kAlloc),
+      forbidden("second_exec_conditional", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again,
+                Kind::kConditional),
+      forbidden("second_exec_updatable", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again,
+                Kind::kUpdatable),
+      forbidden("destroy_alloc_node", kAlloc, "cudaGraphDestroyNode", kInvalid, destroy_node, Kind::kAlloc),
+      forbidden("destroy_node_beside_alloc", kAlloc, "cudaGraphDestroyNode", kInvalid, destroy_other_node,
+                Kind::kAlloc),
+      forbidden("remove_edge_beside_alloc", kAlloc, "cudaGraphRemoveDependencies", kInvalid, remove_edge, Kind::kAlloc),
+      forbidden("destroy_updatable_node", kUpdatable, "cudaGraphDestroyNode", kInvalid, destroy_node, Kind::kUpdatable),
+      forbidden("updatable_exec_update", kUpdatable, "cudaGraphExecUpdate", cudaErrorGraphExecUpdateFailure, update,
+                Kind::kUpdatable),
+      forbidden("updatable_opt_out", kUpdatable, "cudaGraphKernelNodeSetAttribute", kInvalid, opt_out,
+                Kind::kUpdatable),
+      forbidden("updatable_copy_attributes", kUpdatable, "cudaGraphKernelNodeCopyAttributes", kInvalid, copy_attributes,
+                Kind::kUpdatable),
+  };
+}
+
+// A child that was moved into a parent: what can still be done with its handle.
+Case moved(const char* name, const char* call, cudaError_t code,
+           const std::function<cudaError_t(Recorder&, cudaGraph_t)>& make) {
+  return {std::string("moved_child.") + name,
+          "2 after Move [header; codes issue-hw]",
+          {returns(call, code)},
+          [=](Recorder& r) {
+            const cudaGraph_t inner = make_graph(r);
+            add_set(r, inner, make_int(r), 1);
+            add(r, make_graph(r), child_params(inner, kMove));
+            r.call(call, make(r, inner));
+          }};
+}
+
+cudaError_t add_params(cudaGraph_t graph, cudaGraphNodeParams params) {
+  cudaGraphNode_t node = nullptr;
+  return add_node(&node, graph, params);
+}
+
+std::vector<Case> moved_cases() {
+  return {moved("destroy", "cudaGraphDestroy", kInvalid,
+                [](Recorder&, cudaGraph_t inner) { return cudaGraphDestroy(inner); }),
+          moved("instantiate", "cudaGraphInstantiate", cudaErrorNotSupported,
+                [](Recorder&, cudaGraph_t inner) {
+                  cudaGraphExec_t exec = nullptr;
+                  return cudaGraphInstantiate(&exec, inner, 0);
+                }),
+          moved("add_to_another", "cudaGraphAddNode", cudaErrorNotSupported,
+                [](Recorder& r, cudaGraph_t inner) { return add_params(make_graph(r), child_params(inner, kClone)); }),
+          moved("edit", "cudaGraphAddNode", cudaSuccess,
+                [](Recorder&, cudaGraph_t inner) { return add_params(inner, empty_params()); }),
+          moved("add_alloc", "cudaGraphAddNode", cudaErrorNotSupported,
+                [](Recorder&, cudaGraph_t inner) { return add_params(inner, alloc_params(256)); }),
+          {"moved_child.same_handle",
+           "2 after Move [header]",
+           {returns("cudaGraphChildGraphNodeGetGraph", cudaSuccess), gives("same handle", 1), gives("ran", 7)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaGraph_t inner = make_graph(r), outer = make_graph(r);
+             add_set(r, inner, memory, 7);
+             const cudaGraphNode_t node = add(r, outer, child_params(inner, kMove));
+             cudaGraph_t given = nullptr;
+             r.call("cudaGraphChildGraphNodeGetGraph", cudaGraphChildGraphNodeGetGraph(node, &given));
+             r.value("same handle", given == inner);
+             launch(r, instantiate(r, outer), make_stream(r));
+             r.value("ran", read_int(r, memory));
+           }}};
+}
+
+// Writes a known attribute and reads it back.
+Case attribute(const char* name, cudaLaunchAttributeID id, const cudaKernelNodeAttrValue& value) {
+  return {std::string("attribute.") + name,
+          "2 attributes of kernel nodes [header]",
+          {returns("cudaGraphKernelNodeSetAttribute", cudaSuccess)},
+          [=](Recorder& r) {
+            const cudaGraphNode_t node = add_set(r, make_graph(r), make_int(r), 1);
+            r.call("cudaGraphKernelNodeSetAttribute", cudaGraphKernelNodeSetAttribute(node, id, &value));
+          }};
+}
+
+std::vector<Case> attribute_cases() {
+  cudaKernelNodeAttrValue priority = {}, cooperative = {}, window = {}, domain = {};
+  cooperative.cooperative = 1;
+  domain.memSyncDomain = cudaLaunchMemSyncDomainDefault;
+  return {attribute("priority", cudaLaunchAttributePriority, priority),
+          attribute("cooperative", cudaLaunchAttributeCooperative, cooperative),
+          attribute("access_policy", cudaLaunchAttributeAccessPolicyWindow, window),
+          attribute("memory_domain", cudaLaunchAttributeMemSyncDomain, domain),
+          {"attribute.never_set_reads_zero",
+           "2 attributes of kernel nodes [issue-hw]",
+           {returns("cudaGraphKernelNodeGetAttribute", cudaSuccess), gives("cooperative", 0)},
+           [](Recorder& r) {
+             const cudaGraphNode_t node = add_set(r, make_graph(r), make_int(r), 1);
+             cudaKernelNodeAttrValue value = {};
+             value.cooperative = 1;
+             r.call("cudaGraphKernelNodeGetAttribute",
+                    cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeCooperative, &value));
+             r.value("cooperative", value.cooperative);
+           }},
+          {"attribute.of_another_node",
+           "2 attributes of kernel nodes [issue-hw]",
+           {returns("cudaGraphKernelNodeGetAttribute", kInvalid)},
+           [](Recorder& r) {
+             const cudaGraphNode_t node = add(r, make_graph(r), empty_params());
+             cudaKernelNodeAttrValue value = {};
+             r.call("cudaGraphKernelNodeGetAttribute",
+                    cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeCooperative, &value));
+           }}};
+}
+
+std::vector<Case> lifetime_cases() {
+  return {{"lifetime.kernel_arguments_are_copied",
+           "2 kernelParams are copied at node creation [header]",
+           {gives("argument at creation", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaGraph_t graph = make_graph(r);
+             KernelArguments arguments(memory, 1);
+             add(r, graph, kernel_params(set_address(), arguments));
+             arguments.value = 2;
+             launch(r, instantiate(r, graph), make_stream(r));
+             r.value("argument at creation", read_int(r, memory));
+           }},
+          {"lifetime.copied_memory_is_not",
+           "2 memcpy payloads and userData are not copied [header]",
+           {gives("payload at launch", 2)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             int source = 1;
+             const cudaGraph_t graph = make_graph(r);
+             add(r, graph, copy_params(memory, &source, 4, cudaMemcpyHostToDevice));
+             source = 2;
+             launch(r, instantiate(r, graph), make_stream(r));
+             r.value("payload at launch", read_int(r, memory));
+           }},
+          {"lifetime.user_object_flag",
+           "2 cudaUserObject: the flag must be NoDestructorSync [header]",
+           {returns("cudaUserObjectCreate", kInvalid)},
+           [](Recorder& r) {
+             cudaUserObject_t object = nullptr;
+             r.call("cudaUserObjectCreate", cudaUserObjectCreate(
+                                                &object, nullptr, [](void*) {}, 1, 0));
+           }}};
+}
+
+}  // namespace
+
+std::vector<Case> graph_cases() {
+  std::vector<Case> cases{child("clone_with_alloc", Kind::kAlloc, kClone, kInvalid),
+                          child("clone_with_free", Kind::kFree, kClone, kInvalid),
+                          child("clone_with_conditional", Kind::kConditional, kClone, kInvalid),
+                          child("move_with_alloc", Kind::kAlloc, kMove, cudaSuccess),
+                          child("move_with_free", Kind::kFree, kMove, cudaSuccess),
+                          child("move_with_conditional", Kind::kConditional, kMove, kInvalid)};
+  for (const auto& part : {restricted_cases(), moved_cases(), attribute_cases(), lifetime_cases()}) {
+    cases.insert(cases.end(), part.begin(), part.end());
+  }
+  return cases;
+}
+
+}  // namespace conformance

@@ -1,0 +1,74 @@
+// One-thread kernels for the cases.
+#include <cuda_runtime.h>
+
+#include "conformance/scene.h"
+
+namespace conformance {
+namespace {
+
+__global__ void set(int* target, int value) { *target = value; }
+__global__ void add(int* target, int value) { *target += value; }
+
+__global__ void step(int* counter, int limit, cudaGraphConditionalHandle handle) {
+  const int n = ++*counter;
+  cudaGraphSetConditional(handle, n < limit ? 1u : 0u);
+}
+
+__global__ void decide(const int* value, cudaGraphConditionalHandle handle) {
+  cudaGraphSetConditional(handle, static_cast<unsigned>(*value));
+}
+
+__global__ void trap() { __trap(); }
+
+template <class... P, class... A>
+cudaError_t launch_with(cudaStream_t stream, cudaLaunchAttribute* attribute, void (*kernel)(P...), A... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = config.blockDim = dim3(1);
+  config.stream = stream;
+  config.attrs = attribute;
+  config.numAttrs = attribute == nullptr ? 0 : 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+// Loads the kernel, which the software device needs as much as a real one.
+template <class... P>
+void* address(void (*kernel)(P...)) {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess ? reinterpret_cast<void*>(kernel) : nullptr;
+}
+
+}  // namespace
+
+cudaError_t load_kernels() {
+  const bool loaded = address(set) && address(add) && address(step) && address(decide) && address(trap);
+  return loaded ? cudaSuccess : cudaGetLastError();
+}
+
+cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
+  return launch_with(stream, nullptr, set, target, value);
+}
+cudaError_t launch_add(cudaStream_t stream, int* target, int value) {
+  return launch_with(stream, nullptr, add, target, value);
+}
+cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return launch_with(stream, &attribute, add, target, value);
+}
+cudaError_t launch_cooperative(cudaStream_t stream, int* target, int value) {
+  void* arguments[] = {&target, &value};
+  return cudaLaunchCooperativeKernel(set_address(), dim3(1), dim3(1), arguments, 0, stream);
+}
+cudaError_t launch_step(cudaStream_t stream, int* counter, int limit, cudaGraphConditionalHandle handle) {
+  return launch_with(stream, nullptr, step, counter, limit, handle);
+}
+cudaError_t launch_decide(cudaStream_t stream, const int* value, cudaGraphConditionalHandle handle) {
+  return launch_with(stream, nullptr, decide, value, handle);
+}
+cudaError_t launch_trap(cudaStream_t stream) { return launch_with(stream, nullptr, trap); }
+
+void* set_address() { return address(set); }
+void* add_address() { return address(add); }
+
+}  // namespace conformance

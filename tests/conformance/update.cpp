@@ -1,0 +1,231 @@
+// 4.3: cudaGraphExecUpdate.
+#include "conformance/scene.h"
+
+namespace conformance {
+namespace {
+
+using Build = std::function<void(Recorder&, cudaGraph_t)>;
+
+constexpr const char* kTable = "4.3 what cudaGraphExecUpdate may change [header]";
+constexpr const char* kResults = "4.3 results of cudaGraphExecUpdate [header]";
+constexpr auto kFailed = cudaErrorGraphExecUpdateFailure;
+constexpr auto kChanged = cudaGraphExecUpdateErrorParametersChanged;
+constexpr auto kTopology = cudaGraphExecUpdateErrorTopologyChanged;
+
+// An exec of one graph is updated with another.
+Case update(const char* name, const char* row, cudaGraphExecUpdateResult result, const Build& old_graph,
+            const Build& new_graph, unsigned long long flags = 0) {
+  return {std::string("update.") + name,
+          row,
+          {returns("cudaGraphExecUpdate", result == cudaGraphExecUpdateSuccess ? cudaSuccess : kFailed),
+           gives("result", result)},
+          [=](Recorder& r) {
+            const cudaGraph_t before = make_graph(r), after = make_graph(r);
+            old_graph(r, before);
+            new_graph(r, after);
+            cudaGraphExec_t exec = nullptr;
+            r.need("cudaGraphInstantiate", cudaGraphInstantiate(&exec, before, flags));
+            cudaGraphExecUpdateResultInfo info = {};
+            r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, after, &info));
+            r.value("result", info.result);
+          }};
+}
+
+Build one(const std::function<cudaGraphNodeParams(Recorder&)>& params) {
+  return [params](Recorder& r, cudaGraph_t graph) { add(r, graph, params(r)); };
+}
+
+void kernel(Recorder& r, cudaGraph_t graph) { add_set(r, graph, make_int(r), 1); }
+void other_kernel(Recorder& r, cudaGraph_t graph) { add_add(r, graph, make_int(r), 2); }
+
+void larger_kernel(Recorder& r, cudaGraph_t graph) {
+  KernelArguments arguments(make_int(r), 1);
+  cudaGraphNodeParams params = kernel_params(set_address(), arguments);
+  params.kernel.gridDim = dim3(2);
+  params.kernel.blockDim = dim3(32);
+  params.kernel.sharedMemBytes = 64;
+  add(r, graph, params);
+}
+
+Build with_attribute(cudaLaunchAttributeID id, const cudaKernelNodeAttrValue& value) {
+  return [=](Recorder& r, cudaGraph_t graph) {
+    const cudaGraphNode_t node = add_set(r, graph, make_int(r), 1);
+    r.need("cudaGraphKernelNodeSetAttribute", cudaGraphKernelNodeSetAttribute(node, id, &value));
+  };
+}
+
+void on_another_device(Recorder& r) {
+  const cudaGraph_t before = make_graph(r), after = make_graph(r);
+  kernel(r, before);
+  const cudaGraphExec_t exec = instantiate(r, before);
+  r.need("cudaSetDevice", cudaSetDevice(1));
+  r.need("load_kernels", load_kernels());
+  kernel(r, after);
+  cudaGraphExecUpdateResultInfo info = {};
+  r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, after, &info));
+  r.value("result", info.result);
+}
+
+std::vector<Case> kernel_cases() {
+  cudaKernelNodeAttrValue cooperative = {}, low = {}, high = {};
+  cooperative.cooperative = 1;
+  high.priority = -1;
+  const Build lower = with_attribute(cudaLaunchAttributePriority, low);
+  const Build higher = with_attribute(cudaLaunchAttributePriority, high);
+  return {update("kernel_function_and_arguments", kTable, cudaGraphExecUpdateSuccess, kernel, other_kernel),
+          {.name = "update.kernel_of_another_device",
+           .row = kTable,
+           .expected = {returns("cudaGraphExecUpdate", kFailed),
+                        gives("result", cudaGraphExecUpdateErrorUnsupportedFunctionChange)},
+           .run = on_another_device,
+           .devices = 2},
+          update("kernel_dimensions", kTable, cudaGraphExecUpdateSuccess, kernel, larger_kernel),
+          update("kernel_becomes_cooperative", kTable, cudaGraphExecUpdateErrorAttributesChanged, kernel,
+                 with_attribute(cudaLaunchAttributeCooperative, cooperative)),
+          update("priority", kTable, cudaGraphExecUpdateSuccess, lower, higher),
+          update("priority_that_is_used", kTable, cudaGraphExecUpdateErrorAttributesChanged, lower, higher,
+                 cudaGraphInstantiateFlagUseNodePriority)};
+}
+
+std::vector<Case> memory_cases() {
+  const auto device_copy = [](Recorder& r) {
+    return copy_params(make_int(r), make_int(r), 4, cudaMemcpyDeviceToDevice);
+  };
+  const auto host_copy = [](Recorder& r) {
+    return copy_params(make_int(r), make_pinned(r), 4, cudaMemcpyHostToDevice);
+  };
+  const auto fill = [](unsigned value, std::size_t words, std::size_t rows) {
+    return one([=](Recorder& r) {
+      int* memory = nullptr;
+      r.need("cudaMalloc", cudaMalloc(&memory, 1024));
+      return fill_params(memory, value, words, rows);
+    });
+  };
+  return {update("copy_addresses", kTable, cudaGraphExecUpdateSuccess, one(device_copy), one(device_copy)),
+          update("copy_kind", kTable, kChanged, one(device_copy), one(host_copy)),
+          update("fill_address_and_value", kTable, cudaGraphExecUpdateSuccess, fill(1, 4, 1), fill(2, 4, 1)),
+          update("fill_2d_value", kTable, cudaGraphExecUpdateSuccess, fill(1, 4, 2), fill(2, 4, 2)),
+          update("fill_2d_width", kTable, kChanged, fill(1, 4, 2), fill(1, 8, 2)),
+          update("fill_2d_height", kTable, kChanged, fill(1, 4, 2), fill(1, 4, 3)),
+          update("fill_becomes_2d", kTable, kChanged, fill(1, 4, 1), fill(1, 4, 2)),
+          update("allocation_size", kTable, kChanged, one([](Recorder&) { return alloc_params(256); }),
+                 one([](Recorder&) { return alloc_params(512); }))};
+}
+
+Build child_of(const Build& inner) {
+  return [inner](Recorder& r, cudaGraph_t graph) {
+    const cudaGraph_t child = make_graph(r);
+    inner(r, child);
+    add(r, graph, child_params(child, cudaGraphChildGraphOwnershipClone));
+  };
+}
+
+Build body_of(const Build& inner, cudaGraphConditionalNodeType type = cudaGraphCondTypeIf, unsigned value = 0) {
+  return [=](Recorder& r, cudaGraph_t graph) {
+    inner(r, add_conditional(r, graph, make_handle(r, graph, value), type, 1).bodies[0]);
+  };
+}
+
+void two_kernels(Recorder& r, cudaGraph_t graph) {
+  kernel(r, graph);
+  kernel(r, graph);
+}
+
+std::vector<Case> nested_cases() {
+  return {update("host_function", kTable, cudaGraphExecUpdateSuccess,
+                 one([](Recorder&) { return host_params([](void*) {}, nullptr); }),
+                 one([](Recorder& r) { return host_params([](void*) {}, make_pinned(r)); })),
+          update("event_record", kTable, cudaGraphExecUpdateSuccess,
+                 one([](Recorder& r) { return event_record_params(make_event(r)); }),
+                 one([](Recorder& r) { return event_record_params(make_event(r)); })),
+          update("event_wait", kTable, cudaGraphExecUpdateSuccess,
+                 one([](Recorder& r) { return event_wait_params(make_event(r)); }),
+                 one([](Recorder& r) { return event_wait_params(make_event(r)); })),
+          update("child_parameters", kTable, cudaGraphExecUpdateSuccess, child_of(kernel), child_of(other_kernel)),
+          update("child_topology", kTable, kTopology, child_of(kernel), child_of(two_kernels)),
+          update("body_parameters", kTable, cudaGraphExecUpdateSuccess, body_of(kernel), body_of(other_kernel)),
+          update("body_topology", kTable, kTopology, body_of(kernel), body_of(two_kernels)),
+          update("conditional_type", kTable, kChanged, body_of(kernel), body_of(kernel, cudaGraphCondTypeSwitch)),
+          {"update.conditional_default",
+           "4.3 conditional: defaults are updated [header]",
+           {returns("cudaGraphExecUpdate", cudaSuccess), gives("set by the body", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const Build set = [memory](Recorder& inner, cudaGraph_t graph) { add_set(inner, graph, memory, 1); };
+             const cudaGraph_t off = make_graph(r), on = make_graph(r);
+             body_of(set, cudaGraphCondTypeIf, 0)(r, off);
+             body_of(set, cudaGraphCondTypeIf, 1)(r, on);
+             const cudaGraphExec_t exec = instantiate(r, off);
+             cudaGraphExecUpdateResultInfo info = {};
+             r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, on, &info));
+             launch(r, exec, make_stream(r));
+             r.value("set by the body", read_int(r, memory));
+           }}};
+}
+
+// A failed update, and which nodes it names.
+Case failed(const char* name, cudaGraphExecUpdateResult result, bool names_node, bool names_from, const Build& before,
+            const Build& after) {
+  Case made = update(name, kResults, result, before, after);
+  made.expected.push_back(gives("errorNode", names_node));
+  made.expected.push_back(gives("errorFromNode", names_from));
+  made.run = [=](Recorder& r) {
+    const cudaGraph_t old_graph = make_graph(r), new_graph = make_graph(r);
+    before(r, old_graph);
+    after(r, new_graph);
+    cudaGraphExecUpdateResultInfo info = {};
+    r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(instantiate(r, old_graph), new_graph, &info));
+    r.value("result", info.result);
+    r.value("errorNode", info.errorNode != nullptr);
+    r.value("errorFromNode", info.errorFromNode != nullptr);
+  };
+  return made;
+}
+
+// Three empty nodes; the third comes after the first or the second.
+Build chain(std::size_t before_third) {
+  return [before_third](Recorder& r, cudaGraph_t graph) {
+    const Nodes first{add(r, graph, empty_params()), add(r, graph, empty_params())};
+    const cudaGraphNode_t between = add(r, graph, empty_params(), {first[0]});
+    add(r, graph, empty_params(), {before_third == 0 ? between : first[1], first[0]});
+  };
+}
+
+std::vector<Case> result_cases() {
+  const Build empty = one([](Recorder&) { return empty_params(); });
+  return {failed("number_of_nodes", kTopology, false, false, kernel, two_kernels),
+          failed("type_of_a_node", cudaGraphExecUpdateErrorNodeTypeChanged, true, false, kernel, empty),
+          failed("number_of_edges", kTopology, true, false, two_kernels,
+                 [](Recorder& r, cudaGraph_t graph) {
+                   const cudaGraphNode_t node = add_set(r, graph, make_int(r), 1);
+                   add_set(r, graph, make_int(r), 1, {node});
+                 }),
+          failed("another_edge", kTopology, true, true, chain(0), chain(1)),
+          {"update.failure_is_not_sticky",
+           "4.3 after 910 [issue]",
+           {returns("cudaGraphExecUpdate", kFailed), returns("cudaGetLastError", kFailed),
+            returns("cudaGetLastError", cudaSuccess), returns("cudaGraphLaunch", cudaSuccess)},
+           [](Recorder& r) {
+             const cudaGraph_t graph = make_graph(r), other = make_graph(r);
+             kernel(r, graph);
+             two_kernels(r, other);
+             const cudaGraphExec_t exec = instantiate(r, graph);
+             cudaGraphExecUpdateResultInfo info = {};
+             r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, other, &info));
+             r.call("cudaGetLastError", cudaGetLastError());
+             r.call("cudaGetLastError", cudaGetLastError());
+             r.call("cudaGraphLaunch", cudaGraphLaunch(exec, make_stream(r)));
+           }}};
+}
+
+}  // namespace
+
+std::vector<Case> update_cases() {
+  std::vector<Case> cases = kernel_cases();
+  for (const auto& part : {memory_cases(), nested_cases(), result_cases()}) {
+    cases.insert(cases.end(), part.begin(), part.end());
+  }
+  return cases;
+}
+
+}  // namespace conformance

@@ -1,0 +1,124 @@
+// Changing an exec: by another graph, and node by node. Launches that are queued keep the old plan.
+#include "runtime.h"
+
+namespace emu {
+namespace {
+
+// Null unless the exec was made from the node's graph.
+const PlanPath* find_path(Runtime& r, const CUgraphExec_st& exec, cudaGraphNode_t node) {
+  if (!r.nodes.contains(node)) return nullptr;
+  const auto found = exec.paths.find(node);
+  return found == exec.paths.end() ? nullptr : &found->second;
+}
+
+bool uses_priorities(const CUgraphExec_st& exec) { return (exec.flags & cudaGraphInstantiateFlagUseNodePriority) != 0; }
+
+cudaError_t update(Runtime& r, CUgraphExec_st& exec, const CUgraph_st& graph, cudaGraphExecUpdateResultInfo& info) {
+  info = cudaGraphExecUpdateResultInfo{};
+  PlanError error;
+  PlanRef plan = make_plan(r, graph, error, (exec.flags & cudaGraphInstantiateFlagDeviceLaunch) != 0);
+  if (plan == nullptr) {
+    info.result = cudaGraphExecUpdateError;
+    info.errorNode = error.node;
+    return cudaErrorGraphExecUpdateFailure;
+  }
+  info = compare_plans(*exec.plan, *plan, graph, uses_priorities(exec));
+  if (exec.plan->has_updatable || plan->has_updatable) info.result = cudaGraphExecUpdateErrorNotSupported;
+  if (info.result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
+  // Nodes that were switched off stay off.
+  for (const auto& [node, path] : exec.paths) {
+    if (node_at(*exec.plan, path).enabled) continue;
+    plan = edit_plan(plan, path, [](PlanNode& planned) { planned.enabled = false; });
+  }
+  exec.plan = plan;
+  return cudaSuccess;
+}
+
+bool can_be_disabled(cudaGraphNodeType type) {
+  return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
+}
+
+// One node of a plan, as a plan of its own: the rules for updating an exec then hold for it.
+Plan alone(const PlanNode& node) {
+  Plan plan;
+  plan.nodes.push_back(node);
+  plan.nodes.front().before.clear();
+  return plan;
+}
+
+cudaError_t set_params(Runtime& r, CUgraphExec_st& exec, const PlanPath& path, const cudaGraphNodeParams& params) {
+  const PlanNode& old = node_at(*exec.plan, path);
+  if (params.type != old.type) return cudaErrorInvalidValue;
+  switch (old.type) {
+    case cudaGraphNodeTypeMemAlloc:
+    case cudaGraphNodeTypeMemFree:
+    case cudaGraphNodeTypeConditional:
+      return cudaErrorNotSupported;
+    default:
+      break;
+  }
+  // A graph for nothing but this node, which checks the parameters and gives a plan.
+  CUgraph_st scratch(nullptr);
+  Work work;
+  if (const cudaError_t invalid = make_work(r, &scratch, params, work); invalid != cudaSuccess) return invalid;
+  if (auto* kernel = std::get_if<KernelWork>(&work)) {
+    kernel->attributes = std::get<KernelWork>(*old.work).attributes;  // parameters do not change them
+  }
+  const cudaGraphNode_t made = add_node(&scratch, std::make_shared<const Work>(std::move(work)), {});
+  if (old.type == cudaGraphNodeTypeGraph) {
+    made->bodies.push_back(std::make_unique<CUgraph_st>(made));
+    clone_into(*params.graph.graph, *made->bodies.back());
+  }
+  PlanError error;
+  const PlanRef plan = make_plan(r, scratch, error);
+  if (plan == nullptr) return cudaErrorInvalidValue;
+  const auto info = compare_plans(alone(old), *plan, scratch, uses_priorities(exec));
+  if (info.result != cudaGraphExecUpdateSuccess) return cudaErrorInvalidValue;
+  exec.plan = edit_plan(exec.plan, path, [&](PlanNode& planned) {
+    planned.work = plan->nodes.front().work;
+    planned.bodies = plan->nodes.front().bodies;
+  });
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace emu
+
+using emu::api;
+using emu::Lock;
+using emu::Runtime;
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
+  return api("cudaGraphExecUpdate", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.execs.contains(exec) || !r.graphs.contains(graph) || info == nullptr) return cudaErrorInvalidValue;
+    return graph->moved ? cudaErrorNotSupported : emu::update(r, *exec, *graph, *info);
+  });
+}
+
+cudaError_t cudaGraphExecNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node, cudaGraphNodeParams* params) {
+  return api("cudaGraphExecNodeSetParams", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.execs.contains(exec) || params == nullptr) return cudaErrorInvalidValue;
+    const emu::PlanPath* path = emu::find_path(r, *exec, node);
+    return path == nullptr ? cudaErrorInvalidValue : emu::set_params(r, *exec, *path, *params);
+  });
+}
+
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node, unsigned enabled) {
+  return api("cudaGraphNodeSetEnabled", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.execs.contains(exec)) return cudaErrorInvalidValue;
+    const emu::PlanPath* path = emu::find_path(r, *exec, node);
+    if (path == nullptr || !emu::can_be_disabled(node->type)) return cudaErrorInvalidValue;
+    exec->plan = emu::edit_plan(exec->plan, *path, [&](emu::PlanNode& planned) { planned.enabled = enabled != 0; });
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node, unsigned* enabled) {
+  return api("cudaGraphNodeGetEnabled", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.execs.contains(exec) || enabled == nullptr) return cudaErrorInvalidValue;
+    const emu::PlanPath* path = emu::find_path(r, *exec, node);
+    if (path == nullptr || !emu::can_be_disabled(node->type)) return cudaErrorInvalidValue;
+    *enabled = emu::node_at(*exec->plan, *path).enabled;
+    return cudaSuccess;
+  });
+}
