@@ -121,7 +121,16 @@ part_sanitize() {
   try initcheck-03_custom_cpu_op 40 compute-sanitizer --tool initcheck --error-exitcode 9 "$bin"/03_custom_cpu_op
 }
 
-part_conformance() { skip 'the conformance suite in recording mode comes with a later version'; }
+# The golden file this device gives and where it disagrees with the one in the repository go with the logs.
+part_conformance() {
+  build conformance_record
+  [[ $verdict == passed ]] || return 0
+  local line
+  try conformance_record 450 bash -c "$bin/conformance_record --jobs 4 --record tests/conformance/golden.txt \
+    --out '$logs/golden.txt' >'$logs/disagreements.txt'"
+  while IFS= read -r line; do note "$line"; done < <(tail -n 3 "$logs/disagreements.txt")
+  while IFS= read -r line; do note "disagrees: $line"; done < <(head -n -3 "$logs/disagreements.txt" | head -n 40)
+}
 
 part_bench() {
   build graphsink-bench launch_baseline train_mnist

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLimit{60};
+constexpr std::chrono::seconds kLimit{20};
 constexpr char kDevicePrefix[] = "# device: ";
 
 // Everything the process writes until it closes its end; false when the time is up.

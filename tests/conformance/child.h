@@ -10,7 +10,7 @@ namespace conformance {
 struct Outcome {
   Lines lines;
   std::string device;   // what it ran on: name, driver and toolkit version
-  std::string problem;  // "timed out after 60 s", "ended by signal 11", ...; empty when it came to its end
+  std::string problem;  // "timed out after 20 s", "ended by signal 11", ...; empty when it came to its end
 };
 
 // Runs this program again with --case NAME. Any thread.
