@@ -168,65 +168,74 @@ std::vector<Case> fork_cases() {
            }}};
 }
 
+// An exec that cannot become a child is launched into a capture.
+Case captured_launch(const char* name, const std::function<void(Recorder&, cudaGraph_t)>& fill) {
+  return {std::string("into_graph.launch_with_") + name,
+          "1.3 launching an exec with memory or conditional nodes into a capture [unverified; the code is ours]",
+          {returns("cudaGraphLaunch", cudaErrorStreamCaptureUnsupported, Status::kInvalidated),
+           returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone)},
+          [fill](Recorder& r) {
+            const cudaGraph_t graph = make_graph(r);
+            fill(r, graph);
+            const cudaGraphExec_t exec = instantiate(r, graph);
+            const cudaStream_t stream = make_capturing(r);
+            r.call("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
+            record_end(r, stream);
+          }};
+}
+
 std::vector<Case> into_graph_cases() {
-  return {
-      {"into_graph.appends",
-       "1.3 cudaStreamBeginCaptureToGraph [header]",
-       {returns("cudaStreamBeginCaptureToGraph", cudaSuccess, Status::kActive), fine(), gives("same graph", 1),
-        gives("nodes", 2), gives("edges", 1)},
-       [](Recorder& r) {
-         int* memory = make_int(r);
-         const cudaGraph_t graph = make_graph(r);
-         const cudaGraphNode_t node = add_set(r, graph, memory, 1);
-         const cudaStream_t stream = make_stream(r);
-         r.watch(stream);
-         r.call("cudaStreamBeginCaptureToGraph",
-                cudaStreamBeginCaptureToGraph(stream, graph, &node, nullptr, 1, kLocal));
-         r.need("kernel launch", launch_set(stream, memory, 2));
-         r.value("same graph", record_end(r, stream) == graph);
-         r.value("nodes", static_cast<long long>(node_count(r, graph)));
-         r.value("edges", static_cast<long long>(edge_count(r, graph)));
-       }},
-      {"into_graph.launch_becomes_a_child",
-       "1.3 launching an exec into a capture [issue-sim]",
-       {returns("cudaGraphLaunch", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeGraph)},
-       [](Recorder& r) {
-         const cudaGraph_t graph = make_graph(r);
-         add_set(r, graph, make_int(r), 1);
-         const cudaGraphExec_t exec = instantiate(r, graph);
-         const cudaStream_t stream = make_capturing(r);
-         r.call("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
-         r.value("type", type_of(r, first_node(r, record_end(r, stream))));
-       }},
-      {"into_graph.launch_with_a_conditional",
-       "1.3 launching an exec with conditional nodes into a capture [unverified: the sheet has no code; 900 is ours]",
-       {returns("cudaGraphLaunch", cudaErrorStreamCaptureUnsupported, Status::kInvalidated),
-        returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone)},
-       [](Recorder& r) {
-         const cudaGraph_t graph = make_graph(r);
-         add_conditional(r, graph, make_handle(r, graph), cudaGraphCondTypeIf, 1);
-         const cudaGraphExec_t exec = instantiate(r, graph);
-         const cudaStream_t stream = make_capturing(r);
-         r.call("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
-         record_end(r, stream);
-       }},
-      {"into_graph.priority_is_copied",
-       "1.3 stream priority at capture [header]",
-       {returns("cudaGraphKernelNodeGetAttribute", cudaSuccess), gives("the stream's priority", 1)},
-       [](Recorder& r) {
-         int* memory = make_int(r);
-         int least = 0, greatest = 0;
-         r.need("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest));
-         cudaStream_t stream = nullptr;
-         r.need("cudaStreamCreateWithPriority", cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
-         begin(r, stream);
-         r.need("kernel launch", launch_set(stream, memory, 1));
-         const cudaGraphNode_t node = first_node(r, end(r, stream));
-         cudaKernelNodeAttrValue value = {};
-         r.call("cudaGraphKernelNodeGetAttribute",
-                cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributePriority, &value));
-         r.value("the stream's priority", value.priority == greatest);
-       }}};
+  return {{"into_graph.appends",
+           "1.3 cudaStreamBeginCaptureToGraph [header]",
+           {returns("cudaStreamBeginCaptureToGraph", cudaSuccess, Status::kActive), fine(), gives("same graph", 1),
+            gives("nodes", 2), gives("edges", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaGraph_t graph = make_graph(r);
+             const cudaGraphNode_t node = add_set(r, graph, memory, 1);
+             const cudaStream_t stream = make_stream(r);
+             r.watch(stream);
+             r.call("cudaStreamBeginCaptureToGraph",
+                    cudaStreamBeginCaptureToGraph(stream, graph, &node, nullptr, 1, kLocal));
+             r.need("kernel launch", launch_set(stream, memory, 2));
+             r.value("same graph", record_end(r, stream) == graph);
+             r.value("nodes", static_cast<long long>(node_count(r, graph)));
+             r.value("edges", static_cast<long long>(edge_count(r, graph)));
+           }},
+          {"into_graph.launch_becomes_a_child",
+           "1.3 launching an exec into a capture [issue-sim]",
+           {returns("cudaGraphLaunch", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeGraph)},
+           [](Recorder& r) {
+             const cudaGraph_t graph = make_graph(r);
+             add_set(r, graph, make_int(r), 1);
+             const cudaGraphExec_t exec = instantiate(r, graph);
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
+             r.value("type", type_of(r, first_node(r, record_end(r, stream))));
+           }},
+          captured_launch("conditional",
+                          [](Recorder& r, cudaGraph_t graph) {
+                            add_conditional(r, graph, make_handle(r, graph), cudaGraphCondTypeIf, 1);
+                          }),
+          captured_launch("allocation", [](Recorder& r, cudaGraph_t graph) { add(r, graph, alloc_params(256)); }),
+          {"into_graph.priority_is_copied",
+           "1.3 stream priority at capture [header]",
+           {returns("cudaGraphKernelNodeGetAttribute", cudaSuccess), gives("the stream's priority", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             int least = 0, greatest = 0;
+             r.need("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest));
+             cudaStream_t stream = nullptr;
+             r.need("cudaStreamCreateWithPriority",
+                    cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+             begin(r, stream);
+             r.need("kernel launch", launch_set(stream, memory, 1));
+             const cudaGraphNode_t node = first_node(r, end(r, stream));
+             cudaKernelNodeAttrValue value = {};
+             r.call("cudaGraphKernelNodeGetAttribute",
+                    cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributePriority, &value));
+             r.value("the stream's priority", value.priority == greatest);
+           }}};
 }
 
 }  // namespace

@@ -169,6 +169,18 @@ std::vector<Case> moved_cases() {
                 [](Recorder&, cudaGraph_t inner) { return add_params(inner, empty_params()); }),
           moved("add_alloc", "cudaGraphAddNode", cudaErrorNotSupported,
                 [](Recorder&, cudaGraph_t inner) { return add_params(inner, alloc_params(256)); }),
+          {"moved_child.exec_update",
+           "2 after Move: not usable in ExecUpdate [header; the code is ours]",
+           {returns("cudaGraphExecUpdate", cudaErrorNotSupported)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaGraph_t inner = make_graph(r), graph = make_graph(r);
+             add_set(r, inner, memory, 1);
+             add_set(r, graph, memory, 1);
+             add(r, make_graph(r), child_params(inner, kMove));
+             cudaGraphExecUpdateResultInfo info = {};
+             r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(instantiate(r, graph), inner, &info));
+           }},
           {"moved_child.same_handle",
            "2 after Move [header]",
            {returns("cudaGraphChildGraphNodeGetGraph", cudaSuccess), gives("same handle", 1), gives("ran", 7)},
@@ -197,13 +209,15 @@ Case attribute(const char* name, cudaLaunchAttributeID id, const cudaKernelNodeA
 }
 
 std::vector<Case> attribute_cases() {
-  cudaKernelNodeAttrValue priority = {}, cooperative = {}, window = {}, domain = {};
+  cudaKernelNodeAttrValue priority = {}, cooperative = {}, window = {}, domain = {}, cluster = {};
   cooperative.cooperative = 1;
   domain.memSyncDomain = cudaLaunchMemSyncDomainDefault;
+  cluster.clusterDim.x = cluster.clusterDim.y = cluster.clusterDim.z = 1;
   return {attribute("priority", cudaLaunchAttributePriority, priority),
           attribute("cooperative", cudaLaunchAttributeCooperative, cooperative),
           attribute("access_policy", cudaLaunchAttributeAccessPolicyWindow, window),
           attribute("memory_domain", cudaLaunchAttributeMemSyncDomain, domain),
+          attribute("cluster_dimension", cudaLaunchAttributeClusterDimension, cluster),
           {"attribute.never_set_reads_zero",
            "2 attributes of kernel nodes [issue-hw]",
            {returns("cudaGraphKernelNodeGetAttribute", cudaSuccess), gives("cooperative", 0)},

@@ -97,7 +97,7 @@ std::vector<Case> function_cases() {
 std::vector<Case> lost_device_cases() {
   constexpr auto kLost = cudaErrorLaunchFailure;
   return {{"lost.host_function_is_not_called",
-           "5 on a context error a host function is not called [header]",
+           "5 on a context error a host function is not called [header; the code of a trap is ours]",
            {returns("cudaStreamSynchronize", kLost), gives("calls", 0)},
            [](Recorder& r) {
              // One launch: queued separately, the second call might already hear of the first one's fate.
@@ -113,7 +113,7 @@ std::vector<Case> lost_device_cases() {
              r.value("calls", seen.calls);
            }},
           {"lost.every_call_says_so",
-           "3.2 a fault kills the context; 11 sticky errors [header]",
+           "3.2 a fault kills the context; 11 sticky errors [header; the code of a trap is ours]",
            {returns("cudaStreamSynchronize", kLost), returns("cudaMalloc", kLost), returns("cudaGetLastError", kLost),
             returns("cudaGetLastError", kLost)},
            [](Recorder& r) {

@@ -97,10 +97,12 @@ int list(const std::vector<Case>& cases) {
   std::_Exit(0);
 }
 
-// By index of the case; several processes at a time.
+// By index of the case; several processes at a time, but first one alone, to see that there is a device.
 std::vector<Outcome> run_all(const std::vector<Case>& cases, const std::string& program, unsigned jobs) {
   std::vector<Outcome> outcomes(cases.size());
-  std::atomic<std::size_t> next{0};
+  outcomes[0] = run_in_child(program, cases[0].name);
+  if (outcomes[0].device.empty()) throw std::runtime_error(cases[0].name + " found no device to ask");
+  std::atomic<std::size_t> next{1};
   std::vector<std::jthread> workers;
   for (unsigned i = 0; i < jobs; ++i) {
     workers.emplace_back([&] {
@@ -152,13 +154,6 @@ void print_counts(const std::vector<Case>& cases, const Golden& golden, const st
             << " gpu-confirmed\n";
 }
 
-std::string first_device(const std::vector<Outcome>& outcomes) {
-  for (const Outcome& outcome : outcomes) {
-    if (!outcome.device.empty()) return outcome.device;
-  }
-  throw std::runtime_error("no case found a device");
-}
-
 int check(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, const std::string& path) {
   const Golden golden = load(path);
   std::vector<std::string> wrong = stale_lines(cases, golden);
@@ -174,7 +169,7 @@ int check(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, 
 int record(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, const Options& options) {
   Golden golden = load(options.record);
   const std::vector<std::string> disagreements = all_differences(cases, golden, outcomes);
-  const std::string device = first_device(outcomes);
+  const std::string device = outcomes[0].device;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Lines& lines = golden[cases[i].name];
     lines = confirm(lines, outcomes[i].lines, "gpu-confirmed (" + device + ")");
@@ -189,7 +184,7 @@ int record(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes,
 
 int write_answers(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, const std::string& path) {
   Output out(path);
-  out.stream() << "# device: " << first_device(outcomes) << '\n';
+  out.stream() << "# device: " << outcomes[0].device << '\n';
   int code = 0;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Outcome& outcome = outcomes[i];
