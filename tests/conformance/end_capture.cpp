@@ -43,7 +43,7 @@ Case other_thread(const char* name, cudaStreamCaptureMode mode) {
           }};
 }
 
-std::vector<Case> end_cases() {
+std::vector<Case> join_cases() {
   return {{"end.fine",
            std::string(kEnd) + " of a joined capture [header]",
            {fine(), gives("graph", 1), returns("cudaStreamSynchronize", cudaSuccess, Status::kNone)},
@@ -56,16 +56,6 @@ std::vector<Case> end_cases() {
              record_end_and_graph(r, stream);
              r.watch(other);
              r.call("cudaStreamSynchronize", cudaStreamSynchronize(other));
-           }},
-          {"end.invalidated",
-           std::string(kEnd) + " of an invalidated capture [doc, issue-hw]",
-           {returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone), gives("graph", 0),
-            returns("cudaStreamBeginCapture", cudaSuccess, Status::kActive)},
-           [](Recorder& r) {
-             const cudaStream_t stream = make_capturing(r);
-             (void)cudaDeviceSynchronize();
-             record_end_and_graph(r, stream);
-             r.call("cudaStreamBeginCapture", cudaStreamBeginCapture(stream, kLocal));
            }},
           {"end.joined_stream",
            std::string(kEnd) + " on a stream that joined [issue-sim]",
@@ -89,6 +79,19 @@ std::vector<Case> end_cases() {
              record_end_and_graph(r, stream);
              r.watch(other);
              r.call("cudaStreamSynchronize", cudaStreamSynchronize(other));
+           }}};
+}
+
+std::vector<Case> end_cases() {
+  return {{"end.invalidated",
+           std::string(kEnd) + " of an invalidated capture [doc, issue-hw]",
+           {returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone), gives("graph", 0),
+            returns("cudaStreamBeginCapture", cudaSuccess, Status::kActive)},
+           [](Recorder& r) {
+             const cudaStream_t stream = make_capturing(r);
+             (void)cudaDeviceSynchronize();
+             record_end_and_graph(r, stream);
+             r.call("cudaStreamBeginCapture", cudaStreamBeginCapture(stream, kLocal));
            }},
           other_thread("global", cudaStreamCaptureModeGlobal),
           other_thread("local", kLocal),
@@ -241,8 +244,9 @@ std::vector<Case> into_graph_cases() {
 }  // namespace
 
 std::vector<Case> end_capture_cases() {
-  std::vector<Case> cases = end_cases();
-  for (const auto& part : {fork_cases(), into_graph_cases()}) cases.insert(cases.end(), part.begin(), part.end());
+  std::vector<Case> cases = join_cases();
+  for (const auto& part : {end_cases(), fork_cases(), into_graph_cases()})
+    cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
 

@@ -48,10 +48,7 @@ std::vector<Case> function_cases() {
              r.value("calls", seen.calls);
              r.value("the caller's thread", seen.thread == std::this_thread::get_id());
            }},
-          {"host.sees_writes_before_it",
-           "5 prior writes are visible [header]",
-           {gives("seen", 3)},
-           [](Recorder& r) {
+          {"host.sees_writes_before_it", "5 prior writes are visible [header]", {gives("seen", 3)}, [](Recorder& r) {
              Seen seen;
              seen.memory = make_pinned(r);
              int* device = make_int(r, 3);
@@ -62,8 +59,11 @@ std::vector<Case> function_cases() {
                         stream, [](void* data) { seen_of(data).value = *seen_of(data).memory; }, &seen));
              r.need("cudaStreamSynchronize", cudaStreamSynchronize(stream));
              r.value("seen", seen.value);
-           }},
-          {"host.data_is_read_at_the_call",
+           }}};
+}
+
+std::vector<Case> data_cases() {
+  return {{"host.data_is_read_at_the_call",
            "5 userData is baked in; its pointee is not [header]",
            {gives("seen", 2)},
            [](Recorder& r) {
@@ -131,8 +131,7 @@ std::vector<Case> lost_device_cases() {
 
 std::vector<Case> host_cases() {
   std::vector<Case> cases = function_cases();
-  const std::vector<Case> lost = lost_device_cases();
-  cases.insert(cases.end(), lost.begin(), lost.end());
+  for (const auto& part : {data_cases(), lost_device_cases()}) cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
 

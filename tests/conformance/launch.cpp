@@ -135,7 +135,7 @@ std::vector<Case> allocation_cases() {
            }}};
 }
 
-std::vector<Case> launch_only_cases() {
+std::vector<Case> queue_cases() {
   return {{"launch.upload",
            "4 upload [header]",
            {returns("cudaGraphUpload", cudaSuccess)},
@@ -171,8 +171,11 @@ std::vector<Case> launch_only_cases() {
              r.need("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, ten, &info));
              r.need("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
              r.value("added", read_int(r, memory));
-           }},
-          {"launch.graph_destroyed_before",
+           }}};
+}
+
+std::vector<Case> destroy_cases() {
+  return {{"launch.graph_destroyed_before",
            "4 cudaGraphDestroy after instantiation [header]",
            {returns("cudaGraphDestroy", cudaSuccess), launched(), gives("set", 1)},
            [](Recorder& r) {
@@ -202,7 +205,7 @@ std::vector<Case> launch_only_cases() {
 
 std::vector<Case> launch_cases() {
   std::vector<Case> cases = instantiate_cases();
-  for (const auto& part : {flag_cases(), allocation_cases(), launch_only_cases()}) {
+  for (const auto& part : {flag_cases(), allocation_cases(), queue_cases(), destroy_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;
