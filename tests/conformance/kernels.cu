@@ -30,18 +30,20 @@ cudaError_t launch_with(cudaStream_t stream, cudaLaunchAttribute* attribute, voi
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-// Loads the kernel, which the software device needs as much as a real one.
+// The software device has to hear of a kernel, too, before its address is used.
 template <class... P>
-void* address(void (*kernel)(P...)) {
+cudaError_t load(void (*kernel)(P...)) {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess ? reinterpret_cast<void*>(kernel) : nullptr;
+  return cudaFuncGetAttributes(&attributes, kernel);
 }
 
 }  // namespace
 
 cudaError_t load_kernels() {
-  const bool loaded = address(set) && address(add) && address(step) && address(decide) && address(trap);
-  return loaded ? cudaSuccess : cudaGetLastError();
+  for (const cudaError_t code : {load(set), load(add), load(step), load(decide), load(trap)}) {
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
@@ -68,7 +70,7 @@ cudaError_t launch_decide(cudaStream_t stream, const int* value, cudaGraphCondit
 }
 cudaError_t launch_trap(cudaStream_t stream) { return launch_with(stream, nullptr, trap); }
 
-void* set_address() { return address(set); }
-void* add_address() { return address(add); }
+void* set_address() { return reinterpret_cast<void*>(set); }
+void* add_address() { return reinterpret_cast<void*>(add); }
 
 }  // namespace conformance

@@ -6,7 +6,8 @@
 namespace conformance {
 
 // Kernels, by launchers and by address. The same for both compilers.
-cudaError_t load_kernels();  // so that no capture is the first to use one
+// Before anything else here, so that no capture is the first to use a kernel.
+cudaError_t load_kernels();
 cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value);

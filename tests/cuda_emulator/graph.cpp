@@ -144,8 +144,15 @@ cudaError_t linear_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork
   return check_copy(r, copy);
 }
 
+bool is_inside(cudaGraph_t graph, cudaGraph_t other) {
+  for (; graph != other; graph = graph->owner->graph) {
+    if (graph->owner == nullptr) return false;
+  }
+  return true;
+}
+
 cudaError_t check_child(Runtime& r, cudaGraph_t graph, const cudaChildGraphNodeParams& params) {
-  if (!r.graphs.contains(params.graph) || params.graph == graph) return cudaErrorInvalidValue;
+  if (!r.graphs.contains(params.graph) || is_inside(graph, params.graph)) return cudaErrorInvalidValue;
   if (params.graph->moved) return cudaErrorNotSupported;
   if (has_conditional(*params.graph)) return cudaErrorInvalidValue;
   if (params.ownership == cudaGraphChildGraphOwnershipClone) {

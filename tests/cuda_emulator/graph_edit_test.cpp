@@ -92,6 +92,20 @@ TEST_F(GraphEditTest, AMovedChildGoesWithItsParent) {
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphDestroy(inner));
 }
 
+TEST_F(GraphEditTest, AGraphIsNeverInsideItself) {
+  const cudaGraph_t outer = make_graph(), inner = make_graph();
+  cudaGraphNodeParams child = node_params(cudaGraphNodeTypeGraph);
+  child.graph = {inner, cudaGraphChildGraphOwnershipMove};
+  cudaGraphNode_t node = nullptr;
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, inner, nullptr, nullptr, 0, &child));
+  add(outer, child);
+  for (const auto ownership : {cudaGraphChildGraphOwnershipClone, cudaGraphChildGraphOwnershipMove}) {
+    child.graph = {outer, ownership};
+    EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, inner, nullptr, nullptr, 0, &child));
+  }
+  ASSERT_OK(cudaGraphDestroy(outer));
+}
+
 TEST_F(GraphEditTest, ADisabledNodeStillOrdersTheOthers) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     emu::set_seed(seed);
