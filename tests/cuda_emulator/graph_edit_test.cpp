@@ -205,6 +205,7 @@ TEST_F(GraphEditTest, DevicesHaveStreamsOfTheirOwn) {
   EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(blocking, &graph));
   ASSERT_OK(cudaStreamDestroy(blocking));
   ASSERT_OK(cudaSetDevice(0));
+  emu::set_device_count(1);
 }
 
 }  // namespace
