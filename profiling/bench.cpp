@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");
-  app.add_option("--text", options.workload.text, "text file for charmlp");
+  app.add_option("--text", options.workload.text, "text file for charmlp, lstm and gpt");
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   app.add_flag("--list", options.list, "print workloads and modes");
   return cli::run_program(app, argc, argv, [&] { return run(options); });

@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-TRAINED = ("mlp", "charmlp")
+TRAINED = ("mlp", "charmlp", "lstm", "gpt")
 MODES = ("interactive-serial", "interactive-parallel", "sink")
 
 
@@ -85,6 +85,10 @@ def main():
     accuracy = float(re.search(r"test accuracy: ([\d.]+) %", logs["mnist"]).group(1))
     is_mnist = "NOTICE" not in logs["mnist"]
     report["mnist_accuracy"] = accuracy if is_mnist else None
+    resumed, undisturbed = ((folder / name).read_bytes() for name in ("resumed.safetensors", "undisturbed.safetensors"))
+    report["resumed_equal"] = resumed == undisturbed
+    if not report["resumed_equal"]:
+        problems.append("train_text: a resumed run differs from an undisturbed one")
     report["sampled_text"] = logs["text"].split("continuation:\n", 1)[1].rstrip("\n")
     report["problems"] = problems
     (folder / "demo.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -96,7 +100,7 @@ def main():
     for problem in problems:
         print("PROBLEM: " + problem)
     if not problems:
-        print("all modes agree bit for bit, the losses fall")
+        print("all modes agree bit for bit, so does a resumed run, the losses fall")
     print(f"written to {folder / 'demo.json'}")
     return 1 if problems else 0
 

@@ -12,7 +12,7 @@ usage: samples/demo.sh [TEXT_FILE] [--mnist DIR] [--help]
                else this repository's LICENSE
   --mnist DIR  directory of the MNIST files; default: \$GRAPHSINK_DATA, ../shared/data, else made-up digits
 Prints one table and writes build/demo/demo.json: the rows of graphsink-bench, the machine, mnist_accuracy in percent
-(null without MNIST), the text that the character model wrote.
+(null without MNIST), the text that the character model wrote, whether a resumed run equals an undisturbed one.
 Exit: 0 if all modes agree bit for bit and the losses fall, 1 if not, 2 if something is missing or wrong.
 TEXT
 }
@@ -65,8 +65,8 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
-gs_say 'measuring chain, wide, mlp and charmlp in three modes'
-"$bin/graphsink-bench" --workload chain,wide,mlp,charmlp --mode interactive-serial,interactive-parallel,sink \
+gs_say 'measuring chain, wide, mlp, charmlp, lstm and gpt in three modes'
+"$bin/graphsink-bench" --workload chain,wide,mlp,charmlp,lstm,gpt --mode interactive-serial,interactive-parallel,sink \
   --steps 300 --text "$text" "${data_args[@]}" --json "$out/bench.json" >"$out/bench.log" || exit 2
 for mode in interactive-serial sink; do
   gs_say "training on digits, $mode"
@@ -74,4 +74,9 @@ for mode in interactive-serial sink; do
   gs_say "training on text, $mode"
   run "text-$mode" "$bin/train_text" "$text" --mode "$mode" --steps 5000 || exit 2
 done
+gs_say 'gpt: 40 steps, and 20 that are saved and go on to 40'
+gpt=("$bin/train_text" "$text" --model gpt --decay-steps 40 --dropout 0.1)
+run undisturbed "${gpt[@]}" --steps 40 --save "$out/undisturbed.safetensors" || exit 2
+run interrupted "${gpt[@]}" --steps 20 --save "$out/interrupted.safetensors" >/dev/null || exit 2
+run resumed "${gpt[@]}" --steps 40 --resume "$out/interrupted.safetensors" --save "$out/resumed.safetensors" || exit 2
 python3 profiling/demo_table.py "$out"

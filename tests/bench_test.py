@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 PROGRAM = "graphsink-bench"
-WORKLOADS = ["chain", "wide", "mlp", "charmlp"]
+WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt"]
 MODES = ["interactive-serial", "interactive-parallel", "sink"]
 NUMBERS = """steps steps_per_launch compile_us api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step
     host_nodes_per_step islands streams_used recordings fallbacks sunk_share arena_bytes live_bytes loss_first

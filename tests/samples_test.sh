@@ -75,6 +75,28 @@ for options in '--mode interactive-serial' '--mode interactive-parallel' '--step
   result | cmp -s - "$work/text" || fail "train_text $options: another result"
 done
 
+printf 'abcdefgh%.0s' {1..100} >"$work/letters.txt"
+# A run that is saved, ended and resumed writes the same checkpoint as one that is not, bit for bit.
+checkpoints=(--evaluate-every 20 --decay-steps 40)
+prints 'train_text --save' '^held out at step 20: [0-9.]+ nats a character$' '^saved .*/whole at step 40$' -- \
+  "$bin/train_text" "${checkpoints[@]}" --steps 40 --save "$work/whole"
+prints 'train_text --save half' '^saved .*/half at step 20$' -- \
+  "$bin/train_text" "${checkpoints[@]}" --steps 20 --save "$work/half"
+prints 'train_text --resume' '^resumed .*/half at step 20$' '^step 40/40 ' -- \
+  "$bin/train_text" "${checkpoints[@]}" --steps 40 --resume "$work/half" --save "$work/resumed" --mode interactive-serial
+cmp -s "$work/whole" "$work/resumed" || fail 'train_text: a resumed run writes another checkpoint'
+refuses 'another model' "error: .*whole.*metadata \"model\": expected gpt, seen charmlp.*remedy: ." \
+  "$bin/train_text" --model gpt --resume "$work/whole"
+head -c 100 "$work/whole" >"$work/cut"
+refuses 'a truncated checkpoint' 'error: .*cut: header size.*remedy: .' "$bin/train_text" --resume "$work/cut"
+refuses 'another text' 'error: .*whole: tensor .*shape.*remedy: .' "$bin/train_text" --resume "$work/whole" "$work/letters.txt"
+if [[ $flavour == cpu ]]; then # at full size these take too long on the software device
+  for model in lstm gpt; do
+    prints "train_text --model $model" "$plan" '^step 4/4 ' '^held out at step 4: ' '^continuation:$' -- \
+      "$bin/train_text" --model "$model" --steps 4 --dropout 0.1
+  done
+fi
+
 # On a terminal the progress line is rewritten in place.
 script -qec "$bin/train_text --steps 45" "$work/typescript" >"$work/out" 2>"$work/err" </dev/null ||
   fail 'train_text on a terminal'
@@ -123,7 +145,7 @@ done
 if [[ $flavour == cpu ]]; then
   refuses 'no CUDA in this build' "error: .*cuda:0.*$remedy" "$bin/graphsink-bench" --workload chain --device cuda:0
 fi
-refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp.*$remedy" \
+refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp, lstm, gpt.*$remedy" \
   "$bin/graphsink-bench" --workload chain,resnet
 refuses 'later mode' "error: mode \"split-serial\".*$remedy" "$bin/graphsink-bench" --mode sink,split-serial
 refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge

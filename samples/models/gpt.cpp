@@ -20,7 +20,9 @@ class Parameters {
   const std::vector<Variable>& all() const { return all_; }
 
  private:
-  Variable add(const std::string& name, const Tensor& initial) { return all_.emplace_back(Variable(name, initial.to(dtype_))); }
+  Variable add(const std::string& name, const Tensor& initial) {
+    return all_.emplace_back(Variable(name, initial.to(dtype_)));
+  }
 
   DType dtype_;
   std::uint64_t seed_;

@@ -7,7 +7,6 @@ namespace graphsink::models {
 namespace {
 
 constexpr std::int64_t kEvaluationBatches = 8;
-constexpr std::int64_t kPredictionsAtOnce = 1024;
 
 // Windows of a text and, as targets, the characters that follow each of their last `predictions`.
 struct Windows {
@@ -82,9 +81,8 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
   groups[1].weight_decay = 0;
   for (const Variable& parameter : text_model.parameters)
     groups[parameter.type().shape.rank() > 1 ? 0 : 1].parameters.push_back(parameter);
-  AdamwOptions adamw_options{.lr = options.lr,
-                             .weight_decay = options.weight_decay,
-                             .gradients = {.clip_norm = options.clip_norm}};
+  AdamwOptions adamw_options{
+      .lr = options.lr, .weight_decay = options.weight_decay, .gradients = {.clip_norm = options.clip_norm}};
   if (options.decay_steps > 0 || options.warmup > 0) adamw_options.lr = learning_rate(model.graph, options);
   Optimizer optimizer = adamw(loss, groups, adamw_options);
   model.graph.record("loss", loss);
@@ -101,11 +99,12 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
   return model;
 }
 
-Evaluation::Evaluation(const TextModel& model, std::shared_ptr<const Text> text, DeviceId device) {
+Evaluation::Evaluation(const TextModel& model, std::shared_ptr<const Text> text, DeviceId device,
+                       std::int64_t predictions) {
   std::int64_t begin = training_characters(*text);
   std::int64_t held_out = size_of_text(*text) - begin;
   check_length(model, held_out, "held-out");
-  std::int64_t batch = std::max<std::int64_t>(kPredictionsAtOnce / model.predictions, 1);
+  std::int64_t batch = std::max<std::int64_t>(predictions / kEvaluationBatches / model.predictions, 1);
   std::int64_t windows = batch * kEvaluationBatches, last_place = held_out - model.context - 1;
   Value x = graph_.feed("x", i32, {batch, model.context});
   Value t = graph_.feed("t", i32, {batch * model.predictions});

@@ -57,11 +57,11 @@ TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64
 
 struct TextTraining {
   std::int64_t batch = 64;
-  double lr = 3e-3;               // at its highest
-  std::int64_t warmup = 0;        // steps in which the learning rate rises to that
-  std::int64_t decay_steps = 0;   // until when it falls to a tenth, as half a cosine; 0: it stays
-  double weight_decay = 0.01;     // of matrices; vectors have none
-  double clip_norm = 0;           // 0: none
+  double lr = 3e-3;              // at its highest
+  std::int64_t warmup = 0;       // steps in which the learning rate rises to that
+  std::int64_t decay_steps = 0;  // until when it falls to a tenth, as half a cosine; 0: it stays
+  double weight_decay = 0.01;    // of matrices; vectors have none
+  double clip_norm = 0;          // 0: none
   double dropout = 0;
   std::uint64_t seed = 1;
 };
@@ -78,9 +78,10 @@ Model train(const TextModel& model, std::shared_ptr<const Text> text, const Text
 // Measures on the held-out part.
 class Evaluation {
  public:
-  Evaluation(const TextModel& model, std::shared_ptr<const Text> text, DeviceId device);
-  // Mean cross entropy, in nats for each character, of 8,192 predictions in windows spread evenly. Call it when no other
-  // thread runs a program with the parameters.
+  // Takes about so many predictions, in windows spread evenly. Throws Error for a text too short.
+  Evaluation(const TextModel& model, std::shared_ptr<const Text> text, DeviceId device,
+             std::int64_t predictions = 8192);
+  // Mean cross entropy, in nats for each character. Call it when no other thread runs a program with the parameters.
   double loss();
 
  private:

@@ -1,0 +1,112 @@
+// Models of text at a small size on every device: training, evaluation and continuation share the Variables; all modes
+// and a resumed run give the same bits, dropout included.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "samples/models/text_model.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+std::shared_ptr<const Text> license() {
+  static const auto kText = std::make_shared<const Text>(read_text(GRAPHSINK_SOURCE_DIR "/LICENSE"));
+  return kText;
+}
+
+models::TextModel small(const std::string& name) {
+  auto vocabulary = static_cast<std::int64_t>(license()->vocabulary.size());
+  if (name == "charmlp") return models::charmlp(vocabulary, {.width = 4, .hidden = 8}, 1);
+  if (name == "lstm") return models::lstm(vocabulary, {.layers = 2, .hidden = 6, .context = 4}, 1);
+  return models::gpt(vocabulary, {.layers = 1, .width = 8, .heads = 2, .context = 6}, 1);
+}
+
+// A model, and a program that trains it.
+struct Training {
+  models::TextModel text_model;
+  models::Model model;
+  Program program;
+
+  Training(const std::string& name, DeviceId device, const models::TextTraining& options)
+      : text_model(small(name)),
+        model(models::train(text_model, license(), options)),
+        program(compile(model.graph, {.target = device})) {}
+
+  void run(std::int64_t first, std::int64_t count, Mode mode) {
+    models::feed(program, model, first, count);
+    program.run(mode, {.steps = count});
+    program.sync();
+  }
+  std::vector<Tensor> state() const {
+    std::vector<Tensor> tensors;
+    for (const Variable& variable : model.variables) tensors.push_back(variable.read());
+    return tensors;
+  }
+};
+
+void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].bytes()), 0) << i;
+}
+
+using Case = std::tuple<DeviceId, std::string>;
+class TextModels : public ::testing::TestWithParam<Case> {
+ protected:
+  DeviceId device() const { return std::get<0>(GetParam()); }
+  const std::string& name() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, TextModels,
+                         ::testing::Combine(::testing::ValuesIn(testing::devices()),
+                                            ::testing::Values("charmlp", "lstm", "gpt")),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           auto [device, name] = info.param;
+                           return name + (device.kind == DeviceKind::cpu ? "_cpu" : "_cuda");
+                         });
+
+TEST_P(TextModels, LearnMeasureAndContinue) {
+  Training training(name(), device(), {.batch = 4, .lr = 3e-2, .warmup = 2, .clip_norm = 1});
+  models::Evaluation evaluation(training.text_model, license(), device(), 64);
+  double before = evaluation.loss();
+  EXPECT_NEAR(before, std::log(static_cast<double>(training.text_model.vocabulary)), 1.0);  // it knows nothing
+  training.run(0, 30, sink);
+  EXPECT_LT(evaluation.loss(), before - 0.3);
+  EXPECT_EQ(evaluation.loss(), evaluation.loss());
+  std::string text = models::continue_text(training.text_model, *license(), 12, device(), 5);
+  EXPECT_EQ(text.size(), 12u);
+  EXPECT_EQ(text, models::continue_text(training.text_model, *license(), 12, device(), 5));
+}
+
+TEST_P(TextModels, AllModesAndAResumedRunGiveTheSameBits) {
+  models::TextTraining options{.batch = 2, .decay_steps = 6, .clip_norm = 1, .dropout = 0.2};
+  Training undisturbed(name(), device(), options);
+  undisturbed.run(0, 6, sink);
+  std::vector<Tensor> wanted = undisturbed.state();
+  for (Mode mode : {interactive_serial, interactive_parallel}) {
+    Training other(name(), device(), options);
+    other.run(0, 6, mode);
+    expect_same_bits(other.state(), wanted);
+  }
+
+  Training first(name(), device(), options);
+  first.run(0, 3, sink);
+  Checkpoint checkpoint = snapshot(first.model.variables);
+  Training second(name(), device(), options);
+  restore(second.model.variables, checkpoint);
+  second.program.set_steps(3);
+  second.run(3, 3, sink);
+  expect_same_bits(second.state(), wanted);
+}
+
+TEST(TextModelErrors, ATextThatIsTooShortIsRefused) {
+  Text text{std::vector<std::int32_t>(20), "ab", "short"};
+  auto shared = std::make_shared<const Text>(text);
+  models::TextModel model = models::lstm(2, {}, 1);
+  EXPECT_THROW(models::train(model, shared, {}), Error);
+  EXPECT_THROW(models::Evaluation(model, shared, cpu()), Error);
+  EXPECT_THROW(models::continue_text(model, text, 1, cpu(), 1), Error);
+  EXPECT_THROW(models::text_model("bigram", 2, 1), Error);
+}
+
+}  // namespace
+}  // namespace graphsink
