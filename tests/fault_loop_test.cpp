@@ -277,7 +277,9 @@ std::string FaultLoop::run_case(Workload (*make)(), const Phase& phase, const Fa
   }
   for (const auto& [function, count] : faults) injected_[function] += count;
   if (session && fault.kind == Kind::sticky && !faults.empty()) check_lost(*session);
-  if (session && fault.kind != Kind::sticky) go_on(*session, fault, reference);
+  if (session && fault.kind != Kind::sticky) {
+    EXPECT_EQ(error_of([&] { go_on(*session, fault, reference); }), "");
+  }
   bool keeps_memory = contains(log, "keeps its memory");
   kept_programs_ += keeps_memory;
   session.reset();
