@@ -133,6 +133,29 @@ TEST_F(Fault, AWriteThatFailsCountsAsNone) {
   EXPECT_EQ(model.p.read("loss"), (std::vector<float>{10}));
 }
 
+// Streams that were not joined yet when issuing failed.
+TEST_F(Fault, WhatAFailedStepLeavesOnOtherStreamsIsWaitedFor) {
+  Graph g;
+  Variable state("state", Tensor({0.5f}));
+  Value x = g.feed("x", f32, {1}), left = x, right = g.value(state);
+  for (int i = 0; i < 4; ++i) left = left * 0.75 + 0.5, right = right * 0.5 - 0.25;
+  assign(state, left + right);
+  Program p = compile(g, {.target = cuda(0)});
+  ASSERT_GT(p.plan().streams, 1);
+  p.write(x, std::vector<float>{1});
+  emu::reset_calls();
+  p.run(interactive_parallel);
+  p.sync();
+  auto kernels = static_cast<int>(emu::calls("cudaLaunchKernelExC"));
+  for (int nth = 1; nth <= kernels; ++nth) {
+    emu::fail("cudaLaunchKernelExC", nth, cudaErrorLaunchOutOfResources);
+    EXPECT_THROW(p.run(interactive_parallel), Error);
+    (void)message_of([&] { p.sync(); });
+    EXPECT_EQ(emu::outstanding(), 0u) << "kernel " << nth;
+    state.write(Tensor({0.5f}));
+  }
+}
+
 // The wait of sync() fails, not the step: what the step has to say is not lost.
 TEST_F(Fault, AFailedWaitDoesNotHideAFailedStep) {
   Graph g;
