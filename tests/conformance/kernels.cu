@@ -7,7 +7,7 @@ namespace conformance {
 namespace {
 
 __global__ void set(int* target, int value) { *target = value; }
-__global__ void add(int* target, int value) { *target += value; }
+__global__ void increase(int* target, int value) { *target += value; }
 
 __global__ void step(int* counter, int limit, cudaGraphConditionalHandle handle) {
   const int n = ++*counter;
@@ -40,7 +40,7 @@ cudaError_t load(void (*kernel)(P...)) {
 }  // namespace
 
 cudaError_t load_kernels() {
-  for (const cudaError_t code : {load(set), load(add), load(step), load(decide), load(trap)}) {
+  for (const cudaError_t code : {load(set), load(increase), load(step), load(decide), load(trap)}) {
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -50,13 +50,13 @@ cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
   return launch_with(stream, nullptr, set, target, value);
 }
 cudaError_t launch_add(cudaStream_t stream, int* target, int value) {
-  return launch_with(stream, nullptr, add, target, value);
+  return launch_with(stream, nullptr, increase, target, value);
 }
 cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  return launch_with(stream, &attribute, add, target, value);
+  return launch_with(stream, &attribute, increase, target, value);
 }
 cudaError_t launch_cooperative(cudaStream_t stream, int* target, int value) {
   void* arguments[] = {&target, &value};
@@ -71,6 +71,6 @@ cudaError_t launch_decide(cudaStream_t stream, const int* value, cudaGraphCondit
 cudaError_t launch_trap(cudaStream_t stream) { return launch_with(stream, nullptr, trap); }
 
 void* set_address() { return reinterpret_cast<void*>(set); }
-void* add_address() { return reinterpret_cast<void*>(add); }
+void* add_address() { return reinterpret_cast<void*>(increase); }
 
 }  // namespace conformance

@@ -98,7 +98,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return api("cudaDeviceGetDefaultMemPool", [&](Runtime& r, Lock&) -> cudaError_t {
     if (pool == nullptr) return cudaErrorInvalidValue;
-    if (device < 0 || device >= static_cast<int>(r.legacy.size())) return cudaErrorInvalidDevice;
+    if (device < 0 || device >= r.device_count) return cudaErrorInvalidDevice;
     *pool = r.default_pools[static_cast<std::size_t>(device)].get();
     return cudaSuccess;
   });
