@@ -139,6 +139,25 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+// What a body brings to the host is there only if the body runs.
+TEST_P(OnDevice, CpuOnlyOpsInABranchAndAfterItUseTheSameValue) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Value doubled = x * 2.0;
+  Value inside = if_(
+      sum(x) > 0.0, [&] { return emit(cpu_plus_one, {doubled})[0]; }, [&] { return doubled * 1.0; });
+  g.output("sum", inside + emit(cpu_plus_one, {doubled})[0]);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (float v : {-1.0f, 2.0f, -3.0f}) {
+      p.write(x, std::vector<float>{v, v});
+      p.run(mode);
+      EXPECT_EQ(p.read_output("sum").at(1), v * 4 + (v > 0 ? 2 : 1));
+    }
+  }
+}
+
 TEST_P(OnDevice, RequireWholeGraphTurnsTheReasonIntoAnError) {
   Graph g;
   Value x = g.input("x", f32, {2});

@@ -283,6 +283,24 @@ TEST_P(OnDevice, RecordsAreNeverOnlyTheLast) {
   EXPECT_EQ(p.read("n"), (std::vector<float>{4, 5, 6}));
 }
 
+TEST_P(OnDevice, ReadsOfAVariableAreThoseBeforeTheCommit) {
+  Graph g;
+  Variable n("n", Tensor::scalar(1.0f));
+  Value old = g.value(n);
+  assign(n, old * 2.0);
+  g.record("old", old);
+  g.output("old", old);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    n.write(Tensor::scalar(1.0f));
+    Program p = compile(g);
+    for (int i = 0; i < 3; ++i) p.run(mode);
+    EXPECT_EQ(p.read("old"), (std::vector<float>{1, 2, 4}));
+    EXPECT_EQ(p.read_output("old").at(0), 4.0);
+    EXPECT_EQ(n.read().at(0), 8.0);
+  }
+}
+
 TEST(OnCpu, InteractivePushesEveryNodeAndTheSinkOne) {
   Training m;
   Program p = graphsink::compile(m.g);
