@@ -34,6 +34,8 @@ inline const OpDef host_double = {.name = "host_double",
 inline const OpDef host_throws = {.name = "host_throws",
                                   .cpu = [](const CpuArgs&) { throw std::runtime_error("the file is not there"); }};
 
+inline const OpDef host_throws_a_number = {.name = "host_throws_a_number", .cpu = [](const CpuArgs&) { throw 42; }};
+
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {

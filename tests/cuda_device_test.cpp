@@ -122,6 +122,17 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
   expect_reported();
 }
 
+TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
+  Memory host = device_->allocate_host(sizeof(HostStatus));
+  auto& status = *new (host.get()) HostStatus;
+  const BoundNode& throws = node(host_throws_a_number, {});
+  device_->host_call(*stream_, throws, status);
+  device_->sync(*stream_);
+  EXPECT_EQ(status.failed, 1u);
+  EXPECT_EQ(status.node, throws.id);
+  EXPECT_STREQ(status.message, "unknown exception");
+}
+
 TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   float* x = make(1.0f);
   StepBlock* block = make(StepBlock{});

@@ -4,6 +4,7 @@
 
 #include "cuda_device_fixture.h"
 #include "emulator.h"
+#include "graphsink/cuda.h"
 
 namespace graphsink::testing {
 namespace {
@@ -100,6 +101,33 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
     if (is_done) break;
   }
   EXPECT_GT(failures, 40);
+}
+
+float pageable = 5;
+const CudaBody kCopiesPageable[] = {{0, [](CudaArgs& a) {
+                                       (void)cudaMemcpyAsync(a.in_out<float>(0), &pageable, sizeof pageable,
+                                                             cudaMemcpyHostToDevice, a.stream());
+                                     }}};
+const OpDef copies_pageable = {.name = "copies_pageable", .cuda = kCopiesPageable};
+
+// How a driver says this is not known; the software device says it as cudaGraphInstantiateParams allows.
+TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  std::string message = message_of(
+      [&] { record([&](Stream& s) { loop(s, more, [&](Stream& body) { call(body, copies_pageable, {x}); }); }); });
+  EXPECT_TRUE(contains(message, "copies_pageable: ")) << message;
+  EXPECT_TRUE(contains(message, "at a memcpy node")) << message;
+  expect_usable();
+}
+
+TEST_F(FaultTest, PinnedMemoryThatIsNotThereIsNamed) {
+  emu::fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
+  std::string message = message_of([&] { device_->allocate_host(3 << 20); });
+  EXPECT_TRUE(contains(message, "out of memory: no 3.0 MiB of host memory can be pinned")) << message;
+  EXPECT_TRUE(contains(message, "remedy: ")) << message;
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  expect_usable();
 }
 
 }  // namespace

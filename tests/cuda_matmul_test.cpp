@@ -5,6 +5,11 @@
 
 #include "cuda_device_fixture.h"
 #include "device/cuda/blas_lt.h"
+#ifdef GRAPHSINK_EMULATED
+#include <cublasLt.h>
+
+#include "emulator.h"
+#endif
 
 namespace graphsink::testing {
 namespace {
@@ -96,9 +101,69 @@ TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
   BoundNode bound = node(op, {data + 1, data + 256, data + 512}, attrs);
   Prepared prepared = op.prepare({op.name, bound.where, {}, 2, attrs, true, device_.get()});
   bound.local = prepared.data.get();
-  std::string message = message_of([&] { device_->call(*stream_, bound); });
+  auto issue = [&](Stream& s) { device_->call(s, bound); };
+  std::string message = message_of([&] { issue(*stream_); });
   EXPECT_TRUE(contains(message, "product: an operand of the product is not 256-byte aligned")) << message;
+  EXPECT_THROW(record(issue), RecordingFailed);
+  message = message_of([&] { record(issue); });
+  EXPECT_TRUE(contains(message, "product: an operand of the product is not 256-byte aligned")) << message;
+  expect_usable();
 }
+
+#ifdef GRAPHSINK_EMULATED
+
+class MatmulFaultTest : public MatmulTest {
+ protected:
+  void TearDown() override { emu::reset(); }
+  Prepared prepare(const MatmulSpec& spec) {
+    Attrs attrs = MatmulCase{spec};
+    return product.prepare({product.name, Where(), {}, 2, attrs, true, device_.get()});
+  }
+};
+
+TEST_F(MatmulFaultTest, AFailingCallOfCublasLtIsNamed) {
+  std::int64_t n = 3;  // a new product each time: what was prepared once is kept
+  for (std::string call : {"cublasLtCreate", "cublasLtMatmulDescCreate", "cublasLtMatrixLayoutCreate",
+                           "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
+    emu::fail(call, 1, static_cast<cudaError_t>(CUBLAS_STATUS_NOT_SUPPORTED));
+    ++n;
+    std::string message = message_of([&] { prepare({f32, n, n, n, false, false}); });
+    EXPECT_TRUE(contains(message, "product: " + call + " returned CUBLAS_STATUS_NOT_SUPPORTED")) << message;
+    check<float>({f32, n, n, n, false, false});
+  }
+}
+
+TEST_F(MatmulFaultTest, AFailingProductIsNamed) {
+  Memory memory = device_->allocate(4096);
+  OpDef op = product;
+  op.cuda = kProduct;
+  MatmulSpec spec{f32, 2, 2, 2, false, false};
+  BoundNode bound = node(op, {memory.get(), memory.get(), memory.get()}, MatmulCase{spec});
+  Prepared prepared = prepare(spec);
+  bound.local = prepared.data.get();
+  emu::fail("cublasLtMatmul", 1, static_cast<cudaError_t>(CUBLAS_STATUS_EXECUTION_FAILED));
+  std::string message = message_of([&] { device_->call(*stream_, bound); });
+  EXPECT_TRUE(contains(message, "product: cublasLtMatmul returned CUBLAS_STATUS_EXECUTION_FAILED")) << message;
+}
+
+TEST_F(MatmulFaultTest, WithoutRoomForATrialItsKernelsAreLoadedLater) {
+  emu::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  EXPECT_NO_THROW(prepare({f32, 5, 5, 5, false, false}));
+  check<float>({f32, 5, 5, 5, false, false});
+}
+
+// An error of the trial belongs to this op, not to whatever waits next.
+TEST_F(MatmulFaultTest, PrepareWaitsForItsTrial) {
+  emu::reset_calls();
+  prepare({f32, 6, 6, 6, false, false});
+  auto waits = static_cast<int>(emu::calls("cudaStreamSynchronize"));
+  emu::reset_calls();
+  emu::fail("cudaStreamSynchronize", waits, cudaErrorIllegalAddress);
+  EXPECT_THROW(prepare({f32, 7, 7, 7, false, false}), Error);
+  EXPECT_EQ(emu::calls("cublasLtMatmul"), 1u) << "the last wait is for the product";
+}
+
+#endif
 
 }  // namespace
 }  // namespace graphsink::testing

@@ -34,6 +34,17 @@ TEST_F(CudaMemoryTest, MemoryMayOutliveItsDevice) {
   host.reset();
 }
 
+TEST_F(CudaMemoryTest, UploadsAreDoneBeforeTheirDeviceIsGone) {
+  Memory memory = device_->allocate(sizeof(int));
+  int value = 7, seen = 0;
+  device_->upload(*stream_, memory.get(), &value, sizeof value);
+  stream_.reset();
+  device_.reset();
+  // The legacy stream does not wait for ours.
+  ASSERT_EQ(cudaMemcpy(&seen, memory.get(), sizeof seen, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(seen, 7);
+}
+
 TEST_F(CudaMemoryTest, OutOfMemorySaysHowMuchIsThereAndWhatToDo) {
   for (auto action : {std::function<void()>([&] { device_->allocate(std::size_t{1} << 60); }),
                       std::function<void()>([&] { device_->allocate(~std::size_t{0}); }),

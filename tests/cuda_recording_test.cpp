@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cuda_device_fixture.h"
+#include "graphsink/cuda.h"
 
 namespace graphsink::testing {
 namespace {
@@ -282,6 +283,66 @@ TEST_F(CudaRecordingTest, WhatNeedsALiveStreamIsRefusedWhileRecording) {
     EXPECT_THROW(record(action), RecordingFailed);
     expect_usable();
   }
+}
+
+// A library may record more than kernels.
+const CudaBody kFills[] = {
+    {0, [](CudaArgs& a) { (void)cudaMemsetAsync(a.in_out<float>(0), 0, sizeof(float), a.stream()); }}};
+const OpDef fills = {.name = "fills", .cuda = kFills};
+const CudaBody kLaunchesAGraph[] = {
+    {0, [](CudaArgs& a) { (void)cudaGraphLaunch(*a.attrs<cudaGraphExec_t*>(), a.stream()); }}};
+const OpDef launches_a_graph = {.name = "launches_a_graph", .cuda = kLaunchesAGraph};
+
+TEST_F(CudaRecordingTest, FillsAndGraphsOfABodyAreCounted) {
+  float *x = make(3.0f), *y = make(1.0f);
+  std::int32_t* counter = make(2);
+  bool* more = make(true);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  cudaGraphNodeParams params = {};
+  params.type = cudaGraphNodeTypeMemset;
+  params.memset.dst = y;
+  params.memset.elementSize = 4;
+  params.memset.width = 1;
+  params.memset.height = 1;
+  cudaGraphNode_t member = nullptr;
+  ASSERT_EQ(cudaGraphAddNode(&member, graph, nullptr, nullptr, 0, &params), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  auto recording = record([&](Stream& s) {
+    call(s, launches_a_graph, {}, &exec);
+    loop(s, more, [&](Stream& body) {
+      call(body, fills, {x});
+      call(body, affine, {x}, Affine{1, 1});
+      call(body, count_down, {counter});
+      call(body, is_positive, {counter, more});
+    });
+  });
+  EXPECT_EQ(recording->info().copies, 2);
+  EXPECT_EQ(recording->info().kernels, 2 + 3);
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 1.0f);
+  EXPECT_EQ(get(y), 0.0f);
+  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(CudaRecordingTest, AStreamOfABodyMayWaitAndDoNothing) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  std::int32_t* counter = make(3);
+  bool* more = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    device_->loop(s, more, [&](Streams body) {
+      call(*body[0], affine, {x}, Affine{2, 0});
+      device_->fence(*body[1], *body[0]);
+      call(*body[0], count_down, {counter});
+      call(*body[0], is_positive, {counter, more});
+    });
+  });
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 8.0f);
 }
 
 }  // namespace

@@ -301,6 +301,47 @@ TEST_P(OnDevice, ReadsOfAVariableAreThoseBeforeTheCommit) {
   }
 }
 
+TEST_P(OnDevice, AVariableIsWrittenAfterTheRunsBefore) {
+  Graph g;
+  Variable n("n", Tensor::scalar(0.0f));
+  assign(n, g.value(n) + 1.0);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (double start : {10.0, 20.0}) {
+      for (int i = 0; i < 3; ++i) p.run(mode);
+      n.write(Tensor::scalar(static_cast<float>(start)));
+      p.run(mode);
+      p.run(mode);
+      EXPECT_EQ(n.read().at(0), start + 2);
+    }
+  }
+}
+
+TEST_P(OnDevice, AVariableStaysOnItsDevice) {
+  Variable n("n", Tensor::scalar(1.0f));
+  auto graph_with_n = [&] {
+    Graph g;
+    g.output("twice", g.value(n) * 2.0);
+    return g;
+  };
+  Program here = compile(graph_with_n());
+  here.run();
+  EXPECT_EQ(here.read_output("twice").at(0), 2.0);
+  for (DeviceId other : testing::devices()) {
+    if (other == GetParam()) continue;
+    Program there = graphsink::compile(graph_with_n(), {.target = other});
+    try {
+      there.run();
+      FAIL() << "the Variable is on two devices";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "Variable \"n\"");
+      EXPECT_NE(e.problem().find(to_string(GetParam())), std::string::npos) << e.what();
+      EXPECT_FALSE(e.remedy().empty());
+    }
+  }
+}
+
 TEST(OnCpu, InteractivePushesEveryNodeAndTheSinkOne) {
   Training m;
   Program p = graphsink::compile(m.g);

@@ -62,7 +62,6 @@ class Lowering {
     if (is_source(op)) return buffer = source_buffer(v.node);
     buffer = add_buffer(Storage::arena, type(v).bytes());
     add_copy(sequence, slot(host_, v), buffer);
-    crossings_.push_back({sequence, &device_, v});
     return buffer;
   }
 
@@ -74,7 +73,7 @@ class Lowering {
     int source = device_buffer(sequence, v);
     buffer = add_buffer(Storage::host_arena, type(v).bytes());
     add_copy(sequence, source, buffer);
-    crossings_.push_back({sequence, &host_, v});
+    crossings_.push_back({sequence, v});
     return buffer;
   }
 
@@ -220,10 +219,11 @@ class Lowering {
     return sequence;
   }
 
-  // A copy made in a body may never have run when the body is over: whoever needs it later makes his own.
+  // A copy to the host made in a body may never have run when the body is over: whoever needs it later makes his own.
+  // Copies to the device of values from outside were made before the body.
   void forget_crossings(int sequence) {
     std::erase_if(crossings_, [&](const Crossing& crossing) {
-      if (crossing.sequence == sequence) slot(*crossing.side, crossing.value) = -1;
+      if (crossing.sequence == sequence) slot(host_, crossing.value) = -1;
       return crossing.sequence == sequence;
     });
   }
@@ -378,9 +378,8 @@ class Lowering {
   std::vector<std::vector<TensorType>> types_;
   std::vector<std::vector<int>> device_;  // per node and output: buffer in device memory, -1: none yet
   std::vector<std::vector<int>> host_;    // likewise in host memory, where that is separate
-  struct Crossing {
+  struct Crossing {                       // a copy to the host
     int sequence;
-    std::vector<std::vector<int>>* side;  // where the copy is
     ValueRef value;
   };
   std::vector<Crossing> crossings_;
