@@ -181,8 +181,6 @@ class Lowering {
       if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
         buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v);
       add_operand(lowered, buffer, type(v));
-      if (access_of(*node.op, i, node.inputs.size()) == Access::write)
-        plan_.variable_written[at(plan_.buffers[at(buffer)].index)] = true;
     }
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
       ValueRef v{id, static_cast<int>(j)};
@@ -335,8 +333,7 @@ class Lowering {
       plan_.variable_written[at(plan_.buffers[at(variable)].index)] = true;
       store.where = use.assigned_where;
     }
-    for (int id : commits_)  // writes are known before anything below asks what will be overwritten
-      for (ValueRef v : graph_.nodes[at(id)].inputs) mark_written(id, v);
+    for (int id : commits_) mark_written(id);  // known before anything below asks what will be overwritten
     for (const VariableUse& use : graph_.variables) {
       if (use.assigned.node < 0 || use.assigned == use.read) continue;
       add_operand(store, device_buffer(0, use.read), type(use.read));
@@ -362,11 +359,11 @@ class Lowering {
     add_call(0, std::move(end));
   }
 
-  void mark_written(int id, ValueRef v) {
+  void mark_written(int id) {
     const Node& node = graph_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] == v && access_of(*node.op, i, node.inputs.size()) == Access::write)
-        plan_.variable_written[at(plan_.buffers[at(device_buffer(0, v))].index)] = true;
+      if (access_of(*node.op, i, node.inputs.size()) == Access::write)
+        plan_.variable_written[at(plan_.buffers[at(device_buffer(0, node.inputs[i]))].index)] = true;
     }
   }
 
