@@ -89,6 +89,35 @@ TEST_P(OnDevice, BranchIsAConditionalNode) {
   }
 }
 
+// The memory of a body is not that of its results, nor of what lives on beside it.
+TEST_P(OnDevice, ValuesLiveOnBesideABranchAndALoop) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  Value before = x * 3.0, also = x + 7.0;
+  Value chosen = if_(
+      sum(x) > 0.0, [&] { return tanh(x * 2.0) + before; }, [&] { return before - also * 2.0; });
+  Value zero = g.constant(Tensor::scalar(0));
+  auto [sum_of_squares, n] = while_(
+      {chosen, zero}, [](Value, Value i) { return i < 3; },
+      [&](Value s, Value i) {
+        Value next = if_(
+            i > 0, [&] { return s * s + also; }, [&] { return s + before * 2.0; });
+        return std::array{next, i + 1};
+      });
+  g.output("y", sum_of_squares + chosen + before + also);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (float v : {0.5f, -1.0f, 0.25f}) {
+      p.write(x, std::vector<float>(4, v));
+      p.run(mode);
+      double b = v * 3, a = v + 7, c = v > 0 ? std::tanh(v * 2) + b : b - a * 2, s = c + b * 2;
+      for (int i = 0; i < 2; ++i) s = s * s + a;
+      EXPECT_NEAR(p.read_output("y").at(3), s + c + b + a, 1e-5 * std::abs(s));
+    }
+  }
+}
+
 TEST_P(OnDevice, BranchInsideALoop) {
   Graph g;
   Value x = g.input("x", f32, {});
@@ -154,6 +183,24 @@ TEST_P(OnDevice, CpuOnlyOpsInABranchAndAfterItUseTheSameValue) {
       p.write(x, std::vector<float>{v, v});
       p.run(mode);
       EXPECT_EQ(p.read_output("sum").at(1), v * 4 + (v > 0 ? 2 : 1));
+    }
+  }
+}
+
+TEST_P(OnDevice, CpuOnlyOpsInALoopAndAfterItUseTheSameValue) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Value doubled = x * 2.0;
+  auto [looped] = while_(
+      {x * 1.0}, [](Value s) { return sum(s) < 0.0; }, [&](Value s) { return s - emit(cpu_plus_one, {doubled})[0]; });
+  g.output("sum", looped + emit(cpu_plus_one, {doubled})[0]);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (float v : {3.0f, -2.0f, 5.0f}) {
+      p.write(x, std::vector<float>{v, v});
+      p.run(mode);
+      EXPECT_EQ(p.read_output("sum").at(1), v > 0 ? v * 3 + 1 : v) << "no iteration, or one";
     }
   }
 }

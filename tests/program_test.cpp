@@ -285,19 +285,26 @@ TEST_P(OnDevice, RecordsAreNeverOnlyTheLast) {
 
 TEST_P(OnDevice, ReadsOfAVariableAreThoseBeforeTheCommit) {
   Graph g;
-  Variable n("n", Tensor::scalar(1.0f));
-  Value old = g.value(n);
-  assign(n, old * 2.0);
-  g.record("old", old);
-  g.output("old", old);
+  Variable n("n", Tensor::scalar(1.0f)), w("w", Tensor::scalar(1.0f));
+  Value old_n = g.value(n), old_w = g.value(w);
+  assign(n, old_n * 2.0);
+  sgd(old_w * 0.5, {w}, {.lr = 1});
+  g.record("n", old_n);
+  g.record("w", old_w);
+  g.output("n", old_n);
+  g.output("w", old_w);
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
     n.write(Tensor::scalar(1.0f));
+    w.write(Tensor::scalar(1.0f));
     Program p = compile(g);
     for (int i = 0; i < 3; ++i) p.run(mode);
-    EXPECT_EQ(p.read("old"), (std::vector<float>{1, 2, 4}));
-    EXPECT_EQ(p.read_output("old").at(0), 4.0);
+    EXPECT_EQ(p.read("n"), (std::vector<float>{1, 2, 4}));
+    EXPECT_EQ(p.read("w"), (std::vector<float>{1, 0.5, 0}));
+    EXPECT_EQ(p.read_output("n").at(0), 4.0);
+    EXPECT_EQ(p.read_output("w").at(0), 0.0);
     EXPECT_EQ(n.read().at(0), 8.0);
+    EXPECT_EQ(w.read().at(0), -0.5);
   }
 }
 

@@ -97,7 +97,10 @@ void* Memory::allocate_pinned(std::size_t bytes) {
 bool Memory::release_pinned(void* pointer) {
   {
     const std::lock_guard guard(mutex_);
-    if (pinned_.erase(static_cast<char*>(pointer)) == 0) return false;
+    const auto block = pinned_.find(static_cast<char*>(pointer));
+    if (block == pinned_.end()) return false;
+    std::memset(pointer, 0xFF, block->second);  // shows in copies that come too late
+    pinned_.erase(block);
   }
   ::operator delete(pointer, std::align_val_t(kAlign));
   return true;
