@@ -16,8 +16,8 @@ usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
   (nothing)        the CI tier: formatting, then every preset this machine can build, and its tests
-  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device,
-                   2 hours of fuzzing)
+  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device), 2 hours of
+                   fuzzing, and 40 mutants of what orders work (tests/mutate.py)
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
 Presets: ${presets[*]}
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
@@ -134,6 +134,8 @@ check_coverage() {
   return "$verdict"
 }
 
+check_mutants() { nice -n 10 python3 tests/mutate.py --count 40 --jobs "$(nproc)"; }
+
 check_cuda() {
   gs_build cuda || return 1
   if gs_has_gpu; then
@@ -153,6 +155,7 @@ check_all() {
   if gs_has_cuda_headers; then
     stage emulated check_emulated
     stage coverage check_coverage
+    [[ ${GS_FULL:-} != 1 ]] || stage mutants check_mutants
     stage emulated-asan check_sanitized emulated-asan
     stage emulated-tsan check_sanitized emulated-tsan
   else
