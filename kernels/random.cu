@@ -1,6 +1,8 @@
 // random_uniform, random_normal, dropout. Each element is a function of the seed, the node, the step, the iterations of
 // loops and its own number (philox.h), so it is the same in every mode and order of execution. The gradient of dropout
 // makes the mask of the forward node again.
+#include <optional>
+
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
 #include "kernels/kernel.h"
