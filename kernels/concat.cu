@@ -93,19 +93,13 @@ void rows_body(const CpuArgs& a) {
 template <bool is_concat>
 constexpr CudaBody kCuda[] = {{0, rows_body<is_concat>}};
 
-int checked_axis(const InferArgs& a, int axis) {
-  int rank = a.in(0).shape.rank(), d = axis < 0 ? axis + rank : axis;
-  if (d < 0 || d >= rank) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
-  return d;
-}
-
 struct AxisAttrs {
   int axis;
 };
 
 void infer_concat(InferArgs& a) {
   a.expect_same_dtype(a.inputs());
-  int axis = checked_axis(a, a.attrs<AxisAttrs>().axis);
+  int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, a.in(0).shape.rank());
   Shape out = a.in(0).shape;
   out[axis] = 0;
   for (int i = 0; i < a.inputs(); ++i) {
@@ -185,7 +179,7 @@ struct SplitAttrs {
 void infer_split(InferArgs& a) {
   a.expect_inputs(1);
   const auto& attrs = a.attrs<SplitAttrs>();
-  int axis = checked_axis(a, attrs.axis);
+  int axis = axis_from_front(a, attrs.axis, a.in(0).shape.rank());
   Shape shape = a.in(0).shape;
   std::vector<std::int64_t> sizes = attrs.sizes;
   if (attrs.parts > 0) sizes.assign(static_cast<std::size_t>(attrs.parts), shape[axis] / attrs.parts);

@@ -83,8 +83,7 @@ struct IndexedAttrs {
 
 // The shape of x with that of the indices in place of the axis.
 Shape indexed_shape(const InferArgs& a, const Shape& x, const TensorType& indices) {
-  int axis = a.attrs<IndexedAttrs>().axis, d = axis < 0 ? axis + x.rank() : axis;
-  if (d < 0 || d >= x.rank()) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
+  int d = axis_from_front(a, a.attrs<IndexedAttrs>().axis, x.rank());
   if (indices.dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
   if (x.rank() - 1 + indices.shape.rank() > Shape::kMaxRank) a.fail("too many axes", "reshape() the indices");
   Shape out;

@@ -82,6 +82,13 @@ Prepared load_kernels(const PrepareArgs& p) {
   return {};
 }
 
+// An axis counted from the front. Refuses one that a tensor of that rank does not have.
+inline int axis_from_front(const InferArgs& a, int axis, int rank) {
+  int d = axis < 0 ? axis + rank : axis;
+  if (d < 0 || d >= rank) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
+  return d;
+}
+
 // The same names for floats and doubles, on both sides; the ops of these names hide those of <cmath>.
 namespace math {
 #ifdef __CUDA_ARCH__

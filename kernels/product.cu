@@ -37,18 +37,6 @@ void run_batches(const Product& p, const void* lhs, const void* rhs, void* out, 
   }
 }
 
-PreparedProduct prepare_cpu(const PrepareArgs& p, const Product& product) {
-  if (std::max({product.m, product.n, product.k}) > std::numeric_limits<int>::max()) {
-    throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
-  }
-#ifdef OPENBLAS_SEQUENTIAL
-  // For the whole process: how a product is split among threads, of which each machine has its own number, shows in
-  // bits.
-  if (openblas_get_num_threads() > 1) openblas_set_num_threads(1);
-#endif
-  return {product, nullptr, 0};
-}
-
 #ifdef GRAPHSINK_CUDA
 __global__ void fill_zeros(std::uint8_t* out, std::int64_t bytes) {
   wait_for_inputs();
@@ -79,6 +67,9 @@ MatmulSpec spec_of(const Product& p) {
 }  // namespace
 
 PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
+  if (std::max({product.m, product.n, product.k, product.batches.row()}) > std::numeric_limits<int>::max()) {
+    throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
+  }
 #ifdef GRAPHSINK_CUDA
   if (p.cuda) {
     load_kernel(p, fill_zeros);
@@ -87,7 +78,12 @@ PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
     return {product, prepared.data, prepared.workspace};
   }
 #endif
-  return prepare_cpu(p, product);
+#ifdef OPENBLAS_SEQUENTIAL
+  // For the whole process: how a product is split among threads, of which each machine has its own number, shows in
+  // bits.
+  if (openblas_get_num_threads() > 1) openblas_set_num_threads(1);
+#endif
+  return {product, nullptr, 0};
 }
 
 void run_product(const CpuArgs&, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out, void*,

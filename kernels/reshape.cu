@@ -66,19 +66,10 @@ struct AxisAttrs {
   int axis;
 };
 
-// Refuses an axis that a tensor of that rank does not have.
-int checked_axis(const InferArgs& a, int rank) {
-  int axis = a.attrs<AxisAttrs>().axis, d = axis < 0 ? axis + rank : axis;
-  if (d < 0 || d >= rank)
-    a.fail("there is no axis " + std::to_string(axis),
-           "name an axis from -" + std::to_string(rank) + " to " + std::to_string(rank - 1));
-  return d;
-}
-
 void infer_flatten(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
-  int axis = checked_axis(a, shape.rank());
+  int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, shape.rank());
   Shape out;
   for (int d = 0; d < axis; ++d) out.push_back(shape[d]);
   std::int64_t size = 1;
@@ -90,7 +81,7 @@ void infer_flatten(InferArgs& a) {
 void infer_squeeze(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
-  int axis = checked_axis(a, shape.rank());
+  int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, shape.rank());
   if (shape[axis] != 1) a.fail("axis " + std::to_string(axis) + " is not of size 1", "name another axis");
   Shape out;
   for (int d = 0; d < shape.rank(); ++d)
@@ -101,7 +92,7 @@ void infer_squeeze(InferArgs& a) {
 void infer_unsqueeze(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
-  int axis = checked_axis(a, shape.rank() + 1);
+  int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, shape.rank() + 1);
   Shape out;
   for (int d = 0; d <= shape.rank(); ++d) out.push_back(d == axis ? 1 : shape[d < axis ? d : d - 1]);
   a.out(a.in(0).dtype, out);
