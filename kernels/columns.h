@@ -51,8 +51,8 @@ __global__ void sum_images(const T* parts, T* out, std::int64_t images, std::int
   }
 }
 
-// f(element of the first window, row of columns, windows that are not padding) for each row of columns; the element is
-// that of the window 0 of the row, and may lie before its plane.
+// f(first, row, inside) for each row of columns: column ox is element first + ox * stride of the planes where it lies
+// `inside`, else padding.
 template <class T, class F>
 void for_each_column_row(T* columns, const Windows& w, std::int64_t planes, const F& f) {
   for (std::int64_t plane = 0; plane < planes; ++plane)
