@@ -77,7 +77,7 @@ int train(Options options) {
   training.decay_steps = options.decay_steps;
   training.seed = options.seed;
   models::Model model = models::train(text_model, data.text, training);
-  gs::Program program = gs::compile(model.graph, {.target = device});
+  gs::Program program = gs::compile(model.graph, {.target = device, .seed = static_cast<std::uint32_t>(options.seed)});
   models::Evaluation evaluation(text_model, data.text, device);
   std::cout << program.explain() << std::flush;
   std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),

@@ -32,9 +32,6 @@ struct CompileOptions {
   bool require_whole_graph = false;
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
   std::uint32_t seed = 0;
-  // The number of the first step. A run is continued by the steps() and the Variables that it ended with. Throws Error
-  // if negative.
-  std::int32_t first_step = 0;
 };
 
 struct RunOptions {
@@ -98,7 +95,7 @@ class Program {
 
   // Another seed from the next run() on; nothing is recorded anew.
   void set_seed(std::uint32_t seed);
-  // Committed steps so far, counted from CompileOptions::first_step.
+  // Committed steps so far.
   std::int64_t steps();
   // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
   // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.

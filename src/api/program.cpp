@@ -36,9 +36,6 @@ void Program::close() noexcept {
 }
 
 Program compile(const Graph& graph, const CompileOptions& options, Where where) {
-  if (options.first_step < 0) {
-    throw Error("compile", where, "first_step is " + std::to_string(options.first_step), "count steps from 0");
-  }
   return Program(graph, options, where);
 }
 

@@ -30,7 +30,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   control_ = device_->allocate(sizeof(Control));
   host_status_ = device_->allocate_host(sizeof(HostStatus));
   new (host_status_.get()) HostStatus;
-  StepBlock block{.step = options.first_step};
+  StepBlock block;
   device_->upload(*streams_[0], control_.get(), &block, sizeof block);
   record_ring_ = device_->allocate(std::max<std::size_t>(graph_.records.size(), 1) * kRecordCapacity * sizeof(double));
   records_read_.assign(graph_.records.size(), 0);
