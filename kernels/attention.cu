@@ -5,6 +5,7 @@
 #include "kernels/attention_kernels.h"
 
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 
 namespace graphsink {
 namespace {
@@ -136,7 +137,7 @@ void infer_attention(InferArgs& a) {
   a.expect_inputs(3);
   a.expect_same_dtype(3);
   const Shape &q = a.in(0).shape, &k = a.in(1).shape, &v = a.in(2).shape;
-  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operands");
+  expect_dtype<float, double>(a, 0);
   if (q.rank() != 4 || k.rank() != 4) a.fail("q, k, v are not of rank 4", "reshape() to [batch, heads, time, width]");
   if (k != v || q[0] != k[0] || q[1] != k[1] || q[3] != k[3])
     a.fail("q, k, v do not fit together", "let q and k differ in time alone, and k and v not at all");

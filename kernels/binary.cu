@@ -77,13 +77,15 @@ std::vector<Value> extremum_grad(const GradArgs& a) {
   return result;
 }
 
-const OpDef add_op = elementwise_op<Add, 2, float, double, std::uint32_t>("add", add_grad);
-const OpDef sub_op = elementwise_op<Sub, 2, float, double, std::uint32_t>("sub", sub_grad);
-const OpDef mul_op = elementwise_op<Mul, 2, float, double, std::uint32_t>("mul", mul_grad);
+const OpDef add_op = elementwise_op<Add, 2, float, double, std::uint32_t, std::uint64_t>("add", add_grad);
+const OpDef sub_op = elementwise_op<Sub, 2, float, double, std::uint32_t, std::uint64_t>("sub", sub_grad);
+const OpDef mul_op = elementwise_op<Mul, 2, float, double, std::uint32_t, std::uint64_t>("mul", mul_grad);
 const OpDef div_op = elementwise_op<Div, 2, float, double>("div", div_grad);
 const OpDef pow_op = elementwise_op<Pow, 2, float, double>("pow", pow_grad);
-const OpDef minimum_op = elementwise_op<Minimum, 2, float, double, std::int32_t>("minimum", extremum_grad<true>);
-const OpDef maximum_op = elementwise_op<Maximum, 2, float, double, std::int32_t>("maximum", extremum_grad<false>);
+const OpDef minimum_op =
+    elementwise_op<Minimum, 2, float, double, std::int32_t, std::int64_t>("minimum", extremum_grad<true>);
+const OpDef maximum_op =
+    elementwise_op<Maximum, 2, float, double, std::int32_t, std::int64_t>("maximum", extremum_grad<false>);
 
 }  // namespace
 

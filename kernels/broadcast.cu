@@ -1,5 +1,6 @@
 // broadcast_like: x repeated to the shape of another tensor; its gradient is sum_like.
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/layout.h"
 #include "kernels/reduce_ops.h"
 
@@ -7,13 +8,19 @@ namespace graphsink {
 namespace {
 
 template <class T>
-__global__ void broadcast(const T* x, T* out, Layout<1> layout, T divisor) {
-  wait_for_inputs();
-  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
-    T value = x[layout.find(i)];
-    if constexpr (!std::is_same_v<T, bool>) value /= divisor;
-    out[i] = value;
+HD T scaled(T x, Wide<T> divisor) {
+  if constexpr (std::is_integral_v<T>) {
+    return x;  // only floats have a mean
+  } else {
+    return static_cast<T>(x / divisor);
   }
+}
+
+template <class T>
+__global__ void broadcast(const T* x, T* out, Layout<1> layout, Wide<T> divisor) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads())
+    out[i] = scaled(x[layout.find(i)], divisor);
 }
 
 struct BroadcastPlan {
@@ -27,24 +34,21 @@ template <class T>
 void broadcast_cuda(const BroadcastPlan& plan, CudaArgs& a) {
   LaunchSize launch = launch_size(plan.layout.size);
   a.launch(broadcast<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), plan.layout,
-           static_cast<T>(plan.divisor));
+           static_cast<Wide<T>>(plan.divisor));
 }
 
 template <class T>
 void broadcast_cpu(const BroadcastPlan& plan, const CpuArgs& a) {
-  auto scaled = [divisor = static_cast<T>(plan.divisor)](T x) {
-    if constexpr (!std::is_same_v<T, bool>) x /= divisor;
-    return x;
-  };
+  auto divisor = static_cast<Wide<T>>(plan.divisor);
   const Layout<1>& layout = plan.layout;
   std::int64_t row = layout.row();
   for (std::int64_t i = 0; i < layout.size; i += row) {
     const T* x = a.in<T>(0) + layout.find(i);
     T* out = a.out<T>(0) + i;
     if (layout.step(0) == 0) {
-      std::fill_n(out, row, scaled(*x));
+      std::fill_n(out, row, scaled(*x, divisor));
     } else {
-      for_each_index(row, [=](std::int64_t j) { out[j] = scaled(x[j]); });
+      for_each_index(row, [=](std::int64_t j) { out[j] = scaled(x[j], divisor); });
     }
   }
 }
@@ -62,20 +66,8 @@ Prepared prepare_broadcast(const PrepareArgs& p) {
   const Shape& out = p.out(0).shape;
   plan.layout = make_layout<1>(out, {with_axes(p.in(0).shape, attrs.axes)});
   if (attrs.is_mean && out.size() > 0) plan.divisor = static_cast<double>(out.size() / p.in(0).shape.size());
-  switch (p.out(0).dtype) {
-    case DType::f32:
-      choose<float>(p, plan);
-      break;
-    case DType::f64:
-      choose<double>(p, plan);
-      break;
-    case DType::i32:
-      choose<std::int32_t>(p, plan);
-      break;
-    case DType::boolean:
-      choose<bool>(p, plan);
-      break;
-  }
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(
+      p.out(0).dtype, [&]<class T>() { choose<T>(p, plan); });
   return {std::make_shared<BroadcastPlan>(plan)};
 }
 

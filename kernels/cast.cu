@@ -1,4 +1,5 @@
-// cast: any dtype to any other. Floats to i32 are truncated; to boolean: x != 0.
+// cast: any dtype to any other.
+#include "base/convert.h"
 #include "kernels/elementwise.h"
 
 namespace graphsink {
@@ -12,11 +13,7 @@ template <class Out>
 struct Cast {
   template <class T>
   HD static Out apply(T x) {
-    if constexpr (std::is_same_v<Out, bool>) {
-      return x != T(0);
-    } else {
-      return static_cast<Out>(x);
-    }
+    return convert<Out>(x);
   }
 };
 
@@ -25,22 +22,17 @@ void infer_cast(InferArgs& a) {
   a.out(a.attrs<CastAttrs>().dtype, a.in(0).shape);
 }
 
-template <class Out>
-Prepared prepare_to(const PrepareArgs& p) {
-  return prepare_elementwise<Cast<Out>, 1, float, double, std::int32_t, bool>(p);
+template <class Body>
+void for_any_dtype(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(dtype, body);
 }
+
 Prepared prepare_cast(const PrepareArgs& p) {
-  switch (p.attrs.as<CastAttrs>().dtype) {
-    case DType::f32:
-      return prepare_to<float>(p);
-    case DType::f64:
-      return prepare_to<double>(p);
-    case DType::i32:
-      return prepare_to<std::int32_t>(p);
-    case DType::boolean:
-      break;
-  }
-  return prepare_to<bool>(p);
+  ElementwisePlan<1> plan;
+  for_any_dtype(p.attrs.as<CastAttrs>().dtype, [&]<class Out>() {
+    for_any_dtype(p.in(0).dtype, [&]<class In>() { plan = elementwise_plan<Cast<Out>, In, Out, 1>(p); });
+  });
+  return {std::make_shared<ElementwisePlan<1>>(plan)};
 }
 
 std::vector<Value> cast_grad(const GradArgs& a) {

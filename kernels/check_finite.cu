@@ -1,7 +1,7 @@
 // check_finite, and the check that compile(.check_finite) puts behind every op: both fail the step.
 #include "graphsink/ops.h"
 #include "ir/system_ops.h"
-#include "kernels/kernel.h"
+#include "kernels/dtype.h"
 #include "kernels/system_parts.h"
 
 namespace graphsink {
@@ -31,7 +31,7 @@ void check_on(const CpuArgs& a, int node) {
 
 template <class Args>
 void check_any(Args& a, int node) {
-  a.in_type(0).dtype == DType::f32 ? check_on<float>(a, node) : check_on<double>(a, node);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype, [&]<class T>() { check_on<T>(a, node); });
 }
 template <class Args>
 void check_itself(Args& a) {
@@ -44,13 +44,15 @@ void check_other(Args& a) {
 
 void infer_check_finite(InferArgs& a) {
   a.expect_inputs(1);
-  if (!is_float(a.in(0).dtype)) a.fail("takes f32, f64", "leave it out: integers are finite");
+  if (!is_float(a.in(0).dtype)) a.fail("takes f32, f64, f16, bf16", "leave it out: integers are finite");
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 void infer_check(InferArgs& a) { a.expect_inputs(1); }
 
 std::vector<Value> check_finite_grad(const GradArgs& a) { return {a.grads[0]}; }
 
+constexpr auto* kLoad =
+    load_kernels<find_non_finite<float>, find_non_finite<double>, find_non_finite<half>, find_non_finite<bfloat16>>;
 constexpr Alias kView[] = {{0, 0}};
 constexpr CudaBody kItselfCuda[] = {{0, check_itself<CudaArgs>}};
 constexpr CudaBody kOtherCuda[] = {{0, check_other<CudaArgs>}};
@@ -59,7 +61,7 @@ const OpDef check_finite_op{.name = "check_finite",
                             .infer = infer_check_finite,
                             .views = kView,
                             .purity = Purity::host_effect,
-                            .prepare = load_kernels<find_non_finite<float>, find_non_finite<double>>,
+                            .prepare = kLoad,
                             .cuda = kItselfCuda,
                             .cpu = check_itself<const CpuArgs>,
                             .grad = check_finite_grad};
@@ -69,7 +71,7 @@ const OpDef check_finite_op{.name = "check_finite",
 const OpDef check_op{.name = "check",
                      .infer = infer_check,
                      .purity = Purity::host_effect,
-                     .prepare = load_kernels<find_non_finite<float>, find_non_finite<double>>,
+                     .prepare = kLoad,
                      .cuda = kOtherCuda,
                      .cpu = check_other<const CpuArgs>};
 

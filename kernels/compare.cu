@@ -14,12 +14,15 @@ BINARY_EXPRESSION(LogicalAnd, a&& b);
 BINARY_EXPRESSION(LogicalOr, a || b);
 BINARY_EXPRESSION(LogicalXor, a != b);
 
-const OpDef less_op = elementwise_op<Less, 2, float, double, std::int32_t>("less");
-const OpDef less_equal_op = elementwise_op<LessEqual, 2, float, double, std::int32_t>("less_equal");
-const OpDef greater_op = elementwise_op<Greater, 2, float, double, std::int32_t>("greater");
-const OpDef greater_equal_op = elementwise_op<GreaterEqual, 2, float, double, std::int32_t>("greater_equal");
-const OpDef equal_op = elementwise_op<Equal, 2, float, double, std::int32_t, bool>("equal");
-const OpDef not_equal_op = elementwise_op<NotEqual, 2, float, double, std::int32_t, bool>("not_equal");
+const OpDef less_op = elementwise_op<Less, 2, float, double, std::int32_t, std::int64_t, std::uint8_t>("less");
+const OpDef less_equal_op =
+    elementwise_op<LessEqual, 2, float, double, std::int32_t, std::int64_t, std::uint8_t>("less_equal");
+const OpDef greater_op = elementwise_op<Greater, 2, float, double, std::int32_t, std::int64_t, std::uint8_t>("greater");
+const OpDef greater_equal_op =
+    elementwise_op<GreaterEqual, 2, float, double, std::int32_t, std::int64_t, std::uint8_t>("greater_equal");
+const OpDef equal_op = elementwise_op<Equal, 2, float, double, std::int32_t, std::int64_t, std::uint8_t, bool>("equal");
+const OpDef not_equal_op =
+    elementwise_op<NotEqual, 2, float, double, std::int32_t, std::int64_t, std::uint8_t, bool>("not_equal");
 const OpDef logical_and_op = elementwise_op<LogicalAnd, 2, bool>("logical_and");
 const OpDef logical_or_op = elementwise_op<LogicalOr, 2, bool>("logical_or");
 const OpDef logical_xor_op = elementwise_op<LogicalXor, 2, bool>("logical_xor");

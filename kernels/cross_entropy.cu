@@ -141,6 +141,7 @@ void backward(Args& a) {
 void infer_cross_entropy(InferArgs& a) {
   a.expect_inputs(2);
   const TensorType &logits = a.in(0), &targets = a.in(1);
+  if (is_half(logits.dtype)) a.fail("takes logits of f32, f64", "cast() them: their exponentials need the range");
   if (!is_float(logits.dtype) || logits.shape.rank() != 2)
     a.fail("the logits are not a matrix of floats", "reshape() them to [rows, classes]");
   if (targets.dtype != DType::i32 || targets.shape != Shape{logits.shape[0]})

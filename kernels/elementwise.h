@@ -4,9 +4,10 @@
 #include <string_view>
 
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/layout.h"
 
-// An expression in x, or in a and b, of type T.
+// An expression in x, or in a and b, of type T. With T = float it is also that of half and bfloat16.
 #define UNARY_EXPRESSION(Name, ...)                         \
   struct Name {                                             \
     static constexpr std::string_view kText = #__VA_ARGS__; \
@@ -33,16 +34,6 @@ struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
   T elements[kPack];
 };
 
-// i32 is computed in its unsigned counterpart: it wraps.
-template <class T>
-constexpr DType element_dtype() {
-  if constexpr (std::is_same_v<T, std::uint32_t>) {
-    return DType::i32;
-  } else {
-    return dtype_of<T>();
-  }
-}
-
 template <class In, int N>
 struct Operands {
   const In* data[N];
@@ -52,9 +43,9 @@ struct Operands {
 template <class F, class In, int N>
 HD auto apply(const In (&x)[N]) {
   if constexpr (N == 1) {
-    return F::apply(x[0]);
+    return F::apply(Wide<In>(x[0]));
   } else {
-    return F::apply(x[0], x[1]);
+    return F::apply(Wide<In>(x[0]), Wide<In>(x[1]));
   }
 }
 
@@ -118,17 +109,17 @@ void map_cuda(const Layout<N>& layout, CudaArgs& a) {
 // One row of the innermost dimension. Precondition: size > 0.
 template <class F, class In, class Out>
 void map_row(std::int64_t size, const In* x, std::int64_t, Out* out) {
-  for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(x[i])); });
+  for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(x[i]))); });
 }
 template <class F, class In, class Out>
 void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, std::int64_t step_b, Out* out) {
-  In first_a = *a, first_b = *b;
+  Wide<In> first_a(*a), first_b(*b);
   if (step_a == 0) {
-    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(first_a, b[i])); });
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(first_a, Wide<In>(b[i]))); });
   } else if (step_b == 0) {
-    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(a[i], first_b)); });
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), first_b)); });
   } else {
-    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(a[i], b[i])); });
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), Wide<In>(b[i]))); });
   }
 }
 
@@ -193,31 +184,49 @@ inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y)
   return result;
 }
 
-// Element-wise F on N inputs of one of the types Ts; the type of the result is F's.
+// Elements of which dtypes are computed in T.
+template <class T>
+constexpr bool is_computed_in(DType dtype) {
+  return dtype == element_dtype<T>() || (std::is_same_v<T, float> && is_half(dtype));
+}
+
+// What F makes of elements of type In is stored as In if it has the type that In is computed in.
+template <class F, class In, int N>
+struct ResultOf {
+  using Type = decltype(apply<F>(std::declval<const In (&)[N]>()));
+  using Stored = std::conditional_t<std::is_same_v<Type, Wide<In>>, In, Type>;
+};
+
+// Element-wise F on N inputs of one dtype, computed in one of the types Ts; the type of the result is F's.
 template <class F, int N, class... Ts>
 void infer_elementwise(InferArgs& a) {
   a.expect_inputs(N);
   a.expect_same_dtype(N);
   DType in = a.in(0).dtype;
-  if (!((in == element_dtype<Ts>()) || ...)) {
+  if (!(is_computed_in<Ts>(in) || ...)) {
     std::string taken;
-    ((taken += (taken.empty() ? "" : ", ") + std::string(to_string(element_dtype<Ts>()))), ...);
+    for (DType dtype : kAllDTypes)
+      if ((is_computed_in<Ts>(dtype) || ...)) taken += (taken.empty() ? "" : ", ") + std::string(to_string(dtype));
     a.fail("takes " + taken, "cast() the operands");
   }
   Shape shape = a.in(0).shape;
   if constexpr (N == 2) shape = broadcast_shape(a, shape, a.in(1).shape);
-  constexpr bool is_comparison = (std::is_same_v<decltype(apply<F>(std::declval<const Ts(&)[N]>())), bool> && ...);
+  constexpr bool is_comparison = (std::is_same_v<typename ResultOf<F, Ts, N>::Type, bool> && ...);
   a.out(is_comparison ? DType::boolean : in, shape);
 }
 
 template <class F, int N, class... Ts>
 Prepared prepare_elementwise(const PrepareArgs& p) {
   ElementwisePlan<N> plan;
-  auto try_type = [&]<class T>(const T*) {
-    using Out = decltype(apply<F>(std::declval<const T(&)[N]>()));
-    if (p.in(0).dtype == element_dtype<T>()) plan = elementwise_plan<F, T, Out, N>(p);
-  };
-  (try_type(static_cast<const Ts*>(nullptr)), ...);
+  auto choose = [&]<class In>() { plan = elementwise_plan<F, In, typename ResultOf<F, In, N>::Stored, N>(p); };
+  DType dtype = p.in(0).dtype;
+  if constexpr ((std::is_same_v<Ts, float> || ...)) {
+    if (is_half(dtype)) {
+      for_dtype<half, bfloat16>(dtype, choose);
+      return {std::make_shared<ElementwisePlan<N>>(plan)};
+    }
+  }
+  for_dtype<Ts...>(dtype, choose);
   return {std::make_shared<ElementwisePlan<N>>(plan)};
 }
 

@@ -1,6 +1,6 @@
 // embedding: rows of a table by index, and the table's gradient, whose rows add up in the order of the indices.
 #include "graphsink/ops.h"
-#include "kernels/kernel.h"
+#include "kernels/dtype.h"
 
 namespace graphsink {
 namespace {
@@ -17,27 +17,28 @@ __global__ void gather_rows(const T* table, const std::int32_t* indices, T* out,
   }
 }
 
-// A block for each row of the table looks at all indices, a blockful at a time, and each of its threads adds up its own
-// columns.
+// A block for each row of the table looks at all indices, a blockful at a time, and each of its threads adds up a
+// column of its own.
 template <class T>
 __global__ void add_rows(const T* grad, const std::int32_t* indices, T* out, std::int64_t count, std::int64_t rows,
                          std::int64_t width) {
   wait_for_inputs();
   __shared__ bool is_hit[kThreads];
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    T* sum = out + row * width;
-    for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) sum[c] = T(0);
-    for (std::int64_t first = 0; first < count; first += blockDim.x) {
-      std::int64_t mine = first + threadIdx.x;
-      bool hit = mine < count && indices[mine] == row;
-      is_hit[threadIdx.x] = hit;
-      if (__syncthreads_or(hit)) {
-        for (unsigned j = 0; j < blockDim.x; ++j) {
-          if (!is_hit[j]) continue;
-          for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) sum[c] += grad[(first + j) * width + c];
+    for (std::int64_t first_column = 0; first_column < width; first_column += blockDim.x) {
+      std::int64_t column = first_column + threadIdx.x;
+      Wide<T> sum(0);
+      for (std::int64_t first = 0; first < count; first += blockDim.x) {
+        std::int64_t mine = first + threadIdx.x;
+        bool hit = mine < count && indices[mine] == row;
+        is_hit[threadIdx.x] = hit;
+        if (__syncthreads_or(hit) && column < width) {
+          for (unsigned j = 0; j < blockDim.x; ++j)
+            if (is_hit[j]) sum += grad[(first + j) * width + column];
         }
+        __syncthreads();
       }
-      __syncthreads();
+      if (column < width) out[row * width + column] = static_cast<T>(sum);
     }
   }
 }
@@ -85,23 +86,26 @@ void embedding_grad_on(const CpuArgs& a) {
   const Shape& table = a.out_type(0).shape;
   const auto* indices = a.in<std::int32_t>(1);
   std::int64_t count = a.in_type(1).shape.size(), width = table[1];
-  std::fill_n(a.out<T>(0), table.size(), T(0));
+  auto* sums = std::is_same_v<T, Wide<T>> ? a.out<Wide<T>>(0) : static_cast<Wide<T>*>(a.workspace());
+  std::fill_n(sums, table.size(), Wide<T>(0));
   for (std::int64_t i = 0; i < count; ++i) {
     std::int64_t row = indices[i];
     if (row < 0 || row >= table[0]) continue;  // the forward op has failed the step
     const T* grad = a.in<T>(0) + i * width;
-    T* sum = a.out<T>(0) + row * width;
+    Wide<T>* sum = sums + row * width;
     for_each_index(width, [=](std::int64_t c) { sum[c] += grad[c]; });
   }
+  if constexpr (!std::is_same_v<T, Wide<T>>)
+    std::transform(sums, sums + table.size(), a.out<T>(0), [](Wide<T> sum) { return static_cast<T>(sum); });
 }
 
 template <class Args>
 void embedding_any(Args& a) {
-  a.out_type(0).dtype == DType::f32 ? embedding_on<float>(a) : embedding_on<double>(a);
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { embedding_on<T>(a); });
 }
 template <class Args>
 void embedding_grad_any(Args& a) {
-  a.out_type(0).dtype == DType::f32 ? embedding_grad_on<float>(a) : embedding_grad_on<double>(a);
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { embedding_grad_on<T>(a); });
 }
 
 void infer_embedding(InferArgs& a) {
@@ -118,11 +122,19 @@ void infer_embedding(InferArgs& a) {
 void infer_embedding_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
 Access embedding_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
 
+// The CPU sums f16 and bf16 in a table of f32.
+Prepared prepare_embedding_grad(const PrepareArgs& p) {
+  load_kernels<add_rows<float>, add_rows<double>, add_rows<half>, add_rows<bfloat16>>(p);
+  const TensorType& table = p.out(0);
+  bool needs_sums = is_half(table.dtype) && !p.cuda;
+  return {nullptr, needs_sums ? sizeof(float) * static_cast<std::size_t>(table.shape.size()) : 0};
+}
+
 constexpr CudaBody kGradCuda[] = {{0, embedding_grad_any<CudaArgs>}};
 const OpDef embedding_grad_op{.name = "embedding_grad",
                               .infer = infer_embedding_grad,
                               .access = embedding_grad_access,
-                              .prepare = load_kernels<add_rows<float>, add_rows<double>>,
+                              .prepare = prepare_embedding_grad,
                               .cuda = kGradCuda,
                               .cpu = embedding_grad_any<const CpuArgs>};
 
@@ -131,12 +143,13 @@ std::vector<Value> embedding_grad(const GradArgs& a) {
 }
 
 constexpr CudaBody kCuda[] = {{0, embedding_any<CudaArgs>}};
-const OpDef embedding_op{.name = "embedding",
-                         .infer = infer_embedding,
-                         .prepare = load_kernels<gather_rows<float>, gather_rows<double>>,
-                         .cuda = kCuda,
-                         .cpu = embedding_any<const CpuArgs>,
-                         .grad = embedding_grad};
+const OpDef embedding_op{
+    .name = "embedding",
+    .infer = infer_embedding,
+    .prepare = load_kernels<gather_rows<float>, gather_rows<double>, gather_rows<half>, gather_rows<bfloat16>>,
+    .cuda = kCuda,
+    .cpu = embedding_any<const CpuArgs>,
+    .grad = embedding_grad};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // gather and scatter_add: elements of an axis by index, and sums at indices, which add up in the order of the indices.
 #include "graphsink/ops.h"
 #include "kernels/block.h"
+#include "kernels/dtype.h"
 #include "kernels/words.h"
 
 namespace graphsink {
@@ -196,7 +197,7 @@ Prepared prepare_add(const PrepareArgs& p) {
 
 void infer_scatter_add(InferArgs& a) {
   a.expect_inputs(3);
-  if (a.in(0).dtype == DType::boolean) a.fail("takes numbers", "cast() the operands");
+  expect_dtype<float, double, std::int32_t>(a, 0);
   if (a.in(2).dtype != a.in(0).dtype) a.fail("dtypes differ", "cast() the updates");
   Shape wanted = indexed_shape(a, a.in(0).shape, a.in(1));
   if (a.in(2).shape != wanted) a.fail("the updates are not " + to_string(wanted), "give one for each index");
@@ -204,7 +205,10 @@ void infer_scatter_add(InferArgs& a) {
 }
 
 // Inputs: gradient, indices, the operand of gather (shape only).
-void infer_gather_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+void infer_gather_grad(InferArgs& a) {
+  expect_dtype<float, double, std::int32_t>(a, 0);
+  a.out(a.in(0).dtype, a.in(2).shape);
+}
 Access gather_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
 
 std::vector<Value> gather_grad_grad(const GradArgs& a) {

@@ -1,13 +1,11 @@
 // What happens to gradients before an update: their norm, their sum over micro-steps, and the decision to update.
 #include "kernels/block.h"
+#include "kernels/dtype.h"
 #include "kernels/multi_tensor.h"
 #include "kernels/optimizer_ops.h"
 
 namespace graphsink {
 namespace {
-
-template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // f.operator()<T>() for each dtype that a gradient may have.
 template <class F>
@@ -82,8 +80,7 @@ void norm_cpu(const CpuArgs& a) {
 }
 
 void infer_norm(InferArgs& a) {
-  for (int i = 0; i < a.inputs(); ++i)
-    if (!is_float(a.in(i).dtype)) a.fail("a gradient is not of floats", "leave it out");
+  for (int i = 0; i < a.inputs(); ++i) expect_dtype<float, double>(a, i);
   a.out(DType::f32, {});
 }
 
@@ -148,8 +145,9 @@ void accumulate_cpu(const CpuArgs& a) {
 
 void infer_accumulate(InferArgs& a) {
   for (int i = 1; i + 1 < a.inputs(); i += 2) {
-    DType wide = a.in(i + 1).dtype == DType::f64 ? DType::f64 : DType::f32;
-    if (!is_float(a.in(i + 1).dtype) || a.in(i) != TensorType{wide, a.in(i + 1).shape})
+    expect_dtype<float, double>(a, i + 1);
+    DType wide = a.in(i + 1).dtype;
+    if (a.in(i) != TensorType{wide, a.in(i + 1).shape})
       a.fail("a sum and its gradient are not of one shape", "give them one shape, the sum in f32 or f64");
     a.out(wide, a.in(i).shape);
   }

@@ -1,5 +1,6 @@
 // matmul: products of matrices, or of batches of them.
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/product.h"
 
 namespace graphsink {
@@ -42,7 +43,7 @@ void infer_matmul(InferArgs& a) {
   a.expect_inputs(2);
   a.expect_same_dtype(2);
   const auto& attrs = a.attrs<MatmulAttrs>();
-  if (!is_float(a.in(0).dtype)) a.fail("takes f32, f64", "cast() the operands");
+  expect_dtype<float, double>(a, 0);
   const Shape &lhs = a.in(0).shape, &rhs = a.in(1).shape;
   if (lhs.rank() < 2 || rhs.rank() < 2) a.fail("takes two matrices, or batches of them", "reshape() the operands");
   Product p = product_of(lhs, rhs, attrs);

@@ -3,6 +3,7 @@
 // output, g: of gain sum(g * n), of bias sum(g), over all rows; of x, with h = g * gain, rstd * (h - mean(h) - n *
 // mean(h * n)), again without mean(h) in rms_norm.
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/row.h"
 
 namespace graphsink {
@@ -250,7 +251,7 @@ void infer_norm(InferArgs& a) {
   a.expect_inputs(inputs);
   a.expect_same_dtype(inputs);
   const Shape& x = a.in(0).shape;
-  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operands");
+  expect_dtype<float, double>(a, 0);
   if (x.rank() == 0) a.fail("there is no axis to normalize", "reshape() the operand");
   for (int i = 1; i < inputs; ++i)
     if (a.in(i).shape != Shape{x[-1]})

@@ -47,13 +47,15 @@ void infer_optimizer(InferArgs& a) {
   constexpr int P = 2 + Update::kStates + (is_16_bit ? 1 : 0);
   if (a.inputs() < kFirstTensor || (a.inputs() - kFirstTensor) % P != 0)
     a.fail("takes " + std::to_string(P) + " tensors for each parameter", "pass them");
-  if (!is_float(a.in(kLearningRate).dtype) || a.in(kLearningRate).shape.size() != 1)
+  if (!is_float(a.in(kLearningRate).dtype) || is_half(a.in(kLearningRate).dtype) ||
+      a.in(kLearningRate).shape.size() != 1)
     a.fail("the learning rate is not one float", "pass a number or a scalar Value");
   for (int i = kFirstTensor; i < a.inputs(); i += P) {
     const TensorType& parameter = a.in(i);
     TensorType state{state_dtype(parameter.dtype), parameter.shape};
-    if (!is_float(parameter.dtype) || needs_master(parameter.dtype) != is_16_bit)
-      a.fail("a parameter is of another dtype", "leave it out");
+    if (!is_float(parameter.dtype)) a.fail("a parameter is not of floats", "leave it out");
+    if (needs_master(parameter.dtype) != is_16_bit)
+      a.fail("a parameter is f16 or bf16", "keep it in f32 and cast() it where it is used");
     if (a.in(i + 1) != parameter && a.in(i + 1) != state)
       a.fail("a gradient is not of its parameter's type", "give it that type");
     for (int j = 2; j < P; ++j)

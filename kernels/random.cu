@@ -5,6 +5,7 @@
 
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
+#include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/philox.h"
 
@@ -177,7 +178,7 @@ Access random_access(int operand, int) { return operand == 0 ? Access::shape_onl
 void infer_random(InferArgs& a) {
   const auto& attrs = a.attrs<RandomAttrs>();
   TensorType type = attrs.type ? *attrs.type : a.in(0);
-  if (!is_float(type.dtype))
+  if (!is_float(type.dtype) || is_half(type.dtype))
     a.fail("makes f32 and f64, not " + std::string(to_string(type.dtype)), "cast() the result");
   if (!math::is_finite(attrs.first) || !math::is_finite(attrs.second))
     a.fail("a bound, mean or deviation is not finite", "pass finite numbers");
@@ -242,7 +243,7 @@ void dropout_body(Args& a) {
 
 void infer_dropout(InferArgs& a) {
   double p = a.attrs<DropoutAttrs>().probability;
-  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operand");
+  expect_dtype<float, double>(a, 0);
   if (!(p >= 0 && p < 1)) a.fail("the probability is " + std::to_string(p), "pass one in [0, 1)");
   expect_random(a, a.in(0).shape);
   a.out(a.in(0).dtype, a.in(0).shape);

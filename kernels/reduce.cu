@@ -12,6 +12,9 @@ struct SumAttrs {
   bool is_mean;
 };
 
+// u8 would wrap at once.
+bool is_number(DType dtype) { return dtype != DType::boolean && dtype != DType::u8; }
+
 // All axes if none are named.
 void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
   for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
@@ -23,7 +26,7 @@ void infer_sum(InferArgs& a) {
   const auto& attrs = a.attrs<SumAttrs>();
   const Shape& shape = a.in(0).shape;
   DType dtype = a.in(0).dtype;
-  if (dtype == DType::boolean || (attrs.is_mean && !is_float(dtype)))
+  if (!is_number(dtype) || (attrs.is_mean && !is_float(dtype)))
     a.fail(attrs.is_mean ? "takes floats" : "takes numbers", "cast() the operand");
   std::vector<int> seen;
   for (int axis : attrs.axes) {
@@ -64,7 +67,7 @@ std::vector<Value> sum_grad(const GradArgs& a) {
 
 void infer_sum_like(InferArgs& a) {
   a.expect_inputs(2);
-  if (a.in(0).dtype == DType::boolean) a.fail("takes numbers", "cast() the operand");
+  if (!is_number(a.in(0).dtype)) a.fail("takes numbers", "cast() the operand");
   if (!broadcasts_to(with_axes(a.in(1).shape, a.attrs<LikeAttrs>().axes), a.in(0).shape)) {
     a.fail("the shape of the second does not broadcast to the first",
            "sum to a shape that broadcasts to the operand's");

@@ -1,8 +1,9 @@
 // Sums over axes, as sum, mean and sum_like share them. The order of additions depends on shapes alone. f32 is summed
-// in f32 by the kernels and in f64 on the CPU.
+// in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once.
 #pragma once
 
 #include "kernels/block.h"
+#include "kernels/dtype.h"
 #include "kernels/layout.h"
 
 namespace graphsink {
@@ -14,41 +15,41 @@ struct Reduction {
 };
 
 template <class T>
-__global__ void sum_by_thread(const T* x, T* out, Reduction r, T divisor) {
+__global__ void sum_by_thread(const T* x, T* out, Reduction r, Wide<T> divisor) {
   wait_for_inputs();
   for (std::int64_t o = thread_index(); o < r.outputs.size; o += all_threads()) {
     const T* first = x + r.outputs.find(o);
-    T sum(0);
+    Wide<T> sum(0);
     for (std::int64_t k = 0; k < r.terms.size; ++k) sum += first[r.terms.find(k)];
-    out[o] = sum / divisor;
+    out[o] = static_cast<T>(sum / divisor);
   }
 }
 
 template <class T>
-__global__ void sum_by_warp(const T* x, T* out, Reduction r, T divisor) {
+__global__ void sum_by_warp(const T* x, T* out, Reduction r, Wide<T> divisor) {
   wait_for_inputs();
   std::int64_t lane = threadIdx.x % kWarp;
   for (std::int64_t o = thread_index() / kWarp; o < r.outputs.size; o += all_threads() / kWarp) {
     const T* first = x + r.outputs.find(o);
-    T sum(0);
+    Wide<T> sum(0);
     for (std::int64_t k = lane; k < r.terms.size; k += kWarp) sum += first[r.terms.find(k)];
     sum = warp_sum(sum);
-    if (lane == 0) out[o] = sum / divisor;
+    if (lane == 0) out[o] = static_cast<T>(sum / divisor);
   }
 }
 
 // Block b sums part b % parts of the terms of element b / parts.
-template <class T>
-__global__ void sum_by_block(const T* x, T* out, Reduction r, int parts, T divisor) {
+template <class In, class Out>
+__global__ void sum_by_block(const In* x, Out* out, Reduction r, int parts, Wide<In> divisor) {
   wait_for_inputs();
   std::int64_t per_part = (r.terms.size + parts - 1) / parts;
   std::int64_t begin = blockIdx.x % parts * per_part;
   std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
-  const T* first = x + r.outputs.find(blockIdx.x / parts);
-  T sum(0);
+  const In* first = x + r.outputs.find(blockIdx.x / parts);
+  Wide<In> sum(0);
   for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) sum += first[r.terms.find(k)];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) out[blockIdx.x] = sum / divisor;
+  if (threadIdx.x == 0) out[blockIdx.x] = static_cast<Out>(sum / divisor);
 }
 
 struct SumPlan {
@@ -57,7 +58,8 @@ struct SumPlan {
   Reduction reduction;
   double divisor = 1;
   enum class By { thread, warp, block } by = By::thread;
-  int parts = 1;  // per element, when a block is not enough
+  int parts = 1;            // per element, when a block is not enough
+  std::size_t partial = 0;  // bytes of the sum of a part
 };
 
 // Short sums want a thread each, a few long ones all the threads there are.
@@ -79,7 +81,7 @@ void sum_cuda(const SumPlan& plan, CudaArgs& a) {
   const auto& [outputs, terms] = plan.reduction;
   const T* x = a.in<T>(0);
   T* out = a.out<T>(0);
-  T divisor = static_cast<T>(plan.divisor);
+  auto divisor = static_cast<Wide<T>>(plan.divisor);
   if (plan.by == SumPlan::By::thread) {
     LaunchSize launch = launch_size(outputs.size);
     return a.launch(sum_by_thread<T>, launch.grid, launch.block, 0, x, out, plan.reduction, divisor);
@@ -90,22 +92,23 @@ void sum_cuda(const SumPlan& plan, CudaArgs& a) {
   }
   Extent block{static_cast<unsigned>(kThreads)};
   if (plan.parts == 1) {
-    return a.launch(sum_by_block<T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, x, out, plan.reduction, 1,
-                    divisor);
+    return a.launch(sum_by_block<T, T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, x, out, plan.reduction,
+                    1, divisor);
   }
-  T* partial = static_cast<T*>(a.workspace());
-  a.launch(sum_by_block<T>, Extent{static_cast<unsigned>(outputs.size * plan.parts)}, block, 0, x, partial,
-           plan.reduction, plan.parts, T(1));
+  auto* partial = static_cast<Wide<T>*>(a.workspace());
+  a.launch(sum_by_block<T, Wide<T>>, Extent{static_cast<unsigned>(outputs.size * plan.parts)}, block, 0, x, partial,
+           plan.reduction, plan.parts, Wide<T>(1));
   Reduction rest;
   rest.outputs.size = outputs.size;
   append(rest.outputs, outputs.size, {plan.parts});
   rest.terms.size = plan.parts;
   append(rest.terms, plan.parts, {1});
-  a.launch(sum_by_block<T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, partial, out, rest, 1, divisor);
+  a.launch(sum_by_block<Wide<T>, T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, partial, out, rest, 1,
+           divisor);
 }
 
 template <class T>
-using Sum = std::conditional_t<std::is_same_v<T, float>, double, T>;
+using Sum = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
 
 // f(offset of the first term, terms, stride) for each row of terms.
 template <class F>
@@ -160,9 +163,12 @@ template <class T>
 void choose_type(const PrepareArgs& p, SumPlan& plan) {
   load_kernel(p, sum_by_thread<T>);
   load_kernel(p, sum_by_warp<T>);
-  load_kernel(p, sum_by_block<T>);
+  load_kernel(p, sum_by_block<T, T>);
+  load_kernel(p, sum_by_block<T, Wide<T>>);
+  load_kernel(p, sum_by_block<Wide<T>, T>);
   plan.cpu = sum_cpu<T>;
   plan.cuda = sum_cuda<T>;
+  plan.partial = sizeof(Wide<T>);
 }
 
 inline Prepared prepare_reduction(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMaxRank], bool is_mean) {
@@ -181,11 +187,9 @@ inline Prepared prepare_reduction(const PrepareArgs& p, const bool (&is_reduced)
   }
   if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
   choose_kernel(plan);
-  DType dtype = p.in(0).dtype;
-  if (dtype == DType::f32) choose_type<float>(p, plan);
-  if (dtype == DType::f64) choose_type<double>(p, plan);
-  if (dtype == DType::i32) choose_type<std::uint32_t>(p, plan);  // wraps
-  std::size_t partial = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * size_of(dtype);
+  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(p.in(0).dtype,
+                                                                         [&]<class T>() { choose_type<T>(p, plan); });
+  std::size_t partial = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * plan.partial;
   return {std::make_shared<SumPlan>(plan), plan.parts > 1 && p.cuda ? partial : 0};
 }
 

@@ -2,6 +2,7 @@
 // g - exp(y) * sum(g). The maximum and the sum are found in one pass over a row: Milakov & Gimelshein 2018, "Online
 // normalizer calculation for softmax".
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/row.h"
 
 namespace graphsink {
@@ -230,7 +231,7 @@ void infer_softmax(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
   int axis = a.attrs<SoftmaxAttrs>().axis;
-  if (!is_float(a.in(0).dtype)) a.fail("takes floats", "cast() the operand");
+  expect_dtype<float, double>(a, 0);
   if (axis < -shape.rank() || axis >= shape.rank())
     a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
   a.out(a.in(0).dtype, shape);

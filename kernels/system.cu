@@ -4,6 +4,7 @@
 
 #include "ir/system_ops.h"
 #include "kernels/copy.h"
+#include "kernels/dtype.h"
 #include "kernels/system_parts.h"
 
 namespace graphsink {
@@ -65,7 +66,7 @@ const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, 
 constexpr int kRecords = 256;  // of one launch
 struct Records {
   const void* value[kRecords];
-  bool is_f64[kRecords];
+  DType dtype[kRecords];
 };
 
 // Keeps a value in each row of the ring; the launch with the last of them ends the step. One block.
@@ -74,9 +75,7 @@ __global__ void keep_records(Records records, int count, double* ring, std::int6
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
   for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
-    double value = records.is_f64[i] ? *static_cast<const double*>(records.value[i])
-                                     : double{*static_cast<const float*>(records.value[i])};
-    ring[i * capacity + recorded % capacity] = value;
+    ring[i * capacity + recorded % capacity] = read_float(records.value[i], records.dtype[i]);
   }
   __syncthreads();  // all have read the step block
   if (!is_last || threadIdx.x != 0) return;
@@ -95,7 +94,7 @@ void end_cuda(CudaArgs& a) {
     int count = std::min(a.inputs() - first, kRecords);
     for (int i = 0; i < count; ++i) {
       records.value[i] = a.in<void>(first + i);
-      records.is_f64[i] = a.in_type(first + i).dtype == DType::f64;
+      records.dtype[i] = a.in_type(first + i).dtype;
     }
     a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, a.out<double>(0) + first * capacity, capacity,
              first + kRecords >= a.inputs(), a.step());
@@ -108,10 +107,7 @@ void end_cpu(const CpuArgs& a) {
   if (ok) {
     std::int64_t capacity = a.out_type(0).shape[1];
     double* place = a.out<double>(0) + step->records % capacity;
-    for (int i = 0; i < a.inputs(); ++i) {
-      bool is_f64 = a.in_type(i).dtype == DType::f64;
-      place[i * capacity] = is_f64 ? *a.in<double>(i) : double{*a.in<float>(i)};
-    }
+    for (int i = 0; i < a.inputs(); ++i) place[i * capacity] = read_float(a.in<void>(i), a.in_type(i).dtype);
     ++step->records;
     ++step->step;
   }

@@ -80,7 +80,7 @@ std::vector<Value> neg_grad(const GradArgs& a) { return {neg(Arg(a.grads[0], a.w
 std::vector<Value> exp_grad(const GradArgs& a) { return {mul(Arg(a.grads[0], a.where), a.outputs[0])}; }
 std::vector<Value> log_grad(const GradArgs& a) { return {div(Arg(a.grads[0], a.where), a.inputs[0])}; }
 
-const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t>("neg", neg_grad);
+const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t, std::uint64_t>("neg", neg_grad);
 const OpDef abs_op = elementwise_op<Abs, 1, float, double>("abs", from_input<abs_grad_op>);
 const OpDef relu_op = float_op<Relu>("relu", from_output<relu_grad_op>);
 const OpDef exp_op = float_op<Exp>("exp", exp_grad);

@@ -36,17 +36,19 @@ const std::vector<Refusal>& refusals() {
          add(of(g, f32, {2, 3}), of(g, f32, {2}));
        }},
       {"add", "dtypes differ", [](Graph& g) { add(of(g, f32, {2}), of(g, f64, {2})); }},
-      {"add", "takes f32, f64, i32: bool", [](Graph& g) { add(of(g, boolean, {2}), of(g, boolean, {2})); }},
+      {"add", "takes f32, f64, f16, bf16, i32, i64: bool",
+       [](Graph& g) { add(of(g, boolean, {2}), of(g, boolean, {2})); }},
       {"sub", "do not broadcast",
        [](Graph& g) {
          of(g, i32, {3, 1, 2}) - of(g, i32, {4, 3});
        }},
       {"mul", "dtypes differ", [](Graph& g) { of(g, i32, {2}) * of(g, f32, {2}); }},
-      {"div", "takes f32, f64: i32", [](Graph& g) { of(g, i32, {2}) / of(g, i32, {2}); }},
-      {"relu", "takes f32, f64: i32[2]", [](Graph& g) { relu(of(g, i32, {2})); }},
+      {"div", "takes f32, f64, f16, bf16: i32", [](Graph& g) { of(g, i32, {2}) / of(g, i32, {2}); }},
+      {"relu", "takes f32, f64, f16, bf16: i32[2]", [](Graph& g) { relu(of(g, i32, {2})); }},
       {"tanh", "takes f32, f64", [](Graph& g) { tanh(of(g, boolean, {2})); }},
       {"exp", "takes f32, f64", [](Graph& g) { exp(of(g, i32, {})); }},
-      {"less", "takes f32, f64, i32", [](Graph& g) { of(g, boolean, {2}) < of(g, boolean, {2}); }},
+      {"less", "takes f32, f64, f16, bf16, i32, i64, u8: bool",
+       [](Graph& g) { of(g, boolean, {2}) < of(g, boolean, {2}); }},
       {"less_equal", "dtypes differ", [](Graph& g) { of(g, i32, {2}) <= of(g, f32, {2}); }},
       {"greater", "do not broadcast", [](Graph& g) { of(g, f32, {2}) > of(g, f32, {3}); }},
       {"greater_equal", "do not broadcast", [](Graph& g) { of(g, f32, {0}) >= of(g, f32, {3}); }},
@@ -84,6 +86,16 @@ const std::vector<Refusal>& refusals() {
          sum(of(g, f32, {2, 3}), {1, -1});
        }},
       {"sum", "takes numbers: bool", [](Graph& g) { sum(of(g, boolean, {2})); }},
+      {"sum", "takes numbers: u8", [](Graph& g) { sum(of(g, u8, {2})); }},
+      {"add", "takes f32, f64, f16, bf16, i32, i64: u8", [](Graph& g) { add(of(g, u8, {2}), of(g, u8, {2})); }},
+      {"matmul", "takes f32, f64: f16",
+       [](Graph& g) {
+         matmul(of(g, f16, {2, 3}), of(g, f16, {3, 5}));
+       }},
+      {"cross_entropy", "takes logits of f32, f64: bf16",
+       [](Graph& g) {
+         cross_entropy(of(g, bf16, {3, 2}), of(g, i32, {3}));
+       }},
       {"mean", "takes floats: i32", [](Graph& g) { mean(of(g, i32, {2})); }},
       {"broadcast_like", "does not broadcast", [](Graph& g) { broadcast_like(of(g, f32, {2}), of(g, f32, {3})); }},
       {"broadcast_like", "does not broadcast",
@@ -349,7 +361,7 @@ TEST_P(OpContract, FeedsAndStoresCopyEveryByte) {
   std::vector<Tensor> slices;  // three
   constexpr std::int64_t kSteps = 3;
   for (std::int64_t n : {0, 1, 3, 4, 5, 31, 257, 16411}) {
-    for (DType dtype : {f64, f32, i32, boolean}) {
+    for (DType dtype : {f64, f32, i32, boolean, f16, u8}) {
       feeds.push_back(g.feed("x" + std::to_string(feeds.size()), dtype, {n}));
       variables.emplace_back("v" + std::to_string(feeds.size()), Tensor(dtype, {n}));
       assign(variables.back(), feeds.back());

@@ -35,9 +35,11 @@ struct OpRow {
   bool is_positive = false;  // inputs are
 };
 
-inline const std::vector<DType> kFloats{f32, f64};
-inline const std::vector<DType> kNumbers{f32, f64, i32};
-inline const std::vector<DType> kAll{f32, f64, i32, boolean};
+inline const std::vector<DType> kSingleAndDouble{f32, f64};
+inline const std::vector<DType> kFloats{f32, f64, f16, bf16};
+inline const std::vector<DType> kNumbers{f32, f64, f16, bf16, i32, i64};
+inline const std::vector<DType> kComparable{f32, f64, f16, bf16, i32, i64, u8};
+inline const std::vector<DType> kAll{f32, f64, f16, bf16, i32, i64, u8, boolean};
 
 // Small, empty, one element, primes around a block of 256 threads and its 4 elements for each, beyond a warp both ways.
 inline const std::vector<Case> kUnary{{{2, 3}}, {{0}}, {{0, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{37, 41}}};
@@ -107,13 +109,15 @@ inline OpRow without_grad(OpRow row) {
 }
 
 inline OpRow cast_row(DType to) {
+  // Negative integers wrap to u8: dtype_test.cpp.
   return {"cast",
-          kAll,
+          to == u8 ? std::vector<DType>{f32, f64, f16, bf16, u8, boolean} : kAll,
           kUnary,
           [=](const auto& in) { return cast(in[0], to); },
           [=](const Arrays& in) {
             return map(in[0], [=](double x) {
-              return to == DType::boolean ? double(x != 0) : to == DType::i32 ? std::trunc(x) : x;
+              if (to == DType::boolean) return double(x != 0);
+              return to == DType::u8 && x < 0 ? 0.0 : is_float(to) ? x : std::trunc(x);
             });
           },
           is_float(to)};
@@ -128,7 +132,7 @@ inline OpRow matmul_row(bool ta, bool tb) {
        {Sizes{2, 3, 4}, {1, 1, 1}, {0, 3, 2}, {3, 0, 2}, {3, 2, 0}, {1, 257, 1}, {37, 17, 41}, {5, 131, 3}})
     cases.push_back({ta ? Shape{k, m} : Shape{m, k}, tb ? Shape{n, k} : Shape{k, n}});
   return {"matmul",
-          kFloats,
+          kSingleAndDouble,
           cases,
           [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
           [=](const Arrays& in) { return product(in[0], in[1], ta, tb); },
@@ -198,14 +202,18 @@ inline std::vector<OpRow> op_table() {
       comparison("not_equal", kAll, not_equal, [](double a, double b) { return double(a != b); }),
       {"where", kAll, kChoices, [](const auto& in) { return where(less(cast(in[0], f32), 0.5), in[1], in[2]); },
        [](const Arrays& in) { return choose(in[0], in[1], in[2]); }, true},
-      comparison("less", kNumbers, less, [](double a, double b) { return double(a < b); }),
-      comparison("less_equal", kNumbers, less_equal, [](double a, double b) { return double(a <= b); }),
-      comparison("greater", kNumbers, greater, [](double a, double b) { return double(a > b); }),
-      comparison("greater_equal", kNumbers, greater_equal, [](double a, double b) { return double(a >= b); }),
+      comparison("less", kComparable, less, [](double a, double b) { return double(a < b); }),
+      comparison("less_equal", kComparable, less_equal, [](double a, double b) { return double(a <= b); }),
+      comparison("greater", kComparable, greater, [](double a, double b) { return double(a > b); }),
+      comparison("greater_equal", kComparable, greater_equal, [](double a, double b) { return double(a >= b); }),
       comparison("equal", kAll, equal, [](double a, double b) { return double(a == b); }),
       cast_row(f32),
       cast_row(f64),
+      cast_row(f16),
+      cast_row(bf16),
       cast_row(i32),
+      cast_row(i64),
+      cast_row(u8),
       cast_row(boolean),
       matmul_row(false, false),
       matmul_row(true, false),
@@ -235,7 +243,7 @@ inline std::vector<OpRow> op_table() {
        [](const Arrays& in) { return swap_last(in[0]); }, true},
       {"embedding", kFloats, kLookups, [](const auto& in) { return embedding(in[0], in[1]); },
        [](const Arrays& in) { return rows_of(in[0], in[1]); }, true},
-      {"cross_entropy", kFloats, kClasses, [](const auto& in) { return cross_entropy(in[0], in[1]); },
+      {"cross_entropy", kSingleAndDouble, kClasses, [](const auto& in) { return cross_entropy(in[0], in[1]); },
        [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); }, true},
       unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
   };

@@ -32,7 +32,7 @@ inline OpRow batched_matmul_row(MatmulOptions options) {
     cases.push_back({shape(batch_a, m, k, options.transpose_a), shape(batch_b, k, n, options.transpose_b)});
   }
   return {"matmul",
-          kFloats,
+          kSingleAndDouble,
           cases,
           [=](const auto& in) { return matmul(in[0], in[1], options); },
           [=](const Arrays& in) { return batched_product(in[0], in[1], options.transpose_a, options.transpose_b); },
@@ -100,7 +100,7 @@ inline OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cas
 
 inline OpRow gather_row(int axis, std::vector<Case> cases) {
   return {"gather",
-          kAll,
+          {f32, f64, i32, i64, u8, boolean},
           std::move(cases),
           [=](const auto& in) { return gather(in[0], in[1], axis); },
           [=](const Arrays& in) { return gathered(in[0], in[1], axis); },
@@ -109,7 +109,7 @@ inline OpRow gather_row(int axis, std::vector<Case> cases) {
 
 inline OpRow scatter_add_row(int axis, std::vector<Case> cases) {
   return {"scatter_add",
-          kNumbers,
+          {f32, f64, i32},
           std::move(cases),
           [=](const auto& in) { return scatter_add(in[0], in[1], in[2], axis); },
           [=](const Arrays& in) { return scattered(in[0], in[1], in[2], axis); },
@@ -191,7 +191,7 @@ inline void add_gather_rows(std::vector<OpRow>& rows) {
 
 inline OpRow conv2d_row(Conv2dOptions options, std::vector<Case> cases) {
   return {"conv2d",
-          kFloats,
+          kSingleAndDouble,
           std::move(cases),
           [=](const auto& in) { return conv2d(in[0], in[1], options); },
           [=](const Arrays& in) { return convolved(in[0], in[1], options); },
@@ -220,7 +220,7 @@ inline OpRow pool_row(bool is_max, std::array<std::int64_t, 2> window, Pool2dOpt
   if (options.stride[0] == 0) windows.stride = window;
   return {
       is_max ? "max_pool2d" : "avg_pool2d",
-      kFloats,
+      kSingleAndDouble,
       std::move(cases),
       [=](const auto& in) { return is_max ? max_pool2d(in[0], window, options) : avg_pool2d(in[0], window, options); },
       [=](const Arrays& in) { return pooled(in[0], windows, is_max); },

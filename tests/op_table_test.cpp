@@ -27,11 +27,12 @@ const std::vector<OpRow>& table() {
 double sample(DType dtype, bool is_coarse, std::mt19937& random) {
   auto integer = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   if (dtype == DType::boolean) return integer(2);
-  if (dtype == DType::i32) return integer(is_coarse ? 5 : 41) - (is_coarse ? 2 : 20);
+  if (dtype == DType::u8) return integer(is_coarse ? 5 : 41);
+  if (!is_float(dtype)) return integer(is_coarse ? 5 : 41) - (is_coarse ? 2 : 20);
   if (is_coarse) return 0.5 * (integer(5) - 2);
   double magnitude = 0.3 + 1.7 * integer(1 << 20) / (1 << 20);
   double x = integer(2) ? magnitude : -magnitude;
-  return dtype == DType::f32 ? double{static_cast<float>(x)} : x;
+  return Tensor::full(dtype, {}, x).at(0);  // rounded
 }
 
 Array make_array(const Operand& operand, DType dtype, bool is_coarse, std::mt19937& random) {
@@ -49,7 +50,11 @@ Tensor to_tensor(const Array& array, DType dtype) {
   };
   if (dtype == DType::f32) fill(tensor.as<float>());
   if (dtype == DType::f64) fill(tensor.as<double>());
+  if (dtype == DType::f16) fill(tensor.as<half>());
+  if (dtype == DType::bf16) fill(tensor.as<bfloat16>());
   if (dtype == DType::i32) fill(tensor.as<std::int32_t>());
+  if (dtype == DType::i64) fill(tensor.as<std::int64_t>());
+  if (dtype == DType::u8) fill(tensor.as<std::uint8_t>());
   if (dtype == DType::boolean) fill(tensor.as<bool>());
   return tensor;
 }
@@ -62,6 +67,23 @@ void expect_near(const Tensor& seen, const Array& wanted, double tolerance, doub
     if (std::isnan(a) && std::isnan(b)) continue;
     ASSERT_LE(std::abs(a - b), tolerance * std::max({1.0, std::abs(b), scale}))
         << "element " << i << ": " << a << ", not " << b;
+  }
+}
+
+// Twice the largest relative error of one rounding: f32 and f64 leave room for sums and functions, which the halves
+// compute in f32.
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 4e-6;
+    case DType::f64:
+      return 1e-13;
+    case DType::f16:
+      return 0x1p-10;
+    case DType::bf16:
+      return 0x1p-7;
+    default:
+      return 0;
   }
 }
 
@@ -100,9 +122,9 @@ class CaseRun {
     program.run(interactive);
     Tensor y = program.read_output("y");
     EXPECT_EQ(y.dtype(), output_.dtype());
-    // A sum of many terms is as inexact as its largest partial sum.
+    // A sum of many terms is as inexact as its largest partial sum, which is no half.
     double scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, arrays_[0].shape.size())));
-    expect_near(y, wanted_, y.dtype() == DType::f32 ? 4e-6 : y.dtype() == DType::f64 ? 1e-13 : 0.0, scale);
+    expect_near(y, wanted_, tolerance_of(y.dtype()), is_half(y.dtype()) ? 1.0 : scale);
     for (std::size_t i = 0; has_grad_ && i < values_.size(); ++i)
       if (dtypes_[i] == dtype_) check_gradient(program.read_output("g" + std::to_string(i)), i);
   }
@@ -125,7 +147,8 @@ class CaseRun {
     ASSERT_EQ(to_string(seen.type()), to_string(values_[operand].type()));
     constexpr double kStep = 1e-5;
     constexpr std::int64_t kChecked = 40;
-    bool is_f32 = dtype_ == DType::f32 || output_.dtype() == DType::f32;
+    // Gradients are chains of several ops, each of which rounds.
+    double tolerance = std::max({1e-8, 3 * tolerance_of(dtype_), 3 * tolerance_of(output_.dtype())});
     std::int64_t size = seen.shape().size(), stride = std::max<std::int64_t>(1, size / kChecked);
     // The loss, and what is summed into one element of a gradient, may be much larger than the gradient.
     double scale = std::sqrt(static_cast<double>(std::max<std::int64_t>({1, size, wanted_.shape.size()})));
@@ -138,7 +161,7 @@ class CaseRun {
       double down = dot(row_.reference(x), weight_);
       x[operand][i] = at;
       double wanted = (up - down) / (2 * kStep);
-      ASSERT_LE(std::abs(seen.at(i) - wanted), (is_f32 ? 1e-5 : 1e-8) * std::max({1.0, std::abs(wanted), scale}))
+      ASSERT_LE(std::abs(seen.at(i) - wanted), tolerance * std::max({1.0, std::abs(wanted), scale}))
           << "element " << i << ": " << seen.at(i) << ", not " << wanted;
     }
   }

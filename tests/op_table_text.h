@@ -7,7 +7,7 @@ namespace graphsink::testing {
 
 inline OpRow softmax_row(bool is_log, int axis, std::vector<Case> cases) {
   return {is_log ? "log_softmax" : "softmax",
-          kFloats,
+          kSingleAndDouble,
           std::move(cases),
           [=](const auto& in) { return is_log ? log_softmax(in[0], axis) : softmax(in[0], axis); },
           [=](const Arrays& in) { return softmax_of(in[0], axis, is_log); },
@@ -22,7 +22,7 @@ inline OpRow layer_norm_row(double epsilon) {
   std::vector<Case> cases;
   for (const Shape& x : kNormed) cases.push_back({x, Shape{x[-1]}, Shape{x[-1]}});
   return {"layer_norm",
-          kFloats,
+          kSingleAndDouble,
           cases,
           [=](const auto& in) { return layer_norm(in[0], in[1], in[2], epsilon); },
           [=](const Arrays& in) { return norm_of(in[0], in[1], &in[2], epsilon); },
@@ -32,7 +32,7 @@ inline OpRow rms_norm_row(double epsilon) {
   std::vector<Case> cases;
   for (const Shape& x : kNormed) cases.push_back({x, Shape{x[-1]}});
   return {"rms_norm",
-          kFloats,
+          kSingleAndDouble,
           cases,
           [=](const auto& in) { return rms_norm(in[0], in[1], epsilon); },
           [=](const Arrays& in) { return norm_of(in[0], in[1], nullptr, epsilon); },
@@ -47,7 +47,7 @@ inline OpRow attention_row(AttentionOptions options, const std::vector<Heads>& s
   for (auto [b, h, queries, keys, width] : sizes)
     cases.push_back({{b, h, queries, width}, {b, h, keys, width}, {b, h, keys, width}});
   return {"attention",
-          kFloats,
+          kSingleAndDouble,
           cases,
           [=](const auto& in) { return attention(in[0], in[1], in[2], options); },
           [=](const Arrays& in) { return attention_of(in[0], in[1], in[2], options.causal, options.scale); },
@@ -57,7 +57,7 @@ inline OpRow attention_row(AttentionOptions options, const std::vector<Heads>& s
 // Draws that leave nothing to chance: shapes and dtypes. What is random is tested in op_random_test.cpp.
 inline OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
   return {std::move(name),
-          kFloats,
+          kSingleAndDouble,
           kUnary,
           [=](const auto& in) { return op(in[0]); },
           [=](const Arrays& in) { return map(in[0], [=](double x) { return value == 0 ? x : value; }); },

@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, TextModels,
                          ::testing::Combine(::testing::ValuesIn(testing::devices()),
                                             ::testing::Values("charmlp", "lstm", "gpt")),
                          [](const ::testing::TestParamInfo<Case>& info) {
-                           auto [device, name] = info.param;
-                           return name + (device.kind == DeviceKind::cpu ? "_cpu" : "_cuda");
+                           bool is_cpu = std::get<0>(info.param).kind == DeviceKind::cpu;
+                           return std::get<1>(info.param) + (is_cpu ? "_cpu" : "_cuda");
                          });
 
 TEST_P(TextModels, LearnMeasureAndContinue) {

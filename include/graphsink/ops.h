@@ -10,18 +10,20 @@
 
 namespace graphsink {
 
-// Element-wise on f32, f64, i32 (div: floats only).
+// Floats are f32, f64, f16 and bf16. Elements of f16 and bf16 are computed in f32 and rounded once for each op.
+
+// Element-wise on floats, i32, i64, which wrap (div: floats only).
 Value add(Arg a, Arg b, Label label = {});
 Value sub(Arg a, Arg b, Label label = {});
 Value mul(Arg a, Arg b, Label label = {});
 Value div(Arg a, Arg b, Label label = {});
-// The smaller or larger of both, on f32, f64, i32; a NaN in either is the result. Equal operands share the gradient.
+// The smaller or larger of both, on numbers; a NaN in either is the result. Equal operands share the gradient.
 Value minimum(Arg a, Arg b, Label label = {});
 Value maximum(Arg a, Arg b, Label label = {});
 // a to the power of b, on floats.
 Value pow(Arg a, Arg b, Label label = {});
 
-// Element-wise on floats; neg also on i32. The gradients of abs and relu at 0 are 0.
+// Element-wise on floats; neg also on i32, i64. The gradients of abs and relu at 0 are 0.
 Value neg(Arg x, Label label = {});
 Value abs(Arg x, Label label = {});
 Value exp(Arg x, Label label = {});
@@ -38,7 +40,7 @@ Value silu(Arg x, Label label = {});     // x * sigmoid(x)
 // units").
 Value gelu(Arg x, Label label = {});
 
-// Comparisons to boolean.
+// Comparisons of numbers to boolean (equal: of booleans as well).
 Value less(Arg a, Arg b, Label label = {});
 Value less_equal(Arg a, Arg b, Label label = {});
 Value greater(Arg a, Arg b, Label label = {});
@@ -55,7 +57,9 @@ Value logical_not(Arg x, Label label = {});
 // Elements of a where `condition`, a boolean, is true, of b elsewhere; all three broadcast. a and b of one dtype.
 Value where(Arg condition, Arg a, Arg b, Label label = {});
 
-// Any dtype to any other; to boolean: x != 0.
+// Any dtype to any other, with the same result on every device. Floats round to nearest even. Floats to integers are
+// truncated, at the end of the range where they are outside it, and 0 for a NaN; integers to shorter ones keep the low
+// bits; to boolean: x != 0.
 Value cast(Arg x, DType dtype, Label label = {});
 
 struct MatmulOptions {
@@ -63,13 +67,14 @@ struct MatmulOptions {
   bool transpose_b = false;  // the last two axes of b are [n, k]
   bool tf32 = false;         // f32 operands may be rounded to TF32, where the device is faster with them
 };
-// [..., m, k] x [..., k, n] -> [..., m, n], the axes before the last two broadcast as in NumPy. Floats.
+// [..., m, k] x [..., k, n] -> [..., m, n], the axes before the last two broadcast as in NumPy. f32, f64.
 Value matmul(Arg a, Arg b, MatmulOptions options = {}, Label label = {});
 inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, Label label = {}) {
   return matmul(std::move(a), std::move(b), MatmulOptions{transpose_a, transpose_b}, label);
 }
 
 // Over the given axes (negative: from the end), all of them if empty; reduced axes are dropped unless keep_axes.
+// Floats (of f16 and bf16 the sum is f32, rounded at the end); sum and sum_like also i32, i64, which wrap.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
@@ -106,7 +111,7 @@ std::vector<Value> split(Arg x, int parts, int axis, Label label = {});
 // [0, n) gives zeros and fails the step.
 Value gather(Arg x, Arg indices, int axis = 0, Label label = {});
 // base [a, n, b] plus updates [a, ..., b] at indices i32 [...] of an axis; equal indices add up in their order, the
-// same on every run. An index outside [0, n) adds nothing and fails the step. Numbers.
+// same on every run. An index outside [0, n) adds nothing and fails the step. f32, f64, i32.
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis = 0, Label label = {});
 
 // Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
@@ -130,14 +135,14 @@ struct Pool2dOptions {
 Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
 Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
 
-// Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar.
+// Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar. f32, f64.
 Value cross_entropy(Arg logits, Arg targets, Label label = {});
 
-// exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. Floats.
+// exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. f32, f64.
 Value softmax(Arg x, int axis = -1, Label label = {});
 Value log_softmax(Arg x, int axis = -1, Label label = {});
 // (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias, and x / sqrt(mean(x * x) + epsilon) * gain, along the last
-// axis of x [..., n]; gain and bias are [n]. Floats.
+// axis of x [..., n]; gain and bias are [n]. f32, f64.
 Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
 Value rms_norm(Arg x, Arg gain, double epsilon = 1e-5, Label label = {});
 
@@ -146,12 +151,13 @@ struct AttentionOptions {
   double scale = 0;     // of the scores; 0: 1 / sqrt(width)
 };
 // softmax(scale * q k^T) v for each head: q [batch, heads, queries, width], k and v [batch, heads, keys, width] ->
-// shape of q. A query that sees no key gives zeros. Width up to 128; floats.
+// shape of q. A query that sees no key gives zeros. Width up to 128; f32, f64.
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Label label = {});
 
-// Random floats of the type of `like` (whose data is not read), or of the type given: uniform in [low, high], the upper
-// end by rounding alone, or normal. The same for the same seed of the program, step, node of the graph and iteration of
-// the loops around it (two at most), in every mode; uniform ones on every device, normal ones up to the last bits.
+// Random f32 or f64 of the type of `like` (whose data is not read), or of the type given: uniform in [low, high], the
+// upper end by rounding alone, or normal. The same for the same seed of the program, step, node of the graph and
+// iteration of the loops around it (two at most), in every mode; uniform ones on every device, normal ones up to the
+// last bits.
 Value random_uniform(Arg like, double low = 0, double high = 1, Label label = {});
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 0, double high = 1, Label label = {},
                      Where where = Where::current());
@@ -159,7 +165,7 @@ Value random_normal(Arg like, double mean = 0, double deviation = 1, Label label
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean = 0, double deviation = 1,
                     Label label = {}, Where where = Where::current());
 // x / (1 - probability), and 0 with the given probability, in [0, 1), as for random_uniform; its gradient has the same
-// mask. For training alone: leave it out where a model is evaluated. Floats.
+// mask. For training alone: leave it out where a model is evaluated. f32, f64.
 Value dropout(Arg x, double probability, Label label = {});
 
 // x itself; fails the step if an element is not finite.

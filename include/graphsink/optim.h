@@ -52,8 +52,8 @@ struct AdamwOptions {
   GradientOptions gradients = {};
 };
 
-// A learning rate that rises linearly to `peak` in `warmup` steps, then falls to `final` of it at step `steps` as half a
-// cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak.
+// A learning rate that rises linearly to `peak` in `warmup` steps, then falls to `final` of it at step `steps` as half
+// a cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak.
 struct CosineSchedule {
   double peak = 1e-3;
   std::int64_t warmup = 0;

@@ -34,6 +34,7 @@ class Tensor {
   static Tensor scalar(T value) {
     return Tensor(Shape{}, std::span<const T>(&value, 1));
   }
+  // Precondition: the value, truncated, is one of an integer dtype.
   static Tensor full(DType dtype, const Shape& shape, double value);
   // f32 samples from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) * sqrt(6), fan_in = product of all dimensions but the last
   // (He et al. 2015, "Delving deep into rectifiers"). The same seed gives the same bits on every machine.
@@ -59,7 +60,7 @@ class Tensor {
     check_dtype(dtype_of<T>());
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
-  // Element i (row-major) as a double, whatever the dtype.
+  // Element i (row-major) as a double, whatever the dtype: i64 of more than 53 bits are rounded.
   double at(std::int64_t i) const;
   // The same elements in another dtype, converted as the op cast() does.
   Tensor to(DType dtype) const;

@@ -10,18 +10,45 @@
 #include <string_view>
 #include <type_traits>
 
+#include "graphsink/half.h"
+
 namespace graphsink {
 
-enum class DType : std::uint8_t { f32, f64, i32, boolean };
+// f16 and bf16 are half and bfloat16 (half.h), i32 and i64 are signed, u8 is not.
+enum class DType : std::uint8_t { f32, f64, i32, boolean, f16, bf16, i64, u8 };
 
 inline constexpr DType f32 = DType::f32;
 inline constexpr DType f64 = DType::f64;
 inline constexpr DType i32 = DType::i32;
 inline constexpr DType boolean = DType::boolean;
+inline constexpr DType f16 = DType::f16;
+inline constexpr DType bf16 = DType::bf16;
+inline constexpr DType i64 = DType::i64;
+inline constexpr DType u8 = DType::u8;
 
-// Bytes of one element: 4, 8, 4, 1.
-constexpr std::size_t size_of(DType dtype) { return dtype == DType::f64 ? 8 : dtype == DType::boolean ? 1 : 4; }
-constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
+// Bytes of one element: 1 to 8.
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::boolean:
+    case DType::u8:
+      return 1;
+    case DType::f16:
+    case DType::bf16:
+      return 2;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f64:
+    case DType::i64:
+      break;
+  }
+  return 8;
+}
+// f16 or bf16: for storage, computed in f32.
+constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+// Of any size.
+constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || is_half(dtype); }
+// "f32", "i64", "bool".
 std::string_view to_string(DType dtype);
 
 // The DType of a C++ element type; any other type does not compile.
@@ -33,8 +60,17 @@ constexpr DType dtype_of() {
     return DType::f64;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return DType::i32;
+  else if constexpr (std::is_same_v<T, half>)
+    return DType::f16;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return DType::i64;
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return DType::u8;
   else {
-    static_assert(std::is_same_v<T, bool>, "element types are float, double, std::int32_t and bool");
+    static_assert(std::is_same_v<T, bool>,
+                  "element types are half, bfloat16, float, double, std::int32_t, std::int64_t, std::uint8_t and bool");
     return DType::boolean;
   }
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <ostream>
 
+#include "base/convert.h"
+
 #include "graphsink/error.h"
 
 namespace graphsink {
@@ -40,6 +42,14 @@ void with_element_type(DType dtype, const F& f) {
       return f(double{});
     case DType::i32:
       return f(std::int32_t{});
+    case DType::f16:
+      return f(half{});
+    case DType::bf16:
+      return f(bfloat16{});
+    case DType::i64:
+      return f(std::int64_t{});
+    case DType::u8:
+      return f(std::uint8_t{});
     case DType::boolean:
       return f(bool{});
   }
@@ -56,20 +66,7 @@ Tensor::Tensor(const TensorType& type) : type_(type) {
 
 Tensor Tensor::full(DType dtype, const Shape& shape, double value) {
   Tensor tensor(dtype, shape);
-  switch (dtype) {
-    case DType::f32:
-      fill<float>(tensor, value);
-      break;
-    case DType::f64:
-      fill<double>(tensor, value);
-      break;
-    case DType::i32:
-      fill<std::int32_t>(tensor, value);
-      break;
-    case DType::boolean:
-      fill<bool>(tensor, value);
-      break;
-  }
+  with_element_type(dtype, [&]<class T>(T) { fill<T>(tensor, value); });
   return tensor;
 }
 
@@ -93,17 +90,9 @@ double Tensor::at(std::int64_t i) const {
                 "use an index below the number of elements");
   }
   auto k = static_cast<std::size_t>(i);
-  switch (dtype()) {
-    case DType::f32:
-      return as<float>()[k];
-    case DType::f64:
-      return as<double>()[k];
-    case DType::i32:
-      return as<std::int32_t>()[k];
-    case DType::boolean:
-      return as<bool>()[k] ? 1.0 : 0.0;
-  }
-  return 0.0;
+  double value = 0;
+  with_element_type(dtype(), [&]<class T>(T) { value = static_cast<double>(as<T>()[k]); });
+  return value;
 }
 
 Tensor Tensor::to(DType wanted) const {
@@ -112,7 +101,7 @@ Tensor Tensor::to(DType wanted) const {
   with_element_type(dtype(), [&]<class From>(From) {
     with_element_type(wanted, [&]<class To>(To) {
       std::span<const From> from = as<From>();
-      std::transform(from.begin(), from.end(), result.as<To>().begin(), [](From x) { return static_cast<To>(x); });
+      std::transform(from.begin(), from.end(), result.as<To>().begin(), convert<To, From>);
     });
   });
   return result;

@@ -14,6 +14,14 @@ std::string_view to_string(DType dtype) {
       return "i32";
     case DType::boolean:
       return "bool";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i64:
+      return "i64";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }

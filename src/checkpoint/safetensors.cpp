@@ -18,8 +18,9 @@ struct DTypeName {
   DType dtype;
   std::string_view name;
 };
-constexpr DTypeName kDTypes[] = {
-    {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::i32, "I32"}, {DType::boolean, "BOOL"}};
+constexpr DTypeName kDTypes[] = {{DType::f64, "F64"},   {DType::f32, "F32"},     {DType::f16, "F16"},
+                                 {DType::bf16, "BF16"}, {DType::i64, "I64"},     {DType::i32, "I32"},
+                                 {DType::u8, "U8"},     {DType::boolean, "BOOL"}};
 
 std::string_view name_of(DType dtype) {
   return std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeName& n) { return n.dtype == dtype; })

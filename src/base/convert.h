@@ -1,0 +1,32 @@
+// One element from one C++ element type to another, as Tensor::to() and the op cast() do it on every device.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "graphsink/half.h"
+
+namespace graphsink {
+
+// Floats round to nearest even. Floats to integers are truncated, at the ends of the range where they are outside it,
+// and 0 for a NaN: C++ leaves these undefined, and processors differ. Integers to shorter ones keep the low bits. To
+// bool: x != 0.
+template <class To, class From>
+constexpr To convert(From x) {
+  if constexpr (std::is_same_v<From, half> || std::is_same_v<From, bfloat16>) {
+    return convert<To>(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != From(0);
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    constexpr auto kLowest = static_cast<From>(std::numeric_limits<To>::lowest());
+    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // a power of 2: exact
+    if (x != x) return 0;
+    if (x <= kLowest) return std::numeric_limits<To>::lowest();
+    if (x >= kEnd) return std::numeric_limits<To>::max();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+}  // namespace graphsink
