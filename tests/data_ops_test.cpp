@@ -259,7 +259,7 @@ TEST(DataOpsRefusals, NameTheOpTheProblemAndTheLine) {
        }},
       {"gather", "not i32", [](Graph& g) { gather(of(g, f32, {5}), of(g, f32, {2})); }},
       {"gather", "there is no axis 1", [](Graph& g) { gather(of(g, f32, {5}), of(g, i32, {2}), 1); }},
-      {"scatter_add", "takes numbers",
+      {"scatter_add", "takes f32, f64, i32",
        [](Graph& g) { scatter_add(of(g, boolean, {5}), of(g, i32, {2}), of(g, boolean, {2})); }},
       {"scatter_add", "the updates are not [2]",
        [](Graph& g) { scatter_add(of(g, f32, {5}), of(g, i32, {2}), of(g, f32, {3})); }},

@@ -2,6 +2,7 @@
 // and a resumed run give the same bits, dropout included.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "samples/models/text_model.h"
