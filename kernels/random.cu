@@ -54,7 +54,7 @@ void expect_random(InferArgs& a, const Shape& shape) {
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
 }
 
-// --- distributions: count<T> elements are made of the four words of a block
+// --- distributions: kPerBlock<T> elements are made of the four words of a block
 
 template <class T>
 constexpr int kPerBlock = std::is_same_v<T, double> ? 2 : 4;
