@@ -73,5 +73,28 @@ TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
   }
 }
 
+// The second update needs a copy from the host. Neither may be committed before the host calls are known to be good.
+TEST_P(OnDevice, ThrowingCpuOpStopsEveryCommit) {
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    Variable v("v", Tensor({10.0f})), w("w", Tensor({10.0f}));
+    sgd(sum(g.value(v)), {v}, {.lr = 1});
+    sgd(sum(g.value(w)), {w}, {.lr = emit(cpu_refuse_negative, {x})[0]});
+    Program p = compile(g);
+    for (int i = 0; i < 2; ++i) {
+      p.write(x, std::vector<float>{1});
+      p.run(mode);
+      p.sync();
+      p.write(x, std::vector<float>{-1});
+      p.run(mode);
+      EXPECT_THROW(p.sync(), Error);
+      EXPECT_EQ(v.read().at(0), 9.0 - i);
+      EXPECT_EQ(w.read().at(0), 9.0 - i);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace graphsink

@@ -173,6 +173,16 @@ TEST(Plan, RandomGraphsAreScheduledAndPlacedSafely) {
   }
 }
 
+// Too many buffers for the quadratic search.
+TEST(Plan, LargeGraphsArePlacedSafely) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Plan plan = plan_for(random_graph(seed, 3000 + static_cast<int>(seed % 3) * 3000), Target::host());
+    check_schedule(plan);
+    EXPECT_LT(plan.arena_bytes, plan.value_bytes);
+  }
+}
+
 TEST(Plan, IndependentBranchesGetStreamsOfTheirOwn) {
   Graph g;
   Value x = g.feed("x", f32, {64});

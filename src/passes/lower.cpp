@@ -333,7 +333,7 @@ class Lowering {
       plan_.variable_written[at(plan_.buffers[at(variable)].index)] = true;
       store.where = use.assigned_where;
     }
-    for (int id : commits_) mark_written(id);  // known before anything below asks what will be overwritten
+    for (int id : commits_) prepare_commit(id);
     for (const VariableUse& use : graph_.variables) {
       if (use.assigned.node < 0 || use.assigned == use.read) continue;
       add_operand(store, device_buffer(0, use.read), type(use.read));
@@ -359,11 +359,15 @@ class Lowering {
     add_call(0, std::move(end));
   }
 
-  void mark_written(int id) {
+  // What it writes is known before anything asks what will be overwritten, and what it reads is on the device: a copy
+  // in between would make those before it part of the step, not of the commit.
+  void prepare_commit(int id) {
     const Node& node = graph_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (access_of(*node.op, i, node.inputs.size()) == Access::write)
-        plan_.variable_written[at(plan_.buffers[at(device_buffer(0, node.inputs[i]))].index)] = true;
+      Access access = access_of(*node.op, i, node.inputs.size());
+      if (access == Access::shape_only) continue;
+      int buffer = device_buffer(0, node.inputs[i]);
+      if (access == Access::write) plan_.variable_written[at(plan_.buffers[at(buffer)].index)] = true;
     }
   }
 

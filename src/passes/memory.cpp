@@ -181,8 +181,8 @@ class BestFit {
     Lifetime life;  // of what was there
   };
 
+  // What makes a hole is over in serial order; what counts is on which streams.
   static void join(Lifetime& a, const Lifetime& b) {
-    a.last_end = std::max(a.last_end, b.last_end);
     for (std::size_t s = 0; s < 8; ++s) a.needed[s] = std::max(a.needed[s], b.needed[s]);
   }
 

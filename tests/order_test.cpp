@@ -1,0 +1,66 @@
+// The pass that gives steps to streams: whatever two steps share, they run in the order of the schedule.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Random copies among few buffers: every kind of conflict between reads and writes.
+Plan random_copies(unsigned seed, int steps, int buffers) {
+  std::mt19937 random(seed);
+  auto any_buffer = [&] { return static_cast<int>(random() % static_cast<unsigned>(buffers)); };
+  Plan plan;
+  plan.buffers.resize(at(buffers));
+  plan.sequences.resize(1);
+  for (int i = 0; i < steps; ++i) {
+    Step step;
+    step.kind = StepKind::copy;
+    step.source = any_buffer();
+    step.destination = any_buffer();
+    plan.sequences[0].steps.push_back(step);
+  }
+  return plan;
+}
+
+// For each step, which steps are complete when it starts.
+std::vector<std::vector<bool>> happens_before(const Plan& plan) {
+  const auto& steps = plan.sequences[0].steps;
+  std::vector<std::vector<bool>> before, issued(8, std::vector<bool>(steps.size(), false));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    auto& mine = issued[at(steps[i].stream)];
+    for (int other : steps[i].after)
+      for (std::size_t j = 0; j < i; ++j) mine[j] = mine[j] || issued[at(other)][j];
+    before.push_back(mine);
+    mine[i] = true;
+  }
+  return before;
+}
+
+TEST(Order, StepsThatShareABufferFollowOneAnother) {
+  int streams = 0;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Plan plan = random_copies(seed, 60, 24);
+    assign_streams(plan);
+    streams = std::max(streams, plan.streams);
+    auto before = happens_before(plan);
+    const auto& steps = plan.sequences[0].steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        bool both_read = steps[i].destination != steps[j].source && steps[i].destination != steps[j].destination &&
+                         steps[i].source != steps[j].destination;
+        ASSERT_TRUE(both_read || before[i][j]) << "step " << i << " does not wait for step " << j;
+      }
+    }
+  }
+  EXPECT_GT(streams, 2);
+}
+
+}  // namespace
+}  // namespace graphsink
