@@ -162,11 +162,14 @@ inline void run_own_graph(CudaArgs& a) {
 inline constexpr CudaBody kOwnGraph[] = {{0, run_own_graph}};
 inline const OpDef own_graph{.name = "own_graph", .infer = infer_like_first, .cuda = kOwnGraph};
 
+// That op behind a batch of products.
 inline Workload child_graph_workload() {
   Workload w("child graph");
   w.stride = 3;
   Variable state("state", Tensor({1.0f, 2.0f}));
-  Value next = emit(own_graph, {w.graph.value(state) * 0.5}, OwnGraph())[0] + 1.0;
+  Value halves = w.graph.constant(Tensor::full(f32, {2, 1, 1}, 0.5));
+  Value products = matmul(reshape(w.graph.value(state), {2, 1, 1}), halves);
+  Value next = emit(own_graph, {reshape(products, {2})}, OwnGraph())[0] + 1.0;
   assign(state, next);
   w.graph.output("y", next);
   w.graph.record("loss", sum(next));

@@ -70,7 +70,7 @@ TEST_P(TextModels, LearnMeasureAndContinue) {
   models::Evaluation evaluation(training.text_model, license(), device(), 64);
   double before = evaluation.loss();
   EXPECT_NEAR(before, std::log(static_cast<double>(training.text_model.vocabulary)), 1.0);  // it knows nothing
-  training.run(0, 30, sink);
+  training.run(0, 80, sink);
   EXPECT_LT(evaluation.loss(), before - 0.3);
   EXPECT_EQ(evaluation.loss(), evaluation.loss());
   std::string text = models::continue_text(training.text_model, *license(), 12, device(), 5);
