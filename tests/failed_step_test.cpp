@@ -96,5 +96,27 @@ TEST_P(OnDevice, ThrowingCpuOpStopsEveryCommit) {
   }
 }
 
+TEST_P(OnDevice, ReadsReportAFailedStepOnce) {
+  Graph g;
+  Value x = g.input("x", f32, {1});
+  Value y = emit(cpu_refuse_negative, {x})[0];
+  g.record("y", sum(y));
+  g.output("y", y);
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    p.write(x, std::vector<float>{2});
+    p.run(mode);
+    p.sync();
+    p.write(x, std::vector<float>{-1});
+    p.run(mode);
+    EXPECT_THROW(p.read("y"), Error);
+    EXPECT_EQ(p.read("y"), (std::vector<float>{2})) << "the failed step has recorded nothing";
+    p.run(mode);
+    EXPECT_THROW(p.read_output("y"), Error);
+    EXPECT_NO_THROW(p.sync());
+  }
+}
+
 }  // namespace
 }  // namespace graphsink

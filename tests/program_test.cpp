@@ -355,5 +355,22 @@ TEST(Eager, RunsEachOpAsItIsCalled) {
   }
 }
 
+TEST(Eager, AFailingOpThrowsAndTheNextOneRuns) {
+  for (DeviceId device : testing::devices()) {
+    Eager eager(device);
+    Value logits = eager.tensor(Tensor(f32, {2, 3}));
+    Value good = eager.tensor(Tensor(i32, {2})), bad = eager.tensor(Tensor::full(i32, {2}, 3));
+    for (int i = 0; i < 2; ++i) {
+      try {
+        cross_entropy(logits, bad);
+        ADD_FAILURE() << "3 is not a class";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.op(), "cross_entropy");
+      }
+      EXPECT_NEAR(Eager::read(cross_entropy(logits, good)).at(0), std::log(3.0), 1e-6);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace graphsink
