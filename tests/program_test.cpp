@@ -341,6 +341,22 @@ TEST(OnCpu, InteractivePushesEveryNodeAndTheSinkOne) {
   EXPECT_EQ(interactive_pushes, p.plan().nodes.size() + 1) << "one for each node, and the launch parameters";
 }
 
+TEST(OnCpu, RecordsGoRoundTheirRing) {
+  constexpr std::int64_t kSteps = kRecordCapacity * 2 / 3;
+  Graph g;
+  Variable n("n", Tensor::scalar(0.0f));
+  Value next = g.value(n) + 1.0;
+  assign(n, next);
+  g.record("n", next);
+  Program p = graphsink::compile(g);
+  for (std::int64_t first : {std::int64_t{1}, kSteps + 1, 2 * kSteps + 1}) {
+    p.run(sink, {.steps = kSteps});
+    std::vector<float> wanted(static_cast<std::size_t>(kSteps));
+    std::iota(wanted.begin(), wanted.end(), static_cast<float>(first));
+    EXPECT_TRUE(p.read("n") == wanted) << "from " << first;
+  }
+}
+
 TEST(Eager, RunsEachOpAsItIsCalled) {
   for (DeviceId device : testing::devices()) {
     Eager eager(device);
