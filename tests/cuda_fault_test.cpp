@@ -124,7 +124,7 @@ TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {
 TEST_F(FaultTest, PinnedMemoryThatIsNotThereIsNamed) {
   emu::fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
   std::string message = message_of([&] { device_->allocate_host(3 << 20); });
-  EXPECT_TRUE(contains(message, "out of memory: no 3.0 MiB of host memory can be pinned")) << message;
+  EXPECT_TRUE(contains(message, "out of memory: cudaHostAlloc cannot pin 3.0 MiB of host memory")) << message;
   EXPECT_TRUE(contains(message, "remedy: ")) << message;
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   expect_usable();
