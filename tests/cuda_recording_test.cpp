@@ -345,5 +345,23 @@ TEST_F(CudaRecordingTest, AStreamOfABodyMayWaitAndDoNothing) {
   EXPECT_EQ(get(x), 8.0f);
 }
 
+TEST_F(CudaRecordingTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  bool* yes = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    auto then_body = [&](Streams body) {
+      device_->fence(*body[1], *body[0]);
+      call(*body[1], affine, {x}, Affine{2, 0});
+      device_->fence(*body[0], *body[1]);
+      call(*body[1], affine, {x}, Affine{1, 3});
+    };
+    device_->branch(s, yes, then_body, [](Streams) {});
+  });
+  device_->launch(*stream_, *recording, nullptr);
+  EXPECT_EQ(get(x), 5.0f);
+}
+
 }  // namespace
 }  // namespace graphsink::testing
