@@ -66,9 +66,9 @@ Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where 
 struct Optimizer {
   Variable lr;                     // invalid if the learning rate was a Value
   std::vector<Variable> group_lr;  // of each group; invalid where it is the optimizer's or was a Value
-  // For each parameter in order "<parameter>.adamw.m" and ".v", or "<parameter>.sgd.velocity"; for one of 16 bits also
-  // ".master", in f32, which is what is updated and rounded. Then, where they are needed, "<parameter>.gradient", the
-  // sum over micro-steps, and "<optimizer>.updates", ".loss_scale" and ".since_change".
+  // Each where it is needed: "<optimizer>.loss_scale", the sums over micro-steps "<parameter>.gradient",
+  // "<optimizer>.updates" and ".since_change"; then for each parameter in order "<parameter>.adamw.m" and ".v", or
+  // "<parameter>.sgd.velocity".
   std::vector<Variable> state;
   Value gradient_norm;  // f32 scalar, before clipping; valid with clip_norm or loss_scale
   Value loss_scale;     // f32 scalar, of this step; valid with loss_scale
@@ -78,8 +78,9 @@ struct Optimizer {
 };
 
 // Updates all parameters in one op for each group. Reading a parameter after this call in the same graph is an Error:
-// read it before. With 16-bit parameters gradients are of their dtype and everything else is in f32. The number of an
-// update is that of committed steps, or of updates where accumulation or loss scaling make them differ.
+// read it before. Parameters are f32 or f64; 16-bit ones are refused: keep them in f32 and cast() them where they are
+// used. The number of an update is that of committed steps, or of updates where accumulation or loss scaling make them
+// differ. Throw Error for a parameter given twice or assigned already, and as grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.
