@@ -171,10 +171,12 @@ void Executor::host_thread_main(std::mutex& mutex) {
     if (stopping_) return;
     const OpRef op = std::move(host_op_);
     host_op_ = nullptr;
-    const std::function<cudaError_t()> body = op->body;
-    lock.unlock();
-    body();
-    lock.lock();
+    if (sticky_ == cudaSuccess) {  // else it is not called
+      const std::function<cudaError_t()> body = op->body;
+      lock.unlock();
+      body();
+      lock.lock();
+    }
     busy_ = false;
     if (!op->done) complete(op);
     changed_.notify_all();
@@ -227,6 +229,10 @@ void Executor::run_ahead(Lock& lock) {
 }
 
 void Executor::cancel_all() {
+  if (host_op_ != nullptr) {  // given to the host thread, which has not begun
+    host_op_ = nullptr;
+    busy_ = false;
+  }
   // Operations point at each other in both directions.
   for (auto& [key, op] : live_) {
     op->before.clear();

@@ -85,11 +85,16 @@ void CudaDevice::sync(Stream& stream) {
 }
 
 bool CudaDevice::wait_otherwise() noexcept {
-  if (calls_->is_lost()) return true;
-  RelaxedCapture always_allowed;
-  cudaError_t code = cudaDeviceSynchronize();
-  if (code != cudaSuccess) log_failure("cudaDeviceSynchronize", cudaGetErrorName(code));
-  return code == cudaSuccess || is_sticky(code);
+  cudaError_t code = cudaSuccess;
+  if (!calls_->is_lost()) {
+    RelaxedCapture always_allowed;
+    code = cudaDeviceSynchronize();
+    if (code != cudaSuccess) log_failure("cudaDeviceSynchronize", cudaGetErrorName(code));
+    if (!is_sticky(code)) return code == cudaSuccess;
+  }
+  // After an error that ends the context CUDA calls no host function any more, but one may be under way.
+  while (int running = running_host_calls_.load()) running_host_calls_.wait(running);
+  return true;
 }
 
 void CudaDevice::fence(Stream& later, Stream& earlier) {
@@ -149,11 +154,15 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
 
 void CudaDevice::run_host_call(void* data) noexcept {
   const auto& call = *static_cast<const HostCall*>(data);
+  std::atomic<int>& running = call.device->running_host_calls_;
+  ++running;
   try {
     call.node->op->cpu(CpuArgs(*call.node));
   } catch (...) {
     report_exception(*call.node, *call.status);
   }
+  --running;
+  running.notify_all();
 }
 
 void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& status) {
@@ -161,7 +170,7 @@ void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& st
   CudaStream& on = cuda_stream(stream);
   if (recorder_.is_active()) recorder_.expect(on, &node);
   // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
-  auto* data = const_cast<HostCall*>(&*host_calls_.insert({&node, &status}).first);
+  auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node, &status}).first);
   calls_->check(cudaLaunchHostFunc(
                     on.get(), [](void* d) { run_host_call(d); }, data),
                 "cudaLaunchHostFunc", &node);

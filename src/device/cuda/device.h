@@ -1,6 +1,7 @@
 // A CUDA device behind the device boundary.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <memory>
 #include <set>
@@ -49,6 +50,7 @@ class CudaDevice : public Device {
  private:
   // What a host function gets. In a set, each pair has one address for as long as the device lives.
   struct HostCall {
+    CudaDevice* device;
     const BoundNode* node;
     HostStatus* status;
     auto operator<=>(const HostCall&) const = default;
@@ -68,6 +70,7 @@ class CudaDevice : public Device {
   Staging staging_;
   Memory predicate_;  // host
   std::set<HostCall> host_calls_;
+  std::atomic<int> running_host_calls_ = 0;
   Recorder recorder_;
 };
 
