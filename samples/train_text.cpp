@@ -21,6 +21,7 @@ struct Options {
   std::int64_t steps = 3000;
   std::int64_t steps_per_launch = 20;
   std::int64_t evaluate_every = 1000;
+  std::int64_t evaluate_on = 8192;
   std::int64_t decay_steps = -1;
   double dropout = 0;
   std::uint64_t seed = 1;
@@ -78,7 +79,7 @@ int train(Options options) {
   training.seed = options.seed;
   models::Model model = models::train(text_model, data.text, training);
   gs::Program program = gs::compile(model.graph, {.target = device, .seed = static_cast<std::uint32_t>(options.seed)});
-  models::Evaluation evaluation(text_model, data.text, device);
+  models::Evaluation evaluation(text_model, data.text, device, options.evaluate_on);
   std::cout << program.explain() << std::flush;
   std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
               data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(), to_string(device).c_str());
@@ -118,6 +119,9 @@ int main(int argc, char** argv) {
   app.add_option("--decay-steps", options.decay_steps, "until when the learning rate falls; default: --steps")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--evaluate-every", options.evaluate_every, "steps between evaluations on held-out text, and saves")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--evaluate-on", options.evaluate_on, "held-out characters to predict in an evaluation, about")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--save", options.save, "checkpoint to write at every evaluation and at the end");
