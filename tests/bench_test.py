@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """graphsink-bench: the fields of its report, equal results in all modes, counts of launches and kernels.
 
-usage: bench_test.py BIN_DIR
+usage: bench_test.py BIN_DIR [WORKLOAD...]    all of them, unless some are named
 """
 
 import json
@@ -24,6 +24,8 @@ FIELDS = set(NUMBERS + TIMES + OTHERS + ["state_hash"])
 
 def bench(*arguments, size="test"):
     command = [PROGRAM, "--size", size, *map(str, arguments)]
+    if "--workload" not in arguments and "--list" not in arguments:
+        command += ["--workload", ",".join(WORKLOADS)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -145,4 +147,6 @@ class BenchTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = pathlib.Path(sys.argv.pop(1)) / PROGRAM
+    WORKLOADS = sys.argv[1:] or WORKLOADS
+    del sys.argv[1:]
     unittest.main()
