@@ -121,20 +121,36 @@ HD bool is_finite(T x) {
 }
 }  // namespace math
 
-// Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
-// not depend on one another; reading and writing one element in place is fine.
+// A function with this is compiled for several widths of vectors, and the CPU at hand takes the widest it has. The bits
+// are the same in all, as nothing is contracted or reordered. Sanitizers do not get along with what chooses (an ifunc).
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define GRAPHSINK_VECTOR_CLONES [[gnu::flatten, gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+#else
+#define GRAPHSINK_VECTOR_CLONES
+#endif
+
+constexpr std::int64_t kVectorBlock = 16;
+
 template <class Body>
-inline void for_each_index(std::int64_t n, const Body& body) {
-  constexpr int kUnrolled = 16;
+GRAPHSINK_VECTOR_CLONES void for_each_index_in_blocks(std::int64_t n, Body body) {
   std::int64_t i = 0;
-  for (; i + kUnrolled <= n; i += kUnrolled) {
+  for (; i + kVectorBlock <= n; i += kVectorBlock) {
 #pragma GCC ivdep
 #ifndef __CUDACC__
 #pragma GCC unroll 1  // unrolled early, the block would be no loop when vector code is made
 #endif
-    for (int j = 0; j < kUnrolled; ++j) body(i + j);
+    for (std::int64_t j = 0; j < kVectorBlock; ++j) body(i + j);
   }
   for (; i < n; ++i) body(i);
+}
+
+// Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
+// not depend on one another; reading and writing one element in place is fine.
+template <class Body>
+inline void for_each_index(std::int64_t n, const Body& body) {
+  if (n >= kVectorBlock) return for_each_index_in_blocks(n, body);
+  for (std::int64_t i = 0; i < n; ++i) body(i);  // not worth a call
 }
 
 }  // namespace graphsink
