@@ -1,6 +1,7 @@
 // graphsink-bench: what each mode costs and what it computes, for workloads by name, as a table and as JSON.
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -27,6 +28,7 @@ struct Options {
   std::int64_t steps_per_launch = 1;
   std::string size = std::string_view(GRAPHSINK_FLAVOUR) == "emulated" ? "test" : "full";
   std::string json_file;
+  std::string export_directory;
   bool list = false;
   models::WorkloadOptions workload;
 };
@@ -47,6 +49,17 @@ Mode mode_of(const std::string& name) {
                   "use interactive-serial, interactive-parallel or sink");
   }
   return cli::mode_of(name);
+}
+
+// What another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first step, by
+// their names, and the data of all steps as "feed.0", "feed.1" in the order of the model's feeds.
+void write_inputs(const std::filesystem::path& directory, const models::Model& model, std::int64_t steps) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  Checkpoint inputs = snapshot(model.variables);
+  for (std::size_t i = 0; i < model.feeds.size(); ++i)
+    inputs.tensors.emplace("feed." + std::to_string(i), model.feeds[i].slices(0, Trial::kWarmUp + steps));
+  write_checkpoint(directory / (model.name + ".safetensors"), inputs);
 }
 
 // Rewritten in place, and only on a terminal.
@@ -95,7 +108,10 @@ int run(Options options) {
   DeviceId device = cli::device_of(options.device);
   options.workload.is_test_size = options.size == "test";
   models::Workloads workloads(options.workload);
-  for (const std::string& name : options.workloads) workloads.make(name);  // refuses before anything is measured
+  for (const std::string& name : options.workloads) {  // refuses before anything is measured
+    models::Model model = workloads.make(name);
+    if (!options.export_directory.empty()) write_inputs(options.export_directory, model, options.steps);
+  }
   std::ofstream file;
   if (!options.json_file.empty() && options.json_file != "-") {
     file.open(options.json_file);
@@ -140,6 +156,8 @@ int main(int argc, char** argv) {
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");
   app.add_option("--text", options.workload.text, "text file for charmlp, lstm and gpt");
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
+  app.add_option("--export", options.export_directory,
+                 "write what each workload starts from and trains on to this directory, for profiling/peers");
   app.add_flag("--list", options.list, "print workloads and modes");
   return cli::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -144,7 +144,18 @@ part_bench() {
   note "$(grep -h 'test accuracy' "$logs/train_mnist.log" || echo 'no accuracy')"
 }
 
-part_peers() { skip 'comparisons with other systems come with a later version'; }
+part_peers() {
+  build graphsink-bench
+  [[ $verdict == passed ]] || return 0
+  if ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    skip 'there is no PyTorch that sees this GPU'
+    return
+  fi
+  rm -f "$logs"/*.json
+  # Without compile: an unrolled LSTM and a chain of 1,000 operations take it minutes.
+  try torch-chain-lstm 220 python3 profiling/peers/torch_bench.py --workload chain,wide,lstm --mode eager,graph --json "$logs/torch-chain-lstm.json"
+  try torch 240 python3 profiling/peers/torch_bench.py --workload mlp,charmlp,gpt --json "$logs/torch.json"
+}
 
 failed=0
 for part in "${parts[@]}"; do

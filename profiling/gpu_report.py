@@ -18,16 +18,22 @@ def output_of(*command):
         return None
 
 
+def number(value, form):
+    return "" if value is None else format(value, form)
+
+
 def bench_table(rows):
     lines = [
         "| workload | mode | K | step us | latency us | enqueue us | API calls | launches | kernels | state |",
         "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --- |",
     ]
     for row in rows:
+        enqueue = (row["enqueue_us"] or {}).get("median")
         lines.append(
             f"| {row['workload']} | {row['mode']} | {row['steps_per_launch']} | {row['step_us']['median']:.2f} "
-            f"| {row['latency_us']['median']:.2f} | {row['enqueue_us']['median']:.2f} | {row['api_calls_per_step']:.3g} "
-            f"| {row['graph_launches_per_step']:.3g} | {row['kernels_per_step']:.5g} | {row['state_hash'][:8]} |"
+            f"| {row['latency_us']['median']:.2f} | {number(enqueue, '.2f')} | {number(row.get('api_calls_per_step'), '.3g')} "
+            f"| {number(row.get('graph_launches_per_step'), '.3g')} | {number(row.get('kernels_per_step'), '.5g')} "
+            f"| {(row['state_hash'] or '')[:8]} |"
         )
     return lines
 

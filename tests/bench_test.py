@@ -133,6 +133,49 @@ class BenchTest(unittest.TestCase):
             self.assertRegex(row["data"]["sha256"], "^[0-9a-f]{64}$")
             self.assertTrue(row["data"]["name"])
 
+    def test_export(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bench("--workload", "charmlp,chain", "--steps", 2, "--mode", "sink", "--export", folder)
+            shapes = {}
+            for path in pathlib.Path(folder).iterdir():
+                data = path.read_bytes()
+                length = int.from_bytes(data[:8], "little")
+                shapes[path.name] = {n: t["shape"] for n, t in json.loads(data[8 : 8 + length]).items() if n != "__metadata__"}
+            self.assertEqual(shapes["chain.safetensors"], {"state": []})
+            charmlp = shapes["charmlp.safetensors"]
+            self.assertEqual(charmlp["feed.0"], [5, 8, 8])  # with the 3 steps of warm-up
+            self.assertEqual(charmlp["feed.1"], [5, 8])
+            self.assertEqual(charmlp["w1"], [32, 16])
+
+    def compare(self, *arguments):
+        script = pathlib.Path(__file__).resolve().parent.parent / "profiling" / "compare.py"
+        done = subprocess.run([sys.executable, script, *map(str, arguments)], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_compare(self):
+        def row(mode, us, loss_hash):
+            return {"workload": "mlp", "mode": mode, "steps_per_launch": 1, "loss_first": 2.0, "loss_last": 1.0,
+                    "loss_hash": loss_hash, "state_hash": "s", "step_us": {"min": us - 1, "median": us, "max": us + 1}}
+
+        def written(name, rows):
+            path = pathlib.Path(folder) / name
+            path.write_text(json.dumps({"machine": {"cpu": "c", "cores": 2}, "rows": rows}))
+            return path
+
+        with tempfile.TemporaryDirectory() as folder:
+            a = written("a.json", [row("sink", 100, "x"), row("interactive-serial", 50, "x")])
+            b = written("b.json", [row("sink", 150, "x"), row("interactive-serial", 51, "x"), row("torch-eager", 1, "x")])
+            code, table, _ = self.compare(a, b)
+            self.assertEqual(code, 0)
+            self.assertRegex(table, r"mlp +sink +100.00 +150.00 +1.50x")
+            self.assertRegex(table, r"interactive-serial .*ranges overlap")
+            self.assertNotIn("torch-eager", table)
+            self.assertEqual(self.compare(a, written("other.json", [row("sink", 100, "y")]))[0], 1)
+            for bad in (written("none.json", [row("torch-eager", 1, "x")]), pathlib.Path(folder) / "missing.json", __file__):
+                code, _, message = self.compare(a, bad)
+                self.assertEqual((code, message[:7]), (2, "error: "))
+            self.assertEqual(self.compare(a)[0], 2)
+
     def test_table_file_and_list(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.json"
