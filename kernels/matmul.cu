@@ -1,6 +1,6 @@
 // matmul: products of matrices, or of batches of them.
 #include "graphsink/ops.h"
-#include "kernels/dtype.h"
+#include "kernels/epilogue.h"
 #include "kernels/product.h"
 
 namespace graphsink {
@@ -131,13 +131,88 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
   return result;
 }
 
+// --- products that take over what follows them; outputs are the result, then, where others need it, what the
+// activation was applied to.
+
+template <class Activation, class T, class Args>
+void finish_on(Args& a, bool has_bias) {
+  const Shape& shape = a.out_type(0).shape;
+  T* out = a.template out<T>(0);
+  T* kept = a.outputs() > 1 ? a.template out<T>(1) : nullptr;
+  std::int64_t columns = shape[-1];
+  run_epilogue<Activation>(EpilogueData<T>{kept ? kept : out, has_bias ? a.template in<T>(2) : nullptr, kept, out,
+                                           shape.size() / columns, columns},
+                           a);
+}
+
+template <class Activation, bool has_bias, class Args>
+void fused_body(Args& a) {
+  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
+              a.template out<void>(a.outputs() - 1), a.workspace());
+  if (a.out_type(0).shape.size() == 0) return;
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { finish_on<Activation, T>(a, has_bias); });
+}
+
+template <class Activation>
+Prepared prepare_fused(const PrepareArgs& p) {
+  for_dtype<float, double>(p.out(0).dtype, [&]<class T>() { load_kernel(p, finish_product<Activation, T>); });
+  return prepare_matmul_op(p);
+}
+
+template <class Activation, bool has_bias>
+constexpr CudaBody kFusedCuda[] = {{0, fused_body<Activation, has_bias, CudaArgs>}};
+
+// Emitted by no one: fuse() puts it in place of ops whose types are known.
+template <class Activation, bool has_bias>
+constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
+  return {.name = name,
+          .prepare = prepare_fused<Activation>,
+          .cuda = kFusedCuda<Activation, has_bias>,
+          .cpu = fused_body<Activation, has_bias, const CpuArgs>,
+          .fuse = fuse};
+}
+
+struct FusedActivation {
+  std::string_view expr;  // of the op that follows
+  OpDef plain, with_bias;
+};
+constexpr FusedActivation kActivations[] = {
+    {Relu::kText, fused_op<Relu, false>("matmul_relu"), fused_op<Relu, true>("matmul_bias_relu")},
+    {Gelu::kText, fused_op<Gelu, false>("matmul_gelu"), fused_op<Gelu, true>("matmul_bias_gelu")},
+    {Silu::kText, fused_op<Silu, false>("matmul_silu"), fused_op<Silu, true>("matmul_bias_silu")},
+    {Tanh::kText, fused_op<Tanh, false>("matmul_tanh"), fused_op<Tanh, true>("matmul_bias_tanh")},
+    {Sigmoid::kText, fused_op<Sigmoid, false>("matmul_sigmoid"), fused_op<Sigmoid, true>("matmul_bias_sigmoid")}};
+
+template <bool has_bias>
+Fused fuse_activation(const FuseArgs& a) {
+  for (const FusedActivation& activation : kActivations)
+    if (a.next.expr == activation.expr) return {has_bias ? &activation.with_bias : &activation.plain, a.attrs};
+  return {};
+}
+constexpr OpDef matmul_bias_op = fused_op<NoActivation, true>("matmul_bias", fuse_activation<true>);
+
+// A vector that is added to every row.
+bool is_bias(const FuseArgs& a) {
+  if (a.next.expr != "a + b") return false;
+  const Shape& bias = a.next_inputs[static_cast<std::size_t>(1 - a.operand)].shape;
+  return bias.rank() > 0 && bias.rank() <= a.output.shape.rank() && bias[-1] == a.output.shape[-1] &&
+         bias.size() == bias[-1];
+}
+
+Fused fuse_matmul(const FuseArgs& a) {
+  if (!is_bias(a)) return fuse_activation<false>(a);
+  if (a.is_kept) return {};  // the product without the bias is nowhere
+  return {&matmul_bias_op, a.attrs};
+}
+
 constexpr CudaBody kCuda[] = {{0, body<CudaArgs>}};
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .prepare = prepare_matmul_op,
                       .cuda = kCuda,
                       .cpu = body<const CpuArgs>,
-                      .grad = matmul_grad};
+                      .grad = matmul_grad,
+                      .fuse = fuse_matmul};
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label) {
   return emit(matmul_op, {a, b}, attrs, label)[0];

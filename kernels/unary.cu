@@ -1,29 +1,19 @@
 // Element-wise functions of one operand, and their gradients, each one kernel.
-#include "kernels/elementwise.h"
+#include "kernels/activation.h"
 
 namespace graphsink {
 namespace {
 
 UNARY_EXPRESSION(Neg, -x);
 UNARY_EXPRESSION(Abs, x < T(0) ? -x : x);
-UNARY_EXPRESSION(Relu, x < T(0) ? T(0) : x);  // a NaN stays one
 UNARY_EXPRESSION(Exp, math::exp(x));
 UNARY_EXPRESSION(Log, math::log(x));
 UNARY_EXPRESSION(Sqrt, math::sqrt(x));
 UNARY_EXPRESSION(Rsqrt, T(1) / math::sqrt(x));
 UNARY_EXPRESSION(Sin, math::sin(x));
 UNARY_EXPRESSION(Cos, math::cos(x));
-UNARY_EXPRESSION(Tanh, math::tanh(x));
-UNARY_EXPRESSION(Sigmoid, math::sigmoid(x));
-UNARY_EXPRESSION(Silu, x* math::sigmoid(x));
 UNARY_EXPRESSION(LogicalNot, !x);
 
-// gelu(x) = x / 2 * (1 + tanh(u(x))), u(x) = sqrt(2 / pi) * (x + 0.044715 x^3).
-constexpr double kGelu = 0.7978845608028654, kCubic = 0.044715;
-template <class T>
-HD T gelu_tanh(T x) {
-  return math::tanh(T(kGelu) * (x + T(kCubic) * x * x * x));
-}
 template <class T>
 HD T gelu_slope(T x) {
   T t = gelu_tanh(x);
@@ -34,7 +24,6 @@ HD T silu_slope(T x) {
   T s = math::sigmoid(x);
   return s * (T(1) + x * (T(1) - s));
 }
-UNARY_EXPRESSION(Gelu, T(0.5) * x * (T(1) + gelu_tanh(x)));
 
 // Of the gradient a and the forward output b.
 BINARY_EXPRESSION(ReluGrad, b > T(0) ? a : T(0));

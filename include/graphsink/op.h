@@ -20,6 +20,7 @@ namespace graphsink {
 class CpuArgs;
 class CudaArgs;
 struct GradArgs;
+struct FuseArgs;
 
 // What a node does with one of its operands.
 enum class Access : std::uint8_t {
@@ -197,6 +198,12 @@ struct CudaBody {
   void (*body)(CudaArgs&) = nullptr;
 };
 
+// The op that computes two nodes at once, with its attributes; no op: the two stay two.
+struct Fused {
+  const struct OpDef* op = nullptr;
+  Attrs attrs;
+};
+
 // An op. Constants of static storage duration only: nodes keep a pointer.
 struct OpDef {
   std::string_view name;  // a string literal: profilers keep a pointer to it
@@ -217,6 +224,21 @@ struct OpDef {
   void (*cpu)(const CpuArgs&) = nullptr;
   // Gradients of the inputs as graph; nullptr: none, and grad() says so.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
+  // Takes the next node over, the bits staying what they were; nullptr: never.
+  Fused (*fuse)(const FuseArgs&) = nullptr;
+};
+
+// What fuse() sees: a node with one output, and the first of the nodes that use it. Inputs of the fused op are those of
+// the node, then the other ones of `next`; outputs are those of `next`, then, with `is_kept`, the node's own.
+struct FuseArgs {
+  const Attrs& attrs;
+  std::span<const TensorType> inputs;
+  const TensorType& output;
+  bool is_kept;  // others use the output, too
+  const OpDef& next;
+  const Attrs& next_attrs;
+  std::span<const TensorType> next_inputs;
+  int operand;  // of `next`: the one that is the output
 };
 
 // What a gradient sees: Values of the node and the gradients of its outputs (an invalid Value where none flows).

@@ -152,6 +152,7 @@ struct Plan {
 
 struct PlanOptions {
   bool check_finite = false;  // after every op with float outputs, clear ok if one is not finite
+  bool fuse = true;           // nodes that OpDef::fuse can join become one
 };
 
 // The concrete shapes of the open inputs: (source node, shape).

@@ -28,6 +28,8 @@ struct CompileOptions {
   DeviceId target = cpu();
   // Checks every float result and fails the step, naming the op that first produced a non-finite value. Slow.
   bool check_finite = false;
+  // Products take over the bias and the activation behind them: fewer kernels, the same bits. Off: every op for itself.
+  bool fuse = true;
   // Refuse (throw) unless the whole step is one launch.
   bool require_whole_graph = false;
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.

@@ -9,11 +9,13 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Lowering {
  public:
-  Lowering(const GraphData& graph, Verified verified, const SystemOps& system, const PlanOptions& options, Plan& plan)
+  Lowering(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
+           const PlanOptions& options, Plan& plan)
       : graph_(graph),
         system_(system),
         options_(options),
         plan_(plan),
+        fusions_(std::move(fusions)),
         live_(std::move(verified.live)),
         types_(std::move(verified.types)),
         device_(graph.nodes.size()),
@@ -155,7 +157,7 @@ class Lowering {
 
   void lower_node(int sequence, int id) {
     const Node& node = graph_.nodes[at(id)];
-    if (!live_[at(id)] || is_source(*node.op)) return;
+    if (!live_[at(id)] || is_source(*node.op) || fusions_.absorbed[at(id)]) return;
     if (node.op == &while_op) return lower_while(sequence, id);
     if (node.op == &if_op) return lower_if(sequence, id);
     if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
@@ -166,7 +168,16 @@ class Lowering {
   }
 
   void lower_op(int sequence, int id) {
+    if (auto fused = fusions_.nodes.find(id); fused != fusions_.nodes.end())
+      return lower_op(sequence, id, fused->second.node, fused->second.values);
+    std::vector<ValueRef> values;
     const Node& node = graph_.nodes[at(id)];
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) values.push_back({id, static_cast<int>(j)});
+    lower_op(sequence, id, node, values);
+  }
+
+  // `values` are the node's outputs.
+  void lower_op(int sequence, int id, const Node& node, const std::vector<ValueRef>& values) {
     PlanNode lowered;
     lowered.op = node.op;
     lowered.attrs = node.attrs;
@@ -182,23 +193,18 @@ class Lowering {
         buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v);
       add_operand(lowered, buffer, type(v));
     }
-    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
-      ValueRef v{id, static_cast<int>(j)};
+    std::vector<std::pair<int, TensorType>> checked;
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      ValueRef v = values[j];
       int buffer = -1;
       for (Alias view : node.op->views)
-        if (view.output == v.output) buffer = lowered.operands[at(view.input)];
+        if (view.output == static_cast<int>(j)) buffer = lowered.operands[at(view.input)];
       if (buffer < 0) buffer = add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes());
       slot(home, v) = buffer;
       add_operand(lowered, buffer, type(v));
+      if (options_.check_finite && !lowered.on_host && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
     }
-    bool on_host = lowered.on_host;
-    std::vector<std::pair<int, TensorType>> checked;
-    if (options_.check_finite && !on_host) {
-      for (std::size_t j = 0; j < node.outputs.size(); ++j)
-        if (is_float(type({id, static_cast<int>(j)}).dtype))
-          checked.emplace_back(slot(home, {id, static_cast<int>(j)}), type({id, static_cast<int>(j)}));
-    }
-    host_work_ = host_work_ || on_host;
+    host_work_ = host_work_ || lowered.on_host;
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
       PlanNode check = system_node(system_.check, NodeAttrs{id}, node.where);
@@ -375,6 +381,7 @@ class Lowering {
   const SystemOps& system_;
   const PlanOptions& options_;
   Plan& plan_;
+  Fusions fusions_;
   std::vector<bool> live_;
   std::vector<std::vector<TensorType>> types_;
   std::vector<std::vector<int>> device_;  // per node and output: buffer in device memory, -1: none yet
@@ -390,8 +397,9 @@ class Lowering {
 
 }  // namespace
 
-void lower(const GraphData& graph, Verified verified, const SystemOps& system, const PlanOptions& options, Plan& plan) {
-  Lowering(graph, std::move(verified), system, options, plan).run();
+void lower(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
+           const PlanOptions& options, Plan& plan) {
+  Lowering(graph, std::move(verified), std::move(fusions), system, options, plan).run();
 }
 
 }  // namespace graphsink

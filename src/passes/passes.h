@@ -14,9 +14,21 @@ struct Verified {
 };
 Verified verify(const GraphData& graph, const InputShapes& shapes);
 
+// Nodes that are computed together with the one before them: see OpDef::fuse.
+struct FusedNode {
+  Node node;                     // what runs in place of the last of them
+  std::vector<ValueRef> values;  // its outputs are these values of the graph
+};
+struct Fusions {
+  std::map<int, FusedNode> nodes;  // by the last node
+  std::vector<bool> absorbed;      // the others, which do not run
+};
+Fusions fuse(const GraphData& graph, const Verified& verified);
+
 // Effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the
 // end and copies where a value crosses between host and device.
-void lower(const GraphData& graph, Verified verified, const SystemOps& system, const PlanOptions& options, Plan& plan);
+void lower(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
+           const PlanOptions& options, Plan& plan);
 
 // Cuts the schedule into islands: maximal runs of steps that one launch can hold.
 void partition(Plan& plan);

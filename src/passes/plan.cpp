@@ -20,7 +20,9 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
                const PlanOptions& options) {
   Plan plan;
   plan.target = target;
-  lower(*graph.data(), verify(*graph.data(), shapes), system, options, plan);
+  Verified verified = verify(*graph.data(), shapes);
+  Fusions fusions = options.fuse ? fuse(*graph.data(), verified) : Fusions{{}, std::vector<bool>(verified.live.size())};
+  lower(*graph.data(), std::move(verified), std::move(fusions), system, options, plan);
   partition(plan);
   assign_streams(plan);
   assign_memory(plan);
