@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
-"""Compares two reports of graphsink-bench or of profiling/peers: the time of a step, row by row.
-
-usage: compare.py A.json B.json
-
-A row of B is compared with A's row of the same workload, mode and steps per launch. Exit: 0, 1 if results (hashes of
-losses or state) of a row differ, 2 if a file cannot be read or has nothing in common with the other.
+"""Compares two reports of graphsink-bench or of profiling/peers: the time of a step, row by row. A row of B is compared
+with A's row of the same workload, mode and steps per launch.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -17,7 +14,7 @@ def key(row):
 
 
 def describe(machine):
-    return ", ".join(f"{name} {machine[name]}" for name in ("cpu", "cores", "device", "torch", "threads") if machine.get(name))
+    return ", ".join(f"{name} {machine[name]}" for name in ("cpu", "cores", "device", "blas", "torch", "threads") if machine.get(name))
 
 
 def overlap(a, b):
@@ -44,20 +41,27 @@ def print_comparison(a, b, base=None):
 
 
 def main():
-    if len(sys.argv) != 3 or "--help" in sys.argv or "-h" in sys.argv:
-        print(__doc__.strip(), file=sys.stdout if "--help" in sys.argv or "-h" in sys.argv else sys.stderr)
-        return 0 if "--help" in sys.argv or "-h" in sys.argv else 2
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="exit: 0, 1 if hashes of losses or of the state differ, 2 if a file cannot be read or shares no row with the other",
+    )
+    parser.add_argument("a", metavar="A.json", type=pathlib.Path)
+    parser.add_argument("b", metavar="B.json", type=pathlib.Path)
+    parser.add_argument("--base", metavar="MODE", help="compare every row of B with A's row of this mode; hashes may then differ")
+    options = parser.parse_args()
     try:
-        a, b = (json.loads(pathlib.Path(name).read_text()) for name in sys.argv[1:])
-        pairs = print_comparison(a, b)
+        a, b = (json.loads(path.read_text()) for path in (options.a, options.b))
+        pairs = print_comparison(a, b, options.base)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"error: {' and '.join(sys.argv[1:])}: {type(error).__name__}: {error}; give two reports of graphsink-bench --json",
+        print(f"error: {options.a} and {options.b}: {type(error).__name__}: {error}; give two reports of graphsink-bench --json",
               file=sys.stderr)
         return 2
     if not pairs:
         print("error: no row of one is in the other; measure the same workloads and modes", file=sys.stderr)
         return 2
-    different = [before for before, after in pairs for field in ("loss_hash", "state_hash") if before.get(field) != after.get(field)]
+    if options.base:
+        return 0
+    different = [a for a, b in pairs if (a["loss_hash"], a["state_hash"]) != (b["loss_hash"], b["state_hash"])]
     for row in different:
         print(f"results differ: {row['workload']} {row['mode']}")
     return 1 if different else 0

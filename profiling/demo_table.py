@@ -33,7 +33,7 @@ def loss_text(loss):
 
 def print_rows(report):
     machine = report["machine"]
-    print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}")
+    print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}, {machine['blas']}")
     layout = "{:<9} {:<21} {:>10} {:>10} {:>9} {:>9} {:>8}  {:<16} {}"
     print(layout.format("workload", "mode", "a step", "speed-up", "launches", "kernels", "arena", "loss", "state"))
     serial = {row["workload"]: row["step_us"]["median"] for row in report["rows"] if row["mode"] == MODES[0]}

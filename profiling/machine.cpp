@@ -1,5 +1,6 @@
 #include "profiling/machine.h"
 
+#include <cblas.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@ nlohmann::json describe_machine(const std::string& device_name) {
           {"memory_gib", std::round(pages / (1 << 30) * 10) / 10},
           {"os", std::string(system.sysname) + " " + system.release + " " + system.machine},
           {"compiler", std::string("g++ ") + __VERSION__},
+          {"blas", std::string("OpenBLAS ") + openblas_get_corename()},
           {"flavour", GRAPHSINK_FLAVOUR},
           {"device", device_name},
           {"driver", find_in("/proc/driver/nvidia/version", "([0-9]+\\.[0-9]+(\\.[0-9]+)?)")},

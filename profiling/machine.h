@@ -6,7 +6,8 @@
 
 namespace graphsink::bench {
 
-// cpu, cores, memory_gib, os, compiler, flavour, device, driver (null without one), load_1min.
+// cpu, cores, memory_gib, os, compiler, blas (which CPU its code is for), flavour, device, driver (null without one),
+// load_1min.
 nlohmann::json describe_machine(const std::string& device_name);
 
 }  // namespace graphsink::bench

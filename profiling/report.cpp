@@ -53,10 +53,10 @@ json row_of(const Trial& trial) {
 void print_table(std::ostream& out, const json& report) {
   const json& machine = report["machine"];
   char line[256];
-  std::snprintf(line, sizeof line, "%s, %d cores; device %s; %s\n",
+  std::snprintf(line, sizeof line, "%s, %d cores; device %s; %s; %s\n",
                 machine["cpu"].is_string() ? machine["cpu"].get<std::string>().c_str() : "unknown CPU",
                 machine["cores"].get<int>(), machine["device"].get<std::string>().c_str(),
-                machine["compiler"].get<std::string>().c_str());
+                machine["compiler"].get<std::string>().c_str(), machine["blas"].get<std::string>().c_str());
   out << line;
   std::snprintf(line, sizeof line, "%-9s %-21s %10s %19s %10s %10s %8s %8s %19s  %s\n", "workload", "mode", "us/step",
                 "min..max", "latency", "enqueue", "launches", "kernels", "loss", "state");
