@@ -15,43 +15,32 @@ struct SumAttrs {
 // u8 would wrap at once.
 bool is_number(DType dtype) { return dtype != DType::boolean && dtype != DType::u8; }
 
-// All axes if none are named.
-void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
-  for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
-  for (int axis : axes) is_reduced[axis < 0 ? axis + rank : axis] = true;
-}
-
 void infer_sum(InferArgs& a) {
   a.expect_inputs(1);
   const auto& attrs = a.attrs<SumAttrs>();
-  const Shape& shape = a.in(0).shape;
   DType dtype = a.in(0).dtype;
   if (!is_number(dtype) || (attrs.is_mean && !is_float(dtype)))
     a.fail(attrs.is_mean ? "takes floats" : "takes numbers", "cast() the operand");
-  std::vector<int> seen;
-  for (int axis : attrs.axes) {
-    int d = axis < 0 ? axis + shape.rank() : axis;
-    if (d < 0 || d >= shape.rank())
-      a.fail("there is no axis " + std::to_string(axis), "name axes from -rank to rank - 1");
-    if (std::find(seen.begin(), seen.end(), d) != seen.end())
-      a.fail("axis " + std::to_string(axis) + " is named twice", "name each axis once");
-    seen.push_back(d);
-  }
-  bool is_reduced[Shape::kMaxRank] = {};
-  mark_axes(attrs.axes, shape.rank(), is_reduced);
-  Shape out;
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (!is_reduced[d]) out.push_back(shape[d]);
-    if (is_reduced[d] && attrs.keep_axes) out.push_back(1);
-  }
-  a.out(dtype, out);
+  a.out(dtype, reduced_shape(a, attrs.axes, attrs.keep_axes));
+}
+
+// The CPU adds in f64.
+template <class T>
+using CpuSum = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
+
+Prepared prepare_sums(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMaxRank], bool is_mean) {
+  ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
+  if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
+  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
+      p.in(0).dtype, [&]<class T>() { choose_op<Sum<T, CpuSum<T>>, Sum<T, Wide<T>>>(p, plan); });
+  return prepared(p, plan);
 }
 
 Prepared prepare_sum(const PrepareArgs& p) {
   const auto& attrs = p.attrs.as<SumAttrs>();
   bool is_reduced[Shape::kMaxRank] = {};
   mark_axes(attrs.axes, p.in(0).shape.rank(), is_reduced);
-  return prepare_reduction(p, is_reduced, attrs.is_mean);
+  return prepare_sums(p, is_reduced, attrs.is_mean);
 }
 
 std::vector<Value> sum_grad(const GradArgs& a) {
@@ -84,7 +73,7 @@ Prepared prepare_sum_like(const PrepareArgs& p) {
     int own = d - (shape.rank() - like.rank());
     is_reduced[d] = own < 0 || like[own] == 1;
   }
-  return prepare_reduction(p, is_reduced, attrs.is_mean);
+  return prepare_sums(p, is_reduced, attrs.is_mean);
 }
 
 std::vector<Value> sum_like_grad(const GradArgs& a) {
@@ -95,8 +84,8 @@ constexpr OpDef reduction_op(std::string_view name) {
   return {.name = name,
           .infer = infer_sum,
           .prepare = prepare_sum,
-          .cuda = kSumCuda,
-          .cpu = sum_cpu_body,
+          .cuda = kReductionCuda,
+          .cpu = reduction_cpu,
           .grad = sum_grad};
 }
 const OpDef sum_op = reduction_op("sum");
@@ -108,8 +97,8 @@ const OpDef sum_like_op{.name = "sum_like",
                         .infer = infer_sum_like,
                         .access = like_access,
                         .prepare = prepare_sum_like,
-                        .cuda = kSumCuda,
-                        .cpu = sum_cpu_body,
+                        .cuda = kReductionCuda,
+                        .cpu = reduction_cpu,
                         .grad = sum_like_grad};
 
 Value sum(Arg x, std::vector<int> axes, bool keep_axes, Label label) {

@@ -1,206 +1,289 @@
-// Sums over axes, as sum, mean and sum_like share them. The order of additions depends on shapes alone. f32 is summed
-// in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once.
+// Reductions over axes, by what combines two terms. The order in which terms are combined depends on shapes alone.
+//
+// An operation is a type with
+//   Term, Value, Result               an element, what terms are combined in, an element of the result
+//   Value none()                      of no terms
+//   Value add(Value, Term, k)         with term number k
+//   Value join(Value, Value)          of two sets of terms
+//   Result result(Value)
+// and no data, or the divisor alone.
 #pragma once
 
 #include "kernels/block.h"
 #include "kernels/dtype.h"
 #include "kernels/layout.h"
+#include "kernels/strided_copy.h"
 
 namespace graphsink {
 
-// Element o of the result is the sum of x[outputs.find(o) + terms.find(k)] over all k, divided by `divisor`.
+// Element o of the result is made of x[outputs.find(o) + terms.find(k)] for all k.
 struct Reduction {
   Layout<1> outputs;
   Layout<1> terms;
 };
 
+// The sum, divided: f32 is summed in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once.
+template <class T, class S>
+struct Sum {
+  using Term = T;
+  using Value = S;
+  using Result = T;
+  S divisor;
+
+  HD static S none() { return S(0); }
+  HD static S add(S sum, T x, std::int64_t) { return sum + static_cast<S>(x); }
+  HD static S join(S a, S b) { return a + b; }
+  HD T result(S sum) const { return static_cast<T>(sum / divisor); }
+};
+
+// Where several blocks share an element, each makes a Value of its part of the terms, and these are joined.
+template <class Op>
+struct PartOf : Op {
+  using Result = typename Op::Value;
+  HD Result result(typename Op::Value x) const { return x; }
+};
+template <class Op>
+struct JoinOf : Op {
+  using Term = typename Op::Value;
+  HD static Term add(Term all, Term part, std::int64_t) { return Op::join(all, part); }
+};
+
+// Operations whose Value is not a number have one of these of their own.
 template <class T>
-__global__ void sum_by_thread(const T* x, T* out, Reduction r, Wide<T> divisor) {
+__device__ inline T from_lane_xor(T x, int lanes) {
+  return __shfl_xor_sync(kAllLanes, x, lanes);
+}
+
+// In all lanes. Each step joins the same two Values in both lanes of a pair, so all lanes hold the same bits.
+template <class Op>
+__device__ inline typename Op::Value warp_join(typename Op::Value x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = Op::join(x, from_lane_xor(x, offset));
+  return x;
+}
+
+template <class Op>
+__global__ void reduce_by_thread(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
   wait_for_inputs();
   for (std::int64_t o = thread_index(); o < r.outputs.size; o += all_threads()) {
-    const T* first = x + r.outputs.find(o);
-    Wide<T> sum(0);
-    for (std::int64_t k = 0; k < r.terms.size; ++k) sum += first[r.terms.find(k)];
-    out[o] = static_cast<T>(sum / divisor);
+    const auto* first = x + r.outputs.find(o);
+    auto all = Op::none();
+    for (std::int64_t k = 0; k < r.terms.size; ++k) all = Op::add(all, first[r.terms.find(k)], k);
+    out[o] = op.result(all);
   }
 }
 
-template <class T>
-__global__ void sum_by_warp(const T* x, T* out, Reduction r, Wide<T> divisor) {
+template <class Op>
+__global__ void reduce_by_warp(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
   wait_for_inputs();
   std::int64_t lane = threadIdx.x % kWarp;
   for (std::int64_t o = thread_index() / kWarp; o < r.outputs.size; o += all_threads() / kWarp) {
-    const T* first = x + r.outputs.find(o);
-    Wide<T> sum(0);
-    for (std::int64_t k = lane; k < r.terms.size; k += kWarp) sum += first[r.terms.find(k)];
-    sum = warp_sum(sum);
-    if (lane == 0) out[o] = static_cast<T>(sum / divisor);
+    const auto* first = x + r.outputs.find(o);
+    auto all = Op::none();
+    for (std::int64_t k = lane; k < r.terms.size; k += kWarp) all = Op::add(all, first[r.terms.find(k)], k);
+    all = warp_join<Op>(all);
+    if (lane == 0) out[o] = op.result(all);
   }
 }
 
-// Block b sums part b % parts of the terms of element b / parts.
-template <class In, class Out>
-__global__ void sum_by_block(const In* x, Out* out, Reduction r, int parts, Wide<In> divisor) {
+// Block b takes part b % parts of the terms of element b / parts.
+template <class Op>
+__global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result* out, Reduction r, int parts, Op op) {
   wait_for_inputs();
+  __shared__ typename Op::Value of_warp[kWarp];
   std::int64_t per_part = (r.terms.size + parts - 1) / parts;
   std::int64_t begin = blockIdx.x % parts * per_part;
   std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
-  const In* first = x + r.outputs.find(blockIdx.x / parts);
-  Wide<In> sum(0);
-  for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) sum += first[r.terms.find(k)];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) out[blockIdx.x] = static_cast<Out>(sum / divisor);
+  const auto* first = x + r.outputs.find(blockIdx.x / parts);
+  auto all = Op::none();
+  for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) all = Op::add(all, first[r.terms.find(k)], k);
+  all = warp_join<Op>(all);
+  unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  if (lane == 0) of_warp[warp] = all;
+  __syncthreads();
+  if (warp != 0) return;
+  all = warp_join<Op>(lane < blockDim.x / kWarp ? of_warp[lane] : Op::none());
+  if (lane == 0) out[blockIdx.x] = op.result(all);
 }
 
-struct SumPlan {
-  void (*cpu)(const SumPlan&, const CpuArgs&) = nullptr;
-  void (*cuda)(const SumPlan&, CudaArgs&) = nullptr;
+struct ReductionPlan {
+  void (*cpu)(const ReductionPlan&, const CpuArgs&) = nullptr;
+  void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
   Reduction reduction;
-  double divisor = 1;
+  double divisor = 1;  // of a sum
   enum class By { thread, warp, block } by = By::thread;
-  int parts = 1;            // per element, when a block is not enough
-  std::size_t partial = 0;  // bytes of the sum of a part
+  int parts = 1;          // per element, when a block is not enough
+  std::size_t value = 0;  // bytes of the Value of a part
 };
 
-// Short sums want a thread each, a few long ones all the threads there are.
-inline void choose_kernel(SumPlan& plan) {
+template <class Op>
+Op op_of(const ReductionPlan& plan) {
+  if constexpr (std::is_empty_v<Op>) {
+    return {};
+  } else {
+    return {static_cast<typename Op::Value>(plan.divisor)};
+  }
+}
+
+// Few terms want a thread for each element, a few elements of many terms all the threads there are.
+inline void choose_kernel(ReductionPlan& plan) {
+  using By = ReductionPlan::By;
   const auto& [outputs, terms] = plan.reduction;
   bool is_row_wise = outputs.rank > 0 && outputs.step(0) == 1;  // neighbouring threads read neighbouring elements
   if (terms.size <= 32 || (is_row_wise && outputs.size >= 8192)) {
-    plan.by = SumPlan::By::thread;
+    plan.by = By::thread;
   } else if (terms.size <= 256 || outputs.size >= 1024) {
-    plan.by = SumPlan::By::warp;
+    plan.by = By::warp;
   } else {
-    plan.by = SumPlan::By::block;
+    plan.by = By::block;
     if (terms.size >= 32768 && outputs.size <= 64) plan.parts = static_cast<int>(std::min(terms.size / 4096, kThreads));
   }
 }
 
-template <class T>
-void sum_cuda(const SumPlan& plan, CudaArgs& a) {
-  const auto& [outputs, terms] = plan.reduction;
-  const T* x = a.in<T>(0);
-  T* out = a.out<T>(0);
-  auto divisor = static_cast<Wide<T>>(plan.divisor);
-  if (plan.by == SumPlan::By::thread) {
-    LaunchSize launch = launch_size(outputs.size);
-    return a.launch(sum_by_thread<T>, launch.grid, launch.block, 0, x, out, plan.reduction, divisor);
+template <class Op>
+void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
+  using By = ReductionPlan::By;
+  using Value = typename Op::Value;
+  const Reduction& r = plan.reduction;
+  const auto* x = a.in<typename Op::Term>(0);
+  auto* out = a.out<typename Op::Result>(0);
+  Op op = op_of<Op>(plan);
+  if (plan.by != By::block) {
+    bool by_thread = plan.by == By::thread;
+    LaunchSize launch = launch_size(r.outputs.size * (by_thread ? 1 : kWarp));
+    return a.launch(by_thread ? reduce_by_thread<Op> : reduce_by_warp<Op>, launch.grid, launch.block, 0, x, out, r, op);
   }
-  if (plan.by == SumPlan::By::warp) {
-    LaunchSize launch = launch_size(outputs.size * kWarp);
-    return a.launch(sum_by_warp<T>, launch.grid, launch.block, 0, x, out, plan.reduction, divisor);
-  }
-  Extent block{static_cast<unsigned>(kThreads)};
-  if (plan.parts == 1) {
-    return a.launch(sum_by_block<T, T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, x, out, plan.reduction,
-                    1, divisor);
-  }
-  auto* partial = static_cast<Wide<T>*>(a.workspace());
-  a.launch(sum_by_block<T, Wide<T>>, Extent{static_cast<unsigned>(outputs.size * plan.parts)}, block, 0, x, partial,
-           plan.reduction, plan.parts, Wide<T>(1));
+  Extent grid{static_cast<unsigned>(r.outputs.size)}, block{static_cast<unsigned>(kThreads)};
+  if (plan.parts == 1) return a.launch(reduce_by_block<Op>, grid, block, 0, x, out, r, 1, op);
+  auto* parts = static_cast<Value*>(a.workspace());
+  a.launch(reduce_by_block<PartOf<Op>>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
+           r, plan.parts, PartOf<Op>{op});
   Reduction rest;
-  rest.outputs.size = outputs.size;
-  append(rest.outputs, outputs.size, {plan.parts});
+  rest.outputs.size = r.outputs.size;
+  append(rest.outputs, r.outputs.size, {plan.parts});
   rest.terms.size = plan.parts;
   append(rest.terms, plan.parts, {1});
-  a.launch(sum_by_block<Wide<T>, T>, Extent{static_cast<unsigned>(outputs.size)}, block, 0, partial, out, rest, 1,
-           divisor);
+  a.launch(reduce_by_block<JoinOf<Op>>, grid, block, 0, parts, out, rest, 1, JoinOf<Op>{op});
 }
 
-template <class T>
-using Sum = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
-
-// f(offset of the first term, terms, stride) for each row of terms.
+// f(offset of the first term, its number, terms, stride) for each row of terms.
 template <class F>
 void for_each_row(const Layout<1>& terms, const F& f) {
   std::int64_t row = terms.row();
-  for (std::int64_t k = 0; k < terms.size; k += row) f(terms.find(k), row, terms.step(0));
+  for (std::int64_t k = 0; k < terms.size; k += row) f(terms.find(k), k, row, terms.step(0));
 }
 
-template <class T>
-Sum<T> sum_terms(const T* first, const Layout<1>& terms) {
-  constexpr int kChains = 8;  // independent sums, so that additions need not wait for one another
-  Sum<T> chains[kChains] = {};
-  for_each_row(terms, [&](std::int64_t offset, std::int64_t row, std::int64_t stride) {
-    const T* x = first + offset;
+template <class Op>
+typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+  constexpr int kChains = 8;  // independent, so that operations need not wait for one another
+  typename Op::Value chains[kChains];
+  std::fill_n(chains, kChains, Op::none());
+  for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t stride) {
+    const auto* x = first + offset;
     std::int64_t k = 0;
     for (; k + kChains <= row; k += kChains)
-      for (int j = 0; j < kChains; ++j) chains[j] += x[(k + j) * stride];
-    for (; k < row; ++k) chains[0] += x[k * stride];
+      for (int j = 0; j < kChains; ++j) chains[j] = Op::add(chains[j], x[(k + j) * stride], number + k + j);
+    for (; k < row; ++k) chains[0] = Op::add(chains[0], x[k * stride], number + k);
   });
-  Sum<T> sum(0);
-  for (Sum<T> chain : chains) sum += chain;
-  return sum;
+  auto all = Op::none();
+  for (const auto& chain : chains) all = Op::join(all, chain);
+  return all;
 }
 
-template <class T>
-void sum_cpu(const SumPlan& plan, const CpuArgs& a) {
+template <class Op>
+void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
   const auto& [outputs, terms] = plan.reduction;
-  auto divisor = static_cast<Sum<T>>(plan.divisor);
-  T* out = a.out<T>(0);
+  const auto* x = a.in<typename Op::Term>(0);
+  auto* out = a.out<typename Op::Result>(0);
+  Op op = op_of<Op>(plan);
   if (outputs.rank == 0 || outputs.step(0) != 1) {
-    for (std::int64_t o = 0; o < outputs.size; ++o)
-      out[o] = static_cast<T>(sum_terms(a.in<T>(0) + outputs.find(o), terms) / divisor);
+    for (std::int64_t o = 0; o < outputs.size; ++o) out[o] = op.result(reduce_terms<Op>(x + outputs.find(o), terms));
     return;
   }
-  constexpr std::int64_t kColumns = 32;  // neighbouring elements, summed together to read memory in order
+  constexpr std::int64_t kColumns = 32;  // neighbouring elements, made together to read memory in order
   std::int64_t row = outputs.row();
   for (std::int64_t o = 0; o < outputs.size; o += row) {
-    const T* first = a.in<T>(0) + outputs.find(o);
+    const auto* first = x + outputs.find(o);
     for (std::int64_t c = 0; c < row; c += kColumns) {
       std::int64_t columns = std::min(kColumns, row - c);
-      Sum<T> sums[kColumns] = {};
-      for_each_row(terms, [&](std::int64_t offset, std::int64_t rows, std::int64_t stride) {
-        for (const T* x = first + c + offset; rows > 0; --rows, x += stride)
-          for (std::int64_t j = 0; j < columns; ++j) sums[j] += x[j];
+      typename Op::Value all[kColumns];
+      std::fill_n(all, kColumns, Op::none());
+      for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t rows, std::int64_t stride) {
+        const auto* at = first + c + offset;
+        for (std::int64_t k = number; k < number + rows; ++k, at += stride)
+          for (std::int64_t j = 0; j < columns; ++j) all[j] = Op::add(all[j], at[j], k);
       });
-      for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = static_cast<T>(sums[j] / divisor);
+      for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = op.result(all[j]);
     }
   }
 }
 
-template <class T>
-void choose_type(const PrepareArgs& p, SumPlan& plan) {
-  load_kernel(p, sum_by_thread<T>);
-  load_kernel(p, sum_by_warp<T>);
-  load_kernel(p, sum_by_block<T, T>);
-  load_kernel(p, sum_by_block<T, Wide<T>>);
-  load_kernel(p, sum_by_block<Wide<T>, T>);
-  plan.cpu = sum_cpu<T>;
-  plan.cuda = sum_cuda<T>;
-  plan.partial = sizeof(Wide<T>);
+// All axes if none are named.
+inline void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
+  for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
+  for (int axis : axes) is_reduced[axis < 0 ? axis + rank : axis] = true;
 }
 
-inline Prepared prepare_reduction(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMaxRank], bool is_mean) {
-  SumPlan plan;
-  const Shape& shape = p.in(0).shape;
-  std::int64_t strides[Shape::kMaxRank] = {};
-  std::int64_t stride = 1;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    strides[d] = stride;
-    stride *= shape[d];
+// The shape of the first operand without these axes, or with 1 in their place.
+inline Shape reduced_shape(const InferArgs& a, const std::vector<int>& axes, bool keep_axes) {
+  const Shape& shape = a.in(0).shape;
+  std::vector<int> seen;
+  for (int axis : axes) {
+    int d = axis < 0 ? axis + shape.rank() : axis;
+    if (d < 0 || d >= shape.rank())
+      a.fail("there is no axis " + std::to_string(axis), "name axes from -rank to rank - 1");
+    if (std::find(seen.begin(), seen.end(), d) != seen.end())
+      a.fail("axis " + std::to_string(axis) + " is named twice", "name each axis once");
+    seen.push_back(d);
   }
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(axes, shape.rank(), is_reduced);
+  Shape out;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (!is_reduced[d]) out.push_back(shape[d]);
+    if (is_reduced[d] && keep_axes) out.push_back(1);
+  }
+  return out;
+}
+
+inline ReductionPlan plan_reduction(const Shape& shape, const bool (&is_reduced)[Shape::kMaxRank]) {
+  ReductionPlan plan;
+  std::int64_t strides[Shape::kMaxRank] = {};
+  dense_strides(shape, strides);
   for (int d = 0; d < shape.rank(); ++d) {
     Layout<1>& layout = is_reduced[d] ? plan.reduction.terms : plan.reduction.outputs;
     layout.size *= shape[d];
     if (shape.size() > 0) append(layout, shape[d], {strides[d]});
   }
-  if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
   choose_kernel(plan);
-  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(p.in(0).dtype,
-                                                                         [&]<class T>() { choose_type<T>(p, plan); });
-  std::size_t partial = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * plan.partial;
-  return {std::make_shared<SumPlan>(plan), plan.parts > 1 && p.cuda ? partial : 0};
+  return plan;
 }
 
-inline void sum_cpu_body(const CpuArgs& a) {
-  const auto& plan = a.local<SumPlan>();
+// The bodies of `plan` for one operation on either side.
+template <class OnCpu, class OnCuda>
+void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
+  load_kernel(p, reduce_by_thread<OnCuda>);
+  load_kernel(p, reduce_by_warp<OnCuda>);
+  load_kernel(p, reduce_by_block<OnCuda>);
+  load_kernel(p, reduce_by_block<PartOf<OnCuda>>);
+  load_kernel(p, reduce_by_block<JoinOf<OnCuda>>);
+  plan.cpu = reduce_cpu<OnCpu>;
+  plan.cuda = reduce_cuda<OnCuda>;
+  plan.value = sizeof(typename OnCuda::Value);
+}
+
+inline Prepared prepared(const PrepareArgs& p, const ReductionPlan& plan) {
+  std::size_t parts = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * plan.value;
+  return {std::make_shared<ReductionPlan>(plan), plan.parts > 1 && p.cuda ? parts : 0};
+}
+
+inline void reduction_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
   plan.cpu(plan, a);
 }
-inline void sum_cuda_body(CudaArgs& a) {
-  const auto& plan = a.local<SumPlan>();
+inline void reduction_cuda(CudaArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
   plan.cuda(plan, a);
 }
-inline constexpr CudaBody kSumCuda[] = {{0, sum_cuda_body}};
+inline constexpr CudaBody kReductionCuda[] = {{0, reduction_cuda}};
 
 }  // namespace graphsink

@@ -168,6 +168,7 @@ inline OpRow reshape_row(const Shape& to, const Shape& full, std::vector<Case> c
 }  // namespace graphsink::testing
 
 #include "op_table_data.h"
+#include "op_table_order.h"
 #include "op_table_text.h"  // rows of its own, made of what is above
 
 namespace graphsink::testing {
@@ -248,6 +249,7 @@ inline std::vector<OpRow> op_table() {
       unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
   };
   add_data_rows(rows);
+  add_order_rows(rows);
   for (OpRow& row : text_rows()) rows.push_back(std::move(row));
   return rows;
 }

@@ -77,6 +77,13 @@ inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, La
 // Floats (of f16 and bf16 the sum is f32, rounded at the end); sum and sum_like also i32, i64, which wrap.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// The largest or smallest element over axes as of sum, of any dtype but boolean; NaN if there is one. Equal elements
+// share the gradient; where the result is NaN there is none. At least one element is reduced.
+Value max(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+Value min(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// The index i32 of that element along one axis of at most 2^31 - 1: the first of equals, the first NaN if there is one.
+Value argmax(Arg x, int axis, bool keep_axis = false, Label label = {});
+Value argmin(Arg x, int axis, bool keep_axis = false, Label label = {});
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
 Value broadcast_like(Arg x, Arg like, Label label = {});
 Value sum_like(Arg x, Arg like, Label label = {});

@@ -1,0 +1,149 @@
+// Ops that compare elements, or go along an axis, where the op table does not reach: NaNs, equals, refusals, open
+// dimensions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class OrderOps : public ::testing::TestWithParam<DeviceId> {
+ protected:
+  // An output of a graph, after one step.
+  Tensor run(Graph& g, const Value& output) {
+    std::string name = "y" + std::to_string(outputs_++);
+    g.output(name, output);
+    Program program = compile(g, {.target = GetParam()});
+    program.run(interactive);
+    return program.read_output(name);
+  }
+
+ private:
+  int outputs_ = 0;
+};
+std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
+  return info.param.kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
+INSTANTIATE_TEST_SUITE_P(Devices, OrderOps, ::testing::ValuesIn(testing::devices()), device_name);
+
+// Lengths that a thread, a warp, a block and several blocks take.
+constexpr std::int64_t kLengths[] = {5, 200, 1031, 40000};
+
+void expect_elements(const Tensor& seen, const std::vector<double>& wanted) {
+  ASSERT_EQ(seen.shape().size(), static_cast<std::int64_t>(wanted.size()));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    double at = seen.at(static_cast<std::int64_t>(i));
+    EXPECT_TRUE(at == wanted[i] || (std::isnan(at) && std::isnan(wanted[i]))) << i << ": " << at;
+  }
+}
+
+TEST_P(OrderOps, ANanIsTheLargestAndTheSmallest) {
+  for (std::int64_t length : kLengths) {
+    for (DType dtype : {f32, f64, f16, bf16}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(length));
+      Tensor data(f64, {length});
+      for (std::int64_t i = 0; i < length; ++i) data.as<double>()[static_cast<std::size_t>(i)] = double(i % 7);
+      data.as<double>()[0] = kInfinity;
+      data.as<double>()[1] = -kInfinity;
+      for (std::int64_t nan : {length / 2, length - 1}) data.as<double>()[static_cast<std::size_t>(nan)] = kNan;
+      Graph g;
+      Value x = g.constant(data.to(dtype));
+      for (const Value& extreme : {max(x), min(x)}) expect_elements(run(g, extreme), {kNan});
+      for (const Value& place : {argmax(x, 0), argmin(x, 0)})
+        expect_elements(run(g, place), {static_cast<double>(length / 2)});
+    }
+  }
+}
+
+TEST_P(OrderOps, TheFirstOfEqualsIsTheirPlace) {
+  for (std::int64_t length : kLengths) {
+    for (double equal : {0.0, kInfinity, -kInfinity}) {
+      SCOPED_TRACE(length);
+      Graph g;
+      Value x = g.constant(Tensor::full(f32, {2, length}, equal));
+      EXPECT_EQ(argmax(x, 1).dtype(), i32);
+      expect_elements(run(g, argmax(x, 1)), {0, 0});
+      expect_elements(run(g, argmin(x, 1)), {0, 0});
+      expect_elements(run(g, max(x)), {equal});
+    }
+  }
+}
+
+TEST_P(OrderOps, EqualsShareTheGradientOfAnExtreme) {
+  for (DType dtype : {f32, f64, f16, bf16}) {
+    for (bool keep_axes : {false, true}) {
+      Graph g;
+      Tensor data = Tensor({1.0, 3.0, 3.0, 2.0, 2.0, kNan}).to(dtype);
+      Value x = reshape(g.constant(data), {2, 3});
+      expect_elements(run(g, grad(sum(max(x, {1}, keep_axes)), {x})[0]), {0, 0.5, 0.5, 0, 0, 0});
+      expect_elements(run(g, grad(sum(min(x, {-1}, keep_axes)), {x})[0]), {1, 0, 0, 0, 0, 0});
+    }
+    // More equals than a half can count.
+    Graph g;
+    Value x = g.constant(Tensor::full(dtype, {3, 65536}, -1.0));
+    expect_elements(run(g, slice(flatten(grad(sum(max(x, {1})), {x})[0], 0), {65535}, {65537})), {0x1p-16, 0x1p-16});
+  }
+}
+
+TEST_P(OrderOps, ExtremesFollowOpenDimensions) {
+  Graph g;
+  Value x = g.input("x", f64, {open(4), 3});
+  g.output("gradient", grad(sum(max(x, {0}) * min(x, {0}, true)), {x})[0]);
+  g.output("place", argmax(x, 0));
+  Program p = compile(g, {.target = GetParam()});
+  for (std::int64_t batch : {4, 9, 1}) {
+    Tensor data(f64, {batch, 3});
+    for (std::int64_t i = 0; i < 3 * batch; ++i) data.as<double>()[static_cast<std::size_t>(i)] = 1.0 + double(i);
+    p.write(x, data);
+    p.run(interactive);
+    Tensor gradient = p.read_output("gradient");
+    ASSERT_EQ(to_string(gradient.shape()), to_string(data.shape()));
+    EXPECT_EQ(p.read_output("place").at(2), double(batch - 1));
+    double first = data.at(2), last = data.at(3 * batch - 1);
+    EXPECT_EQ(gradient.at(3 * batch - 1), batch == 1 ? first + last : first);
+    EXPECT_EQ(gradient.at(2), batch == 1 ? first + last : last);
+  }
+}
+
+struct Refusal {
+  std::string op, problem;  // the latter part of the message
+  std::function<void(const Value&)> call;
+};
+
+TEST(OrderRefusals, NameTheOpAndTheProblem) {
+  Graph g;
+  Value x = g.constant(Tensor(f32, {2, 3})), none = g.constant(Tensor(f32, {2, 0})), flag = g.constant(Tensor({true}));
+  for (const auto& [op, problem, call] : std::initializer_list<Refusal>{
+           {"max", "there is no axis 2: f32[2, 3]", [](const Value& v) { max(v, {2}); }},
+           {"min", "axis -1 is named twice",
+            [](const Value& v) {
+              min(v, {1, -1});
+            }},
+           {"argmax", "there is no axis -3", [](const Value& v) { argmax(v, -3); }},
+           {"max", "there is nothing to choose from: f32[2, 0]", [&](const Value&) { max(none); }},
+           {"argmin", "there is nothing to choose from", [&](const Value&) { argmin(none, 1); }},
+           {"min", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { min(flag); }},
+           {"argmax", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { argmax(flag, 0); }},
+       }) {
+    SCOPED_TRACE(op + ": " + problem);
+    try {
+      call(x);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), op);
+      EXPECT_NE(e.problem().find(problem), std::string::npos) << e.what();
+      EXPECT_FALSE(e.remedy().empty());
+    }
+  }
+  EXPECT_EQ(to_string(max(none, {0}).shape()), "[0]");
+}
+
+}  // namespace
+}  // namespace graphsink

@@ -1,0 +1,45 @@
+// Rows of the op table: ops that compare elements, or go along an axis. Part of op_table.h.
+#pragma once
+
+#include "op_reference_order.h"
+
+namespace graphsink::testing {
+
+// Gradients where elements differ; coarse rows have equal ones, and more cases.
+inline void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep_axes,
+                             const std::vector<Case>& cases, const std::vector<Case>& more = {}) {
+  for (bool is_max : {true, false}) {
+    OpRow row{is_max ? "max" : "min",
+              kSingleAndDouble,
+              cases,
+              [=](const auto& in) { return is_max ? max(in[0], axes, keep_axes) : min(in[0], axes, keep_axes); },
+              [=](const Arrays& in) { return extreme_of(in[0], axes, keep_axes, is_max); },
+              true};
+    rows.push_back(row);
+    row.dtypes = kComparable;
+    row.cases.insert(row.cases.end(), more.begin(), more.end());
+    rows.push_back(coarse(without_grad(std::move(row))));
+  }
+}
+
+inline void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const std::vector<Case>& cases) {
+  for (bool is_max : {true, false}) {
+    rows.push_back(coarse(
+        {is_max ? "argmax" : "argmin", kComparable, cases,
+         [=](const auto& in) { return is_max ? argmax(in[0], axis, keep_axis) : argmin(in[0], axis, keep_axis); },
+         [=](const Arrays& in) { return extreme_place(in[0], axis, keep_axis, is_max); }}));
+  }
+}
+
+// Thread, warp and block for each element, several blocks for one, none at all.
+inline void add_order_rows(std::vector<OpRow>& rows) {
+  add_extreme_rows(rows, {}, false, {{{2, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}}, {{{1, 33000}}});
+  add_extreme_rows(rows, {1}, false, {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{1031, 5}}, {{5, 1031}}}, {{{1031, 37}}});
+  add_extreme_rows(rows, {0}, true, {{{2, 3}}, {{3, 0}}, {{1031, 5}}}, {{{33, 8200}}});
+  add_extreme_rows(rows, {0, -1}, false, {{{2, 3, 4}}, {{1, 1, 1}}, {{17, 5, 31}}, {{131, 2, 3}}});
+  add_place_rows(rows, 0, false, {{{3}}, {{1}}, {{257}}, {{2, 3}}, {{3, 0}}, {{1031, 5}}, {{33, 8200}}});
+  add_place_rows(rows, -1, true, {{{2, 3}}, {{0, 3}}, {{1031, 5}}, {{5, 1031}}, {{1031, 37}}, {{2, 33000}}});
+  add_place_rows(rows, 1, false, {{{2, 3, 4}}, {{7, 257, 33}}});
+}
+
+}  // namespace graphsink::testing
