@@ -29,6 +29,10 @@ T __shfl_xor_sync(unsigned, T value, int) {
   return value;
 }
 template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned) {
+  return value;
+}
+template <class T>
 T __shfl_down_sync(unsigned, T value, unsigned) {
   return value;
 }

@@ -92,6 +92,46 @@ TEST_P(OrderOps, EqualsShareTheGradientOfAnExtreme) {
   }
 }
 
+TEST_P(OrderOps, TopKPutsNansFirstAndInfinitiesWhereTheyBelong) {
+  for (std::int64_t length : {6, 5000}) {
+    Graph g;
+    Tensor data = Tensor::full(f32, {length}, -kInfinity);
+    const std::vector<float> last{1.0f, float(kNan), float(kInfinity), float(kNan), 1.0f};
+    std::copy(last.begin(), last.end(), data.as<float>().end() - 5);
+    auto [values, indices] = top_k(g.constant(data), 6);
+    expect_elements(run(g, values), {kNan, kNan, kInfinity, 1, 1, -kInfinity});
+    auto at = static_cast<double>(length - 5);
+    expect_elements(run(g, indices), {at + 1, at + 3, at + 2, at, at + 4, 0});
+  }
+}
+
+TEST_P(OrderOps, TopKFollowsOpenDimensions) {
+  Graph g;
+  Value x = g.input("x", f64, {open(4)});
+  g.output("gradient", grad(sum(top_k(x, 2).values * g.constant(Tensor({3.0, 5.0}))), {x})[0]);
+  Program p = compile(g, {.target = GetParam()});
+  for (std::int64_t length : {4, 3000, 2}) {
+    Tensor data(f64, {length});
+    for (std::int64_t i = 0; i < length; ++i) data.as<double>()[static_cast<std::size_t>(i)] = double(i);
+    p.write(x, data);
+    p.run(interactive);
+    Tensor gradient = p.read_output("gradient");
+    EXPECT_EQ(gradient.at(length - 1), 3.0);
+    EXPECT_EQ(gradient.at(length - 2), 5.0);
+    for (std::int64_t i = 0; i < length - 2; ++i) ASSERT_EQ(gradient.at(i), 0.0);
+  }
+}
+
+// Sums in half precision are rounded once.
+TEST_P(OrderOps, CumsumOfHalvesAndOfIntegersThatWrap) {
+  Graph g;
+  Value ones = g.constant(Tensor::full(f16, {4096}, 1.0));
+  expect_elements(run(g, slice(cumsum(ones, 0), {4095}, {4096})), {4096});
+  Value most = g.constant(Tensor::full(i32, {3}, 2147483647.0));
+  expect_elements(run(g, cumsum(most, 0)), {2147483647, -2, 2147483645});
+  expect_elements(run(g, cumsum(most, 0, {.exclusive = true, .reverse = true})), {-2, 2147483647, 0});
+}
+
 TEST_P(OrderOps, ExtremesFollowOpenDimensions) {
   Graph g;
   Value x = g.input("x", f64, {open(4), 3});
@@ -130,6 +170,13 @@ TEST(OrderRefusals, NameTheOpAndTheProblem) {
            {"max", "there is nothing to choose from: f32[2, 0]", [&](const Value&) { max(none); }},
            {"argmin", "there is nothing to choose from", [&](const Value&) { argmin(none, 1); }},
            {"min", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { min(flag); }},
+           {"top_k", "k is 0", [](const Value& v) { top_k(v, 0); }},
+           {"top_k", "k is 1025", [](const Value& v) { top_k(v, 1025); }},
+           {"top_k", "k is more than the axis has elements, 4: f32[2, 3]", [](const Value& v) { top_k(v, 4); }},
+           {"top_k", "there is no axis 2", [](const Value& v) { top_k(v, 1, 2); }},
+           {"top_k", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { top_k(flag, 1); }},
+           {"cumsum", "there is no axis 2", [](const Value& v) { cumsum(v, 2); }},
+           {"cumsum", "takes f32, f64, f16, bf16, i32, i64: bool", [&](const Value&) { cumsum(flag, 0); }},
            {"argmax", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { argmax(flag, 0); }},
        }) {
     SCOPED_TRACE(op + ": " + problem);

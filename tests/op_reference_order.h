@@ -52,5 +52,34 @@ inline Array extreme_place(const Array& x, int axis, bool keep_axis, bool is_max
     y[line] = static_cast<double>(sorted_places(x, lines, line, is_max)[0]);
   return y;
 }
+// The largest k of each line and their places, in f64.
+inline Array top_of(const Array& x, std::int64_t k, int axis, bool are_places) {
+  Shape shape = x.shape;
+  shape[axis] = k;
+  Array y(shape);
+  Lines lines(x.shape, axis);
+  for (std::int64_t line = 0; line < lines.outer * lines.inner; ++line) {
+    Numbers places = sorted_places(x, lines, line, true);
+    for (std::int64_t i = 0; i < k; ++i) {
+      std::int64_t place = places[static_cast<std::size_t>(i)];
+      y[lines.at(line, i, k)] = are_places ? static_cast<double>(place) : x[lines.at(line, place)];
+    }
+  }
+  return y;
+}
+
+inline Array sums_along(const Array& x, int axis, bool exclusive, bool reverse) {
+  Array y(x.shape);
+  Lines lines(x.shape, axis);
+  for (std::int64_t line = 0; line < lines.outer * lines.inner; ++line) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < lines.length; ++k) {
+      std::int64_t i = lines.at(line, reverse ? lines.length - 1 - k : k);
+      sum += x[i];
+      y[i] = exclusive ? sum - x[i] : sum;
+    }
+  }
+  return y;
+}
 
 }  // namespace graphsink::testing

@@ -31,6 +31,32 @@ inline void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, c
   }
 }
 
+// Where the last of the k and the next one are as close as the steps of the differences, gradients are left out.
+inline void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, const std::vector<Case>& cases,
+                           bool has_grad = true) {
+  OpRow values{"top_k",
+               kSingleAndDouble,
+               cases,
+               [=](const auto& in) { return top_k(in[0], k, axis).values; },
+               [=](const Arrays& in) { return top_of(in[0], k, axis, false); },
+               true};
+  if (has_grad) rows.push_back(values);
+  values.dtypes = kComparable;
+  rows.push_back(coarse(without_grad(std::move(values))));
+  rows.push_back(coarse({"top_k", kComparable, cases, [=](const auto& in) { return top_k(in[0], k, axis).indices; },
+                         [=](const Arrays& in) { return top_of(in[0], k, axis, true); }}));
+}
+
+inline void add_cumsum_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& cases, bool has_grad = true) {
+  for (bool exclusive : {false, true}) {
+    for (bool reverse : {false, true}) {
+      rows.push_back({"cumsum", kNumbers, cases,
+                      [=](const auto& in) { return cumsum(in[0], axis, {.exclusive = exclusive, .reverse = reverse}); },
+                      [=](const Arrays& in) { return sums_along(in[0], axis, exclusive, reverse); }, has_grad});
+    }
+  }
+}
+
 // Thread, warp and block for each element, several blocks for one, none at all.
 inline void add_order_rows(std::vector<OpRow>& rows) {
   add_extreme_rows(rows, {}, false, {{{2, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}}, {{{1, 33000}}});
@@ -40,6 +66,15 @@ inline void add_order_rows(std::vector<OpRow>& rows) {
   add_place_rows(rows, 0, false, {{{3}}, {{1}}, {{257}}, {{2, 3}}, {{3, 0}}, {{1031, 5}}, {{33, 8200}}});
   add_place_rows(rows, -1, true, {{{2, 3}}, {{0, 3}}, {{1031, 5}}, {{5, 1031}}, {{1031, 37}}, {{2, 33000}}});
   add_place_rows(rows, 1, false, {{{2, 3, 4}}, {{7, 257, 33}}});
+  // One sort and several, all of the line and one element of it.
+  add_top_k_rows(rows, 1, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 257}}, {{2, 5000}}});
+  add_top_k_rows(rows, 3, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}, {{2, 1031, 3}}});
+  add_top_k_rows(rows, 1024, 0, {{{1024}}, {{1031}}, {{3100, 2}}}, false);
+  // A thread for each line, one chunk of a block and several.
+  add_cumsum_rows(rows, 0, {{{3}}, {{0}}, {{1}}, {{257}}, {{1031}}, {{31, 5}}, {{3, 0}}});
+  add_cumsum_rows(rows, -1, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{37, 41}}, {{2, 1031}}});
+  add_cumsum_rows(rows, 1, {{{2, 3, 4}}, {{7, 257, 3}}});
+  add_cumsum_rows(rows, 0, {{{40, 8192}}}, false);
 }
 
 }  // namespace graphsink::testing

@@ -84,6 +84,20 @@ Value min(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label
 // The index i32 of that element along one axis of at most 2^31 - 1: the first of equals, the first NaN if there is one.
 Value argmax(Arg x, int axis, bool keep_axis = false, Label label = {});
 Value argmin(Arg x, int axis, bool keep_axis = false, Label label = {});
+struct TopK {
+  Value values, indices;  // i32
+};
+// The k largest elements of an axis, from 1 to 1024, in its place: the largest first, of equals the first, NaNs before
+// all others. Any dtype but boolean; the gradient of the values goes to the elements chosen.
+TopK top_k(Arg x, std::int64_t k, int axis = -1, Label label = {});
+
+struct CumsumOptions {
+  bool exclusive = false;  // without the element itself
+  bool reverse = false;    // of the elements behind instead of those before
+};
+// The sum of each element of an axis and those before it, of dtypes as for sum.
+Value cumsum(Arg x, int axis, CumsumOptions options = {}, Label label = {});
+
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
 Value broadcast_like(Arg x, Arg like, Label label = {});
 Value sum_like(Arg x, Arg like, Label label = {});

@@ -1,0 +1,206 @@
+// top_k: the largest elements of each line and their places, and the gradient of the elements.
+#include "graphsink/ops.h"
+#include "kernels/extremes.h"
+#include "kernels/lines.h"
+
+namespace graphsink {
+namespace {
+
+struct TopKAttrs {
+  std::int64_t k;
+  int axis;
+};
+
+constexpr int kMost = 1024;           // of a line
+constexpr int kSorted = 2 * kMost;    // elements that a block sorts at once
+constexpr std::int64_t kLeast = 256;  // a sort of so few is no faster
+
+constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
+
+// Sorts `size` elements, a power of 2, by swaps that do not depend on them (Batcher 1968, "Sorting networks and their
+// applications"). All threads of the block make the call.
+template <class V>
+__device__ inline void sort_block(Placed<V>* items, int size) {
+  for (int run = 2; run <= size; run *= 2) {
+    for (int apart = run / 2; apart > 0; apart /= 2) {
+      for (int pair = static_cast<int>(threadIdx.x); pair < size / 2; pair += static_cast<int>(blockDim.x)) {
+        int i = 2 * pair - pair % apart, j = i + apart;
+        Placed<V> a = items[i], b = items[j];
+        bool ascends = (i & run) == 0;
+        if (precedes<Larger>(b, a) == ascends) {
+          items[i] = b;
+          items[j] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// A block for each line sorts its first elements, then the best k so far with the next ones in place of the others.
+template <class T>
+__global__ void select_top(const T* x, T* values, std::int32_t* places, Lines lines, int k, int size) {
+  wait_for_inputs();
+  using V = Compared<T>;
+  __shared__ Placed<V> items[kSorted];
+  Lines selected = lines;
+  selected.length = k;
+  auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (std::int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
+    const T* from = x + lines.first(line);
+    int kept = 0;
+    for (std::int64_t begin = 0; begin < lines.length; begin += size - kept, kept = k) {
+      for (int i = kept + thread; i < size; i += threads) {
+        std::int64_t place = begin + (i - kept);
+        items[i] = no_place<Larger, V>();
+        if (place < lines.length) items[i] = {static_cast<V>(from[place * lines.inner]), static_cast<int>(place)};
+      }
+      __syncthreads();
+      sort_block(items, size);
+    }
+    for (int i = thread; i < k; i += threads) {
+      std::int64_t to = selected.first(line) + i * lines.inner;
+      values[to] = static_cast<T>(items[i].value);
+      places[to] = items[i].place;
+    }
+    __syncthreads();  // before items are loaded again
+  }
+}
+
+// A block for each line of dx.
+template <class T>
+__global__ void place_top(const T* g, const std::int32_t* places, T* dx, Lines lines, int k) {
+  wait_for_inputs();
+  Lines selected = lines;
+  selected.length = k;
+  for (std::int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
+    T* to = dx + lines.first(line);
+    for (std::int64_t i = threadIdx.x; i < lines.length; i += blockDim.x) to[i * lines.inner] = T(0);
+    __syncthreads();
+    for (std::int64_t i = threadIdx.x; i < k; i += blockDim.x) {
+      std::int64_t from = selected.first(line) + i * lines.inner;
+      to[places[from] * lines.inner] = g[from];
+    }
+  }
+}
+
+Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))}; }
+
+template <class T>
+void top_k_on(CudaArgs& a, const Lines& lines, int k) {
+  std::int64_t size = kLeast;
+  while (size < kSorted && size < lines.length) size *= 2;
+  a.launch(select_top<T>, line_blocks(lines), kBlock, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, k,
+           static_cast<int>(size));
+}
+
+template <class T>
+void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
+  using Item = Placed<Compared<T>>;
+  auto* items = static_cast<Item*>(a.workspace());
+  Lines selected = lines;
+  selected.length = k;
+  for (std::int64_t line = 0; line < lines.count(); ++line) {
+    const T* from = a.in<T>(0) + lines.first(line);
+    for (std::int64_t i = 0; i < lines.length; ++i)
+      items[i] = {static_cast<Compared<T>>(from[i * lines.inner]), static_cast<std::int32_t>(i)};
+    std::partial_sort(items, items + k, items + lines.length, precedes<Larger, Compared<T>>);
+    for (std::int64_t i = 0; i < k; ++i) {
+      std::int64_t to = selected.first(line) + i * lines.inner;
+      a.out<T>(0)[to] = static_cast<T>(items[i].value);
+      a.out<std::int32_t>(1)[to] = items[i].place;
+    }
+  }
+}
+
+template <class T>
+void place_top_on(CudaArgs& a, const Lines& lines, int k) {
+  a.launch(place_top<T>, line_blocks(lines), kBlock, 0, a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0), lines, k);
+}
+template <class T>
+void place_top_on(const CpuArgs& a, const Lines& lines, int k) {
+  T* dx = a.out<T>(0);
+  std::fill_n(dx, lines.count() * lines.length, T(0));
+  Lines selected = lines;
+  selected.length = k;
+  for (std::int64_t line = 0; line < lines.count(); ++line) {
+    for (std::int64_t i = 0; i < k; ++i) {
+      std::int64_t from = selected.first(line) + i * lines.inner;
+      dx[lines.first(line) + a.in<std::int32_t>(1)[from] * lines.inner] = a.in<T>(0)[from];
+    }
+  }
+}
+
+template <class Args>
+void top_k_any(Args& a) {
+  const auto& [k, axis] = a.template attrs<TopKAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, axis);
+  for_comparable(a.in_type(0).dtype, [&, k = static_cast<int>(k)]<class T>() { top_k_on<T>(a, lines, k); });
+}
+template <class Args>
+void place_top_any(Args& a) {
+  const auto& [k, axis] = a.template attrs<TopKAttrs>();
+  Lines lines = lines_of(a.out_type(0).shape, axis);
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
+                                           [&, k = static_cast<int>(k)]<class T>() { place_top_on<T>(a, lines, k); });
+}
+
+void infer_top_k(InferArgs& a) {
+  a.expect_inputs(1);
+  expect_comparable(a, 0);
+  const auto& attrs = a.attrs<TopKAttrs>();
+  Shape shape = a.in(0).shape;
+  int axis = axis_from_front(a, attrs.axis, shape.rank());
+  if (attrs.k < 1 || attrs.k > kMost)
+    a.fail("k is " + std::to_string(attrs.k), "choose from 1 to " + std::to_string(kMost) + " elements");
+  if (attrs.k > shape[axis]) a.fail("k is more than the axis has elements, " + std::to_string(attrs.k), "choose fewer");
+  if (shape[axis] > std::numeric_limits<std::int32_t>::max())
+    a.fail("the axis is too long for indices of i32", "split() it");
+  shape[axis] = attrs.k;
+  a.out(a.in(0).dtype, shape);
+  a.out(DType::i32, shape);
+}
+
+Prepared prepare_top_k(const PrepareArgs& p) {
+  std::size_t workspace = 0;
+  for_comparable(p.in(0).dtype, [&]<class T>() {
+    load_kernel(p, select_top<T>);
+    std::int64_t length = lines_of(p.in(0).shape, p.attrs.as<TopKAttrs>().axis).length;
+    if (!p.cuda) workspace = static_cast<std::size_t>(length) * sizeof(Placed<Compared<T>>);
+  });
+  return {nullptr, workspace};
+}
+
+// Inputs: the gradient of the values, the indices, the operand of top_k (shape only).
+void infer_top_k_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+Access top_k_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
+
+constexpr CudaBody kGradCuda[] = {{0, place_top_any<CudaArgs>}};
+const OpDef top_k_grad_op{
+    .name = "top_k_grad",
+    .infer = infer_top_k_grad,
+    .access = top_k_grad_access,
+    .prepare = load_kernels<place_top<float>, place_top<double>, place_top<half>, place_top<bfloat16>>,
+    .cuda = kGradCuda,
+    .cpu = place_top_any<const CpuArgs>};
+
+std::vector<Value> top_k_grad(const GradArgs& a) {
+  return emit(top_k_grad_op, {Arg(a.grads[0], a.where), a.outputs[1], a.inputs[0]}, a.attrs);
+}
+
+constexpr CudaBody kCuda[] = {{0, top_k_any<CudaArgs>}};
+const OpDef top_k_op{.name = "top_k",
+                     .infer = infer_top_k,
+                     .prepare = prepare_top_k,
+                     .cuda = kCuda,
+                     .cpu = top_k_any<const CpuArgs>,
+                     .grad = top_k_grad};
+
+}  // namespace
+
+TopK top_k(Arg x, std::int64_t k, int axis, Label label) {
+  std::vector<Value> made = emit(top_k_op, {x}, TopKAttrs{k, axis}, label);
+  return {made[0], made[1]};
+}
+
+}  // namespace graphsink
