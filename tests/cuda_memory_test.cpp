@@ -58,6 +58,32 @@ TEST_F(CudaMemoryTest, OutOfMemorySaysHowMuchIsThereAndWhatToDo) {
   expect_usable();
 }
 
+TEST_F(CudaMemoryTest, HeldBytesAreThoseTheDeviceMisses) {
+  auto missing = [] {
+    std::size_t free = 0, total = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    return total - free;
+  };
+  std::size_t missing_before = missing(), held_before = device_->counters().device_bytes;
+  std::size_t host_before = device_->counters().host_bytes;
+  auto expect_held = [&] { EXPECT_EQ(device_->counters().device_bytes - held_before, missing() - missing_before); };
+  {
+    Memory one = device_->allocate(1), many = device_->allocate(100'000), host = device_->allocate_host(1000);
+    expect_held();
+    EXPECT_EQ(device_->counters().host_bytes - host_before, 1024u);
+    std::unique_ptr<Arena> arena = device_->reserve();
+    std::size_t planned = arena->size_for(1000);
+    arena->grow(1000);
+    EXPECT_EQ(arena->size(), planned);
+    EXPECT_EQ(arena->size_for(1), planned);
+    expect_held();
+    EXPECT_EQ(device_->counters().device_bytes - held_before, 256 + 100'096 + planned);
+  }
+  EXPECT_EQ(device_->counters().device_bytes, held_before);
+  EXPECT_EQ(device_->counters().host_bytes, host_before);
+  expect_held();
+}
+
 TEST_F(CudaMemoryTest, ArenaGrowsInPlaceAndKeepsItsData) {
   std::unique_ptr<Arena> arena = device_->reserve();
   EXPECT_EQ(arena->size(), 0u);

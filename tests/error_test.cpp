@@ -26,6 +26,15 @@ Graph trained(Variable w) {
   return g;
 }
 
+// Wants an exbibyte of scratch memory.
+const OpDef hungry{.name = "hungry",
+                   .infer = testing::infer_like_first,
+                   .prepare =
+                       [](const PrepareArgs&) {
+                         return Prepared{nullptr, std::size_t{1} << 60};
+                       },
+                   .cpu = testing::plus_one};
+
 const Row kRows[] = {
     {"MatmulShapes",
      [] {
@@ -92,6 +101,29 @@ const Row kRows[] = {
        p.run(sink, {.steps = 5});
      },
      {"\"x\"", "3 slices", "5 steps"}},
+    {"NoRoomForTheArena",
+     [] {
+       Graph g;
+       g.record("s", sum(tanh(g.feed("x", f32, {1 << 24, 1 << 20}))));
+       compile(g).bind();
+     },
+     {"no room for the arena (65536.0 GiB)", "out of memory", "its largest values are", "tanh f32[16777216, 1048576]",
+      "error_test.cpp:", "use smaller batches"}},
+    {"NoRoomForAnInput",
+     [] {
+       Graph g;
+       g.record("s", sum(g.input("pixels", f32, {1 << 24, 1 << 20})));
+       compile(g).bind();
+     },
+     {"no room for an input", "out of memory", "input \"pixels\" f32[16777216, 1048576] 65536.0 GiB",
+      "use smaller shapes"}},
+    {"NoRoomForWorkspaces",
+     [] {
+       Graph g;
+       g.output("y", emit(hungry, {g.feed("x", f32, {64})})[0]);
+       compile(g).bind();
+     },
+     {"no room for the workspaces", "out of memory", "the program needs 1073741824.0 GiB", "use smaller batches"}},
     {"NoGradient",
      [] {
        Graph g;

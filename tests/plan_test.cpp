@@ -154,6 +154,38 @@ TEST(Explain, LoopWithHostOpOnCuda) {
   expect_golden("host_loop_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
 }
 
+TEST(MemoryReport, OfAPlanWithoutADevice) {
+  Plan plan = plan_for(small_mlp(), Target::cuda13());
+  expect_golden("mlp_memory.txt", without_lines(to_string(memory_report(plan))));
+}
+
+TEST(MemoryReport, SumsAndLargestValues) {
+  Graph g;
+  Variable w("w", Tensor(TensorType{f32, {100}}));
+  Value x = g.feed("x", f32, {1000}), y = g.input("y", f32, {500}), c = g.constant(Tensor(TensorType{f32, {200}}));
+  g.output("out", tanh(x));
+  g.record("loss", sum(tanh(y)) + sum(c) + sum(g.value(w)));
+  MemoryReport report = memory_report(plan_for(g, Target::host()));
+  EXPECT_EQ(report.feeds, 4096u);
+  EXPECT_EQ(report.inputs, 2048u);
+  EXPECT_EQ(report.constants, 1024u);
+  EXPECT_EQ(report.variables, 512u);
+  EXPECT_EQ(report.records, kRecordCapacity * sizeof(double));
+  EXPECT_EQ(report.values, 4096u + 4096 + 2048 + 5 * 256);
+  EXPECT_GE(report.arena, report.live);
+  EXPECT_LT(report.arena, report.values);
+  ASSERT_EQ(report.largest.size(), 10u);
+  std::vector<std::string> names;
+  for (const ValueMemory& value : report.largest) names.push_back(value.name);
+  names.resize(7);
+  EXPECT_EQ(names, (std::vector<std::string>{"feed \"x\"", "slice of feed \"x\"", "tanh", "input \"y\"", "tanh",
+                                             "constant", "variable \"w\""}));
+  EXPECT_EQ(report.largest[2].type, (TensorType{f32, {1000}}));
+  EXPECT_EQ(report.largest[2].bytes, 4096u);
+  EXPECT_NE(report.largest[2].where.line(), 0u);
+  EXPECT_EQ(report.largest[6].where.line(), 0u);
+}
+
 TEST(Plan, UnusedPureNodesAreDropped) {
   Graph g;
   Value x = g.feed("x", f32, {8});

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/system_ops.h"
 #include "samples/models/text_model.h"
 #include "test_ops.h"
 
@@ -97,6 +98,27 @@ TEST_P(TextModels, AllModesAndAResumedRunGiveTheSameBits) {
   second.program.set_steps(3);
   second.run(3, 3, sink);
   expect_same_bits(second.state(), wanted);
+}
+
+// At their default sizes, as train_text trains them.
+class TextModelMemory : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, TextModelMemory, ::testing::Values("lstm", "gpt"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(TextModelMemory, TheArenaIsLittleMoreThanWhatIsLiveAtOnce) {
+  models::TextModel text_model =
+      models::text_model(GetParam(), static_cast<std::int64_t>(license()->vocabulary.size()), 1);
+  models::Model model = models::train(text_model, license(), models::training_of(text_model));
+  for (const Target& target : {Target::host(), Target::cuda13()}) {
+    Plan plan = make_plan(model.graph, target, system_ops());
+    auto arena = static_cast<double>(plan.arena_bytes), values = static_cast<double>(plan.value_bytes),
+         live = static_cast<double>(live_bytes(plan));
+    std::string name = to_string(target.id).substr(0, 4);
+    std::printf("%s on %s: %zu nodes, arena %.1f MiB, %.3f of what is live, %.3f of all values\n", GetParam().c_str(),
+                name.c_str(), plan.nodes.size(), arena / (1 << 20), arena / live, arena / values);
+    EXPECT_LE(arena, 1.05 * live) << name;
+    EXPECT_LE(arena, 0.75 * values) << name;
+  }
 }
 
 TEST(TextModelErrors, ATextThatIsTooShortIsRefused) {

@@ -13,7 +13,9 @@ struct Counters {
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t recordings = 0;
-  std::uint64_t fallbacks = 0;  // steps asked to be sunk that ran interactively, the first of each binding excepted
+  std::uint64_t fallbacks = 0;     // steps asked to be sunk that ran interactively, the first of each binding excepted
+  std::uint64_t device_bytes = 0;  // allocated now on the device of the program: by it, and as homes of its Variables
+  std::uint64_t host_bytes = 0;    // likewise, memory of the host that copies may use
 };
 
 // What one recorded launch holds. For loops over steps, the body counts once.

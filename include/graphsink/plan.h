@@ -111,6 +111,13 @@ struct Island {
   bool sunk = true;
 };
 
+// An input, a feed or a constant of the graph that the plan uses.
+struct PlanSource {
+  int node = -1;     // of the graph
+  std::string name;  // "" for constants
+  TensorType type;   // of a feed: of one slice
+  Where where;
+};
 struct PlanFeed {
   int source = -1;  // the feed's node in the graph
   int buffer = -1;  // where the slice of the step is loaded
@@ -135,6 +142,7 @@ struct Plan {
   std::vector<Sequence> sequences;  // [0] is the step
   std::vector<Variable> variables;
   std::vector<bool> variable_written;  // by the commit, per variable
+  std::vector<PlanSource> sources;
   std::vector<PlanFeed> feeds;
   std::vector<PlanRecord> records;
   std::vector<PlanOutput> outputs;
@@ -165,8 +173,9 @@ struct SystemOps;
 Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes = {},
                const PlanOptions& options = {});
 
-// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once; computed from
-// the schedule alone, apart from the planner's own choice of offsets.
+// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once, what an op
+// writes in place of its operand counted once; computed from the schedule alone, apart from the planner's choice of
+// offsets.
 std::size_t live_bytes(const Plan& plan);
 
 }  // namespace graphsink

@@ -12,6 +12,7 @@
 
 #include "graphsink/counters.h"
 #include "graphsink/graph.h"
+#include "graphsink/memory.h"
 #include "graphsink/plan.h"
 
 namespace graphsink {
@@ -59,6 +60,10 @@ class Program {
   // The plan for the shapes written last (the examples, before any write).
   const Plan& plan() const;
   std::string explain() const;
+  // What that plan needs, known before run() allocates it: everything but code, and recordings, which CUDA keeps where
+  // it likes. Other shapes that were bound keep workspaces and host arenas of their own; the arena is shared. Lets the
+  // ops choose what they need, as bind() would. to_string() of it is for a person. Throws Error as bind().
+  MemoryReport memory();
 
   // Gives data to an input (one tensor) or feed (one slice, used in every step, or one for each step of the coming
   // runs, along a new first dimension). The data is copied before the call returns. For an open dimension the tensor's
@@ -73,8 +78,10 @@ class Program {
     write(input, std::span<const T>(data), where);
   }
 
-  // Plans, allocates and prepares for the shapes written last; run() does so by itself when it meets new shapes.
-  void bind();
+  // Plans, prepares and allocates for the shapes written last; run() does so by itself when it meets new shapes. Where
+  // there is not enough memory the Error says for what, how much is free where that is known, the largest values with
+  // their lines, and what to do; the program can be used on, with smaller shapes too.
+  void bind(Where where = Where::current());
 
   // Runs steps; returns when they are issued, not when they are done. Allocates nothing on a bound shape. The first
   // step of each binding runs interactively, and is then recorded. Throws Error, having changed nothing, if an input is

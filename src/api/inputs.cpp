@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "passes/passes.h"
+
 namespace graphsink {
 namespace {
 
@@ -37,6 +39,7 @@ Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shar
     Entry& entry = entries_[static_cast<int>(id)];
     entry.attrs = &node.attrs.as<InputAttrs>();
     entry.is_feed = node.op == &feed_op;
+    if (!entry.is_feed) entry.input = device_->reserve();
     entry.shape = node.outputs[0].shape;
     for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
   }
@@ -114,7 +117,6 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
 void* Inputs::address(int node, std::size_t bytes) {
   Entry& entry = entries_.at(node);
   if (entry.is_feed) return nullptr;
-  if (!entry.input) entry.input = device_->reserve();
   entry.input->grow(std::max<std::size_t>(bytes, 1));
   return entry.input->base();
 }
@@ -145,6 +147,25 @@ void Inputs::fill(const Plan& plan, LaunchParams& params) const {
     params.ring[i] = e.ring.get();
     params.stride[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
   }
+}
+
+std::size_t Inputs::input_bytes(const Plan& plan) const {
+  std::size_t sum = 0;
+  for (const PlanSource& source : plan.sources) {
+    auto found = entries_.find(source.node);
+    if (found == entries_.end() || found->second.is_feed) continue;
+    sum += found->second.input->size_for(std::max<std::size_t>(source.type.bytes(), 1));
+  }
+  return sum;
+}
+
+std::vector<std::size_t> Inputs::feed_bytes(const Plan& plan) const {
+  std::vector<std::size_t> bytes;
+  for (const PlanFeed& feed : plan.feeds) {
+    const Entry& e = entry(feed.source);
+    bytes.push_back(rounded_block(e.ring ? e.ring_bytes : TensorType{e.attrs->dtype, e.shape}.bytes()));
+  }
+  return bytes;
 }
 
 InputShapes Inputs::shapes() const {

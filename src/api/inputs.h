@@ -23,6 +23,10 @@ class Inputs {
   // Tells the device where the slices are.
   void fill(const Plan& plan, LaunchParams& params) const;
 
+  // Memory of all inputs that the plan uses, and of the slices of each of its feeds; allocated or not.
+  std::size_t input_bytes(const Plan& plan) const;
+  std::vector<std::size_t> feed_bytes(const Plan& plan) const;
+
   // The shapes that differ from the examples in the graph, or may.
   InputShapes shapes() const;
   // The device memory of an input, as large as it was ever needed; it never moves. Null for feeds.

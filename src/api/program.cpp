@@ -49,7 +49,8 @@ void Program::write_raw(const Value& input, DType dtype, const void* data, std::
   impl_->write(input, TensorType{dtype, {count}}, data, false, where);
 }
 
-void Program::bind() { impl_->bind(); }
+MemoryReport Program::memory() { return impl_->memory(); }
+void Program::bind(Where where) { impl_->bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl_->run(mode, options.steps, where); }
 void Program::sync(Where where) { impl_->sync(where); }
 std::vector<double> Program::read_record(std::string_view name, Where where) { return impl_->read_record(name, where); }

@@ -4,8 +4,14 @@
 #include "api/program_impl.h"
 #include "base/trace.h"
 #include "ir/system_ops.h"
+#include "passes/passes.h"
 
 namespace graphsink {
+namespace {
+
+constexpr const char* kEndOthers = "end other programs on this device";
+
+}  // namespace
 
 Plan Program::Impl::make_current_plan() const {
   TraceRange range("plan");
@@ -23,11 +29,16 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
   if (input.valid() && input.graph() != original_) {
     throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
   }
-  if (!inputs_->write(input, type, data, shape_is_known, where)) return;
+  bool is_reshaped = allocate(
+      "what was written (" + bytes_text(type.bytes()) + ")",
+      "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
+      where, [&] { return inputs_->write(input, type, data, shape_is_known, where); });
+  if (!is_reshaped) return;
   InputShapes shapes = inputs_->shapes();
   auto bound = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b.first == shapes; });
   current_ = bound == bindings_.end() ? nullptr : bound->second.get();
   unbound_.reset();  // planned when it is asked for: the shapes of several inputs may have to change together
+  is_prepared_ = false;
 }
 
 const Plan& Program::Impl::plan() {
@@ -36,29 +47,35 @@ const Plan& Program::Impl::plan() {
   return *unbound_;
 }
 
-void Program::Impl::upload_constants(const Plan& plan) {
+void Program::Impl::upload_constants(const Plan& plan, const Where& where) {
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.storage != Storage::constant || constants_.contains(buffer.index)) continue;
     const Tensor& tensor = *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
-    Memory memory = device_->allocate(tensor.bytes());
+    Memory memory =
+        allocate("a constant (" + bytes_text(tensor.bytes()) + ")", "make it smaller, or " + std::string(kEndOthers),
+                 where, [&] { return device_->allocate(tensor.bytes()); });
     device_->upload(*streams_[0], memory.get(), tensor.data(), tensor.bytes());
     constants_[buffer.index] = memory;
   }
 }
 
-Addresses Program::Impl::addresses(const Plan& plan) {
+Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   Addresses a;
-  arena_->grow(plan.arena_bytes);
+  allocate("the arena (" + bytes_text(plan.arena_bytes) + ")",
+           "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
+           [&] { arena_->grow(plan.arena_bytes); });
   a.arena = arena_->base();
   if (plan.host_arena_bytes > 0) {
-    a.host_arena = device_->allocate_host(plan.host_arena_bytes);
+    a.host_arena = allocate("the values of ops on the host (" + bytes_text(plan.host_arena_bytes) + ")",
+                            "use smaller batches, or give these ops a .cuda body", where,
+                            [&] { return device_->allocate_host(plan.host_arena_bytes); });
   }
   a.block = params_.block;
   a.feed_table = params_.rings;
   a.feed_strides = params_.strides;
   a.record_ring = record_ring_.get();
   a.host_status = static_cast<HostStatus*>(host_status_.get());
-  upload_constants(plan);
+  upload_constants(plan, where);
   a.sources.assign(graph_.nodes.size(), nullptr);
   a.host_constants.assign(graph_.nodes.size(), nullptr);
   for (const Buffer& buffer : plan.buffers) {
@@ -69,12 +86,17 @@ Addresses Program::Impl::addresses(const Plan& plan) {
       const Tensor& tensor = *graph_.nodes[index].attrs.as<ConstantAttrs>().tensor;
       a.host_constants[index] = const_cast<std::byte*>(tensor.data());
     }
-    if (buffer.storage == Storage::input) a.sources[index] = inputs_->address(buffer.index, buffer.bytes);
+    if (buffer.storage != Storage::input) continue;
+    a.sources[index] =
+        allocate("an input (" + bytes_text(buffer.bytes) + ")", "use smaller shapes, or " + std::string(kEndOthers),
+                 where, [&] { return inputs_->address(buffer.index, buffer.bytes); });
   }
   for (const Variable& variable : plan.variables) {
     auto& home = homes_[variable.data().get()];
     if (!home) {
-      home = home_of(variable, transfer_, Where());
+      home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
+                      "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers), where,
+                      [&] { return home_of(variable, transfer_, where); });
       variables_.push_back(variable);
     }
     a.variables.push_back(home->address());
@@ -82,14 +104,57 @@ Addresses Program::Impl::addresses(const Plan& plan) {
   return a;
 }
 
-void Program::Impl::bind() {
+void Program::Impl::prepare_plan() {
+  if (!current_) (void)plan();
+  if (current_ || is_prepared_) return;
+  prepare(*unbound_, *device_);
+  is_prepared_ = true;
+}
+
+void Program::Impl::bind(const Where& where) {
   if (current_) return;
   TraceRange range("bind");
-  Addresses a = addresses(plan());
-  auto binding = std::make_unique<Binding>(*unbound_, a, *device_);
+  prepare_plan();
+  Addresses a = addresses(*unbound_, where);
+  auto binding = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
+                          [&] { return std::make_unique<Binding>(*unbound_, a, *device_); });
   bindings_.emplace_back(inputs_->shapes(), std::move(binding));
   current_ = bindings_.back().second.get();
   unbound_.reset();
+  is_prepared_ = false;
+}
+
+MemoryReport Program::Impl::report() {
+  const Plan& plan = this->plan();
+  MemoryReport report = memory_report(plan, inputs_->feed_bytes(plan));
+  if (arena_) report.arena = arena_->size_for(report.arena);
+  report.inputs = inputs_->input_bytes(plan);
+  report.control = rounded_block(sizeof(Control));
+  report.staging = device_->staging_bytes();
+  report.status = rounded_block(sizeof(HostStatus));
+  report.host_arena = plan.host_arena_bytes ? rounded_block(plan.host_arena_bytes) : 0;
+  return report;
+}
+
+MemoryReport Program::Impl::memory() {
+  prepare_plan();
+  return report();
+}
+
+// Called where an allocation failed: says what the plan needs as far as that is known by now.
+Error Program::Impl::out_of_memory(const std::string& what, const std::string& remedy, const Where& where,
+                                   const std::string& problem) {
+  MemoryReport needs = report();
+  std::string text = "no room for " + what + ": " + problem + "; the program needs " +
+                     bytes_text(needs.device_bytes() + needs.host_bytes()) + ", its largest values are ";
+  std::size_t count = std::min<std::size_t>(needs.largest.size(), 5);
+  for (std::size_t i = 0; i < count; ++i) {
+    const ValueMemory& value = needs.largest[i];
+    std::string place = to_string(value.where);
+    text += (i ? ", " : "") + value.name + " " + to_string(value.type) + " " + bytes_text(value.bytes) +
+            (place.empty() ? "" : " (" + place + ")");
+  }
+  return Error("memory of " + to_string(device_->target().id), where, text, remedy);
 }
 
 }  // namespace graphsink

@@ -13,27 +13,12 @@ namespace {
 
 constexpr int kMaxFailedRecordings = 3;
 
-// The step block and the feed tables share one piece of device memory.
-struct Control {
-  StepBlock block;
-  const void* feed_table[kMaxFeeds];
-  std::int64_t feed_strides[kMaxFeeds];
-};
-
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
     : options_(options), graph_(*graph.data()), original_(graph.data()), device_(open_device(options.target)) {
   transfer_ = std::make_shared<Transfer>(device_);
   streams_.push_back(device_->make_stream());
-  arena_ = device_->reserve();
-  control_ = device_->allocate(sizeof(Control));
-  host_status_ = device_->allocate_host(sizeof(HostStatus));
-  new (host_status_.get()) HostStatus;
-  StepBlock block;
-  device_->upload(*streams_[0], control_.get(), &block, sizeof block);
-  record_ring_ = device_->allocate(std::max<std::size_t>(graph_.records.size(), 1) * kRecordCapacity * sizeof(double));
-  records_read_.assign(graph_.records.size(), 0);
   inputs_.emplace(graph_, device_, streams_[0]);
   unbound_ = make_current_plan();
   if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
@@ -47,11 +32,29 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
     throw Error("compile", reason.where.line() ? reason.where : where,
                 "require_whole_graph, but " + reason.what + ": " + reason.why, reason.remedy);
   }
+  allocate_status(where);
   auto* control = static_cast<Control*>(control_.get());
   params_.block = &control->block;
   params_.rings = control->feed_table;
   params_.strides = control->feed_strides;
   params_.seed = options.seed;
+}
+
+void Program::Impl::allocate_status(const Where& where) {
+  allocate("what steps report", "end other programs on this device", where, [&] {
+    arena_ = device_->reserve();
+    control_ = device_->allocate(sizeof(Control));
+    host_status_ = device_->allocate_host(sizeof(HostStatus));
+    new (host_status_.get()) HostStatus;
+    StepBlock block;
+    device_->upload(*streams_[0], control_.get(), &block, sizeof block);
+  });
+  std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
+  std::size_t bytes = rings * kRecordCapacity * sizeof(double);
+  record_ring_ = allocate("the rings of " + std::to_string(rings) + " records (" + bytes_text(bytes) + ")",
+                          "record fewer values, or end other programs on this device", where,
+                          [&] { return device_->allocate_host(bytes); });
+  records_read_.assign(graph_.records.size(), 0);
 }
 
 bool Program::Impl::finish() noexcept {
@@ -125,7 +128,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   }
   settle();
   inputs_->check(plan(), steps, where);
-  bind();
+  bind(where);
   require_whole_variables();
   order_variables();
   inputs_->fill(current_->plan(), params_);

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@
 
 namespace graphsink {
 
+// The step block and the feed tables share one piece of device memory.
+struct Control {
+  StepBlock block;
+  const void* feed_table[kMaxFeeds];
+  std::int64_t feed_strides[kMaxFeeds];
+};
+
 class Program::Impl {
  public:
   Impl(const Graph& graph, const CompileOptions& options, const Where& where);
@@ -28,7 +36,8 @@ class Program::Impl {
 
   const Plan& plan();  // for the shapes written last
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
-  void bind();
+  MemoryReport memory();
+  void bind(const Where& where);
   void run(Mode mode, std::int64_t steps, const Where& where);
   void sync(const Where& where);
   std::vector<double> read_record(std::string_view name, const Where& where);
@@ -45,8 +54,16 @@ class Program::Impl {
  private:
   Streams streams(Mode mode, int count);
   Plan make_current_plan() const;
-  Addresses addresses(const Plan& plan);
-  void upload_constants(const Plan& plan);
+  void prepare_plan();
+  MemoryReport report();  // its workspaces are those of the ops prepared so far
+  // What `make` returns. Where there is no memory for it, an Error that names `what`, and what the program needs.
+  template <class Make>
+  auto allocate(const std::string& what, const std::string& remedy, const Where& where, Make&& make);
+  Error out_of_memory(const std::string& what, const std::string& remedy, const Where& where,
+                      const std::string& problem);
+  void allocate_status(const Where& where);
+  Addresses addresses(const Plan& plan, const Where& where);
+  void upload_constants(const Plan& plan, const Where& where);
   void order_variables();
   void begin(std::int64_t first, std::int64_t end);
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
@@ -79,10 +96,22 @@ class Program::Impl {
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;
   std::optional<Plan> unbound_;  // for the shapes written last, if they were planned but not bound
+  bool is_prepared_ = false;     // that one
   LaunchParams params_;
   std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
   std::uint64_t fallbacks_ = 0;
   bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
 };
+
+template <class Make>
+auto Program::Impl::allocate(const std::string& what, const std::string& remedy, const Where& where, Make&& make) {
+  try {
+    return make();
+  } catch (const OutOfMemory& e) {
+    throw out_of_memory(what, remedy, where, e.problem());
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory(what, remedy, where, "the host is out of memory");
+  }
+}
 
 }  // namespace graphsink

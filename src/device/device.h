@@ -2,6 +2,7 @@
 // recorded if it is recording; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,13 +25,27 @@ using Streams = std::span<Stream* const>;
 // Device or host memory, freed with the last copy.
 using Memory = std::shared_ptr<void>;
 
+// There is no memory for what was asked. Says what the device knows of it; whoever asked knows what it was for.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+// Bytes that are allocated now. Shared with the memory, which may outlive its device and be freed by any thread.
+struct HeldBytes {
+  std::atomic<std::size_t> device = 0;
+  std::atomic<std::size_t> host = 0;
+};
+
 // A range of addresses whose memory grows at its end: what was handed out never moves.
 class Arena {
  public:
   virtual ~Arena() = default;
   virtual std::byte* base() const = 0;
   virtual std::size_t size() const = 0;
-  // Afterwards size() >= bytes. Throws Error when the device is out of memory; then nothing has changed.
+  // size() after grow(bytes).
+  virtual std::size_t size_for(std::size_t bytes) const = 0;
+  // Afterwards size() >= bytes. Throws OutOfMemory; then nothing has changed.
   virtual void grow(std::size_t bytes) = 0;
 };
 
@@ -75,10 +90,12 @@ class Device {
   virtual ~Device() = default;
   virtual const Target& target() const = 0;
 
-  // Memory: 256-byte aligned. allocate() is zero-filled. Throws Error when out of memory.
+  // Memory: 256-byte aligned. allocate() is zero-filled. Throws OutOfMemory.
   virtual Memory allocate(std::size_t bytes) = 0;
   virtual Memory allocate_host(std::size_t bytes) = 0;
   virtual std::unique_ptr<Arena> reserve() = 0;
+  // Bytes of the host that the device keeps for its uploads and decisions; grow with the first uploads.
+  virtual std::size_t staging_bytes() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Waits for a live stream. Throws Error for what failed on the device since the last call.

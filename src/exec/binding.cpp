@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -38,15 +39,6 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
   return nullptr;
 }
 
-// The stream on which each node runs: bodies use that of the control step.
-void collect_streams(const Plan& plan, const std::vector<Step>& steps, int stream, std::vector<int>& result) {
-  for (const Step& step : steps) {
-    int on = stream >= 0 ? stream : step.stream;
-    if (step.node >= 0) result[at(step.node)] = on;
-    for (int sequence : step.sequences) collect_streams(plan, plan.sequences[at(sequence)].steps, on, result);
-  }
-}
-
 int first_commit(const Plan& plan) {
   const auto& steps = plan.sequences[0].steps;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -58,6 +50,15 @@ int first_commit(const Plan& plan) {
 }
 
 }  // namespace
+
+void prepare(Plan& plan, Device& device) {
+  for (PlanNode& node : plan.nodes) {
+    if (!node.op->prepare) continue;
+    bool runs_cuda = plan.target.id.kind == DeviceKind::cuda && !node.on_host;
+    node.prepared = node.op->prepare(
+        PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs, runs_cuda, &device});
+  }
+}
 
 Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
     : plan_(std::move(plan)),
@@ -72,19 +73,9 @@ void Binding::bind_nodes(const Addresses& addresses, Device& device) {
   std::size_t operands = 0;
   for (const PlanNode& node : plan_.nodes) operands += node.operands.size();
   pointers_.reserve(operands);
-  std::vector<int> stream_of(plan_.nodes.size(), 0);
-  collect_streams(plan_, plan_.sequences[0].steps, -1, stream_of);
-  std::vector<std::size_t> workspace(at(plan_.streams), 0);
-
-  for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
-    PlanNode& node = plan_.nodes[i];
-    bool runs_cuda = plan_.target.id.kind == DeviceKind::cuda && !node.on_host;
+  for (PlanNode& node : plan_.nodes) {
     if (node.op == system_ops().check_host) {
       node.attrs = HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node};
-    }
-    if (node.op->prepare) {
-      node.prepared = node.op->prepare(
-          PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs, runs_cuda, &device});
     }
     BoundNode bound;
     bound.op = node.op;
@@ -100,10 +91,9 @@ void Binding::bind_nodes(const Addresses& addresses, Device& device) {
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);
-    auto& most = workspace[at(stream_of[i])];
-    most = std::max(most, node.prepared.workspace);
   }
-  for (std::size_t bytes : workspace) workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  for (std::size_t bytes : workspaces(plan_)) workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  std::vector<int> stream_of = node_streams(plan_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].workspace = workspaces_[at(stream_of[i])].get();
 }
 

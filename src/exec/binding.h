@@ -29,9 +29,13 @@ class BrokenCommit : public Error {
   using Error::Error;
 };
 
+// Lets every node of every body choose and load what it needs; from here on the plan knows its workspaces. Throws
+// Error; the plan can be prepared again.
+void prepare(Plan& plan, Device& device);
+
 class Binding {
  public:
-  // Prepares every node of every body. Throws Error with the graph unchanged.
+  // Of a prepared plan. Allocates its workspaces.
   Binding(Plan plan, const Addresses& addresses, Device& device);
   Binding(const Binding&) = delete;
   Binding& operator=(const Binding&) = delete;

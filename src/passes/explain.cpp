@@ -1,23 +1,10 @@
-#include <cstdio>
-
+#include "graphsink/memory.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-std::string size_text(std::size_t bytes) {
-  char text[32];
-  if (bytes < 1024) {
-    std::snprintf(text, sizeof text, "%zu B", bytes);
-  } else if (bytes < (1u << 20)) {
-    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 1024);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  }
-  return text;
-}
 
 std::string padded(std::string text, std::size_t width) {
   text.append(text.size() < width ? width - text.size() : 1, ' ');
@@ -54,8 +41,8 @@ class Printer {
     text_ += sunk == 1 && plan_.islands.size() == 1 ? "sinks whole: 1 launch per step"
                                                     : "sinks in parts: " + count_text(sunk, "island");
     text_ += plan_.loop_over_steps ? ", or per many steps\n" : "\n";
-    text_ += "arena " + size_text(plan_.arena_bytes) + " for " + size_text(plan_.value_bytes) + " of values";
-    if (plan_.host_arena_bytes) text_ += ", " + size_text(plan_.host_arena_bytes) + " on the host";
+    text_ += "arena " + bytes_text(plan_.arena_bytes) + " for " + bytes_text(plan_.value_bytes) + " of values";
+    if (plan_.host_arena_bytes) text_ += ", " + bytes_text(plan_.host_arena_bytes) + " on the host";
     text_ += "\n";
   }
 
@@ -124,7 +111,7 @@ class Printer {
           call(step, indent);
           break;
         case StepKind::copy:
-          line(indent, "copy", stream_text(step), size_text(plan_.buffers[at(step.source)].bytes),
+          line(indent, "copy", stream_text(step), bytes_text(plan_.buffers[at(step.source)].bytes),
                place(step.source) + " -> " + place(step.destination), Where());
           break;
         default:

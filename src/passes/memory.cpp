@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -9,13 +10,8 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-constexpr std::size_t kAlignment = 256;
 // Up to so many buffers, offsets are also tried largest first, which packs better but takes quadratic time.
 constexpr std::size_t kSmallPlan = 2000;
-
-std::size_t rounded(std::size_t bytes) {
-  return std::max<std::size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-}
 
 bool in_arena(const Buffer& buffer) {
   return buffer.storage == Storage::arena || buffer.storage == Storage::host_arena;
@@ -108,7 +104,7 @@ class InPlace {
   InPlace(const Plan& plan, const std::vector<Lifetime>& lifetimes) : plan_(plan), group_of_(plan.buffers.size(), -1) {
     for (const Lifetime& life : lifetimes) {
       group_of_[at(life.buffer)] = static_cast<int>(groups_.size());
-      groups_.push_back({rounded(plan.buffers[at(life.buffer)].bytes), life, {life.buffer}});
+      groups_.push_back({rounded_block(plan.buffers[at(life.buffer)].bytes), life, {life.buffer}});
     }
     for (const Sequence& sequence : plan.sequences)
       for (const Step& step : sequence.steps)
@@ -304,22 +300,48 @@ void assign_memory(Plan& plan) {
 
 std::size_t live_bytes(const Plan& plan) {
   // A sweep over the schedule: at each definition, everything that is not known to be over counts.
-  std::vector<Lifetime> lives = lifetimes(plan);
-  std::erase_if(lives, [&](const Lifetime& l) { return plan.buffers[at(l.buffer)].storage != Storage::arena; });
-  std::size_t peak = 0;
-  std::size_t alive_bytes = 0;
-  std::vector<const Lifetime*> alive;
-  for (const Lifetime& life : lives) {
-    std::erase_if(alive, [&](const Lifetime* other) {
-      bool over = is_over(*other, life.defined);
-      if (over) alive_bytes -= rounded(plan.buffers[at(other->buffer)].bytes);
+  std::vector<Group> groups = InPlace(plan, lifetimes(plan)).take();
+  std::erase_if(groups, [&](const Group& g) { return plan.buffers[at(g.buffers[0])].storage != Storage::arena; });
+  std::size_t peak = 0, alive_bytes = 0;
+  std::vector<const Group*> alive;
+  for (const Group& group : groups) {
+    std::erase_if(alive, [&](const Group* other) {
+      bool over = is_over(other->life, group.life.defined);
+      if (over) alive_bytes -= other->bytes;
       return over;
     });
-    alive.push_back(&life);
-    alive_bytes += rounded(plan.buffers[at(life.buffer)].bytes);
+    alive.push_back(&group);
+    alive_bytes += group.bytes;
     peak = std::max(peak, alive_bytes);
   }
   return peak;
+}
+
+std::size_t rounded_block(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return bytes;  // no memory has so much
+  return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+}
+
+std::vector<int> node_streams(const Plan& plan) {
+  std::vector<int> result(plan.nodes.size(), 0);
+  auto visit = [&](auto& self, const Sequence& sequence, int around) -> void {
+    for (const Step& step : sequence.steps) {
+      int stream = around >= 0 ? around : step.stream;
+      if (step.node >= 0) result[at(step.node)] = stream;
+      for (int body : step.sequences) self(self, plan.sequences[at(body)], stream);
+    }
+  };
+  visit(visit, plan.sequences[0], -1);
+  return result;
+}
+
+std::vector<std::size_t> workspaces(const Plan& plan) {
+  std::vector<std::size_t> most(at(plan.streams), 0);
+  std::vector<int> stream_of = node_streams(plan);
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i)
+    most[at(stream_of[i])] = std::max(most[at(stream_of[i])], plan.nodes[i].prepared.workspace);
+  return most;
 }
 
 }  // namespace graphsink

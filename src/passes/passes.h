@@ -1,7 +1,9 @@
 // The passes that make a Plan, in the order in which make_plan() runs them. Each is a pure function on plain data.
 #pragma once
 
-#include "graphsink/plan.h"
+#include <span>
+
+#include "graphsink/memory.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
 
@@ -67,5 +69,17 @@ constexpr int kForever = 1 << 30;
 
 // Lifetimes of all arena and host arena buffers, in order of definition; buffers that are never touched are left out.
 std::vector<Lifetime> lifetimes(const Plan& plan);
+
+// Device memory that is asked for as one block takes this much.
+std::size_t rounded_block(std::size_t bytes);
+
+// The stream on which each node runs: bodies use that of the control step.
+std::vector<int> node_streams(const Plan& plan);
+
+// Bytes of scratch memory for each stream, once nodes are prepared.
+std::vector<std::size_t> workspaces(const Plan& plan);
+
+// memory_report() with as many bytes for the slices of each feed as given.
+MemoryReport memory_report(const Plan& plan, std::span<const std::size_t> feed_bytes);
 
 }  // namespace graphsink

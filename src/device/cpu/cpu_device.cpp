@@ -1,11 +1,15 @@
 #include "device/cpu/cpu_device.h"
 
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+
+#include "graphsink/memory.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -14,33 +18,70 @@ constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses, not memor
 
 CpuQueue& queue_of(Stream& stream) { return static_cast<CpuQueue&>(stream); }
 
+[[noreturn]] void throw_out_of_memory(const std::string& problem) {
+  throw OutOfMemory("cpu", Where(), "out of memory: " + problem, "use smaller shapes or batches");
+}
+
+// More than the machine has would end the process when it is touched, not now.
+void require_host_memory(std::size_t bytes) {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return;
+  std::size_t total = (std::size_t{info.totalram} + info.totalswap) * info.mem_unit;
+  if (bytes <= total) return;
+  throw_out_of_memory(bytes_text(bytes) + " are needed, and the host has " + bytes_text(total));
+}
+
+Memory allocate_counted(std::size_t bytes, const std::shared_ptr<HeldBytes>& held,
+                        std::atomic<std::size_t> HeldBytes::*kind) {
+  require_host_memory(bytes);
+  std::size_t size = rounded_block(bytes);
+  void* memory = std::aligned_alloc(256, size);
+  if (memory == nullptr) throw_out_of_memory("the host has not enough memory for " + bytes_text(bytes));
+  std::memset(memory, 0, size);
+  (*held).*kind += size;
+  return Memory(memory, [held, kind, size](void* freed) {
+    std::free(freed);
+    (*held).*kind -= size;
+  });
+}
+
 class CpuArena : public Arena {
  public:
-  CpuArena() {
+  explicit CpuArena(std::shared_ptr<HeldBytes> held) : held_(std::move(held)) {
     void* base = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-      throw Error("arena", Where(), "cannot reserve 64 GiB of addresses",
-                  "raise the limit on virtual memory (ulimit -v)");
+      throw OutOfMemory("arena", Where(), "cannot reserve 64 GiB of addresses",
+                        "raise the limit on virtual memory (ulimit -v)");
     }
     base_ = static_cast<std::byte*>(base);
   }
-  ~CpuArena() override { munmap(base_, kReserved); }
+  ~CpuArena() override {
+    munmap(base_, kReserved);
+    held_->device -= size_;
+  }
   CpuArena(const CpuArena&) = delete;
   CpuArena& operator=(const CpuArena&) = delete;
 
   std::byte* base() const override { return base_; }
   std::size_t size() const override { return size_; }
-  void grow(std::size_t bytes) override {
+  std::size_t size_for(std::size_t bytes) const override {
     constexpr std::size_t kPage = 4096;
-    std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+    return std::max(size_, (bytes + kPage - 1) / kPage * kPage);
+  }
+  void grow(std::size_t bytes) override {
+    require_host_memory(bytes);
+    std::size_t size = size_for(bytes);
     if (size <= size_) return;
-    if (size > kReserved || mprotect(base_ + size_, size - size_, PROT_READ | PROT_WRITE) != 0) {
-      throw Error("arena", Where(), "cannot grow to " + std::to_string(bytes) + " bytes", "use smaller shapes");
+    if (size > kReserved) throw_out_of_memory("an arena cannot be larger than 64 GiB");
+    if (mprotect(base_ + size_, size - size_, PROT_READ | PROT_WRITE) != 0) {
+      throw_out_of_memory("the host has not enough memory for " + bytes_text(bytes));
     }
+    held_->device += size - size_;
     size_ = size;
   }
 
  private:
+  std::shared_ptr<HeldBytes> held_;
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -144,17 +185,18 @@ CpuDevice::CpuDevice() : target_(Target::host()) {
   target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8);
 }
 
-Memory CpuDevice::allocate(std::size_t bytes) {
-  std::size_t size = std::max<std::size_t>((bytes + 255) / 256 * 256, 256);
-  void* memory = std::aligned_alloc(256, size);
-  if (memory == nullptr) {
-    throw Error("allocate", Where(), "out of memory for " + std::to_string(bytes) + " bytes", "use smaller shapes");
-  }
-  std::memset(memory, 0, size);
-  return Memory(memory, std::free);
-}
+Memory CpuDevice::allocate(std::size_t bytes) { return allocate_counted(bytes, held_, &HeldBytes::device); }
 
-std::unique_ptr<Arena> CpuDevice::reserve() { return std::make_unique<CpuArena>(); }
+Memory CpuDevice::allocate_host(std::size_t bytes) { return allocate_counted(bytes, held_, &HeldBytes::host); }
+
+std::unique_ptr<Arena> CpuDevice::reserve() { return std::make_unique<CpuArena>(held_); }
+
+Counters CpuDevice::counters() const {
+  Counters counters = counters_;
+  counters.device_bytes = held_->device;
+  counters.host_bytes = held_->host;
+  return counters;
+}
 
 void CpuDevice::push(CpuQueue& queue, const CpuTask& task) {
   ++counters_.api_calls;

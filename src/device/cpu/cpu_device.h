@@ -39,8 +39,9 @@ class CpuDevice : public Device {
 
   const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;
-  Memory allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
+  std::size_t staging_bytes() const override { return 0; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
   void sync(Stream& stream) override;
   bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
@@ -56,7 +57,7 @@ class CpuDevice : public Device {
   std::unique_ptr<Recording> end_recording(Streams streams) override;
   void cancel_recording(Streams streams) noexcept override;
   void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
-  Counters counters() const override { return counters_; }
+  Counters counters() const override;
 
  private:
   // Parameters wait here until the queue comes to them; a slot is free again when its task is done.
@@ -71,6 +72,7 @@ class CpuDevice : public Device {
 
   Target target_;
   Counters counters_;
+  std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   CpuFailure failure_;
   std::array<ParamSlot, 8> slots_;
   std::size_t next_slot_ = 0;

@@ -1,6 +1,7 @@
 // An arena on a reserved range of addresses, through the driver's virtual memory management.
 #include <cuda.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "device/cuda/memory.h"
@@ -78,12 +79,15 @@ class CudaArena : public Arena {
       block += bytes;
     }
     log_if_failed(driver_.unreserve(base_, capacity_), "cuMemAddressFree");
+    calls_->held->device -= size_;
   }
   CudaArena(const CudaArena&) = delete;
   CudaArena& operator=(const CudaArena&) = delete;
 
   std::byte* base() const override { return reinterpret_cast<std::byte*>(base_); }
   std::size_t size() const override { return size_; }
+
+  std::size_t size_for(std::size_t bytes) const override { return std::max(size_, rounded(bytes)); }
 
   void grow(std::size_t bytes) override {
     if (bytes <= size_) return;
@@ -95,6 +99,7 @@ class CudaArena : public Arena {
     add_block(base_ + size_, more, bytes);
     blocks_.push_back(more);
     size_ += more;
+    calls_->held->device += more;
   }
 
  private:

@@ -46,6 +46,7 @@ class Calls {
   bool is_only_device() const { return is_only_device_; }
 
   Counters counters;
+  const std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
   bool recording = false;
 
  private:

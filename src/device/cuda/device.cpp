@@ -7,6 +7,7 @@
 
 #include "device/cuda/control.h"
 #include "device/cuda/target.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -72,6 +73,8 @@ std::unique_ptr<Arena> CudaDevice::reserve() {
   return reserve_arena(calls_);
 }
 
+std::size_t CudaDevice::staging_bytes() const { return staging_.bytes() + rounded_block(sizeof(bool)); }
+
 std::unique_ptr<Stream> CudaDevice::make_stream() {
   CurrentDevice current = enter();
   return std::make_unique<CudaStream>(*calls_);
@@ -82,6 +85,13 @@ void CudaDevice::sync(Stream& stream) {
   require_live("sync");
   RelaxedCapture relaxed(*calls_);
   calls_->check(cudaStreamSynchronize(cuda_stream(stream).get()), "cudaStreamSynchronize");
+}
+
+Counters CudaDevice::counters() const {
+  Counters counters = calls_->counters;
+  counters.device_bytes = calls_->held->device;
+  counters.host_bytes = calls_->held->host;
+  return counters;
 }
 
 bool CudaDevice::wait_otherwise() noexcept {

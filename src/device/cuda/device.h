@@ -25,6 +25,7 @@ class CudaDevice : public Device {
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
+  std::size_t staging_bytes() const override;
   std::unique_ptr<Stream> make_stream() override;
   void sync(Stream& stream) override;
   bool wait_otherwise() noexcept override;
@@ -40,7 +41,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Recording> end_recording(Streams streams) override;
   void cancel_recording(Streams streams) noexcept override;
   void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
-  Counters counters() const override { return calls_->counters; }
+  Counters counters() const override;
 
   // For the internal library headers.
   Calls& calls() { return *calls_; }

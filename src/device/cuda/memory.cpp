@@ -2,28 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <limits>
+
+#include "graphsink/memory.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kLargestSlot = std::size_t{4} << 20;
 constexpr std::size_t kSmallestSlot = std::size_t{4} << 10;
-
-std::size_t padded(std::size_t bytes) {
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return bytes;  // refused by the allocation
-  return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-}
-
-// "1536.0 MiB".
-std::string in_mib(std::size_t bytes) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
-}
 
 }  // namespace
 
@@ -33,24 +21,26 @@ void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
   cudaError_t code = cudaMemGetInfo(&free, &total);
   ++calls.counters.api_calls;
   if (code != cudaSuccess) log_failure("cudaMemGetInfo", cudaGetErrorName(code));
-  throw Error(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
-              std::string("out of memory: ") + what + " needs " + in_mib(bytes) +
-                  (code == cudaSuccess ? ", " + in_mib(free) + " of " + in_mib(total) + " are free" : ""),
-              "use smaller shapes or batches, or end other programs on this device");
+  throw OutOfMemory(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
+                    std::string("out of memory: ") + what + " needs " + bytes_text(bytes) +
+                        (code == cudaSuccess ? ", " + bytes_text(free) + " of " + bytes_text(total) + " are free" : ""),
+                    "use smaller shapes or batches, or end other programs on this device");
 }
 
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
   void* address = nullptr;
-  cudaError_t code = cudaMalloc(&address, padded(bytes));
+  cudaError_t code = cudaMalloc(&address, rounded_block(bytes));
   if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
-  Memory memory(address, [](void* freed) {
+  calls.held->device += rounded_block(bytes);
+  Memory memory(address, [held = calls.held, bytes](void* freed) {
     RelaxedCapture always_allowed;
     cudaError_t failed = cudaFree(freed);
     if (failed != cudaSuccess) log_failure("cudaFree", cudaGetErrorName(failed));
+    held->device -= rounded_block(bytes);
   });
-  calls.check(cudaMemsetAsync(address, 0, padded(bytes), stream.get()), "cudaMemsetAsync");
+  calls.check(cudaMemsetAsync(address, 0, rounded_block(bytes), stream.get()), "cudaMemsetAsync");
   calls.check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   return memory;
 }
@@ -58,19 +48,21 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
 Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
   void* address = nullptr;
-  cudaError_t code = cudaHostAlloc(&address, padded(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
+  cudaError_t code = cudaHostAlloc(&address, rounded_block(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw Error(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
-                "out of memory: cudaHostAlloc cannot pin " + in_mib(bytes) + " of host memory",
-                "use smaller shapes or batches, or end other programs on this machine");
+    throw OutOfMemory(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
+                      "out of memory: cudaHostAlloc cannot pin " + bytes_text(bytes) + " of host memory",
+                      "use smaller shapes or batches, or end other programs on this machine");
   }
   calls.check(code, "cudaHostAlloc");
-  std::memset(address, 0, padded(bytes));
-  return Memory(address, [](void* freed) {
+  std::memset(address, 0, rounded_block(bytes));
+  calls.held->host += rounded_block(bytes);
+  return Memory(address, [held = calls.held, bytes](void* freed) {
     RelaxedCapture always_allowed;
     cudaError_t failed = cudaFreeHost(freed);
     if (failed != cudaSuccess) log_failure("cudaFreeHost", cudaGetErrorName(failed));
+    held->host -= rounded_block(bytes);
   });
 }
 
@@ -97,6 +89,12 @@ Staging::Slot& Staging::next_slot(Calls& calls, std::size_t bytes) {
     slot.bytes = size;
   }
   return slot;
+}
+
+std::size_t Staging::bytes() const {
+  std::size_t sum = 0;
+  for (const Slot& slot : slots_) sum += slot.bytes;
+  return sum;
 }
 
 void Staging::record_copied(Calls& calls, const CudaStream& stream, Slot& slot) {

@@ -15,7 +15,7 @@ namespace graphsink {
 // At least 256 bytes, zero-filled when the call returns; `stream` is used to fill it. Throws Error when out of memory.
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes);
 
-// Throws the Error for `bytes` of device memory that are not there. `what`, with the call that asked, needs them.
+// Throws OutOfMemory for `bytes` of device memory that are not there. `what`, with the call that asked, needs them.
 [[noreturn]] void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes);
 
 // Pinned, zero-filled, at the same address for host and device.
@@ -32,6 +32,7 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  std::size_t bytes() const;
   void upload(Calls& calls, const CudaStream& stream, void* destination, const void* source, std::size_t bytes);
 
  private:
