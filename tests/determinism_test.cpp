@@ -1,5 +1,5 @@
 // The same bits whenever the same thing is run: every op of the op table with its gradients, and the workloads of
-// graphsink-bench, in all modes by turns. The software device runs threads in another order each time.
+// graphsink-bench, in all modes by turns, and on the software device with threads in another order each time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,9 @@
 #include "op_case.h"
 #include "program_fixture.h"
 #include "samples/models/workloads.h"
+#ifdef GRAPHSINK_EMULATED
+#include "cuda_emulator/emulator.h"
+#endif
 
 namespace graphsink {
 namespace {
@@ -32,7 +35,13 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-Mode mode_of(std::size_t run) { return kModes[run % std::size(kModes)]; }
+// The mode of a run, before it.
+Mode begin_run(std::size_t run) {
+#ifdef GRAPHSINK_EMULATED
+  emu::set_seed(run);
+#endif
+  return kModes[run % std::size(kModes)];
+}
 
 class Determinism : public testing::OnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, Determinism, ::testing::ValuesIn(testing::devices()), testing::device_name);
@@ -55,7 +64,7 @@ TEST_P(Determinism, OpsAndTheirGradients) {
     Program program = compile(it.graph);
     std::uint64_t first = 0;
     for (std::size_t run = 0; run < kRuns; ++run) {
-      program.run(mode_of(run));
+      program.run(begin_run(run));
       Hash hash;
       hash.add(program.read_output("y"));
       for (std::size_t i = 0; i < it.values.size(); ++i)
@@ -82,7 +91,7 @@ TEST_P(Determinism, StepsOfWorkloads) {
       for (std::size_t i = 0; i < start.size(); ++i) model.variables[i].write(start[i]);
       program.set_steps(0);
       models::feed(program, model, 0, kSteps);
-      program.run(mode_of(run), {.steps = kSteps});
+      program.run(begin_run(run), {.steps = kSteps});
       Hash hash;
       std::vector<float> losses = program.read("loss");
       ASSERT_EQ(losses.size(), static_cast<std::size_t>(kSteps));
