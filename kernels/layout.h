@@ -37,6 +37,15 @@ struct Layout {
   }
 };
 
+// Elements between neighbours of each dimension of a dense tensor.
+inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMaxRank]) {
+  std::int64_t stride = 1;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= shape[d];
+  }
+}
+
 // strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
 inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&strides)[Shape::kMaxRank]) {
   std::int64_t stride = 1;

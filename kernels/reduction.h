@@ -12,7 +12,6 @@
 #include "kernels/block.h"
 #include "kernels/dtype.h"
 #include "kernels/layout.h"
-#include "kernels/strided_copy.h"
 
 namespace graphsink {
 

@@ -60,13 +60,4 @@ inline void run_copy(const StridedCopy& copy, const CpuArgs& a) {
   });
 }
 
-// Elements between neighbours of each dimension of a dense tensor.
-inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMaxRank]) {
-  std::int64_t stride = 1;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    strides[d] = stride;
-    stride *= shape[d];
-  }
-}
-
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 #include "graphsink/ops.h"
 #include "kernels/extremes.h"
 #include "kernels/lines.h"
+#include "kernels/sort.h"
 
 namespace graphsink {
 namespace {
@@ -12,37 +13,16 @@ struct TopKAttrs {
 };
 
 constexpr int kMost = 1024;           // of a line
-constexpr int kSorted = 2 * kMost;    // elements that a block sorts at once
-constexpr std::int64_t kLeast = 256;  // a sort of so few is no faster
-
+constexpr std::int64_t kLeast = 256;  // a sort of fewer is no faster
+static_assert(kMost < kBlockSort);
 constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
-
-// Sorts `size` elements, a power of 2, by swaps that do not depend on them (Batcher 1968, "Sorting networks and their
-// applications"). All threads of the block make the call.
-template <class V>
-__device__ inline void sort_block(Placed<V>* items, int size) {
-  for (int run = 2; run <= size; run *= 2) {
-    for (int apart = run / 2; apart > 0; apart /= 2) {
-      for (int pair = static_cast<int>(threadIdx.x); pair < size / 2; pair += static_cast<int>(blockDim.x)) {
-        int i = 2 * pair - pair % apart, j = i + apart;
-        Placed<V> a = items[i], b = items[j];
-        bool ascends = (i & run) == 0;
-        if (precedes<Larger>(b, a) == ascends) {
-          items[i] = b;
-          items[j] = a;
-        }
-      }
-      __syncthreads();
-    }
-  }
-}
 
 // A block for each line sorts its first elements, then the best k so far with the next ones in place of the others.
 template <class T>
 __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines lines, int k, int size) {
   wait_for_inputs();
   using V = Compared<T>;
-  __shared__ Placed<V> items[kSorted];
+  __shared__ Placed<V> items[kBlockSort];
   Lines selected = lines;
   selected.length = k;
   auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -55,8 +35,7 @@ __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines li
         items[i] = no_place<Larger, V>();
         if (place < lines.length) items[i] = {static_cast<V>(from[place * lines.inner]), static_cast<int>(place)};
       }
-      __syncthreads();
-      sort_block(items, size);
+      sort_in_block(items, size, 0, precedes<Larger, V>);
     }
     for (int i = thread; i < k; i += threads) {
       std::int64_t to = selected.first(line) + i * lines.inner;
@@ -89,7 +68,7 @@ Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(
 template <class T>
 void top_k_on(CudaArgs& a, const Lines& lines, int k) {
   std::int64_t size = kLeast;
-  while (size < kSorted && size < lines.length) size *= 2;
+  while (size < kBlockSort && size < lines.length) size *= 2;
   a.launch(select_top<T>, line_blocks(lines), kBlock, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, k,
            static_cast<int>(size));
 }

@@ -74,22 +74,24 @@ TEST_P(DataOps, AnAxisOfNothingHasNoIndices) {
   }
 }
 
-// f32 sums where any other order gives another result.
+// f32 sums where any other order gives another result; the kernels sort more indices than a block can.
 TEST_P(DataOps, EqualIndicesAddUpInTheirOrder) {
-  constexpr std::int64_t kCount = 100, kWidth = 300;
-  Tensor updates = Tensor::uniform({kCount, kWidth}, 1, -1.0f, 1.0f);
-  for (std::size_t i = 0; i < updates.as<float>().size(); ++i)
-    if (i / kWidth % 3 == 0) updates.as<float>()[i] *= 1e6f;
-  Graph g;
-  Value indices = g.constant(Tensor::full(i32, {kCount}, 1.0));
-  g.output("y", scatter_add(g.constant(Tensor(f32, {3, kWidth})), indices, g.constant(updates)));
-  Program p = compile(g);
-  p.run(interactive);
-  Tensor y = p.read_output("y");
-  for (std::size_t c = 0; c < kWidth; ++c) {
-    float wanted = 0;
-    for (std::size_t i = 0; i < kCount; ++i) wanted += updates.as<float>()[i * kWidth + c];
-    ASSERT_EQ(y.as<float>()[kWidth + c], wanted) << c;
+  constexpr std::int64_t kWidth = 150;
+  for (std::int64_t count : {100, 5000}) {
+    Tensor updates = Tensor::uniform({count, kWidth}, 1, -1.0f, 1.0f);
+    for (std::size_t i = 0; i < updates.as<float>().size(); ++i)
+      if (i / kWidth % 3 == 0) updates.as<float>()[i] *= 1e6f;
+    Graph g;
+    Value indices = g.constant(Tensor::full(i32, {count}, 1.0));
+    g.output("y", scatter_add(g.constant(Tensor(f32, {3, kWidth})), indices, g.constant(updates)));
+    Program p = compile(g);
+    p.run(interactive);
+    Tensor y = p.read_output("y");
+    for (std::size_t c = 0; c < kWidth; ++c) {
+      float wanted = 0;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) wanted += updates.as<float>()[i * kWidth + c];
+      ASSERT_EQ(y.as<float>()[kWidth + c], wanted) << c;
+    }
   }
 }
 
@@ -259,7 +261,7 @@ TEST(DataOpsRefusals, NameTheOpTheProblemAndTheLine) {
        }},
       {"gather", "not i32", [](Graph& g) { gather(of(g, f32, {5}), of(g, f32, {2})); }},
       {"gather", "there is no axis 1", [](Graph& g) { gather(of(g, f32, {5}), of(g, i32, {2}), 1); }},
-      {"scatter_add", "takes f32, f64, i32",
+      {"scatter_add", "takes f32, f64, f16, bf16, i32",
        [](Graph& g) { scatter_add(of(g, boolean, {5}), of(g, i32, {2}), of(g, boolean, {2})); }},
       {"scatter_add", "the updates are not [2]",
        [](Graph& g) { scatter_add(of(g, f32, {5}), of(g, i32, {2}), of(g, f32, {3})); }},

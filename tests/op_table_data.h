@@ -100,7 +100,7 @@ inline OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cas
 
 inline OpRow gather_row(int axis, std::vector<Case> cases) {
   return {"gather",
-          {f32, f64, i32, i64, u8, boolean},
+          kAll,
           std::move(cases),
           [=](const auto& in) { return gather(in[0], in[1], axis); },
           [=](const Arrays& in) { return gathered(in[0], in[1], axis); },
@@ -109,7 +109,7 @@ inline OpRow gather_row(int axis, std::vector<Case> cases) {
 
 inline OpRow scatter_add_row(int axis, std::vector<Case> cases) {
   return {"scatter_add",
-          {f32, f64, i32},
+          {f32, f64, f16, bf16, i32},
           std::move(cases),
           [=](const auto& in) { return scatter_add(in[0], in[1], in[2], axis); },
           [=](const Arrays& in) { return scattered(in[0], in[1], in[2], axis); },
@@ -184,7 +184,8 @@ inline void add_gather_rows(std::vector<OpRow>& rows) {
                                      {{5, 3}, indices({0}, 5), {0, 3}},
                                      {{5, 0}, indices({2}, 5), {2, 0}},
                                      {{3, 257}, indices({71}, 3), {71, 257}},
-                                     {{257, 2}, indices({65}, 257), {65, 2}}}));
+                                     {{257, 2}, indices({65}, 257), {65, 2}},
+                                     {{257}, indices({9000}, 257), {9000}}}));
   rows.push_back(
       scatter_add_row(-2, {{{3, 5, 2}, indices({4}, 5), {3, 4, 2}}, {{0, 5, 2}, indices({4}, 5), {0, 4, 2}}}));
 }

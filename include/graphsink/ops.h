@@ -132,7 +132,7 @@ std::vector<Value> split(Arg x, int parts, int axis, Label label = {});
 // [0, n) gives zeros and fails the step.
 Value gather(Arg x, Arg indices, int axis = 0, Label label = {});
 // base [a, n, b] plus updates [a, ..., b] at indices i32 [...] of an axis; equal indices add up in their order, the
-// same on every run. An index outside [0, n) adds nothing and fails the step. f32, f64, i32.
+// same on every run. An index outside [0, n) adds nothing and fails the step. Floats, i32.
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis = 0, Label label = {});
 
 // Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
