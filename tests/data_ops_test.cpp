@@ -81,17 +81,20 @@ TEST_P(DataOps, EqualIndicesAddUpInTheirOrder) {
     Tensor updates = Tensor::uniform({count, kWidth}, 1, -1.0f, 1.0f);
     for (std::size_t i = 0; i < updates.as<float>().size(); ++i)
       if (i / kWidth % 3 == 0) updates.as<float>()[i] *= 1e6f;
+    std::mt19937 random(1);
+    std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
+    for (std::int32_t& row : rows) row = static_cast<std::int32_t>(random() % 3);
     Graph g;
-    Value indices = g.constant(Tensor::full(i32, {count}, 1.0));
-    g.output("y", scatter_add(g.constant(Tensor(f32, {3, kWidth})), indices, g.constant(updates)));
+    g.output("y",
+             scatter_add(g.constant(Tensor(f32, {3, kWidth})), g.constant(Tensor({count}, rows)), g.constant(updates)));
     Program p = compile(g);
     p.run(interactive);
     Tensor y = p.read_output("y");
-    for (std::size_t c = 0; c < kWidth; ++c) {
-      float wanted = 0;
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) wanted += updates.as<float>()[i * kWidth + c];
-      ASSERT_EQ(y.as<float>()[kWidth + c], wanted) << c;
-    }
+    std::vector<float> wanted(3 * kWidth);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t c = 0; c < kWidth; ++c)
+        wanted[static_cast<std::size_t>(rows[i]) * kWidth + c] += updates.as<float>()[i * kWidth + c];
+    for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(y.as<float>()[i], wanted[i]) << i;
   }
 }
 
