@@ -3,6 +3,7 @@
 
 #include "graphsink/ops.h"
 #include "kernels/columns.h"
+#include "kernels/dtype.h"
 #include "kernels/product.h"
 
 namespace graphsink {
@@ -30,7 +31,7 @@ void infer_conv2d(InferArgs& a) {
   a.expect_same_dtype(2);
   const auto& o = a.attrs<Conv2dOptions>();
   const Shape &x = a.in(0).shape, &w = a.in(1).shape;
-  if (a.in(0).dtype != DType::f32 && a.in(0).dtype != DType::f64) a.fail("takes f32, f64", "cast() the operands");
+  expect_dtype<float, double>(a, 0);
   if (x.rank() != 4 || w.rank() != 4) a.fail("takes [n, c, h, w] and [o, c, kh, kw]", "reshape() the operands");
   if (o.groups < 1 || x[1] != w[1] * o.groups || w[0] % o.groups != 0)
     a.fail("the channels do not fit, in " + std::to_string(o.groups) + " groups",

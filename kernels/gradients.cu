@@ -3,6 +3,7 @@
 #include "kernels/dtype.h"
 #include "kernels/multi_tensor.h"
 #include "kernels/optimizer_ops.h"
+#include "kernels/row.h"
 
 namespace graphsink {
 namespace {
@@ -66,14 +67,11 @@ void norm_cpu(const CpuArgs& a) {
   for_each_float([&]<class T>() {
     for (int i = 0; i < a.inputs(); ++i) {
       if (a.in_type(i).dtype != dtype_of<T>()) continue;
-      constexpr int kChains = 8;  // independent sums, so that additions need not wait for one another
-      double chains[kChains] = {};
       const T* x = a.in<T>(i);
-      for (std::int64_t k = 0; k < a.in_type(i).shape.size(); ++k) {
+      sum += chained_sum(a.in_type(i).shape.size(), [=](std::int64_t k) {
         auto value = static_cast<double>(x[k]);
-        chains[k % kChains] += value * value;
-      }
-      for (double chain : chains) sum += chain;
+        return value * value;
+      });
     }
   });
   *a.out<float>(0) = static_cast<float>(std::sqrt(sum));

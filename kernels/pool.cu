@@ -1,5 +1,6 @@
 // max_pool2d, avg_pool2d: one element for each window over an image.
 #include "graphsink/ops.h"
+#include "kernels/dtype.h"
 #include "kernels/window.h"
 
 namespace graphsink {
@@ -118,7 +119,7 @@ void infer_pool(InferArgs& a) {
   a.expect_inputs(1);
   Shape shape = a.in(0).shape;
   const auto& [window, options] = a.attrs<PoolAttrs>();
-  if (a.in(0).dtype != DType::f32 && a.in(0).dtype != DType::f64) a.fail("takes f32, f64", "cast() the operand");
+  expect_dtype<float, double>(a, 0);
   if (shape.rank() < 2) a.fail("takes images", "reshape() the operand to [..., h, w]");
   Windows w = windows_of(a, shape);
   if (options.padding[0] >= window[0] || options.padding[1] >= window[1] || w.pixels() == 0)
@@ -161,11 +162,11 @@ void pool_grad_on(const CpuArgs& a) {
 
 template <class Pool, class Args>
 void pool_any(Args& a) {
-  a.out_type(0).dtype == DType::f32 ? pool_on<Pool, float>(a) : pool_on<Pool, double>(a);
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_on<Pool, T>(a); });
 }
 template <class Pool, class Args>
 void pool_grad_any(Args& a) {
-  a.out_type(0).dtype == DType::f32 ? pool_grad_on<Pool, float>(a) : pool_grad_on<Pool, double>(a);
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_grad_on<Pool, T>(a); });
 }
 template <class Pool>
 constexpr CudaBody kCuda[] = {{0, pool_any<Pool, CudaArgs>}};
