@@ -1,5 +1,6 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
 // calls.
+#include <atomic>
 #include <cstring>
 
 #include "ir/system_ops.h"
@@ -69,9 +70,20 @@ struct Records {
   DType dtype[kRecords];
 };
 
+// What this thread knows to be written, the host sees when it sees the number. A plain store: atomics on host memory
+// are not atomic for the host over every bus.
+__device__ void tell_host(std::uint32_t* number, std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
+  *static_cast<volatile std::uint32_t*>(number) = value;
+#else
+  std::atomic_ref(*number).store(value, std::memory_order_release);
+#endif
+}
+
 // Keeps a value in each row of the ring; the launch with the last of them ends the step. One block.
 __global__ void keep_records(Records records, int count, double* ring, std::int64_t capacity, bool is_last,
-                             StepBlock* step) {
+                             StepBlock* step, Progress* progress) {
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
   for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
@@ -85,6 +97,11 @@ __global__ void keep_records(Records records, int count, double* ring, std::int6
   }
   ++step->slice;
   step->more = ok != 0 && step->slice < step->end_slice;
+  if (ok != 0) {
+    tell_host(&progress->records, recorded + 1);
+  } else {
+    tell_host(&progress->failed, 1);
+  }
 }
 
 void end_cuda(CudaArgs& a) {
@@ -97,19 +114,26 @@ void end_cuda(CudaArgs& a) {
       records.dtype[i] = a.in_type(first + i).dtype;
     }
     a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, a.out<double>(0) + first * capacity, capacity,
-             first + kRecords >= a.inputs(), a.step());
+             first + kRecords >= a.inputs(), a.step(), a.attrs<ProgressAttrs>().progress);
   }
 }
 
 void end_cpu(const CpuArgs& a) {
   StepBlock* step = a.step();
+  Progress& progress = *a.attrs<ProgressAttrs>().progress;
   bool ok = step->ok != 0;
   if (ok) {
     std::int64_t capacity = a.out_type(0).shape[1];
     double* place = a.out<double>(0) + step->records % capacity;
-    for (int i = 0; i < a.inputs(); ++i) place[i * capacity] = read_float(a.in<void>(i), a.in_type(i).dtype);
+    for (int i = 0; i < a.inputs(); ++i) {
+      double value = read_float(a.in<void>(i), a.in_type(i).dtype);
+      std::atomic_ref(place[i * capacity]).store(value, std::memory_order_relaxed);  // the host may read the old one
+    }
     ++step->records;
     ++step->step;
+    std::atomic_ref(progress.records).store(step->records, std::memory_order_release);
+  } else {
+    std::atomic_ref(progress.failed).store(1, std::memory_order_release);
   }
   ++step->slice;
   step->more = ok && step->slice < step->end_slice;

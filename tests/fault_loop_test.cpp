@@ -88,6 +88,12 @@ const Phase kPhases[] = {
        (void)s->program->read_output("y");
        (void)s->read_variables();
      }},
+    {"poll",
+     [](Session& s) {
+       reach_capture(s);
+       s.program->run(sink);
+     },
+     [](std::optional<Session>& s) { (void)s->program->poll(); }},
     {"write variables",
      [](Session& s) {
        reach_capture(s);
@@ -189,13 +195,13 @@ void FaultLoop::check_lost(Session& session) {
     return;
   }
   for (int i = 0; i < 2; ++i) {
-    std::string errors[] = {error_of([&] {
-                              session.feed(0);
-                              session.program->run(sink);
-                            }),
-                            error_of([&] { session.program->sync(); }),
-                            error_of([&] { (void)session.program->read("loss"); }),
-                            error_of([&] { (void)session.program->steps(); })};
+    std::string errors[] = {
+        error_of([&] {
+          session.feed(0);
+          session.program->run(sink);
+        }),
+        error_of([&] { session.program->sync(); }), error_of([&] { (void)session.program->poll(); }),
+        error_of([&] { (void)session.program->read("loss"); }), error_of([&] { (void)session.program->steps(); })};
     for (const std::string& error : errors) EXPECT_TRUE(contains(error, "cudaErrorIllegalAddress")) << error;
   }
 }

@@ -116,11 +116,35 @@ TEST_F(Fault, AReadThatFailsLosesNoRecords) {
   TwoKernelCommit model;
   model.p.run(interactive);
   model.p.sync();
-  for (int nth : {1, 2, 3}) {
-    emu::fail("cudaMemcpyAsync", nth, cudaErrorInvalidValue);
-    EXPECT_TRUE(contains(message_of([&] { (void)model.p.read("loss"); }), "cudaMemcpyAsync returned")) << nth;
+  for (const char* call : {"cudaMemcpyAsync", "cudaStreamSynchronize"}) {  // the values need neither, sync() does
+    emu::fail(call, 1, cudaErrorInvalidValue);
+    EXPECT_TRUE(contains(message_of([&] { (void)model.p.read("loss"); }), call)) << call;
   }
   EXPECT_EQ(model.p.read("loss"), (std::vector<float>{2}));
+}
+
+TEST_F(Fault, PollAndTryReadWaitForNothingAndCopyNothing) {
+  TwoKernelCommit model;
+  for (Mode mode : {interactive, sink, sink}) {
+    model.p.run(mode);
+    emu::reset_calls();
+    std::size_t polls = 1;
+    while (!model.p.poll()) ++polls;
+    EXPECT_EQ(model.p.try_read("loss").size(), 1u);
+    EXPECT_EQ(emu::calls("cudaStreamQuery"), polls);
+    // Besides the mode of captures, which poll() sets and restores, nothing else.
+    EXPECT_EQ(emu::total_calls(), polls + emu::calls("cudaThreadExchangeStreamCaptureMode"));
+  }
+}
+
+TEST_F(Fault, APollThatFailsSaysSoAndLosesNothing) {
+  TwoKernelCommit model;
+  model.p.run(interactive);
+  emu::fail("cudaStreamQuery", 1, cudaErrorInvalidValue);
+  EXPECT_TRUE(contains(message_of([&] { (void)model.p.poll(); }), "cudaStreamQuery returned"));
+  while (!model.p.poll()) {
+  }
+  EXPECT_EQ(model.p.try_read("loss"), (std::vector<float>{2}));
 }
 
 TEST_F(Fault, AWriteThatFailsCountsAsNone) {

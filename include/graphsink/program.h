@@ -92,10 +92,23 @@ class Program {
   // launch committed nothing.
   void sync(Where where = Where::current());
 
+  // Whether everything that run() issued is done; never waits for it. When it is, throws what sync() would, once. The
+  // first call that says true comes after all values of records are there and outputs can be read without waiting.
+  bool poll(Where where = Where::current());
+
   // sync(), then every value recorded under `name` since the last read of it, oldest first (at most the last 65,536).
   template <class T = float>
   std::vector<T> read(std::string_view name, Where where = Where::current()) {
     std::vector<double> values = read_record(name, where);
+    return {values.begin(), values.end()};
+  }
+  // The same without sync(): what was recorded since the last read of `name`, by steps that are done while later ones
+  // may be running, even those of the same launch, oldest first (at most the last 65,535); empty if nothing is there.
+  // Never waits, and asks nothing of the device. What is returned here will not be returned by read(). Says nothing of
+  // failed steps: poll() and sync() do.
+  template <class T = float>
+  std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
+    std::vector<double> values = take_record(name, where);
     return {values.begin(), values.end()};
   }
   // sync(), then an output, by name or by Value. Valid until the next run().
@@ -123,6 +136,7 @@ class Program {
   Program(const Graph& graph, const CompileOptions& options, Where where);
   void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where);
   std::vector<double> read_record(std::string_view name, Where where);
+  std::vector<double> take_record(std::string_view name, Where where);
   std::unique_ptr<Impl> impl_;
 };
 

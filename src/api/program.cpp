@@ -53,6 +53,10 @@ MemoryReport Program::memory() { return impl_->memory(); }
 void Program::bind(Where where) { impl_->bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl_->run(mode, options.steps, where); }
 void Program::sync(Where where) { impl_->sync(where); }
+bool Program::poll(Where where) { return impl_->poll(where); }
+std::vector<double> Program::take_record(std::string_view name, Where where) {
+  return impl_->take_record(name, true, where);
+}
 std::vector<double> Program::read_record(std::string_view name, Where where) { return impl_->read_record(name, where); }
 Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
 Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }

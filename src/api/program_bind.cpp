@@ -74,6 +74,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   a.feed_table = params_.rings;
   a.feed_strides = params_.strides;
   a.record_ring = record_ring_.get();
+  a.progress = &progress();
   a.host_status = static_cast<HostStatus*>(host_status_.get());
   upload_constants(plan, where);
   a.sources.assign(graph_.nodes.size(), nullptr);
@@ -131,7 +132,7 @@ MemoryReport Program::Impl::report() {
   report.inputs = inputs_->input_bytes(plan);
   report.control = rounded_block(sizeof(Control));
   report.staging = device_->staging_bytes();
-  report.status = rounded_block(sizeof(HostStatus));
+  report.status = rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress));
   report.host_arena = plan.host_arena_bytes ? rounded_block(plan.host_arena_bytes) : 0;
   return report;
 }

@@ -1,6 +1,7 @@
 #include "api/program_impl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include <spdlog/spdlog.h>
@@ -46,6 +47,8 @@ void Program::Impl::allocate_status(const Where& where) {
     control_ = device_->allocate(sizeof(Control));
     host_status_ = device_->allocate_host(sizeof(HostStatus));
     new (host_status_.get()) HostStatus;
+    progress_ = device_->allocate_host(sizeof(Progress));
+    new (progress_.get()) Progress;
     StepBlock block;
     device_->upload(*streams_[0], control_.get(), &block, sizeof block);
   });
@@ -279,6 +282,7 @@ void Program::Impl::check_failed_step(const Where& where) {
   clean.ok = 1;
   device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
   status = HostStatus{};
+  progress().failed = 0;
   if (thrown) throw *thrown;
   bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
   const Node* source = is_known ? &graph_.nodes[static_cast<std::size_t>(node)] : nullptr;
@@ -293,26 +297,46 @@ void Program::Impl::sync(const Where& where) {
   require_whole_variables();
 }
 
+bool Program::Impl::poll(const Where& where) {
+  std::size_t busy = is_unsettled_ ? streams_.size() : 1;
+  for (std::size_t i = 0; i < busy; ++i)
+    if (!device_->is_done(*streams_[i])) return false;
+  // Steps that broke off say nothing at their end; there is nothing left to wait for.
+  if (is_unsettled_ || progress().failed) sync(where);
+  require_whole_variables();
+  return true;
+}
+
+std::size_t Program::Impl::record_index(std::string_view name, const Where& where) const {
+  for (std::size_t i = 0; i < graph_.records.size(); ++i)
+    if (graph_.records[i].name == name) return i;
+  throw Error("read", where, "no record \"" + std::string(name) + "\"",
+              "call graph.record(name, value) before compile()");
+}
+
 std::vector<double> Program::Impl::read_record(std::string_view name, const Where& where) {
-  std::size_t index = 0;
-  while (index < graph_.records.size() && graph_.records[index].name != name) ++index;
-  if (index == graph_.records.size()) {
-    throw Error("read", where, "no record \"" + std::string(name) + "\"",
-                "call graph.record(name, value) before compile()");
-  }
+  (void)record_index(name, where);
   sync(where);
-  StepBlock block = download_block();
-  auto count = std::min<std::int64_t>(block.records - records_read_[index], kRecordCapacity);
-  const auto* ring =
-      static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
-  std::vector<double> values(static_cast<std::size_t>(count));
-  std::int64_t first = static_cast<std::int64_t>(block.records - static_cast<std::uint32_t>(count)) % kRecordCapacity;
-  std::int64_t until_wrap = std::min(count, kRecordCapacity - first);
-  auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n) * sizeof(double); };
-  if (until_wrap > 0) device_->copy(*streams_[0], values.data(), ring + first, bytes(until_wrap));
-  if (count > until_wrap) device_->copy(*streams_[0], values.data() + until_wrap, ring, bytes(count - until_wrap));
-  device_->sync(*streams_[0]);
-  records_read_[index] = block.records;
+  return take_record(name, false, where);
+}
+
+std::vector<double> Program::Impl::take_record(std::string_view name, bool may_run, const Where& where) {
+  std::size_t index = record_index(name, where);
+  double* ring = static_cast<double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
+  std::atomic_ref recorded(progress().records);
+  std::uint32_t end = recorded.load(std::memory_order_acquire);
+  std::uint32_t count = std::min<std::uint32_t>(end - records_read_[index], kRecordCapacity);
+  std::uint32_t first = end - count;
+  std::vector<double> values(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    values[i] = std::atomic_ref(ring[(first + i) % kRecordCapacity]).load(std::memory_order_relaxed);
+  records_read_[index] = end;
+  if (!may_run) return values;
+  // Steps that ended meanwhile, and one that has not, may have written over the oldest.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  std::uint32_t oldest = recorded.load(std::memory_order_relaxed) + 1 - kRecordCapacity;
+  auto lost = static_cast<std::int32_t>(oldest - first);
+  if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));
   return values;
 }
 

@@ -40,6 +40,8 @@ class Program::Impl {
   void bind(const Where& where);
   void run(Mode mode, std::int64_t steps, const Where& where);
   void sync(const Where& where);
+  bool poll(const Where& where);
+  std::vector<double> take_record(std::string_view name, bool may_run, const Where& where);
   std::vector<double> read_record(std::string_view name, const Where& where);
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);
@@ -71,6 +73,8 @@ class Program::Impl {
   void launch_islands(std::int64_t step);
   bool record(bool several_steps);
   void record_islands();
+  Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
+  std::size_t record_index(std::string_view name, const Where& where) const;
   void check_failed_step(const Where& where);
   void require_whole_variables();
   void break_variables(const BrokenCommit& why);
@@ -86,8 +90,9 @@ class Program::Impl {
   std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;
-  Memory control_;  // step block, feed table, feed strides
-  Memory record_ring_;
+  Memory control_;      // step block, feed table, feed strides
+  Memory record_ring_;  // of the host, written by the device, as is progress_
+  Memory progress_;
   Memory host_status_;
   std::map<int, Memory> constants_;  // by node
   std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;

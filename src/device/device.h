@@ -100,6 +100,8 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Waits for a live stream. Throws Error for what failed on the device since the last call.
   virtual void sync(Stream& stream) = 0;
+  // Whether everything given to a live stream so far is done. Never waits. Throws Error where the device has failed.
+  virtual bool is_done(Stream& stream) = 0;
   // For destructors, after sync() threw: waits for all work by other means. False: some may still be running.
   virtual bool wait_otherwise() noexcept = 0;
   // `later` goes on only when everything given to `earlier` so far is done.

@@ -77,6 +77,7 @@ void Binding::bind_nodes(const Addresses& addresses, Device& device) {
     if (node.op == system_ops().check_host) {
       node.attrs = HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node};
     }
+    if (node.op == system_ops().end_step) node.attrs = ProgressAttrs{addresses.progress};
     BoundNode bound;
     bound.op = node.op;
     bound.attrs = &node.attrs;

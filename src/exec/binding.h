@@ -6,6 +6,7 @@
 
 #include "device/device.h"
 #include "graphsink/plan.h"
+#include "ir/system_ops.h"
 
 namespace graphsink {
 
@@ -18,6 +19,7 @@ struct Addresses {
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
   HostStatus* host_status = nullptr;
+  Progress* progress = nullptr;
   std::vector<void*> sources;         // per node of the graph: inputs and constants
   std::vector<void*> host_constants;  // likewise, in host memory
   std::vector<void*> variables;       // per variable of the plan

@@ -10,9 +10,9 @@ struct SystemOps {
   // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
-  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity]. If
-  // ok: appends the records at column records % capacity, then ++records and ++step. Always: ++slice, more = ok &&
-  // slice < end_slice.
+  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity], in
+  // host memory that the device can write. If ok: appends the records at column records % capacity, then ++records and
+  // ++step. Always: ++slice, more = ok && slice < end_slice. ProgressAttrs tells where the host looks.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;
@@ -31,6 +31,15 @@ struct NodeAttrs {
 struct HostFlagAttrs {
   const std::uint32_t* failed = nullptr;
   const std::int32_t* node = nullptr;
+};
+
+// What end_step tells the host while later steps run. In memory from Device::allocate_host.
+struct Progress {
+  std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the ring by then
+  std::uint32_t failed = 0;   // a step committed nothing, and no sync() has said so yet
+};
+struct ProgressAttrs {
+  Progress* progress = nullptr;
 };
 
 // The built-in ones (kernels/system.cu).

@@ -44,6 +44,7 @@ class CpuDevice : public Device {
   std::size_t staging_bytes() const override { return 0; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
   void sync(Stream& stream) override;
+  bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
   bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
   void fence(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchParams& params) override;

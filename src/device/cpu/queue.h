@@ -37,6 +37,7 @@ class CpuQueue : public Stream {
   // Number of tasks pushed so far; with wait_for, any thread may wait for them.
   std::uint64_t pushed() const { return head_.load(std::memory_order_acquire); }
   void wait_for(std::uint64_t count) const;
+  bool is_done() const { return done_.load(std::memory_order_acquire) >= pushed(); }
   // Called by a task, on this queue's thread, before it waits for another queue: whoever waits for the tasks before it
   // must not sleep through that.
   void publish();

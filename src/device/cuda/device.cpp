@@ -87,6 +87,17 @@ void CudaDevice::sync(Stream& stream) {
   calls_->check(cudaStreamSynchronize(cuda_stream(stream).get()), "cudaStreamSynchronize");
 }
 
+bool CudaDevice::is_done(Stream& stream) {
+  CurrentDevice current = enter();
+  require_live("poll");
+  RelaxedCapture relaxed(*calls_);
+  cudaError_t code = cudaStreamQuery(cuda_stream(stream).get());
+  bool is_busy = code == cudaErrorNotReady;
+  if (is_busy && cudaPeekAtLastError() == code) (void)cudaGetLastError();  // an answer, not an error
+  calls_->check(is_busy ? cudaSuccess : code, "cudaStreamQuery");
+  return !is_busy;
+}
+
 Counters CudaDevice::counters() const {
   Counters counters = calls_->counters;
   counters.device_bytes = calls_->held->device;

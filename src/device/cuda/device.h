@@ -28,6 +28,7 @@ class CudaDevice : public Device {
   std::size_t staging_bytes() const override;
   std::unique_ptr<Stream> make_stream() override;
   void sync(Stream& stream) override;
+  bool is_done(Stream& stream) override;
   bool wait_otherwise() noexcept override;
   void fence(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchParams& params) override;

@@ -1,0 +1,146 @@
+// What can be known of a run while it is under way: poll() and try_read() never wait for a step.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "program_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+// Holds up steps until the test lets so many of them pass.
+struct Gate {
+  std::atomic<int> open_for = 0;
+  std::atomic<int> arrived = 0;
+
+  void open(int steps) {
+    open_for = steps;
+    open_for.notify_all();
+  }
+  void pass() {
+    int mine = arrived++;
+    for (int now = open_for; now <= mine; now = open_for) open_for.wait(now);
+  }
+};
+struct GateAttrs {
+  Gate* gate = nullptr;
+};
+const OpDef gate_op{.name = "gate", .infer = infer_like_first, .cpu = [](const CpuArgs& a) {
+                      a.attrs<GateAttrs>().gate->pass();
+                      *a.out<float>(0) = *a.in<float>(0);
+                    }};
+
+class Polls : public ::testing::TestWithParam<std::tuple<DeviceId, Mode>> {
+ protected:
+  DeviceId device() const { return std::get<0>(GetParam()); }
+  Mode mode() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Polls,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::ValuesIn(kModes)),
+                         [](const auto& info) {
+                           std::string name = to_string(std::get<0>(info.param)).substr(0, 4) + "_" +
+                                              std::string(to_string(std::get<1>(info.param)));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+void append(std::vector<float>& all, const std::vector<float>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+TEST_P(Polls, NeverWaitForAStepThatIsHeldUp) {
+  constexpr int kSteps = 6, kOpen = 3;
+  Gate gate;
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.record("x", sum(emit(gate_op, {x}, GateAttrs{&gate})[0]));
+  Program p = graphsink::compile(g, {.target = device()});
+  EXPECT_TRUE(p.poll());
+  EXPECT_TRUE(p.try_read("x").empty());
+  std::vector<float> slices(kSteps);
+  std::iota(slices.begin(), slices.end(), 1.0f);
+  p.write(x, slices);
+  gate.open(kOpen);
+  p.run(mode(), {.steps = kSteps});
+  std::vector<float> seen;
+  while (seen.size() < kOpen || gate.arrived <= kOpen) {
+    ASSERT_FALSE(p.poll());
+    append(seen, p.try_read("x"));
+    std::this_thread::yield();
+  }
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_FALSE(p.poll());
+    ASSERT_TRUE(p.try_read("x").empty());
+  }
+  EXPECT_EQ(seen, std::vector<float>(slices.begin(), slices.begin() + kOpen));
+  gate.open(kSteps);
+  while (!p.poll()) std::this_thread::yield();
+  append(seen, p.try_read("x"));
+  EXPECT_EQ(seen, slices);
+  EXPECT_TRUE(p.poll());
+  EXPECT_TRUE(p.read("x").empty());
+}
+
+TEST_P(Polls, SayWhatSyncWouldSayOfAFailedStep) {
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.record("x", sum(emit(cpu_refuse_negative, {x})[0]));
+  auto failed_step = [&](auto&& wait) -> std::string {
+    Program p = graphsink::compile(g, {.target = device()});
+    p.write(x, std::vector<float>{7, -1});
+    p.run(mode(), {.steps = 2});
+    try {
+      wait(p);
+    } catch (const Error& e) {
+      EXPECT_TRUE(p.poll()) << "said once";
+      p.sync();
+      EXPECT_EQ(p.try_read("x"), (std::vector<float>{7}));
+      p.write(x, std::vector<float>{8});
+      p.run(mode());
+      while (!p.poll()) std::this_thread::yield();
+      EXPECT_EQ(p.try_read("x"), (std::vector<float>{8}));
+      return e.what();
+    }
+    return "nothing was thrown";
+  };
+  std::string polled = failed_step([](Program& p) {
+    while (!p.poll()) std::this_thread::yield();
+  });
+  EXPECT_NE(polled.find("refuse_negative: its body threw: negative input"), std::string::npos) << polled;
+  EXPECT_EQ(polled, failed_step([](Program& p) { p.sync(); }));
+}
+
+TEST_P(Polls, ReadRefusesNamesThatAreNotRecorded) {
+  Graph g;
+  g.record("loss", sum(g.feed("x", f32, {1})));
+  Program p = graphsink::compile(g, {.target = device()});
+  EXPECT_THROW((void)p.try_read("los"), Error);
+}
+
+// The ring turns over while it is read.
+TEST(TryRead, GivesConsecutiveValuesWhileStepsWriteThem) {
+  constexpr int kSteps = 300'000;
+  Graph g;
+  g.record("step", cast(g.step(), f64));
+  Program p = graphsink::compile(g);
+  p.run(sink, {.steps = kSteps});
+  double next = 0;
+  bool is_done = false;
+  while (!is_done) {
+    is_done = p.poll();
+    std::vector<double> values = p.try_read<double>("step");
+    ASSERT_LT(values.size(), static_cast<std::size_t>(kRecordCapacity));
+    if (values.empty()) continue;
+    ASSERT_GE(values[0], next);
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], values[0] + static_cast<double>(i));
+    next = values.back() + 1;
+  }
+  EXPECT_EQ(next, kSteps);
+  p.run(sink, {.steps = kSteps});
+  EXPECT_EQ(p.read<double>("step").size(), static_cast<std::size_t>(kRecordCapacity));
+}
+
+}  // namespace
+}  // namespace graphsink::testing
