@@ -224,6 +224,46 @@ TEST_F(Fault, WhatADestructorCannotReleaseIsLogged) {
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << "the user's next check would meet it";
 }
 
+// Every message of a program's life goes to its function, from the device and from what outlives the program too.
+TEST_F(Fault, AllMessagesGoToTheLogOfTheProgram) {
+  const auto kWithTheProgram = {
+      "cudaGraphExecDestroy", "cudaGraphDestroy", "cudaStreamDestroy", "cudaEventDestroy", "cudaFree",
+      "cudaFreeHost",         "cuMemUnmap"};
+  const auto kWithTheVariable = {"cudaFree", "cublasLtMatmulDescDestroy", "cublasLtDestroy"};
+  LogText spdlog_text;
+  std::string seen;
+  LogFunction keep = [&](LogLevel, std::string_view message) { seen += std::string(message) + "\n"; };
+  auto expect_seen = [&](std::string_view part) {
+    EXPECT_TRUE(contains(seen, part)) << part << " in: " << seen;
+    seen.clear();
+  };
+  Graph g;
+  Variable w("w", Tensor(f32, {3, 2}));
+  Value x = g.feed("x", f32, {4, 3});
+  g.record("y", sum(matmul(x, w)));
+  {
+    Program p = compile(g, {.target = cuda(0), .log = keep});
+    p.write(x, std::vector<float>(12, 1.0f));
+    emu::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+    p.bind();
+    expect_seen("the kernels of a product are loaded by its first use");
+    emu::fail("cudaStreamBeginCapture", 1, cudaErrorInvalidValue);
+    p.run();
+    expect_seen("a step runs op by op, its recording failed");
+    p.run();
+    for (const char* call : kWithTheProgram) emu::fail(call, 1, cudaErrorInvalidValue);
+  }
+  for (const char* call : kWithTheProgram) EXPECT_TRUE(contains(seen, call)) << call << " in: " << seen;
+  seen.clear();
+  // The home of the Variable keeps the device.
+  for (const char* call : kWithTheVariable) emu::fail(call, 1, cudaErrorInvalidValue);
+  w = Variable();
+  g = Graph();
+  x = Value();
+  for (const char* call : kWithTheVariable) EXPECT_TRUE(contains(seen, call)) << call << " in: " << seen;
+  EXPECT_EQ(spdlog_text.take(), "");
+}
+
 #if !defined(__SANITIZE_ADDRESS__)  // it leaks on purpose
 TEST_F(Fault, AProgramThatCannotWaitKeepsItsMemory) {
   LogText log;
@@ -250,6 +290,78 @@ TEST_F(Fault, AProgramWaitsByOtherMeansBeforeItFrees) {
   }
   EXPECT_TRUE(contains(log.take(), "cudaStreamSynchronize returned"));
   EXPECT_EQ(emu::live_objects().total(), before);
+}
+
+// Allocations that find no memory: one row for each thing they are for.
+struct MemoryRow {
+  const char* name;
+  enum Call { kCompile, kWrite, kBind } call;  // which of these meets it
+  const char* function;
+  int nth;  // call of the function in there
+  std::vector<const char*> words;
+};
+void PrintTo(const MemoryRow& row, std::ostream* out) { *out << row.name; }
+
+const MemoryRow kMemoryRows[] = {
+    {"Status",
+     MemoryRow::kCompile,
+     "cudaMalloc",
+     1,
+     {"no room for what steps report: out of memory: cudaMalloc needs", "MiB are free"}},
+    {"Records",
+     MemoryRow::kCompile,
+     "cudaHostAlloc",
+     5,
+     {"no room for the rings of 2 records (1.0 MiB): out of memory: cudaHostAlloc", "record fewer values"}},
+    {"Slices",
+     MemoryRow::kWrite,
+     "cudaMalloc",
+     1,
+     {"no room for what was written (3.8 MiB): out of memory: cudaMalloc needs", "write fewer slices"}},
+    {"Arena",
+     MemoryRow::kBind,
+     "cuMemCreate",
+     1,
+     {"no room for the arena", "out of memory: cuMemCreate for an arena needs", "MiB are free", "smaller batches"}},
+    {"HostArena",
+     MemoryRow::kBind,
+     "cudaHostAlloc",
+     1,
+     {"no room for the values of ops on the host (39.5 KiB)", "give these ops a .cuda body"}},
+    {"Constant", MemoryRow::kBind, "cudaMalloc", 1, {"no room for a constant (1.0 KiB)", "make it smaller"}},
+    {"Variable", MemoryRow::kBind, "cudaMalloc", 2, {"no room for Variable \"w\" (3.9 KiB)", "less state (sgd)"}},
+};
+
+class NoMemory : public Fault, public ::testing::WithParamInterface<MemoryRow> {};
+INSTANTIATE_TEST_SUITE_P(For, NoMemory, ::testing::ValuesIn(kMemoryRows),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(NoMemory, IsSaidWithWhatItWasForAndWhatTheProgramNeeds) {
+  const MemoryRow& row = GetParam();
+  Graph g;
+  Variable w("w", Tensor(f32, {1000}));
+  Value x = g.feed("x", f32, {5000});
+  Value y = emit(testing::cpu_plus_one, {x})[0];
+  g.record("y", sum(y) + sum(g.constant(Tensor(f32, {256}))));
+  g.record("w", sum(g.value(w)));
+  std::optional<Program> p;
+  auto fail_in = [&](MemoryRow::Call call, auto&& act) {
+    if (row.call != call) return act();
+    emu::fail(row.function, row.nth, cudaErrorMemoryAllocation);
+    std::string message = message_of(act);
+    for (const char* word : row.words) EXPECT_TRUE(contains(message, word)) << word << " in: " << message;
+    for (const char* word : {"fault_test.cpp:", "the program needs ", "its largest values are ", "feed \"x\" f32[5000]",
+                             "(fault_test.cpp:", "; remedy: "})
+      EXPECT_TRUE(contains(message, word)) << word << " in: " << message;
+    EXPECT_EQ(emu::injected().size(), 1u);
+    act();  // there is memory again
+  };
+  emu::reset_calls();
+  fail_in(MemoryRow::kCompile, [&] { p.emplace(compile(g, {.target = cuda(0)})); });
+  fail_in(MemoryRow::kWrite, [&] { p->write(x, std::vector<float>(200 * 5000, 1.0f)); });
+  fail_in(MemoryRow::kBind, [&] { p->bind(); });
+  p->run();
+  EXPECT_EQ(p->read("y"), (std::vector<float>{10000}));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "graphsink/grad.h"
 #include "graphsink/graph.h"
 #include "graphsink/loader.h"
+#include "graphsink/log.h"
 #include "graphsink/memory.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"

@@ -12,6 +12,7 @@
 
 #include "graphsink/counters.h"
 #include "graphsink/graph.h"
+#include "graphsink/log.h"
 #include "graphsink/memory.h"
 #include "graphsink/plan.h"
 
@@ -35,6 +36,8 @@ struct CompileOptions {
   bool require_whole_graph = false;
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
   std::uint32_t seed = 0;
+  // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.
+  LogFunction log{};
 };
 
 struct RunOptions {
@@ -44,7 +47,7 @@ struct RunOptions {
 
 // A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share
 // a Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work;
-// where that is impossible, it logs so and keeps the memory, which the device may still be using.
+// where that is impossible, it logs so (CompileOptions::log) and keeps the memory, which the device may still be using.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of

@@ -59,6 +59,26 @@ void Program::Impl::upload_constants(const Plan& plan, const Where& where) {
   }
 }
 
+void Program::Impl::allocate_status(const Where& where) {
+  allocate("what steps report", "end other programs on this device", where, [&] {
+    arena_ = device_->reserve();
+    control_ = device_->allocate(sizeof(Control));
+    host_status_ = device_->allocate_host(sizeof(HostStatus));
+    new (host_status_.get()) HostStatus;
+    progress_ = device_->allocate_host(sizeof(Progress));
+    new (progress_.get()) Progress;
+    StepBlock block;
+    device_->upload(*streams_[0], control_.get(), &block, sizeof block);
+  });
+  std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
+  std::size_t bytes = rings * kRecordCapacity * sizeof(double);
+  record_ring_ = allocate(
+      "the rings of " + std::to_string(rings) + (rings == 1 ? " record (" : " records (") + bytes_text(bytes) + ")",
+      "record fewer values, or end other programs on this device", where,
+      [&] { return device_->allocate_host(bytes); });
+  records_read_.assign(graph_.records.size(), 0);
+}
+
 Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   Addresses a;
   allocate("the arena (" + bytes_text(plan.arena_bytes) + ")",

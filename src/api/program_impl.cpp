@@ -4,8 +4,6 @@
 #include <atomic>
 #include <limits>
 
-#include <spdlog/spdlog.h>
-
 #include "base/trace.h"
 #include "ir/system_ops.h"
 
@@ -17,7 +15,11 @@ constexpr int kMaxFailedRecordings = 3;
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
-    : options_(options), graph_(*graph.data()), original_(graph.data()), device_(open_device(options.target)) {
+    : options_(options),
+      log_(options.log),
+      graph_(*graph.data()),
+      original_(graph.data()),
+      device_(open_device(options.target, log_)) {
   transfer_ = std::make_shared<Transfer>(device_);
   streams_.push_back(device_->make_stream());
   inputs_.emplace(graph_, device_, streams_[0]);
@@ -41,37 +43,18 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   params_.seed = options.seed;
 }
 
-void Program::Impl::allocate_status(const Where& where) {
-  allocate("what steps report", "end other programs on this device", where, [&] {
-    arena_ = device_->reserve();
-    control_ = device_->allocate(sizeof(Control));
-    host_status_ = device_->allocate_host(sizeof(HostStatus));
-    new (host_status_.get()) HostStatus;
-    progress_ = device_->allocate_host(sizeof(Progress));
-    new (progress_.get()) Progress;
-    StepBlock block;
-    device_->upload(*streams_[0], control_.get(), &block, sizeof block);
-  });
-  std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
-  std::size_t bytes = rings * kRecordCapacity * sizeof(double);
-  record_ring_ = allocate("the rings of " + std::to_string(rings) + " records (" + bytes_text(bytes) + ")",
-                          "record fewer values, or end other programs on this device", where,
-                          [&] { return device_->allocate_host(bytes); });
-  records_read_.assign(graph_.records.size(), 0);
-}
-
 bool Program::Impl::finish() noexcept {
   bool is_done = true;
   for (const auto& stream : streams_) {
     try {
       device_->sync(*stream);
     } catch (const std::exception& e) {
-      spdlog::warn("graphsink: a program was destroyed with a failed step that nobody asked for: {}", e.what());
+      log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
       is_done = false;
     }
   }
   if (is_done || device_->wait_otherwise()) return true;
-  spdlog::error("graphsink: a destroyed program keeps its memory, which the device may still be using");
+  log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
 }
 
@@ -215,7 +198,7 @@ bool Program::Impl::record(bool several_steps) {
   } catch (const RecordingFailed& e) {
     device_->cancel_recording(all);
     if (!several_steps) current_->recordings.clear();
-    spdlog::warn("graphsink: a step runs op by op, its recording failed: {}", e.what());
+    log_.warn({"a step runs op by op, its recording failed: ", e.what()});
     if (++current_->failed_recordings == kMaxFailedRecordings) {
       current_->plan().reasons.push_back(
           {"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
@@ -329,11 +312,10 @@ std::vector<double> Program::Impl::take_record(std::string_view name, bool may_r
   std::uint32_t first = end - count;
   std::vector<double> values(count);
   for (std::uint32_t i = 0; i < count; ++i)
-    values[i] = std::atomic_ref(ring[(first + i) % kRecordCapacity]).load(std::memory_order_relaxed);
+    values[i] = std::atomic_ref(ring[(first + i) % kRecordCapacity]).load(std::memory_order_acquire);
   records_read_[index] = end;
   if (!may_run) return values;
   // Steps that ended meanwhile, and one that has not, may have written over the oldest.
-  std::atomic_thread_fence(std::memory_order_acquire);
   std::uint32_t oldest = recorded.load(std::memory_order_relaxed) + 1 - kRecordCapacity;
   auto lost = static_cast<std::int32_t>(oldest - first);
   if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));

@@ -83,6 +83,7 @@ class Program::Impl {
   Tensor download(const TensorType& type, const void* address);
 
   CompileOptions options_;
+  Log log_;
   GraphData graph_;                      // the snapshot
   std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
   std::shared_ptr<Device> device_;

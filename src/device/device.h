@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "base/log.h"
 #include "graphsink/counters.h"
 #include "graphsink/op.h"
 #include "graphsink/plan.h"
@@ -135,7 +136,7 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-// Opens a device. Throws Error if it is not there or not part of this build.
-std::shared_ptr<Device> open_device(DeviceId id);
+// Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build.
+std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {});
 
 }  // namespace graphsink

@@ -6,10 +6,10 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_device(DeviceId id) {
+std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log) {
   if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>();
 #ifdef GRAPHSINK_CUDA
-  return open_cuda_device(id.index);
+  return open_cuda_device(id.index, log);
 #else
   throw Error(to_string(id), Where(), "this build of graphsink has no CUDA support",
               "configure with the preset \"cuda\" (needs CUDA Toolkit 13), or compile for gs::cpu()");

@@ -45,16 +45,9 @@ class Lowering {
     return outputs[at(v.output)];
   }
 
-  void add_source(int id) {
-    const Node& node = graph_.nodes[at(id)];
-    std::string name = node.op == &constant_op ? "" : node.attrs.as<InputAttrs>().name;
-    plan_.sources.push_back({id, std::move(name), types_[at(id)][0], node.where});
-  }
-
   int source_buffer(int id) {
     const Node& node = graph_.nodes[at(id)];
     std::size_t bytes = types_[at(id)][0].bytes();
-    if (node.op == &constant_op || node.op == &input_op) add_source(id);
     if (node.op == &constant_op) return add_buffer(Storage::constant, bytes, id);
     if (node.op == &input_op) return add_buffer(Storage::input, bytes, id);
     if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes);
@@ -136,7 +129,6 @@ class Lowering {
     for (int id : feeds) {
       int buffer = slot(device_, {id, 0}) = add_buffer(Storage::arena, types_[at(id)][0].bytes());
       plan_.feeds.push_back({id, buffer});
-      add_source(id);
       add_operand(node, buffer, types_[at(id)][0]);
     }
     add_call(0, std::move(node));

@@ -3,6 +3,21 @@
 #include "passes/passes.h"
 
 namespace graphsink {
+namespace {
+
+std::vector<PlanSource> used_sources(const GraphData& graph, const Verified& verified) {
+  std::vector<PlanSource> sources;
+  for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    bool is_written = node.op == &input_op || node.op == &feed_op;
+    if (!verified.live[id] || !(is_written || node.op == &constant_op)) continue;
+    std::string name = is_written ? node.attrs.as<InputAttrs>().name : "";
+    sources.push_back({static_cast<int>(id), std::move(name), verified.types[id][0], node.where});
+  }
+  return sources;
+}
+
+}  // namespace
 
 std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
 
@@ -22,6 +37,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   plan.target = target;
   Verified verified = verify(*graph.data(), shapes);
   Fusions fusions = options.fuse ? fuse(*graph.data(), verified) : Fusions{{}, std::vector<bool>(verified.live.size())};
+  plan.sources = used_sources(*graph.data(), verified);
   lower(*graph.data(), std::move(verified), std::move(fusions), system, options, plan);
   partition(plan);
   assign_streams(plan);

@@ -49,8 +49,8 @@ struct VirtualMemory {
 // The runtime's codes are the driver's.
 cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code); }
 
-void log_if_failed(CUresult code, const char* call) noexcept {
-  if (code != CUDA_SUCCESS) log_failure(call, cudaGetErrorName(runtime_code(code)));
+void log_if_failed(const Log& log, CUresult code, const char* call) noexcept {
+  if (code != CUDA_SUCCESS) log_failure(log, call, cudaGetErrorName(runtime_code(code)));
 }
 
 class CudaArena : public Arena {
@@ -71,14 +71,14 @@ class CudaArena : public Arena {
   }
 
   ~CudaArena() override {
-    RelaxedCapture always_allowed;
+    RelaxedCapture always_allowed(calls_->log);
     CUdeviceptr block = base_;
     if (stuck_ > 0) blocks_.push_back(stuck_);  // there is room: see grow()
     for (std::size_t bytes : blocks_) {
-      log_if_failed(driver_.unmap(block, bytes), "cuMemUnmap");
+      log_if_failed(calls_->log, driver_.unmap(block, bytes), "cuMemUnmap");
       block += bytes;
     }
-    log_if_failed(driver_.unreserve(base_, capacity_), "cuMemAddressFree");
+    log_if_failed(calls_->log, driver_.unreserve(base_, capacity_), "cuMemAddressFree");
     calls_->held->device -= size_;
   }
   CudaArena(const CudaArena&) = delete;
@@ -118,7 +118,7 @@ class CudaArena : public Arena {
     check(code, "cuMemCreate");
     code = driver_.map(address, bytes, 0, block, 0);
     // From here on the mapping holds the memory.
-    log_if_failed(driver_.release(block), "cuMemRelease");
+    log_if_failed(calls_->log, driver_.release(block), "cuMemRelease");
     check(code, "cuMemMap");
     CUmemAccessDesc access = {};
     access.location = properties_.location;
@@ -126,7 +126,7 @@ class CudaArena : public Arena {
     code = driver_.set_access(address, bytes, &access, 1);
     if (code != CUDA_SUCCESS) {
       CUresult unmapped = driver_.unmap(address, bytes);
-      log_if_failed(unmapped, "cuMemUnmap");
+      log_if_failed(calls_->log, unmapped, "cuMemUnmap");
       if (unmapped != CUDA_SUCCESS) stuck_ = bytes;
     }
     check(code, "cuMemSetAccess");

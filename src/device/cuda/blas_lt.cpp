@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <map>
 
-#include <spdlog/spdlog.h>
-
 #include "device/cuda/device.h"
 
 namespace graphsink {
 namespace {
 
 // It frees memory.
-cublasStatus_t destroy_library(cublasLtHandle_t library) {
-  RelaxedCapture always_allowed;
+cublasStatus_t destroy_library(cublasLtHandle_t library, const Log& log) {
+  RelaxedCapture always_allowed(log);
   return cublasLtDestroy(library);
 }
 
@@ -39,7 +37,8 @@ struct MatmulPlan {
 
 class Checked {
  public:
-  explicit Checked(const PrepareArgs& args) : args_(args) {}
+  Checked(const PrepareArgs& args, const Log& log) : args_(args), log_(log) {}
+  const Log& log() const { return log_; }  // of what is made
   void operator()(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw Error(std::string(args_.op), args_.where, std::string(call) + " returned " + cublasLtGetStatusName(status),
@@ -48,13 +47,14 @@ class Checked {
 
  private:
   const PrepareArgs& args_;
+  const Log& log_;
 };
 
 // `rows` and `cols` as stored, row-major.
 Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, const MatmulSpec& spec,
                    std::int64_t batch_stride, const Checked& check) {
   Layout layout;
-  check(cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<std::uint64_t>(cols),
+  check(cublasLtMatrixLayoutCreate(layout.out(check.log()), type, static_cast<std::uint64_t>(cols),
                                    static_cast<std::uint64_t>(rows), cols),
         "cublasLtMatrixLayoutCreate");
   if (spec.batches > 1) {
@@ -73,7 +73,7 @@ void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& c
   cublasComputeType_t compute = plan.is_double ? CUBLAS_COMPUTE_64F
                                 : spec.tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                : CUBLAS_COMPUTE_32F;
-  check(cublasLtMatmulDescCreate(plan.operation.out(), compute, type), "cublasLtMatmulDescCreate");
+  check(cublasLtMatmulDescCreate(plan.operation.out(check.log()), compute, type), "cublasLtMatmulDescCreate");
   cublasOperation_t first = spec.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t second = spec.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   check(cublasLtMatmulDescSetAttribute(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first),
@@ -91,7 +91,7 @@ void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& c
 // The first answer of the heuristic: a choice that is never measured is the same in every run.
 void choose_algorithm(const MatmulSpec& spec, const PrepareArgs& args, int sm, MatmulPlan& plan, const Checked& check) {
   Preference preference;
-  check(cublasLtMatmulPreferenceCreate(preference.out()), "cublasLtMatmulPreferenceCreate");
+  check(cublasLtMatmulPreferenceCreate(preference.out(check.log())), "cublasLtMatmulPreferenceCreate");
   std::size_t limit = (sm >= 90 ? std::size_t{32} : std::size_t{4}) << 20;
   check(cublasLtMatmulPreferenceSetAttribute(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
                                              sizeof limit),
@@ -143,7 +143,7 @@ void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& de
     workspace = device.allocate(plan.workspace);
   } catch (const Error& e) {
     if (device.calls().is_lost()) throw;
-    spdlog::warn("graphsink: the kernels of a product are loaded by its first use: {}", e.what());
+    device.calls().log.warn({"the kernels of a product are loaded by its first use: ", e.what()});
     return;
   }
   cudaStream_t stream = device.setup_stream().get();
@@ -155,10 +155,10 @@ std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const Prep
                                               std::shared_ptr<Library>& library) {
   CurrentDevice current(device.calls());
   RelaxedCapture relaxed(device.calls());
-  Checked check(args);
+  Checked check(args, device.calls().log);
   if (!library) {
     auto made = std::make_shared<Library>();
-    check(cublasLtCreate(made->out()), "cublasLtCreate");
+    check(cublasLtCreate(made->out(check.log())), "cublasLtCreate");
     library = std::move(made);
   }
   auto plan = std::make_shared<MatmulPlan>();

@@ -1,7 +1,5 @@
 #include "device/cuda/check.h"
 
-#include <spdlog/spdlog.h>
-
 namespace graphsink {
 
 // driver_types.h says of each that "the process must be terminated and relaunched".
@@ -91,7 +89,7 @@ void Calls::throw_lost() const {
   throw Error(device_name(device_), Where(), "the device is lost: " + lost_, remedy_for(cudaErrorLaunchFailure));
 }
 
-CurrentDevice::CurrentDevice(Calls& calls) {
+CurrentDevice::CurrentDevice(Calls& calls) : calls_(calls) {
   if (calls.is_only_device()) return;
   int current = 0;
   calls.check(cudaGetDevice(&current), "cudaGetDevice");
@@ -103,30 +101,30 @@ CurrentDevice::CurrentDevice(Calls& calls) {
 CurrentDevice::~CurrentDevice() {
   if (before_ < 0) return;
   cudaError_t code = cudaSetDevice(before_);
-  if (code != cudaSuccess) log_failure("cudaSetDevice", cudaGetErrorName(code));
+  if (code != cudaSuccess) log_failure(calls_.log, "cudaSetDevice", cudaGetErrorName(code));
 }
 
-RelaxedCapture::RelaxedCapture(Calls& calls) : calls_(&calls) {
+RelaxedCapture::RelaxedCapture(Calls& calls) : log_(calls.log), calls_(&calls) {
   calls.check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
   is_changed_ = true;
 }
 
-RelaxedCapture::RelaxedCapture() noexcept {
+RelaxedCapture::RelaxedCapture(const Log& log) noexcept : log_(log) {
   cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
   is_changed_ = code == cudaSuccess;
-  if (!is_changed_) log_failure("cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
+  if (!is_changed_) log_failure(log_, "cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
 }
 
 RelaxedCapture::~RelaxedCapture() {
   if (!is_changed_) return;
   cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
   if (calls_) ++calls_->counters.api_calls;
-  if (code != cudaSuccess) log_failure("cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
+  if (code != cudaSuccess) log_failure(log_, "cudaThreadExchangeStreamCaptureMode", cudaGetErrorName(code));
 }
 
-void log_failure(const char* call, const char* code) noexcept {
+void log_failure(const Log& log, const char* call, const char* code) noexcept {
   (void)cudaGetLastError();
-  spdlog::warn("graphsink: {} returned {}, which could not be thrown", call, code);
+  log.warn({call, " returned ", code, ", which could not be thrown"});
 }
 
 }  // namespace graphsink

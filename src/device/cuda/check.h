@@ -25,7 +25,7 @@ class CudaFailure : public Error {
 // One per device, shared with the memory that may outlive it. Used by one thread at a time.
 class Calls {
  public:
-  explicit Calls(int device, bool is_only_device) : device_(device), is_only_device_(is_only_device) {}
+  Calls(int device, bool is_only_device, const Log& log) : log(log), device_(device), is_only_device_(is_only_device) {}
 
   // Counts one call and throws if it failed: RecordingFailed while recording, else Error, naming `node` if given. After
   // an error that ends the context, the device is lost.
@@ -45,6 +45,7 @@ class Calls {
   int device() const { return device_; }
   bool is_only_device() const { return is_only_device_; }
 
+  const Log log;
   Counters counters;
   const std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
   bool recording = false;
@@ -67,6 +68,7 @@ class CurrentDevice {
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
+  Calls& calls_;
   int before_ = -1;  // -1: nothing to restore
 };
 
@@ -74,13 +76,14 @@ class CurrentDevice {
 // another thread began in global mode.
 class RelaxedCapture {
  public:
-  explicit RelaxedCapture(Calls& calls);  // throws as Calls::check()
-  RelaxedCapture() noexcept;              // for destructors: logs
+  explicit RelaxedCapture(Calls& calls);             // throws as Calls::check()
+  explicit RelaxedCapture(const Log& log) noexcept;  // for destructors: logs
   ~RelaxedCapture();
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
+  Log log_;
   Calls* calls_ = nullptr;  // counts the calls made here
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool is_changed_ = false;
@@ -93,6 +96,6 @@ std::string describe(cudaError_t code, const char* call);
 bool is_sticky(cudaError_t code);
 
 // For failures that cannot be thrown, such as those of destructors. The thread's last error is cleared.
-void log_failure(const char* call, const char* code) noexcept;
+void log_failure(const Log& log, const char* call, const char* code) noexcept;
 
 }  // namespace graphsink

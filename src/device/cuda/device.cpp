@@ -41,8 +41,12 @@ void report_exception(const BoundNode& node, HostStatus& status) noexcept {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int index)
-    : calls_(open_calls(index)), target_(read_target(*calls_)), setup_stream_(*calls_), recorder_(*calls_) {
+CudaDevice::CudaDevice(int index, const Log& log)
+    : calls_(open_calls(index, log)),
+      target_(read_target(*calls_)),
+      setup_stream_(*calls_),
+      staging_(calls_->log),
+      recorder_(*calls_) {
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   predicate_ = allocate_pinned(*calls_, sizeof(bool));
@@ -108,9 +112,9 @@ Counters CudaDevice::counters() const {
 bool CudaDevice::wait_otherwise() noexcept {
   cudaError_t code = cudaSuccess;
   if (!calls_->is_lost()) {
-    RelaxedCapture always_allowed;
+    RelaxedCapture always_allowed(calls_->log);
     code = cudaDeviceSynchronize();
-    if (code != cudaSuccess) log_failure("cudaDeviceSynchronize", cudaGetErrorName(code));
+    if (code != cudaSuccess) log_failure(calls_->log, "cudaDeviceSynchronize", cudaGetErrorName(code));
     if (!is_sticky(code)) return code == cudaSuccess;
   }
   // After an error that ends the context CUDA calls no host function any more, but one may be under way.

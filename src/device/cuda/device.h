@@ -19,7 +19,7 @@ struct Matmuls;
 // destroyed.
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int index);
+  CudaDevice(int index, const Log& log);
 
   const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;

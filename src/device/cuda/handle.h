@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "device/cuda/check.h"
@@ -18,30 +19,43 @@ struct CallName {
   constexpr CallName(const char (&name)[N]) { std::copy_n(name, N, text); }  // NOLINT: implicit
 };
 
-// Owns what `Destroy`, called `kCall`, destroys. A failure to destroy is logged.
+// Owns what `Destroy`, called `kCall`, destroys; it may take the log too. A failure to destroy is logged.
 template <class T, auto Destroy, CallName kCall, auto NameOfCode = cudaGetErrorName>
 class Handle {
  public:
   Handle() = default;
-  explicit Handle(T object) noexcept : object_(object) {}
-  Handle(Handle&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Handle(T object, const Log& log) noexcept : object_(object), log_(log) {}
+  Handle(Handle&& other) noexcept : object_(std::exchange(other.object_, nullptr)), log_(std::move(other.log_)) {}
   Handle& operator=(Handle&& other) noexcept {
     std::swap(object_, other.object_);
+    std::swap(log_, other.log_);
     return *this;
   }
   ~Handle() {
     if (!object_) return;
-    auto code = Destroy(object_);
-    if (static_cast<int>(code) != 0) log_failure(kCall.text, NameOfCode(code));
+    auto code = destroy();
+    if (static_cast<int>(code) != 0) log_failure(log_, kCall.text, NameOfCode(code));
   }
 
   T get() const { return object_; }
   explicit operator bool() const { return object_ != nullptr; }
   // Where a creating function puts the object. Precondition: empty.
-  T* out() { return &object_; }
+  T* out(const Log& log = {}) {
+    log_ = log;
+    return &object_;
+  }
 
  private:
+  auto destroy() {
+    if constexpr (std::is_invocable_v<decltype(Destroy), T, const Log&>) {
+      return Destroy(object_, log_);
+    } else {
+      return Destroy(object_);
+    }
+  }
+
   T object_ = nullptr;
+  Log log_;
 };
 
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy, "cudaStreamDestroy">;

@@ -20,7 +20,7 @@ void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
   std::size_t free = 0, total = 0;
   cudaError_t code = cudaMemGetInfo(&free, &total);
   ++calls.counters.api_calls;
-  if (code != cudaSuccess) log_failure("cudaMemGetInfo", cudaGetErrorName(code));
+  if (code != cudaSuccess) log_failure(calls.log, "cudaMemGetInfo", cudaGetErrorName(code));
   throw OutOfMemory(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
                     std::string("out of memory: ") + what + " needs " + bytes_text(bytes) +
                         (code == cudaSuccess ? ", " + bytes_text(free) + " of " + bytes_text(total) + " are free" : ""),
@@ -34,10 +34,10 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
   if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
   calls.held->device += rounded_block(bytes);
-  Memory memory(address, [held = calls.held, bytes](void* freed) {
-    RelaxedCapture always_allowed;
+  Memory memory(address, [held = calls.held, log = calls.log, bytes](void* freed) {
+    RelaxedCapture always_allowed(log);
     cudaError_t failed = cudaFree(freed);
-    if (failed != cudaSuccess) log_failure("cudaFree", cudaGetErrorName(failed));
+    if (failed != cudaSuccess) log_failure(log, "cudaFree", cudaGetErrorName(failed));
     held->device -= rounded_block(bytes);
   });
   calls.check(cudaMemsetAsync(address, 0, rounded_block(bytes), stream.get()), "cudaMemsetAsync");
@@ -58,26 +58,27 @@ Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   calls.check(code, "cudaHostAlloc");
   std::memset(address, 0, rounded_block(bytes));
   calls.held->host += rounded_block(bytes);
-  return Memory(address, [held = calls.held, bytes](void* freed) {
-    RelaxedCapture always_allowed;
+  return Memory(address, [held = calls.held, log = calls.log, bytes](void* freed) {
+    RelaxedCapture always_allowed(log);
     cudaError_t failed = cudaFreeHost(freed);
-    if (failed != cudaSuccess) log_failure("cudaFreeHost", cudaGetErrorName(failed));
+    if (failed != cudaSuccess) log_failure(log, "cudaFreeHost", cudaGetErrorName(failed));
     held->host -= rounded_block(bytes);
   });
 }
 
 Staging::~Staging() {
-  RelaxedCapture always_allowed;
+  RelaxedCapture always_allowed(log_);
   for (Slot& slot : slots_) {
     cudaError_t code = slot.copied ? cudaEventSynchronize(slot.copied.get()) : cudaSuccess;
-    if (code != cudaSuccess) log_failure("cudaEventSynchronize", cudaGetErrorName(code));
+    if (code != cudaSuccess) log_failure(log_, "cudaEventSynchronize", cudaGetErrorName(code));
   }
 }
 
 Staging::Slot& Staging::next_slot(Calls& calls, std::size_t bytes) {
   Slot& slot = slots_[next_++ % slots_.size()];
   if (!slot.copied) {
-    calls.check(cudaEventCreateWithFlags(slot.copied.out(), cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    calls.check(cudaEventCreateWithFlags(slot.copied.out(calls.log), cudaEventDisableTiming),
+                "cudaEventCreateWithFlags");
   }
   {
     RelaxedCapture relaxed(calls);

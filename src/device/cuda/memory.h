@@ -27,7 +27,7 @@ std::unique_ptr<Arena> reserve_arena(std::shared_ptr<Calls> calls);
 // Copies host memory through pinned slots, so that the caller may reuse it at once while the device is still busy.
 class Staging {
  public:
-  Staging() = default;
+  explicit Staging(const Log& log) : log_(log) {}
   ~Staging();  // waits until the device has read what is still in it
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -44,6 +44,7 @@ class Staging {
   Slot& next_slot(Calls& calls, std::size_t bytes);
   void record_copied(Calls& calls, const CudaStream& stream, Slot& slot);
 
+  Log log_;
   std::vector<Memory> untracked_;  // still read by copies that no event tells the end of
   std::array<Slot, 4> slots_;
   std::size_t next_ = 0;

@@ -5,21 +5,21 @@
 namespace graphsink {
 namespace {
 
-bool is_live(cudaStream_t stream) noexcept {
+bool is_live(cudaStream_t stream, const Log& log) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaError_t code = cudaStreamIsCapturing(stream, &status);
-  if (code != cudaSuccess) log_failure("cudaStreamIsCapturing", cudaGetErrorName(code));
+  if (code != cudaSuccess) log_failure(log, "cudaStreamIsCapturing", cudaGetErrorName(code));
   return code == cudaSuccess && status == cudaStreamCaptureStatusNone;
 }
 
 // Whatever became of the capture. Returns false if the stream may still be capturing. `graph` is null where the capture
 // had failed, and its graph went with it.
-bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph) noexcept {
-  if (is_live(stream)) return true;
+bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log) noexcept {
+  if (is_live(stream, log)) return true;
   cudaError_t code = cudaStreamEndCapture(stream, &graph);
   if (code == cudaSuccess) return true;
-  log_failure("cudaStreamEndCapture", cudaGetErrorName(code));
-  return is_sticky(code) || is_live(stream);  // it also fails for a broken capture, which is then over
+  log_failure(log, "cudaStreamEndCapture", cudaGetErrorName(code));
+  return is_sticky(code) || is_live(stream, log);  // it also fails for a broken capture, which is then over
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ cudaGraph_t Recorder::end_capture() {
 }
 
 std::unique_ptr<CudaRecording> Recorder::end() {
-  GraphHandle graph(end_capture());
+  GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
   auto recording = std::make_unique<CudaRecording>(std::move(graph), nodes_, origin, calls_);
@@ -205,9 +205,9 @@ void Recorder::restore_streams() noexcept {
 void Recorder::end_captures() noexcept {
   while (!capturing_.empty()) {
     cudaGraph_t graph = nullptr;
-    if (!try_to_end_capture(capturing_.back()->get(), graph)) return;
+    if (!try_to_end_capture(capturing_.back()->get(), graph, calls_.log)) return;
     capturing_.pop_back();
-    if (capturing_.empty()) GraphHandle dropped(graph);  // those of bodies are part of it
+    if (capturing_.empty()) GraphHandle dropped(graph, calls_.log);  // those of bodies are part of it
   }
 }
 

@@ -141,7 +141,7 @@ void CudaRecording::read(cudaGraph_t graph, const RecordedNodes& nodes, Recordin
 void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, Calls& calls) {
   RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
-  cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(), graph_.get(), &params);
+  cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
   if (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess) {
     (void)cudaGetLastError();
     std::string at;

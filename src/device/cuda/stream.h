@@ -11,8 +11,8 @@ class CudaStream : public Stream {
   explicit CudaStream(Calls& calls) {
     CurrentDevice current(calls);
     // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we record.
-    calls.check(cudaStreamCreateWithFlags(stream_.out(), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    calls.check(cudaEventCreateWithFlags(event_.out(), cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    calls.check(cudaStreamCreateWithFlags(stream_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
 
   // Where work given to this stream goes.

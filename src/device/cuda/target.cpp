@@ -5,7 +5,7 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_cuda_device(int index) { return std::make_shared<CudaDevice>(index); }
+std::shared_ptr<Device> open_cuda_device(int index, const Log& log) { return std::make_shared<CudaDevice>(index, log); }
 
 int count_cuda_devices() noexcept {
   int count = 0;
@@ -14,9 +14,9 @@ int count_cuda_devices() noexcept {
   return 0;
 }
 
-std::shared_ptr<Calls> open_calls(int index) {
+std::shared_ptr<Calls> open_calls(int index, const Log& log) {
   int count = 0;
-  auto calls = std::make_shared<Calls>(index, false);
+  auto calls = std::make_shared<Calls>(index, false, log);
   calls->check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (index < 0 || index >= count) {
     throw Error(to_string(DeviceId{DeviceKind::cuda, index}), Where(),
@@ -24,7 +24,7 @@ std::shared_ptr<Calls> open_calls(int index) {
                 count == 0 ? "compile for gs::cpu()"
                            : "use an index below " + std::to_string(count) + ", or compile for gs::cpu()");
   }
-  return std::make_shared<Calls>(index, count == 1);
+  return std::make_shared<Calls>(index, count == 1, log);
 }
 
 Target read_target(Calls& calls) {

@@ -9,7 +9,7 @@
 namespace graphsink {
 
 // Throws Error if there is no device of this index.
-std::shared_ptr<Calls> open_calls(int index);
+std::shared_ptr<Calls> open_calls(int index, const Log& log);
 
 Target read_target(Calls& calls);
 

@@ -1,0 +1,19 @@
+// Messages of what happened and cannot be thrown: a recording that failed, so that a step runs op by op; a release that
+// failed; errors met by destructors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace graphsink {
+
+enum class LogLevel : std::uint8_t { warning, error };
+
+// Takes a message, one line without an end of line; the view is valid during the call. Called on the thread that meets
+// the failure, also in destructors of Programs, and of Variables that outlive theirs: it must stay callable until all
+// of them are gone, take calls of several threads at once, and call nothing of graphsink. What it throws is dropped,
+// and the message goes to spdlog.
+using LogFunction = std::function<void(LogLevel level, std::string_view message)>;
+
+}  // namespace graphsink

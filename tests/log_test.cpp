@@ -1,0 +1,62 @@
+// What cannot be thrown goes where the user wants it. fault_test.cpp has what only a failing device says.
+#include "graphsink/log.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "test_ops.h"
+
+namespace graphsink::testing {
+namespace {
+
+// Destroys a program whose step has failed.
+void leave_a_failed_step(const LogFunction& log) {
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.record("y", sum(emit(cpu_refuse_negative, {x})[0]));
+  Program p = graphsink::compile(g, {.target = cpu(), .log = log});
+  p.write(x, std::vector<float>{-1});
+  p.run();
+}
+
+TEST(Logs, DestructorsTellTheUsersFunction) {
+  std::vector<std::pair<LogLevel, std::string>> seen;
+  ::testing::internal::CaptureStdout();
+  leave_a_failed_step([&](LogLevel level, std::string_view message) { seen.emplace_back(level, message); });
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].first, LogLevel::warning);
+  EXPECT_EQ(seen[0].second.find("a program was destroyed with a failed step"), 0u) << seen[0].second;
+  EXPECT_NE(seen[0].second.find("negative input"), std::string::npos) << seen[0].second;
+}
+
+TEST(Logs, WithoutAFunctionSpdlogIsTold) {
+  ::testing::internal::CaptureStdout();
+  leave_a_failed_step({});
+  std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(text.find("graphsink: a program was destroyed with a failed step"), std::string::npos) << text;
+}
+
+TEST(Logs, WhatTheFunctionThrowsIsDroppedAndSpdlogIsTold) {
+  int calls = 0;
+  ::testing::internal::CaptureStdout();
+  leave_a_failed_step([&](LogLevel, std::string_view) {
+    ++calls;
+    throw std::runtime_error("the disk is full");
+  });
+  std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(calls, 1);
+  EXPECT_NE(text.find("graphsink: a program was destroyed with a failed step"), std::string::npos) << text;
+}
+
+TEST(Logs, EachProgramHasItsOwn) {
+  std::vector<std::string> first, second;
+  leave_a_failed_step([&](LogLevel, std::string_view message) { first.emplace_back(message); });
+  leave_a_failed_step([&](LogLevel, std::string_view message) { second.emplace_back(message); });
+  EXPECT_EQ(first.size(), 1u);
+  EXPECT_EQ(second.size(), 1u);
+}
+
+}  // namespace
+}  // namespace graphsink::testing
