@@ -302,15 +302,20 @@ std::size_t live_bytes(const Plan& plan) {
   // A sweep over the schedule: at each definition, everything that is not known to be over counts.
   std::vector<Group> groups = InPlace(plan, lifetimes(plan)).take();
   std::erase_if(groups, [&](const Group& g) { return plan.buffers[at(g.buffers[0])].storage != Storage::arena; });
-  std::size_t peak = 0, alive_bytes = 0;
-  std::vector<const Group*> alive;
+  std::vector<const Group*> by_end;
+  for (const Group& group : groups) by_end.push_back(&group);
+  std::sort(by_end.begin(), by_end.end(),
+            [](const Group* a, const Group* b) { return a->life.last_end < b->life.last_end; });
+  std::size_t peak = 0, alive_bytes = 0, ended = 0;
+  std::vector<const Group*> ending;  // over in serial order, perhaps not yet on another stream
   for (const Group& group : groups) {
-    std::erase_if(alive, [&](const Group* other) {
-      bool over = is_over(other->life, group.life.defined);
+    const Timing& now = group.life.defined;
+    for (; ended < by_end.size() && by_end[ended]->life.last_end < now.begin; ++ended) ending.push_back(by_end[ended]);
+    std::erase_if(ending, [&](const Group* other) {
+      bool over = is_over(other->life, now);
       if (over) alive_bytes -= other->bytes;
       return over;
     });
-    alive.push_back(&group);
     alive_bytes += group.bytes;
     peak = std::max(peak, alive_bytes);
   }
