@@ -22,23 +22,17 @@ struct Walk {
   HD std::int64_t step() const { return reverse ? -lines.inner : lines.inner; }
 };
 
-// out[k * step] = sum of x[j * step] for j up to k, in S.
-template <class T, class S>
-HD void scan_line(const T* x, T* out, std::int64_t length, std::int64_t step, bool exclusive) {
-  S sum(0);
-  for (std::int64_t k = 0; k < length; ++k) {
-    S before = sum;
-    sum = sum + static_cast<S>(x[k * step]);
-    out[k * step] = static_cast<T>(exclusive ? before : sum);
-  }
-}
-
 template <class T>
 __global__ void cumsum_by_thread(const T* x, T* out, Walk walk) {
   wait_for_inputs();
   for (std::int64_t line = thread_index(); line < walk.lines.count(); line += all_threads()) {
-    std::int64_t first = walk.first(line);
-    scan_line<T, Wide<T>>(x + first, out + first, walk.lines.length, walk.step(), walk.exclusive);
+    std::int64_t at = walk.first(line);
+    Wide<T> sum(0);
+    for (std::int64_t k = 0; k < walk.lines.length; ++k, at += walk.step()) {
+      Wide<T> before = sum;
+      sum = sum + static_cast<Wide<T>>(x[at]);
+      out[at] = static_cast<T>(walk.exclusive ? before : sum);
+    }
   }
 }
 
@@ -110,13 +104,31 @@ void cumsum_on(CudaArgs& a, const Walk& walk) {
            walk);
 }
 
+// So many lines together whose elements are neighbours; fewer at the end.
+template <class T, std::int64_t kTogether>
+void scan_lines(const CpuArgs& a, const Walk& walk) {
+  using S = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
+  std::int64_t inner = walk.lines.inner;
+  for (std::int64_t line = 0, count = 0; line < walk.lines.count(); line += count) {
+    count = kTogether == 1 ? 1 : std::min(kTogether, inner - line % inner);
+    std::int64_t at = walk.first(line);
+    S sums[kTogether] = {};
+    for (std::int64_t k = 0; k < walk.lines.length; ++k, at += walk.step()) {
+      const T* x = a.in<T>(0) + at;
+      T* out = a.out<T>(0) + at;
+      for (std::int64_t i = 0; i < count; ++i) {
+        S sum = sums[i] + static_cast<S>(x[i]);
+        out[i] = static_cast<T>(walk.exclusive ? sums[i] : sum);
+        sums[i] = sum;
+      }
+    }
+  }
+}
+
+// Neighbours together read memory in order.
 template <class T>
 void cumsum_on(const CpuArgs& a, const Walk& walk) {
-  using S = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
-  for (std::int64_t line = 0; line < walk.lines.count(); ++line) {
-    std::int64_t first = walk.first(line);
-    scan_line<T, S>(a.in<T>(0) + first, a.out<T>(0) + first, walk.lines.length, walk.step(), walk.exclusive);
-  }
+  walk.lines.inner == 1 ? scan_lines<T, 1>(a, walk) : scan_lines<T, 64>(a, walk);
 }
 
 // Integers wrap.

@@ -19,7 +19,7 @@ struct Extreme {
   using Result = T;
 
   HD static Value none() { return Order::template last<Value>(); }
-  HD static Value join(Value a, Value b) { return Order::precedes(b, a) ? b : a; }
+  HD static Value join(Value a, Value b) { return Order::replaces(b, a) ? b : a; }
   HD static Value add(Value most, T x, std::int64_t) { return join(most, static_cast<Value>(x)); }
   HD static T result(Value most) { return static_cast<T>(most); }
 };

@@ -26,10 +26,15 @@ HD bool is_nan(V x) {
   return x != x;
 }
 
+// `next` replaces the extreme so far: precedes(), but that a NaN replaces a NaN; without a branch, for vector code.
 struct Larger {
   template <class V>
   HD static bool precedes(V x, V y) {
     return x > y || (is_nan(x) && !is_nan(y));
+  }
+  template <class V>
+  HD static bool replaces(V next, V most) {
+    return (next > most) | is_nan(next);
   }
   // Which no element is behind.
   template <class V>
@@ -42,6 +47,10 @@ struct Smaller {
   template <class V>
   HD static bool precedes(V x, V y) {
     return x < y || (is_nan(x) && !is_nan(y));
+  }
+  template <class V>
+  HD static bool replaces(V next, V most) {
+    return (next < most) | is_nan(next);
   }
   template <class V>
   HD static V last() {

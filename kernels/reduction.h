@@ -209,7 +209,7 @@ void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
       for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t rows, std::int64_t stride) {
         const auto* at = first + c + offset;
         for (std::int64_t k = number; k < number + rows; ++k, at += stride)
-          for (std::int64_t j = 0; j < columns; ++j) all[j] = Op::add(all[j], at[j], k);
+          for_each_index(columns, [=, &all](std::int64_t j) { all[j] = Op::add(all[j], at[j], k); });
       });
       for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = op.result(all[j]);
     }
