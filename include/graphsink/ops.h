@@ -85,17 +85,17 @@ Value min(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label
 Value argmax(Arg x, int axis, bool keep_axis = false, Label label = {});
 Value argmin(Arg x, int axis, bool keep_axis = false, Label label = {});
 struct TopK {
-  Value values, indices;  // i32
+  Value values, indices;  // of the dtype of x, and i32; of one shape
 };
 // The k largest elements of an axis, from 1 to 1024, in its place: the largest first, of equals the first, NaNs before
-// all others. Any dtype but boolean; the gradient of the values goes to the elements chosen.
+// all others; and their indices. Any dtype but boolean; the gradient of the values goes to the elements chosen.
 TopK top_k(Arg x, std::int64_t k, int axis = -1, Label label = {});
 
 struct CumsumOptions {
   bool exclusive = false;  // without the element itself
-  bool reverse = false;    // of the elements behind instead of those before
+  bool reverse = false;    // of those behind it instead of those before
 };
-// The sum of each element of an axis and those before it, of dtypes as for sum.
+// The sum of each element of an axis (negative: from the end) and those before it, of dtypes as for sum.
 Value cumsum(Arg x, int axis, CumsumOptions options = {}, Label label = {});
 
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
