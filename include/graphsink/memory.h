@@ -36,7 +36,7 @@ struct MemoryReport {
 
   // What the arena is made for.
   std::size_t values = 0;  // sum of all values a step makes
-  std::size_t live = 0;    // the most bytes of them that may be needed at once, whichever stream is ahead
+  std::size_t live = 0;    // live_bytes(): the most of them at once, operand and result of an op both
   std::size_t packed = 0;  // what the values take in the arena; `arena` is this, rounded up by the device
 
   // At most ten, the largest first; of equal ones that which the step makes first.

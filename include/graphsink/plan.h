@@ -51,7 +51,7 @@ enum class Storage : std::uint8_t {
   step,           // the step number in the step block, and the seed behind it
   feed_table,     // device array of addresses: where each feed's slices start
   feed_strides,   // device array of i64: bytes from slice to slice
-  record_ring,    // f64 [records, kRecordCapacity]
+  record_ring,    // f64 [records, kRecordCapacity], host memory that the device writes
 };
 
 // Values kept per record until they are read.
@@ -173,9 +173,8 @@ struct SystemOps;
 Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes = {},
                const PlanOptions& options = {});
 
-// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once, what an op
-// writes in place of its operand counted once; computed from the schedule alone, apart from the planner's choice of
-// offsets.
+// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once; computed from
+// the schedule alone, apart from the planner's own choice of offsets.
 std::size_t live_bytes(const Plan& plan);
 
 }  // namespace graphsink

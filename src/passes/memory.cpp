@@ -300,23 +300,24 @@ void assign_memory(Plan& plan) {
 
 std::size_t live_bytes(const Plan& plan) {
   // A sweep over the schedule: at each definition, everything that is not known to be over counts.
-  std::vector<Group> groups = InPlace(plan, lifetimes(plan)).take();
-  std::erase_if(groups, [&](const Group& g) { return plan.buffers[at(g.buffers[0])].storage != Storage::arena; });
-  std::vector<const Group*> by_end;
-  for (const Group& group : groups) by_end.push_back(&group);
+  std::vector<Lifetime> lives = lifetimes(plan);
+  std::erase_if(lives, [&](const Lifetime& l) { return plan.buffers[at(l.buffer)].storage != Storage::arena; });
+  std::vector<const Lifetime*> by_end;
+  for (const Lifetime& life : lives) by_end.push_back(&life);
   std::sort(by_end.begin(), by_end.end(),
-            [](const Group* a, const Group* b) { return a->life.last_end < b->life.last_end; });
+            [](const Lifetime* a, const Lifetime* b) { return a->last_end < b->last_end; });
+  auto bytes_of = [&](const Lifetime& life) { return rounded_block(plan.buffers[at(life.buffer)].bytes); };
   std::size_t peak = 0, alive_bytes = 0, ended = 0;
-  std::vector<const Group*> ending;  // over in serial order, perhaps not yet on another stream
-  for (const Group& group : groups) {
-    const Timing& now = group.life.defined;
-    for (; ended < by_end.size() && by_end[ended]->life.last_end < now.begin; ++ended) ending.push_back(by_end[ended]);
-    std::erase_if(ending, [&](const Group* other) {
-      bool over = is_over(other->life, now);
-      if (over) alive_bytes -= other->bytes;
+  std::vector<const Lifetime*> ending;  // over in serial order, perhaps not yet on another stream
+  for (const Lifetime& life : lives) {
+    const Timing& now = life.defined;
+    for (; ended < by_end.size() && by_end[ended]->last_end < now.begin; ++ended) ending.push_back(by_end[ended]);
+    std::erase_if(ending, [&](const Lifetime* other) {
+      bool over = is_over(*other, now);
+      if (over) alive_bytes -= bytes_of(*other);
       return over;
     });
-    alive_bytes += group.bytes;
+    alive_bytes += bytes_of(life);
     peak = std::max(peak, alive_bytes);
   }
   return peak;

@@ -173,8 +173,8 @@ std::string to_string(const MemoryReport& report) {
   std::string text = "memory on " + to_string(report.device) + ": " + bytes_text(report.device_bytes()) + ", and " +
                      bytes_text(report.host_bytes()) + " of the host\n";
   add_line(text, "arena", report.arena,
-           bytes_text(report.packed) + " for " + bytes_text(report.values) + " of values, at most " +
-               bytes_text(report.live) + " of them at once");
+           bytes_text(report.packed) + " for " + bytes_text(report.values) + " of values, of which " +
+               bytes_text(report.live) + " are live at once");
   add_line(text, "variables", report.variables);
   add_line(text, "inputs", report.inputs);
   add_line(text, "feeds", report.feeds);
