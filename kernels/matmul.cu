@@ -9,6 +9,7 @@ namespace {
 struct MatmulAttrs {
   bool transpose_a = false, transpose_b = false;
   bool tf32 = false;
+  std::optional<DType> out = {};
   // The result is the sum of the products of all batches, [..., k, m]^T x [..., k, n] -> [m, n]: one product, with all
   // rows in k. The gradient of a plain matrix.
   bool sums_batches = false;
@@ -43,7 +44,10 @@ void infer_matmul(InferArgs& a) {
   a.expect_inputs(2);
   a.expect_same_dtype(2);
   const auto& attrs = a.attrs<MatmulAttrs>();
-  expect_dtype<float, double>(a, 0);
+  expect_dtype<float, double, half, bfloat16>(a, 0);
+  DType dtype = a.in(0).dtype, out_dtype = attrs.out.value_or(dtype);
+  if (out_dtype != dtype && !(out_dtype == DType::f32 && is_half(dtype)))
+    a.fail("has no result of " + std::string(to_string(out_dtype)), "cast() the result");
   const Shape &lhs = a.in(0).shape, &rhs = a.in(1).shape;
   if (lhs.rank() < 2 || rhs.rank() < 2) a.fail("takes two matrices, or batches of them", "reshape() the operands");
   Product p = product_of(lhs, rhs, attrs);
@@ -56,7 +60,7 @@ void infer_matmul(InferArgs& a) {
   Shape out = attrs.sums_batches ? Shape() : broadcast_batches(a, leading(lhs), leading(rhs));
   out.push_back(p.m);
   out.push_back(p.n);
-  a.out(a.in(0).dtype, out);
+  a.out(out_dtype, out);
 }
 
 Product describe(const PrepareArgs& args) {
@@ -64,6 +68,7 @@ Product describe(const PrepareArgs& args) {
   const Shape &lhs = args.in(0).shape, &rhs = args.in(1).shape;
   Product p = product_of(lhs, rhs, attrs);
   p.dtype = args.in(0).dtype;
+  p.f32_out = args.out(0).dtype != p.dtype;
   if (attrs.sums_batches) {
     p.k *= leading(lhs).size();
     return p;
@@ -104,7 +109,10 @@ Value sum_to(const Value& x, const Value& like, Where where) {
 // Transposes go into the products, so that no gradient needs a transposed copy.
 std::vector<Value> matmul_grad(const GradArgs& args) {
   const auto& attrs = args.attrs.as<MatmulAttrs>();
-  Arg a(args.inputs[0], args.where), b(args.inputs[1], args.where), g(args.grads[0], args.where);
+  Arg a(args.inputs[0], args.where), b(args.inputs[1], args.where);
+  Value gradient = args.grads[0];
+  if (gradient.dtype() != args.inputs[0].dtype()) gradient = cast(Arg(gradient, args.where), args.inputs[0].dtype());
+  Arg g(gradient, args.where);
   auto times = [&](const Arg& x, const Arg& y, bool transpose_x, bool transpose_y) {
     return multiply(x, y, {transpose_x, transpose_y, attrs.tf32});
   };
@@ -114,7 +122,8 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
     if (args.needed[1]) result[1] = times(a, g, false, false);
     return result;
   }
-  auto [transpose_a, transpose_b, tf32, sums_batches] = attrs;
+  auto [transpose_a, transpose_b, tf32, out, sums_batches] = attrs;
+  MatmulAttrs summed{.transpose_a = true, .tf32 = tf32, .sums_batches = true};
   if (args.needed[0]) {
     Value da = transpose_a ? times(b, g, transpose_b, true) : times(g, b, false, !transpose_b);
     result[0] = sum_to(da, args.inputs[0], args.where);
@@ -122,7 +131,7 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
   if (args.needed[1]) {
     bool is_plain = !transpose_a && args.inputs[0].shape().rank() > 2 && args.inputs[1].shape().rank() == 2;
     if (is_plain) {
-      result[1] = transpose_b ? multiply(g, a, {true, false, tf32, true}) : multiply(a, g, {true, false, tf32, true});
+      result[1] = transpose_b ? multiply(g, a, summed) : multiply(a, g, summed);
     } else {
       Value db = transpose_b ? times(g, a, true, transpose_a) : times(a, g, !transpose_a, false);
       result[1] = sum_to(db, args.inputs[1], args.where);
@@ -221,7 +230,7 @@ Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label
 }  // namespace
 
 Value matmul(Arg a, Arg b, MatmulOptions options, Label label) {
-  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32}, label);
+  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32, options.out}, label);
 }
 
 }  // namespace graphsink

@@ -69,7 +69,7 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          matmul(of(g, f32, {2, 3, 4}), of(g, f32, {3, 4, 5}));
        }},
-      {"matmul", "takes f32, f64",
+      {"matmul", "takes f32, f64, f16, bf16: i32",
        [](Graph& g) {
          matmul(of(g, i32, {2, 3}), of(g, i32, {3, 5}));
        }},
@@ -88,9 +88,13 @@ const std::vector<Refusal>& refusals() {
       {"sum", "takes numbers: bool", [](Graph& g) { sum(of(g, boolean, {2})); }},
       {"sum", "takes numbers: u8", [](Graph& g) { sum(of(g, u8, {2})); }},
       {"add", "takes f32, f64, f16, bf16, i32, i64: u8", [](Graph& g) { add(of(g, u8, {2}), of(g, u8, {2})); }},
-      {"matmul", "takes f32, f64: f16",
+      {"matmul", "has no result of bf16: f16",
        [](Graph& g) {
-         matmul(of(g, f16, {2, 3}), of(g, f16, {3, 5}));
+         matmul(of(g, f16, {2, 3}), of(g, f16, {3, 5}), {.out = bf16});
+       }},
+      {"matmul", "has no result of f32: f64",
+       [](Graph& g) {
+         matmul(of(g, f64, {2, 3}), of(g, f64, {3, 5}), {.out = f32});
        }},
       {"cross_entropy", "takes logits of f32, f64: bf16",
        [](Graph& g) {

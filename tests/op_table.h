@@ -128,11 +128,18 @@ inline OpRow matmul_row(bool ta, bool tb) {
   struct Sizes {
     std::int64_t m, k, n;
   };
-  for (auto [m, k, n] :
-       {Sizes{2, 3, 4}, {1, 1, 1}, {0, 3, 2}, {3, 0, 2}, {3, 2, 0}, {1, 257, 1}, {37, 17, 41}, {5, 131, 3}})
+  for (auto [m, k, n] : {Sizes{2, 3, 4},
+                         {1, 1, 1},
+                         {0, 3, 2},
+                         {3, 0, 2},
+                         {3, 2, 0},
+                         {1, 257, 1},
+                         {37, 17, 41},
+                         {5, 131, 3},
+                         {260, 7, 5}})
     cases.push_back({ta ? Shape{k, m} : Shape{m, k}, tb ? Shape{n, k} : Shape{k, n}});
   return {"matmul",
-          kSingleAndDouble,
+          kFloats,
           cases,
           [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
           [=](const Arrays& in) { return product(in[0], in[1], ta, tb); },

@@ -32,7 +32,7 @@ inline OpRow batched_matmul_row(MatmulOptions options) {
     cases.push_back({shape(batch_a, m, k, options.transpose_a), shape(batch_b, k, n, options.transpose_b)});
   }
   return {"matmul",
-          kSingleAndDouble,
+          options.out ? std::vector<DType>{f16, bf16} : kFloats,
           cases,
           [=](const auto& in) { return matmul(in[0], in[1], options); },
           [=](const Arrays& in) { return batched_product(in[0], in[1], options.transpose_a, options.transpose_b); },
@@ -274,9 +274,12 @@ inline void add_view_rows(std::vector<OpRow>& rows) {
 }
 
 inline void add_data_rows(std::vector<OpRow>& rows) {
-  for (bool transpose_a : {false, true})
-    for (bool transpose_b : {false, true})
+  for (bool transpose_a : {false, true}) {
+    for (bool transpose_b : {false, true}) {
       rows.push_back(batched_matmul_row({.transpose_a = transpose_a, .transpose_b = transpose_b}));
+      rows.push_back(batched_matmul_row({.transpose_a = transpose_a, .transpose_b = transpose_b, .out = f32}));
+    }
+  }
   add_permute_rows(rows);
   add_slice_rows(rows);
   add_pad_rows(rows);

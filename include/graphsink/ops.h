@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "graphsink/graph.h"
@@ -63,11 +64,13 @@ Value where(Arg condition, Arg a, Arg b, Label label = {});
 Value cast(Arg x, DType dtype, Label label = {});
 
 struct MatmulOptions {
-  bool transpose_a = false;  // the last two axes of a are [k, m]
-  bool transpose_b = false;  // the last two axes of b are [n, k]
-  bool tf32 = false;         // f32 operands may be rounded to TF32, where the device is faster with them
+  bool transpose_a = false;       // the last two axes of a are [k, m]
+  bool transpose_b = false;       // the last two axes of b are [n, k]
+  bool tf32 = false;              // f32 operands may be rounded to TF32, where the device is faster with them
+  std::optional<DType> out = {};  // of the result: that of the operands, or f32 of f16 and bf16
 };
-// [..., m, k] x [..., k, n] -> [..., m, n], the axes before the last two broadcast as in NumPy. f32, f64.
+// [..., m, k] x [..., k, n] -> [..., m, n], the axes before the last two broadcast as in NumPy. Floats: sums of f16
+// and bf16 are f32 and rounded once, or with `out` not at all; a gradient that comes in f32 is first rounded to theirs.
 Value matmul(Arg a, Arg b, MatmulOptions options = {}, Label label = {});
 inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, Label label = {}) {
   return matmul(std::move(a), std::move(b), MatmulOptions{transpose_a, transpose_b}, label);

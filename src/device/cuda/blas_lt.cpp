@@ -68,12 +68,25 @@ Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, cons
   return layout;
 }
 
+cudaDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f64:
+      return CUDA_R_64F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
 void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& check) {
-  cudaDataType type = plan.is_double ? CUDA_R_64F : CUDA_R_32F;
   cublasComputeType_t compute = plan.is_double ? CUBLAS_COMPUTE_64F
                                 : spec.tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                : CUBLAS_COMPUTE_32F;
-  check(cublasLtMatmulDescCreate(plan.operation.out(check.log()), compute, type), "cublasLtMatmulDescCreate");
+  check(cublasLtMatmulDescCreate(plan.operation.out(check.log()), compute, plan.is_double ? CUDA_R_64F : CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
   cublasOperation_t first = spec.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasOperation_t second = spec.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   check(cublasLtMatmulDescSetAttribute(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first),
@@ -81,11 +94,12 @@ void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& c
   check(cublasLtMatmulDescSetAttribute(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second),
         "cublasLtMatmulDescSetAttribute");
   const auto& [lhs_stride, rhs_stride, out_stride] = spec.batch_strides;
+  cudaDataType type = type_of(spec.dtype);
   plan.rhs = make_layout(type, spec.transpose_b ? spec.n : spec.k, spec.transpose_b ? spec.k : spec.n, spec, rhs_stride,
                          check);
   plan.lhs = make_layout(type, spec.transpose_a ? spec.k : spec.m, spec.transpose_a ? spec.m : spec.k, spec, lhs_stride,
                          check);
-  plan.out = make_layout(type, spec.m, spec.n, spec, out_stride, check);
+  plan.out = make_layout(type_of(spec.out_dtype()), spec.m, spec.n, spec, out_stride, check);
 }
 
 // The first answer of the heuristic: a choice that is never measured is the same in every run.
@@ -131,15 +145,15 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
 // Runs the product once on scratch memory, so that its kernels are loaded: a branch not taken in the first step would
 // otherwise meet them for the first time while recording. Where there is no room for that, the first use loads them.
 void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& device, const Checked& check) {
-  std::size_t element = size_of(spec.dtype);
-  auto bytes = [&](std::int64_t count, std::int64_t batch_stride) {
-    return static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * element;
+  auto bytes = [&](DType dtype, std::int64_t count, std::int64_t batch_stride) {
+    return static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * size_of(dtype);
   };
   const auto& [lhs_stride, rhs_stride, out_stride] = spec.batch_strides;
   Memory inputs, out, workspace;
   try {
-    inputs = device.allocate(std::max(bytes(spec.m * spec.k, lhs_stride), bytes(spec.k * spec.n, rhs_stride)));
-    out = device.allocate(bytes(spec.m * spec.n, out_stride));
+    inputs = device.allocate(
+        std::max(bytes(spec.dtype, spec.m * spec.k, lhs_stride), bytes(spec.dtype, spec.k * spec.n, rhs_stride)));
+    out = device.allocate(bytes(spec.out_dtype(), spec.m * spec.n, out_stride));
     workspace = device.allocate(plan.workspace);
   } catch (const Error& e) {
     if (device.calls().is_lost()) throw;
