@@ -37,5 +37,6 @@ struct Adamw {
 }  // namespace
 
 const OpDef adamw_op = optimizer_op<Adamw, false>("adamw");
+const OpDef adamw_16_op = optimizer_op<Adamw, true>("adamw");
 
 }  // namespace graphsink

@@ -13,6 +13,8 @@ template <class F>
 void for_each_float(const F& f) {
   f.template operator()<float>();
   f.template operator()<double>();
+  f.template operator()<half>();
+  f.template operator()<bfloat16>();
 }
 
 // --- gradient_norm: sums of squares of chunks, then their sum, in an order that depends on the shapes alone. In f64:
@@ -78,7 +80,7 @@ void norm_cpu(const CpuArgs& a) {
 }
 
 void infer_norm(InferArgs& a) {
-  for (int i = 0; i < a.inputs(); ++i) expect_dtype<float, double>(a, i);
+  for (int i = 0; i < a.inputs(); ++i) expect_dtype<float, double, half, bfloat16>(a, i);
   a.out(DType::f32, {});
 }
 
@@ -143,8 +145,8 @@ void accumulate_cpu(const CpuArgs& a) {
 
 void infer_accumulate(InferArgs& a) {
   for (int i = 1; i + 1 < a.inputs(); i += 2) {
-    expect_dtype<float, double>(a, i + 1);
-    DType wide = a.in(i + 1).dtype;
+    expect_dtype<float, double, half, bfloat16>(a, i + 1);
+    DType wide = a.in(i + 1).dtype == DType::f64 ? DType::f64 : DType::f32;
     if (a.in(i) != TensorType{wide, a.in(i + 1).shape})
       a.fail("a sum and its gradient are not of one shape", "give them one shape, the sum in f32 or f64");
     a.out(wide, a.in(i).shape);

@@ -39,7 +39,6 @@ template <class T>
 using StateOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 constexpr bool has_master = sizeof(T) < sizeof(float);
-constexpr bool needs_master(DType dtype) { return size_of(dtype) < sizeof(float); }
 constexpr DType state_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 template <class Update, bool is_16_bit>
@@ -54,8 +53,8 @@ void infer_optimizer(InferArgs& a) {
     const TensorType& parameter = a.in(i);
     TensorType state{state_dtype(parameter.dtype), parameter.shape};
     if (!is_float(parameter.dtype)) a.fail("a parameter is not of floats", "leave it out");
-    if (needs_master(parameter.dtype) != is_16_bit)
-      a.fail("a parameter is f16 or bf16", "keep it in f32 and cast() it where it is used");
+    if (is_half(parameter.dtype) != is_16_bit)
+      a.fail("16-bit parameters are mixed with others", "give each kind its own op");
     if (a.in(i + 1) != parameter && a.in(i + 1) != state)
       a.fail("a gradient is not of its parameter's type", "give it that type");
     for (int j = 2; j < P; ++j)
@@ -180,11 +179,19 @@ void update_all(const CpuArgs& a, const Update& update) {
 // f.operator()<T, G>() for each pair of dtypes that a parameter and its gradient may have.
 template <bool is_16_bit, class F>
 void for_each_pair(const F& f) {
-  f.template operator()<float, float>();
-  f.template operator()<double, double>();
+  if constexpr (is_16_bit) {
+    f.template operator()<half, half>();
+    f.template operator()<half, float>();
+    f.template operator()<bfloat16, bfloat16>();
+    f.template operator()<bfloat16, float>();
+  } else {
+    f.template operator()<float, float>();
+    f.template operator()<double, double>();
+  }
 }
 
-// Update::Attrs has the options, from which Update is made.
+// Two ops for each optimizer, as their numbers of tensors differ. Update::Attrs has the options, from which Update is
+// made.
 template <class Update, bool is_16_bit, class Args>
 void optimizer_body(Args& a) {
   Update update(a.template attrs<typename Update::Attrs>());

@@ -30,6 +30,9 @@ struct AdamwAttrs {
 extern const OpDef sgd_op;       // SgdAttrs
 extern const OpDef momentum_op;  // SgdAttrs
 extern const OpDef adamw_op;     // AdamwAttrs
+// The same of f16 and bf16 parameters, each with one tensor more at the end: its master copy in f32, which is updated
+// and then rounded to the parameter. Gradients are of the parameter's dtype or f32.
+extern const OpDef sgd_16_op, momentum_16_op, adamw_16_op;
 
 // The norm of all gradients together, as one f32: the inputs are the gradients.
 extern const OpDef gradient_norm_op;

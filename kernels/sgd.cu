@@ -48,6 +48,8 @@ struct Momentum {
 }  // namespace
 
 const OpDef sgd_op = optimizer_op<Sgd, false>("sgd");
+const OpDef sgd_16_op = optimizer_op<Sgd, true>("sgd");
 const OpDef momentum_op = optimizer_op<Momentum, false>("momentum");
+const OpDef momentum_16_op = optimizer_op<Momentum, true>("momentum");
 
 }  // namespace graphsink

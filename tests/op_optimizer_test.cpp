@@ -113,6 +113,77 @@ TEST_P(OpOptimizer, SgdFollowsItsFormula) {
   }
 }
 
+// Multiples of 1/8, which are halves.
+double gradient_at(std::int64_t i) { return static_cast<double>(i % 13 - 6) / 8; }
+
+struct HalfCase {
+  bool is_adamw;
+  double momentum;
+  GradientOptions gradients;
+  double clip;  // what clipping makes of the gradients
+};
+
+// The formulas in f64; the gradients do not depend on the parameter.
+double updated(const HalfCase& c, double x, double g, int updates) {
+  double m = 0, v = 0, lr = static_cast<float>(1e-4);
+  for (int t = 1; t <= updates; ++t) {
+    if (c.is_adamw) {
+      m = 0.9 * m + 0.1 * g;
+      v = 0.999 * v + 0.001 * g * g;
+      x -= lr * (m / (1 - std::pow(0.9, t)) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8) + 0.1 * x);
+    } else {
+      m = c.momentum * m + g + 0.1 * x;
+      x -= lr * m;
+    }
+  }
+  return x;
+}
+
+// Updates are smaller than half of a last bit of most parameters: without master copies these would stay.
+TEST_P(OpOptimizer, HalvesFollowTheirMasterCopies) {
+  double norm = 0;
+  for (std::int64_t i = 0; i < 1031; ++i) norm += gradient_at(i) * gradient_at(i);
+  GradientOptions clipped{.clip_norm = std::sqrt(norm) / 4};
+  GradientOptions scaled{.accumulate = 2, .loss_scale = LossScale{.initial = 1024}};
+  for (DType dtype : {f16, bf16}) {
+    for (const HalfCase& c : std::initializer_list<HalfCase>{{true, 0, {}, 1},
+                                                             {false, 0, clipped, 0.25},
+                                                             {false, 0.9, {}, 1},
+                                                             {false, 0.9, scaled, 1},
+                                                             {true, 0, scaled, 1}}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + (c.is_adamw ? " adamw" : " sgd"));
+      std::vector<double> start, wanted;
+      std::vector<float> factors;
+      for (std::int64_t i = 0; i < 1031; ++i) {
+        start.push_back(Tensor::full(dtype, {}, initial(0, i)).at(0));
+        factors.push_back(static_cast<float>(gradient_at(i)));
+        wanted.push_back(updated(c, start.back(), c.clip * gradient_at(i), 10));
+      }
+      Graph g;
+      Tensor w(dtype, {1031});
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        if (dtype == f16) w.as<half>()[i] = half(start[i]);
+        if (dtype == bf16) w.as<bfloat16>()[i] = bfloat16(start[i]);
+      }
+      Variable parameter("w", w);
+      Value loss = sum(cast(g.value(parameter), f32) * g.constant(Tensor({1031}, factors)));
+      Optimizer optimizer =
+          c.is_adamw ? adamw(loss, {parameter}, {.lr = 1e-4, .weight_decay = 0.1, .gradients = c.gradients})
+                     : sgd(loss, {parameter},
+                           {.lr = 1e-4, .momentum = c.momentum, .weight_decay = 0.1, .gradients = c.gradients});
+      Program p = compile(g);
+      p.run(interactive, {.steps = 10 * c.gradients.accumulate});
+      p.sync();
+      Variable master = optimizer.state.back();
+      EXPECT_EQ(master.name(), c.is_adamw ? "w.adamw.master" : "w.sgd.master");
+      expect_tensor(master.read(), wanted);
+      Tensor seen = parameter.read(), exact = master.read();
+      for (std::int64_t i = 0; i < 1031; ++i)
+        ASSERT_EQ(seen.at(i), Tensor::full(dtype, {}, exact.at(i)).at(0)) << "element " << i;
+    }
+  }
+}
+
 TEST_P(OpOptimizer, AFailedStepChangesNothing) {
   for (bool is_adamw : {false, true}) {
     Parameters parameters(3, {5, 257}, {f32, f64});

@@ -68,7 +68,8 @@ struct Optimizer {
   std::vector<Variable> group_lr;  // of each group; invalid where it is the optimizer's or was a Value
   // Each where it is needed: "<optimizer>.loss_scale", the sums over micro-steps "<parameter>.gradient",
   // "<optimizer>.updates" and ".since_change"; then for each parameter in order "<parameter>.adamw.m" and ".v", or
-  // "<parameter>.sgd.velocity".
+  // "<parameter>.sgd.velocity"; of a 16-bit parameter also ".adamw.master" or ".sgd.master", its value in f32, in a
+  // group after those of the other parameters.
   std::vector<Variable> state;
   Value gradient_norm;  // f32 scalar, before clipping; valid with clip_norm or loss_scale
   Value loss_scale;     // f32 scalar, of this step; valid with loss_scale
@@ -77,10 +78,11 @@ struct Optimizer {
   std::vector<Variable> variables() const;
 };
 
-// Updates all parameters in one op for each group. Reading a parameter after this call in the same graph is an Error:
-// read it before. Parameters are f32 or f64; 16-bit ones are refused: keep them in f32 and cast() them where they are
-// used. The number of an update is that of committed steps, or of updates where accumulation or loss scaling make them
-// differ. Throw Error for a parameter given twice or assigned already, and as grad() does.
+// Updates all parameters in one op for each group, 16-bit ones in another. Reading a parameter after this call in the
+// same graph is an Error: read it before. Those of f16 and bf16 are updated in a master copy in f32, which begins as
+// what the parameter holds when this is called, and are rounded from it: a host that writes the parameter later writes
+// the copy too. The number of an update is that of committed steps, or of updates where accumulation or loss scaling
+// make them differ. Throw Error for a parameter given twice or assigned already, and as grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.

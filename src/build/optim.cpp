@@ -21,11 +21,19 @@ namespace {
 struct Method {
   std::string name;
   const OpDef* op;
+  const OpDef* op_16;  // of 16-bit parameters
   std::vector<const char*> states;
   std::function<Attrs(double weight_decay)> attrs;
   Arg lr;
   double weight_decay;
 };
+
+Tensor in_f32(const Tensor& x) {
+  Tensor result(f32, x.shape());
+  std::int64_t i = 0;
+  for (float& element : result.as<float>()) element = static_cast<float>(x.at(i++));
+  return result;
+}
 
 class Builder {
  public:
@@ -167,10 +175,17 @@ class Builder {
 
   void update(const ParameterGroup& group, std::span<const Value> gradients, const Value& lr,
               const Controls& controls) {
-    if (gradients.empty()) return;
+    update(method_.op, false, group, gradients, lr, controls);
+    update(method_.op_16, true, group, gradients, lr, controls);
+  }
+
+  // Of the parameters that are 16-bit, or of the others.
+  void update(const OpDef* op, bool is_16_bit, const ParameterGroup& group, std::span<const Value> gradients,
+              const Value& lr, const Controls& controls) {
     std::vector<Arg> inputs{arg(controls.updates), arg(controls.apply), arg(controls.scale), arg(lr)};
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const Variable& parameter = group.parameters[i];
+      if (is_half(parameter.type().dtype) != is_16_bit) continue;
       inputs.push_back(arg(writable(parameter)));
       inputs.push_back(arg(gradients[i]));
       DType dtype = parameter.type().dtype == f64 ? f64 : f32;
@@ -179,8 +194,12 @@ class Builder {
             keep(parameter.name() + "." + method_.name + "." + name, Tensor(dtype, parameter.type().shape));
         inputs.push_back(arg(graph_.value(moment, where_)));
       }
+      if (!is_16_bit) continue;
+      Variable master = keep(parameter.name() + "." + method_.name + ".master", in_f32(parameter.read()));
+      inputs.push_back(arg(graph_.value(master, where_)));
     }
-    emit(*method_.op, inputs, method_.attrs(group.weight_decay.value_or(method_.weight_decay)));
+    if (inputs.size() == kFirstTensor) return;
+    emit(*op, inputs, method_.attrs(group.weight_decay.value_or(method_.weight_decay)));
   }
 
   Value loss_;
@@ -224,8 +243,8 @@ Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOpt
 Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options, Where where) {
   bool is_plain = options.momentum == 0;
   auto attrs = [=](double decay) { return SgdAttrs{options.momentum, decay, options.nesterov}; };
-  Method method{"sgd", &sgd_op, {}, attrs, options.lr, options.weight_decay};
-  if (!is_plain) method.op = &momentum_op, method.states = {"velocity"};
+  Method method{"sgd", &sgd_op, &sgd_16_op, {}, attrs, options.lr, options.weight_decay};
+  if (!is_plain) method.op = &momentum_op, method.op_16 = &momentum_16_op, method.states = {"velocity"};
   return Builder(loss, std::move(method), options.gradients, where).build(groups);
 }
 
@@ -235,7 +254,7 @@ Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, Adam
 
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options, Where where) {
   auto attrs = [=](double decay) { return AdamwAttrs{options.beta1, options.beta2, options.eps, decay}; };
-  Method method{"adamw", &adamw_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
+  Method method{"adamw", &adamw_op, &adamw_16_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
   return Builder(loss, std::move(method), options.gradients, where).build(groups);
 }
 }  // namespace graphsink
