@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/block.h"
+#include "kernels/dtype.h"
 
 namespace graphsink {
 
@@ -61,15 +62,16 @@ double chained_sum(std::int64_t n, const F& value) {
   for (double chain : chains) sum += chain;
   return sum;
 }
-template <class T>
-T chained_max(std::int64_t n, const T* x) {
+template <class X>
+Wide<X> chained_max(std::int64_t n, const X* x) {
+  using T = Wide<X>;
   constexpr int kChains = 8;
   T chains[kChains];
   for (T& chain : chains) chain = -std::numeric_limits<T>::infinity();
   std::int64_t i = 0;
   for (; i + kChains <= n; i += kChains)
-    for (int j = 0; j < kChains; ++j) chains[j] = chains[j] < x[i + j] ? x[i + j] : chains[j];
-  for (; i < n; ++i) chains[0] = chains[0] < x[i] ? x[i] : chains[0];
+    for (int j = 0; j < kChains; ++j) chains[j] = chains[j] < T(x[i + j]) ? T(x[i + j]) : chains[j];
+  for (; i < n; ++i) chains[0] = chains[0] < T(x[i]) ? T(x[i]) : chains[0];
   T largest = chains[0];
   for (T chain : chains) largest = largest < chain ? chain : largest;
   return largest;

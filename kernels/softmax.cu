@@ -64,13 +64,13 @@ __global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t
   for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
     const T* from = x + row * length;
     T* to = out + row * length;
-    Normalizer<T> mine;
+    Normalizer<Wide<T>> mine;
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize) mine.add(from[k]);
-    T largest = Group::combine(mine.largest, [](T a, T b) { return a < b ? b : a; });
-    T sum = Group::sum(mine.sum == T(0) ? T(0) : mine.sum * math::exp(mine.largest - largest));
-    T norm = is_log ? math::log(sum) : sum;
+    Wide<T> largest = Group::combine(mine.largest, [](Wide<T> a, Wide<T> b) { return a < b ? b : a; });
+    Wide<T> sum = Group::sum(mine.sum == Wide<T>(0) ? Wide<T>(0) : mine.sum * math::exp(mine.largest - largest));
+    Wide<T> norm = is_log ? math::log(sum) : sum;
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      to[k] = softmax_value(from[k], largest, norm, is_log);
+      to[k] = T(softmax_value<Wide<T>>(from[k], largest, norm, is_log));
   }
 }
 
@@ -80,11 +80,11 @@ __global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
   for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
     const T* from = x + lines.first(line);
     T* to = out + lines.first(line);
-    Normalizer<T> all;
+    Normalizer<Wide<T>> all;
     for (std::int64_t k = 0; k < lines.length; ++k) all.add(from[k * lines.inner]);
-    T norm = is_log ? math::log(all.sum) : all.sum;
+    Wide<T> norm = is_log ? math::log(all.sum) : all.sum;
     for (std::int64_t k = 0; k < lines.length; ++k)
-      to[k * lines.inner] = softmax_value(from[k * lines.inner], all.largest, norm, is_log);
+      to[k * lines.inner] = T(softmax_value<Wide<T>>(from[k * lines.inner], all.largest, norm, is_log));
   }
 }
 
@@ -94,12 +94,12 @@ __global__ void softmax_grad_rows(const T* y, const T* g, T* out, std::int64_t r
   using Group = RowGroup<kWarps>;
   for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
     const T *from = y + row * length, *grad = g + row * length;
-    T sum(0);
+    Wide<T> sum(0);
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      sum += softmax_grad_term(from[k], grad[k], is_log);
+      sum += softmax_grad_term<Wide<T>>(from[k], grad[k], is_log);
     sum = Group::sum(sum);
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      out[row * length + k] = softmax_grad_value(from[k], grad[k], sum, is_log);
+      out[row * length + k] = T(softmax_grad_value<Wide<T>>(from[k], grad[k], sum, is_log));
   }
 }
 
@@ -108,12 +108,12 @@ __global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines
   wait_for_inputs();
   for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
     std::int64_t first = lines.first(line);
-    T sum(0);
+    Wide<T> sum(0);
     for (std::int64_t k = 0; k < lines.length; ++k)
-      sum += softmax_grad_term(y[first + k * lines.inner], g[first + k * lines.inner], is_log);
+      sum += softmax_grad_term<Wide<T>>(y[first + k * lines.inner], g[first + k * lines.inner], is_log);
     for (std::int64_t k = 0; k < lines.length; ++k) {
       std::int64_t i = first + k * lines.inner;
-      out[i] = softmax_grad_value(y[i], g[i], sum, is_log);
+      out[i] = T(softmax_grad_value<Wide<T>>(y[i], g[i], sum, is_log));
     }
   }
 }
@@ -146,16 +146,18 @@ void softmax_grad_on(CudaArgs& a, const Lines& lines, bool is_log) {
 
 template <class T>
 void softmax_row(const T* x, T* out, std::int64_t length, bool is_log) {
-  T largest = chained_max(length, x);
-  if (is_log) {
+  using W = Wide<T>;
+  W largest = chained_max(length, x);
+  if (is_log || !std::is_same_v<T, W>) {
     double sum = chained_sum(length, [=](std::int64_t k) { return double{math::exp(x[k] - largest)}; });
-    T log_sum = static_cast<T>(math::log(sum));
-    for_each_index(length, [=](std::int64_t k) { out[k] = x[k] - largest - log_sum; });
+    W norm = static_cast<W>(is_log ? math::log(sum) : sum);
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_value<W>(x[k], largest, norm, is_log)); });
     return;
   }
-  for (std::int64_t k = 0; k < length; ++k) out[k] = math::exp(x[k] - largest);
-  T sum = static_cast<T>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
-  for_each_index(length, [=](std::int64_t k) { out[k] = out[k] / sum; });
+  // Where the result holds them exactly, the exponentials are computed once.
+  for (std::int64_t k = 0; k < length; ++k) out[k] = T(math::exp(x[k] - largest));
+  W sum = static_cast<W>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
+  for_each_index(length, [=](std::int64_t k) { out[k] = T(out[k] / sum); });
 }
 
 // Neighbouring columns together, to read memory in order.
@@ -173,16 +175,16 @@ void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
     }
     for (std::int64_t first = 0; first < inner; first += kColumns) {
       std::int64_t end = std::min(first + kColumns, inner);
-      Normalizer<T> normalizers[kColumns];
+      Normalizer<Wide<T>> normalizers[kColumns];
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i) normalizers[i - first].add(x[k * inner + i]);
-      T norms[kColumns];
+      Wide<T> norms[kColumns];
       for (std::int64_t i = 0; i < end - first; ++i)
         norms[i] = is_log ? math::log(normalizers[i].sum) : normalizers[i].sum;
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i)
           out[k * inner + i] =
-              softmax_value(x[k * inner + i], normalizers[i - first].largest, norms[i - first], is_log);
+              T(softmax_value<Wide<T>>(x[k * inner + i], normalizers[i - first].largest, norms[i - first], is_log));
     }
   }
 }
@@ -194,20 +196,21 @@ void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
     const T *y = a.in<T>(0) + o * length * inner, *g = a.in<T>(1) + o * length * inner;
     T* out = a.out<T>(0) + o * length * inner;
     if (inner == 1) {
-      auto sum = static_cast<T>(
-          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term(y[k], g[k], is_log)}; }));
-      for_each_index(length, [=](std::int64_t k) { out[k] = softmax_grad_value(y[k], g[k], sum, is_log); });
+      auto sum = static_cast<Wide<T>>(
+          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term<Wide<T>>(y[k], g[k], is_log)}; }));
+      for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_grad_value<Wide<T>>(y[k], g[k], sum, is_log)); });
       continue;
     }
     for (std::int64_t first = 0; first < inner; first += kColumns) {
       std::int64_t end = std::min(first + kColumns, inner);
-      T sums[kColumns] = {};
+      Wide<T> sums[kColumns] = {};
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i)
-          sums[i - first] += softmax_grad_term(y[k * inner + i], g[k * inner + i], is_log);
+          sums[i - first] += softmax_grad_term<Wide<T>>(y[k * inner + i], g[k * inner + i], is_log);
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i)
-          out[k * inner + i] = softmax_grad_value(y[k * inner + i], g[k * inner + i], sums[i - first], is_log);
+          out[k * inner + i] =
+              T(softmax_grad_value<Wide<T>>(y[k * inner + i], g[k * inner + i], sums[i - first], is_log));
     }
   }
 }
@@ -216,22 +219,22 @@ template <class Args>
 void forward(Args& a) {
   const auto& attrs = a.template attrs<SoftmaxAttrs>();
   Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
-  a.in_type(0).dtype == DType::f32 ? softmax_on<float>(a, lines, attrs.is_log)
-                                   : softmax_on<double>(a, lines, attrs.is_log);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
+                                           [&]<class T>() { softmax_on<T>(a, lines, attrs.is_log); });
 }
 template <class Args>
 void backward(Args& a) {
   const auto& attrs = a.template attrs<SoftmaxAttrs>();
   Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
-  a.in_type(0).dtype == DType::f32 ? softmax_grad_on<float>(a, lines, attrs.is_log)
-                                   : softmax_grad_on<double>(a, lines, attrs.is_log);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
+                                           [&]<class T>() { softmax_grad_on<T>(a, lines, attrs.is_log); });
 }
 
 void infer_softmax(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
   int axis = a.attrs<SoftmaxAttrs>().axis;
-  expect_dtype<float, double>(a, 0);
+  expect_dtype<float, double, half, bfloat16>(a, 0);
   if (axis < -shape.rank() || axis >= shape.rank())
     a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
   a.out(a.in(0).dtype, shape);
@@ -249,11 +252,11 @@ void load_softmax_grad(const PrepareArgs& p) {
   load_kernels<softmax_grad_rows<T, 1>, softmax_grad_rows<T, kBlockWarps>, softmax_grad_columns<T>>(p);
 }
 Prepared prepare_softmax(const PrepareArgs& p) {
-  p.in(0).dtype == DType::f32 ? load_softmax<float>(p) : load_softmax<double>(p);
+  for_dtype<float, double, half, bfloat16>(p.in(0).dtype, [&]<class T>() { load_softmax<T>(p); });
   return {};
 }
 Prepared prepare_softmax_grad(const PrepareArgs& p) {
-  p.in(0).dtype == DType::f32 ? load_softmax_grad<float>(p) : load_softmax_grad<double>(p);
+  for_dtype<float, double, half, bfloat16>(p.in(0).dtype, [&]<class T>() { load_softmax_grad<T>(p); });
   return {};
 }
 

@@ -7,7 +7,7 @@ namespace graphsink::testing {
 
 inline OpRow softmax_row(bool is_log, int axis, std::vector<Case> cases) {
   return {is_log ? "log_softmax" : "softmax",
-          kSingleAndDouble,
+          kFloats,
           std::move(cases),
           [=](const auto& in) { return is_log ? log_softmax(in[0], axis) : softmax(in[0], axis); },
           [=](const Arrays& in) { return softmax_of(in[0], axis, is_log); },

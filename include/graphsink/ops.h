@@ -162,7 +162,8 @@ Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions option
 // Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar. f32, f64.
 Value cross_entropy(Arg logits, Arg targets, Label label = {});
 
-// exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. f32, f64.
+// exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. Floats: f16 and bf16 are
+// computed in f32 and rounded once.
 Value softmax(Arg x, int axis = -1, Label label = {});
 Value log_softmax(Arg x, int axis = -1, Label label = {});
 // (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias, and x / sqrt(mean(x * x) + epsilon) * gain, along the last
