@@ -184,6 +184,22 @@ TEST_P(OpOptimizer, HalvesFollowTheirMasterCopies) {
   }
 }
 
+TEST_P(OpOptimizer, AGroupMayMixDtypes) {
+  Graph g;
+  Variable a("a", Tensor({bfloat16(4)})), b("b", Tensor({4.0f})), c("c", Tensor({half(4)}));
+  Value loss = sum(cast(g.value(a), f32)) + sum(g.value(b) * 2) + sum(cast(g.value(c), f32) * 4);
+  Optimizer optimizer = sgd(loss, {a, b, c}, {.lr = 0.25});
+  Program p = compile(g);
+  p.run(interactive, {.steps = 2});
+  p.sync();
+  EXPECT_EQ(a.read().at(0), 3.5);
+  EXPECT_EQ(b.read().at(0), 3.0);
+  EXPECT_EQ(c.read().at(0), 2.0);
+  ASSERT_EQ(optimizer.state.size(), 2u);
+  EXPECT_EQ(optimizer.state[0].name(), "a.sgd.master");
+  EXPECT_EQ(optimizer.state[1].name(), "c.sgd.master");
+}
+
 TEST_P(OpOptimizer, AFailedStepChangesNothing) {
   for (bool is_adamw : {false, true}) {
     Parameters parameters(3, {5, 257}, {f32, f64});
