@@ -159,12 +159,14 @@ void fused_body(Args& a) {
   run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
               a.template out<void>(a.outputs() - 1), a.workspace());
   if (a.out_type(0).shape.size() == 0) return;
-  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { finish_on<Activation, T>(a, has_bias); });
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
+                                           [&]<class T>() { finish_on<Activation, T>(a, has_bias); });
 }
 
 template <class Activation>
 Prepared prepare_fused(const PrepareArgs& p) {
-  for_dtype<float, double>(p.out(0).dtype, [&]<class T>() { load_kernel(p, finish_product<Activation, T>); });
+  for_dtype<float, double, half, bfloat16>(p.out(0).dtype,
+                                           [&]<class T>() { load_kernel(p, finish_product<Activation, T>); });
   return prepare_matmul_op(p);
 }
 

@@ -149,7 +149,7 @@ TEST(Fuse, JoinsWhatItMay) {
 
 TEST_P(FuseCase, ChangesNoBits) {
   for (const Case& c : kCases) {
-    for (DType dtype : {f32, f64}) {
+    for (DType dtype : {f32, f64, f16, bf16}) {
       SCOPED_TRACE(std::string(c.name) + " " + std::string(to_string(dtype)));
       Graph g;
       build(g, c, dtype);
