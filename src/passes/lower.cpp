@@ -168,16 +168,10 @@ class Lowering {
   }
 
   void lower_op(int sequence, int id) {
-    if (auto fused = fusions_.nodes.find(id); fused != fusions_.nodes.end())
-      return lower_op(sequence, id, fused->second.node, fused->second.values);
-    std::vector<ValueRef> values;
-    const Node& node = graph_.nodes[at(id)];
-    for (std::size_t j = 0; j < node.outputs.size(); ++j) values.push_back({id, static_cast<int>(j)});
-    lower_op(sequence, id, node, values);
-  }
-
-  // `values` are the node's outputs.
-  void lower_op(int sequence, int id, const Node& node, const std::vector<ValueRef>& values) {
+    auto fused = fusions_.nodes.find(id);
+    bool is_fused = fused != fusions_.nodes.end();
+    const Node& node = is_fused ? fused->second.node : graph_.nodes[at(id)];
+    std::size_t outputs = is_fused ? fused->second.values.size() : node.outputs.size();
     PlanNode lowered;
     lowered.op = node.op;
     lowered.attrs = node.attrs;
@@ -194,8 +188,8 @@ class Lowering {
       add_operand(lowered, buffer, type(v));
     }
     std::vector<std::pair<int, TensorType>> checked;
-    for (std::size_t j = 0; j < values.size(); ++j) {
-      ValueRef v = values[j];
+    for (std::size_t j = 0; j < outputs; ++j) {
+      ValueRef v = is_fused ? fused->second.values[j] : ValueRef{id, static_cast<int>(j)};
       int buffer = -1;
       for (Alias view : node.op->views)
         if (view.output == static_cast<int>(j)) buffer = lowered.operands[at(view.input)];
