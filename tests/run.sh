@@ -128,12 +128,12 @@ check_coverage() {
   return "$verdict"
 }
 
-# Two CPU-hours for each reader of files.
+# check_fuzzed PRESET: two CPU-hours for each reader of files.
 check_fuzzed() {
   local reader readers=() failed=0
   for reader in checkpoint idx; do
     gs_say "fuzzing the $reader reader for 2 hours: $GS_LOGS/fuzz.$reader.log"
-    without_randomisation build/cpu-asan/bin/fuzz_readers --reader "$reader" --seconds 7200 \
+    without_randomisation "build/$1/bin/fuzz_readers" --reader "$reader" --seconds 7200 \
       >"$GS_LOGS/fuzz.$reader.log" 2>&1 &
     readers+=($!)
   done
@@ -157,17 +157,18 @@ check_all() {
   stage formatting check_format
   stage scripts check_scripts
   stage 'build cpu' gs_build cpu
-  stage cpu-asan check_sanitized cpu-asan
-  stage cpu-tsan check_sanitized cpu-tsan -E OpTable # whose bodies run on one thread
-  [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed
+  local sanitized=cpu
   if gs_has_cuda_headers; then
+    sanitized=emulated # which has the CPU device too
     stage emulated check_emulated
-    [[ ${GS_FULL:-} != 1 ]] || stage mutants check_mutants
-    stage emulated-asan check_sanitized emulated-asan -E "$of_the_cpu"
-    stage emulated-tsan check_sanitized emulated-tsan -E "$of_the_cpu"
+    [[ -z ${GS_FULL:-} ]] || stage mutants check_mutants
   else
-    skip 'emulated, emulated-asan, emulated-tsan' 'no CUDA headers in /usr/local/cuda/include'
+    skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
+  stage "$sanitized-asan" check_sanitized "$sanitized-asan"
+  # Bodies of ops run on one thread of the CPU device.
+  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" -E "OpTable.*$of_the_cpu"
+  [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed "$sanitized-asan"
   if gs_has_nvcc; then
     stage cuda check_cuda
   else

@@ -18,12 +18,15 @@ struct GraphData;
 struct EagerStorage;
 struct VariableData;
 
-// Where the user wants a node to run: anywhere (default) or on the CPU even though the device has a body.
-enum class Place : std::uint8_t { anywhere, cpu };
+// Where the user wants a node to run. `anywhere` (default): where it has a body; where that leaves a choice, such that
+// the fewest bytes cross between host and device; where that leaves a choice, on the device. Inputs, feeds, Variables,
+// outputs, records and predicates live on the device. A label that no body can serve is refused by compile().
+enum class Place : std::uint8_t { anywhere, cpu, device };
 struct Label {
   Place place = Place::anywhere;
 };
 inline constexpr Label on_cpu{Place::cpu};
+inline constexpr Label on_device{Place::device};  // the program's: on a program for cpu() nothing changes
 
 // One output of one node.
 class Value {

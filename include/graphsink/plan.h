@@ -159,8 +159,9 @@ struct Plan {
 };
 
 struct PlanOptions {
-  bool check_finite = false;  // after every op with float outputs, clear ok if one is not finite
-  bool fuse = true;           // nodes that OpDef::fuse can join become one
+  bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
+  bool fuse = true;                       // nodes that OpDef::fuse can join become one
+  Place default_place = Place::anywhere;  // of nodes without a label
 };
 
 // The concrete shapes of the open inputs: (source node, shape).

@@ -32,6 +32,9 @@ struct CompileOptions {
   bool check_finite = false;
   // Products take over the bias and the activation behind them: fewer kernels, the same bits. Off: every op for itself.
   bool fuse = true;
+  // Where ops without a label run. Place::device: on the device wherever they have a body for it; Place::cpu: on the
+  // host likewise.
+  Place default_place = Place::anywhere;
   // Refuse (throw) unless the whole step is one launch.
   bool require_whole_graph = false;
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.

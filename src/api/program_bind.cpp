@@ -17,6 +17,7 @@ Plan Program::Impl::make_current_plan() const {
   TraceRange range("plan");
   PlanOptions options;
   options.check_finite = options_.check_finite;
+  options.default_place = options_.default_place;
   options.fuse = options_.fuse;
   // The passes only read the snapshot; the handle does not own it.
   Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));

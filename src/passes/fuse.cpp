@@ -9,8 +9,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Fusing {
  public:
-  Fusing(const GraphData& graph, const Verified& verified)
-      : graph_(graph), verified_(verified), uses_(graph.nodes.size()) {
+  Fusing(const GraphData& graph, const Verified& verified, const Placement& placement)
+      : graph_(graph), verified_(verified), placement_(placement), uses_(graph.nodes.size()) {
     fusions_.absorbed.assign(graph.nodes.size(), false);
     count_uses();
   }
@@ -65,7 +65,7 @@ class Fusing {
     const Uses& uses = uses_[at(last)];
     if (uses.is_in_a_body || uses.first_node < 0 || fused.node.outputs.size() != 1) return false;
     const Node& next = graph_.nodes[at(uses.first_node)];
-    if (!next.bodies.empty() || next.label.place != fused.node.label.place) return false;
+    if (!next.bodies.empty() || placement_.on_host[at(uses.first_node)] != placement_.on_host[at(last)]) return false;
     ValueRef value = fused.values[0];
     if (std::count(next.inputs.begin(), next.inputs.end(), value) != 1) return false;
     auto operand = std::find(next.inputs.begin(), next.inputs.end(), value) - next.inputs.begin();
@@ -93,12 +93,15 @@ class Fusing {
 
   const GraphData& graph_;
   const Verified& verified_;
+  const Placement& placement_;
   std::vector<Uses> uses_;
   Fusions fusions_;
 };
 
 }  // namespace
 
-Fusions fuse(const GraphData& graph, const Verified& verified) { return Fusing(graph, verified).run(); }
+Fusions fuse(const GraphData& graph, const Verified& verified, const Placement& placement) {
+  return Fusing(graph, verified, placement).run();
+}
 
 }  // namespace graphsink

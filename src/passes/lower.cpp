@@ -9,9 +9,10 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Lowering {
  public:
-  Lowering(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
-           const PlanOptions& options, Plan& plan)
+  Lowering(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
+           const SystemOps& system, const PlanOptions& options, Plan& plan)
       : graph_(graph),
+        placement_(placement),
         system_(system),
         options_(options),
         plan_(plan),
@@ -134,27 +135,6 @@ class Lowering {
     add_call(0, std::move(node));
   }
 
-  bool runs_on_host(const Node& node) {
-    const OpDef& op = *node.op;
-    if (!plan_.target.separate_memory) {
-      if (op.cpu) return false;
-      throw Error(std::string(op.name), node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
-    }
-    bool has_cuda = std::any_of(op.cuda.begin(), op.cuda.end(),
-                                [&](const CudaBody& body) { return body.body && body.min_sm <= plan_.target.sm; });
-    bool asked = node.label.place == Place::cpu;
-    if (has_cuda && !(asked && op.cpu)) return false;
-    if (!op.cpu)
-      throw Error(std::string(op.name), node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
-    if (writes_variables(op, node.inputs.size()))
-      throw Error(std::string(op.name), node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
-    plan_.reasons.push_back({std::string(op.name) + " runs on the host", node.where,
-                             asked ? "asked for by on_cpu" : "it has only a CPU body",
-                             "a copy each way and a host node in every launch",
-                             asked ? "remove the label" : "give its OpDef a .cuda"});
-    return true;
-  }
-
   void lower_node(int sequence, int id) {
     const Node& node = graph_.nodes[at(id)];
     if (!live_[at(id)] || is_source(*node.op) || fusions_.absorbed[at(id)]) return;
@@ -177,7 +157,7 @@ class Lowering {
     lowered.attrs = node.attrs;
     lowered.where = node.where;
     lowered.id = id;
-    lowered.on_host = runs_on_host(node);
+    lowered.on_host = placement_.on_host[at(id)];
     lowered.inputs = static_cast<int>(node.inputs.size());
     auto& home = lowered.on_host ? host_ : device_;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -372,6 +352,7 @@ class Lowering {
   }
 
   const GraphData& graph_;
+  const Placement& placement_;
   const SystemOps& system_;
   const PlanOptions& options_;
   Plan& plan_;
@@ -391,9 +372,9 @@ class Lowering {
 
 }  // namespace
 
-void lower(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
-           const PlanOptions& options, Plan& plan) {
-  Lowering(graph, std::move(verified), std::move(fusions), system, options, plan).run();
+void lower(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
+           const SystemOps& system, const PlanOptions& options, Plan& plan) {
+  Lowering(graph, std::move(verified), placement, std::move(fusions), system, options, plan).run();
 }
 
 }  // namespace graphsink

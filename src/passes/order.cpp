@@ -32,7 +32,16 @@ void add_step(const Plan& plan, const Step& step, Touched& result) {
     for (const Step& inner : plan.sequences[at(sequence)].steps) add_step(plan, inner, result);
 }
 
-// Dependencies of each step on earlier ones, from what they read and write.
+bool has_effect(const Plan& plan, const Step& step) {
+  if (step.kind == StepKind::call) return plan.nodes[at(step.node)].op->purity == Purity::host_effect;
+  for (int sequence : step.sequences)
+    for (const Step& inner : plan.sequences[at(sequence)].steps)
+      if (has_effect(plan, inner)) return true;
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::vector<int>> dependencies(const Plan& plan) {
   const auto& steps = plan.sequences[0].steps;
   std::vector<std::vector<int>> result(steps.size());
@@ -52,7 +61,7 @@ std::vector<std::vector<int>> dependencies(const Plan& plan) {
       writer[at(buffer)] = i;
       readers[at(buffer)].clear();
     }
-    if (steps[at(i)].node >= 0 && plan.nodes[at(steps[at(i)].node)].op->purity == Purity::host_effect) {
+    if (has_effect(plan, steps[at(i)])) {
       if (last_effect >= 0) deps.push_back(last_effect);
       last_effect = i;
     }
@@ -64,7 +73,6 @@ std::vector<std::vector<int>> dependencies(const Plan& plan) {
   return result;
 }
 
-// From here on everything belongs to the commit: it runs after all else, on stream 0.
 int first_commit_step(const Plan& plan) {
   const auto& steps = plan.sequences[0].steps;
   int first = static_cast<int>(steps.size()) - 1;  // the end of the step
@@ -79,6 +87,8 @@ int first_commit_step(const Plan& plan) {
   }
   return first;
 }
+
+namespace {
 
 class Streams {
  public:

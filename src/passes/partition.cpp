@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <numeric>
+#include <set>
+
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -34,16 +38,85 @@ bool can_sink(Plan& plan, const Step& step) {
   return node == nullptr;
 }
 
+// The order of the schedule that takes the fewest islands, and within each the fewest changes between host and device:
+// from the first step on, everything of one kind that can run does so before anything of the other. With two kinds this
+// is the least number of changes, since whatever comes early never makes another step wait longer.
+class Grouping {
+ public:
+  Grouping(const Plan& plan, const std::vector<bool>& sinks) : plan_(plan) {
+    const auto& steps = plan.sequences[0].steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) kind_.push_back({sinks[i], is_on_host(plan, steps[i])});
+  }
+
+  // Where each step of the new order is in the old one. The commit stays the end.
+  std::vector<int> run() {
+    std::vector<int> order(kind_.size());
+    std::iota(order.begin(), order.end(), 0);
+    bool is_uniform = std::all_of(kind_.begin(), kind_.end(), [&](const Kind& kind) { return kind == kind_[0]; });
+    if (is_uniform) return order;
+    auto first_commit = static_cast<std::size_t>(first_commit_step(plan_));
+    deps_ = dependencies(plan_);
+    users_.resize(kind_.size());
+    for (std::size_t i = 0; i < first_commit; ++i) {
+      waits_for_.push_back(deps_[i].size());
+      for (int d : deps_[i]) users_[at(d)].push_back(static_cast<int>(i));
+      if (deps_[i].empty()) ready(i);
+    }
+    for (std::size_t i = 0; i < first_commit; ++i) order[i] = take();
+    return order;
+  }
+
+ private:
+  struct Kind {
+    bool sinks;
+    bool is_on_host;
+    friend bool operator==(const Kind&, const Kind&) = default;
+  };
+
+  std::set<int>& ready_of(const Kind& kind) { return ready_[kind.sinks ? 1 : 0][kind.is_on_host ? 1 : 0]; }
+  void ready(std::size_t i) { ready_of(kind_[i]).insert(static_cast<int>(i)); }
+
+  // The next step: the first of the current kind, else of the current island, else any.
+  int take() {
+    if (ready_of(now_).empty()) now_.is_on_host = !now_.is_on_host;
+    if (ready_of(now_).empty()) now_ = {!now_.sinks, false};
+    if (ready_of(now_).empty()) now_.is_on_host = true;
+    std::set<int>& candidates = ready_of(now_);
+    int i = *candidates.begin();
+    candidates.erase(candidates.begin());
+    for (int user : users_[at(i)])
+      if (--waits_for_[at(user)] == 0) ready(at(user));
+    return i;
+  }
+
+  const Plan& plan_;
+  std::vector<Kind> kind_;
+  std::vector<std::vector<int>> deps_, users_;
+  std::vector<std::size_t> waits_for_;
+  std::set<int> ready_[2][2];  // by sinks, is_on_host; in the user's order
+  Kind now_{true, false};
+};
+
 }  // namespace
 
+bool is_on_host(const Plan& plan, const Step& step) {
+  return step.kind == StepKind::call && plan.nodes[at(step.node)].on_host;
+}
+
 void partition(Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  plan.islands.clear();
+  const std::vector<Step> steps = plan.sequences[0].steps;
+  std::vector<bool> sinks;
   bool has_host_node = false;
+  for (const Step& step : steps) {
+    sinks.push_back(can_sink(plan, step));
+    has_host_node = has_host_node || host_node(plan, step);
+  }
+  std::vector<int> order = Grouping(plan, sinks).run();
+  plan.islands.clear();
   for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
-    bool sinks = can_sink(plan, steps[at(i)]);
-    has_host_node = has_host_node || host_node(plan, steps[at(i)]);
-    if (plan.islands.empty() || plan.islands.back().sunk != sinks) plan.islands.push_back({i, i, sinks});
+    plan.sequences[0].steps[at(i)] = steps[at(order[at(i)])];
+    bool sinks_here = sinks[at(order[at(i)])];
+    if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
     plan.islands.back().last = i + 1;
   }
   plan.loop_over_steps = plan.islands.size() == 1 && plan.islands[0].sunk && plan.target.conditional_nodes &&

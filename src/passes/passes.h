@@ -16,6 +16,13 @@ struct Verified {
 };
 Verified verify(const GraphData& graph, const InputShapes& shapes);
 
+// Which nodes run on the host, by node of the graph; appends the reasons to the plan. Throws Error for a node that no
+// body can serve where its label wants it.
+struct Placement {
+  std::vector<bool> on_host;
+};
+Placement place(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan);
+
 // Nodes that are computed together with the one before them: see OpDef::fuse.
 struct FusedNode {
   Node node;                     // what runs in place of the last of them
@@ -25,14 +32,24 @@ struct Fusions {
   std::map<int, FusedNode> nodes;  // by the last node
   std::vector<bool> absorbed;      // the others, which do not run
 };
-Fusions fuse(const GraphData& graph, const Verified& verified);
+Fusions fuse(const GraphData& graph, const Verified& verified, const Placement& placement);
 
-// Effects, place and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the
+// Effects and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the
 // end and copies where a value crosses between host and device.
-void lower(const GraphData& graph, Verified verified, Fusions fusions, const SystemOps& system,
-           const PlanOptions& options, Plan& plan);
+void lower(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
+           const SystemOps& system, const PlanOptions& options, Plan& plan);
 
-// Cuts the schedule into islands: maximal runs of steps that one launch can hold.
+// For each step of the schedule the earlier ones it must follow, from what they read, write and do on the host.
+std::vector<std::vector<int>> dependencies(const Plan& plan);
+
+// From this step of the schedule on everything belongs to the commit: it runs after all else, on stream 0.
+int first_commit_step(const Plan& plan);
+
+// Whether the step is the CPU body of an op, on a device with separate memory.
+bool is_on_host(const Plan& plan, const Step& step);
+
+// Cuts the schedule into islands, maximal runs of steps that one launch can hold, having brought it into an order that
+// takes the fewest.
 void partition(Plan& plan);
 
 // Gives each step of the schedule a stream and the streams it must wait for.

@@ -36,9 +36,11 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   Plan plan;
   plan.target = target;
   Verified verified = verify(*graph.data(), shapes);
-  Fusions fusions = options.fuse ? fuse(*graph.data(), verified) : Fusions{{}, std::vector<bool>(verified.live.size())};
+  Placement placement = place(*graph.data(), verified, options, plan);
+  Fusions fusions =
+      options.fuse ? fuse(*graph.data(), verified, placement) : Fusions{{}, std::vector<bool>(verified.live.size())};
   plan.sources = used_sources(*graph.data(), verified);
-  lower(*graph.data(), std::move(verified), std::move(fusions), system, options, plan);
+  lower(*graph.data(), std::move(verified), placement, std::move(fusions), system, options, plan);
   partition(plan);
   assign_streams(plan);
   assign_memory(plan);

@@ -1,0 +1,181 @@
+// Which nodes run on the host: labels decide, then the bodies there are, then the fewest bytes crossing.
+#include <algorithm>
+#include <limits>
+
+#include "passes/min_cut.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+enum class Side : std::uint8_t { device, host, either };
+
+class Placing {
+ public:
+  Placing(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan)
+      : graph_(graph), verified_(verified), options_(options), plan_(plan), side_(graph.nodes.size(), Side::device) {}
+
+  Placement run() {
+    bool has_host = false, has_free = false;
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      if (!runs(id)) continue;
+      side_[id] = side_of(graph_.nodes[id]);
+      has_host = has_host || side_[id] == Side::host;
+      has_free = has_free || side_[id] == Side::either;
+    }
+    Placement placement;
+    placement.on_host.assign(graph_.nodes.size(), false);
+    std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(graph_.nodes.size());
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      placement.on_host[id] = side_[id] == Side::host || moved[id];
+      if (placement.on_host[id]) plan_.reasons.push_back(reason(graph_.nodes[id]));
+    }
+    return placement;
+  }
+
+ private:
+  bool runs(std::size_t id) const {
+    const Node& node = graph_.nodes[id];
+    return verified_.live[id] && !is_source(*node.op) && node.bodies.empty();
+  }
+
+  bool has_device_body(const OpDef& op) const {
+    return std::any_of(op.cuda.begin(), op.cuda.end(),
+                       [&](const CudaBody& body) { return body.body && body.min_sm <= plan_.target.sm; });
+  }
+
+  Place wanted(const Node& node) const {
+    return node.label.place == Place::anywhere ? options_.default_place : node.label.place;
+  }
+
+  Side side_of(const Node& node) const {
+    const OpDef& op = *node.op;
+    std::string name(op.name);
+    if (!plan_.target.separate_memory) {
+      if (op.cpu) return Side::device;
+      throw Error(name, node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
+    }
+    bool has_cuda = has_device_body(op);
+    bool commits = writes_variables(op, node.inputs.size());
+    if (node.label.place == Place::cpu && (!op.cpu || commits)) {
+      throw Error(name, node.where,
+                  commits ? "is labelled on_cpu, but commits Variables, which live on the device"
+                          : "is labelled on_cpu, but has no CPU body",
+                  commits ? "remove the label" : "give its OpDef a .cpu, or remove the label");
+    }
+    if (node.label.place == Place::device && !has_cuda)
+      throw Error(name, node.where, "is labelled on_device, but has no body for this device",
+                  "give its OpDef a .cuda, or remove the label");
+    if (!has_cuda && !op.cpu)
+      throw Error(name, node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
+    if (!has_cuda && commits)
+      throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
+    if (!has_cuda) return Side::host;
+    if (!op.cpu || commits) return Side::device;
+    if (wanted(node) == Place::cpu) return Side::host;
+    // A conditional node may not hold host nodes: what can stay on the device there, does.
+    return wanted(node) == Place::device || node.region != 0 ? Side::device : Side::either;
+  }
+
+  Reason reason(const Node& node) const {
+    std::string name(node.op->name);
+    const char* cost = "a copy each way and a host node in every launch";
+    if (!has_device_body(*node.op))
+      return {name + " runs on the host", node.where, "it has only a CPU body", cost, "give its OpDef a .cuda"};
+    if (node.label.place == Place::cpu)
+      return {name + " runs on the host", node.where, "asked for by on_cpu", cost, "remove the label"};
+    if (options_.default_place == Place::cpu)
+      return {name + " runs on the host", node.where, "asked for by default_place", cost, "label it on_device"};
+    return {name + " runs on the host", node.where, "its neighbours do, and so fewer bytes cross",
+            "a host node in every launch", "label it on_device"};
+  }
+
+  // Nodes that can run on either side and run on the host, so that the bytes of all values that cross, each counted
+  // once for each direction, are the fewest; of several such choices the one with the fewest nodes on the host.
+  //
+  // A minimum cut between device (source) and host (sink). A value with `bytes` made by p and used by c gets two
+  // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".
+  std::vector<bool> cheapest() {
+    MinCut cut;
+    std::vector<int> vertex(graph_.nodes.size());
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      Side side = side_[id];
+      vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::device ? MinCut::kSource : MinCut::kSink;
+    }
+    std::vector<std::vector<std::vector<int>>> users = users_of_outputs();
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      if (!verified_.live[id] || graph_.nodes[id].op == &constant_op) continue;  // constants are on both sides
+      for (std::size_t j = 0; j < users[id].size(); ++j) {
+        auto bytes = static_cast<std::int64_t>(verified_.types[id][j].bytes());
+        add_value(cut, vertex[id], users[id][j], vertex, bytes);
+      }
+    }
+    cut.solve();
+    std::vector<bool> moved(graph_.nodes.size());
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      moved[id] = side_[id] == Side::either && cut.is_with_sink(vertex[id]);
+    return moved;
+  }
+
+  static void add_value(MinCut& cut, int producer, const std::vector<int>& users, const std::vector<int>& vertex,
+                        std::int64_t bytes) {
+    auto vertex_of = [&](int user) { return user == kDevice ? MinCut::kSource : vertex[at(user)]; };
+    bool is_settled = std::all_of(users.begin(), users.end(), [&](int user) {
+      return vertex_of(user) == producer && producer <= MinCut::kSink;  // all on the one side, whatever is chosen
+    });
+    if (is_settled) return;
+    int on_host = cut.add_vertex(), on_device = cut.add_vertex();
+    cut.add_edge(producer, on_host, bytes);
+    cut.add_edge(on_device, producer, bytes);
+    for (int user : users) {
+      cut.add_edge(on_host, vertex_of(user), MinCut::kInfinite);
+      cut.add_edge(vertex_of(user), on_device, MinCut::kInfinite);
+    }
+  }
+
+  static constexpr int kDevice = -1;  // a user that is no node: records, outputs, Variables, predicates
+
+  // Per node and output.
+  std::vector<std::vector<std::vector<int>>> users_of_outputs() const {
+    std::vector<std::vector<std::vector<int>>> users(graph_.nodes.size());
+    auto add = [&](ValueRef v, int user) {
+      if (v.node < 0) return;
+      auto& of_node = users[at(v.node)];
+      if (of_node.empty()) of_node.resize(graph_.nodes[at(v.node)].outputs.size());
+      of_node[at(v.output)].push_back(user);
+    };
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      if (!verified_.live[id]) continue;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        ValueRef v = node.inputs[i];
+        if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
+        bool enters_a_body = node.region != graph_.nodes[at(v.node)].region;  // by way of the device
+        if (enters_a_body || !node.bodies.empty()) add(v, kDevice);
+        if (node.bodies.empty()) add(v, static_cast<int>(id));
+      }
+      for (int body : node.bodies)
+        for (ValueRef v : graph_.regions[at(body)].results) add(v, kDevice);
+    }
+    for (const NamedValue& named : graph_.records) add(named.value, kDevice);
+    for (const NamedValue& named : graph_.outputs) add(named.value, kDevice);
+    for (const VariableUse& use : graph_.variables) add(use.assigned, kDevice);
+    return users;
+  }
+
+  const GraphData& graph_;
+  const Verified& verified_;
+  const PlanOptions& options_;
+  Plan& plan_;
+  std::vector<Side> side_;
+};
+
+}  // namespace
+
+Placement place(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan) {
+  return Placing(graph, verified, options, plan).run();
+}
+
+}  // namespace graphsink

@@ -1,0 +1,257 @@
+// Where nodes run, how many bytes cross, and in how many islands: against every other choice.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "graphsink/graphsink.h"
+#include "ir/system_ops.h"
+#include "passes/passes.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
+  return make_plan(graph, Target::cuda13(), system_ops(), {}, options);
+}
+
+std::size_t crossing_bytes(const Plan& plan) {
+  std::size_t bytes = 0;
+  for (const Step& step : plan.sequences[0].steps) {
+    if (step.kind != StepKind::copy) continue;
+    auto is_host = [&](int buffer) { return plan.buffers[at(buffer)].storage == Storage::host_arena; };
+    if (is_host(step.source) != is_host(step.destination)) bytes += plan.buffers[at(step.source)].bytes;
+  }
+  return bytes;
+}
+
+int host_nodes(const Plan& plan) {
+  int count = 0;
+  for (const PlanNode& node : plan.nodes) count += node.on_host;
+  return count;
+}
+
+Value host_only(const Value& x) { return emit(testing::cpu_plus_one, {x})[0]; }
+
+// Only planned: the body never runs.
+void no_body(CudaArgs&) {}
+constexpr CudaBody kDeviceOnlyBody[] = {{0, no_body}};
+const OpDef device_only_op{.name = "device_only", .infer = testing::infer_like_first, .cuda = kDeviceOnlyBody};
+
+bool runs_on_host(const Plan& plan, std::string_view op) {
+  for (const PlanNode& node : plan.nodes)
+    if (node.op->name == op) return node.on_host;
+  ADD_FAILURE() << "no " << op << " in the plan";
+  return false;
+}
+
+TEST(Place, AnOpBetweenTwoOfTheHostJoinsThem) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.output("y", host_only(tanh(host_only(relu(x)))));
+  Plan plan = plan_for(g);
+  EXPECT_TRUE(runs_on_host(plan, "tanh"));
+  EXPECT_FALSE(runs_on_host(plan, "relu")) << "both sides of it cost the same: it stays on the device";
+  EXPECT_EQ(crossing_bytes(plan), 2 * 1024u);
+  EXPECT_NE(plan.explain().find(": its neighbours do, and so fewer bytes cross"), std::string::npos) << plan.explain();
+}
+
+TEST(Place, CrossesWhereValuesAreSmall) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.output("y", tanh(sum(host_only(x))));
+  Plan plan = plan_for(g);
+  EXPECT_TRUE(runs_on_host(plan, "sum"));
+  EXPECT_FALSE(runs_on_host(plan, "tanh"));
+  EXPECT_EQ(crossing_bytes(plan), 1024u + 4u);
+}
+
+TEST(Place, LabelsAndTheProgramsDefaultDecide) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  Value between = tanh(host_only(x), on_device);
+  g.output("y", host_only(between));
+  g.output("z", relu(x, on_cpu));
+  g.output("w", exp(x));
+  Plan plan = plan_for(g);
+  EXPECT_FALSE(runs_on_host(plan, "tanh"));
+  EXPECT_TRUE(runs_on_host(plan, "relu"));
+  EXPECT_FALSE(runs_on_host(plan, "exp"));
+  Plan on_host = plan_for(g, {.default_place = Place::cpu});
+  EXPECT_FALSE(runs_on_host(on_host, "tanh"));
+  EXPECT_TRUE(runs_on_host(on_host, "exp"));
+}
+
+TEST(Place, RefusesLabelsThatNoBodyCanServe) {
+  auto problem_of = [](const std::function<void(Graph&, Value)>& build) -> std::string {
+    Graph g;
+    build(g, g.input("x", f32, {4}));
+    try {
+      plan_for(g);
+    } catch (const Error& e) {
+      return e.op() + ": " + e.problem() + "; " + e.remedy();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(device_only_op, {x}, {}, on_cpu)[0]); }),
+            "device_only: is labelled on_cpu, but has no CPU body; give its OpDef a .cpu, or remove the label");
+  EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(testing::cpu_plus_one, {x}, {}, on_device)[0]); }),
+            "cpu_plus_one: is labelled on_device, but has no body for this device; "
+            "give its OpDef a .cuda, or remove the label");
+}
+
+// --- against every choice there is
+
+constexpr unsigned kRandomGraphs = 1000;
+
+// A small graph of a seed. `labels` decides for its free nodes, in their order, where it is not empty.
+struct RandomGraph {
+  Graph graph;
+  int free_nodes = 0;
+};
+
+RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}) {
+  std::mt19937 random(seed);
+  auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  RandomGraph result;
+  Variable state("state", Tensor(TensorType{f32, {8}}));
+  std::vector<Value> values = {result.graph.input("x", f32, {static_cast<std::int64_t>(1 + below(64))}),
+                               result.graph.value(state)};
+  std::size_t nodes = 3 + below(8);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    Value x = values[below(values.size())], y = values[below(values.size())];
+    std::size_t kind = below(10);
+    Label label;
+    bool is_free = kind < 7;
+    if (is_free && !labels.empty()) label = labels[at(result.free_nodes)];
+    result.free_nodes += is_free;
+    if (kind < 3) values.push_back(tanh(x, label));
+    if (kind == 3 || kind == 4) values.push_back(concat({Arg(x), Arg(y)}, 0, label));
+    if (kind == 5) values.push_back(slice(x, {0}, {1}, {}, label));
+    if (kind == 6) values.push_back(mul(x, x, label));
+    if (kind == 7 || kind == 8) values.push_back(host_only(x));
+    if (kind == 9) values.push_back(emit(device_only_op, {x})[0]);
+  }
+  result.graph.output("last", values.back());
+  result.graph.output("any", values[below(values.size())]);
+  return result;
+}
+
+std::vector<Label> choice(int free_nodes, unsigned bits) {
+  std::vector<Label> labels;
+  for (int i = 0; i < free_nodes; ++i) labels.push_back((bits >> i) & 1 ? on_cpu : on_device);
+  return labels;
+}
+
+TEST(Place, CrossesWithTheFewestBytesOfAllChoices) {
+  int moved = 0;
+  for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
+    RandomGraph random = random_graph(seed);
+    Plan plan = plan_for(random.graph);
+    std::pair<std::size_t, int> best{SIZE_MAX, 0};  // bytes, then nodes on the host
+    for (unsigned bits = 0; bits < 1u << random.free_nodes; ++bits) {
+      Plan other = plan_for(random_graph(seed, choice(random.free_nodes, bits)).graph, {.fuse = false});
+      best = std::min(best, {crossing_bytes(other), host_nodes(other)});
+    }
+    ASSERT_EQ(std::pair(crossing_bytes(plan), host_nodes(plan)), best) << "seed " << seed << "\n" << plan.explain();
+    Plan default_on_device = plan_for(random.graph, {.default_place = Place::device});
+    moved += host_nodes(plan) > host_nodes(default_on_device);
+  }
+  EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
+}
+
+// The least number of runs of steps of one kind over all orders of the schedule that respect its dependencies.
+int fewest_runs(const Plan& plan, const std::vector<int>& kinds) {
+  std::vector<std::vector<int>> deps = dependencies(plan);
+  auto count = at(first_commit_step(plan));
+  std::map<std::pair<unsigned, int>, int> fewest;  // by the steps that are done and the kind of the last
+  std::function<int(unsigned, int)> search = [&](unsigned done, int last) -> int {
+    if (done + 1 == 1u << count) return last == kinds.back() ? 0 : 1;  // the commit
+    auto [entry, is_new] = fewest.try_emplace({done, last}, INT_MAX);
+    if (!is_new) return entry->second;
+    int best = INT_MAX;
+    for (std::size_t i = 0; i < count; ++i) {
+      bool is_ready = std::all_of(deps[i].begin(), deps[i].end(), [&](int d) { return done >> d & 1; });
+      if (done >> i & 1 || !is_ready) continue;
+      best = std::min(best, search(done | 1u << i, kinds[i]) + (kinds[i] != last));
+    }
+    return fewest[{done, last}] = best;
+  };
+  return search(1, kinds[0]) + 1;
+}
+
+int runs(const std::vector<int>& kinds) {
+  int count = 1;
+  for (std::size_t i = 1; i < kinds.size(); ++i) count += kinds[i] != kinds[i - 1];
+  return count;
+}
+
+TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
+  int most = 0;
+  for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
+    Plan plan = plan_for(random_graph(seed).graph, {.fuse = false, .default_place = Place::device});
+    const auto& steps = plan.sequences[0].steps;
+    if (first_commit_step(plan) > 16) continue;
+    std::vector<int> kinds;
+    for (const Step& step : steps) kinds.push_back(is_on_host(plan, step));
+    ASSERT_EQ(runs(kinds), fewest_runs(plan, kinds)) << "seed " << seed << "\n" << plan.explain();
+    most = std::max(most, runs(kinds));
+  }
+  EXPECT_GE(most, 5);
+}
+
+// Loops that the host drives, because of an op in their body, among others.
+Graph graph_with_loops(unsigned seed) {
+  std::mt19937 random(seed);
+  auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  Graph g;
+  std::vector<Value> values = {g.input("x", f32, {4})};
+  std::size_t nodes = 3 + below(6);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    Value x = values[below(values.size())], y = values[below(values.size())];
+    switch (below(3)) {
+      case 0:
+        values.push_back(tanh(x));
+        break;
+      case 1:
+        values.push_back(add(x, y));
+        break;
+      default:
+        values.push_back(if_(
+            sum(x) < 1.0, [&] { return host_only(y); }, [&] { return y; }));
+    }
+  }
+  Value total = values[0];
+  for (std::size_t i = 1; i < values.size(); i += 2) total = add(total, values[i]);
+  g.output("y", total);
+  return g;
+}
+
+TEST(Place, CutsIntoTheFewestIslands) {
+  int several = 0, reordered = 0;
+  for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
+    Plan plan = plan_for(graph_with_loops(seed), {.fuse = false});
+    if (first_commit_step(plan) > 20) continue;
+    std::vector<int> kinds;
+    for (const Island& island : plan.islands) kinds.insert(kinds.end(), at(island.last - island.first), island.sunk);
+    ASSERT_EQ(static_cast<int>(plan.islands.size()), fewest_runs(plan, kinds)) << "seed " << seed << plan.explain();
+    several += plan.islands.size() >= 3;
+    std::vector<int> ids;
+    for (const Step& step : plan.sequences[0].steps)
+      if (step.node >= 0 && plan.nodes[at(step.node)].id >= 0) ids.push_back(plan.nodes[at(step.node)].id);
+    reordered += !std::is_sorted(ids.begin(), ids.end());
+  }
+  EXPECT_GT(several, static_cast<int>(kRandomGraphs / 4));
+  EXPECT_GT(reordered, static_cast<int>(kRandomGraphs / 20));
+}
+
+}  // namespace
+}  // namespace graphsink
