@@ -18,8 +18,6 @@ using namespace graphsink;
 using bench::Trial;
 using nlohmann::json;
 
-constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
-
 struct Options {
   std::vector<std::string> workloads;
   std::vector<std::string> modes;
@@ -38,17 +36,27 @@ void print_list() {
   for (const auto& workload : models::Workloads::list())
     std::cout << "  " << workload.name << ": " << workload.what << "\n";
   std::cout << "modes:\n";
-  for (Mode mode : kModes) std::cout << "  " << to_string(mode) << "\n";
+  for (Mode mode : kAllModes)
+    std::cout << "  " << to_string(mode) << (is_split(mode) ? ": only for graphs on more than one device" : "") << "\n";
+  std::cout << "  merged-serial, merged-parallel: interactive ones of such graphs\n";
 }
 
-Mode mode_of(const std::string& name) {
-  for (const char* later :
-       {"eager", "split-serial", "split-parallel", "merged-serial", "merged-parallel", "automatic"}) {
+// A mode, under the name it was asked for by.
+struct NamedMode {
+  std::string name;
+  Mode mode;
+  bool is_for_several_devices;
+};
+
+NamedMode mode_of(const std::string& name) {
+  for (const char* later : {"eager", "automatic"}) {
     if (name == later)
-      throw Error("mode \"" + name + "\"", Where(), "this version does not have it",
-                  "use interactive-serial, interactive-parallel or sink");
+      throw Error("mode \"" + name + "\"", Where(), "this version does not have it", "use another one of --list");
   }
-  return cli::mode_of(name);
+  if (name == "merged-serial") return {name, merged_serial, true};
+  if (name == "merged-parallel") return {name, merged_parallel, true};
+  Mode mode = cli::mode_of(name);
+  return {name, mode, is_split(mode)};
 }
 
 // What another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first step, by
@@ -67,25 +75,33 @@ void show_progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << text << std::flush;
 }
 
-// All modes of one workload. Their windows take turns, so that what disturbs the machine disturbs all of them.
-json measure(models::Workloads& workloads, const std::string& name, const std::vector<Mode>& modes, DeviceId device,
-             const Options& options) {
+// All modes of one workload, but those of graphs on several devices where it is on one. Their windows take turns, so
+// that what disturbs the machine disturbs all of them.
+json measure(models::Workloads& workloads, const std::string& name, const std::vector<NamedMode>& modes,
+             DeviceId device, const Options& options) {
+  Program probe = compile(workloads.make(name).graph, {.target = device});
+  const auto& nodes = probe.plan().nodes;
+  bool is_on_several = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
   std::vector<std::unique_ptr<Trial>> trials;
-  for (Mode mode : modes) {
-    show_progress(name + " " + std::string(to_string(mode)) + ": " + std::to_string(options.steps) + " steps");
+  std::vector<std::string> names;
+  for (const NamedMode& named : modes) {
+    if (named.is_for_several_devices && !is_on_several) continue;
+    show_progress(name + " " + named.name + ": " + std::to_string(options.steps) + " steps");
     trials.push_back(
-        std::make_unique<Trial>(workloads.make(name), mode, device, options.steps, options.steps_per_launch));
+        std::make_unique<Trial>(workloads.make(name), named.mode, device, options.steps, options.steps_per_launch));
     trials.back()->run_counted();
+    names.push_back(named.name);
   }
   for (int window = 0; window < Trial::kWindows; ++window) {
     show_progress(name + ": window " + std::to_string(window + 1) + "/" + std::to_string(Trial::kWindows));
     for (const auto& trial : trials) trial->time_window();
   }
   json rows = json::array();
-  for (const auto& trial : trials) {
-    trial->time_launches();
-    json row = bench::row_of(*trial);
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    trials[i]->time_launches();
+    json row = bench::row_of(*trials[i]);
     row["workload"] = name;
+    row["mode"] = names[i];
     row["size"] = options.size;
     if (name == "chain") row["nodes"] = options.workload.nodes;
     row["data"] = nullptr;
@@ -102,9 +118,10 @@ int run(Options options) {
   }
   if (options.workloads.empty())
     for (const auto& workload : models::Workloads::list()) options.workloads.emplace_back(workload.name);
-  std::vector<Mode> modes;
+  if (options.modes.empty())
+    for (Mode mode : kAllModes) options.modes.emplace_back(to_string(mode));
+  std::vector<NamedMode> modes;
   for (const std::string& name : options.modes) modes.push_back(mode_of(name));
-  if (modes.empty()) modes.assign(std::begin(kModes), std::end(kModes));
   DeviceId device = cli::device_of(options.device);
   options.workload.is_test_size = options.size == "test";
   models::Workloads workloads(options.workload);
@@ -151,6 +168,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--nodes", options.workload.nodes, "of chain: kernels in a step")
       ->check(CLI::Range(1, 10000000))
+      ->capture_default_str();
+  app.add_option("--crossings", options.workload.crossings,
+                 "of hetero: how often values cross between host and device, beside what the model itself needs")
+      ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");

@@ -9,9 +9,7 @@ using nlohmann::json;
 
 json to_json(const Spread& spread) { return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}}; }
 
-int streams_used(const Trial& trial) {
-  return trial.mode() == Mode::interactive_serial ? 1 : trial.program().plan().streams;
-}
+int streams_used(const Trial& trial) { return is_serial(trial.mode()) ? 1 : trial.program().plan().streams; }
 
 }  // namespace
 

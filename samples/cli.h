@@ -39,17 +39,21 @@ inline DeviceId device_of(const std::string& name) {
 }
 
 inline Mode mode_of(const std::string& name) {
-  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink})
+  std::string known;
+  for (Mode mode : kAllModes) {
     if (name == to_string(mode)) return mode;
-  throw Error("mode \"" + name + "\"", Where(), "expected interactive-serial, interactive-parallel or sink",
-              "name one of them");
+    known += (known.empty() ? "" : ", ") + std::string(to_string(mode));
+  }
+  throw Error("mode \"" + name + "\"", Where(), "expected one of " + known, "name one of them");
 }
 
 // The options of every training program.
 template <class Options>
 void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
-  app.add_option("--mode", options.mode, "interactive-serial, interactive-parallel or sink")->capture_default_str();
+  app.add_option("--mode", options.mode,
+                 "interactive-serial, interactive-parallel, split-serial, split-parallel or sink")
+      ->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
   app.add_option("--steps-per-launch", options.steps_per_launch, "training steps in one launch")
       ->check(CLI::Range(1, 10000))

@@ -8,13 +8,12 @@ namespace {
 
 using testing::cpu_refuse_negative;
 using testing::device_name;
-using testing::kModes;
 using testing::OnDevice;
 
 INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
-  for (Mode mode : kModes) {
+  for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
     Graph g;
     Value x = g.input("x", f32, {1});
@@ -47,7 +46,7 @@ TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
 }
 
 TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
-  for (Mode mode : kModes) {
+  for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
     Graph g;
     Value x = g.feed("x", f32, {4});
@@ -75,7 +74,7 @@ TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
 
 // The second update needs a copy from the host. Neither may be committed before the host calls are known to be good.
 TEST_P(OnDevice, ThrowingCpuOpStopsEveryCommit) {
-  for (Mode mode : kModes) {
+  for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
     Graph g;
     Value x = g.input("x", f32, {1});
@@ -102,7 +101,7 @@ TEST_P(OnDevice, ReadsReportAFailedStepOnce) {
   Value y = emit(cpu_refuse_negative, {x})[0];
   g.record("y", sum(y));
   g.output("y", y);
-  for (Mode mode : kModes) {
+  for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
     Program p = compile(g);
     p.write(x, std::vector<float>{2});

@@ -55,6 +55,8 @@ const Phase kPhases[] = {
     {"first run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive); }},
     {"parallel run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive_parallel); },
      [](const Workload& w) { return w.has_streams; }},
+    {"split run", reach_first_run, [](std::optional<Session>& s) { s->run(split_parallel); },
+     [](const Workload& w) { return w.has_host_op; }},
     {kCapture, reach_capture, [](std::optional<Session>& s) { s->run(sink); }},
     {"launch",
      [](Session& s) {

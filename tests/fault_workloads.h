@@ -36,8 +36,9 @@ struct Workload {
   std::vector<Variable> variables;
   bool has_open_shape = false;
   bool has_streams = false;  // its plan uses several
-  int devices = 1;           // how many answer; with two, the second is the thread's current one
-  int stride = 1;            // of the calls that fail
+  bool has_host_op = false;
+  int devices = 1;  // how many answer; with two, the second is the thread's current one
+  int stride = 1;   // of the calls that fail
 };
 
 inline std::uint64_t seed_of(int step) { return static_cast<std::uint64_t>(step) + 7; }
@@ -90,6 +91,7 @@ inline Workload mlp_workload() {
 inline Workload host_op_workload() {
   Workload w("host op");
   w.has_open_shape = true;
+  w.has_host_op = true;
   Variable scale("scale", Tensor({0.5f, 2.0f})), total("total", Tensor::scalar(0.0f));
   Value x = w.graph.feed("x", f32, {open(4), 2});
   Value b = w.graph.input("b", f32, {2});

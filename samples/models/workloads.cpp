@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "samples/models/hetero.h"
 #include "samples/models/mlp.h"
 #include "samples/models/synthetic.h"
 #include "samples/models/text_model.h"
@@ -16,6 +17,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
     {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
     {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
+    {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 8)"},
 };
 
 }  // namespace
@@ -34,7 +36,7 @@ const TextData& Workloads::text() {
 
 std::optional<Source> Workloads::source(std::string_view name) {
   if (name == "mlp") return digits().source;
-  if (name == "charmlp" || name == "lstm" || name == "gpt") return text().source;
+  if (name == "charmlp" || name == "lstm" || name == "gpt" || name == "hetero") return text().source;
   return std::nullopt;
 }
 
@@ -63,6 +65,14 @@ Model Workloads::make(std::string_view name) {
     training.seed = seed;
     if (is_test) training.batch = std::min<std::int64_t>(training.batch / 4, 8);
     return train(model, text().text, training);
+  }
+  if (name == "hetero") {
+    int round_trips = (options_.crossings + 1) / 2;
+    HeteroOptions sizes{.round_trips = round_trips, .seed = seed};
+    if (is_test)
+      sizes = {
+          .context = 6, .buckets = 64, .width = 4, .hidden = 8, .batch = 8, .round_trips = round_trips, .seed = seed};
+    return hetero(text().text, sizes);
   }
   std::string known;
   for (const WorkloadInfo& workload : kWorkloads) known += (known.empty() ? "" : ", ") + std::string(workload.name);

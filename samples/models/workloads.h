@@ -15,6 +15,7 @@ namespace graphsink::models {
 struct WorkloadOptions {
   bool is_test_size = false;
   int nodes = 1000;       // of chain
+  int crossings = 0;      // of hetero, beside those of the model itself; two for each op on the host
   std::string directory;  // with data, see data.h
   std::string text;       // a text file for the models of text
   std::uint64_t seed = 1;

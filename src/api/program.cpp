@@ -13,6 +13,10 @@ std::string_view to_string(Mode mode) {
       return "interactive-serial";
     case Mode::interactive_parallel:
       return "interactive-parallel";
+    case Mode::split_serial:
+      return "split-serial";
+    case Mode::split_parallel:
+      return "split-parallel";
     case Mode::sink:
       return "sink";
   }

@@ -66,11 +66,11 @@ Program::Impl::~Impl() {
 }
 
 Streams Program::Impl::streams(Mode mode, int count) {
+  bool one_stream = is_serial(mode);
   for (int i = 0; i < count; ++i) {
-    if (mode != Mode::interactive_serial && static_cast<int>(streams_.size()) <= i)
-      streams_.push_back(device_->make_stream());
+    if (!one_stream && static_cast<int>(streams_.size()) <= i) streams_.push_back(device_->make_stream());
     stream_array_[static_cast<std::size_t>(i)] =
-        mode == Mode::interactive_serial ? streams_[0].get() : streams_[static_cast<std::size_t>(i)].get();
+        one_stream ? streams_[0].get() : streams_[static_cast<std::size_t>(i)].get();
   }
   return {stream_array_.data(), static_cast<std::size_t>(count)};
 }
@@ -137,7 +137,8 @@ void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t 
   params_.end_slice = static_cast<std::int32_t>(end);
   Streams all = streams(mode, current_->plan().streams);
   device_->begin(*all[0], params_);
-  for (std::int64_t step = first; step < end; ++step) current_->issue_all(*device_, all);
+  HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
+  for (std::int64_t step = first; step < end; ++step) current_->issue_all(*device_, all, host_calls);
   current_->ran_once = true;
 }
 

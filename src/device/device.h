@@ -113,6 +113,8 @@ class Device {
   virtual void begin(Stream& stream, const LaunchParams& params) = 0;  // live streams only
   virtual void call(Stream& stream, const BoundNode& node) = 0;
   virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;
+  // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
+  virtual void host_call_now(const BoundNode& node, HostStatus& status) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;

@@ -135,7 +135,13 @@ void Binding::issue_body(int sequence, Device& device, Streams streams) const {
   for (const Step& step : plan_.sequences[at(sequence)].steps) issue_step(step, device, streams);
 }
 
-void Binding::issue(int first, int last, Device& device, Streams streams) const {
+void Binding::run_on_host(const Step& step, Device& device) const {
+  const BoundNode& node = nodes_[at(step.node)];
+  TraceRange range(node.op->name.data());
+  device.host_call_now(node, *host_status_);
+}
+
+void Binding::issue(int first, int last, Device& device, Streams streams, HostCalls host_calls) const {
   std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, 8> is_forked{};
   auto fence = [&](int later, int earlier) {
@@ -145,13 +151,22 @@ void Binding::issue(int first, int last, Device& device, Streams streams) const 
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;
   };
+  const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
   const auto& steps = plan_.sequences[0].steps;
   auto issue_one = [&](const Step& step) {
     bool forks_here = step.stream != 0 && !is_forked[at(step.stream)];
     if (forks_here) fence(step.stream, 0);
     for (int earlier : step.after)
       if (earlier != 0 || !forks_here) fence(step.stream, earlier);
-    issue_step(step, device, streams);
+    if (host_calls == HostCalls::waiting && is_on_host(plan_, step)) {
+      Stream* stream = streams[at(step.stream)];
+      if (waited_for != stream || !step.after.empty()) device.sync(*stream);
+      waited_for = stream;
+      run_on_host(step, device);
+    } else {
+      issue_step(step, device, streams);
+      waited_for = nullptr;
+    }
     is_open[at(step.stream)] = step.stream != 0;
   };
   std::optional<std::uint64_t> before_commit;  // kernels that run; a recording adds none
@@ -168,8 +183,8 @@ void Binding::issue(int first, int last, Device& device, Streams streams) const 
     if (is_open[at(s)]) fence(0, s);
 }
 
-void Binding::issue_all(Device& device, Streams streams) const {
-  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), device, streams);
+void Binding::issue_all(Device& device, Streams streams, HostCalls host_calls) const {
+  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), device, streams, host_calls);
 }
 
 }  // namespace graphsink

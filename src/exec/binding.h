@@ -35,6 +35,12 @@ class BrokenCommit : public Error {
 // Error; the plan can be prepared again.
 void prepare(Plan& plan, Device& device);
 
+// What becomes of CPU bodies on a device with separate memory.
+enum class HostCalls : std::uint8_t {
+  in_stream,  // they are work like all other
+  waiting,    // issue() waits for what they depend on and runs them: live streams only
+};
+
 class Binding {
  public:
   // Of a prepared plan. Allocates its workspaces.
@@ -50,8 +56,8 @@ class Binding {
   // same); all work is joined in streams[0]. Whether the streams are live or recording makes no difference here. Throws
   // BrokenCommit if the streams are live and part of the commit was issued, else what the device throws: then the step
   // has committed wholly or not at all.
-  void issue(int first, int last, Device& device, Streams streams) const;
-  void issue_all(Device& device, Streams streams) const;
+  void issue(int first, int last, Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
+  void issue_all(Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
 
   // Made by the program after the first step; see there.
   std::vector<std::unique_ptr<Recording>> recordings;  // one for each sunk island, null for the others
@@ -61,6 +67,7 @@ class Binding {
 
  private:
   void bind_nodes(const Addresses& addresses, Device& device);
+  void run_on_host(const Step& step, Device& device) const;
   void issue_step(const Step& step, Device& device, Streams streams) const;
   void issue_body(int sequence, Device& device, Streams streams) const;
 

@@ -49,7 +49,9 @@ class CpuDevice : public Device {
   void fence(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchParams& params) override;
   void call(Stream& stream, const BoundNode& node) override;
+  // Nothing needs these: every CPU body is one of the device.
   void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
+  void host_call_now(const BoundNode& node, HostStatus&) override { node.op->cpu(CpuArgs(node)); }
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;

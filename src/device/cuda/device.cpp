@@ -22,7 +22,7 @@ void (*body_of(const BoundNode& node, int sm))(CudaArgs&) {
               "give it one, or a .cpu body and the label gs::on_cpu");
 }
 
-// Called in a catch block. The step that sees `failed` commits nothing; the first message is kept.
+// The step that sees `failed` commits nothing; the first message is kept. Called in a catch block.
 void report_exception(const BoundNode& node, HostStatus& status) noexcept {
   std::int32_t none = -1;
   if (std::atomic_ref(status.node).compare_exchange_strong(none, node.id)) {
@@ -37,6 +37,14 @@ void report_exception(const BoundNode& node, HostStatus& status) noexcept {
     if (text) std::strncpy(status.message, text, sizeof status.message - 1);
   }
   std::atomic_ref(status.failed).store(1, std::memory_order_release);
+}
+
+void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
+  try {
+    node.op->cpu(CpuArgs(node));
+  } catch (...) {
+    report_exception(node, status);
+  }
 }
 
 }  // namespace
@@ -181,11 +189,7 @@ void CudaDevice::run_host_call(void* data) noexcept {
   const auto& call = *static_cast<const HostCall*>(data);
   std::atomic<int>& running = call.device->running_host_calls_;
   ++running;
-  try {
-    call.node->op->cpu(CpuArgs(*call.node));
-  } catch (...) {
-    report_exception(*call.node, *call.status);
-  }
+  run_cpu_body(*call.node, *call.status);
   --running;
   running.notify_all();
 }
@@ -204,6 +208,12 @@ void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& st
   } else {
     ++calls_->counters.host_nodes;
   }
+}
+
+void CudaDevice::host_call_now(const BoundNode& node, HostStatus& status) {
+  require_live("a call of the host");
+  ++calls_->counters.host_nodes;
+  run_cpu_body(node, status);
 }
 
 void CudaDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {

@@ -34,6 +34,7 @@ class CudaDevice : public Device {
   void begin(Stream& stream, const LaunchParams& params) override;
   void call(Stream& stream, const BoundNode& node) override;
   void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;
+  void host_call_now(const BoundNode& node, HostStatus& status) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
