@@ -205,12 +205,15 @@ TEST_P(OnDevice, CpuOnlyOpsInALoopAndAfterItUseTheSameValue) {
   }
 }
 
-TEST_P(OnDevice, RequireWholeGraphTurnsTheReasonIntoAnError) {
+TEST_P(OnDevice, RequireWholeGraphTurnsAllReasonsIntoAnError) {
   Graph g;
   Value x = g.input("x", f32, {2});
   auto [y] = while_(
       {x}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
+  auto [z] = while_(
+      {x}, [](Value s) { return sum(s) < 10.0; }, [](Value s) { return emit(cpu_plus_one, {s * 2.0})[0]; });
   g.output("y", y);
+  g.output("z", z);
   if (!is_cuda()) {
     EXPECT_NO_THROW(compile(g, {.require_whole_graph = true}));
     return;
@@ -219,8 +222,12 @@ TEST_P(OnDevice, RequireWholeGraphTurnsTheReasonIntoAnError) {
     compile(g, {.require_whole_graph = true});
     FAIL() << "a loop driven by the host is not one launch";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("cpu_plus_one"), std::string::npos) << e.what();
-    EXPECT_FALSE(e.remedy().empty());
+    std::string what = e.what();
+    std::size_t first = what.find("a loop is driven by the host");
+    ASSERT_NE(first, std::string::npos) << what;
+    EXPECT_NE(what.find("a loop is driven by the host", first + 1), std::string::npos) << "every reason: " << what;
+    EXPECT_NE(what.find("cpu_plus_one in its body runs on the host"), std::string::npos) << what;
+    EXPECT_EQ(e.remedy(), "give its OpDef a .cuda");
   }
 }
 

@@ -1,6 +1,7 @@
 // compile(), Program, Eager: the front door.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
@@ -58,6 +59,9 @@ struct CompileOptions {
   bool require_whole_graph = false;
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
   std::uint32_t seed = 0;
+  // On a device with separate memory, a warning is logged for an op that has been running on the host for so long, and
+  // again each time that doubles: its step, and whoever waits for it, hangs. 0: never.
+  std::chrono::milliseconds host_op_patience{10000};
   // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.
   LogFunction log{};
 };

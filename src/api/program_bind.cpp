@@ -1,5 +1,6 @@
 // What a Program does before it runs: plans for the shapes written last, memory, bindings.
 #include <algorithm>
+#include <system_error>
 
 #include "api/program_impl.h"
 #include "base/trace.h"
@@ -65,7 +66,7 @@ void Program::Impl::allocate_status(const Where& where) {
     arena_ = device_->reserve();
     control_ = device_->allocate(sizeof(Control));
     host_status_ = device_->allocate_host(sizeof(HostStatus));
-    new (host_status_.get()) HostStatus;
+    (new (host_status_.get()) HostStatus)->running = &running_calls_;
     progress_ = device_->allocate_host(sizeof(Progress));
     new (progress_.get()) Progress;
     StepBlock block;
@@ -133,6 +134,17 @@ void Program::Impl::prepare_plan() {
   is_prepared_ = true;
 }
 
+void Program::Impl::watch_host_ops() {
+  const auto& nodes = unbound_->nodes;
+  bool has_any = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
+  if (watch_ || !has_any || options_.host_op_patience.count() <= 0) return;
+  try {
+    watch_.emplace(running_calls_, options_.host_op_patience, log_);
+  } catch (const std::system_error& e) {
+    log_.warn({"nobody watches ops on the host, there is no thread for it: ", e.what()});
+  }
+}
+
 void Program::Impl::bind(const Where& where) {
   if (current_) return;
   TraceRange range("bind");
@@ -140,6 +152,7 @@ void Program::Impl::bind(const Where& where) {
   Addresses a = addresses(*unbound_, where);
   auto binding = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
                           [&] { return std::make_unique<Binding>(*unbound_, a, *device_); });
+  watch_host_ops();
   bindings_.emplace_back(inputs_->shapes(), std::move(binding));
   current_ = bindings_.back().second.get();
   unbound_.reset();

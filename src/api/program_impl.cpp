@@ -12,6 +12,20 @@ namespace {
 
 constexpr int kMaxFailedRecordings = 3;
 
+// All reasons in one error, at the line of the first that has one.
+[[noreturn]] void throw_not_whole(const std::vector<Reason>& reasons, const Where& where) {
+  std::string problem = "require_whole_graph, but the step is not one launch";
+  std::string remedy;
+  std::optional<Where> first;
+  for (const Reason& reason : reasons) {
+    std::string place = to_string(reason.where);
+    problem += "\n  " + reason.what + (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
+    if (remedy.find(reason.remedy) == std::string::npos) remedy += (remedy.empty() ? "" : "; ") + reason.remedy;
+    if (!first && reason.where.line()) first = reason.where;
+  }
+  throw Error("compile", first.value_or(where), problem, remedy);
+}
+
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
@@ -31,9 +45,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   }
   bool is_whole = unbound_->islands.size() == 1 && unbound_->islands[0].sunk;
   if (options.require_whole_graph && !is_whole) {
-    const Reason& reason = unbound_->reasons.front();
-    throw Error("compile", reason.where.line() ? reason.where : where,
-                "require_whole_graph, but " + reason.what + ": " + reason.why, reason.remedy);
+    throw_not_whole(unbound_->reasons, where);
   }
   allocate_status(where);
   auto* control = static_cast<Control*>(control_.get());
@@ -54,6 +66,7 @@ bool Program::Impl::finish() noexcept {
     }
   }
   if (is_done || device_->wait_otherwise()) return true;
+  watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
 }
@@ -265,7 +278,7 @@ void Program::Impl::check_failed_step(const Where& where) {
   clean.error_node = -1;
   clean.ok = 1;
   device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
-  status = HostStatus{};
+  status.clear();
   progress().failed = 0;
   if (thrown) throw *thrown;
   bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());

@@ -12,6 +12,7 @@
 #include "api/inputs.h"
 #include "device/device.h"
 #include "exec/binding.h"
+#include "exec/host_watch.h"
 #include "exec/variable.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
@@ -57,6 +58,7 @@ class Program::Impl {
   Streams streams(Mode mode, int count);
   Plan make_current_plan() const;
   void prepare_plan();
+  void watch_host_ops();
   MemoryReport report();  // its workspaces are those of the ops prepared so far
   // What `make` returns. Where there is no memory for it, an Error that names `what`, and what the program needs.
   template <class Make>
@@ -105,6 +107,8 @@ class Program::Impl {
   bool is_prepared_ = false;     // that one
   LaunchParams params_;
   std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
+  RunningCalls running_calls_;
+  std::optional<HostWatch> watch_;  // once a binding has ops on the host; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
   bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
 };

@@ -2,7 +2,9 @@
 // recorded if it is recording; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,12 +80,32 @@ struct LaunchParams {
   std::int64_t stride[kMaxFeeds] = {};
 };
 
+// The CPU bodies that run now on a device with separate memory, one in each slot, for whoever watches them. More at a
+// time than there are slots are not seen.
+struct RunningCalls {
+  static constexpr std::size_t kSlots = 8;
+  struct Slot {
+    std::atomic<const BoundNode*> node = nullptr;
+    std::atomic<std::int64_t> since = 0;  // now() when it began, in ns
+  };
+  std::array<Slot, kSlots> slots;
+
+  static std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+};
+
 // Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device
 // reads, and keeps its message for sync(). In memory from Device::allocate_host.
 struct HostStatus {
   std::uint32_t failed = 0;
   std::int32_t node = -1;
   char message[240] = {};
+  RunningCalls* running = nullptr;  // of the program, or nobody looks
+
+  void clear() {
+    failed = 0;
+    node = -1;
+    message[0] = '\0';
+  }
 };
 
 class Device {
