@@ -1,13 +1,10 @@
 // The passes, without any device.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <numeric>
 #include <random>
-#include <regex>
-#include <sstream>
 
+#include "golden.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "test_ops.h"
@@ -16,6 +13,8 @@ namespace graphsink {
 namespace {
 
 using testing::cpu_plus_one;
+using testing::expect_golden;
+using testing::small_mlp;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -109,54 +108,9 @@ Graph random_graph(unsigned seed, int nodes) {
   return g;
 }
 
-Graph small_mlp() {
-  Graph g;
-  Value x = g.feed("x", f32, {32, 64});
-  Value t = g.feed("t", i32, {32});
-  Variable w1("w1", Tensor::kaiming({64, 48}, 1)), w2("w2", Tensor::kaiming({48, 10}, 2));
-  Value loss = cross_entropy(matmul(relu(matmul(x, w1)), w2), t);
-  adamw(loss, {w1, w2}, {.lr = 1e-3});
-  g.record("loss", loss);
-  return g;
-}
-
-void expect_golden(const std::string& name, std::string text) {
-  std::string path = std::string(GRAPHSINK_SOURCE_DIR) + "/tests/golden/" + name;
-  if (std::getenv("GRAPHSINK_UPDATE_GOLDEN")) std::ofstream(path) << text;
-  std::ifstream file(path);
-  std::stringstream wanted;
-  wanted << file.rdbuf();
-  EXPECT_EQ(wanted.str(), text) << "if intended, run with GRAPHSINK_UPDATE_GOLDEN=1 and read the difference";
-}
-
-// Source lines move whenever this file is edited: they are tested in error_test.cpp.
-std::string without_lines(const std::string& text) {
-  return std::regex_replace(text, std::regex("plan_test.cpp:[0-9]+"), "plan_test.cpp");
-}
-
-TEST(Explain, MlpOnCpu) {
-  expect_golden("mlp_cpu.txt", without_lines(plan_for(small_mlp(), Target::host()).explain()));
-}
-
-TEST(Explain, HostOpOnCuda) {
-  Graph g;
-  Value x = g.input("x", f32, {256});
-  g.output("y", relu(emit(cpu_plus_one, {tanh(x)})[0]));
-  expect_golden("host_op_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
-}
-
-TEST(Explain, LoopWithHostOpOnCuda) {
-  Graph g;
-  Value x = g.input("x", f32, {4});
-  auto [y] = while_(
-      {x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 2.0; });
-  g.output("y", y);
-  expect_golden("host_loop_cuda.txt", without_lines(plan_for(g, Target::cuda13()).explain()));
-}
-
 TEST(MemoryReport, OfAPlanWithoutADevice) {
   Plan plan = plan_for(small_mlp(), Target::cuda13());
-  expect_golden("mlp_memory.txt", without_lines(to_string(memory_report(plan))));
+  expect_golden("mlp_memory.txt", to_string(memory_report(plan)));
 }
 
 TEST(MemoryReport, SumsAndLargestValues) {

@@ -43,4 +43,16 @@ inline void refuse_negative(const CpuArgs& a) {
 }
 inline const OpDef cpu_refuse_negative{.name = "refuse_negative", .infer = infer_like_first, .cpu = refuse_negative};
 
+// Two layers, trained by adamw; records "loss".
+inline Graph small_mlp() {
+  Graph g;
+  Value x = g.feed("x", f32, {32, 64});
+  Value t = g.feed("t", i32, {32});
+  Variable w1("w1", Tensor::kaiming({64, 48}, 1)), w2("w2", Tensor::kaiming({48, 10}, 2));
+  Value loss = cross_entropy(matmul(relu(matmul(x, w1)), w2), t);
+  adamw(loss, {w1, w2}, {.lr = 1e-3});
+  g.record("loss", loss);
+  return g;
+}
+
 }  // namespace graphsink::testing

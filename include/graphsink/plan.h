@@ -156,6 +156,32 @@ struct Plan {
 
   // The plan as text: nodes in order with op, type, stream, memory and the user's line; then reasons.
   std::string explain() const;
+
+  // The same and more for a script, as one JSON object with these keys in this order; UTF-8, other bytes in names are
+  // replaced. Sizes are bytes; a step of a body counts once, however often it runs; "where" is "train.cpp:12" or null.
+  //   device, target          "cuda:0" and the name of the device
+  //   sinks_whole             the step is one launch
+  //   launches_per_step       what a run of one step takes in sink mode, once recorded
+  //   loop_over_steps         a run of many steps takes one launch, else launches_per_step for each step
+  //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
+  //   streams
+  //   copies                  count, to_host_bytes, to_device_bytes, within_device_bytes
+  //   memory                  arena_bytes, host_arena_bytes, value_bytes, live_bytes (see live_bytes())
+  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included)
+  //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
+  //                           "host"), stream, after (the streams it waits for), and
+  //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
+  //     kind "copy"           direction (to_host, to_device, within_device), bytes, source, destination
+  //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)
+  //   reasons                 each: what, why (the rule), where, cost, remedy
+  // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
+  std::string explain_json() const;
+
+  // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
+  // of the device are blue, of the host orange, copies small and white, control steps diamonds; numbers are those of
+  // the text. An edge leads from each step that may have written a buffer last to the step that reads it, so none
+  // leaves a view; a dashed one from the last step of a stream to a step that waits for it for other reasons.
+  std::string explain_dot() const;
 };
 
 struct PlanOptions {

@@ -1,4 +1,7 @@
+#include "passes/explain.h"
+
 #include "graphsink/memory.h"
+#include "graphsink/op.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -6,138 +9,136 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-std::string padded(std::string text, std::size_t width) {
-  text.append(text.size() < width ? width - text.size() : 1, ' ');
-  return text;
+bool is_host_memory(Storage storage) { return storage == Storage::host_arena || storage == Storage::host_constant; }
+
+void add_step(const Plan& plan, const Step& step, StepCounts& counts) {
+  if (step.kind == StepKind::call) {
+    ++counts.nodes;
+    counts.host_nodes += plan.nodes[at(step.node)].on_host;
+  } else if (step.kind == StepKind::copy) {
+    ++counts.copies;
+    CopyDirection direction = direction_of(plan, step);
+    auto& bytes = direction == CopyDirection::to_host     ? counts.to_host_bytes
+                  : direction == CopyDirection::to_device ? counts.to_device_bytes
+                                                          : counts.within_device_bytes;
+    bytes += plan.buffers[at(step.source)].bytes;
+  }
+  for (int body : step.sequences)
+    for (const Step& inner : plan.sequences[at(body)].steps) add_step(plan, inner, counts);
 }
 
-std::string count_text(std::size_t n, const char* one) { return std::to_string(n) + " " + one + (n == 1 ? "" : "s"); }
+std::size_t written_variables(const PlanNode& node) {
+  std::size_t written = 0;
+  for (int i = 0; i < node.inputs; ++i) written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
+  return written;
+}
 
-class Printer {
- public:
-  explicit Printer(const Plan& plan) : plan_(plan) {}
-
-  std::string run() {
-    header();
-    text_ +=
-        padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) + padded("memory", 28) + "from\n";
-    sequence(0, 0);
-    for (const Reason& reason : plan_.reasons) print(reason);
-    return std::move(text_);
-  }
-
- private:
-  void header() {
-    std::size_t calls = 0, copies = 0;
-    for (const Sequence& s : plan_.sequences)
-      for (const Step& step : s.steps) ++(step.kind == StepKind::copy ? copies : calls);
-    std::size_t sunk = 0;
-    for (const Island& island : plan_.islands) sunk += island.sunk;
-    text_ += "plan for " + to_string(plan_.target.id);
-    if (plan_.target.id.kind == DeviceKind::cuda) text_ += " (" + plan_.target.name + ")";
-    text_ += ": " + count_text(calls, "node") + ", ";
-    if (copies) text_ += std::to_string(copies) + (copies == 1 ? " copy, " : " copies, ");
-    text_ += count_text(at(plan_.streams), "stream") + "; ";
-    text_ += sunk == 1 && plan_.islands.size() == 1 ? "sinks whole: 1 launch per step"
-                                                    : "sinks in parts: " + count_text(sunk, "island");
-    text_ += plan_.loop_over_steps ? ", or per many steps\n" : "\n";
-    text_ += "arena " + bytes_text(plan_.arena_bytes) + " for " + bytes_text(plan_.value_bytes) + " of values";
-    if (plan_.host_arena_bytes) text_ += ", " + bytes_text(plan_.host_arena_bytes) + " on the host";
-    text_ += "\n";
-  }
-
-  std::string place(int buffer) const {
-    if (buffer < 0) return "";
-    const Buffer& b = plan_.buffers[at(buffer)];
-    switch (b.storage) {
-      case Storage::arena:
-        return "arena+" + std::to_string(b.offset);
-      case Storage::host_arena:
-        return "host+" + std::to_string(b.offset);
-      case Storage::variable:
-        return "\"" + plan_.variables[at(b.index)].name() + "\"";
-      case Storage::record_ring:
-        return "records";
-      case Storage::input:
-        return "input";
-      case Storage::constant:
-      case Storage::host_constant:
-        return "constant";
-      default:
-        return "step block";
-    }
-  }
-
-  void line(int indent, const std::string& op, const std::string& on, const std::string& result,
-            const std::string& memory, const Where& where) {
-    std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
-                      padded(on, 10) + padded(result, 26) + padded(memory, 28) + to_string(where);
-    row.erase(row.find_last_not_of(' ') + 1);
-    text_ += row + "\n";
-  }
-
-  std::string stream_text(const Step& step) const {
-    std::string text = "s" + std::to_string(step.stream);
-    for (std::size_t i = 0; i < step.after.size(); ++i) text += (i ? "," : "<") + std::to_string(step.after[i]);
-    return text;
-  }
-
-  void call(const Step& step, int indent) {
-    const PlanNode& node = plan_.nodes[at(step.node)];
-    std::string result, memory;
-    for (std::size_t i = at(node.inputs); i < node.operands.size(); ++i) {
-      if (i > at(node.inputs) + 1) {
-        result += ", ...";
-        break;
-      }
-      bool is_ring = plan_.buffers[at(node.operands[i])].storage == Storage::record_ring;
-      result += (i > at(node.inputs) ? ", " : "") +
-                (is_ring ? count_text(plan_.records.size(), "record") : to_string(node.types[i]));
-      memory += (i > at(node.inputs) ? ", " : "") + place(node.operands[i]);
-    }
-    std::size_t written = 0;
-    for (int i = 0; i < node.inputs; ++i) written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
-    if (written) {
-      result = "commits " + count_text(written, "variable");
-      memory.clear();
-    }
-    line(indent, std::string(node.op->name), node.on_host ? "host" : stream_text(step), result, memory, node.where);
-  }
-
-  void sequence(int index, int indent) {
-    for (const Step& step : plan_.sequences[at(index)].steps) {
-      switch (step.kind) {
-        case StepKind::call:
-          call(step, indent);
-          break;
-        case StepKind::copy:
-          line(indent, "copy", stream_text(step), bytes_text(plan_.buffers[at(step.source)].bytes),
-               place(step.source) + " -> " + place(step.destination), Where());
-          break;
-        default:
-          line(indent, step.kind == StepKind::loop ? "while" : "if", stream_text(step), "", place(step.source),
-               Where());
-          for (std::size_t i = 0; i < step.sequences.size(); ++i) {
-            if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
-            sequence(step.sequences[i], indent + 1);
-          }
-      }
-    }
-  }
-
-  void print(const Reason& reason) {
-    text_ += "note: " + reason.what;
-    if (std::string where = to_string(reason.where); !where.empty()) text_ += " (" + where + ")";
-    text_ += ": " + reason.why + "; cost: " + reason.cost + "; remedy: " + reason.remedy + "\n";
-  }
-
-  const Plan& plan_;
-  std::string text_;
-  int number_ = 0;
-};
+std::string copies_text(const StepCounts& counts, const std::string& device) {
+  std::string text;
+  auto add = [&](std::size_t bytes, const std::string& way) {
+    if (bytes) text += (text.empty() ? "copies: " : ", ") + bytes_text(bytes) + " " + way;
+  };
+  add(counts.to_host_bytes, "to the host");
+  add(counts.to_device_bytes, "to " + device);
+  add(counts.within_device_bytes, "within " + device);
+  return text.empty() ? "" : text + "\n";
+}
 
 }  // namespace
 
-std::string Plan::explain() const { return Printer(*this).run(); }
+CopyDirection direction_of(const Plan& plan, const Step& copy) {
+  bool from_host = is_host_memory(plan.buffers[at(copy.source)].storage);
+  bool to_host = is_host_memory(plan.buffers[at(copy.destination)].storage);
+  if (from_host == to_host) return CopyDirection::within_device;
+  return to_host ? CopyDirection::to_host : CopyDirection::to_device;
+}
+
+StepCounts count_steps(const Plan& plan, int first, int last) {
+  StepCounts counts;
+  for (int i = first; i < last; ++i) add_step(plan, plan.sequences[0].steps[at(i)], counts);
+  return counts;
+}
+
+StepCounts count_steps(const Plan& plan) {
+  return count_steps(plan, 0, static_cast<int>(plan.sequences[0].steps.size()));
+}
+
+std::size_t launches_per_step(const Plan& plan) {
+  std::size_t launches = 0;
+  for (const Island& island : plan.islands) launches += island.sunk;
+  return launches;
+}
+
+bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
+
+const char* control_name(StepKind kind) { return kind == StepKind::loop ? "while" : "if"; }
+
+std::string memory_text(const Plan& plan, int buffer) {
+  if (buffer < 0) return "";
+  const Buffer& b = plan.buffers[at(buffer)];
+  switch (b.storage) {
+    case Storage::arena:
+      return "arena+" + std::to_string(b.offset);
+    case Storage::host_arena:
+      return "host+" + std::to_string(b.offset);
+    case Storage::variable:
+      return "\"" + plan.variables[at(b.index)].name() + "\"";
+    case Storage::record_ring:
+      return "records";
+    case Storage::input:
+      return "input";
+    case Storage::constant:
+    case Storage::host_constant:
+      return "constant";
+    default:
+      return "step block";
+  }
+}
+
+bool is_commit(const PlanNode& node) { return written_variables(node) > 0; }
+
+std::string result_text(const Plan& plan, const PlanNode& node) {
+  if (std::size_t written = written_variables(node)) return "commits " + count_text(written, "variable");
+  std::string text;
+  for (std::size_t i = at(node.inputs); i < node.operands.size(); ++i) {
+    if (i > at(node.inputs) + 1) return text + ", ...";
+    bool is_ring = plan.buffers[at(node.operands[i])].storage == Storage::record_ring;
+    text += (i > at(node.inputs) ? ", " : "") +
+            (is_ring ? count_text(plan.records.size(), "record") : to_string(node.types[i]));
+  }
+  return text;
+}
+
+std::string summary_text(const Plan& plan) {
+  StepCounts counts = count_steps(plan);
+  std::string device = to_string(plan.target.id);
+  std::string text = "plan for " + device;
+  if (plan.target.id.kind == DeviceKind::cuda) text += " (" + plan.target.name + ")";
+  text += ": " + count_text(counts.nodes, "node") + ", ";
+  if (counts.host_nodes) text += std::to_string(counts.host_nodes) + " of them on the host, ";
+  if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
+  text += count_text(at(plan.streams), "stream") + "; sinks ";
+  std::size_t launches = launches_per_step(plan);
+  if (!sinks_whole(plan))
+    text += "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island");
+  else
+    text += "whole";
+  text += (sinks_whole(plan) ? ": " : ", ") + std::to_string(launches) +
+          (launches == 1 ? " launch per step" : " launches per step");
+  text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
+  text += copies_text(counts, device);
+  text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
+          bytes_text(live_bytes(plan)) + " live at once";
+  if (plan.host_arena_bytes) text += "; " + bytes_text(plan.host_arena_bytes) + " on the host";
+  return text + "\n";
+}
+
+std::string reason_text(const Reason& reason) {
+  std::string text = reason.what;
+  if (std::string where = to_string(reason.where); !where.empty()) text += " (" + where + ")";
+  return text + ": " + reason.why + "; cost: " + reason.cost + "; remedy: " + reason.remedy;
+}
+
+std::string count_text(std::size_t n, const char* one) { return std::to_string(n) + " " + one + (n == 1 ? "" : "s"); }
 
 }  // namespace graphsink

@@ -1,0 +1,48 @@
+// What the text, the JSON and the DOT of a plan have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "graphsink/plan.h"
+
+namespace graphsink {
+
+enum class CopyDirection : std::uint8_t { to_host, to_device, within_device };
+// Of a step that is a copy.
+CopyDirection direction_of(const Plan& plan, const Step& copy);
+
+// Of some steps with their bodies; a step of a body counts once, however often it runs.
+struct StepCounts {
+  std::size_t nodes = 0;
+  std::size_t host_nodes = 0;  // of them
+  std::size_t copies = 0;
+  std::size_t to_host_bytes = 0;
+  std::size_t to_device_bytes = 0;
+  std::size_t within_device_bytes = 0;
+};
+// Of steps [first, last) of the schedule.
+StepCounts count_steps(const Plan& plan, int first, int last);
+StepCounts count_steps(const Plan& plan);
+
+// Launches of a run of one step.
+std::size_t launches_per_step(const Plan& plan);
+bool sinks_whole(const Plan& plan);
+
+// "if" or "while".
+const char* control_name(StepKind kind);
+// "arena+256", "\"w1\"", "input"; "" for no buffer.
+std::string memory_text(const Plan& plan, int buffer);
+// "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
+std::string result_text(const Plan& plan, const PlanNode& node);
+bool is_commit(const PlanNode& node);
+
+// The head of the text: what sinks, copies, memory. Whole lines.
+std::string summary_text(const Plan& plan);
+// A line without its end.
+std::string reason_text(const Reason& reason);
+
+// "1 node", "2 nodes".
+std::string count_text(std::size_t n, const char* one);
+
+}  // namespace graphsink

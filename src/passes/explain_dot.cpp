@@ -1,0 +1,185 @@
+#include <map>
+#include <set>
+
+#include "graphsink/memory.h"
+#include "passes/explain.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+using Edge = std::pair<int, int>;  // numbers of steps
+
+// Which steps depend on which, in the numbers of the text.
+class Flow {
+ public:
+  explicit Flow(const Plan& plan) : plan_(plan) {
+    Writers writers;
+    for (const Step& step : plan.sequences[0].steps) {
+      for (int other : step.after)
+        if (auto tail = tails_.find(other); tail != tails_.end()) joins_.insert({tail->second, number_});
+      tails_[step.stream] = number_;
+      visit(step, writers);
+    }
+    for (const Edge& edge : data_) joins_.erase(edge);
+  }
+
+  // From the step that writes a buffer, or from each that may have, to the one that reads it.
+  const std::set<Edge>& data() const { return data_; }
+  // From the last step of a stream to one that waits for it and reads nothing of it.
+  const std::set<Edge>& joins() const { return joins_; }
+
+ private:
+  using Writers = std::map<int, std::set<int>>;  // per buffer: the steps that may have written it last
+
+  static void unite(Writers& a, const Writers& b) {
+    for (const auto& [buffer, steps] : b) a[buffer].insert(steps.begin(), steps.end());
+  }
+
+  void read(int buffer, int step, const Writers& writers) {
+    auto found = writers.find(buffer);
+    if (found == writers.end()) return;
+    for (int writer : found->second) data_.insert({writer, step});
+  }
+
+  void visit(const Step& step, Writers& writers) {
+    int number = number_++;
+    if (!step.sequences.empty()) {
+      read(step.source, number, writers);
+      return step.kind == StepKind::loop ? loop(step, number, writers) : branch(step, writers);
+    }
+    Touched buffers = touched(plan_, step);
+    for (int buffer : buffers.reads) read(buffer, number, writers);
+    for (int buffer : buffers.writes) writers[buffer] = {number};
+  }
+
+  void visit_body(int body, Writers& writers) {
+    for (const Step& step : plan_.sequences[at(body)].steps) visit(step, writers);
+  }
+
+  void branch(const Step& step, Writers& writers) {
+    Writers before = std::move(writers);
+    writers.clear();
+    for (int body : step.sequences) {
+      Writers inner = before;
+      visit_body(body, inner);
+      unite(writers, inner);
+    }
+    if (step.sequences.size() < 2) unite(writers, before);
+  }
+
+  // The second visit adds what an iteration reads of the one before it; the body may also never run.
+  void loop(const Step& step, int number, Writers& writers) {
+    for (int visits = 0; visits < 2; ++visits) {
+      number_ = number + 1;
+      Writers inner = writers;
+      visit_body(step.sequences[0], inner);
+      unite(writers, inner);
+      read(step.source, number, writers);
+    }
+  }
+
+  const Plan& plan_;
+  int number_ = 0;
+  std::map<int, int> tails_;  // per stream
+  std::set<Edge> data_;
+  std::set<Edge> joins_;
+};
+
+// A quoted string of DOT. Lines end with `line_end`: \n centers them, \l puts them to the left.
+std::string quoted(const std::string& text, const char* line_end = "\\n") {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '\n') {
+      result += line_end;
+    } else {
+      if (c == '"' || c == '\\') result += '\\';
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+class DotPrinter {
+ public:
+  explicit DotPrinter(const Plan& plan) : plan_(plan) {}
+
+  std::string run() {
+    std::string title = summary_text(plan_);
+    for (const Reason& reason : plan_.reasons) title += "note: " + reason_text(reason) + "\n";
+    text_ = "digraph plan {\n  label=" + quoted(title, "\\l") +
+            ";\n  labelloc=t;\n  labeljust=l;\n"
+            "  node [shape=box, style=filled];\n";
+    for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
+    Flow flow(plan_);
+    // An edge back to an earlier step, of a loop, does not decide where that is drawn.
+    for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
+    for (const Edge& edge : flow.joins()) print(edge, " [style=dashed]");
+    return text_ + "}\n";
+  }
+
+ private:
+  static std::string name(int number) { return "step" + std::to_string(number); }
+
+  void line(int indent, const std::string& text) { text_ += std::string(at(indent) * 2, ' ') + text + "\n"; }
+
+  void print(const Edge& edge, const char* attributes) {
+    line(1, name(edge.first) + " -> " + name(edge.second) + attributes + ";");
+  }
+
+  void print(const Island& island, std::size_t index) {
+    line(1, "subgraph cluster_island" + std::to_string(index) + " {");
+    line(2, "label=" +
+                quoted("island " + std::to_string(index) + (island.sunk ? ": one launch" : ": driven by the host")) +
+                (island.sunk ? ";" : "; color=red;"));
+    for (int i = island.first; i < island.last; ++i) {
+      const Step& step = plan_.sequences[0].steps[at(i)];
+      print(step, step.stream, 2);
+    }
+    line(1, "}");
+  }
+
+  void print(const Step& step, int stream, int indent) {
+    int number = number_++;
+    std::string head = std::to_string(number) + " ", on = "\ns" + std::to_string(stream);
+    if (step.kind == StepKind::call) {
+      const PlanNode& node = plan_.nodes[at(step.node)];
+      std::string label = head + std::string(node.op->name), where = to_string(node.where);
+      if (std::string result = result_text(plan_, node); !result.empty()) label += "\n" + result;
+      label += (node.on_host ? "\nhost" : on) + (where.empty() ? "" : ", " + where);
+      declare(indent, number, label, node.on_host ? "fillcolor=orange" : "fillcolor=lightblue");
+    } else if (step.kind == StepKind::copy) {
+      declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes),
+              "fillcolor=white, fontsize=10, height=0.2, width=0.2");
+    } else {
+      declare(indent, number, head + control_name(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
+      print_bodies(step, number, stream, indent);
+    }
+  }
+
+  void declare(int indent, int number, const std::string& label, const char* attributes) {
+    line(indent, name(number) + " [label=" + quoted(label) + ", " + attributes + "];");
+  }
+
+  void print_bodies(const Step& step, int number, int stream, int indent) {
+    for (std::size_t i = 0; i < step.sequences.size(); ++i) {
+      const char* what = step.kind == StepKind::loop ? "body" : i == 0 ? "then" : "else";
+      line(indent, "subgraph cluster_" + name(number) + "_" + what + " {");
+      line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(number))) + "; style=rounded;");
+      for (const Step& inner : plan_.sequences[at(step.sequences[i])].steps) print(inner, stream, indent + 1);
+      line(indent, "}");
+    }
+  }
+
+  const Plan& plan_;
+  std::string text_;
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::string Plan::explain_dot() const { return DotPrinter(*this).run(); }
+
+}  // namespace graphsink

@@ -1,0 +1,137 @@
+#include <nlohmann/json.hpp>
+
+#include "ir/graph_data.h"
+#include "passes/explain.h"
+
+namespace graphsink {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+Json where_json(const Where& where) {
+  std::string text = to_string(where);
+  return text.empty() ? Json() : Json(text);
+}
+
+const char* name_of(Access access) {
+  return access == Access::read ? "read" : access == Access::write ? "write" : "shape_only";
+}
+
+const char* name_of(CopyDirection direction) {
+  return direction == CopyDirection::to_host     ? "to_host"
+         : direction == CopyDirection::to_device ? "to_device"
+                                                 : "within_device";
+}
+
+class Writer {
+ public:
+  explicit Writer(const Plan& plan) : plan_(plan) {}
+
+  Json run() {
+    StepCounts counts = count_steps(plan_);
+    Json islands = Json::array();
+    for (const Island& island : plan_.islands)
+      islands.push_back({{"first", island.first},
+                         {"last", island.last},
+                         {"sunk", island.sunk},
+                         {"nodes", count_steps(plan_, island.first, island.last).nodes}});
+    Json steps = Json::array();
+    for (const Step& step : plan_.sequences[0].steps) steps.push_back(step_json(step, step.stream));
+    Json reasons = Json::array();
+    for (const Reason& reason : plan_.reasons)
+      reasons.push_back({{"what", reason.what},
+                         {"why", reason.why},
+                         {"where", where_json(reason.where)},
+                         {"cost", reason.cost},
+                         {"remedy", reason.remedy}});
+    return {{"device", to_string(plan_.target.id)},
+            {"target", plan_.target.name},
+            {"sinks_whole", sinks_whole(plan_)},
+            {"launches_per_step", launches_per_step(plan_)},
+            {"loop_over_steps", plan_.loop_over_steps},
+            {"nodes", counts.nodes},
+            {"host_nodes", counts.host_nodes},
+            {"streams", plan_.streams},
+            {"copies",
+             {{"count", counts.copies},
+              {"to_host_bytes", counts.to_host_bytes},
+              {"to_device_bytes", counts.to_device_bytes},
+              {"within_device_bytes", counts.within_device_bytes}}},
+            {"memory",
+             {{"arena_bytes", plan_.arena_bytes},
+              {"host_arena_bytes", plan_.host_arena_bytes},
+              {"value_bytes", plan_.value_bytes},
+              {"live_bytes", live_bytes(plan_)}}},
+            {"islands", std::move(islands)},
+            {"steps", std::move(steps)},
+            {"reasons", std::move(reasons)}};
+  }
+
+ private:
+  // `stream` is that of the step of the schedule: bodies run on the stream of the step around them.
+  Json step_json(const Step& step, int stream) {
+    Json json = {{"number", number_++}};
+    const PlanNode* node = step.kind == StepKind::call ? &plan_.nodes[at(step.node)] : nullptr;
+    const char* kind = node ? "call" : step.kind == StepKind::copy ? "copy" : control_name(step.kind);
+    json["kind"] = kind;
+    json["op"] = node ? std::string(node->op->name) : kind;
+    json["where"] = where_json(node ? node->where : Where());
+    json["device"] = node && node->on_host ? "host" : to_string(plan_.target.id);
+    json["stream"] = stream;
+    json["after"] = step.after;
+    if (node) {
+      add_operands(*node, json);
+    } else if (step.kind == StepKind::copy) {
+      json["direction"] = name_of(direction_of(plan_, step));
+      json["bytes"] = plan_.buffers[at(step.source)].bytes;
+      json["source"] = buffer_json(step.source);
+      json["destination"] = buffer_json(step.destination);
+    } else {
+      json["predicate"] = buffer_json(step.source);
+      add_bodies(step, stream, json);
+    }
+    return json;
+  }
+
+  void add_operands(const PlanNode& node, Json& json) const {
+    Json inputs = Json::array(), outputs = Json::array();
+    for (std::size_t i = 0; i < node.operands.size(); ++i) {
+      bool is_input = i < at(node.inputs);
+      Json operand = {{"type", to_string(node.types[i])}};
+      if (is_input) operand["access"] = name_of(access_of(*node.op, i, at(node.inputs)));
+      operand.update(buffer_json(node.operands[i]));
+      (is_input ? inputs : outputs).push_back(std::move(operand));
+    }
+    json["inputs"] = std::move(inputs);
+    json["outputs"] = std::move(outputs);
+  }
+
+  void add_bodies(const Step& step, int stream, Json& json) {
+    Json bodies = Json::array();
+    for (int body : step.sequences) {
+      Json steps = Json::array();
+      for (const Step& inner : plan_.sequences[at(body)].steps) steps.push_back(step_json(inner, stream));
+      bodies.push_back(std::move(steps));
+    }
+    json["bodies"] = std::move(bodies);
+  }
+
+  Json buffer_json(int buffer) const {
+    if (buffer < 0) return {{"buffer", nullptr}, {"memory", nullptr}};
+    return {{"buffer", buffer}, {"memory", memory_text(plan_, buffer)}};
+  }
+
+  const Plan& plan_;
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::string Plan::explain_json() const {
+  // Names may hold any bytes; JSON is UTF-8.
+  return Writer(*this).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace graphsink

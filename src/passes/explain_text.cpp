@@ -1,0 +1,78 @@
+#include "graphsink/memory.h"
+#include "passes/explain.h"
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+std::string padded(std::string text, std::size_t width) {
+  text.append(text.size() < width ? width - text.size() : 1, ' ');
+  return text;
+}
+
+class Printer {
+ public:
+  explicit Printer(const Plan& plan) : plan_(plan) {}
+
+  std::string run() {
+    text_ = summary_text(plan_) + padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) +
+            padded("memory", 28) + "from\n";
+    for (const Step& step : plan_.sequences[0].steps) print(step, step.stream, 0);
+    for (const Reason& reason : plan_.reasons) text_ += "note: " + reason_text(reason) + "\n";
+    return std::move(text_);
+  }
+
+ private:
+  void line(int indent, const std::string& op, const std::string& on, const std::string& result,
+            const std::string& memory, const Where& where) {
+    std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
+                      padded(on, 10) + padded(result, 26) + padded(memory, 28) + to_string(where);
+    row.erase(row.find_last_not_of(' ') + 1);
+    text_ += row + "\n";
+  }
+
+  static std::string stream_text(const Step& step, int stream) {
+    std::string text = "s" + std::to_string(stream);
+    for (std::size_t i = 0; i < step.after.size(); ++i) text += (i ? "," : "<") + std::to_string(step.after[i]);
+    return text;
+  }
+
+  std::string result_memory(const PlanNode& node) const {
+    if (is_commit(node)) return "";
+    std::string text;
+    for (std::size_t i = at(node.inputs); i < node.operands.size() && i < at(node.inputs) + 2; ++i)
+      text += (i > at(node.inputs) ? ", " : "") + memory_text(plan_, node.operands[i]);
+    return text;
+  }
+
+  void print(const Step& step, int stream, int indent) {
+    std::string on = stream_text(step, stream);
+    if (step.kind == StepKind::call) {
+      const PlanNode& node = plan_.nodes[at(step.node)];
+      line(indent, std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node),
+           result_memory(node), node.where);
+      return;
+    }
+    if (step.kind == StepKind::copy) {
+      line(indent, "copy", on, bytes_text(plan_.buffers[at(step.source)].bytes),
+           memory_text(plan_, step.source) + " -> " + memory_text(plan_, step.destination), Where());
+      return;
+    }
+    line(indent, control_name(step.kind), on, "", memory_text(plan_, step.source), Where());
+    for (std::size_t i = 0; i < step.sequences.size(); ++i) {
+      if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
+      for (const Step& inner : plan_.sequences[at(step.sequences[i])].steps) print(inner, stream, indent + 1);
+    }
+  }
+
+  const Plan& plan_;
+  std::string text_;
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::string Plan::explain() const { return Printer(*this).run(); }
+
+}  // namespace graphsink
