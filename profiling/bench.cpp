@@ -27,6 +27,7 @@ struct Options {
   std::string size = std::string_view(GRAPHSINK_FLAVOUR) == "emulated" ? "test" : "full";
   std::string json_file;
   std::string export_directory;
+  std::string explain;
   bool list = false;
   models::WorkloadOptions workload;
 };
@@ -68,6 +69,13 @@ void write_inputs(const std::filesystem::path& directory, const models::Model& m
   for (std::size_t i = 0; i < model.feeds.size(); ++i)
     inputs.tensors.emplace("feed." + std::to_string(i), model.feeds[i].slices(0, Trial::kWarmUp + steps));
   write_checkpoint(directory / (model.name + ".safetensors"), inputs);
+}
+
+void print_plan(const models::Model& model, DeviceId device, const std::string& format) {
+  Program program = compile(model.graph, {.target = device});
+  const Plan& plan = program.plan();
+  if (format == "text") std::cout << model.name << ": ";
+  std::cout << (format == "json" ? plan.explain_json() : format == "dot" ? plan.explain_dot() : plan.explain());
 }
 
 // Rewritten in place, and only on a terminal.
@@ -128,7 +136,9 @@ int run(Options options) {
   for (const std::string& name : options.workloads) {  // refuses before anything is measured
     models::Model model = workloads.make(name);
     if (!options.export_directory.empty()) write_inputs(options.export_directory, model, options.steps);
+    if (!options.explain.empty()) print_plan(model, device, options.explain);
   }
+  if (!options.explain.empty()) return 0;
   std::ofstream file;
   if (!options.json_file.empty() && options.json_file != "-") {
     file.open(options.json_file);
@@ -179,6 +189,9 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   app.add_option("--export", options.export_directory,
                  "write what each workload starts from and trains on to this directory, for profiling/peers");
+  app.add_option("--explain", options.explain,
+                 "measure nothing; print each workload's plan: what sinks, what does not, and why (dot: for graphviz)")
+      ->check(CLI::IsMember({"text", "json", "dot"}));
   app.add_flag("--list", options.list, "print workloads and modes");
   return cli::run_program(app, argc, argv, [&] { return run(options); });
 }

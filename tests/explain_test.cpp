@@ -101,6 +101,8 @@ TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_pla
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 
+TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }
+
 TEST(ExplainJson, SumsAreThoseOfThePlan) {
   for (const Plan& plan : plans()) {
     json root = json::parse(plan.explain_json());
@@ -255,6 +257,12 @@ TEST(ExplainDot, BodiesAreClustersWithTheEdgesOfEveryIteration) {
   EXPECT_EQ(dot.nodes.at(branch).clusters, (Path{"cluster_island0", body}));
   EXPECT_EQ(dot.nodes.at(step("mul")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_then"}));
   EXPECT_EQ(dot.nodes.at(step("add")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_else"}));
+  std::set<std::pair<std::string, std::string>> entries;
+  for (const auto& [edge, attributes] : dot.edges)
+    if (attributes.count("style") && attributes.at("style") == "dotted") entries.insert(edge);
+  std::string condition = "step" + std::to_string(number_of(plan, "while") + 1);
+  EXPECT_EQ(entries,
+            (std::set{std::pair(loop, condition), std::pair(branch, step("mul")), std::pair(branch, step("add"))}));
   std::vector<json> steps = steps_of(plan);
   std::map<int, std::vector<int>> writers;  // per buffer, all copies: state and results are written by copies alone
   for (const json& s : steps)

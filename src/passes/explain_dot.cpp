@@ -117,6 +117,7 @@ class DotPrinter {
     // An edge back to an earlier step, of a loop, does not decide where that is drawn.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
     for (const Edge& edge : flow.joins()) print(edge, " [style=dashed]");
+    for (const Edge& edge : entries_) print(edge, " [style=dotted]");
     return text_ + "}\n";
   }
 
@@ -168,13 +169,16 @@ class DotPrinter {
       const char* what = step.kind == StepKind::loop ? "body" : i == 0 ? "then" : "else";
       line(indent, "subgraph cluster_" + name(number) + "_" + what + " {");
       line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(number))) + "; style=rounded;");
-      for (const Step& inner : plan_.sequences[at(step.sequences[i])].steps) print(inner, stream, indent + 1);
+      const auto& steps = plan_.sequences[at(step.sequences[i])].steps;
+      if (!steps.empty()) entries_.push_back({number, number_});
+      for (const Step& inner : steps) print(inner, stream, indent + 1);
       line(indent, "}");
     }
   }
 
   const Plan& plan_;
   std::string text_;
+  std::vector<Edge> entries_;  // from control steps into their bodies
   int number_ = 0;
 };
 
