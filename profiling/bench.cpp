@@ -21,6 +21,7 @@ using nlohmann::json;
 struct Options {
   std::vector<std::string> workloads;
   std::vector<std::string> modes;
+  bool names_modes = false;  // given, not the default
   std::string device = "auto";
   std::int64_t steps = 100;
   std::int64_t steps_per_launch = 1;
@@ -93,7 +94,10 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
   std::vector<std::unique_ptr<Trial>> trials;
   std::vector<std::string> names;
   for (const NamedMode& named : modes) {
-    if (named.is_for_several_devices && !is_on_several) continue;
+    if (named.is_for_several_devices && !is_on_several) {
+      if (options.names_modes) std::cerr << name << ": " << named.name << " left out, its graph is on one device\n";
+      continue;
+    }
     show_progress(name + " " + named.name + ": " + std::to_string(options.steps) + " steps");
     trials.push_back(
         std::make_unique<Trial>(workloads.make(name), named.mode, device, options.steps, options.steps_per_launch));
@@ -126,6 +130,7 @@ int run(Options options) {
   }
   if (options.workloads.empty())
     for (const auto& workload : models::Workloads::list()) options.workloads.emplace_back(workload.name);
+  options.names_modes = !options.modes.empty();
   if (options.modes.empty())
     for (Mode mode : kAllModes) options.modes.emplace_back(to_string(mode));
   std::vector<NamedMode> modes;

@@ -63,6 +63,21 @@ prints 05_control_flow "$plan" ' while ' ' if ' \
   '^sink from 100: root 1\.41421 after 10 iterations, branch gives 1414\.21$' \
   '^the launch holds 2 conditional nodes$' -- "$bin/05_control_flow"
 
+# What runs on the host is a node of the launch where the host is another device.
+two_devices=('^the launch holds 11 kernels, 0 copies, 0 host nodes$') tokenizer=()
+if [[ $flavour != cpu ]]; then
+  two_devices=('^the launch holds 8 kernels, 4 copies, 4 host nodes$' '^copies: 32 B to the host, 32 B to cuda:0$')
+  tokenizer=('^the launch holds 1 host node$')
+fi
+for mode in interactive-serial interactive-parallel split-serial split-parallel sink; do
+  two_devices+=("^$mode: x \\+ y - z = f32\\[4\\] \\[10\\.5, 21\\.5, 32\\.5, 43\\.5\\], branches agree to 1e-06$")
+done
+prints 06_two_devices "$plan" "${two_devices[@]}" -- "$bin/06_two_devices"
+prints 07_side_effects "$plan" ' say .* 07_side_effects\.cpp:[0-9]+' -- "$bin/07_side_effects"
+[[ $(grep -A3 ':$' "$work/out" | grep -cE '^  r = (90|100)$|^  x, y, z = 111, 12, 123$') -eq 15 ]] ||
+  fail '07_side_effects: the modes do not agree'
+prints 08_tokenizer "$plan" '^200 steps on LICENSE, loss 4\.[0-9]+ -> 2\.[0-9]+$' "${tokenizer[@]}" -- "$bin/08_tokenizer"
+
 # train_text: every mode and grouping of steps writes the same text.
 evaluation=() # small on the software device, where threads are slow
 [[ $flavour != emulated ]] || evaluation=(--evaluate-on 64)
@@ -149,7 +164,7 @@ if [[ $flavour == cpu ]]; then
 fi
 refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp, lstm, gpt.*$remedy" \
   "$bin/graphsink-bench" --workload chain,resnet
-refuses 'later mode' "error: mode \"split-serial\".*$remedy" "$bin/graphsink-bench" --mode sink,split-serial
+refuses 'later mode' "error: mode \"automatic\".*$remedy" "$bin/graphsink-bench" --mode sink,split-serial
 refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge
 refuses 'too few nodes' "error: chain: .*$remedy" "$bin/graphsink-bench" --workload chain --nodes 3
 refuses 'unwritable report' "error: .*report\.json.*$remedy" \

@@ -214,7 +214,8 @@ void Graph::output(std::string name, Arg value) {
 void assign(const Variable& variable, Arg value) {
   const auto* source = std::get_if<Value>(&value.content());
   if (source == nullptr || !source->valid()) {
-    throw Error("assign", value.where(), "the assigned value is not a Value", "assign the result of an op");
+    throw Error("assign", value.where(), "the assigned value is not a Value",
+                "assign the result of an op, or graph.value(variable)");
   }
   GraphData& graph = *source->graph();
   if (graph.current_region != 0) {
