@@ -6,6 +6,7 @@ usage: bench_test.py BIN_DIR [WORKLOAD...]    all of them, unless some are named
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -168,6 +169,21 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(charmlp["feed.0"], [5, 8, 8])  # with the 3 steps of warm-up
             self.assertEqual(charmlp["feed.1"], [5, 8])
             self.assertEqual(charmlp["w1"], [32, 16])
+
+    def test_explain(self):
+        for row in self.rows("sink"):
+            plan = json.loads(bench("--workload", row["workload"], "--explain", "json"))
+            self.assertEqual(plan["device"], row["device"])
+            self.assertEqual(plan["launches_per_step"], row["graph_launches_per_step"])
+            self.assertEqual(len(plan["islands"]), row["islands"])
+            self.assertEqual(plan["streams"], row["streams_used"])
+            self.assertEqual(plan["memory"]["arena_bytes"], row["arena_bytes"])
+            self.assertEqual(plan["memory"]["live_bytes"], row["live_bytes"])
+        names = ["chain", "mlp"]
+        text = bench("--workload", ",".join(names), "--explain", "text")
+        self.assertEqual(re.findall(r"(?m)^(\w+): plan for ", text), names)
+        dot = bench("--workload", ",".join(names), "--explain", "dot")
+        self.assertEqual(len(re.findall(r"(?m)^digraph plan \{$", dot)), 2)
 
     def compare(self, *arguments):
         script = pathlib.Path(__file__).resolve().parent.parent / "profiling" / "compare.py"
