@@ -132,20 +132,30 @@ TEST(ExplainJson, SumsAreThoseOfThePlan) {
 }
 
 TEST(ExplainJson, CopiesHaveADirection) {
-  json root = json::parse(host_loop_plan().explain_json());
-  EXPECT_EQ(
-      root["copies"],
-      (json{{"count", 6}, {"to_host_bytes", 16}, {"to_device_bytes", 16}, {"within_device_bytes", 16 + 1 + 16 + 1}}));
-  EXPECT_EQ(root["launches_per_step"], 2);
-  EXPECT_EQ(root["sinks_whole"], false);
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  Variable w("w", Tensor(f32, {2})), v("v", Tensor(f32, {2}));
+  g.output("y", relu(add(tanh(x), exp(x), on_cpu)));
+  Value old_w = g.value(w);
+  assign(w, g.value(v));
+  assign(v, old_w);
+  json root = json::parse(plan_for(g, Target::cuda13()).explain_json());
+  EXPECT_EQ(root["copies"],
+            (json{{"count", 5}, {"to_host_bytes", 2048}, {"to_device_bytes", 1024}, {"within_device_bytes", 16}}));
+  EXPECT_EQ(root["launches_per_step"], 1);
+  EXPECT_EQ(root["sinks_whole"], true);
   std::map<std::string, std::size_t> bytes;
   for (const json& step : flat(root["steps"]))
     if (step["kind"] == "copy") bytes[step["direction"]] += step["bytes"].get<std::size_t>();
-  EXPECT_EQ(bytes, (std::map<std::string, std::size_t>{{"to_device", 16}, {"to_host", 16}, {"within_device", 34}}));
-  root = json::parse(plan_for(small_mlp(), Target::host()).explain_json());
-  EXPECT_EQ(root["copies"]["count"], 0);
-  EXPECT_EQ(root["launches_per_step"], 1);
-  EXPECT_EQ(root["sinks_whole"], true);
+  EXPECT_EQ(bytes, (std::map<std::string, std::size_t>{{"to_device", 1024}, {"to_host", 2048}, {"within_device", 16}}));
+}
+
+TEST(ExplainJson, WhatTheHostDrivesIsNoLaunch) {
+  json root = json::parse(host_loop_plan().explain_json());
+  EXPECT_EQ(root["launches_per_step"], 2);
+  EXPECT_EQ(root["islands"].size(), 3u);
+  EXPECT_EQ(root["sinks_whole"], false);
+  EXPECT_EQ(root["copies"]["count"], 6);  // those of the body once
 }
 
 TEST(ExplainJson, StepsAreThoseOfTheSchedule) {
@@ -290,6 +300,21 @@ TEST(ExplainDot, JoinsWithoutDataAreDashed) {
     (attributes.count("style") && attributes.at("style") == "dashed" ? dashed : data).insert(edge);
   for (const auto& edge : joins) EXPECT_NE(dashed.count(edge), data.count(edge)) << edge.first << edge.second;
   for (const auto& edge : dashed) EXPECT_TRUE(joins.count(edge));
+}
+
+TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
+  Plan plan = branch_in_loop_plan();
+  plan.streams = 4;
+  plan.sequences[0].steps[at(number_of(plan, "while"))].stream = 3;
+  DotGraph dot = read_dot(plan.explain_dot());
+  std::string text = plan.explain();
+  for (const json& step : steps_of(plan)) {
+    if (step["op"] != "mul" && step["op"] != "if") continue;
+    EXPECT_EQ(step["stream"], 3);
+    EXPECT_TRUE(std::regex_search(text, std::regex(step["op"].get<std::string>() + " +s3")));
+    std::string label = dot.nodes.at("step" + std::to_string(step["number"].get<int>())).attributes.at("label");
+    EXPECT_NE(label.find("\ns3"), std::string::npos);
+  }
 }
 
 const OpDef odd_name{

@@ -95,8 +95,6 @@ std::string memory_text(const Plan& plan, int buffer) {
   }
 }
 
-bool is_commit(const PlanNode& node) { return written_variables(node) > 0; }
-
 std::string result_text(const Plan& plan, const PlanNode& node) {
   if (std::size_t written = written_variables(node)) return "commits " + count_text(written, "variable");
   std::string text;

@@ -35,7 +35,6 @@ const char* control_name(StepKind kind);
 std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
-bool is_commit(const PlanNode& node);
 
 // The head of the text: what sinks, copies, memory. Whole lines.
 std::string summary_text(const Plan& plan);

@@ -67,7 +67,6 @@ class Flow {
       visit_body(body, inner);
       unite(writers, inner);
     }
-    if (step.sequences.size() < 2) unite(writers, before);
   }
 
   // The second visit adds what an iteration reads of the one before it; the body may also never run.

@@ -39,7 +39,6 @@ class Printer {
   }
 
   std::string result_memory(const PlanNode& node) const {
-    if (is_commit(node)) return "";
     std::string text;
     for (std::size_t i = at(node.inputs); i < node.operands.size() && i < at(node.inputs) + 2; ++i)
       text += (i > at(node.inputs) ? ", " : "") + memory_text(plan_, node.operands[i]);
