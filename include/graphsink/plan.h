@@ -179,9 +179,9 @@ struct Plan {
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
   // of the device are blue, of the host orange, copies small and white, control steps diamonds; numbers are those of
-  // the text. An edge leads from each step that may have written a buffer last to the step that reads it, so none
-  // leaves a view; a dashed one from the last step of a stream to a step that waits for it for other reasons; a dotted
-  // one from a control step to the first step of each body.
+  // the text. An edge leads from each step that writes a buffer to each that may read what it wrote, so none leaves a
+  // view; a dashed one from the last step of a stream to a step that waits for it for other reasons; a dotted one from
+  // a control step to the first step of each body.
   std::string explain_dot() const;
 };
 

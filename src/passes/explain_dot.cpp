@@ -16,73 +16,51 @@ using Edge = std::pair<int, int>;  // numbers of steps
 class Flow {
  public:
   explicit Flow(const Plan& plan) : plan_(plan) {
-    Writers writers;
     for (const Step& step : plan.sequences[0].steps) {
       for (int other : step.after)
         if (auto tail = tails_.find(other); tail != tails_.end()) joins_.insert({tail->second, number_});
       tails_[step.stream] = number_;
-      visit(step, writers);
+      visit(step);
     }
     for (const Edge& edge : data_) joins_.erase(edge);
   }
 
-  // From the step that writes a buffer, or from each that may have, to the one that reads it.
+  // From each step that may have written what another reads.
   const std::set<Edge>& data() const { return data_; }
-  // From the last step of a stream to one that waits for it and reads nothing of it.
+  // From the last step of a stream to one that waits for it and reads nothing that it wrote.
   const std::set<Edge>& joins() const { return joins_; }
 
  private:
-  using Writers = std::map<int, std::set<int>>;  // per buffer: the steps that may have written it last
-
-  static void unite(Writers& a, const Writers& b) {
-    for (const auto& [buffer, steps] : b) a[buffer].insert(steps.begin(), steps.end());
+  void read(int buffer, int step) {
+    for (int writer : writers_[buffer]) data_.insert({writer, step});
   }
 
-  void read(int buffer, int step, const Writers& writers) {
-    auto found = writers.find(buffer);
-    if (found == writers.end()) return;
-    for (int writer : found->second) data_.insert({writer, step});
-  }
-
-  void visit(const Step& step, Writers& writers) {
+  void visit(const Step& step) {
     int number = number_++;
-    if (!step.sequences.empty()) {
-      read(step.source, number, writers);
-      return step.kind == StepKind::loop ? loop(step, number, writers) : branch(step, writers);
+    if (step.sequences.empty()) {
+      Touched buffers = touched(plan_, step);
+      for (int buffer : buffers.reads) read(buffer, number);
+      for (int buffer : buffers.writes) writers_[buffer].insert(number);
+      return;
     }
-    Touched buffers = touched(plan_, step);
-    for (int buffer : buffers.reads) read(buffer, number, writers);
-    for (int buffer : buffers.writes) writers[buffer] = {number};
+    read(step.source, number);
+    visit_bodies(step);
+    if (step.kind != StepKind::loop) return;
+    number_ = number + 1;  // once more, for what an iteration reads of the one before it
+    visit_bodies(step);
+    read(step.source, number);
   }
 
-  void visit_body(int body, Writers& writers) {
-    for (const Step& step : plan_.sequences[at(body)].steps) visit(step, writers);
-  }
-
-  void branch(const Step& step, Writers& writers) {
-    Writers before = std::move(writers);
-    writers.clear();
-    for (int body : step.sequences) {
-      Writers inner = before;
-      visit_body(body, inner);
-      unite(writers, inner);
-    }
-  }
-
-  // The second visit adds what an iteration reads of the one before it; the body may also never run.
-  void loop(const Step& step, int number, Writers& writers) {
-    for (int visits = 0; visits < 2; ++visits) {
-      number_ = number + 1;
-      Writers inner = writers;
-      visit_body(step.sequences[0], inner);
-      unite(writers, inner);
-      read(step.source, number, writers);
-    }
+  void visit_bodies(const Step& step) {
+    for (int body : step.sequences)
+      for (const Step& inner : plan_.sequences[at(body)].steps) visit(inner);
   }
 
   const Plan& plan_;
   int number_ = 0;
   std::map<int, int> tails_;  // per stream
+  // Per buffer. Only the states of loops and the results of branches have several, and a reader may get any of them.
+  std::map<int, std::set<int>> writers_;
   std::set<Edge> data_;
   std::set<Edge> joins_;
 };
