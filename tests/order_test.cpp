@@ -62,5 +62,40 @@ TEST(Order, StepsThatShareABufferFollowOneAnother) {
   EXPECT_GT(streams, 2);
 }
 
+Step copy(int source, int destination) {
+  Step step;
+  step.kind = StepKind::copy;
+  step.source = source;
+  step.destination = destination;
+  return step;
+}
+
+// What the host does in a body keeps its place among what it does outside.
+TEST(Order, EffectsInBodiesFollowThoseOutside) {
+  const OpDef effect{.name = "effect", .purity = Purity::host_effect};
+  Plan plan;
+  plan.buffers.resize(9);
+  plan.nodes.resize(3);
+  for (PlanNode& node : plan.nodes) node.op = &effect;
+  plan.nodes[0].operands = {4};
+  plan.nodes[0].inputs = 1;
+  Step first, branch, inner, last;
+  first.node = 0;
+  branch.kind = StepKind::branch;
+  branch.source = 7;
+  branch.sequences = {1};
+  inner.node = 1;
+  last.node = 2;
+  // Two chains behind copy 0: one ends in an effect, the other in a branch that holds one.
+  plan.sequences = {{{copy(0, 1), copy(1, 2), copy(2, 3), copy(3, 4), copy(1, 5), copy(5, 6), copy(6, 7), first, branch,
+                      last, copy(0, 8)}},
+                    {{inner}}};
+  assign_streams(plan);
+  EXPECT_EQ(plan.streams, 2);
+  auto before = happens_before(plan);
+  EXPECT_TRUE(before[8][7]) << "the branch does not wait for the effect before it";
+  EXPECT_TRUE(before[9][8]) << "the last effect does not wait for the branch";
+}
+
 }  // namespace
 }  // namespace graphsink

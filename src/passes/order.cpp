@@ -32,6 +32,7 @@ void add_step(const Plan& plan, const Step& step, Touched& result) {
     for (const Step& inner : plan.sequences[at(sequence)].steps) add_step(plan, inner, result);
 }
 
+// Whether the step or one of its bodies does something that the graph cannot see.
 bool has_effect(const Plan& plan, const Step& step) {
   if (step.kind == StepKind::call) return plan.nodes[at(step.node)].op->purity == Purity::host_effect;
   for (int sequence : step.sequences)
