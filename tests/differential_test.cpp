@@ -1,4 +1,4 @@
-// Random graphs (random_graph.h) in every mode: within a device the same bits in all of them, on all devices the same
+// Random graphs (random_graph/) in every mode: within a device the same bits in all of them, on all devices the same
 // types and finite values. The environment's GS_GRAPH_SEED=N runs one graph and prints it; GS_FULL=1 runs 20,000.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "program_fixture.h"
-#include "random_graph.h"
+#include "random_graph/random_graph.h"
 
 namespace graphsink::testing {
 namespace {

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <array>
+
+#include "site.h"
+
+namespace graphsink::testing {
+namespace {
+
+constexpr std::int64_t kMaxElements = 160;
+constexpr int kMaxRank = 4;
+
+bool broadcasts(const Shape& a, const Shape& b) {
+  for (int d = 1; d <= std::min(a.rank(), b.rank()); ++d)
+    if (a[-d] != b[-d] && a[-d] != 1 && b[-d] != 1) return false;
+  return true;
+}
+
+// Small enough for what comes after it.
+Value limited(const Value& v) {
+  Shape shape = v.shape();
+  if (shape.size() > kMaxElements) return Site::fit(v, {kMaxElements / 4, 2});
+  return shape.rank() > kMaxRank ? reshape(v, {-1, shape[-2], shape[-1]}) : v;
+}
+
+std::vector<TensorType> types_of(const Values& values) {
+  std::vector<TensorType> types;
+  for (const Value& v : values) types.push_back(v.type());
+  return types;
+}
+
+}  // namespace
+
+std::span<const Kind> kinds() {
+  static const std::vector<Kind> kAll = [] {
+    std::vector<Kind> all;
+    for (auto kinds : {arithmetic_kinds(), movement_kinds(), cpu_kinds(), state_kinds()})
+      all.insert(all.end(), kinds.begin(), kinds.end());
+    return all;
+  }();
+  return kAll;
+}
+
+int kind_of(std::string_view name) {
+  auto all = kinds();
+  auto found = std::find_if(all.begin(), all.end(), [&](const Kind& kind) { return kind.name == name; });
+  if (found == all.end()) throw Error("kind_of", Where(), std::string(name), "take a name of the table");
+  return static_cast<int>(found - all.begin());
+}
+
+// --- Site
+
+Value Site::any(int i) const {
+  auto at = static_cast<std::size_t>(i);
+  return building.value(at < entry.picks.size() ? entry.picks[at] : Pick{});
+}
+Value Site::number(int i) const {
+  Value v = any(i);
+  return v.dtype() == boolean || v.dtype() == u8 ? as(v, f32) : v;
+}
+Value Site::floating(int i) const {
+  Value v = any(i);
+  return is_float(v.dtype()) ? v : as(v, f32);
+}
+Value Site::real(int i) const {
+  Value v = any(i);
+  return v.dtype() == f64 ? v : as(v, f32);
+}
+
+Value Site::beside(int i, const Value& other) {
+  Value v = as(any(i), other.dtype());
+  Shape wanted = other.shape();
+  Shape now = v.shape();
+  for (int d = 0; d < std::max(0, now.rank() - wanted.rank()); ++d)
+    if (now[d] != 1) return fit(v, wanted);
+  if (broadcasts(now, wanted)) {
+    Shape both = now.rank() > wanted.rank() ? now : wanted;
+    for (int d = 1; d <= std::min(now.rank(), wanted.rank()); ++d) both[-d] = std::max(now[-d], wanted[-d]);
+    if (both.size() <= kMaxElements) return v;
+  }
+  int way = random.below(3);
+  if (way == 0 && wanted.rank() > 0) return fit(v, Shape{wanted[-1]});
+  if (way == 1)
+    for (int d = 0; d < wanted.rank(); ++d)
+      if (random.chance(30)) wanted[d] = 1;
+  return fit(v, wanted);
+}
+
+Value Site::matrices(int i) const {
+  Value v = floating(i);
+  if (v.shape().rank() >= 2) return v;
+  return reshape(v, {1, -1});
+}
+
+Value Site::indices(int i, std::int64_t n, const Shape& shape) const {
+  Value v = fit(as(any(i), i32), shape);
+  return minimum(maximum(v, 0), static_cast<int>(n - 1));
+}
+
+DType Site::dtype() {
+  constexpr std::array kDTypes{f32, f32, f32, f32, f64, i32, f16, bf16, i64, u8, boolean};
+  return kDTypes[static_cast<std::size_t>(random.below(kDTypes.size()))];
+}
+
+Shape Site::shape() {
+  constexpr std::array<std::int64_t, 6> kSizes{1, 2, 3, 4, 5, 8};
+  Shape shape;
+  int rank = random.below(10) * 4 / 8;
+  for (int d = 0; d < std::min(rank, kMaxRank); ++d) {
+    std::int64_t n = kSizes[static_cast<std::size_t>(random.below(kSizes.size()))];
+    shape.push_back(shape.size() * n <= kMaxElements / 2 ? n : 1);
+  }
+  return shape;
+}
+
+Building::State* Site::state(int i) const {
+  auto at = static_cast<std::size_t>(i);
+  if (at >= entry.picks.size()) return nullptr;
+  auto found = building.state_of.find(entry.picks[at].entry);
+  return found == building.state_of.end() ? nullptr : &building.states[static_cast<std::size_t>(found->second)];
+}
+
+Value Site::tame(const Value& v) {
+  Label at = random.chance(50) ? label : Label{};
+  if (!is_float(v.dtype())) return v.dtype() == i32 || v.dtype() == i64 ? minimum(maximum(v, -100, at), 100, at) : v;
+  switch (random.below(3)) {
+    case 0:
+      return tanh(v, at);
+    case 1:
+      return sin(v, at);
+    default:
+      return minimum(maximum(v, -8.0, at), 8.0, at);
+  }
+}
+
+Value Site::as(const Value& v, DType dtype) {
+  if (v.dtype() == dtype) return v;
+  bool may_be_large = is_float(dtype) && !is_float(v.dtype());
+  return may_be_large ? mul(cast(v, dtype), 0.03125) : cast(v, dtype);
+}
+
+Value Site::with_axes(const Value& v) { return v.shape().rank() == 0 ? reshape(v, {1}) : v; }
+
+Value Site::fit(const Value& v, const Shape& shape) {
+  if (v.shape() == shape) return v;
+  std::int64_t have = v.shape().size(), want = shape.size();
+  Value flat = v;
+  if (have != want) flat = v.shape().rank() == 1 ? v : reshape(v, {have});
+  if (have > want) flat = slice(flat, {0}, {want});
+  if (have < want) flat = pad(flat, {0}, {want - have}, 1);
+  return flat.shape() == shape ? flat : reshape(flat, shape);
+}
+
+// --- Building
+
+Building::Building(const Recipe& recipe) {
+  make(recipe.entries);
+  // A graph without a result would have nothing to compare.
+  if (outputs.empty()) {
+    graph.output("nothing", value({}));
+    outputs.emplace_back("nothing");
+  }
+}
+
+Value Building::value(const Pick& pick) {
+  auto found = visible.find(pick.entry);
+  if (found == visible.end() || found->second.empty()) {
+    return graph.constant(Tensor(Shape{2}, std::vector<float>{0.5f, -1.25f}));
+  }
+  return found->second[static_cast<std::size_t>(pick.output) % found->second.size()];
+}
+
+void Building::make(const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) make(entry);
+}
+
+void Building::make(const Entry& entry) {
+  const Kind& kind = kinds()[static_cast<std::size_t>(entry.kind)];
+  Values taken;
+  for (const Pick& pick : entry.picks) taken.push_back(value(pick));
+  Site site(*this, entry);
+  Values made = kind.make(site);
+  for (Value& v : made) v = limited(v);
+  bool has_no_grad = kind.family == Family::cpu_only || kind.family == Family::control;
+  for (const Value& v : taken) has_no_grad = has_no_grad || nodes_without_grad.count(v.node()) != 0;
+  if (has_no_grad)
+    for (const Value& v : made) nodes_without_grad.insert(v.node());
+  operands[entry.id] = types_of(taken);
+  types[entry.id] = types_of(made);
+  visible[entry.id] = std::move(made);
+  ++counts["family " + std::string(to_string(kind.family))];
+}
+
+}  // namespace graphsink::testing

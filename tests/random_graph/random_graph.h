@@ -1,0 +1,107 @@
+// Random graphs for tests: a recipe drawn from a seed, the graph that it stands for, and the way to a smaller recipe.
+// Every recipe is a graph: operands are made to fit, and what is missing is a constant. So entries can be taken away.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+
+namespace graphsink::testing {
+
+// The same numbers on every machine (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next();
+  // In [0, n). Precondition: n > 0.
+  int below(int n) { return static_cast<int>(next() % static_cast<std::uint64_t>(n)); }
+  bool chance(int percent) { return below(100) < percent; }
+
+ private:
+  std::uint64_t state_;
+};
+
+// An output of an entry. In the body of a loop, outputs of the loop are its state. Of an entry that is not there: a
+// constant.
+struct Pick {
+  int entry = -1;
+  int output = 0;
+  friend bool operator==(const Pick&, const Pick&) = default;
+};
+
+struct Entry {
+  int id = -1;   // unique in the recipe
+  int kind = 0;  // index into kinds(), see site.h
+  std::vector<Pick> picks;
+  std::uint64_t bits = 0;  // from which the maker of the kind draws what is left open: shapes, axes, sizes
+  bool on_cpu = false;
+  std::vector<std::vector<Entry>> bodies;  // if_: then, else; while_: one
+};
+
+struct Recipe {
+  int steps = 3;
+  std::vector<Entry> entries;
+};
+
+// What host_effect ops saw, in their order.
+struct EffectLog {
+  struct Entry {
+    int id;
+    std::uint64_t hash;
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  std::mutex mutex;
+  std::vector<Entry> entries;
+};
+
+// The graph of a recipe. Variables are new ones for each.
+struct Building {
+  struct State {
+    Variable variable;
+    Tensor initial;
+    Value at_start;  // its Value before any assign
+    bool is_assigned = false;
+    bool is_committed = false;  // by an optimizer
+  };
+  struct Fed {
+    Value value;
+    std::uint64_t bits;
+    bool is_feed;
+  };
+
+  explicit Building(const Recipe& recipe);
+
+  Graph graph;
+  std::vector<State> states;
+  std::vector<Fed> fed;
+  std::vector<std::string> outputs, records;
+  std::shared_ptr<EffectLog> effects = std::make_shared<EffectLog>();
+  std::map<std::string, int> counts;                // of hazards, and of entries by "family ..."
+  std::map<int, std::vector<TensorType>> types;     // of what each entry made
+  std::map<int, std::vector<TensorType>> operands;  // of what its picks are
+
+  // While building: what may be picked, which State an entry made, which Values have no gradient.
+  void make(const Entry& entry);
+  void make(const std::vector<Entry>& entries);
+  Value value(const Pick& pick);
+  std::map<int, Values> visible;
+  std::map<int, int> state_of;
+  std::set<int> nodes_without_grad;
+};
+
+Recipe random_recipe(std::uint64_t seed);
+
+// The recipe as lines, one for each entry, with the types of what it takes and makes.
+std::string to_string(const Recipe& recipe);
+
+// A recipe from which nothing can be taken away without `fails` becoming false. Precondition: fails(recipe).
+Recipe shrink(Recipe recipe, const std::function<bool(const Recipe&)>& fails);
+
+}  // namespace graphsink::testing
