@@ -2,13 +2,14 @@
 // types and finite values. The environment's GS_GRAPH_SEED=N runs one graph and prints it; GS_FULL=1 runs 20,000.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdlib>
+#include <iomanip>
 #include <iostream>
 #include <optional>
 
-#include "program_fixture.h"
-#include "random_graph/random_graph.h"
+#include "random_graph/counts.h"
+#include "random_graph/differential.h"
+#include "test_ops.h"
 
 namespace graphsink::testing {
 namespace {
@@ -26,172 +27,7 @@ int graphs() {
   return full && std::string_view(full) == "1" ? kAllGraphs : kGraphs;
 }
 
-// How the steps of a graph are run: run i takes runs[i].steps steps in runs[i].mode.
-struct Run {
-  Mode mode;
-  int steps;
-};
-struct Schedule {
-  std::string name;
-  std::vector<Run> runs;
-  bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
-};
-
-std::vector<Schedule> schedules(int steps) {
-  std::vector<Schedule> result;
-  for (Mode mode : kModes) {
-    std::string name(to_string(mode));
-    result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
-  }
-  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, 2)}}};
-  if (steps > 2) launches.runs.push_back({sink, steps - 2});
-  result.push_back(launches);
-  Schedule turns{"all modes by turns", {}};
-  for (int i = 0; i < steps; ++i)
-    turns.runs.push_back({kModes[static_cast<std::size_t>(i + 1) % std::size(kModes)], 1});
-  result.push_back(turns);
-  return result;
-}
-
-// What there is to see of a schedule.
-struct Trace {
-  std::map<int, std::vector<Tensor>> outputs;  // by step
-  std::vector<std::vector<double>> records;
-  std::vector<Tensor> variables;
-  std::int64_t steps = 0;
-  std::vector<EffectLog::Entry> effects;
-};
-
-// Slices [from, from + count) of a feed, or an input.
-Tensor data_for(const Building::Fed& fed, int from, int count) {
-  TensorType type = fed.value.type();
-  Shape shape;
-  if (fed.is_feed) shape.push_back(count);
-  for (std::int64_t n : type.shape.dims()) shape.push_back(n);
-  Tensor data(type.dtype, shape);
-  for (int k = 0; k < (fed.is_feed ? count : 1); ++k) {
-    std::uint64_t seed = fed.bits + static_cast<std::uint64_t>(fed.is_feed ? from + k : 0);
-    Tensor slice = Tensor::uniform(type.shape, seed, -3.0f, 3.0f).to(type.dtype);
-    std::memcpy(data.data() + slice.bytes() * static_cast<std::size_t>(k), slice.data(), slice.bytes());
-  }
-  return data;
-}
-
-Trace run(Building& building, DeviceId device, const Schedule& schedule) {
-  for (Building::State& state : building.states) state.variable.write(state.initial);
-  building.effects->entries.clear();
-  Program program = compile(building.graph, {.target = device, .seed = 7});
-  Trace trace;
-  int step = 0;
-  for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
-    const Run& next = schedule.runs[i];
-    for (const Building::Fed& fed : building.fed) program.write(fed.value, data_for(fed, step, next.steps));
-    program.run(next.mode, {.steps = next.steps});
-    step += next.steps;
-    if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
-    for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
-  }
-  for (const std::string& name : building.records) trace.records.push_back(program.read<double>(name));
-  trace.steps = program.steps();
-  for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());
-  trace.effects = building.effects->entries;
-  return trace;
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
-
-std::string difference(const Tensor& a, const Tensor& b) {
-  std::ostringstream out;
-  out << a << " and " << b;
-  return out.str();
-}
-
-// What differs, or nothing.
-std::string difference(const Building& building, const Trace& a, const Trace& b) {
-  if (a.steps != b.steps) return "steps(): " + std::to_string(a.steps) + " and " + std::to_string(b.steps);
-  for (std::size_t i = 0; i < a.records.size(); ++i) {
-    if (a.records[i].size() != b.records[i].size()) return building.records[i] + ": another number of values";
-    for (std::size_t k = 0; k < a.records[i].size(); ++k) {
-      if (a.records[i][k] != b.records[i][k]) {
-        return building.records[i] + ", step " + std::to_string(k + 1) + ": " + std::to_string(a.records[i][k]) +
-               " and " + std::to_string(b.records[i][k]);
-      }
-    }
-  }
-  for (const auto& [step, outputs] : b.outputs) {
-    const std::vector<Tensor>& wanted = a.outputs.at(step);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (!same_bits(wanted[i], outputs[i]))
-        return building.outputs[i] + " after step " + std::to_string(step) + ": " + difference(wanted[i], outputs[i]);
-    }
-  }
-  for (std::size_t i = 0; i < a.variables.size(); ++i) {
-    if (!same_bits(a.variables[i], b.variables[i]))
-      return "Variable " + building.states[i].variable.name() + ": " + difference(a.variables[i], b.variables[i]);
-  }
-  return a.effects == b.effects ? "" : "order or operands of host effects";
-}
-
-std::string not_finite(const Building& building, const Trace& trace) {
-  auto is_finite = [](const Tensor& x) {
-    for (std::int64_t i = 0; i < x.shape().size(); ++i)
-      if (!std::isfinite(x.at(i))) return false;
-    return true;
-  };
-  for (const auto& [step, outputs] : trace.outputs)
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (!is_finite(outputs[i])) return building.outputs[i] + " is not finite after step " + std::to_string(step);
-  for (std::size_t i = 0; i < trace.variables.size(); ++i)
-    if (!is_finite(trace.variables[i])) return "Variable " + building.states[i].variable.name() + " is not finite";
-  return "";
-}
-
-std::string different_types(const Trace& a, const Trace& b) {
-  const std::vector<Tensor>&x = a.outputs.rbegin()->second, &y = b.outputs.rbegin()->second;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (x[i].type() != y[i].type()) return "outputs " + to_string(x[i].type()) + " and " + to_string(y[i].type());
-  return "";
-}
-
-// The kind of a failure, which shrinking keeps, and its text.
-struct Failure {
-  std::string kind, text;
-};
-
-std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, Trace& first) {
-  Building building(recipe);
-  bool is_first = true;
-  for (const Schedule& schedule : schedules(recipe.steps)) {
-    std::string where = to_string(device) + ", " + schedule.name + ": ";
-    try {
-      Trace trace = run(building, device, schedule);
-      std::string problem = is_first ? not_finite(building, trace) : difference(building, first, trace);
-      if (!problem.empty()) return Failure{is_first ? "not finite" : "difference", where + problem};
-      if (is_first) first = std::move(trace);
-      is_first = false;
-    } catch (const std::exception& e) {
-      return Failure{"error", where + e.what()};
-    }
-  }
-  return {};
-}
-
-std::optional<Failure> check(const Recipe& recipe) {
-  try {
-    std::vector<Trace> traces;
-    for (DeviceId device : devices()) {
-      traces.emplace_back();
-      if (auto failure = check_on(recipe, device, traces.back())) return failure;
-      std::string problem = different_types(traces.front(), traces.back());
-      if (!problem.empty()) return Failure{"types", problem};
-    }
-  } catch (const std::exception& e) {
-    return Failure{"cannot be built", e.what()};
-  }
-  return {};
-}
+std::uint64_t seed_of(int graph) { return kBaseSeed + static_cast<std::uint64_t>(graph); }
 
 void check_seed(std::uint64_t seed) {
   Recipe recipe = random_recipe(seed);
@@ -219,9 +55,52 @@ TEST_P(Differential, RandomGraphsAreTheSameInEveryMode) {
     return;
   }
   int each = graphs() / kParts;
-  std::uint64_t first = kBaseSeed + static_cast<std::uint64_t>(GetParam()) * 1'000'000;
+  std::uint64_t first = kBaseSeed + static_cast<std::uint64_t>(GetParam() * each);
   std::cout << "GS_GRAPH_SEED " << first << " to " << first + static_cast<std::uint64_t>(each) - 1 << '\n';
   for (int i = 0; i < each && !HasFailure(); ++i) check_seed(first + static_cast<std::uint64_t>(i));
+}
+
+// The graphs of the test above hold all that it is meant to try.
+TEST(RandomGraph, EveryKindOccurs) {
+  Counts counts;
+  for (int i = 0; i < kGraphs; ++i) {
+    Building building(random_recipe(seed_of(i)));
+    count(building, counts);
+    for (DeviceId device : devices()) count(compile(building.graph, {.target = device}).plan(), counts);
+  }
+  for (const auto& [name, n] : counts) std::cout << std::setw(8) << n << "  " << name << '\n';
+  for (const std::string& name : counted(devices().size() > 1)) EXPECT_GT(counts[name], 0) << name;
+}
+
+bool holds(const Building& building, std::string_view kind) {
+  auto found = building.counts.find("kind: " + std::string(kind));
+  return found != building.counts.end() && found->second > 0;
+}
+
+// With a comparison that does not like one kind of op, nothing but this op remains.
+TEST(RandomGraph, FailuresAreShrunk) {
+  int shrunk = 0;
+  for (std::string kind : {"top_k", "swap", "while_"}) {
+    SCOPED_TRACE(kind);
+    Compare compare = [&](const Building& building, const Trace&, const Trace&) {
+      return holds(building, kind) ? "holds " + kind : "";
+    };
+    for (int i = 0; i < 6; ++i) {
+      Recipe recipe = random_recipe(seed_of(i));
+      std::optional<Failure> failure = check(recipe, compare);
+      if (!holds(Building(recipe), kind)) {
+        EXPECT_FALSE(failure);
+        continue;
+      }
+      ASSERT_TRUE(failure);
+      Recipe small = shrink(recipe, [&](const Recipe& candidate) { return check(candidate, compare).has_value(); });
+      EXPECT_TRUE(check(small, compare));
+      EXPECT_EQ(small.entries.size(), 1u) << to_string(small);
+      EXPECT_EQ(small.steps, 1) << to_string(small);
+      ++shrunk;
+    }
+  }
+  EXPECT_GT(shrunk, 3);
 }
 
 }  // namespace

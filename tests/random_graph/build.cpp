@@ -187,7 +187,8 @@ void Building::make(const Entry& entry) {
   operands[entry.id] = types_of(taken);
   types[entry.id] = types_of(made);
   visible[entry.id] = std::move(made);
-  ++counts["family " + std::string(to_string(kind.family))];
+  ++counts["kind: " + std::string(kind.name)];
+  ++counts["family: " + std::string(to_string(kind.family))];
 }
 
 }  // namespace graphsink::testing

@@ -54,7 +54,7 @@ void effect_body(const CpuArgs& a) {
 const OpDef cpu_effect{.name = "cpu_effect", .infer = infer_effect, .purity = Purity::host_effect, .cpu = effect_body};
 
 Values cpu_effect_of(Site& s) {
-  ++s.building.counts["host effect"];
+  ++s.building.counts["effect"];
   return emit(cpu_effect, {s.any(0)}, EffectAttrs{s.building.effects, s.entry.id});
 }
 

@@ -55,7 +55,11 @@ class Drawing {
   void sources() {
     for (int n = 1 + random_.below(2); n > 0; --n) add(ids_, entry("input", {}));
     for (int n = random_.below(3); n > 0; --n) add(ids_, entry("feed", {}));
-    for (int n = random_.below(5); n > 0; --n) add(variables_, entry("variable", {}));
+    for (int n = random_.below(5); n > 0; --n) {
+      Entry made = entry("variable", {});
+      if (!variables_.empty() && random_.chance(50)) made.bits = recipe_.entries.back().bits;  // of the same type
+      add(variables_, std::move(made));
+    }
     ids_.insert(ids_.end(), variables_.begin(), variables_.end());
     if (random_.chance(30)) add(ids_, entry("constant", {}));
     if (random_.chance(20)) add(ids_, entry("step", {}));

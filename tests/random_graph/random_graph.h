@@ -83,7 +83,7 @@ struct Building {
   std::vector<Fed> fed;
   std::vector<std::string> outputs, records;
   std::shared_ptr<EffectLog> effects = std::make_shared<EffectLog>();
-  std::map<std::string, int> counts;                // of hazards, and of entries by "family ..."
+  std::map<std::string, int> counts;                // see counts.h
   std::map<int, std::vector<TensorType>> types;     // of what each entry made
   std::map<int, std::vector<TensorType>> operands;  // of what its picks are
 

@@ -33,7 +33,7 @@ Values variable(Site& s) {
   DType dtype = kDTypes[static_cast<std::size_t>(s.random.below(kDTypes.size()))];
   const std::array<Shape, 4> shapes{Shape{4, 3}, Shape{12}, Shape{2, 6}, Shape{}};
   const Shape& shape = shapes[static_cast<std::size_t>(s.random.below(10) * 4 / 10)];
-  Tensor initial = random_tensor(dtype, shape, s.random.next());
+  Tensor initial = random_tensor(dtype, shape, s.random.next() + static_cast<std::uint64_t>(s.entry.id));
   Building::State state{Variable("v" + std::to_string(s.entry.id), initial), initial, {}};
   state.at_start = s.building.graph.value(state.variable);
   s.building.state_of[s.entry.id] = static_cast<int>(s.building.states.size());
@@ -46,7 +46,7 @@ Values variable(Site& s) {
 // The Variable's value now: what was assigned, if anything was.
 Value read_now(Site& s, Building::State& state) {
   if (state.is_committed) return state.at_start;
-  s.building.counts["read after assign"] += state.is_assigned;
+  s.building.counts["variable: read after assign"] += state.is_assigned;
   return s.building.graph.value(state.variable);
 }
 Values read(Site& s) {
@@ -61,7 +61,7 @@ bool is_variable(const Building& building, const Value& v) {
 }
 void assign_to(Site& s, Building::State& state, const Value& value) {
   Value fitting = Site::fit(Site::as(value, state.variable.type().dtype), state.variable.type().shape);
-  s.building.counts["assigned view of a Variable"] +=
+  s.building.counts["variable: assigned a view of another"] +=
       is_variable(s.building, value) && fitting.node() != value.node() && fitting.dtype() == value.dtype();
   assign(state.variable, fitting);
   state.is_assigned = true;
@@ -79,7 +79,8 @@ Values swap(Site& s) {
   Value of_a = read_now(s, *a), of_b = read_now(s, *b);
   assign_to(s, *a, of_b);
   assign_to(s, *b, of_a);
-  s.building.counts["swap"] += a->variable.type() == b->variable.type() && is_variable(s.building, of_a);
+  s.building.counts["variable: two exchanged"] +=
+      a->variable.type() == b->variable.type() && is_variable(s.building, of_a);
   return {of_a};
 }
 

@@ -1,0 +1,127 @@
+#include "counts.h"
+
+#include <array>
+
+#include "ir/graph_data.h"
+#include "site.h"
+
+namespace graphsink::testing {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+constexpr std::array kOfPlans{"control: branch",
+                              "control: loop",
+                              "control: inside control",
+                              "node: on the device",
+                              "node: fused",
+                              "node: of several outputs",
+                              "node: view",
+                              "plan: of several streams",
+                              "plan: several steps a launch",
+                              "variable: kept over its commit",
+                              "variable: read in the step that writes it"};
+constexpr std::array kOfSeparateMemory{"control: driven by the host",
+                                       "control: holds a host node",
+                                       "copy: to the device",
+                                       "copy: to the host",
+                                       "node: on the host by its label",
+                                       "node: on the host for want of a CUDA body",
+                                       "plan: crosses several times each way",
+                                       "plan: of several islands",
+                                       "plan: one launch each step"};
+constexpr std::array kOfGraphs{"effects: several in a graph", "variable: assigned a view of another",
+                               "variable: read after assign", "variable: two exchanged"};
+
+bool is_host(const Plan& plan, int buffer) {
+  Storage storage = plan.buffers[at(buffer)].storage;
+  return storage == Storage::host_arena || storage == Storage::host_constant;
+}
+
+void count_node(const PlanNode& node, Counts& counts) {
+  if (node.id < 0) return;
+  bool has_cuda = !node.op->cuda.empty();
+  ++counts[!node.on_host ? "node: on the device"
+           : has_cuda    ? "node: on the host by its label"
+                         : "node: on the host for want of a CUDA body"];
+  counts["node: fused"] += node.op->name.starts_with("matmul_");
+  counts["node: of several outputs"] += at(node.inputs) + 1 < node.operands.size();
+  counts["node: view"] += !node.op->views.empty();
+}
+
+bool holds(const Plan& plan, const Step& step, bool (*is_it)(const Plan&, const Step&)) {
+  for (int body : step.sequences)
+    for (const Step& inner : plan.sequences[at(body)].steps)
+      if (is_it(plan, inner) || holds(plan, inner, is_it)) return true;
+  return false;
+}
+bool is_control(const Plan&, const Step& step) { return !step.sequences.empty(); }
+bool is_host_node(const Plan& plan, const Step& step) { return step.node >= 0 && plan.nodes[at(step.node)].on_host; }
+
+void count_step(const Plan& plan, const Step& step, Counts& counts) {
+  if (step.kind == StepKind::copy) {
+    bool from_host = is_host(plan, step.source), to_host = is_host(plan, step.destination);
+    counts["copy: to the device"] += from_host && !to_host;
+    counts["copy: to the host"] += !from_host && to_host;
+    return;
+  }
+  if (!is_control(plan, step)) return;
+  ++counts[step.kind == StepKind::loop ? "control: loop" : "control: branch"];
+  counts["control: inside control"] += holds(plan, step, is_control);
+  counts["control: holds a host node"] += holds(plan, step, is_host_node);
+}
+
+void count_variables(const Plan& plan, Counts& counts) {
+  std::vector<bool> is_read(plan.variables.size(), false), is_kept(plan.variables.size(), false);
+  auto variable = [&](int buffer) {
+    bool is_one = buffer >= 0 && plan.buffers[at(buffer)].storage == Storage::variable;
+    return is_one ? plan.buffers[at(buffer)].index : -1;
+  };
+  for (const PlanNode& node : plan.nodes) {
+    for (int i = 0; node.id >= 0 && i < node.inputs; ++i) {
+      bool reads = access_of(*node.op, at(i), at(node.inputs)) == Access::read;
+      if (int v = variable(node.operands[at(i)]); v >= 0 && reads) is_read[at(v)] = true;
+    }
+  }
+  for (const Step& step : plan.sequences[0].steps) {
+    bool copies = step.kind == StepKind::copy && plan.buffers[at(step.destination)].storage == Storage::arena;
+    if (int v = copies ? variable(step.source) : -1; v >= 0) is_kept[at(v)] = true;
+  }
+  for (std::size_t v = 0; v < plan.variables.size(); ++v) {
+    counts["variable: read in the step that writes it"] += is_read[v] && plan.variable_written[v];
+    counts["variable: kept over its commit"] += is_kept[v] && plan.variable_written[v];
+  }
+}
+
+}  // namespace
+
+void count(const Building& building, Counts& counts) {
+  for (const auto& [name, n] : building.counts) counts[name] += n;
+  auto effects = building.counts.find("effect");
+  counts["effects: several in a graph"] += effects != building.counts.end() && effects->second > 1;
+}
+
+void count(const Plan& plan, Counts& counts) {
+  Counts of_plan;
+  for (const PlanNode& node : plan.nodes) count_node(node, of_plan);
+  for (const Sequence& sequence : plan.sequences)
+    for (const Step& step : sequence.steps) count_step(plan, step, of_plan);
+  count_variables(plan, of_plan);
+  for (const Island& island : plan.islands) of_plan["control: driven by the host"] += !island.sunk;
+  of_plan["plan: of several streams"] += plan.streams > 1;
+  of_plan["plan: of several islands"] += plan.islands.size() > 1;
+  ++of_plan[plan.loop_over_steps ? "plan: several steps a launch" : "plan: one launch each step"];
+  of_plan["plan: crosses several times each way"] +=
+      of_plan["copy: to the device"] > 1 && of_plan["copy: to the host"] > 1;
+  for (const auto& [name, n] : of_plan) counts[name] += n;
+}
+
+std::vector<std::string> counted(bool separate_memory) {
+  std::vector<std::string> names(kOfPlans.begin(), kOfPlans.end());
+  names.insert(names.end(), kOfGraphs.begin(), kOfGraphs.end());
+  if (separate_memory) names.insert(names.end(), kOfSeparateMemory.begin(), kOfSeparateMemory.end());
+  for (const Kind& kind : kinds()) names.push_back("kind: " + std::string(kind.name));
+  return names;
+}
+
+}  // namespace graphsink::testing

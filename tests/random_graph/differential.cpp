@@ -1,0 +1,166 @@
+#include "differential.h"
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "tests/program_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+// How the steps of a graph are run: run i takes runs[i].steps steps in runs[i].mode.
+struct Run {
+  Mode mode;
+  int steps;
+};
+struct Schedule {
+  std::string name;
+  std::vector<Run> runs;
+  bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
+};
+
+std::vector<Schedule> schedules(int steps) {
+  std::vector<Schedule> result;
+  for (Mode mode : kModes) {
+    std::string name(to_string(mode));
+    result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
+  }
+  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, 2)}}};
+  if (steps > 2) launches.runs.push_back({sink, steps - 2});
+  result.push_back(launches);
+  Schedule turns{"all modes by turns", {}};
+  for (int i = 0; i < steps; ++i)
+    turns.runs.push_back({kModes[static_cast<std::size_t>(i + 1) % std::size(kModes)], 1});
+  result.push_back(turns);
+  return result;
+}
+
+// Slices [from, from + count) of a feed, or an input.
+Tensor data_for(const Building::Fed& fed, int from, int count) {
+  TensorType type = fed.value.type();
+  Shape shape;
+  if (fed.is_feed) shape.push_back(count);
+  for (std::int64_t n : type.shape.dims()) shape.push_back(n);
+  Tensor data(type.dtype, shape);
+  for (int k = 0; k < (fed.is_feed ? count : 1); ++k) {
+    std::uint64_t seed = fed.bits + static_cast<std::uint64_t>(fed.is_feed ? from + k : 0);
+    Tensor slice = Tensor::uniform(type.shape, seed, -3.0f, 3.0f).to(type.dtype);
+    std::memcpy(data.data() + slice.bytes() * static_cast<std::size_t>(k), slice.data(), slice.bytes());
+  }
+  return data;
+}
+
+Trace run(Building& building, DeviceId device, const Schedule& schedule) {
+  for (Building::State& state : building.states) state.variable.write(state.initial);
+  building.effects->entries.clear();
+  Program program = compile(building.graph, {.target = device, .seed = 7});
+  Trace trace;
+  int step = 0;
+  for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
+    const Run& next = schedule.runs[i];
+    for (const Building::Fed& fed : building.fed) program.write(fed.value, data_for(fed, step, next.steps));
+    program.run(next.mode, {.steps = next.steps});
+    step += next.steps;
+    if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
+    for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
+  }
+  for (const std::string& name : building.records) trace.records.push_back(program.read<double>(name));
+  trace.steps = program.steps();
+  for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());
+  trace.effects = building.effects->entries;
+  return trace;
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+std::string difference(const Tensor& a, const Tensor& b) {
+  std::ostringstream out;
+  out << a << " and " << b;
+  return out.str();
+}
+
+std::string not_finite(const Building& building, const Trace& trace) {
+  auto is_finite = [](const Tensor& x) {
+    for (std::int64_t i = 0; i < x.shape().size(); ++i)
+      if (!std::isfinite(x.at(i))) return false;
+    return true;
+  };
+  for (const auto& [step, outputs] : trace.outputs)
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (!is_finite(outputs[i])) return building.outputs[i] + " is not finite after step " + std::to_string(step);
+  for (std::size_t i = 0; i < trace.variables.size(); ++i)
+    if (!is_finite(trace.variables[i])) return "Variable " + building.states[i].variable.name() + " is not finite";
+  return "";
+}
+
+std::string different_types(const Trace& a, const Trace& b) {
+  const std::vector<Tensor>&x = a.outputs.rbegin()->second, &y = b.outputs.rbegin()->second;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (x[i].type() != y[i].type()) return "outputs " + to_string(x[i].type()) + " and " + to_string(y[i].type());
+  return "";
+}
+
+std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& first) {
+  Building building(recipe);
+  bool is_first = true;
+  for (const Schedule& schedule : schedules(recipe.steps)) {
+    std::string where = to_string(device) + ", " + schedule.name + ": ";
+    try {
+      Trace trace = run(building, device, schedule);
+      std::string problem = is_first ? not_finite(building, trace) : compare(building, first, trace);
+      if (!problem.empty()) return Failure{is_first ? "not finite" : "difference", where + problem};
+      if (is_first) first = std::move(trace);
+      is_first = false;
+    } catch (const std::exception& e) {
+      return Failure{"error", where + e.what()};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string difference(const Building& building, const Trace& a, const Trace& b) {
+  if (a.steps != b.steps) return "steps(): " + std::to_string(a.steps) + " and " + std::to_string(b.steps);
+  for (std::size_t i = 0; i < a.records.size(); ++i) {
+    if (a.records[i].size() != b.records[i].size()) return building.records[i] + ": another number of values";
+    for (std::size_t k = 0; k < a.records[i].size(); ++k) {
+      if (a.records[i][k] != b.records[i][k]) {
+        return building.records[i] + ", step " + std::to_string(k + 1) + ": " + std::to_string(a.records[i][k]) +
+               " and " + std::to_string(b.records[i][k]);
+      }
+    }
+  }
+  for (const auto& [step, outputs] : b.outputs) {
+    const std::vector<Tensor>& wanted = a.outputs.at(step);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!same_bits(wanted[i], outputs[i]))
+        return building.outputs[i] + " after step " + std::to_string(step) + ": " + difference(wanted[i], outputs[i]);
+    }
+  }
+  for (std::size_t i = 0; i < a.variables.size(); ++i) {
+    if (!same_bits(a.variables[i], b.variables[i]))
+      return "Variable " + building.states[i].variable.name() + ": " + difference(a.variables[i], b.variables[i]);
+  }
+  return a.effects == b.effects ? "" : "order or operands of host effects";
+}
+
+std::optional<Failure> check(const Recipe& recipe, const Compare& compare) {
+  try {
+    std::vector<Trace> traces;
+    for (DeviceId device : devices()) {
+      traces.emplace_back();
+      if (auto failure = check_on(recipe, device, compare, traces.back())) return failure;
+      std::string problem = different_types(traces.front(), traces.back());
+      if (!problem.empty()) return Failure{"types", problem};
+    }
+  } catch (const std::exception& e) {
+    return Failure{"cannot be built", e.what()};
+  }
+  return {};
+}
+
+}  // namespace graphsink::testing
