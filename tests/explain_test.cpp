@@ -135,7 +135,7 @@ TEST(ExplainJson, CopiesHaveADirection) {
   Graph g;
   Value x = g.input("x", f32, {256});
   Variable w("w", Tensor(f32, {2})), v("v", Tensor(f32, {2}));
-  g.output("y", relu(add(tanh(x), exp(x), on_cpu)));
+  g.output("y", relu(add(tanh(x, on_device), exp(x, on_device), on_cpu)));
   Value old_w = g.value(w);
   assign(w, g.value(v));
   assign(v, old_w);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "graphsink/program.h"
 #include "tests/program_fixture.h"
 
 namespace graphsink::testing {
@@ -20,9 +21,12 @@ struct Schedule {
   bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
 };
 
-std::vector<Schedule> schedules(int steps) {
+std::vector<Schedule> schedules(int steps, DeviceId device) {
+  std::vector<Mode> modes;
+  for (Mode mode : kAllModes)
+    if (!is_split(mode) || device.kind == DeviceKind::cuda) modes.push_back(mode);  // else there is nothing to split
   std::vector<Schedule> result;
-  for (Mode mode : kModes) {
+  for (Mode mode : modes) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
   }
@@ -30,8 +34,7 @@ std::vector<Schedule> schedules(int steps) {
   if (steps > 2) launches.runs.push_back({sink, steps - 2});
   result.push_back(launches);
   Schedule turns{"all modes by turns", {}};
-  for (int i = 0; i < steps; ++i)
-    turns.runs.push_back({kModes[static_cast<std::size_t>(i + 1) % std::size(kModes)], 1});
+  for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
   result.push_back(turns);
   return result;
 }
@@ -106,7 +109,7 @@ std::string different_types(const Trace& a, const Trace& b) {
 std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& first) {
   Building building(recipe);
   bool is_first = true;
-  for (const Schedule& schedule : schedules(recipe.steps)) {
+  for (const Schedule& schedule : schedules(recipe.steps, device)) {
     std::string where = to_string(device) + ", " + schedule.name + ": ";
     try {
       Trace trace = run(building, device, schedule);
