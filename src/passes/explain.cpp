@@ -117,12 +117,10 @@ std::string summary_text(const Plan& plan) {
   if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
   text += count_text(at(plan.streams), "stream") + "; sinks ";
   std::size_t launches = launches_per_step(plan);
-  if (!sinks_whole(plan))
-    text += "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island");
-  else
-    text += "whole";
-  text += (sinks_whole(plan) ? ": " : ", ") + std::to_string(launches) +
-          (launches == 1 ? " launch per step" : " launches per step");
+  text += sinks_whole(plan)
+              ? "whole: "
+              : "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island") + ", ";
+  text += std::to_string(launches) + (launches == 1 ? " launch per step" : " launches per step");
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device);
   text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
