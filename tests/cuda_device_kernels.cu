@@ -21,6 +21,7 @@ __global__ void affine_kernel(float* x, Affine f, int delay) {
   for (int i = 0; i < delay; ++i) seen = *static_cast<volatile float*>(x);
   *x = f.factor * seen + f.offset;
 }
+__global__ void add_kernel(const float* x, float value, float* y) { *y = *x + value; }
 __global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter > 0; }
 __global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
 __global__ void count_down_kernel(std::int32_t* counter) { --*counter; }
@@ -40,6 +41,8 @@ const CudaBody kAffine[] = {
     {9999, take_wrong_body}};
 const CudaBody kSlowAffine[] = {
     for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); })};
+const CudaBody kAddHostFloat[] = {for_all(
+    [](CudaArgs& a) { launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0)); })};
 const CudaBody kIsPositive[] = {
     for_all([](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
 const CudaBody kIsOdd[] = {
@@ -72,6 +75,9 @@ const CudaBody kLaunchesTooMuchChecked[] = {for_all([](CudaArgs& a) {
 }  // namespace
 
 const OpDef affine = {.name = "affine", .infer = infer_nothing, .cuda = kAffine};
+const OpDef add_host_float = {.name = "add_host_float",
+                              .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                              .cuda = kAddHostFloat};
 const OpDef slow_affine = {.name = "slow_affine", .infer = infer_nothing, .cuda = kSlowAffine};
 const OpDef is_positive = {.name = "is_positive", .infer = infer_nothing, .cuda = kIsPositive};
 const OpDef is_odd = {.name = "is_odd", .infer = infer_nothing, .cuda = kIsOdd};

@@ -1,6 +1,8 @@
 // Small ops for the tests of the CUDA device. All work on scalars in device memory, in place.
 #pragma once
 
+#include <memory>
+
 #include "graphsink/op.h"
 
 namespace graphsink::testing {
@@ -12,6 +14,12 @@ struct Affine {
 extern const OpDef affine;
 // As affine, but takes a while, so that work which should wait for it and does not is found out.
 extern const OpDef slow_affine;
+
+// f32 x -> y = x + a float of the host, which a recording keeps as it was: a mistake.
+struct HostFloat {
+  std::shared_ptr<const float> value;
+};
+extern const OpDef add_host_float;
 
 // i32 counter, bool flag: flag = counter > 0, or flag = counter is odd.
 extern const OpDef is_positive;

@@ -46,6 +46,17 @@ constexpr bool is_split(Mode mode) { return mode == split_serial || mode == spli
 constexpr bool is_serial(Mode mode) { return mode == interactive_serial || mode == split_serial; }
 std::string_view to_string(Mode mode);  // "interactive-serial"
 
+// Searches for mistakes in ops and in this library; all are off by default and slow.
+struct Guards {
+  // Before each run the arena is overwritten with bytes 0xff, NaN in all floats: an op that reads what no op of the run
+  // wrote shows in its results.
+  bool poison = false;
+  // Every so many sunk runs (0: never) are made twice from the same state, first op by op, and the bits of Variables,
+  // outputs and records compared; run() waits, and throws Error naming what differs. What ops do on the host they do
+  // twice.
+  int replay_every = 0;
+};
+
 struct CompileOptions {
   DeviceId target = cpu();
   // Checks every float result and fails the step, naming the op that first produced a non-finite value. Slow.
@@ -62,6 +73,7 @@ struct CompileOptions {
   // On a device with separate memory, a warning is logged for an op that has been running on the host for so long, and
   // again each time that doubles: its step, and whoever waits for it, hangs. 0: never.
   std::chrono::milliseconds host_op_patience{10000};
+  Guards guards{};
   // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.
   LogFunction log{};
 };

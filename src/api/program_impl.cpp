@@ -133,7 +133,11 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   inputs_->fill(current_->plan(), params_);
   is_unsettled_ = true;
   try {
-    if (mode == Mode::sink) {
+    if (options_.guards.poison) poison();
+    int every = options_.guards.replay_every;
+    if (mode == Mode::sink && every > 0 && ++sunk_runs_ % every == 0) {
+      run_audited(steps, where);
+    } else if (mode == Mode::sink) {
       run_sunk(0, steps);
     } else {
       run_interactive(mode, 0, steps);

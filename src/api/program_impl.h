@@ -75,6 +75,18 @@ class Program::Impl {
   void launch_islands(std::int64_t step);
   bool record(bool several_steps);
   void record_islands();
+  // Guards.
+  struct State {
+    std::vector<Tensor> variables;  // of the plan
+    StepBlock block;
+    Progress progress;
+  };
+  State state();
+  void set_state(const State& state);
+  std::vector<std::pair<std::string, Tensor>> results(std::uint32_t first_record);
+  void poison();
+  void run_audited(std::int64_t steps, const Where& where);
+
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
   std::size_t record_index(std::string_view name, const Where& where) const;
   void check_failed_step(const Where& where);
@@ -110,6 +122,7 @@ class Program::Impl {
   RunningCalls running_calls_;
   std::optional<HostWatch> watch_;  // once a binding has ops on the host; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
+  std::int64_t sunk_runs_ = 0;
   bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
 };
 

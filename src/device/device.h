@@ -138,6 +138,8 @@ class Device {
   // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
   virtual void host_call_now(const BoundNode& node, HostStatus& status) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
+  // Device memory; live streams only.
+  virtual void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) = 0;
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
 

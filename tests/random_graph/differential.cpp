@@ -19,6 +19,7 @@ struct Schedule {
   std::string name;
   std::vector<Run> runs;
   bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
+  Guards guards = {};
 };
 
 std::vector<Schedule> schedules(int steps, DeviceId device) {
@@ -33,7 +34,7 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
   Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, 2)}}};
   if (steps > 2) launches.runs.push_back({sink, steps - 2});
   result.push_back(launches);
-  Schedule turns{"all modes by turns", {}};
+  Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
   result.push_back(turns);
   return result;
@@ -57,7 +58,7 @@ Tensor data_for(const Building::Fed& fed, int from, int count) {
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
-  Program program = compile(building.graph, {.target = device, .seed = 7});
+  Program program = compile(building.graph, {.target = device, .seed = 7, .guards = schedule.guards});
   Trace trace;
   int step = 0;
   for (std::size_t i = 0; i < schedule.runs.size(); ++i) {

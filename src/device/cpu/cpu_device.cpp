@@ -275,6 +275,12 @@ void CpuDevice::copy(Stream& stream, void* destination, const void* source, std:
   push(queue, {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, source, destination, bytes});
 }
 
+void CpuDevice::fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) {
+  CpuQueue& queue = queue_of(stream);
+  queue.wait_for(queue.pushed());
+  std::memset(memory, value, bytes);
+}
+
 void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   // The memory is the host's own: waiting for what may still read it costs less than a second copy of the data.
   CpuQueue& queue = queue_of(stream);

@@ -250,6 +250,12 @@ void CudaDevice::copy(Stream& stream, void* destination, const void* source, std
   }
 }
 
+void CudaDevice::fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) {
+  CurrentDevice current = enter();
+  require_live("fill");
+  calls_->check(cudaMemsetAsync(memory, value, bytes, cuda_stream(stream).get()), "cudaMemsetAsync");
+}
+
 void CudaDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   CurrentDevice current = enter();
   require_live("upload");

@@ -36,6 +36,7 @@ class CudaDevice : public Device {
   void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;
   void host_call_now(const BoundNode& node, HostStatus& status) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
+  void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;

@@ -1,0 +1,95 @@
+// What CompileOptions::guards asks for.
+#include <cstring>
+
+#include "api/program_impl.h"
+
+namespace graphsink {
+namespace {
+
+constexpr const char* kAudit = "replay audit";
+
+std::string first_difference(const Tensor& a, const Tensor& b) {
+  std::size_t size = graphsink::size_of(a.dtype()), count = a.bytes() / size;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::memcmp(a.data() + i * size, b.data() + i * size, size) == 0) continue;
+    auto index = static_cast<std::int64_t>(i);
+    return "element " + std::to_string(i) + " is " + std::to_string(a.at(index)) + " and " +
+           std::to_string(b.at(index));
+  }
+  return "";
+}
+
+}  // namespace
+
+void Program::Impl::poison() {
+  constexpr unsigned char kNan = 0xff;  // in every byte: a NaN in f16, bf16, f32 and f64, -1 in integers
+  if (current_->plan().arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, current_->plan().arena_bytes);
+}
+
+Program::Impl::State Program::Impl::state() {
+  State state;
+  const Plan& plan = current_->plan();
+  for (const Variable& variable : plan.variables)
+    state.variables.push_back(download(variable.type(), homes_.at(variable.data().get())->address()));
+  state.block = download_block();
+  state.progress = progress();
+  return state;
+}
+
+void Program::Impl::set_state(const State& state) {
+  const Plan& plan = current_->plan();
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    const Tensor& value = state.variables[i];
+    device_->upload(*streams_[0], homes_.at(plan.variables[i].data().get())->address(), value.data(), value.bytes());
+  }
+  device_->upload(*streams_[0], params_.block, &state.block, sizeof state.block);
+  device_->sync(*streams_[0]);
+  progress() = state.progress;
+  static_cast<HostStatus*>(host_status_.get())->clear();
+}
+
+// Everything that a run leaves behind, with names.
+std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t first_record) {
+  device_->sync(*streams_[0]);
+  State after = state();
+  const Plan& plan = current_->plan();
+  std::vector<std::pair<std::string, Tensor>> results;
+  results.emplace_back("the number of committed steps", Tensor::scalar(after.block.step));
+  for (std::size_t i = 0; i < plan.variables.size(); ++i)
+    results.emplace_back("Variable \"" + plan.variables[i].name() + "\"", after.variables[i]);
+  for (const PlanOutput& output : plan.outputs)
+    results.emplace_back("output \"" + output.name + "\"", download(output.type, current_->address(output.buffer)));
+  std::uint32_t count = std::min<std::uint32_t>(after.block.records - first_record, kRecordCapacity);
+  for (std::size_t i = 0; i < plan.records.size(); ++i) {
+    const double* ring =
+        static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(i) * kRecordCapacity;
+    std::vector<double> values;
+    for (std::uint32_t k = 0; k < count; ++k) values.push_back(ring[(first_record + k) % kRecordCapacity]);
+    results.emplace_back("record \"" + plan.records[i].name + "\"", Tensor({count}, values));
+  }
+  return results;
+}
+
+void Program::Impl::run_audited(std::int64_t steps, const Where& where) {
+  State before = state();
+  if (!before.block.ok) return run_sunk(0, steps);  // a failure that nobody asked for yet: nothing commits
+  run_interactive(Mode::interactive_serial, 0, steps);
+  auto one_by_one = results(before.block.records);
+  set_state(before);
+  run_sunk(0, steps);
+  auto sunk = results(before.block.records);
+  for (std::size_t i = 0; i < sunk.size(); ++i) {
+    const auto& [name, bits] = sunk[i];
+    const Tensor& wanted = one_by_one[i].second;
+    bool is_same =
+        bits.bytes() == wanted.bytes() && (bits.bytes() == 0 || !std::memcmp(bits.data(), wanted.data(), bits.bytes()));
+    if (is_same) continue;
+    throw Error(kAudit, where,
+                name + " differs between op by op and sunk: " + first_difference(wanted, bits) +
+                    ", in the run that began at step " + std::to_string(before.block.step),
+                "look for an op whose .cuda body reads something of the host that changes: a recording keeps its first "
+                "value; make it an input or a Variable");
+  }
+}
+
+}  // namespace graphsink

@@ -1,0 +1,131 @@
+// CompileOptions::guards.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::device_name;
+using testing::OnDevice;
+
+INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
+
+struct Calls {
+  std::shared_ptr<int> count;
+};
+void count_calls(const CpuArgs& a) {
+  ++*a.attrs<Calls>().count;
+  std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
+}
+const OpDef count_calls_op{
+    .name = "count_calls", .infer = testing::infer_like_first, .purity = Purity::host_effect, .cpu = count_calls};
+
+// A training step with everything that a run leaves behind.
+struct Training {
+  Graph g;
+  Variable w{"w", Tensor::uniform({4, 3}, 1)};
+  Value x = g.feed("x", f32, {2, 4});
+  std::shared_ptr<int> calls = std::make_shared<int>(0);
+
+  Training() {
+    Value loss = sum(tanh(matmul(emit(count_calls_op, {x}, Calls{calls})[0], w)) * random_uniform(g, f32, {2, 3}));
+    g.output("sum", sum(g.value(w)));
+    adamw(loss, {w}, {.lr = 0.1});
+    g.record("loss", loss);
+  }
+};
+
+TEST_P(OnDevice, ReplayedAndPoisonedRunsGiveTheSameBits) {
+  auto results = [&](const Guards& guards, int& calls) {
+    Training t;
+    Program p = compile(t.g, {.guards = guards});
+    p.write(t.x, Tensor::uniform({4, 2, 4}, 2));
+    for (int i = 0; i < 3; ++i) p.run(sink, {.steps = 4});
+    Tensor w = t.w.read();
+    std::vector<double> seen = p.read<double>("loss");
+    for (float value : w.as<float>()) seen.push_back(value);
+    seen.push_back(p.read_output("sum").at(0));
+    seen.push_back(static_cast<double>(p.steps()));
+    calls = *t.calls;
+    return seen;
+  };
+  int calls = 0;
+  std::vector<double> plain = results({}, calls);
+  EXPECT_EQ(plain.size(), 12u + 12 + 2);
+  EXPECT_EQ(calls, 12);
+  EXPECT_EQ(results({.poison = true}, calls), plain);
+  EXPECT_EQ(calls, 12);
+  EXPECT_EQ(results({.replay_every = 1}, calls), plain);
+  EXPECT_EQ(calls, 24) << "every run is made twice";
+  EXPECT_EQ(results({.poison = true, .replay_every = 2}, calls), plain);
+  EXPECT_EQ(calls, 16) << "one run of three is";
+}
+
+TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  Variable w("w", Tensor({1.0f}));
+  assign(w, exp(x) * w);
+  Program p = compile(g, {.check_finite = true, .guards = {.replay_every = 1}});
+  p.write(x, std::vector<float>{1000});
+  p.run(sink);
+  try {
+    p.sync();
+    FAIL() << "the failure was not reported";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.op(), "exp");
+  }
+  EXPECT_EQ(p.steps(), 0);
+  p.write(x, std::vector<float>{0});
+  p.run(sink);
+  p.sync();
+  EXPECT_EQ(p.steps(), 1);
+  EXPECT_EQ(w.read().at(0), 1.0);
+}
+
+// Adds to what it never wrote.
+void accumulate(const CpuArgs& a) { *a.out<float>(0) += *a.in<float>(0); }
+const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .cpu = accumulate};
+
+TEST(Guards, PoisonShowsWhatNobodyWrote) {
+  auto result = [](bool poison) {
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    g.output("y", emit(accumulate_op, {x})[0]);
+    Program p = compile(g, {.guards = {.poison = poison}});
+    p.write(x, std::vector<float>{2});
+    p.run(interactive);
+    return p.read_output("y").at(0);
+  };
+  EXPECT_EQ(result(false), 2.0) << "fresh memory happens to be zero";
+  EXPECT_TRUE(std::isnan(result(true)));
+}
+
+// Gives another result each time.
+const OpDef unstable_op{.name = "unstable", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
+                          *a.out<float>(0) = static_cast<float>(++*a.attrs<Calls>().count);
+                        }};
+
+TEST(Guards, AReplayThatDiffersIsAnError) {
+  Graph g;
+  Variable w("w", Tensor({0.0f}));
+  assign(w, emit(unstable_op, {g.value(w)}, Calls{std::make_shared<int>(0)})[0]);
+  Program p = compile(g, {.guards = {.replay_every = 2}});
+  p.run(sink);
+  try {
+    p.run(sink);
+    FAIL() << "the difference was not reported";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.op(), "replay audit");
+    EXPECT_EQ(e.problem(),
+              "Variable \"w\" differs between op by op and sunk: element 0 is 2.000000 and 3.000000, in the run that "
+              "began at step 1");
+  }
+}
+
+}  // namespace
+}  // namespace graphsink
