@@ -37,6 +37,23 @@ TEST_P(OnDevice, ReadsOfAVariableAreThoseBeforeTheCommit) {
   }
 }
 
+TEST_P(OnDevice, TheStepAsAnOutputIsThatOfTheRun) {
+  Graph g;
+  g.output("step", g.step());
+  g.output("vector", reshape(g.step(), {1}));
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (int i = 0; i < 3; ++i) {
+      p.run(mode);
+      EXPECT_EQ(p.read_output("step").at(0), i);
+      EXPECT_EQ(p.read_output("vector").at(0), i);
+    }
+    p.run(mode, {.steps = 2});
+    EXPECT_EQ(p.read_output("step").at(0), 4);
+  }
+}
+
 TEST_P(OnDevice, AVariableIsWrittenAfterTheRunsBefore) {
   Graph g;
   Variable n("n", Tensor::scalar(0.0f));

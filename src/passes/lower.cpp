@@ -291,14 +291,14 @@ class Lowering {
 
   // --- effects: the commit
 
-  bool is_written_variable(int buffer) const {
+  bool is_overwritten(int buffer) const {
     const Buffer& b = plan_.buffers[at(buffer)];
-    return b.storage == Storage::variable && plan_.variable_written[at(b.index)];
+    return b.storage == Storage::step || (b.storage == Storage::variable && plan_.variable_written[at(b.index)]);
   }
 
   // A buffer that still holds the value after the commit.
   int kept(int buffer) {
-    if (!is_written_variable(buffer)) return buffer;
+    if (!is_overwritten(buffer)) return buffer;
     int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
     add_copy(0, buffer, copy);
     return copy;
