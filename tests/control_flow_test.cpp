@@ -231,6 +231,40 @@ TEST_P(OnDevice, RequireWholeGraphTurnsAllReasonsIntoAnError) {
   }
 }
 
+void count_call(const CpuArgs& a) {
+  ++*a.attrs<std::shared_ptr<int>>();
+  std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
+}
+const OpDef counts_calls{
+    .name = "counts_calls", .infer = testing::infer_like_first, .purity = Purity::host_effect, .cpu = count_call};
+
+// Nobody uses what they return.
+TEST_P(OnDevice, EffectsInBodiesAreNotDropped) {
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    auto calls = std::make_shared<int>(0);
+    Graph g;
+    Value x = g.input("x", f32, {2});
+    auto call = [&](const Value& v) { return emit(counts_calls, {v}, calls)[0]; };
+    if_(
+        sum(x) > 0.0, [&] { return call(x); }, [&] { return x * 2.0; });
+    Value zero = g.constant(Tensor::scalar(0));
+    while_(
+        {x, zero}, [](Value, Value i) { return i < 3; },
+        [&](Value u, Value i) {
+          Value next = if_(
+              i < 2, [&] { return call(u); }, [&] { return u * 2.0; });
+          return std::array{next, i + 1};
+        });
+    g.output("x", x);
+    Program p = compile(g);
+    p.write(x, std::vector<float>{1, 2});
+    for (int i = 0; i < 2; ++i) p.run(mode);
+    p.sync();
+    EXPECT_EQ(*calls, 6);
+  }
+}
+
 TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
   std::vector<double> results;
   for (Mode mode : kModes) {

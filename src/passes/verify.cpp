@@ -29,6 +29,15 @@ class Verification {
     }
   }
 
+  // In the node itself or in its bodies.
+  bool has_effect(const Node& node) const {
+    if (node.op->purity == Purity::host_effect) return true;
+    for (int body : node.bodies)
+      for (int id : graph_.regions[at(body)].nodes)
+        if (has_effect(graph_.nodes[at(id)])) return true;
+    return false;
+  }
+
   void mark_live() {
     std::vector<int> work;
     for (const NamedValue& named : graph_.records) mark(named.value, work);
@@ -38,8 +47,7 @@ class Verification {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       const Node& node = graph_.nodes[id];
       if (node.region != 0) continue;
-      if (node.op->purity == Purity::host_effect || writes_variables(*node.op, node.inputs.size()))
-        mark({static_cast<int>(id), 0}, work);
+      if (has_effect(node) || writes_variables(*node.op, node.inputs.size())) mark({static_cast<int>(id), 0}, work);
     }
     while (!work.empty()) {
       const Node& node = graph_.nodes[at(work.back())];
@@ -50,7 +58,7 @@ class Verification {
         for (ValueRef v : region.parameters) mark(v, work);
         for (ValueRef v : region.results) mark(v, work);
         for (int id : region.nodes)
-          if (graph_.nodes[at(id)].op->purity == Purity::host_effect) mark({id, 0}, work);
+          if (has_effect(graph_.nodes[at(id)])) mark({id, 0}, work);
       }
     }
   }
