@@ -161,6 +161,11 @@ Building::Building(const Recipe& recipe) {
   }
 }
 
+Tensor Building::Fed::at(int step) const {
+  std::uint64_t seed = bits + static_cast<std::uint64_t>(is_feed ? step : 0);
+  return Tensor::uniform(value.shape(), seed, -3.0f, 3.0f).to(value.dtype());
+}
+
 Value Building::value(const Pick& pick) {
   auto found = visible.find(pick.entry);
   if (found == visible.end() || found->second.empty()) {

@@ -1,5 +1,6 @@
 #include "differential.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -9,6 +10,8 @@
 
 namespace graphsink::testing {
 namespace {
+
+constexpr std::uint32_t kSeed = 7;
 
 // How the steps of a graph are run: run i takes runs[i].steps steps in runs[i].mode.
 struct Run {
@@ -42,23 +45,20 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
 
 // Slices [from, from + count) of a feed, or an input.
 Tensor data_for(const Building::Fed& fed, int from, int count) {
-  TensorType type = fed.value.type();
-  Shape shape;
-  if (fed.is_feed) shape.push_back(count);
-  for (std::int64_t n : type.shape.dims()) shape.push_back(n);
-  Tensor data(type.dtype, shape);
-  for (int k = 0; k < (fed.is_feed ? count : 1); ++k) {
-    std::uint64_t seed = fed.bits + static_cast<std::uint64_t>(fed.is_feed ? from + k : 0);
-    Tensor slice = Tensor::uniform(type.shape, seed, -3.0f, 3.0f).to(type.dtype);
-    std::memcpy(data.data() + slice.bytes() * static_cast<std::size_t>(k), slice.data(), slice.bytes());
-  }
+  if (!fed.is_feed) return fed.at(0);
+  Shape shape{count};
+  for (std::int64_t n : fed.value.shape().dims()) shape.push_back(n);
+  Tensor data(fed.value.dtype(), shape);
+  std::size_t bytes = data.bytes() / static_cast<std::size_t>(count);
+  for (int k = 0; k < count; ++k)
+    std::memcpy(data.data() + bytes * static_cast<std::size_t>(k), fed.at(from + k).data(), bytes);
   return data;
 }
 
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
-  Program program = compile(building.graph, {.target = device, .seed = 7, .guards = schedule.guards});
+  Program program = compile(building.graph, {.target = device, .seed = kSeed, .guards = schedule.guards});
   Trace trace;
   int step = 0;
   for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
@@ -100,27 +100,26 @@ std::string not_finite(const Building& building, const Trace& trace) {
   return "";
 }
 
-std::string different_types(const Trace& a, const Trace& b) {
+bool same_types(const Trace& a, const Trace& b) {
   const std::vector<Tensor>&x = a.outputs.rbegin()->second, &y = b.outputs.rbegin()->second;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (x[i].type() != y[i].type()) return "outputs " + to_string(x[i].type()) + " and " + to_string(y[i].type());
-  return "";
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const Tensor& s, const Tensor& t) { return s.type() == t.type(); });
 }
 
-std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& first) {
+std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& wanted) {
   Building building(recipe);
-  bool is_first = true;
-  for (const Schedule& schedule : schedules(recipe.steps, device)) {
-    std::string where = to_string(device) + ", " + schedule.name + ": ";
-    try {
-      Trace trace = run(building, device, schedule);
-      std::string problem = is_first ? not_finite(building, trace) : compare(building, first, trace);
-      if (!problem.empty()) return Failure{is_first ? "not finite" : "difference", where + problem};
-      if (is_first) first = std::move(trace);
-      is_first = false;
-    } catch (const std::exception& e) {
-      return Failure{"error", where + e.what()};
+  std::string where = to_string(device) + ": ";
+  try {
+    wanted = interpret(building, compile(building.graph, {.target = device}).plan(), kSeed, recipe.steps);
+    std::string problem = not_finite(building, wanted);
+    if (!problem.empty()) return Failure{"not finite", where + problem};
+    for (const Schedule& schedule : schedules(recipe.steps, device)) {
+      where = to_string(device) + ", " + schedule.name + ": ";
+      problem = compare(building, wanted, run(building, device, schedule));
+      if (!problem.empty()) return Failure{"difference", where + problem};
     }
+  } catch (const std::exception& e) {
+    return Failure{"error", where + e.what()};
   }
   return {};
 }
@@ -158,8 +157,7 @@ std::optional<Failure> check(const Recipe& recipe, const Compare& compare) {
     for (DeviceId device : devices()) {
       traces.emplace_back();
       if (auto failure = check_on(recipe, device, compare, traces.back())) return failure;
-      std::string problem = different_types(traces.front(), traces.back());
-      if (!problem.empty()) return Failure{"types", problem};
+      if (!same_types(traces.front(), traces.back())) return Failure{"types", to_string(device) + " has others"};
     }
   } catch (const std::exception& e) {
     return Failure{"cannot be built", e.what()};

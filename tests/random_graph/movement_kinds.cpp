@@ -121,7 +121,7 @@ const Kind kKinds[] = {
     {"flatten", Family::view, 1, 1, [](Site& s) { return Values{flatten(Site::with_axes(s.any(0)), 0, s.label)}; }},
     {"unsqueeze", Family::view, 1, 1, [](Site& s) { return Values{squeeze(unsqueeze(s.any(0), 0), 0, s.label)}; }},
     {"argmax", Family::order, 1, 2, arg},
-    {"top_k", Family::order, 1, 3, top},
+    {"top_k", Family::order, 1, 1, top},
     {"cumsum", Family::order, 1, 2,
      [](Site& s) {
        Value x = Site::with_axes(s.number(0));

@@ -74,6 +74,8 @@ struct Building {
     Value value;
     std::uint64_t bits;
     bool is_feed;
+    // What is given for a step: an input is the same in all of them.
+    Tensor at(int step) const;
   };
 
   explicit Building(const Recipe& recipe);
