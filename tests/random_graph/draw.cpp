@@ -27,7 +27,7 @@ class Drawing {
   Recipe run() {
     recipe_.steps = 3 + random_.below(4);
     sources();
-    int lanes = 1 + random_.below(5), ops = 4 + random_.below(28);
+    int lanes = 1 + random_.below(5), ops = 4 + random_.below(22);
     for (int i = 0; i < lanes; ++i) lanes_.push_back(some());
     while (ops-- > 0) recipe_.entries.push_back(anything());
     results(lanes);
