@@ -70,8 +70,14 @@ Model Workloads::make(std::string_view name) {
     int round_trips = (options_.crossings + 1) / 2;
     HeteroOptions sizes{.round_trips = round_trips, .seed = seed};
     if (is_test)
-      sizes = {
-          .context = 6, .buckets = 64, .width = 4, .hidden = 8, .batch = 8, .round_trips = round_trips, .seed = seed};
+      sizes = {.context = 6,
+               .buckets = 64,
+               .width = 4,
+               .hidden = 8,
+               .batch = 8,
+               .round_trips = round_trips,
+               .lr = 1e-2,
+               .seed = seed};
     return hetero(text().text, sizes);
   }
   std::string known;

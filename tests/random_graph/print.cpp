@@ -30,8 +30,14 @@ void print(std::ostream& out, const std::vector<Entry>& entries, const Building*
         << kinds()[static_cast<std::size_t>(entry.kind)].name << '(';
     for (std::size_t i = 0; i < entry.picks.size(); ++i) {
       const Pick& pick = entry.picks[i];
-      out << (i ? ", #" : "#") << pick.entry;
-      if (pick.output && building) out << '.' << pick.output % outputs_of(*building, pick.entry);
+      out << (i ? ", " : "");
+      if (building && building->types.count(pick.entry) == 0) {
+        out << "constant";
+      } else {
+        out << '#' << pick.entry;
+      }
+      int outputs = building ? outputs_of(*building, pick.entry) : 1;
+      if (outputs > 1) out << '.' << pick.output % outputs;
       if (building) out << type(building->operands, entry.id, i);
     }
     out << ')' << (entry.on_cpu ? " on_cpu" : "");
