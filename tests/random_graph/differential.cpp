@@ -46,8 +46,8 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
 // Slices [from, from + count) of a feed, or an input.
 Tensor data_for(const Building::Fed& fed, int from, int count) {
   if (!fed.is_feed) return fed.at(0);
-  Shape shape{count};
-  for (std::int64_t n : fed.value.shape().dims()) shape.push_back(n);
+  Shape slice = fed.value.shape(), shape{count};
+  for (std::int64_t n : slice.dims()) shape.push_back(n);
   Tensor data(fed.value.dtype(), shape);
   std::size_t bytes = data.bytes() / static_cast<std::size_t>(count);
   for (int k = 0; k < count; ++k)
