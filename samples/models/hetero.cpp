@@ -108,10 +108,11 @@ Value round_trip(Value hidden) {
 }
 
 // i32 [batch, context] -> logits [batch, vocabulary]
-Value logits_of(const Value& tokens, const Parameters& p, const HeteroOptions& o) {
+Value logits_of(Graph& graph, const Value& tokens, const Parameters& p, const HeteroOptions& o) {
   Value buckets = emit(hash_op, {tokens}, HashAttrs{o.buckets})[0];
-  Value weight = rsqrt(embedding(p.seen, buckets) + 1.0);
-  assign(p.seen, emit(count_op, {p.seen, buckets})[0]);
+  Value seen = graph.value(p.seen);
+  Value weight = rsqrt((embedding(seen, buckets) + 1.0) / (mean(seen) + 1.0));
+  assign(p.seen, emit(count_op, {seen, buckets})[0]);
   Value features = sum(embedding(p.table, buckets) * weight, {1});
   Value hidden = tanh(matmul(features, p.w1) + p.b1);
   for (int i = 0; i < o.round_trips; ++i) hidden = round_trip(hidden);
@@ -137,7 +138,7 @@ Model hetero(std::shared_ptr<const Text> text, const HeteroOptions& options) {
   model.name = "hetero";
   Value x = model.graph.feed("x", i32, {options.batch, options.context});
   Value t = model.graph.feed("t", i32, {options.batch});
-  Value losses = losses_of(model.graph, logits_of(x, p, options), t);
+  Value losses = losses_of(model.graph, logits_of(model.graph, x, p, options), t);
   Value loss = sum(losses * emit(trim_op, {losses})[0]);
   Optimizer optimizer = adamw(loss, {p.table, p.w1, p.b1, p.w2, p.b2}, {.lr = options.lr});
   model.graph.record("loss", loss);

@@ -17,7 +17,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
     {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
     {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
-    {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 8)"},
+    {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
 };
 
 }  // namespace
@@ -71,10 +71,10 @@ Model Workloads::make(std::string_view name) {
     HeteroOptions sizes{.round_trips = round_trips, .seed = seed};
     if (is_test)
       sizes = {.context = 6,
-               .buckets = 64,
-               .width = 4,
-               .hidden = 8,
-               .batch = 8,
+               .buckets = 256,
+               .width = 8,
+               .hidden = 16,
+               .batch = 16,
                .round_trips = round_trips,
                .lr = 1e-2,
                .seed = seed};
