@@ -103,7 +103,8 @@ Recipe random_recipe(std::uint64_t seed);
 // The recipe as lines, one for each entry, with the types of what it takes and makes.
 std::string to_string(const Recipe& recipe);
 
-// A recipe from which nothing can be taken away without `fails` becoming false. Precondition: fails(recipe).
+// A recipe from which nothing can be taken away without `fails` becoming false, or what 2000 attempts came to.
+// Precondition: fails(recipe).
 Recipe shrink(Recipe recipe, const std::function<bool(const Recipe&)>& fails);
 
 }  // namespace graphsink::testing

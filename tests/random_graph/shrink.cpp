@@ -36,7 +36,7 @@ class Shrinking {
 
  private:
   bool keep(Recipe candidate) {
-    if (!fails_(candidate)) return false;
+    if (attempts_-- <= 0 || !fails_(candidate)) return false;
     best_ = std::move(candidate);
     return true;
   }
@@ -107,6 +107,7 @@ class Shrinking {
   }
 
   Recipe best_;
+  int attempts_ = 2000;  // failures that come and go would be shrunk for ever
   const std::function<bool(const Recipe&)>& fails_;
 };
 
