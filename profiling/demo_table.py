@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-TRAINED = ("mlp", "charmlp", "lstm", "gpt")
+TRAINED = ("mlp", "charmlp", "lstm", "gpt", "hetero")
 MODES = ("interactive-serial", "interactive-parallel", "sink")
 
 

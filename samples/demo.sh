@@ -65,8 +65,8 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
-gs_say 'measuring chain, wide, mlp, charmlp, lstm and gpt in three modes'
-"$bin/graphsink-bench" --workload chain,wide,mlp,charmlp,lstm,gpt --mode interactive-serial,interactive-parallel,sink \
+gs_say 'measuring chain, wide, mlp, charmlp, lstm, gpt and hetero in three modes'
+"$bin/graphsink-bench" --workload chain,wide,mlp,charmlp,lstm,gpt,hetero --mode interactive-serial,interactive-parallel,sink \
   --steps 300 --text "$text" "${data_args[@]}" --json "$out/bench.json" >"$out/bench.log" || exit 2
 for mode in interactive-serial sink; do
   gs_say "training on digits, $mode"
