@@ -21,6 +21,22 @@ std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Devices, DataOps, ::testing::ValuesIn(testing::devices()), device_name);
 
+// The sum may take the place of its base, but not while the updates are still to be read there.
+TEST_P(DataOps, ScatterAddOfAValueToItself) {
+  Graph g;
+  Value x = g.input("x", f32, {3}), at = g.input("at", i32, {3});
+  Value y = x * 2.0;
+  g.output("sum", scatter_add(y, at, y));
+  Program p = compile(g);
+  p.write(x, std::vector<float>{1, 2, 3});
+  p.write(at, std::vector<std::int32_t>{1, 0, 0});
+  p.run();
+  Tensor sum = p.read_output("sum");
+  EXPECT_EQ(sum.at(0), 2 + 4 + 6);
+  EXPECT_EQ(sum.at(1), 4 + 2);
+  EXPECT_EQ(sum.at(2), 6);
+}
+
 Tensor numbers(const Shape& shape, unsigned seed) {
   std::mt19937 random(seed);
   Tensor tensor(f64, shape);

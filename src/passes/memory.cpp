@@ -115,12 +115,23 @@ class InPlace {
   std::vector<Group> take() { return std::move(groups_); }
 
  private:
+  // True if the buffer is also an operand of which the op does not say that the output may take its place.
+  static bool reads_otherwise(const PlanNode& node, int buffer, int output) {
+    for (int i = 0; i < node.inputs; ++i) {
+      bool may_be_overwritten = std::any_of(node.op->in_place.begin(), node.op->in_place.end(),
+                                            [&](Alias a) { return a.input == i && a.output == output; });
+      if (node.operands[at(i)] == buffer && !may_be_overwritten) return true;
+    }
+    return false;
+  }
+
   void consider(const PlanNode& node) {
     for (Alias alias : node.op->in_place) {
       if (alias.input >= node.inputs || at(node.inputs + alias.output) >= node.operands.size()) continue;
       int input = node.operands[at(alias.input)], output = node.operands[at(node.inputs + alias.output)];
       if (input < 0 || output < 0 || node.types[at(alias.input)] != node.types[at(node.inputs + alias.output)])
         continue;
+      if (reads_otherwise(node, input, alias.output)) continue;
       int from = group_of_[at(input)], to = group_of_[at(output)];
       if (from < 0 || to < 0 || from == to) continue;
       if (plan_.buffers[at(input)].storage != plan_.buffers[at(output)].storage) continue;
