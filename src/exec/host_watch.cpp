@@ -32,8 +32,8 @@ void HostWatch::look(std::chrono::nanoseconds now) {
     auto next = reported.since == since ? 2 * reported.age : std::chrono::nanoseconds(patience_);
     if (age < next) continue;
     reported = {since, age};
-    std::string seconds = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
-    log_.warn({node->op->name, " (", to_string(node->where), ") has been running on the host for ", seconds,
+    std::string milliseconds = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
+    log_.warn({node->op->name, " (", to_string(node->where), ") has been running on the host for ", milliseconds,
                " ms, and its step waits for it"});
   }
 }
