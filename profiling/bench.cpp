@@ -1,6 +1,7 @@
 // graphsink-bench: what each mode costs and what it computes, for workloads by name, as a table and as JSON.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -84,13 +85,17 @@ void show_progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << text << std::flush;
 }
 
+bool is_on_several_devices(const models::Model& model, DeviceId device) {
+  Program program = compile(model.graph, {.target = device});
+  const auto& nodes = program.plan().nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
+}
+
 // All modes of one workload, but those of graphs on several devices where it is on one. Their windows take turns, so
 // that what disturbs the machine disturbs all of them.
 json measure(models::Workloads& workloads, const std::string& name, const std::vector<NamedMode>& modes,
              DeviceId device, const Options& options) {
-  Program probe = compile(workloads.make(name).graph, {.target = device});
-  const auto& nodes = probe.plan().nodes;
-  bool is_on_several = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
+  bool is_on_several = is_on_several_devices(workloads.make(name), device);
   std::vector<std::unique_ptr<Trial>> trials;
   std::vector<std::string> names;
   for (const NamedMode& named : modes) {

@@ -11,6 +11,7 @@
 
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "passes/explain.h"
 #include "passes/passes.h"
 #include "test_ops.h"
 
@@ -24,20 +25,11 @@ Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
 }
 
 std::size_t crossing_bytes(const Plan& plan) {
-  std::size_t bytes = 0;
-  for (const Step& step : plan.sequences[0].steps) {
-    if (step.kind != StepKind::copy) continue;
-    auto is_host = [&](int buffer) { return plan.buffers[at(buffer)].storage == Storage::host_arena; };
-    if (is_host(step.source) != is_host(step.destination)) bytes += plan.buffers[at(step.source)].bytes;
-  }
-  return bytes;
+  StepCounts counts = count_steps(plan);
+  return counts.to_host_bytes + counts.to_device_bytes;
 }
 
-int host_nodes(const Plan& plan) {
-  int count = 0;
-  for (const PlanNode& node : plan.nodes) count += node.on_host;
-  return count;
-}
+int host_nodes(const Plan& plan) { return static_cast<int>(count_steps(plan).host_nodes); }
 
 Value host_only(const Value& x) { return emit(testing::cpu_plus_one, {x})[0]; }
 

@@ -27,8 +27,7 @@ enum class Mode : std::uint8_t {
   interactive_parallel,
   // The graph is split into the fewest subgraphs of one device: what runs on the host does so in run(), on the caller's
   // thread, once what it depends on is done. Serial: one subgraph after the other. Parallel: work of the device that
-  // does
-  // not depend on it goes on meanwhile. Differs from interactive only where host and device have separate memory.
+  // does not depend on it goes on meanwhile. Differs from interactive only where host and device have separate memory.
   split_serial,
   split_parallel,
   sink,

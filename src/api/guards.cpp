@@ -6,10 +6,9 @@
 namespace graphsink {
 namespace {
 
-constexpr const char* kAudit = "replay audit";
-
+// "" if there is none. Precondition: the types are the same.
 std::string first_difference(const Tensor& a, const Tensor& b) {
-  std::size_t size = graphsink::size_of(a.dtype()), count = a.bytes() / size;
+  std::size_t size = size_of(a.dtype()), count = a.bytes() / size;
   for (std::size_t i = 0; i < count; ++i) {
     if (std::memcmp(a.data() + i * size, b.data() + i * size, size) == 0) continue;
     auto index = static_cast<std::int64_t>(i);
@@ -79,14 +78,12 @@ void Program::Impl::run_audited(std::int64_t steps, const Where& where) {
   run_sunk(0, steps);
   auto sunk = results(before.block.records);
   for (std::size_t i = 0; i < sunk.size(); ++i) {
-    const auto& [name, bits] = sunk[i];
-    const Tensor& wanted = one_by_one[i].second;
-    bool is_same =
-        bits.bytes() == wanted.bytes() && (bits.bytes() == 0 || !std::memcmp(bits.data(), wanted.data(), bits.bytes()));
-    if (is_same) continue;
-    throw Error(kAudit, where,
-                name + " differs between op by op and sunk: " + first_difference(wanted, bits) +
-                    ", in the run that began at step " + std::to_string(before.block.step),
+    const auto& [name, bits] = sunk[i];  // the number of steps comes first: where it agrees, so do all sizes
+    std::string difference = first_difference(one_by_one[i].second, bits);
+    if (difference.empty()) continue;
+    throw Error("replay audit", where,
+                name + " differs between op by op and sunk: " + difference + ", in the run that began at step " +
+                    std::to_string(before.block.step),
                 "look for an op whose .cuda body reads something of the host that changes: a recording keeps its first "
                 "value; make it an input or a Variable");
   }

@@ -6,6 +6,7 @@
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -43,10 +44,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
                 std::to_string(unbound_->feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
                 "concatenate some of them");
   }
-  bool is_whole = unbound_->islands.size() == 1 && unbound_->islands[0].sunk;
-  if (options.require_whole_graph && !is_whole) {
-    throw_not_whole(unbound_->reasons, where);
-  }
+  if (options.require_whole_graph && !sinks_whole(*unbound_)) throw_not_whole(unbound_->reasons, where);
   allocate_status(where);
   auto* control = static_cast<Control*>(control_.get());
   params_.block = &control->block;

@@ -2,9 +2,7 @@
 // recorded if it is recording; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +10,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
+#include "device/running_calls.h"
 #include "graphsink/counters.h"
 #include "graphsink/op.h"
 #include "graphsink/plan.h"
@@ -78,19 +77,6 @@ struct LaunchParams {
   std::int32_t feeds = 0;
   const void* ring[kMaxFeeds] = {};
   std::int64_t stride[kMaxFeeds] = {};
-};
-
-// The CPU bodies that run now on a device with separate memory, one in each slot, for whoever watches them. More at a
-// time than there are slots are not seen.
-struct RunningCalls {
-  static constexpr std::size_t kSlots = 8;
-  struct Slot {
-    std::atomic<const BoundNode*> node = nullptr;
-    std::atomic<std::int64_t> since = 0;  // now() when it began, in ns
-  };
-  std::array<Slot, kSlots> slots;
-
-  static std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 };
 
 // Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device

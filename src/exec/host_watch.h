@@ -1,13 +1,14 @@
 // Reports CPU bodies that do not come back.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
 #include "base/log.h"
-#include "device/device.h"
+#include "device/running_calls.h"
 
 namespace graphsink {
 

@@ -69,8 +69,6 @@ std::size_t launches_per_step(const Plan& plan) {
   return launches;
 }
 
-bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
-
 const char* control_name(StepKind kind) { return kind == StepKind::loop ? "while" : "if"; }
 
 std::string memory_text(const Plan& plan, int buffer) {

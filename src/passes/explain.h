@@ -27,7 +27,6 @@ StepCounts count_steps(const Plan& plan);
 
 // Launches of a run of one step.
 std::size_t launches_per_step(const Plan& plan);
-bool sinks_whole(const Plan& plan);
 
 // "if" or "while".
 const char* control_name(StepKind kind);

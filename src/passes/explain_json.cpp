@@ -2,6 +2,7 @@
 
 #include "ir/graph_data.h"
 #include "passes/explain.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {

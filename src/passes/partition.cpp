@@ -11,7 +11,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The first node in these bodies that runs on the host, or nullptr.
 const PlanNode* host_node(const Plan& plan, const Step& step) {
-  if (step.kind == StepKind::call && plan.nodes[at(step.node)].on_host) return &plan.nodes[at(step.node)];
+  if (is_on_host(plan, step)) return &plan.nodes[at(step.node)];
   for (int sequence : step.sequences)
     for (const Step& inner : plan.sequences[at(sequence)].steps)
       if (const PlanNode* node = host_node(plan, inner)) return node;
@@ -103,13 +103,15 @@ bool is_on_host(const Plan& plan, const Step& step) {
   return step.kind == StepKind::call && plan.nodes[at(step.node)].on_host;
 }
 
+bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
+
 void partition(Plan& plan) {
   const std::vector<Step> steps = plan.sequences[0].steps;
   std::vector<bool> sinks;
   bool has_host_node = false;
   for (const Step& step : steps) {
     sinks.push_back(can_sink(plan, step));
-    has_host_node = has_host_node || host_node(plan, step);
+    has_host_node = has_host_node || host_node(plan, step) != nullptr;
   }
   std::vector<int> order = Grouping(plan, sinks).run();
   plan.islands.clear();
@@ -119,9 +121,9 @@ void partition(Plan& plan) {
     if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
     plan.islands.back().last = i + 1;
   }
-  plan.loop_over_steps = plan.islands.size() == 1 && plan.islands[0].sunk && plan.target.conditional_nodes &&
-                         (plan.target.host_nodes_in_bodies || !has_host_node);
-  if (plan.islands.size() == 1 && plan.islands[0].sunk && !plan.loop_over_steps) {
+  plan.loop_over_steps =
+      sinks_whole(plan) && plan.target.conditional_nodes && (plan.target.host_nodes_in_bodies || !has_host_node);
+  if (sinks_whole(plan) && !plan.loop_over_steps) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step holds host nodes, and a loop in a launch may not", "one launch for each step",
                             "give every op a CUDA body"});

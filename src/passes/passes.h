@@ -45,6 +45,9 @@ std::vector<std::vector<int>> dependencies(const Plan& plan);
 // From this step of the schedule on everything belongs to the commit: it runs after all else, on stream 0.
 int first_commit_step(const Plan& plan);
 
+// Whether the whole step is one launch.
+bool sinks_whole(const Plan& plan);
+
 // Whether the step is the CPU body of an op, on a device with separate memory.
 bool is_on_host(const Plan& plan, const Step& step);
 

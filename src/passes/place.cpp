@@ -1,6 +1,5 @@
 // Which nodes run on the host: labels decide, then the bodies there are, then the fewest bytes crossing.
 #include <algorithm>
-#include <limits>
 
 #include "passes/min_cut.h"
 #include "passes/passes.h"

@@ -3,6 +3,8 @@
 #include <array>
 
 #include "ir/graph_data.h"
+#include "passes/explain.h"
+#include "passes/passes.h"
 #include "site.h"
 
 namespace graphsink::testing {
@@ -25,7 +27,7 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "control: holds a host node",
                                        "copy: to the device",
                                        "copy: to the host",
-                                       "node: on the host by its label",
+                                       "node: on the host by choice",
                                        "node: on the host for want of a CUDA body",
                                        "plan: crosses several times each way",
                                        "plan: of several islands",
@@ -33,16 +35,11 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
 constexpr std::array kOfGraphs{"effects: several in a graph", "variable: assigned a view of another",
                                "variable: read after assign", "variable: two exchanged"};
 
-bool is_host(const Plan& plan, int buffer) {
-  Storage storage = plan.buffers[at(buffer)].storage;
-  return storage == Storage::host_arena || storage == Storage::host_constant;
-}
-
 void count_node(const PlanNode& node, Counts& counts) {
   if (node.id < 0) return;
   bool has_cuda = !node.op->cuda.empty();
   ++counts[!node.on_host ? "node: on the device"
-           : has_cuda    ? "node: on the host by its label"
+           : has_cuda    ? "node: on the host by choice"
                          : "node: on the host for want of a CUDA body"];
   counts["node: fused"] += node.op->name.starts_with("matmul_");
   counts["node: of several outputs"] += at(node.inputs) + 1 < node.operands.size();
@@ -56,19 +53,18 @@ bool holds(const Plan& plan, const Step& step, bool (*is_it)(const Plan&, const 
   return false;
 }
 bool is_control(const Plan&, const Step& step) { return !step.sequences.empty(); }
-bool is_host_node(const Plan& plan, const Step& step) { return step.node >= 0 && plan.nodes[at(step.node)].on_host; }
 
 void count_step(const Plan& plan, const Step& step, Counts& counts) {
   if (step.kind == StepKind::copy) {
-    bool from_host = is_host(plan, step.source), to_host = is_host(plan, step.destination);
-    counts["copy: to the device"] += from_host && !to_host;
-    counts["copy: to the host"] += !from_host && to_host;
+    CopyDirection direction = direction_of(plan, step);
+    counts["copy: to the device"] += direction == CopyDirection::to_device;
+    counts["copy: to the host"] += direction == CopyDirection::to_host;
     return;
   }
   if (!is_control(plan, step)) return;
   ++counts[step.kind == StepKind::loop ? "control: loop" : "control: branch"];
   counts["control: inside control"] += holds(plan, step, is_control);
-  counts["control: holds a host node"] += holds(plan, step, is_host_node);
+  counts["control: holds a host node"] += holds(plan, step, is_on_host);
 }
 
 void count_variables(const Plan& plan, Counts& counts) {

@@ -39,28 +39,8 @@ void report_exception(const BoundNode& node, HostStatus& status) noexcept {
   std::atomic_ref(status.failed).store(1, std::memory_order_release);
 }
 
-// Shows in `calls` that a body runs, as long as this lives.
-class Shown {
- public:
-  Shown(RunningCalls* calls, const BoundNode& node) noexcept {
-    for (std::size_t i = 0; calls && i < RunningCalls::kSlots && !slot_; ++i) {
-      const BoundNode* nobody = nullptr;
-      calls->slots[i].since.store(RunningCalls::now().count(), std::memory_order_relaxed);
-      if (calls->slots[i].node.compare_exchange_strong(nobody, &node)) slot_ = &calls->slots[i];
-    }
-  }
-  ~Shown() {
-    if (slot_) slot_->node.store(nullptr, std::memory_order_release);
-  }
-  Shown(const Shown&) = delete;
-  Shown& operator=(const Shown&) = delete;
-
- private:
-  RunningCalls::Slot* slot_ = nullptr;
-};
-
 void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
-  Shown shown(status.running, node);
+  RunningCall shown(status.running, node);
   try {
     node.op->cpu(CpuArgs(node));
   } catch (...) {
