@@ -30,6 +30,7 @@ struct Options {
   std::string json_file;
   std::string export_directory;
   std::string explain;
+  bool untimed = false;
   bool list = false;
   models::WorkloadOptions workload;
 };
@@ -109,13 +110,13 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
     trials.back()->run_counted();
     names.push_back(named.name);
   }
-  for (int window = 0; window < Trial::kWindows; ++window) {
+  for (int window = 0; window < Trial::kWindows && !options.untimed; ++window) {
     show_progress(name + ": window " + std::to_string(window + 1) + "/" + std::to_string(Trial::kWindows));
     for (const auto& trial : trials) trial->time_window();
   }
   json rows = json::array();
   for (std::size_t i = 0; i < trials.size(); ++i) {
-    trials[i]->time_launches();
+    if (!options.untimed) trials[i]->time_launches();
     json row = bench::row_of(*trials[i]);
     row["workload"] = name;
     row["mode"] = names[i];
@@ -193,6 +194,7 @@ int main(int argc, char** argv) {
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");
   app.add_option("--text", options.workload.text, "text file for charmlp, lstm and gpt");

@@ -1,13 +1,25 @@
 #include "profiling/report.h"
 
 #include <cstdio>
+#include <optional>
+#include <string>
 
 namespace graphsink::bench {
 namespace {
 
 using nlohmann::json;
 
-json to_json(const Spread& spread) { return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}}; }
+json to_json(const std::optional<Spread>& spread) {
+  return spread ? json{{"min", spread->min}, {"median", spread->median}, {"max", spread->max}} : json();
+}
+
+// "-" where nothing was timed.
+std::string text_of(const json& spread, const char* field) {
+  if (spread.is_null()) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", spread[field].get<double>());
+  return text;
+}
 
 int streams_used(const Trial& trial) { return is_serial(trial.mode()) ? 1 : trial.program().plan().streams; }
 
@@ -61,10 +73,10 @@ void print_table(std::ostream& out, const json& report) {
   out << line;
   for (const json& row : report["rows"]) {
     const json& step = row["step_us"];
-    std::snprintf(line, sizeof line, "%-9s %-21s %10.2f %9.2f..%-8.2f %10.2f %10.2f %8.3g %8.5g %9.4f->%-8.4f  %.8s\n",
+    std::snprintf(line, sizeof line, "%-9s %-21s %10s %9s..%-8s %10s %10s %8.3g %8.5g %9.4f->%-8.4f  %.8s\n",
                   row["workload"].get<std::string>().c_str(), row["mode"].get<std::string>().c_str(),
-                  step["median"].get<double>(), step["min"].get<double>(), step["max"].get<double>(),
-                  row["latency_us"]["median"].get<double>(), row["enqueue_us"]["median"].get<double>(),
+                  text_of(step, "median").c_str(), text_of(step, "min").c_str(), text_of(step, "max").c_str(),
+                  text_of(row["latency_us"], "median").c_str(), text_of(row["enqueue_us"], "median").c_str(),
                   row["graph_launches_per_step"].get<double>(), row["kernels_per_step"].get<double>(),
                   row["loss_first"].get<double>(), row["loss_last"].get<double>(),
                   row["state_hash"].get<std::string>().c_str());

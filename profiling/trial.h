@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,11 +47,19 @@ class Trial {
   double compile_us() const { return compile_us_; }  // wall time of compile(): plan, and opening the device
   const Results& results() const { return results_; }
   const Counts& counts() const { return counts_; }
-  Spread step_us() const { return spread_of(step_us_); }        // wall time of a step among others
-  Spread latency_us() const { return spread_of(latency_us_); }  // wall time of one run() and its sync()
-  Spread enqueue_us() const { return spread_of(enqueue_us_); }  // time of this thread inside one run()
+  // Nothing before time_window() or time_launches().
+  std::optional<Spread> step_us() const { return spread_if_any(step_us_); }  // wall time of a step among others
+  std::optional<Spread> latency_us() const {
+    return spread_if_any(latency_us_);
+  }  // wall time of one run() and its sync()
+  std::optional<Spread> enqueue_us() const {
+    return spread_if_any(enqueue_us_);
+  }  // time of this thread inside one run()
 
  private:
+  static std::optional<Spread> spread_if_any(const std::vector<double>& samples) {
+    return samples.empty() ? std::nullopt : std::optional(spread_of(samples));
+  }
   void run(std::int64_t count) { program_.run(mode_, {.steps = count}); }
   void run_fed(std::int64_t first, std::int64_t end);
   void take_losses();

@@ -31,8 +31,8 @@ def bench(*arguments, size="test"):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def report(*arguments, size="test"):
-    return json.loads(bench(*arguments, "--json", "-", size=size))
+def report(*arguments, size="test", timed=False):
+    return json.loads(bench(*arguments, *([] if timed else ["--untimed"]), "--json", "-", size=size))
 
 
 def hashes(rows):
@@ -68,11 +68,21 @@ class BenchTest(unittest.TestCase):
             for field in NUMBERS:
                 self.assertIsInstance(row[field], (int, float), field)
             for field in TIMES:
+                self.assertIsNone(row[field])
+            for field in ("loss_hash", "state_hash"):
+                self.assertRegex(row[field], "^[0-9a-f]{64}$")
+
+    def test_times(self):
+        rows = report("--workload", "chain,mlp", "--steps", 20, timed=True)["rows"]
+        self.assertEqual(len(rows), 2 * len(MODES))
+        for row in rows:
+            for field in TIMES:
                 self.assertLessEqual(0, row[field]["min"])
                 self.assertLessEqual(row[field]["min"], row[field]["median"])
                 self.assertLessEqual(row[field]["median"], row[field]["max"])
-            for field in ("loss_hash", "state_hash"):
-                self.assertRegex(row[field], "^[0-9a-f]{64}$")
+            self.assertLess(0, row["step_us"]["min"])
+        for name, values in hashes(rows).items():  # timing changes nothing
+            self.assertEqual(values, hashes(self.rows("sink"))[name])
 
     def test_modes_agree(self):
         for mode in MODES[1:]:
