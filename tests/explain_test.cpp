@@ -39,6 +39,18 @@ Plan host_loop_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+// A table that is never assigned and an input, both read on the host, one of them in a branch.
+Plan hoisted_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  Variable table("table", Tensor(f32, {4, 64}));
+  Value y = emit(cpu_plus_one, {reshape(g.value(table), {256}, on_device)})[0];
+  g.output("y", if_(
+                    sum(x, {}, false, on_device) < 1.0, [&] { return mul(emit(cpu_plus_one, {x})[0], y, on_device); },
+                    [&] { return add(x, y, on_device); }));
+  return plan_for(g, Target::cuda13());
+}
+
 // A branch between two values in a loop; `x` is read in both.
 Plan branch_in_loop_plan() {
   Graph g;
@@ -70,6 +82,7 @@ std::vector<Plan> plans() {
           plan_for(small_mlp(), Target::cuda13()),
           host_op_plan(),
           host_loop_plan(),
+          hoisted_plan(),
           branch_in_loop_plan(),
           wide_plan()};
 }
@@ -97,6 +110,9 @@ int number_of(const Plan& plan, std::string_view op) {
 TEST(ExplainText, MlpOnCpu) { expect_golden("mlp_cpu.txt", plan_for(small_mlp(), Target::host()).explain()); }
 TEST(ExplainText, HostOpOnCuda) { expect_golden("host_op_cuda.txt", host_op_plan().explain()); }
 TEST(ExplainText, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.txt", host_loop_plan().explain()); }
+TEST(ExplainText, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.txt", hoisted_plan().explain()); }
+TEST(ExplainJson, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.json", hoisted_plan().explain_json()); }
+TEST(ExplainDot, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.dot", hoisted_plan().explain_dot()); }
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
@@ -115,6 +131,7 @@ TEST(ExplainJson, SumsAreThoseOfThePlan) {
     EXPECT_EQ(root["loop_over_steps"], plan.loop_over_steps);
     EXPECT_EQ(root["memory"]["arena_bytes"], plan.arena_bytes);
     EXPECT_EQ(root["memory"]["host_arena_bytes"], plan.host_arena_bytes);
+    EXPECT_EQ(root["memory"]["hoisted_bytes"], plan.hoisted_bytes);
     EXPECT_EQ(root["memory"]["value_bytes"], plan.value_bytes);
     EXPECT_EQ(root["memory"]["live_bytes"], live_bytes(plan));
     std::size_t in_islands = 0;
@@ -218,7 +235,7 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
   for (const Plan& plan : plans()) {
     DotGraph dot = read_dot(plan.explain_dot());
     std::vector<json> steps = steps_of(plan);
-    EXPECT_EQ(dot.nodes.size(), steps.size());
+    EXPECT_EQ(dot.nodes.size(), steps.size() + plan.hoisted.size());
     for (const json& step : steps) {
       std::string name = "step" + std::to_string(step["number"].get<int>());
       ASSERT_TRUE(dot.nodes.count(name)) << name;
@@ -236,6 +253,28 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
     }
     for (const Reason& reason : plan.reasons)
       EXPECT_NE(dot.attributes.at("label").find(reason.remedy), std::string::npos) << reason.remedy;
+  }
+}
+
+TEST(Explain, HoistedCopiesLeadToWhoReadsThem) {
+  Plan plan = hoisted_plan();
+  json root = json::parse(plan.explain_json());
+  DotGraph dot = read_dot(plan.explain_dot());
+  ASSERT_EQ(root["hoisted"].size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const json& copy = root["hoisted"][i];
+    EXPECT_EQ(copy["bytes"], 1024);
+    EXPECT_EQ(copy["direction"], "to_host");
+    EXPECT_EQ(copy["source"]["memory"], i == 0 ? "\"table\"" : "input");
+    std::set<std::string> readers, seen;
+    for (const json& step : flat(root["steps"]))
+      for (const json& input : step.value("inputs", json::array()))
+        if (input["buffer"] == copy["destination"]["buffer"])
+          readers.insert("step" + std::to_string(step["number"].get<int>()));
+    for (const auto& [edge, attributes] : dot.edges)
+      if (edge.first == "hoisted" + std::to_string(i)) seen.insert(edge.second);
+    EXPECT_EQ(readers.size(), 1u);
+    EXPECT_EQ(seen, readers);
   }
 }
 
@@ -327,12 +366,12 @@ TEST(Explain, NamesMayHoldAnything) {
   Plan plan = plan_for(g, Target::cuda13());
   json root = json::parse(plan.explain_json());
   std::vector<json> steps = flat(root["steps"]);
-  EXPECT_EQ(steps[at(number_of(plan, "copy"))]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
+  EXPECT_EQ(root["hoisted"][0]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
   EXPECT_EQ(root["reasons"][0]["what"], "odd \"name\" \\ {->}\n;\xef\xbf\xbd runs on the host");
   DotGraph dot = read_dot(plan.explain_dot());
-  EXPECT_EQ(dot.nodes.size(), steps.size());
-  EXPECT_EQ(dot.nodes.at("step2").attributes.at("label"),
-            "2 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + steps[2]["where"].get<std::string>());
+  EXPECT_EQ(dot.nodes.size(), steps.size() + 1);
+  EXPECT_EQ(dot.nodes.at("step1").attributes.at("label"),
+            "1 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + steps[1]["where"].get<std::string>());
 }
 
 }  // namespace

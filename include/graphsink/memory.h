@@ -31,6 +31,7 @@ struct MemoryReport {
 
   std::size_t records = 0;     // rings of the last kRecordCapacity values
   std::size_t host_arena = 0;  // values of ops that run on the host of a device with separate memory
+  std::size_t hoisted = 0;     // copies there of inputs and Variables that no step changes
   std::size_t staging = 0;     // through which data goes to the device; grows with the first writes
   std::size_t status = 0;      // what steps report to the host
 
@@ -43,7 +44,7 @@ struct MemoryReport {
   std::vector<ValueMemory> largest;
 
   std::size_t device_bytes() const { return arena + variables + inputs + feeds + constants + workspaces + control; }
-  std::size_t host_bytes() const { return records + host_arena + staging + status; }
+  std::size_t host_bytes() const { return records + host_arena + hoisted + staging + status; }
 };
 
 // What the plan needs, as far as the plan tells: workspaces are known once the plan is bound, and the device may round

@@ -44,6 +44,7 @@ struct Target {
 enum class Storage : std::uint8_t {
   arena,          // device memory at `offset` of the program's arena
   host_arena,     // host memory that copies may use asynchronously, at `offset`
+  hoisted,        // likewise, of its own: what Plan::hoisted copies there stays
   input,          // persistent; index: source node
   constant,       // persistent, filled at bind time; index: source node
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
@@ -60,7 +61,7 @@ constexpr std::int64_t kRecordCapacity = 65536;
 struct Buffer {
   Storage storage = Storage::arena;
   std::size_t bytes = 0;   // as asked for
-  std::size_t offset = 0;  // arenas: multiple of 256
+  std::size_t offset = 0;  // arenas, hoisted: multiple of 256
   int index = -1;
 };
 
@@ -93,6 +94,13 @@ struct Step {
 // The schedule of the whole step or of one body: an order that respects every dependency.
 struct Sequence {
   std::vector<Step> steps;
+};
+
+// A copy to the host that is no part of the step: no step changes its source, an input or a Variable that the program
+// does not assign. It runs before a step whenever someone has written the source since it last ran.
+struct HoistedCopy {
+  int source = -1;  // buffers
+  int destination = -1;
 };
 
 // Why something is not as the user might expect it to be.
@@ -140,6 +148,7 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
   std::vector<Sequence> sequences;  // [0] is the step
+  std::vector<HoistedCopy> hoisted;
   std::vector<Variable> variables;
   std::vector<bool> variable_written;  // by the commit, per variable
   std::vector<PlanSource> sources;
@@ -151,6 +160,7 @@ struct Plan {
   int streams = 1;  // used by the schedule
   std::size_t arena_bytes = 0;
   std::size_t host_arena_bytes = 0;
+  std::size_t hoisted_bytes = 0;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
   bool loop_over_steps = true;  // K steps can be one launch
 
@@ -165,8 +175,10 @@ struct Plan {
   //   loop_over_steps         a run of many steps takes one launch, else launches_per_step for each step
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
-  //   copies                  count, to_host_bytes, to_device_bytes, within_device_bytes
-  //   memory                  arena_bytes, host_arena_bytes, value_bytes, live_bytes (see live_bytes())
+  //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes
+  //   hoisted                 copies that run only when their source was written; each: direction (to_host), bytes,
+  //                           source, destination
+  //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
   //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included)
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
   //                           "host"), stream, after (the streams it waits for), and
@@ -178,10 +190,11 @@ struct Plan {
   std::string explain_json() const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of the host orange, copies small and white, control steps diamonds; numbers are those of
-  // the text. An edge leads from each step that writes a buffer to each that may read what it wrote, so none leaves a
-  // view; a dashed one from the last step of a stream to a step that waits for it for other reasons; a dotted one from
-  // a control step to the first step of each body.
+  // of the device are blue, of the host orange, copies small and white (hoisted ones, which run only when their source
+  // was written, dashed), control steps diamonds; numbers are those of the text. An edge leads from each step that
+  // writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from the last step of a
+  // stream to a step that waits for it for other reasons; a dotted one from a control step to the first step of each
+  // body.
   std::string explain_dot() const;
 };
 

@@ -94,6 +94,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   }
   if (slices == 0) refuse(to_string(given), "write at least one slice");
   std::size_t bytes = given.bytes();
+  ++entry.version;
   entry.slices = 0;  // in case the copy fails half-way: then nothing was written
   void* destination = nullptr;
   if (entry.is_feed) {

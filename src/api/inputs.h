@@ -23,6 +23,9 @@ class Inputs {
   // Tells the device where the slices are.
   void fill(const Plan& plan, LaunchParams& params) const;
 
+  // Another one after each write() of the input; not 0 once there was one.
+  std::uint64_t version(int node) const { return entry(node).version; }
+
   // Memory of all inputs that the plan uses, and of the slices of each of its feeds; allocated or not.
   std::size_t input_bytes(const Plan& plan) const;
   std::vector<std::size_t> feed_bytes(const Plan& plan) const;
@@ -37,8 +40,9 @@ class Inputs {
     const InputAttrs* attrs = nullptr;
     bool is_feed = false;
     bool has_open = false;
-    Shape shape;                   // of one slice
-    std::int64_t slices = 0;       // 0: nothing was written yet
+    Shape shape;              // of one slice
+    std::int64_t slices = 0;  // 0: nothing was written yet
+    std::uint64_t version = 0;
     std::unique_ptr<Arena> input;  // of an input
     Memory ring;                   // of a feed
     std::size_t ring_bytes = 0;

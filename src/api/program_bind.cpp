@@ -92,6 +92,11 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                             "use smaller batches, or give these ops a .cuda body", where,
                             [&] { return device_->allocate_host(plan.host_arena_bytes); });
   }
+  if (plan.hoisted_bytes > 0) {
+    a.hoisted = allocate("copies on the host of what no step changes (" + bytes_text(plan.hoisted_bytes) + ")",
+                         "give the ops that read them a .cuda body, or " + std::string(kEndOthers), where,
+                         [&] { return device_->allocate_host(plan.hoisted_bytes); });
+  }
   a.block = params_.block;
   a.feed_table = params_.rings;
   a.feed_strides = params_.strides;
@@ -114,13 +119,14 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
         allocate("an input (" + bytes_text(buffer.bytes) + ")", "use smaller shapes, or " + std::string(kEndOthers),
                  where, [&] { return inputs_->address(buffer.index, buffer.bytes); });
   }
-  for (const Variable& variable : plan.variables) {
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    const Variable& variable = plan.variables[i];
     auto& home = homes_[variable.data().get()];
     if (!home) {
       home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
                       "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers), where,
                       [&] { return home_of(variable, transfer_, where); });
-      variables_.push_back(variable);
+      variables_.push_back({variable, home, plan.variable_written[i]});
     }
     a.variables.push_back(home->address());
   }
@@ -167,6 +173,7 @@ MemoryReport Program::Impl::report() {
   report.control = rounded_block(sizeof(Control));
   report.staging = device_->staging_bytes();
   report.status = rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress));
+  report.hoisted = plan.hoisted_bytes ? rounded_block(plan.hoisted_bytes) : 0;
   report.host_arena = plan.host_arena_bytes ? rounded_block(plan.host_arena_bytes) : 0;
   return report;
 }

@@ -70,9 +70,9 @@ bool Program::Impl::finish() noexcept {
 }
 
 Program::Impl::~Impl() {
-  for (const Variable& variable : variables_) {
-    std::lock_guard lock(variable.data()->mutex);
-    homes_.at(variable.data().get())->released_by(*streams_[0]);
+  for (const Used& used : variables_) {
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.home->released_by(*streams_[0]);
   }
 }
 
@@ -84,33 +84,6 @@ Streams Program::Impl::streams(Mode mode, int count) {
         one_stream ? streams_[0].get() : streams_[static_cast<std::size_t>(i)].get();
   }
   return {stream_array_.data(), static_cast<std::size_t>(count)};
-}
-
-// Programs that share a Variable follow one another.
-void Program::Impl::order_variables() {
-  for (const Variable& variable : variables_) {
-    std::lock_guard lock(variable.data()->mutex);
-    homes_.find(variable.data().get())->second->used_by(*device_, streams_[0]);
-  }
-}
-
-void Program::Impl::require_whole_variables() {
-  for (const Variable& variable : variables_) {
-    std::lock_guard lock(variable.data()->mutex);
-    homes_.find(variable.data().get())->second->require_whole();
-  }
-}
-
-void Program::Impl::break_variables(const BrokenCommit& why) {
-  Error broken(why.op(), why.where(), why.problem(),
-               "write their values from before the step to all Variables that the program assigns; " + why.remedy());
-  const Plan& plan = current_->plan();
-  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
-    if (!plan.variable_written[i]) continue;
-    const VariableData* data = plan.variables[i].data().get();
-    std::lock_guard lock(plan.variables[i].data()->mutex);
-    homes_.find(data)->second->set_broken(broken);
-  }
 }
 
 void Program::Impl::settle() {
@@ -130,8 +103,10 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   order_variables();
   inputs_->fill(current_->plan(), params_);
   is_unsettled_ = true;
+  WrittenVariables written(variables_);
   try {
     if (options_.guards.poison) poison();
+    refresh_hoisted();
     int every = options_.guards.replay_every;
     if (mode == Mode::sink && every > 0 && ++sunk_runs_ % every == 0) {
       run_audited(steps, where);

@@ -55,6 +55,24 @@ class Program::Impl {
   const Target& target() const { return device_->target(); }
 
  private:
+  // A Variable, kept alive.
+  struct Used {
+    Variable variable;
+    std::shared_ptr<DeviceVariable> home;
+    bool is_written = false;    // by the program
+    std::uint64_t version = 0;  // of what this run reads
+  };
+  // Tells other programs at its end, once a run is issued or has failed, that Variables are no longer what they were.
+  class WrittenVariables {
+   public:
+    explicit WrittenVariables(const std::vector<Used>& variables) : variables_(variables) {}
+    WrittenVariables(const WrittenVariables&) = delete;
+    ~WrittenVariables();
+
+   private:
+    const std::vector<Used>& variables_;
+  };
+
   Streams streams(Mode mode, int count);
   Plan make_current_plan() const;
   void prepare_plan();
@@ -69,6 +87,8 @@ class Program::Impl {
   Addresses addresses(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
   void order_variables();
+  std::uint64_t version_of(const Buffer& source) const;  // an input, or a Variable as order_variables() saw it
+  void refresh_hoisted();
   void begin(std::int64_t first, std::int64_t end);
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(std::int64_t first, std::int64_t end);
@@ -111,7 +131,7 @@ class Program::Impl {
   Memory host_status_;
   std::map<int, Memory> constants_;  // by node
   std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
-  std::vector<Variable> variables_;  // of all plans: kept alive
+  std::vector<Used> variables_;  // of all plans
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;

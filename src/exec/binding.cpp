@@ -20,6 +20,8 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
       return a.arena + buffer.offset;
     case Storage::host_arena:
       return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
+    case Storage::hoisted:
+      return static_cast<std::byte*>(a.hoisted.get()) + buffer.offset;
     case Storage::input:
     case Storage::constant:
       return a.sources[at(buffer.index)];
@@ -63,6 +65,8 @@ void prepare(Plan& plan, Device& device) {
 Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
     : plan_(std::move(plan)),
       host_arena_(addresses.host_arena),
+      hoisted_(addresses.hoisted),
+      versions_(plan_.hoisted.size(), 0),
       host_status_(addresses.host_status),
       first_commit_(first_commit(plan_)) {
   for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
@@ -96,6 +100,13 @@ void Binding::bind_nodes(const Addresses& addresses, Device& device) {
   for (std::size_t bytes : workspaces(plan_)) workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
   std::vector<int> stream_of = node_streams(plan_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].workspace = workspaces_[at(stream_of[i])].get();
+}
+
+void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
+  if (versions_[index] == version) return;
+  const HoistedCopy& copy = plan_.hoisted[index];
+  device.copy(stream, address(copy.destination), address(copy.source), plan_.buffers[at(copy.source)].bytes);
+  versions_[index] = version;
 }
 
 void Binding::issue_step(const Step& step, Device& device, Streams streams) const {

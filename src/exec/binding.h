@@ -14,6 +14,7 @@ namespace graphsink {
 struct Addresses {
   std::byte* arena = nullptr;
   Memory host_arena;  // the binding's own
+  Memory hoisted;     // likewise
   StepBlock* block = nullptr;
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
@@ -59,6 +60,10 @@ class Binding {
   void issue(int first, int last, Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
   void issue_all(Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
 
+  // Gives copy `index` of plan().hoisted to a live stream, unless that was done since its source became `version`,
+  // which is not 0. Not part of a step: what issue() reads is then what the source holds.
+  void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
+
   // Made by the program after the first step; see there.
   std::vector<std::unique_ptr<Recording>> recordings;  // one for each sunk island, null for the others
   std::unique_ptr<Recording> loop;                     // many steps in one launch
@@ -73,6 +78,8 @@ class Binding {
 
   Plan plan_;
   Memory host_arena_;
+  Memory hoisted_;
+  std::vector<std::uint64_t> versions_;  // of the sources of the hoisted copies, as copied last; 0: never
   HostStatus* host_status_;
   int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does
   std::vector<void*> addresses_;  // per buffer

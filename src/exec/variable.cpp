@@ -20,6 +20,7 @@ Tensor DeviceVariable::read() {
 }
 
 void DeviceVariable::write(const Tensor& tensor) {
+  was_written();
   wait_for_user();
   try {
     transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());

@@ -1,8 +1,8 @@
 // A Variable's home on a device.
 #pragma once
 
+#include <atomic>
 #include <memory>
-
 #include <optional>
 
 #include "exec/transfer.h"
@@ -20,8 +20,13 @@ class DeviceVariable : public VariableStorage {
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
   // Work given to `stream` from here on comes after all uses so far; `stream` is the user from now on. Costs nothing if
-  // it was before. The mutex of the Variable must be held, as for all others.
+  // it was before. The mutex of the Variable must be held, as for all others but the next two.
   void used_by(Device& device, const std::shared_ptr<Stream>& stream);
+  // Another number after each write, never 0. Whoever asks for it before used_by() copies what belongs to it, or to a
+  // later one.
+  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  // A user has given all that writes the Variable to its stream.
+  void was_written() { version_.fetch_add(1, std::memory_order_release); }
   // What it holds belongs to no step: until the next write(), read() and require_whole() throw `why`.
   void set_broken(const Error& why) { broken_ = why; }
   void require_whole() const {
@@ -37,6 +42,7 @@ class DeviceVariable : public VariableStorage {
   TensorType type_;
   Memory memory_;
   std::shared_ptr<Stream> last_user_;
+  std::atomic<std::uint64_t> version_ = 1;
   std::optional<Error> broken_;
 };
 

@@ -9,7 +9,9 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-bool is_host_memory(Storage storage) { return storage == Storage::host_arena || storage == Storage::host_constant; }
+bool is_host_memory(Storage storage) {
+  return storage == Storage::host_arena || storage == Storage::host_constant || storage == Storage::hoisted;
+}
 
 void add_step(const Plan& plan, const Step& step, StepCounts& counts) {
   if (step.kind == StepKind::call) {
@@ -31,6 +33,13 @@ std::size_t written_variables(const PlanNode& node) {
   std::size_t written = 0;
   for (int i = 0; i < node.inputs; ++i) written += access_of(*node.op, at(i), at(node.inputs)) == Access::write;
   return written;
+}
+
+std::string hoisted_text(const Plan& plan) {
+  if (plan.hoisted.empty()) return "";
+  std::size_t bytes = 0;
+  for (const HoistedCopy& copy : plan.hoisted) bytes += plan.buffers[at(copy.source)].bytes;
+  return "hoisted, only when the source was written: " + bytes_text(bytes) + " to the host\n";
 }
 
 std::string copies_text(const StepCounts& counts, const std::string& device) {
@@ -79,6 +88,8 @@ std::string memory_text(const Plan& plan, int buffer) {
       return "arena+" + std::to_string(b.offset);
     case Storage::host_arena:
       return "host+" + std::to_string(b.offset);
+    case Storage::hoisted:
+      return "hoisted+" + std::to_string(b.offset);
     case Storage::variable:
       return "\"" + plan.variables[at(b.index)].name() + "\"";
     case Storage::record_ring:
@@ -120,10 +131,11 @@ std::string summary_text(const Plan& plan) {
               : "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island") + ", ";
   text += std::to_string(launches) + (launches == 1 ? " launch per step" : " launches per step");
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
-  text += copies_text(counts, device);
+  text += copies_text(counts, device) + hoisted_text(plan);
   text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live_bytes(plan)) + " live at once";
-  if (plan.host_arena_bytes) text += "; " + bytes_text(plan.host_arena_bytes) + " on the host";
+  std::size_t on_host = plan.host_arena_bytes + plan.hoisted_bytes;
+  if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";
 }
 

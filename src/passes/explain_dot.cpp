@@ -27,11 +27,15 @@ class Flow {
 
   // From each step that may have written what another reads.
   const std::set<Edge>& data() const { return data_; }
+  // From each hoisted copy, by its index, to what reads it.
+  const std::set<Edge>& hoisted() const { return hoisted_; }
   // From the last step of a stream to one that waits for it and reads nothing that it wrote.
   const std::set<Edge>& joins() const { return joins_; }
 
  private:
   void read(int buffer, int step) {
+    for (std::size_t i = 0; i < plan_.hoisted.size(); ++i)
+      if (plan_.hoisted[i].destination == buffer) hoisted_.insert({static_cast<int>(i), step});
     for (int writer : writers_[buffer]) data_.insert({writer, step});
   }
 
@@ -62,6 +66,7 @@ class Flow {
   // Per buffer. Only the states of loops and the results of branches have several, and a reader may get any of them.
   std::map<int, std::set<int>> writers_;
   std::set<Edge> data_;
+  std::set<Edge> hoisted_;
   std::set<Edge> joins_;
 };
 
@@ -89,16 +94,24 @@ class DotPrinter {
     text_ = "digraph plan {\n  label=" + quoted(title, "\\l") +
             ";\n  labelloc=t;\n  labeljust=l;\n"
             "  node [shape=box, style=filled];\n";
+    for (std::size_t i = 0; i < plan_.hoisted.size(); ++i)
+      line(1, hoisted_name(i) + " [label=" +
+                  quoted("copy " + bytes_text(plan_.buffers[at(plan_.hoisted[i].source)].bytes) + "\nif new") + ", " +
+                  kCopyStyle + ", style=\"filled,dashed\"];");
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
     Flow flow(plan_);
     // An edge back to an earlier step, of a loop, does not decide where that is drawn.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
+    for (const Edge& edge : flow.hoisted()) line(1, hoisted_name(at(edge.first)) + " -> " + name(edge.second) + ";");
     for (const Edge& edge : flow.joins()) print(edge, " [style=dashed]");
     for (const Edge& edge : entries_) print(edge, " [style=dotted]");
     return text_ + "}\n";
   }
 
  private:
+  static constexpr const char* kCopyStyle = "fillcolor=white, fontsize=10, height=0.2, width=0.2";
+
+  static std::string hoisted_name(std::size_t index) { return "hoisted" + std::to_string(index); }
   static std::string name(int number) { return "step" + std::to_string(number); }
 
   void line(int indent, const std::string& text) { text_ += std::string(at(indent) * 2, ' ') + text + "\n"; }
@@ -129,8 +142,7 @@ class DotPrinter {
       label += (node.on_host ? "\nhost" : on) + (where.empty() ? "" : ", " + where);
       declare(indent, number, label, node.on_host ? "fillcolor=orange" : "fillcolor=lightblue");
     } else if (step.kind == StepKind::copy) {
-      declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes),
-              "fillcolor=white, fontsize=10, height=0.2, width=0.2");
+      declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes), kCopyStyle);
     } else {
       declare(indent, number, head + control_name(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
       print_bodies(step, number, stream, indent);

@@ -38,6 +38,12 @@ class Writer {
                          {"last", island.last},
                          {"sunk", island.sunk},
                          {"nodes", count_steps(plan_, island.first, island.last).nodes}});
+    Json hoisted = Json::array();
+    for (const HoistedCopy& copy : plan_.hoisted)
+      hoisted.push_back({{"direction", "to_host"},
+                         {"bytes", plan_.buffers[at(copy.source)].bytes},
+                         {"source", buffer_json(copy.source)},
+                         {"destination", buffer_json(copy.destination)}});
     Json steps = Json::array();
     for (const Step& step : plan_.sequences[0].steps) steps.push_back(step_json(step, step.stream));
     Json reasons = Json::array();
@@ -60,9 +66,11 @@ class Writer {
               {"to_host_bytes", counts.to_host_bytes},
               {"to_device_bytes", counts.to_device_bytes},
               {"within_device_bytes", counts.within_device_bytes}}},
+            {"hoisted", std::move(hoisted)},
             {"memory",
              {{"arena_bytes", plan_.arena_bytes},
               {"host_arena_bytes", plan_.host_arena_bytes},
+              {"hoisted_bytes", plan_.hoisted_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"islands", std::move(islands)},

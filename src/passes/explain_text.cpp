@@ -18,6 +18,7 @@ class Printer {
   std::string run() {
     text_ = summary_text(plan_) + padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) +
             padded("memory", 28) + "from\n";
+    for (const HoistedCopy& copy : plan_.hoisted) print(copy);
     for (const Step& step : plan_.sequences[0].steps) print(step, step.stream, 0);
     for (const Reason& reason : plan_.reasons) text_ += "note: " + reason_text(reason) + "\n";
     return std::move(text_);
@@ -26,8 +27,13 @@ class Printer {
  private:
   void line(int indent, const std::string& op, const std::string& on, const std::string& result,
             const std::string& memory, const Where& where) {
-    std::string row = padded("  " + std::to_string(number_++), 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
-                      padded(on, 10) + padded(result, 26) + padded(memory, 28) + to_string(where);
+    row(std::to_string(number_++), indent, op, on, result, memory, where);
+  }
+
+  void row(const std::string& number, int indent, const std::string& op, const std::string& on,
+           const std::string& result, const std::string& memory, const Where& where) {
+    std::string row = padded("  " + number, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) + padded(on, 10) +
+                      padded(result, 26) + padded(memory, 28) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
@@ -43,6 +49,11 @@ class Printer {
     for (std::size_t i = at(node.inputs); i < node.operands.size() && i < at(node.inputs) + 2; ++i)
       text += (i > at(node.inputs) ? ", " : "") + memory_text(plan_, node.operands[i]);
     return text;
+  }
+
+  void print(const HoistedCopy& copy) {
+    row("-", 0, "copy", "if new", bytes_text(plan_.buffers[at(copy.source)].bytes),
+        memory_text(plan_, copy.source) + " -> " + memory_text(plan_, copy.destination), Where());
   }
 
   void print(const Step& step, int stream, int indent) {

@@ -54,8 +54,29 @@ class Lowering {
     if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes);
     const Variable& variable = node.attrs.as<VariableAttrs>().variable;
     plan_.variables.push_back(variable);
-    plan_.variable_written.push_back(false);
+    plan_.variable_written.push_back(is_written(variable));
     return add_buffer(Storage::variable, bytes, static_cast<int>(plan_.variables.size()) - 1);
+  }
+
+  bool is_written(const Variable& variable) const {
+    const VariableUse& use = graph_.variables[at(graph_.variable_index.at(variable.data().get()))];
+    return use.committed || is_assigned(use);
+  }
+  static bool is_assigned(const VariableUse& use) { return use.assigned.node >= 0 && !(use.assigned == use.read); }
+
+  // Whether no step changes what the buffer holds: only its owner, or another program, does.
+  bool is_steady(int buffer) const {
+    const Buffer& b = plan_.buffers[at(buffer)];
+    return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
+  }
+
+  // The copy on the host of what no step changes.
+  int hoisted_buffer(int source) {
+    for (const HoistedCopy& copy : plan_.hoisted)
+      if (copy.source == source) return copy.destination;
+    int destination = add_buffer(Storage::hoisted, plan_.buffers[at(source)].bytes);
+    plan_.hoisted.push_back({source, destination});
+    return destination;
   }
 
   int device_buffer(int sequence, ValueRef v) {
@@ -74,6 +95,7 @@ class Lowering {
     if (graph_.nodes[at(v.node)].op == &constant_op)
       return buffer = add_buffer(Storage::host_constant, type(v).bytes(), v.node);
     int source = device_buffer(sequence, v);
+    if (is_steady(source)) return buffer = hoisted_buffer(source);
     buffer = add_buffer(Storage::host_arena, type(v).bytes());
     add_copy(sequence, source, buffer);
     crossings_.push_back({sequence, v});
@@ -198,7 +220,7 @@ class Lowering {
   }
 
   // A copy to the host made in a body may never have run when the body is over: whoever needs it later makes his own.
-  // Copies to the device of values from outside were made before the body.
+  // Copies to the device of values from outside were made before the body, as were those to the host for a loop.
   void forget_crossings(int sequence) {
     std::erase_if(crossings_, [&](const Crossing& crossing) {
       if (crossing.sequence == sequence) slot(host_, crossing.value) = -1;
@@ -211,7 +233,7 @@ class Lowering {
     Step step;
     step.kind = StepKind::branch;
     step.source = device_buffer(sequence, node.inputs[0]);
-    bring_to_device(sequence, node);
+    bring_inside(sequence, node, false);
     std::vector<int> outputs;
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
       outputs.push_back(add_buffer(Storage::arena, type({id, static_cast<int>(j)}).bytes()));
@@ -231,7 +253,7 @@ class Lowering {
   void lower_while(int sequence, int id) {
     const Node& node = graph_.nodes[at(id)];
     const Region& region = graph_.regions[at(node.bodies[0])];
-    bring_to_device(sequence, node);
+    bring_inside(sequence, node, true);
     std::vector<int> state;  // then the predicate
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       int initial = device_buffer(sequence, node.inputs[i]);
@@ -269,16 +291,21 @@ class Lowering {
       if (next[i] != state[i]) add_copy(body, next[i], state[i]);
   }
 
-  // Values from outside that only the host has so far are copied before the control node, not once for each iteration.
-  void bring_to_device(int sequence, const Node& node) {
+  // Values from outside are copied to where the bodies read them before the control node, not once for each iteration;
+  // but to the host only for a loop: the body of a branch may not run.
+  void bring_inside(int sequence, const Node& node, bool is_loop) {
     for (int body : node.bodies) {
       for (int inner : graph_.regions[at(body)].nodes) {
         const Node& user = graph_.nodes[at(inner)];
         if (!live_[at(inner)]) continue;
-        for (ValueRef v : user.inputs) {
-          if (graph_.nodes[at(v.node)].region != body && visible(v)) device_buffer(sequence, v);
+        for (std::size_t i = 0; i < user.inputs.size(); ++i) {
+          ValueRef v = user.inputs[i];
+          if (graph_.nodes[at(v.node)].region == body || !visible(v)) continue;
+          if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
+          if (!placement_.on_host[at(inner)]) device_buffer(sequence, v);
+          if (placement_.on_host[at(inner)] && is_loop) host_buffer(sequence, v);
         }
-        bring_to_device(sequence, user);
+        bring_inside(sequence, user, is_loop);
       }
       for (ValueRef v : graph_.regions[at(body)].results)
         if (graph_.nodes[at(v.node)].region != body && visible(v)) device_buffer(sequence, v);
@@ -305,17 +332,11 @@ class Lowering {
   }
 
   void finish() {
-    PlanNode store = system_node(system_.store, {}, Where());
-    std::vector<std::pair<const VariableUse*, int>> assigned;
-    for (const VariableUse& use : graph_.variables) {
-      if (use.assigned.node < 0 || use.assigned == use.read) continue;
-      int variable = device_buffer(0, use.read);
-      plan_.variable_written[at(plan_.buffers[at(variable)].index)] = true;
-      store.where = use.assigned_where;
-    }
     for (int id : commits_) prepare_commit(id);
+    PlanNode store = system_node(system_.store, {}, Where());
     for (const VariableUse& use : graph_.variables) {
-      if (use.assigned.node < 0 || use.assigned == use.read) continue;
+      if (!is_assigned(use)) continue;
+      store.where = use.assigned_where;
       add_operand(store, device_buffer(0, use.read), type(use.read));
       add_operand(store, kept(device_buffer(0, use.assigned)), type(use.assigned));
     }
@@ -339,15 +360,12 @@ class Lowering {
     add_call(0, std::move(end));
   }
 
-  // What it writes is known before anything asks what will be overwritten, and what it reads is on the device: a copy
-  // in between would make those before it part of the step, not of the commit.
+  // What it reads is on the device before the commit begins: a copy in between would make those before it part of the
+  // step, not of the commit.
   void prepare_commit(int id) {
     const Node& node = graph_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      Access access = access_of(*node.op, i, node.inputs.size());
-      if (access == Access::shape_only) continue;
-      int buffer = device_buffer(0, node.inputs[i]);
-      if (access == Access::write) plan_.variable_written[at(plan_.buffers[at(buffer)].index)] = true;
+      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) device_buffer(0, node.inputs[i]);
     }
   }
 

@@ -307,6 +307,12 @@ void assign_memory(Plan& plan) {
   }
   plan.arena_bytes = place_all(plan, std::move(device));
   plan.host_arena_bytes = place_all(plan, std::move(host));
+  plan.hoisted_bytes = 0;
+  for (const HoistedCopy& copy : plan.hoisted) {
+    Buffer& buffer = plan.buffers[at(copy.destination)];
+    buffer.offset = plan.hoisted_bytes;
+    plan.hoisted_bytes += rounded_block(buffer.bytes);
+  }
 }
 
 std::size_t live_bytes(const Plan& plan) {

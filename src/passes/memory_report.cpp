@@ -31,6 +31,7 @@ class Reporter {
     report_.device = plan_.target.id;
     report_.arena = report_.packed = plan_.arena_bytes;
     report_.host_arena = plan_.host_arena_bytes;
+    report_.hoisted = plan_.hoisted_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
     report_.records = std::max<std::size_t>(plan_.records.size(), 1) * kRecordCapacity * sizeof(double);
@@ -70,6 +71,7 @@ class Reporter {
     switch (b.storage) {
       case Storage::arena:
       case Storage::host_arena:
+      case Storage::hoisted:
         break;
       case Storage::input:
         report_.inputs += bytes;
@@ -183,6 +185,7 @@ std::string to_string(const MemoryReport& report) {
   add_line(text, "control", report.control);
   add_line(text, "records", report.records, "of the host");
   add_line(text, "host arena", report.host_arena, "of the host");
+  add_line(text, "hoisted", report.hoisted, "of the host");
   add_line(text, "staging", report.staging, "of the host");
   add_line(text, "status", report.status, "of the host");
   if (!report.largest.empty()) text += "largest values\n";

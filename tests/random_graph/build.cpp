@@ -162,8 +162,12 @@ Building::Building(const Recipe& recipe) {
 }
 
 Tensor Building::Fed::at(int step) const {
-  std::uint64_t seed = bits + static_cast<std::uint64_t>(is_feed ? step : 0);
+  std::uint64_t seed = bits + static_cast<std::uint64_t>(is_feed ? step : step >= kRewrittenAt);
   return Tensor::uniform(value.shape(), seed, -3.0f, 3.0f).to(value.dtype());
+}
+
+Tensor Building::State::rewritten() const {
+  return Tensor::uniform(initial.shape(), bits, -3.0f, 3.0f).to(initial.dtype());
 }
 
 Value Building::value(const Pick& pick) {

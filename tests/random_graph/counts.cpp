@@ -1,6 +1,7 @@
 #include "counts.h"
 
 #include <array>
+#include <set>
 
 #include "ir/graph_data.h"
 #include "passes/explain.h"
@@ -25,6 +26,10 @@ constexpr std::array kOfPlans{"control: branch",
                               "variable: read in the step that writes it"};
 constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "control: holds a host node",
+                                       "copy: hoisted from a Variable",
+                                       "copy: hoisted from an input",
+                                       "copy: hoisted, read in a body",
+                                       "copy: made before the loop that reads it",
                                        "copy: to the device",
                                        "copy: to the host",
                                        "node: on the host by choice",
@@ -32,7 +37,8 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: crosses several times each way",
                                        "plan: of several islands",
                                        "plan: one launch each step"};
-constexpr std::array kOfGraphs{"effects: several in a graph", "variable: assigned a view of another",
+constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten",
+                               "variable: frozen, rewritten", "variable: assigned a view of another",
                                "variable: read after assign", "variable: two exchanged"};
 
 void count_node(const PlanNode& node, Counts& counts) {
@@ -67,6 +73,23 @@ void count_step(const Plan& plan, const Step& step, Counts& counts) {
   counts["control: holds a host node"] += holds(plan, step, is_on_host);
 }
 
+void count_hoisted(const Plan& plan, Counts& counts) {
+  for (const HoistedCopy& copy : plan.hoisted) {
+    bool is_input = plan.buffers[at(copy.source)].storage == Storage::input;
+    ++counts[is_input ? "copy: hoisted from an input" : "copy: hoisted from a Variable"];
+  }
+  std::set<int> copied;  // to the host, in the schedule
+  for (const Step& step : plan.sequences[0].steps) {
+    if (step.kind == StepKind::copy && direction_of(plan, step) == CopyDirection::to_host)
+      copied.insert(step.destination);
+    if (!is_control(plan, step)) continue;
+    for (int buffer : touched(plan, step).reads) {
+      counts["copy: hoisted, read in a body"] += plan.buffers[at(buffer)].storage == Storage::hoisted;
+      counts["copy: made before the loop that reads it"] += step.kind == StepKind::loop && copied.contains(buffer);
+    }
+  }
+}
+
 void count_variables(const Plan& plan, Counts& counts) {
   std::vector<bool> is_read(plan.variables.size(), false), is_kept(plan.variables.size(), false);
   auto variable = [&](int buffer) {
@@ -94,6 +117,8 @@ void count_variables(const Plan& plan, Counts& counts) {
 void count(const Building& building, Counts& counts) {
   for (const auto& [name, n] : building.counts) counts[name] += n;
   auto effects = building.counts.find("effect");
+  for (const Building::Fed& fed : building.fed) counts["input: rewritten"] += !fed.is_feed;
+  for (const Building::State& state : building.states) counts["variable: frozen, rewritten"] += state.is_frozen();
   counts["effects: several in a graph"] += effects != building.counts.end() && effects->second > 1;
 }
 
@@ -102,6 +127,7 @@ void count(const Plan& plan, Counts& counts) {
   for (const PlanNode& node : plan.nodes) count_node(node, of_plan);
   for (const Sequence& sequence : plan.sequences)
     for (const Step& step : sequence.steps) count_step(plan, step, of_plan);
+  count_hoisted(plan, of_plan);
   count_variables(plan, of_plan);
   for (const Island& island : plan.islands) of_plan["control: driven by the host"] += !island.sunk;
   of_plan["plan: of several streams"] += plan.streams > 1;

@@ -34,8 +34,8 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
   }
-  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, 2)}}};
-  if (steps > 2) launches.runs.push_back({sink, steps - 2});
+  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, kRewrittenAt)}}};
+  if (steps > kRewrittenAt) launches.runs.push_back({sink, steps - kRewrittenAt});
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
@@ -43,9 +43,8 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
   return result;
 }
 
-// Slices [from, from + count) of a feed, or an input.
-Tensor data_for(const Building::Fed& fed, int from, int count) {
-  if (!fed.is_feed) return fed.at(0);
+// Slices [from, from + count) of a feed.
+Tensor slices(const Building::Fed& fed, int from, int count) {
   Shape slice = fed.value.shape(), shape{count};
   for (std::int64_t n : slice.dims()) shape.push_back(n);
   Tensor data(fed.value.dtype(), shape);
@@ -53,6 +52,17 @@ Tensor data_for(const Building::Fed& fed, int from, int count) {
   for (int k = 0; k < count; ++k)
     std::memcpy(data.data() + bytes * static_cast<std::size_t>(k), fed.at(from + k).data(), bytes);
   return data;
+}
+
+// What the caller gives to the run that begins with step `from`.
+void write(Building& building, Program& program, int from, int steps) {
+  bool rewrites = from == 0 || from == kRewrittenAt;
+  for (const Building::Fed& fed : building.fed) {
+    if (fed.is_feed) program.write(fed.value, slices(fed, from, steps));
+    if (!fed.is_feed && rewrites) program.write(fed.value, fed.at(from));
+  }
+  for (Building::State& state : building.states)
+    if (from == kRewrittenAt && state.is_frozen()) state.variable.write(state.rewritten());
 }
 
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
@@ -63,7 +73,7 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   int step = 0;
   for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
     const Run& next = schedule.runs[i];
-    for (const Building::Fed& fed : building.fed) program.write(fed.value, data_for(fed, step, next.steps));
+    write(building, program, step, next.steps);
     program.run(next.mode, {.steps = next.steps});
     step += next.steps;
     if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;

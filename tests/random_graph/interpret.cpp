@@ -153,6 +153,10 @@ class Interpreter {
   Tensor& value(ValueRef v) { return values_[at(v.node)][at(v.output)]; }
 
   void set_sources() {
+    for (const Building::State& state : building_.states) {
+      if (block_.step == kRewrittenAt && state.is_frozen())
+        variables_.at(state.variable.data().get()) = state.rewritten();
+    }
     for (const Building::Fed& fed : building_.fed) value({fed.value.node(), 0}) = fed.at(block_.step);
     for (const VariableUse& use : graph_.variables) value(use.read) = variables_.at(use.variable.data().get());
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {

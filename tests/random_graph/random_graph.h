@@ -61,6 +61,9 @@ struct EffectLog {
   std::vector<Entry> entries;
 };
 
+// What stays as it is from step to step is written anew by the caller before this step.
+constexpr int kRewrittenAt = 2;
+
 // The graph of a recipe. Variables are new ones for each.
 struct Building {
   struct State {
@@ -69,12 +72,15 @@ struct Building {
     Value at_start;  // its Value before any assign
     bool is_assigned = false;
     bool is_committed = false;  // by an optimizer
+    std::uint64_t bits = 0;     // of rewritten()
+    bool is_frozen() const { return !is_assigned && !is_committed; }
+    Tensor rewritten() const;  // what the caller writes to it before step kRewrittenAt, if it is frozen
   };
   struct Fed {
     Value value;
     std::uint64_t bits;
     bool is_feed;
-    // What is given for a step: an input is the same in all of them.
+    // What is given for a step: an input is written before steps 0 and kRewrittenAt.
     Tensor at(int step) const;
   };
 

@@ -36,6 +36,7 @@ Values variable(Site& s) {
   Tensor initial = random_tensor(dtype, shape, s.random.next() + static_cast<std::uint64_t>(s.entry.id));
   Building::State state{Variable("v" + std::to_string(s.entry.id), initial), initial, {}};
   state.at_start = s.building.graph.value(state.variable);
+  state.bits = s.random.next();
   s.building.state_of[s.entry.id] = static_cast<int>(s.building.states.size());
   s.building.states.push_back(state);
   return {state.at_start};

@@ -1,0 +1,55 @@
+// What a Program does because others use its Variables, too.
+#include <algorithm>
+
+#include "api/program_impl.h"
+
+namespace graphsink {
+
+// Programs that share a Variable follow one another.
+void Program::Impl::order_variables() {
+  for (Used& used : variables_) {
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.version = used.home->version();
+    used.home->used_by(*device_, streams_[0]);
+  }
+}
+
+Program::Impl::WrittenVariables::~WrittenVariables() {
+  for (const Used& used : variables_)
+    if (used.is_written) used.home->was_written();
+}
+
+std::uint64_t Program::Impl::version_of(const Buffer& source) const {
+  if (source.storage == Storage::input) return inputs_->version(source.index);
+  const Variable& variable = current_->plan().variables[static_cast<std::size_t>(source.index)];
+  return std::find_if(variables_.begin(), variables_.end(),
+                      [&](const Used& used) { return used.variable.data() == variable.data(); })
+      ->version;
+}
+
+void Program::Impl::refresh_hoisted() {
+  const Plan& plan = current_->plan();
+  for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
+    const Buffer& source = plan.buffers[static_cast<std::size_t>(plan.hoisted[i].source)];
+    current_->refresh(i, version_of(source), *device_, *streams_[0]);
+  }
+}
+
+void Program::Impl::require_whole_variables() {
+  for (const Used& used : variables_) {
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.home->require_whole();
+  }
+}
+
+void Program::Impl::break_variables(const BrokenCommit& why) {
+  Error broken(why.op(), why.where(), why.problem(),
+               "write their values from before the step to all Variables that the program assigns; " + why.remedy());
+  for (const Used& used : variables_) {
+    if (!used.is_written) continue;
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.home->set_broken(broken);
+  }
+}
+
+}  // namespace graphsink
