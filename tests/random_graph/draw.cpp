@@ -63,6 +63,7 @@ class Drawing {
     ids_.insert(ids_.end(), variables_.begin(), variables_.end());
     if (random_.chance(30)) add(ids_, entry("constant", {}));
     if (random_.chance(20)) add(ids_, entry("step", {}));
+    sources_ = ids_;
   }
 
   // Recent values more often than old ones.
@@ -87,7 +88,9 @@ class Drawing {
     int index = chosen();
     std::vector<Pick> picks{pick(random_.chance(85) ? lanes_[lane] : some())};
     for (int i = 1; i < kinds()[static_cast<std::size_t>(index)].picks; ++i) picks.push_back(pick(other()));
-    Entry made = entry(kinds()[static_cast<std::size_t>(index)].name, std::move(picks));
+    const Kind& kind = kinds()[static_cast<std::size_t>(index)];
+    if (kind.family == Family::cpu_only && random_.chance(40)) picks.back() = pick(sources_[draw(sources_.size())]);
+    Entry made = entry(kind.name, std::move(picks));
     made.on_cpu = random_.chance(on_cpu_);
     lanes_[lane] = made.id;
     ids_.push_back(made.id);
@@ -155,7 +158,7 @@ class Drawing {
   Recipe recipe_;
   int next_id_ = 0, depth_ = 0, total_weight_ = 0;
   int on_cpu_ = 0, cpu_only_ = 0;  // percent
-  std::vector<int> ids_, variables_, lanes_, unused_;
+  std::vector<int> ids_, sources_, variables_, lanes_, unused_;
 };
 
 }  // namespace
