@@ -7,6 +7,9 @@
 #include <iostream>
 #include <optional>
 
+#include "ir/graph_data.h"
+#include "ir/system_ops.h"
+#include "passes/passes.h"
 #include "random_graph/counts.h"
 #include "random_graph/differential.h"
 #include "test_ops.h"
@@ -71,6 +74,33 @@ TEST(RandomGraph, EveryKindOccurs) {
   }
   for (const auto& [name, n] : counts) std::cout << std::setw(8) << n << "  " << name << '\n';
   for (const std::string& name : counted(devices().size() > 1)) EXPECT_GT(counts[name], 0) << name;
+}
+
+// Whatever can throw or shows outside of the program is done before the first store.
+TEST(RandomGraph, NothingOfTheHostIsInTheCommit) {
+  int commits = 0, effects = 0;
+  for (int i = 0; i < kCounted; ++i) {
+    Building building(random_recipe(seed_of(i)));
+    for (const Target& target : {Target::host(), Target::cuda13()}) {
+      Plan plan = make_plan(building.graph, target, system_ops());
+      const auto& steps = plan.sequences[0].steps;
+      for (std::size_t k = 0; k < steps.size(); ++k) {
+        bool is_call = steps[k].kind == StepKind::call;
+        const PlanNode* node = is_call ? &plan.nodes[static_cast<std::size_t>(steps[k].node)] : nullptr;
+        bool has_effect = node && node->op->purity == Purity::host_effect;
+        effects += has_effect;
+        if (static_cast<int>(k) < first_commit_step(plan)) {
+          EXPECT_FALSE(node && writes_variables(*node->op, static_cast<std::size_t>(node->inputs)));
+          continue;
+        }
+        ++commits;
+        EXPECT_TRUE(node) << "GS_GRAPH_SEED=" << seed_of(i);
+        EXPECT_FALSE(has_effect || (node && node->on_host)) << "GS_GRAPH_SEED=" << seed_of(i);
+      }
+    }
+  }
+  EXPECT_GT(commits, kCounted);
+  EXPECT_GT(effects, 0);
 }
 
 bool holds(const Building& building, std::string_view kind) {

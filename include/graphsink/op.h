@@ -26,7 +26,9 @@ struct FuseArgs;
 enum class Access : std::uint8_t {
   read,        // reads its elements
   shape_only,  // looks at its type alone: no data dependency, no lifetime
-  write,       // reads and overwrites a Variable: the op is part of the commit and must do nothing when step->ok is 0
+  // Reads and overwrites a Variable: the op is part of the commit, the end of the step. It must do nothing when
+  // step->ok is 0, has no outputs and no host effect, and must not throw: what was stored before it would stay.
+  write,
 };
 
 enum class Purity : std::uint8_t {
@@ -186,7 +188,8 @@ class BodyArgs {
   const BoundNode* node_;
 };
 
-// A CPU body runs on a worker thread and may not call CUDA. What it throws fails the step, which then commits nothing.
+// A CPU body runs on a worker thread and may not call CUDA. What it throws fails the step, which then commits nothing;
+// unless the op has an operand of Access::write: then the Variables of the program are broken, see Program.
 class CpuArgs : public BodyArgs {
  public:
   using BodyArgs::BodyArgs;

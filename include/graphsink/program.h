@@ -88,9 +88,9 @@ struct RunOptions {
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
-// a commit, the Variables it assigns hold values of two steps: run(), sync(), read() and Variable::read() say so until
-// all of them were written. After an error that ends the CUDA context every call that needs the device says what
-// happened first.
+// a commit, or an op that writes Variables throws, the Variables it assigns hold values of two steps: run(), sync(),
+// read() and Variable::read() say so until all of them were written. After an error that ends the CUDA context every
+// call that needs the device says what happened first.
 class Program {
  public:
   Program(Program&&) noexcept;

@@ -257,9 +257,16 @@ void Program::Impl::check_failed_step(const Where& where) {
   device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
   status.clear();
   progress().failed = 0;
-  if (thrown) throw *thrown;
   bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
   const Node* source = is_known ? &graph_.nodes[static_cast<std::size_t>(node)] : nullptr;
+  if (source && writes_variables(*source->op, source->inputs.size())) {
+    BrokenCommit broken(std::string(source->op->name), source->where,
+                        "the step broke off while it committed: " + (thrown ? thrown->problem() : message),
+                        "an op that writes Variables must not throw");
+    break_variables(broken);
+    throw broken;
+  }
+  if (thrown) throw *thrown;
   throw Error(source ? std::string(source->op->name) : "step", source ? source->where : where,
               message + ", in step " + std::to_string(block.error_step),
               "the step committed nothing; mend its input, or lower the learning rate, and run it again");

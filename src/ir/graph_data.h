@@ -105,6 +105,9 @@ struct VariableUse {
   Where assigned_where;
   bool committed = false;  // written by an op with Access::write: no more reads
   Where committed_where;
+
+  bool is_assigned() const { return assigned.node >= 0 && !(assigned == read); }
+  bool is_written() const { return committed || is_assigned(); }
 };
 
 struct GraphData : std::enable_shared_from_this<GraphData> {

@@ -64,6 +64,17 @@ void check_region(const GraphData& graph, const OpDef& op, const Value& value, c
               "return it from the body");
 }
 
+// Nothing may come behind the commit, and nothing in it but stores: a step that fails has stored nothing.
+void refuse_early_commit(const GraphData& graph, const OpDef& op, InferArgs& infer) {
+  if (graph.current_region != 0) infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
+  if (op.purity == Purity::host_effect)
+    infer.fail("commits a Variable and has a host effect, which no failed step can undo",
+               "leave the effect to an op of its own, which reads the assigned value");
+  if (!infer.outputs().empty())
+    infer.fail("commits a Variable and has outputs, which nobody could read before the step is over",
+               "leave the outputs to an op of its own");
+}
+
 void commit_variable(GraphData& graph, const OpDef& op, ValueRef ref, const Where& where) {
   const Node& node = graph.nodes[static_cast<std::size_t>(ref.node)];
   if (node.op != &variable_op) {
@@ -134,8 +145,7 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   if (op.access) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (op.access(static_cast<int>(i), static_cast<int>(inputs.size())) == Access::write) {
-        if (graph->current_region != 0)
-          infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
+        refuse_early_commit(*graph, op, infer);
         commit_variable(*graph, op, node.inputs[i], where);
       }
     }

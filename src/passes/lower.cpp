@@ -54,15 +54,10 @@ class Lowering {
     if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes);
     const Variable& variable = node.attrs.as<VariableAttrs>().variable;
     plan_.variables.push_back(variable);
-    plan_.variable_written.push_back(is_written(variable));
+    int use = graph_.variable_index.at(variable.data().get());
+    plan_.variable_written.push_back(graph_.variables[at(use)].is_written());
     return add_buffer(Storage::variable, bytes, static_cast<int>(plan_.variables.size()) - 1);
   }
-
-  bool is_written(const Variable& variable) const {
-    const VariableUse& use = graph_.variables[at(graph_.variable_index.at(variable.data().get()))];
-    return use.committed || is_assigned(use);
-  }
-  static bool is_assigned(const VariableUse& use) { return use.assigned.node >= 0 && !(use.assigned == use.read); }
 
   // Whether no step changes what the buffer holds: only its owner, or another program, does.
   bool is_steady(int buffer) const {
@@ -317,6 +312,11 @@ class Lowering {
   }
 
   // --- effects: the commit
+  //
+  // It is all at the end, and nothing of the host, nor any effect, is in it or behind it: an op that writes Variables
+  // has no outputs that another could wait for, no effect, and runs on the device (emit() and place() refuse others),
+  // and a read of a Variable behind its assign is one of the assigned value. So whatever can throw does so before any
+  // store.
 
   bool is_overwritten(int buffer) const {
     const Buffer& b = plan_.buffers[at(buffer)];
@@ -335,7 +335,7 @@ class Lowering {
     for (int id : commits_) prepare_commit(id);
     PlanNode store = system_node(system_.store, {}, Where());
     for (const VariableUse& use : graph_.variables) {
-      if (!is_assigned(use)) continue;
+      if (!use.is_assigned()) continue;
       store.where = use.assigned_where;
       add_operand(store, device_buffer(0, use.read), type(use.read));
       add_operand(store, kept(device_buffer(0, use.assigned)), type(use.assigned));
