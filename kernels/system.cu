@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "device/step_times.h"
 #include "ir/system_ops.h"
 #include "kernels/copy.h"
 #include "kernels/dtype.h"
@@ -72,13 +73,35 @@ struct Records {
 
 // What this thread knows to be written, the host sees when it sees the number. A plain store: atomics on host memory
 // are not atomic for the host over every bus.
-__device__ void tell_host(std::uint32_t* number, std::uint32_t value) {
+HD void tell_host(std::uint32_t* number, std::uint32_t value) {
 #ifdef __CUDA_ARCH__
   __threadfence_system();
   *static_cast<volatile std::uint32_t*>(number) = value;
 #else
   std::atomic_ref(*number).store(value, std::memory_order_release);
 #endif
+}
+
+// The host may read what was there before.
+template <class T>
+HD void put(T& place, T value) {
+#ifdef __CUDA_ARCH__
+  place = value;
+#else
+  std::atomic_ref(place).store(value, std::memory_order_relaxed);
+#endif
+}
+
+// The next step of the launch begins where this one ends.
+HD void tell_time(StepBlock* step, std::uint32_t ok) {
+  if (step->times == nullptr) return;
+  std::int64_t now = device_now();
+  StepTime& time = step->times->ring[step->timed % StepTimes::kCapacity];
+  put(time.tag, step->tag);
+  put(time.ns, now - step->began);
+  put(time.ok, ok);
+  tell_host(&step->times->count, ++step->timed);
+  step->began = now;
 }
 
 // Keeps a value in each row of the ring; the launch with the last of them ends the step. One block.
@@ -102,6 +125,7 @@ __global__ void keep_records(Records records, int count, double* ring, std::int6
   } else {
     tell_host(&progress->failed, 1);
   }
+  tell_time(step, ok);
 }
 
 void end_cuda(CudaArgs& a) {
@@ -131,12 +155,13 @@ void end_cpu(const CpuArgs& a) {
     }
     ++step->records;
     ++step->step;
-    std::atomic_ref(progress.records).store(step->records, std::memory_order_release);
+    tell_host(&progress.records, step->records);
   } else {
-    std::atomic_ref(progress.failed).store(1, std::memory_order_release);
+    tell_host(&progress.failed, 1);
   }
   ++step->slice;
   step->more = ok && step->slice < step->end_slice;
+  tell_time(step, ok ? 1 : 0);
 }
 
 constexpr CudaBody kEndCuda[] = {{0, end_cuda}};

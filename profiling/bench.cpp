@@ -53,10 +53,8 @@ struct NamedMode {
 };
 
 NamedMode mode_of(const std::string& name) {
-  for (const char* later : {"eager", "automatic"}) {
-    if (name == later)
-      throw Error("mode \"" + name + "\"", Where(), "this version does not have it", "use another one of --list");
-  }
+  if (name == "eager")
+    throw Error("mode \"" + name + "\"", Where(), "this version does not have it", "use another one of --list");
   if (name == "merged-serial") return {name, merged_serial, true};
   if (name == "merged-parallel") return {name, merged_parallel, true};
   Mode mode = cli::mode_of(name);

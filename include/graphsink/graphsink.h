@@ -1,6 +1,7 @@
 // Everything but CUDA types.
 #pragma once
 
+#include "graphsink/automatic.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/control.h"
 #include "graphsink/error.h"

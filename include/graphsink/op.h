@@ -95,6 +95,8 @@ class InferArgs {
   std::vector<TensorType> outputs_;
 };
 
+struct StepTimes;
+
 // The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, schedules read
 // `step`, random ops `step` and `seed`. Only the plan's own begin and end nodes write the other fields.
 struct StepBlock {
@@ -108,6 +110,10 @@ struct StepBlock {
   std::int32_t error_node = -1;  // first node that cleared ok, or -1
   std::int32_t error_step = 0;   // the step in which it did
   std::uint32_t records = 0;     // recorded steps so far, modulo 2^32 (ring position)
+  StepTimes* times = nullptr;    // where to say what this step took; null: nobody asks
+  std::uint64_t tag = 0;         // said with it
+  std::int64_t began = 0;        // when this step could begin, in ns
+  std::uint32_t timed = 0;       // steps that said so, so far, modulo 2^32
 };
 
 // What prepare() returns for one node of one binding.

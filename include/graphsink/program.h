@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graphsink/automatic.h"
 #include "graphsink/counters.h"
 #include "graphsink/graph.h"
 #include "graphsink/log.h"
@@ -31,6 +32,10 @@ enum class Mode : std::uint8_t {
   split_serial,
   split_parallel,
   sink,
+  // Each step is sunk or runs as interactive_serial, whichever takes less time. Both are measured on steps that run
+  // anyhow, without waiting for any: sunk at first, the other side is tried in at most 2 % of the time, and the side
+  // changes when it is faster with 95 % confidence. Each set of shapes has its own choice.
+  automatic,
 };
 inline constexpr Mode interactive = Mode::interactive_serial;
 inline constexpr Mode interactive_serial = Mode::interactive_serial;
@@ -40,7 +45,9 @@ inline constexpr Mode merged_parallel = Mode::interactive_parallel;
 inline constexpr Mode split_serial = Mode::split_serial;
 inline constexpr Mode split_parallel = Mode::split_parallel;
 inline constexpr Mode sink = Mode::sink;
-inline constexpr Mode kAllModes[] = {interactive_serial, interactive_parallel, split_serial, split_parallel, sink};
+inline constexpr Mode automatic = Mode::automatic;
+inline constexpr Mode kAllModes[] = {interactive_serial, interactive_parallel, split_serial, split_parallel, sink,
+                                     automatic};
 constexpr bool is_split(Mode mode) { return mode == split_serial || mode == split_parallel; }
 constexpr bool is_serial(Mode mode) { return mode == interactive_serial || mode == split_serial; }
 std::string_view to_string(Mode mode);  // "interactive-serial"
@@ -163,6 +170,9 @@ class Program {
   // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.
   void set_steps(std::int64_t steps, Where where = Where::current());
   Counters counters() const;
+  // What run(automatic) has measured and chosen for the shapes written last. Never waits: the last steps may be
+  // missing.
+  AutomaticReport automatic_report();
   // The recording of the current binding for one step, or for several steps per launch; empty before it was made.
   std::optional<RecordingInfo> recording(bool several_steps = false) const;
   // Bytes of the arena, of all bindings together.
@@ -171,6 +181,7 @@ class Program {
 
  private:
   void close() noexcept;
+  friend class ProgramAccess;
   friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
   class Impl;
   Program(const Graph& graph, const CompileOptions& options, Where where);

@@ -19,6 +19,8 @@ std::string_view to_string(Mode mode) {
       return "split-parallel";
     case Mode::sink:
       return "sink";
+    case Mode::automatic:
+      return "automatic";
   }
   return "?";
 }
@@ -68,6 +70,7 @@ void Program::set_seed(std::uint32_t seed) { impl_->set_seed(seed); }
 std::int64_t Program::steps() { return impl_->steps(); }
 void Program::set_steps(std::int64_t steps, Where where) { impl_->set_steps(steps, where); }
 Counters Program::counters() const { return impl_->counters(); }
+AutomaticReport Program::automatic_report() { return impl_->automatic_report(); }
 std::optional<RecordingInfo> Program::recording(bool several_steps) const { return impl_->recording(several_steps); }
 std::size_t Program::arena_bytes() const { return impl_->arena_bytes(); }
 const Target& Program::target() const { return impl_->target(); }

@@ -69,6 +69,8 @@ void Program::Impl::allocate_status(const Where& where) {
     (new (host_status_.get()) HostStatus)->running = &running_calls_;
     progress_ = device_->allocate_host(sizeof(Progress));
     new (progress_.get()) Progress;
+    step_times_ = device_->allocate_host(sizeof(StepTimes));
+    new (step_times_.get()) StepTimes;
     StepBlock block;
     device_->upload(*streams_[0], control_.get(), &block, sizeof block);
   });
@@ -161,6 +163,7 @@ void Program::Impl::bind(const Where& where) {
   watch_host_ops();
   bindings_.emplace_back(inputs_->shapes(), std::move(binding));
   current_ = bindings_.back().second.get();
+  current_->index = bindings_.size() - 1;
   unbound_.reset();
   is_prepared_ = false;
 }
@@ -172,7 +175,8 @@ MemoryReport Program::Impl::report() {
   report.inputs = inputs_->input_bytes(plan);
   report.control = rounded_block(sizeof(Control));
   report.staging = device_->staging_bytes();
-  report.status = rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress));
+  report.status =
+      rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) + rounded_block(sizeof(StepTimes));
   report.hoisted = plan.hoisted_bytes ? rounded_block(plan.hoisted_bytes) : 0;
   report.host_arena = plan.host_arena_bytes ? rounded_block(plan.host_arena_bytes) : 0;
   return report;

@@ -102,14 +102,18 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   require_whole_variables();
   order_variables();
   inputs_->fill(current_->plan(), params_);
+  params_.times = nullptr;
   is_unsettled_ = true;
   WrittenVariables written(variables_);
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
     int every = options_.guards.replay_every;
-    if (mode == Mode::sink && every > 0 && ++sunk_runs_ % every == 0) {
+    bool may_sink = mode == Mode::sink || mode == Mode::automatic;
+    if (may_sink && every > 0 && ++sunk_runs_ % every == 0) {
       run_audited(steps, where);
+    } else if (mode == Mode::automatic) {
+      run_automatic(steps);
     } else if (mode == Mode::sink) {
       run_sunk(0, steps);
     } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -25,6 +26,9 @@ struct Control {
   const void* feed_table[kMaxFeeds];
   std::int64_t feed_strides[kMaxFeeds];
 };
+
+// What a step took, in ns.
+using StepClock = std::function<double(ModeChooser::Side)>;
 
 class Program::Impl {
  public:
@@ -50,6 +54,8 @@ class Program::Impl {
   std::int64_t steps();
   void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;
+  AutomaticReport automatic_report();
+  void set_step_clock(StepClock clock) { step_clock_ = std::move(clock); }
   std::optional<RecordingInfo> recording(bool several_steps) const;
   std::size_t arena_bytes() const { return arena_->size(); }
   const Target& target() const { return device_->target(); }
@@ -93,8 +99,14 @@ class Program::Impl {
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(std::int64_t first, std::int64_t end);
   void launch_islands(std::int64_t step);
+  bool is_recorded(std::int64_t steps) const;
   bool record(bool several_steps);
   void record_islands();
+  // Automatic.
+  void run_automatic(std::int64_t steps);
+  void issue_turn(const ModeChooser::Turn& turn, std::int64_t first);
+  void read_step_times();
+  StepTimes& step_times() const { return *static_cast<StepTimes*>(step_times_.get()); }
   // Guards.
   struct State {
     std::vector<Tensor> variables;  // of the plan
@@ -129,6 +141,7 @@ class Program::Impl {
   Memory record_ring_;  // of the host, written by the device, as is progress_
   Memory progress_;
   Memory host_status_;
+  Memory step_times_;                // of the host, written by the device
   std::map<int, Memory> constants_;  // by node
   std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
   std::vector<Used> variables_;  // of all plans
@@ -139,6 +152,8 @@ class Program::Impl {
   bool is_prepared_ = false;     // that one
   LaunchParams params_;
   std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
+  std::uint32_t step_times_read_ = 0;
+  StepClock step_clock_;  // empty: the device's
   RunningCalls running_calls_;
   std::optional<HostWatch> watch_;  // once a binding has ops on the host; gone before what it looks at
   std::uint64_t fallbacks_ = 0;

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "device/running_calls.h"
+#include "device/step_times.h"
 #include "graphsink/counters.h"
 #include "graphsink/op.h"
 #include "graphsink/plan.h"
@@ -75,6 +76,8 @@ struct LaunchParams {
   std::int32_t end_slice = 1;
   std::uint32_t seed = 0;
   std::int32_t feeds = 0;
+  StepTimes* times = nullptr;  // where the steps say what they took; null: they do not
+  std::uint64_t tag = 0;       // said with it
   const void* ring[kMaxFeeds] = {};
   std::int64_t stride[kMaxFeeds] = {};
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "exec/mode_chooser.h"
 #include "graphsink/plan.h"
 #include "ir/system_ops.h"
 
@@ -69,6 +70,8 @@ class Binding {
   std::unique_ptr<Recording> loop;                     // many steps in one launch
   bool ran_once = false;
   int failed_recordings = 0;
+  std::size_t index = 0;  // among the bindings of the program
+  ModeChooser chooser;    // of run(automatic)
 
  private:
   void bind_nodes(const Addresses& addresses, Device& device);

@@ -12,7 +12,8 @@ struct SystemOps {
   const OpDef* begin_step = nullptr;
   // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity], in
   // host memory that the device can write. If ok: appends the records at column records % capacity, then ++records and
-  // ++step. Always: ++slice, more = ok && slice < end_slice. ProgressAttrs tells where the host looks.
+  // ++step. Always: ++slice, more = ok && slice < end_slice. ProgressAttrs tells where the host looks. Says what the
+  // step took if StepBlock::times asks.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;

@@ -112,6 +112,9 @@ void begin_now(const LaunchParams& params) {
   block.end_slice = params.end_slice;
   block.seed = params.seed;
   block.more = params.first_slice < params.end_slice;
+  block.times = params.times;
+  block.tag = params.tag;
+  if (params.times) block.began = device_now();
   for (int i = 0; i < params.feeds; ++i) {
     params.rings[i] = params.ring[i];
     params.strides[i] = params.stride[i];

@@ -20,6 +20,9 @@ __global__ void begin_launch(const __grid_constant__ LaunchParams params) {
     params.block->end_slice = params.end_slice;
     params.block->seed = params.seed;
     params.block->more = params.first_slice < params.end_slice;
+    params.block->times = params.times;
+    params.block->tag = params.tag;
+    if (params.times) params.block->began = device_now();
   }
 }
 
