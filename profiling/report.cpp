@@ -23,6 +23,19 @@ std::string text_of(const json& spread, const char* field) {
 
 int streams_used(const Trial& trial) { return is_serial(trial.mode()) ? 1 : trial.program().plan().streams; }
 
+json to_json(const AutomaticReport& report) {
+  return {{"sinks", report.sinks},
+          {"interactive_steps", report.interactive_steps},
+          {"sunk_steps", report.sunk_steps},
+          {"switches", report.switches},
+          {"comparisons", report.comparisons},
+          {"ratio", report.ratio},
+          {"low", report.low},
+          {"high", report.high},
+          {"seconds", report.seconds},
+          {"trial_seconds", report.trial_seconds}};
+}
+
 }  // namespace
 
 json row_of(const Trial& trial) {
@@ -51,6 +64,7 @@ json row_of(const Trial& trial) {
           {"recordings", counts.recordings},
           {"updates", nullptr},
           {"fallbacks", counts.fallbacks},
+          {"automatic", trial.mode() == automatic ? to_json(trial.automatic_report()) : json()},
           {"sunk_share", counts.sunk_share},
           {"arena_bytes", program.plan().arena_bytes},
           {"live_bytes", live_bytes(program.plan())},

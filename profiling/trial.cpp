@@ -140,6 +140,7 @@ void Trial::time_launches() {
     program_.sync();
     return us;
   });
+  automatic_ = program_.automatic_report();
 }
 
 }  // namespace graphsink::bench

@@ -14,13 +14,13 @@ import unittest
 
 PROGRAM = "graphsink-bench"
 WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero"]
-MODES = ["interactive-serial", "interactive-parallel", "sink"]
+MODES = ["interactive-serial", "interactive-parallel", "sink", "automatic"]
 SPLIT = ["split-serial", "split-parallel"]  # of what needs two devices
 NUMBERS = """steps steps_per_launch compile_us api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step
     host_nodes_per_step islands streams_used recordings fallbacks sunk_share arena_bytes live_bytes loss_first
     loss_last""".split()
 TIMES = ["step_us", "latency_us", "enqueue_us"]
-OTHERS = ["workload", "mode", "device", "flavour", "data", "conditional_nodes", "iterations", "updates", "loss_hash"]
+OTHERS = ["workload", "mode", "device", "flavour", "data", "conditional_nodes", "iterations", "updates", "automatic", "loss_hash"]
 FIELDS = set(NUMBERS + TIMES + OTHERS + ["state_hash"])
 
 
@@ -100,7 +100,8 @@ class BenchTest(unittest.TestCase):
             if not self.is_cpu:
                 self.assertGreaterEqual(row["host_nodes_per_step"], 5, row["mode"])
                 self.assertGreaterEqual(row["copies_per_step"], 3 + 4, row["mode"])
-        self.assertEqual(rows[-1]["graph_launches_per_step"], 1)
+        for row in rows[-2:]:
+            self.assertEqual(row["graph_launches_per_step"], 1, row["mode"])
 
     def test_grouping_of_steps_changes_nothing(self):
         for mode in ("sink", "interactive-serial"):
@@ -137,6 +138,17 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual((row["graph_launches_per_step"], row["sunk_share"]), (0, 0))
         for row in self.single["rows"] + self.grouped["rows"]:
             self.assertEqual(row["fallbacks"], 0, row["workload"])
+
+    def test_automatic_says_what_it_measured(self):
+        for row in self.single["rows"]:
+            if row["mode"] != "automatic":
+                self.assertIsNone(row["automatic"])
+                continue
+            said = row["automatic"]
+            self.assertGreaterEqual(said["interactive_steps"], 1, "the first step")
+            self.assertGreaterEqual(said["interactive_steps"] + said["sunk_steps"], 23)
+            self.assertGreater(said["seconds"], said["trial_seconds"])
+            self.assertIsInstance(said["sinks"], bool)
 
     def test_one_by_one_every_node_is_a_call(self):
         for row in self.rows("interactive-serial"):
@@ -228,7 +240,7 @@ class BenchTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.json"
             table = bench("--workload", "chain", "--steps", 2, "--json", path)
-            self.assertEqual(len(json.loads(path.read_text())["rows"]), 3)
+            self.assertEqual(len(json.loads(path.read_text())["rows"]), len(MODES))
         for mode in MODES:
             self.assertRegex(table, rf"(?m)^chain +{mode} ")
         listed = bench("--list")

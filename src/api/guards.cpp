@@ -69,6 +69,12 @@ std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t
   return results;
 }
 
+bool Program::Impl::is_audited(Mode mode) {
+  int every = options_.guards.replay_every;
+  bool may_sink = mode == Mode::sink || mode == Mode::automatic;
+  return may_sink && every > 0 && ++sunk_runs_ % every == 0;
+}
+
 void Program::Impl::run_audited(std::int64_t steps, const Where& where) {
   State before = state();
   if (!before.block.ok) return run_sunk(0, steps);  // a failure that nobody asked for yet: nothing commits

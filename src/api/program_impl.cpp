@@ -108,9 +108,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
-    int every = options_.guards.replay_every;
-    bool may_sink = mode == Mode::sink || mode == Mode::automatic;
-    if (may_sink && every > 0 && ++sunk_runs_ % every == 0) {
+    if (is_audited(mode)) {
       run_audited(steps, where);
     } else if (mode == Mode::automatic) {
       run_automatic(steps);

@@ -117,6 +117,7 @@ class Program::Impl {
   void set_state(const State& state);
   std::vector<std::pair<std::string, Tensor>> results(std::uint32_t first_record);
   void poison();
+  bool is_audited(Mode mode);  // a run in this mode, the next one
   void run_audited(std::int64_t steps, const Where& where);
 
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }

@@ -1,0 +1,167 @@
+// Programs in the mode `automatic`.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "api/program_access.h"
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using Side = ModeChooser::Side;
+using testing::device_name;
+using testing::OnDevice;
+
+// A training step whose result depends on every step before it, and on its number.
+struct Training {
+  Graph g;
+  Value x = g.input("x", f32, {4, 8});
+  Variable w{"w", Tensor::kaiming({8, 3}, 1)};
+
+  Training() {
+    Value noise = random_normal(g, f32, {4, 3});
+    Value loss = mean(exp(matmul(x, g.value(w)) + noise) * 0.01);
+    adamw(loss, {w}, {.lr = 1e-2});
+    g.record("loss", loss);
+  }
+};
+
+struct Results {
+  std::vector<double> losses, weights;
+  std::int64_t steps = 0;
+  bool operator==(const Results&) const = default;
+};
+
+class Automatic : public OnDevice {
+ protected:
+  // The host does not run far ahead.
+  void run(Program& p, std::int64_t steps, std::int64_t per_run = 1) {
+    for (std::int64_t done = 0; done < steps; done += per_run) {
+      p.run(automatic, {.steps = per_run});
+      if (done / per_run % 16 == 0) p.sync();
+    }
+    p.sync();
+  }
+  void run_and_sync(Program& p, Mode mode) {
+    p.run(mode);
+    p.sync();
+  }
+  Results results(Program& p, Training& training) {
+    Results results{p.read<double>("loss"), {}, p.steps()};
+    Tensor w = training.w.read();
+    for (std::int64_t i = 0; i < w.shape().size(); ++i) results.weights.push_back(w.at(i));
+    return results;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Automatic, ::testing::ValuesIn(testing::devices()), device_name);
+
+// On a clock on which one side, then the other, is twice as fast.
+TEST_P(Automatic, TakesEachSideInItsTurnWithTheSameBits) {
+  constexpr std::int64_t kSteps = 1200;
+  Training interactively;
+  Program one_by_one = compile(interactively.g);
+  one_by_one.write(interactively.x, Tensor::uniform({4, 8}, 2));
+  one_by_one.run(interactive, {.steps = 2 * kSteps});
+  Results wanted = results(one_by_one, interactively);
+  for (std::int64_t per_run : {1, 5}) {
+    SCOPED_TRACE(per_run);
+    Training training;
+    Program p = compile(training.g);
+    p.write(training.x, Tensor::uniform({4, 8}, 2));
+    double sunk = 100, op_by_op = 50;
+    ProgramAccess::set_step_clock(p, [&](Side side) { return side == Side::sunk ? sunk : op_by_op; });
+    run(p, kSteps, per_run);
+    AutomaticReport first = p.automatic_report();
+    EXPECT_FALSE(first.sinks) << to_string(first);
+    EXPECT_DOUBLE_EQ(first.ratio, 0.5);
+    EXPECT_EQ(first.interactive_steps + first.sunk_steps, kSteps);
+    EXPECT_GT(first.sunk_steps, 500);
+    EXPECT_LT(first.sunk_steps, kSteps - 100);
+    std::uint64_t launches = p.counters().graph_launches;
+    EXPECT_GE(static_cast<std::int64_t>(launches), first.sunk_steps / per_run);
+    EXPECT_LE(static_cast<std::int64_t>(launches), first.sunk_steps);
+
+    sunk = 20;
+    run(p, kSteps, per_run);
+    AutomaticReport second = p.automatic_report();
+    EXPECT_TRUE(second.sinks) << to_string(second);
+    EXPECT_EQ(second.switches, 2);
+    EXPECT_GT(p.counters().graph_launches, launches);
+    EXPECT_LE(second.trial_seconds, ModeChooser::kTrialShare * second.seconds * 1.0001);
+    EXPECT_EQ(p.counters().recordings, per_run == 1 ? 1u : 2u);
+    EXPECT_EQ(results(p, training), wanted);
+  }
+}
+
+// The times of steps lie within the time in which there was something to do.
+TEST_P(Automatic, MeasuresWhatStepsTake) {
+  Training training;
+  Program p = compile(training.g);
+  p.write(training.x, Tensor::uniform({4, 8}, 2));
+  double busy = 0;
+  for (int i = 0; i < 30; ++i) {
+    if (i % 10 == 5) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    auto begun = std::chrono::steady_clock::now();
+    p.run(automatic, {.steps = 3});
+    p.sync();
+    busy += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+  AutomaticReport report = p.automatic_report();
+  EXPECT_GT(report.seconds, 0);
+  EXPECT_LE(report.seconds, busy);
+  EXPECT_EQ(report.interactive_steps + report.sunk_steps, 90);
+}
+
+TEST_P(Automatic, OtherModesAreNotMeasured) {
+  Training training;
+  Program p = compile(training.g);
+  p.write(training.x, Tensor::uniform({4, 8}, 2));
+  for (Mode mode : {interactive_serial, interactive_parallel, sink}) run_and_sync(p, mode);
+  EXPECT_EQ(p.automatic_report().seconds, 0);
+  EXPECT_EQ(p.automatic_report().interactive_steps, 0);
+  for (int i = 0; i < 3; ++i) run_and_sync(p, automatic);
+  double seconds = p.automatic_report().seconds;
+  EXPECT_GT(seconds, 0);
+  for (Mode mode : {interactive_serial, interactive_parallel, sink}) run_and_sync(p, mode);
+  EXPECT_EQ(p.automatic_report().seconds, seconds);
+}
+
+TEST_P(Automatic, EachShapeHasItsOwnChoice) {
+  Graph g;
+  Value x = g.input("x", f32, {open(1)});
+  Variable sum_of_all("sum", Tensor(f32, {}));
+  assign(sum_of_all, g.value(sum_of_all) + sum(x));
+  Program p = compile(g);
+  std::int64_t n = 1;
+  ProgramAccess::set_step_clock(p, [&](Side side) { return (side == Side::sunk) == (n == 1) ? 10.0 : 20.0; });
+  for (int i = 0; i < 30; ++i) {
+    for (n = 1; n <= 2; ++n) {
+      p.write(x, Tensor::full(f32, {n}, 1));
+      run(p, 100);
+    }
+  }
+  for (n = 1; n <= 2; ++n) {
+    p.write(x, Tensor::full(f32, {n}, 1));
+    p.bind();
+    AutomaticReport report = p.automatic_report();
+    EXPECT_EQ(report.sinks, n == 1) << to_string(report);
+    EXPECT_EQ(report.interactive_steps + report.sunk_steps, 3000);
+  }
+  EXPECT_EQ(sum_of_all.read().at(0), 9000);
+}
+
+// Audited runs are sunk, too.
+TEST_P(Automatic, GuardsSeeItsRuns) {
+  Training training;
+  Program p = compile(training.g, {.guards = {.poison = true, .replay_every = 2}});
+  p.write(training.x, Tensor::uniform({4, 8}, 2));
+  for (int i = 0; i < 6; ++i) p.run(automatic);
+  p.sync();
+  EXPECT_EQ(p.automatic_report().interactive_steps + p.automatic_report().sunk_steps, 3);
+  EXPECT_EQ(p.steps(), 6);
+}
+
+}  // namespace
+}  // namespace graphsink
