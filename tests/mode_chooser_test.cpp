@@ -25,6 +25,7 @@ class Machine {
   ModeChooser chooser;
   double worst_share = 0;  // of the trials in the time of all steps, at any moment after the first step
   std::int64_t steps[2] = {0, 0};
+  std::int64_t compared = 0;  // steps that were part of comparisons
 
   void run(std::int64_t count) {
     for (std::int64_t end = done_ + count; done_ < end;) {
@@ -51,6 +52,7 @@ class Machine {
   void complete() {
     Turn turn = issued_.front();
     issued_.pop_front();
+    compared += turn.is_compared;
     chooser.completed(turn.tag, ns(turn.side), commits());
     AutomaticReport report = chooser.report();
     worst_share = std::max(worst_share, report.trial_seconds / report.seconds);
@@ -126,6 +128,20 @@ TEST(ModeChooser, TrialsKeepToTheirShare) {
   }
 }
 
+// A trial that began in short runs does not become a whole long one.
+TEST(ModeChooser, LongRunsAreCutForTrials) {
+  Machine machine;
+  machine.ns = constant(100, 50);
+  for (int i = 0; i < 400; ++i) {
+    machine.per_run = 1;
+    machine.run(101);
+    machine.per_run = 1000;
+    machine.run(1000);
+  }
+  EXPECT_FALSE(machine.chooser.report().sinks);
+  EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
+}
+
 // A step that takes longer than expected is paid for afterwards: no comparison begins before that.
 TEST(ModeChooser, WhatATrialTookTooLongIsPaidFor) {
   Machine machine;
@@ -179,6 +195,19 @@ TEST(ModeChooser, DriftIsNoDifference) {
   EXPECT_EQ(report.switches, 0);
   EXPECT_GT(report.comparisons, 60);
   EXPECT_NEAR(report.ratio, 1, 1e-5);
+  EXPECT_LT(report.high - report.low, 1e-4) << "it cancels in each comparison";
+}
+
+// Whatever comes first takes longer: each side is first as often.
+TEST(ModeChooser, PlaceInTheOrderIsNoDifference) {
+  Machine machine;
+  machine.ns = [&](Side) {
+    constexpr std::int64_t kSteps = 4 * ModeChooser::kBlockSteps;
+    return (machine.compared - 1) % kSteps < ModeChooser::kBlockSteps ? 130 : 100;
+  };
+  machine.run(100'000);
+  EXPECT_EQ(machine.chooser.report().switches, 0);
+  EXPECT_NEAR(machine.chooser.report().ratio, 1, 0.01);
 }
 
 // The first step after a change of sides finds cold caches.
@@ -200,8 +229,10 @@ TEST(ModeChooser, IssuingCountsWhereItTakesLonger) {
   machine.host_ns[1] = 150;
   machine.run(100'000);
   EXPECT_TRUE(machine.chooser.report().sinks);
-  EXPECT_DOUBLE_EQ(machine.chooser.report().ratio, 1.5);
-  EXPECT_LE(machine.chooser.report().trial_seconds, ModeChooser::kTrialShare * machine.chooser.report().seconds);
+  AutomaticReport report = machine.chooser.report();
+  EXPECT_DOUBLE_EQ(report.ratio, 1.5);
+  EXPECT_NEAR(report.trial_seconds, static_cast<double>(report.comparisons) * 8 * 150e-9, 1e-12);
+  EXPECT_LE(report.trial_seconds, ModeChooser::kTrialShare * report.seconds);
 }
 
 TEST(ModeChooser, FailedAndDroppedStepsDecideNothing) {
