@@ -87,7 +87,8 @@ inline Workload mlp_workload() {
   return w;
 }
 
-// A CPU op between CUDA ops, an input and a constant. Its commit is two kernels: an optimizer's and that of the store.
+// A CPU op between CUDA ops, an input and a constant, and one that reads the input, whose copy is no part of the step.
+// Its commit is two kernels: an optimizer's and that of the store.
 inline Workload host_op_workload() {
   Workload w("host op");
   w.has_open_shape = true;
@@ -96,7 +97,7 @@ inline Workload host_op_workload() {
   Value x = w.graph.feed("x", f32, {open(4), 2});
   Value b = w.graph.input("b", f32, {2});
   Value y = emit(cpu_plus_one, {x * scale + b})[0] * w.graph.constant(Tensor({0.25f, 0.125f}));
-  Value loss = sum(y * y);
+  Value loss = sum(y * y) + sum(emit(cpu_plus_one, {b})[0]);
   w.graph.output("y", y);
   assign(total, w.graph.value(total) + loss);
   Value own = sum(w.graph.value(scale) * w.graph.value(scale));
