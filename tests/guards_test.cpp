@@ -91,8 +91,8 @@ TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
 void accumulate(const CpuArgs& a) { *a.out<float>(0) += *a.in<float>(0); }
 const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .cpu = accumulate};
 
-TEST(Guards, PoisonShowsWhatNobodyWrote) {
-  auto result = [](bool poison) {
+TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
+  auto result = [&](bool poison) {
     Graph g;
     Value x = g.input("x", f32, {1});
     g.output("y", emit(accumulate_op, {x})[0]);

@@ -24,9 +24,12 @@ Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
   return make_plan(graph, Target::cuda13(), system_ops(), {}, options);
 }
 
+// Hoisted copies included, as if they ran in each step.
 std::size_t crossing_bytes(const Plan& plan) {
   StepCounts counts = count_steps(plan);
-  return counts.to_host_bytes + counts.to_device_bytes;
+  std::size_t bytes = counts.to_host_bytes + counts.to_device_bytes;
+  for (const HoistedCopy& copy : plan.hoisted) bytes += plan.buffers[static_cast<std::size_t>(copy.source)].bytes;
+  return bytes;
 }
 
 int host_nodes(const Plan& plan) { return static_cast<int>(count_steps(plan).host_nodes); }
@@ -64,6 +67,13 @@ TEST(Place, CrossesWhereValuesAreSmall) {
   EXPECT_TRUE(runs_on_host(plan, "sum"));
   EXPECT_FALSE(runs_on_host(plan, "tanh"));
   EXPECT_EQ(crossing_bytes(plan), 1024u + 4u);
+}
+
+TEST(Place, OneOpOnTheHostDoesNotDrawAModelAfterIt) {
+  Graph g;
+  Variable w("w", Tensor(f32, {784, 10}));
+  g.output("y", matmul(host_only(g.feed("x", f32, {1, 784})), w));
+  EXPECT_FALSE(runs_on_host(plan_for(g), "matmul")) << "though w is copied once at most, and the product is small";
 }
 
 TEST(Place, LabelsAndTheProgramsDefaultDecide) {

@@ -54,8 +54,8 @@ std::string_view to_string(Mode mode);  // "interactive-serial"
 
 // Searches for mistakes in ops and in this library; all are off by default and slow.
 struct Guards {
-  // Before each run the arena is overwritten with bytes 0xff, NaN in all floats: an op that reads what no op of the run
-  // wrote shows in its results.
+  // Before each run the arena, and that of ops on the host, are overwritten with bytes 0xff, NaN in all floats: an op
+  // that reads what no op of the run wrote shows in its results.
   bool poison = false;
   // Every so many sunk runs (0: never) are made twice from the same state, first op by op, and the bits of Variables,
   // outputs and records compared; run() waits, and throws Error naming what differs. What ops do on the host they do

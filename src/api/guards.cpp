@@ -22,7 +22,9 @@ std::string first_difference(const Tensor& a, const Tensor& b) {
 
 void Program::Impl::poison() {
   constexpr unsigned char kNan = 0xff;  // in every byte: a NaN in f16, bf16, f32 and f64, -1 in integers
-  if (current_->plan().arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, current_->plan().arena_bytes);
+  const Plan& plan = current_->plan();
+  if (plan.arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, plan.arena_bytes);
+  if (plan.host_arena_bytes > 0) device_->fill(*streams_[0], current_->host_arena(), kNan, plan.host_arena_bytes);
 }
 
 Program::Impl::State Program::Impl::state() {

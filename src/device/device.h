@@ -127,7 +127,7 @@ class Device {
   // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
   virtual void host_call_now(const BoundNode& node, HostStatus& status) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
-  // Device memory; live streams only.
+  // Memory from allocate(), allocate_host() or an arena; live streams only.
   virtual void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) = 0;
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;

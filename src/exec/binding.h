@@ -52,6 +52,7 @@ class Binding {
 
   const Plan& plan() const { return plan_; }
   Plan& plan() { return plan_; }
+  void* host_arena() const { return host_arena_.get(); }  // plan().host_arena_bytes of it
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the

@@ -92,7 +92,9 @@ class Placing {
   }
 
   // Nodes that can run on either side and run on the host, so that the bytes of all values that cross, each counted
-  // once for each direction, are the fewest; of several such choices the one with the fewest nodes on the host.
+  // once for each direction, are the fewest; of several such choices the one with the fewest nodes on the host. Values
+  // that no step changes count, too, though their copies are hoisted: were the weights of a model free, one op on the
+  // host would draw all of the model after it.
   //
   // A minimum cut between device (source) and host (sink). A value with `bytes` made by p and used by c gets two
   // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".
