@@ -142,6 +142,32 @@ TEST(ModeChooser, LongRunsAreCutForTrials) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
+// A first step that took a thousand times too long delays the first comparison, and no other.
+TEST(ModeChooser, AColdStartIsForgotten) {
+  Machine machine;
+  bool is_first = true;
+  machine.ns = [&](Side) { return std::exchange(is_first, false) ? 100'000 : 100; };
+  machine.run(98'000);
+  EXPECT_EQ(machine.steps[1], 1) << "two such trials are 2 % of what a hundred take";
+  machine.run(2'000);
+  EXPECT_GT(machine.chooser.report().comparisons, 50) << "what was saved till then is spent";
+  EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare);
+}
+
+// A trial that is held up once is paid for, but not expected again.
+TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
+  Machine machine;
+  double hold_up = 0;
+  machine.ns = [&](Side side) { return side == Side::interactive ? 100 + std::exchange(hold_up, 0) : 100; };
+  machine.run(1000);
+  hold_up = 10'000;
+  machine.run(410);  // a comparison
+  EXPECT_EQ(hold_up, 0);
+  std::int64_t before = machine.chooser.report().comparisons;
+  machine.run(5'500);
+  EXPECT_GT(machine.chooser.report().comparisons, before);
+}
+
 // A step that takes longer than expected is paid for afterwards: no comparison begins before that.
 TEST(ModeChooser, WhatATrialTookTooLongIsPaidFor) {
   Machine machine;
@@ -231,7 +257,7 @@ TEST(ModeChooser, IssuingCountsWhereItTakesLonger) {
   EXPECT_TRUE(machine.chooser.report().sinks);
   AutomaticReport report = machine.chooser.report();
   EXPECT_DOUBLE_EQ(report.ratio, 1.5);
-  EXPECT_NEAR(report.trial_seconds, static_cast<double>(report.comparisons) * 8 * 150e-9, 1e-12);
+  EXPECT_NEAR(report.trial_seconds, static_cast<double>(2 + 8 * report.comparisons) * 150e-9, 1e-12);
   EXPECT_LE(report.trial_seconds, ModeChooser::kTrialShare * report.seconds);
 }
 

@@ -28,15 +28,16 @@ bool ModeChooser::can_afford(std::int64_t trials) const {
 
 bool ModeChooser::open(std::int64_t steps) {
   // A sunk block is made of whole launches, as those that come if this side is chosen.
-  std::int64_t trials = other() == Side::sunk ? std::max(kBlockSteps, steps) : kBlockSteps;
+  std::int64_t block_steps = has_tried_ ? kBlockSteps : 1;
+  std::int64_t trials = other() == Side::sunk ? std::max(block_steps, steps) : block_steps;
   if (!can_afford(2 * trials)) return false;
-  is_open_ = is_good_ = true;
+  is_open_ = is_good_ = has_tried_ = true;
   trial_first_ = !trial_first_;
   for (std::size_t i = 0; i < kBlocks; ++i) {
     bool is_trial = (i == 0 || i == kBlocks - 1) == trial_first_;
     blocks_[i] = Block{};
     blocks_[i].side = is_trial ? other() : chosen_;
-    blocks_[i].planned = is_trial ? trials : kBlockSteps;
+    blocks_[i].planned = is_trial ? trials : block_steps;
   }
   current_ = 0;
   first_number_ = number_ + 1;
@@ -106,26 +107,22 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
 
 void ModeChooser::close() {
   is_open_ = false;
-  struct Sum {
-    double step_ns = 0, ns = 0, seen = 0;
-  };
-  std::array<Sum, 2> sums;  // by side
+  std::array<double, 2> sums{}, least{};  // by side: of both blocks, a step of the better
   for (const Block& block : blocks_) {
-    Sum& sum = sums[static_cast<std::size_t>(block.side)];
+    auto side = static_cast<std::size_t>(block.side);
     double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // issuing is part of what a trial costs
     if (block.side != chosen_) all_ns_ += unseen, trial_ns_ += unseen;
-    sum.ns += block.all_ns + unseen;
-    sum.seen += static_cast<double>(block.seen);
-    if (block.counted == 0) {
-      is_good_ = false;
-    } else {
-      sum.step_ns += block.step_ns();
+    if (block.seen > 0) {
+      double each = (block.all_ns + unseen) / static_cast<double>(block.seen);
+      least[side] = least[side] > 0 ? std::min(least[side], each) : each;
     }
+    is_good_ &= block.counted > 0;
+    if (is_good_) sums[side] += block.step_ns();
   }
-  for (std::size_t side = 0; side < sums.size(); ++side)
-    if (sums[side].ns > 0 && sums[side].seen > 0) expected_ns_[side] = sums[side].ns / sums[side].seen;
-  double interactive = sums[static_cast<std::size_t>(Side::interactive)].step_ns;
-  double sunk = sums[static_cast<std::size_t>(Side::sunk)].step_ns;
+  for (std::size_t side = 0; side < least.size(); ++side)
+    if (least[side] > 0) expected_ns_[side] = least[side];
+  double interactive = sums[static_cast<std::size_t>(Side::interactive)];
+  double sunk = sums[static_cast<std::size_t>(Side::sunk)];
   if (is_good_ && sunk > 0 && interactive > 0) add(std::log(interactive / sunk));
 }
 

@@ -19,9 +19,10 @@
 // the machine may have changed. The side changes when the whole interval is on the other side of 1, and by kWorthwhile.
 //
 // What it costs. All steps of the other side are trials. A comparison begins only if the trials so far and those of
-// this comparison, at what such a step was last seen to take, are at most kTrialShare of the time of all steps so far.
-// The first step is interactive, as that of every binding; it is no trial and says what the first ones will take, at
-// most.
+// this comparison are at most kTrialShare of the time of all steps so far. A trial is expected to take what it took in
+// the better block of the last comparison; if it takes longer, the next comparison has to wait. The first step is
+// interactive, as that of every binding. It is no trial, and says what one takes, but being the first it may say far
+// too much: the blocks of the first comparison have one step, which is enough to know better and not to decide.
 #pragma once
 
 #include <array>
@@ -77,6 +78,7 @@ class ModeChooser {
 
   Side chosen_ = Side::sunk;
   bool has_begun_ = false;
+  bool has_tried_ = false;
   double all_ns_ = 0, trial_ns_ = 0;
   std::array<double, 2> expected_ns_{};  // of a step of each side; 0: nothing is known
   // The comparison in progress: from the first turn of its first block to the last time of its last.
