@@ -294,6 +294,19 @@ TEST(ModeChooser, LostTimesAreNoObstacle) {
   EXPECT_FALSE(chooser.report().sinks);
 }
 
+// A comparison that lacks a block is none.
+TEST(ModeChooser, LostBlocksDecideNothing) {
+  ModeChooser chooser;
+  for (int run = 0, compared = 0; run < 20'000; ++run) {
+    Turn turn = chooser.next(ModeChooser::kBlockSteps);
+    if (turn.is_compared) chooser.issued(turn, 0);
+    if (turn.is_compared && ++compared % 5 == 0) continue;
+    for (std::int64_t i = 0; i < turn.steps; ++i) chooser.completed(turn.tag, 100, true);
+  }
+  EXPECT_EQ(chooser.report().switches, 0);
+  EXPECT_DOUBLE_EQ(chooser.report().ratio, 1);
+}
+
 TEST(ModeChooser, ReportIsASentence) {
   Machine machine;
   EXPECT_EQ(to_string(machine.chooser.report()), "automatic: no step yet");
