@@ -1,5 +1,5 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
-// calls.
+// calls, check_device for failures on a further device.
 #include <atomic>
 #include <cstring>
 
@@ -186,10 +186,26 @@ const OpDef check_host_op{.name = "check_host",
                           .prepare = load_kernels<read_host_flag>,
                           .cuda = kCheckHostCuda};
 
+// --- check_device
+
+// A node that failed says which it is; without one the step had failed before it began.
+__global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
+  wait_for_inputs();
+  if (theirs->ok == 0 && theirs->error_node >= 0) fail_step(step, theirs->error_node);
+}
+
+void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
+
+constexpr CudaBody kCheckDeviceCuda[] = {{0, check_device_cuda}};
+const OpDef check_device_op{.name = "check_device",
+                            .purity = Purity::host_effect,  // of the commit, as check_host
+                            .prepare = load_kernels<read_step_block>,
+                            .cuda = kCheckDeviceCuda};
+
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &check_op, &check_host_op};
+  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &check_op, &check_host_op, &check_device_op};
   return kOps;
 }
 

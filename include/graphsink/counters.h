@@ -14,8 +14,21 @@ struct Counters {
   std::uint64_t host_nodes = 0;
   std::uint64_t recordings = 0;
   std::uint64_t fallbacks = 0;     // steps asked to be sunk that ran interactively, the first of each binding excepted
-  std::uint64_t device_bytes = 0;  // allocated now on the device of the program: by it, and as homes of its Variables
+  std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // likewise, memory of the host that copies may use
+
+  Counters& operator+=(const Counters& more) {
+    api_calls += more.api_calls;
+    graph_launches += more.graph_launches;
+    kernels += more.kernels;
+    copies += more.copies;
+    host_nodes += more.host_nodes;
+    recordings += more.recordings;
+    fallbacks += more.fallbacks;
+    device_bytes += more.device_bytes;
+    host_bytes += more.host_bytes;
+    return *this;
+  }
 };
 
 // What one recorded launch holds. For loops over steps, the body counts once.

@@ -24,6 +24,9 @@ struct VariableData;
 enum class Place : std::uint8_t { anywhere, cpu, device };
 struct Label {
   Place place = Place::anywhere;
+  int device = 0;  // which one of the program, if place is `device`
+  // on_device(1): the first of CompileOptions::further_devices.
+  constexpr Label operator()(int number) const { return {place, number}; }
 };
 inline constexpr Label on_cpu{Place::cpu};
 inline constexpr Label on_device{Place::device};  // the program's: on a program for cpu() nothing changes

@@ -34,6 +34,7 @@ struct Target {
   bool conditional_nodes = true;     // loops and branches can be part of a launch
   bool host_nodes_in_bodies = true;  // ... and their bodies may hold CPU ops
   int max_streams = 8;
+  std::vector<int> peers;  // CUDA devices whose memory its copies can reach; other copies go through the host
 
   static Target host() { return {}; }
   // The rules of CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), for plans without a device at hand.
@@ -42,7 +43,7 @@ struct Target {
 
 // Where a buffer's address comes from when the plan is bound.
 enum class Storage : std::uint8_t {
-  arena,          // device memory at `offset` of the program's arena
+  arena,          // device memory at `offset` of the program's arena on that device
   host_arena,     // host memory that copies may use asynchronously, at `offset`
   hoisted,        // likewise, of its own: what Plan::hoisted copies there stays
   input,          // persistent; index: source node
@@ -50,6 +51,7 @@ enum class Storage : std::uint8_t {
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
   variable,       // owned by the Variable; index: into Plan::variables
   step,           // the step number in the step block, and the seed behind it
+  step_block,     // all of it
   feed_table,     // device array of addresses: where each feed's slices start
   feed_strides,   // device array of i64: bytes from slice to slice
   record_ring,    // f64 [records, kRecordCapacity], host memory that the device writes
@@ -63,6 +65,7 @@ struct Buffer {
   std::size_t bytes = 0;   // as asked for
   std::size_t offset = 0;  // arenas, hoisted: multiple of 256
   int index = -1;
+  int device = 0;  // whose memory, where it is a device's: 0: the target's, k: of further_targets[k - 1]
 };
 
 // A node of the graph, or one that a pass added, with everything the executors need.
@@ -72,6 +75,7 @@ struct PlanNode {
   Where where;
   int id = -1;                    // number in the graph, -1 if a pass added it
   bool on_host = false;           // its CPU body runs on a device with separate memory
+  int device = 0;                 // else where it runs; as in Buffer
   std::vector<int> operands;      // buffers: inputs, then outputs
   std::vector<TensorType> types;  // likewise
   int inputs = 0;
@@ -145,6 +149,7 @@ struct PlanOutput {
 
 struct Plan {
   Target target;
+  std::vector<Target> further_targets;  // labels may ask for them; control flow and Variables stay on `target`
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
   std::vector<Sequence> sequences;  // [0] is the step
@@ -157,8 +162,11 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  int streams = 1;  // used by the schedule
+  int streams = 1;                       // used by the schedule
+  std::vector<int> stream_devices;       // per stream; [0] is on device 0
+  std::vector<int> further_step_blocks;  // per further target: its buffer, -1: no node runs there
   std::size_t arena_bytes = 0;
+  std::vector<std::size_t> further_arena_bytes;
   std::size_t host_arena_bytes = 0;
   std::size_t hoisted_bytes = 0;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
@@ -170,12 +178,14 @@ struct Plan {
   // The same and more for a script, as one JSON object with these keys in this order; UTF-8, other bytes in names are
   // replaced. Sizes are bytes; a step of a body counts once, however often it runs; "where" is "train.cpp:12" or null.
   //   device, target          "cuda:0" and the name of the device
+  //   further_devices         those that the plan uses besides
   //   sinks_whole             the step is one launch
   //   launches_per_step       what a run of one step takes in sink mode, once recorded
   //   loop_over_steps         a run of many steps takes one launch, else launches_per_step for each step
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
-  //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes
+  //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
+  //                           between_devices_bytes
   //   hoisted                 copies that run only when their source was written; each: direction (to_host), bytes,
   //                           source, destination
   //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
@@ -183,18 +193,19 @@ struct Plan {
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
   //                           "host"), stream, after (the streams it waits for), and
   //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
-  //     kind "copy"           direction (to_host, to_device, within_device), bytes, source, destination
+  //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
+  //                           destination
   //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json() const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of the host orange, copies small and white (hoisted ones, which run only when their source
-  // was written, dashed), control steps diamonds; numbers are those of the text. An edge leads from each step that
-  // writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from the last step of a
-  // stream to a step that waits for it for other reasons; a dotted one from a control step to the first step of each
-  // body.
+  // of the device are blue, of further ones green, of the host orange, copies small and white (hoisted ones, which run
+  // only when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge leads
+  // from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from
+  // the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to the
+  // first step of each body.
   std::string explain_dot() const;
 };
 
@@ -202,7 +213,9 @@ struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // nodes that OpDef::fuse can join become one
   Place default_place = Place::anywhere;  // of nodes without a label
+  std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };
+constexpr std::size_t kMaxFurtherTargets = 4;
 
 // The concrete shapes of the open inputs: (source node, shape).
 using InputShapes = std::vector<std::pair<int, Shape>>;
@@ -214,8 +227,8 @@ struct SystemOps;
 Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes = {},
                const PlanOptions& options = {});
 
-// Peak over the schedule of the bytes (rounded up to 256 each) of arena buffers that may be live at once; computed from
-// the schedule alone, apart from the planner's own choice of offsets.
-std::size_t live_bytes(const Plan& plan);
+// Peak over the schedule of the bytes (rounded up to 256 each) of buffers of one device's arena that may be live at
+// once; computed from the schedule alone, apart from the planner's own choice of offsets.
+std::size_t live_bytes(const Plan& plan, int device = 0);
 
 }  // namespace graphsink

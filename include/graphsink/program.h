@@ -65,6 +65,11 @@ struct Guards {
 
 struct CompileOptions {
   DeviceId target = cpu();
+  // More CUDA devices for a program on one, in the order in which labels number them: on_device(1) is the first. Values
+  // cross by copies, direct ones where the devices can reach each other's memory. Ops without a label follow where
+  // fewer bytes cross then. Control flow, Variables, inputs and outputs stay on `target`. On a program for cpu() they
+  // are ignored, as are labels. At most kMaxFurtherTargets.
+  std::vector<DeviceId> further_devices{};
   // Checks every float result and fails the step, naming the op that first produced a non-finite value. Slow.
   bool check_finite = false;
   // Products take over the bias and the activation behind them: fewer kernels, the same bits. Off: every op for itself.

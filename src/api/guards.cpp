@@ -25,6 +25,12 @@ void Program::Impl::poison() {
   const Plan& plan = current_->plan();
   if (plan.arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, plan.arena_bytes);
   if (plan.host_arena_bytes > 0) device_->fill(*streams_[0], current_->host_arena(), kNan, plan.host_arena_bytes);
+  for (std::size_t i = 0; i < further_.size(); ++i) {
+    if (plan.further_arena_bytes[i] == 0) continue;
+    const FurtherDevice& further = further_[i];
+    further.device->fence(*further.stream, *streams_[0]);
+    further.device->fill(*further.stream, further.arena->base(), kNan, plan.further_arena_bytes[i]);
+  }
 }
 
 Program::Impl::State Program::Impl::state() {

@@ -20,6 +20,7 @@ Plan Program::Impl::make_current_plan() const {
   options.check_finite = options_.check_finite;
   options.default_place = options_.default_place;
   options.fuse = options_.fuse;
+  for (const FurtherDevice& further : further_) options.further_targets.push_back(further.device->target());
   // The passes only read the snapshot; the handle does not own it.
   Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));
   return make_plan(view, device_->target(), system_ops(), inputs_->shapes(), options);
@@ -51,19 +52,25 @@ const Plan& Program::Impl::plan() {
 
 void Program::Impl::upload_constants(const Plan& plan, const Where& where) {
   for (const Buffer& buffer : plan.buffers) {
-    if (buffer.storage != Storage::constant || constants_.contains(buffer.index)) continue;
+    std::pair key(buffer.device, buffer.index);
+    if (buffer.storage != Storage::constant || constants_.contains(key)) continue;
+    Stream& stream = buffer.device == 0 ? *streams_[0] : *further_[static_cast<std::size_t>(buffer.device - 1)].stream;
     const Tensor& tensor = *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
     Memory memory =
         allocate("a constant (" + bytes_text(tensor.bytes()) + ")", "make it smaller, or " + std::string(kEndOthers),
-                 where, [&] { return device_->allocate(tensor.bytes()); });
-    device_->upload(*streams_[0], memory.get(), tensor.data(), tensor.bytes());
-    constants_[buffer.index] = memory;
+                 where, [&] { return device(buffer.device).allocate(tensor.bytes()); });
+    device(buffer.device).upload(stream, memory.get(), tensor.data(), tensor.bytes());
+    constants_[key] = memory;
   }
 }
 
 void Program::Impl::allocate_status(const Where& where) {
   allocate("what steps report", "end other programs on this device", where, [&] {
     arena_ = device_->reserve();
+    for (FurtherDevice& further : further_) {
+      further.arena = further.device->reserve();
+      further.block = further.device->allocate(sizeof(StepBlock));
+    }
     control_ = device_->allocate(sizeof(Control));
     host_status_ = device_->allocate_host(sizeof(HostStatus));
     (new (host_status_.get()) HostStatus)->running = &running_calls_;
@@ -88,7 +95,15 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   allocate("the arena (" + bytes_text(plan.arena_bytes) + ")",
            "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
            [&] { arena_->grow(plan.arena_bytes); });
-  a.arena = arena_->base();
+  a.arenas.push_back(arena_->base());
+  a.blocks.push_back(params_.block);
+  for (std::size_t i = 0; i < further_.size(); ++i) {
+    std::size_t bytes = plan.further_arena_bytes[i];
+    allocate("the arena of " + to_string(further_[i].device->target().id) + " (" + bytes_text(bytes) + ")",
+             "use smaller batches, or label fewer ops with it", where, [&] { further_[i].arena->grow(bytes); });
+    a.arenas.push_back(further_[i].arena->base());
+    a.blocks.push_back(static_cast<StepBlock*>(further_[i].block.get()));
+  }
   if (plan.host_arena_bytes > 0) {
     a.host_arena = allocate("the values of ops on the host (" + bytes_text(plan.host_arena_bytes) + ")",
                             "use smaller batches, or give these ops a .cuda body", where,
@@ -99,7 +114,6 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                          "give the ops that read them a .cuda body, or " + std::string(kEndOthers), where,
                          [&] { return device_->allocate_host(plan.hoisted_bytes); });
   }
-  a.block = params_.block;
   a.feed_table = params_.rings;
   a.feed_strides = params_.strides;
   a.record_ring = record_ring_.get();
@@ -110,7 +124,8 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   a.host_constants.assign(graph_.nodes.size(), nullptr);
   for (const Buffer& buffer : plan.buffers) {
     auto index = static_cast<std::size_t>(buffer.index);
-    if (buffer.storage == Storage::constant) a.sources[index] = constants_.at(buffer.index).get();
+    if (buffer.storage == Storage::constant)
+      a.constants[{buffer.device, buffer.index}] = constants_.at({buffer.device, buffer.index}).get();
     if (buffer.storage == Storage::host_constant) {
       // CPU bodies only read it: the graph's own copy will do.
       const Tensor& tensor = *graph_.nodes[index].attrs.as<ConstantAttrs>().tensor;
@@ -138,7 +153,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
 void Program::Impl::prepare_plan() {
   if (!current_) (void)plan();
   if (current_ || is_prepared_) return;
-  prepare(*unbound_, *device_);
+  prepare(*unbound_, devices_);
   is_prepared_ = true;
 }
 
@@ -159,7 +174,7 @@ void Program::Impl::bind(const Where& where) {
   prepare_plan();
   Addresses a = addresses(*unbound_, where);
   auto binding = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
-                          [&] { return std::make_unique<Binding>(*unbound_, a, *device_); });
+                          [&] { return std::make_unique<Binding>(*unbound_, a, devices_); });
   watch_host_ops();
   bindings_.emplace_back(inputs_->shapes(), std::move(binding));
   current_ = bindings_.back().second.get();

@@ -37,6 +37,8 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       device_(open_device(options.target, log_)) {
   transfer_ = std::make_shared<Transfer>(device_);
   streams_.push_back(device_->make_stream());
+  devices_.push_back(device_.get());
+  if (options.target.kind == DeviceKind::cuda) open_further_devices();
   inputs_.emplace(graph_, device_, streams_[0]);
   unbound_ = make_current_plan();
   if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
@@ -53,17 +55,31 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   params_.seed = options.seed;
 }
 
+void Program::Impl::open_further_devices() {
+  for (DeviceId id : options_.further_devices) {
+    FurtherDevice further;
+    further.device = open_device(id, log_, device_.get());
+    further.stream = further.device->make_stream();
+    devices_.push_back(further.device.get());
+    further_.push_back(std::move(further));
+  }
+}
+
 bool Program::Impl::finish() noexcept {
   bool is_done = true;
-  for (const auto& stream : streams_) {
+  auto wait = [&](Device& device, Stream& stream) {
     try {
-      device_->sync(*stream);
+      device.sync(stream);
     } catch (const std::exception& e) {
       log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
       is_done = false;
     }
-  }
-  if (is_done || device_->wait_otherwise()) return true;
+  };
+  for (const auto& stream : streams_) wait(*device_, *stream);
+  for (const FurtherDevice& further : further_) wait(*further.device, *further.stream);
+  if (is_done) return true;
+  bool all_wait = std::all_of(devices_.begin(), devices_.end(), [](Device* d) { return d->wait_otherwise(); });
+  if (all_wait) return true;
   watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
@@ -76,19 +92,25 @@ Program::Impl::~Impl() {
   }
 }
 
-Streams Program::Impl::streams(Mode mode, int count) {
-  bool one_stream = is_serial(mode);
-  for (int i = 0; i < count; ++i) {
-    if (!one_stream && static_cast<int>(streams_.size()) <= i) streams_.push_back(device_->make_stream());
-    stream_array_[static_cast<std::size_t>(i)] =
-        one_stream ? streams_[0].get() : streams_[static_cast<std::size_t>(i)].get();
+Streams Program::Impl::streams(Mode mode) {
+  const std::vector<int>& stream_devices = current_->plan().stream_devices;
+  std::size_t used = 0;  // of the target
+  for (std::size_t i = 0; i < stream_devices.size(); ++i) {
+    if (int device = stream_devices[i]; device > 0) {
+      stream_array_[i] = further_[static_cast<std::size_t>(device - 1)].stream.get();
+      continue;
+    }
+    if (used == streams_.size()) streams_.push_back(device_->make_stream());
+    stream_array_[i] = streams_[used].get();
+    if (!is_serial(mode)) ++used;
   }
-  return {stream_array_.data(), static_cast<std::size_t>(count)};
+  return {stream_array_.data(), stream_devices.size()};
 }
 
 void Program::Impl::settle() {
   if (!is_unsettled_) return;
   for (const auto& stream : streams_) device_->sync(*stream);
+  for (const FurtherDevice& further : further_) further.device->sync(*further.stream);
   is_unsettled_ = false;
 }
 
@@ -127,10 +149,10 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
 void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
   params_.first_slice = static_cast<std::int32_t>(first);
   params_.end_slice = static_cast<std::int32_t>(end);
-  Streams all = streams(mode, current_->plan().streams);
+  Streams all = streams(mode);
   device_->begin(*all[0], params_);
   HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
-  for (std::int64_t step = first; step < end; ++step) current_->issue_all(*device_, all, host_calls);
+  for (std::int64_t step = first; step < end; ++step) current_->issue_all(devices_, all, host_calls);
   current_->ran_once = true;
 }
 
@@ -168,8 +190,7 @@ void Program::Impl::launch_islands(std::int64_t step) {
       device_->launch(*streams_[0], *current_->recordings[i], params);
     } else {
       if (params) device_->begin(*streams_[0], *params);
-      current_->issue(islands[i].first, islands[i].last, *device_,
-                      streams(Mode::interactive_serial, current_->plan().streams));
+      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial));
     }
     params = nullptr;
   }
@@ -178,11 +199,11 @@ void Program::Impl::launch_islands(std::int64_t step) {
 bool Program::Impl::record(bool several_steps) {
   if (current_->failed_recordings >= kMaxFailedRecordings) return false;
   TraceRange range("record");
-  Streams all = streams(Mode::sink, current_->plan().streams);
+  Streams all = streams(Mode::sink);
   try {
     if (several_steps) {
       device_->begin_recording(all);
-      device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(*device_, inner); });
+      device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(devices_, inner); });
       current_->loop = device_->end_recording(all);
     } else {
       record_islands();
@@ -205,12 +226,12 @@ bool Program::Impl::record(bool several_steps) {
 
 void Program::Impl::record_islands() {
   const Plan& plan = current_->plan();
-  Streams all = streams(Mode::sink, plan.streams);
+  Streams all = streams(Mode::sink);
   for (const Island& island : plan.islands) {
     current_->recordings.push_back(nullptr);
     if (!island.sunk) continue;
     device_->begin_recording(all);
-    current_->issue(island.first, island.last, *device_, all);
+    current_->issue(island.first, island.last, devices_, all);
     current_->recordings.back() = device_->end_recording(all);
   }
 }
@@ -284,6 +305,9 @@ bool Program::Impl::poll(const Where& where) {
   std::size_t busy = is_unsettled_ ? streams_.size() : 1;
   for (std::size_t i = 0; i < busy; ++i)
     if (!device_->is_done(*streams_[i])) return false;
+  if (is_unsettled_)
+    for (const FurtherDevice& further : further_)
+      if (!further.device->is_done(*further.stream)) return false;
   // Steps that broke off say nothing at their end; there is nothing left to wait for.
   if (is_unsettled_ || progress().failed) sync(where);
   require_whole_variables();
@@ -356,6 +380,7 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
 
 Counters Program::Impl::counters() const {
   Counters counters = device_->counters();
+  for (const FurtherDevice& further : further_) counters += further.device->counters();
   counters.fallbacks = fallbacks_;
   return counters;
 }

@@ -79,7 +79,10 @@ class Program::Impl {
     const std::vector<Used>& variables_;
   };
 
-  Streams streams(Mode mode, int count);
+  void open_further_devices();
+  // Those on which a step is issued, per stream of the plan.
+  Streams streams(Mode mode);
+  Device& device(int number) { return *devices_[static_cast<std::size_t>(number)]; }
   Plan make_current_plan() const;
   void prepare_plan();
   void watch_host_ops();
@@ -134,16 +137,24 @@ class Program::Impl {
   GraphData graph_;                      // the snapshot
   std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
   std::shared_ptr<Device> device_;
-  std::shared_ptr<Transfer> transfer_;            // of the Variables that come to the device with this program
-  std::vector<std::shared_ptr<Stream>> streams_;  // [0] is where all work is joined
+  std::shared_ptr<Transfer> transfer_;  // of the Variables that come to the device with this program
+  struct FurtherDevice {
+    std::shared_ptr<Device> device;
+    std::shared_ptr<Stream> stream;  // of all its work
+    std::unique_ptr<Arena> arena;
+    Memory block;  // its StepBlock
+  };
+  std::vector<FurtherDevice> further_;            // goes after what the first device has recorded for them
+  std::vector<Device*> devices_;                  // that of the target, then these
+  std::vector<std::shared_ptr<Stream>> streams_;  // of the target; [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;
   Memory control_;      // step block, feed table, feed strides
   Memory record_ring_;  // of the host, written by the device, as is progress_
   Memory progress_;
   Memory host_status_;
-  Memory step_times_;                // of the host, written by the device
-  std::map<int, Memory> constants_;  // by node
+  Memory step_times_;                                // of the host, written by the device
+  std::map<std::pair<int, int>, Memory> constants_;  // by device and node
   std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
   std::vector<Used> variables_;  // of all plans
   std::optional<Inputs> inputs_;

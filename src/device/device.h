@@ -151,7 +151,10 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-// Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build.
-std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {});
+// Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With
+// `beside`, another CUDA device: work of both can be fenced and recorded together. Recording is begun, ended, cancelled
+// and launched by the one that was opened first, with the streams of all; every other call goes to the device whose
+// stream it names (to that of `later`, for a fence).
+std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, Device* beside = nullptr);
 
 }  // namespace graphsink

@@ -6,10 +6,15 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log) {
+std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log, [[maybe_unused]] Device* beside) {
+  if (beside &&
+      (id.kind == DeviceKind::cpu || beside->target().id.kind == DeviceKind::cpu || id == beside->target().id)) {
+    throw Error(to_string(id), Where(), "cannot be used beside " + to_string(beside->target().id),
+                "name several CUDA devices, each once");
+  }
   if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>();
 #ifdef GRAPHSINK_CUDA
-  return open_cuda_device(id.index, log);
+  return open_cuda_device(id.index, log, beside);
 #else
   throw Error(to_string(id), Where(), "this build of graphsink has no CUDA support",
               "configure with the preset \"cuda\" (needs CUDA Toolkit 13), or compile for gs::cpu()");

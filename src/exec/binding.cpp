@@ -17,20 +17,23 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 void* address_of(const Buffer& buffer, const Addresses& a) {
   switch (buffer.storage) {
     case Storage::arena:
-      return a.arena + buffer.offset;
+      return a.arenas[at(buffer.device)] + buffer.offset;
     case Storage::host_arena:
       return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
     case Storage::hoisted:
       return static_cast<std::byte*>(a.hoisted.get()) + buffer.offset;
     case Storage::input:
-    case Storage::constant:
       return a.sources[at(buffer.index)];
+    case Storage::constant:
+      return a.constants.at({buffer.device, buffer.index});
     case Storage::host_constant:
       return a.host_constants[at(buffer.index)];
     case Storage::variable:
       return a.variables[at(buffer.index)];
     case Storage::step:
-      return &a.block->step;
+      return &a.blocks[at(buffer.device)]->step;
+    case Storage::step_block:
+      return a.blocks[at(buffer.device)];
     case Storage::feed_table:
       return a.feed_table;
     case Storage::feed_strides:
@@ -53,16 +56,16 @@ int first_commit(const Plan& plan) {
 
 }  // namespace
 
-void prepare(Plan& plan, Device& device) {
+void prepare(Plan& plan, Devices devices) {
   for (PlanNode& node : plan.nodes) {
     if (!node.op->prepare) continue;
     bool runs_cuda = plan.target.id.kind == DeviceKind::cuda && !node.on_host;
-    node.prepared = node.op->prepare(
-        PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs, runs_cuda, &device});
+    node.prepared = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
+                                                 runs_cuda, devices[at(node.device)]});
   }
 }
 
-Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
+Binding::Binding(Plan plan, const Addresses& addresses, Devices devices)
     : plan_(std::move(plan)),
       host_arena_(addresses.host_arena),
       hoisted_(addresses.hoisted),
@@ -70,10 +73,10 @@ Binding::Binding(Plan plan, const Addresses& addresses, Device& device)
       host_status_(addresses.host_status),
       first_commit_(first_commit(plan_)) {
   for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
-  bind_nodes(addresses, device);
+  bind_nodes(addresses, devices);
 }
 
-void Binding::bind_nodes(const Addresses& addresses, Device& device) {
+void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
   std::size_t operands = 0;
   for (const PlanNode& node : plan_.nodes) operands += node.operands.size();
   pointers_.reserve(operands);
@@ -91,13 +94,16 @@ void Binding::bind_nodes(const Addresses& addresses, Device& device) {
     bound.outputs = static_cast<int>(node.operands.size()) - node.inputs;
     bound.local = node.prepared.data.get();
     bound.workspace_bytes = node.prepared.workspace;
-    bound.step = node.on_host ? nullptr : addresses.block;
+    bound.step = node.on_host ? nullptr : addresses.blocks[at(node.device)];
     bound.id = node.id;
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);
   }
-  for (std::size_t bytes : workspaces(plan_)) workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  for (std::size_t bytes : workspaces(plan_)) {
+    Device& device = *devices[at(plan_.stream_devices[workspaces_.size()])];
+    workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  }
   std::vector<int> stream_of = node_streams(plan_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].workspace = workspaces_[at(stream_of[i])].get();
 }
@@ -109,8 +115,9 @@ void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, 
   versions_[index] = version;
 }
 
-void Binding::issue_step(const Step& step, Device& device, Streams streams) const {
+void Binding::issue_step(const Step& step, Devices devices, Streams streams) const {
   Stream& stream = *streams[at(step.stream)];
+  Device& device = *devices[at(device_of(plan_, step))];
   switch (step.kind) {
     case StepKind::call: {
       const BoundNode& node = nodes_[at(step.node)];
@@ -129,7 +136,7 @@ void Binding::issue_step(const Step& step, Device& device, Streams streams) cons
     case StepKind::loop: {
       const auto* predicate = static_cast<const bool*>(address(step.source));
       auto body = [&](std::size_t which) {
-        return [&, which](Streams inner) { issue_body(step.sequences[which], device, inner); };
+        return [&, which](Streams inner) { issue_body(step.sequences[which], devices, inner); };
       };
       Streams here = streams.subspan(at(step.stream), 1);
       if (step.kind == StepKind::loop) {
@@ -142,8 +149,8 @@ void Binding::issue_step(const Step& step, Device& device, Streams streams) cons
   }
 }
 
-void Binding::issue_body(int sequence, Device& device, Streams streams) const {
-  for (const Step& step : plan_.sequences[at(sequence)].steps) issue_step(step, device, streams);
+void Binding::issue_body(int sequence, Devices devices, Streams streams) const {
+  for (const Step& step : plan_.sequences[at(sequence)].steps) issue_step(step, devices, streams);
 }
 
 void Binding::run_on_host(const Step& step, Device& device) const {
@@ -152,15 +159,16 @@ void Binding::run_on_host(const Step& step, Device& device) const {
   device.host_call_now(node, *host_status_);
 }
 
-void Binding::issue(int first, int last, Device& device, Streams streams, HostCalls host_calls) const {
+void Binding::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls) const {
+  Device& device = *devices[0];
   std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, 8> is_forked{};
   auto fence = [&](int later, int earlier) {
-    if (streams[at(later)] == streams[at(earlier)]) return;
     if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
-    device.fence(*streams[at(later)], *streams[at(earlier)]);
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;
+    if (streams[at(later)] == streams[at(earlier)]) return;
+    devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);
   };
   const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
   const auto& steps = plan_.sequences[0].steps;
@@ -175,7 +183,7 @@ void Binding::issue(int first, int last, Device& device, Streams streams, HostCa
       waited_for = stream;
       run_on_host(step, device);
     } else {
-      issue_step(step, device, streams);
+      issue_step(step, devices, streams);
       waited_for = nullptr;
     }
     is_open[at(step.stream)] = step.stream != 0;
@@ -194,8 +202,8 @@ void Binding::issue(int first, int last, Device& device, Streams streams, HostCa
     if (is_open[at(s)]) fence(0, s);
 }
 
-void Binding::issue_all(Device& device, Streams streams, HostCalls host_calls) const {
-  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), device, streams, host_calls);
+void Binding::issue_all(Devices devices, Streams streams, HostCalls host_calls) const {
+  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), devices, streams, host_calls);
 }
 
 }  // namespace graphsink

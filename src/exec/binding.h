@@ -1,7 +1,10 @@
 // A Plan with concrete addresses, and the function that issues it.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -13,19 +16,23 @@ namespace graphsink {
 
 // Where the buffers of a plan live; the program owns the memory.
 struct Addresses {
-  std::byte* arena = nullptr;
-  Memory host_arena;  // the binding's own
-  Memory hoisted;     // likewise
-  StepBlock* block = nullptr;
+  std::vector<std::byte*> arenas;  // per device
+  std::vector<StepBlock*> blocks;  // likewise
+  Memory host_arena;               // the binding's own
+  Memory hoisted;                  // likewise
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
   HostStatus* host_status = nullptr;
   Progress* progress = nullptr;
-  std::vector<void*> sources;         // per node of the graph: inputs and constants
-  std::vector<void*> host_constants;  // likewise, in host memory
-  std::vector<void*> variables;       // per variable of the plan
+  std::vector<void*> sources;                      // per node of the graph: inputs
+  std::map<std::pair<int, int>, void*> constants;  // by device and node of the graph
+  std::vector<void*> host_constants;               // per node of the graph, in host memory
+  std::vector<void*> variables;                    // per variable of the plan
 };
+
+// Those of a program: that of its target, then further ones. Work of each stream goes to its own device.
+using Devices = std::span<Device* const>;
 
 // Issuing failed in the middle of a commit: Variables hold values of two steps.
 class BrokenCommit : public Error {
@@ -35,7 +42,7 @@ class BrokenCommit : public Error {
 
 // Lets every node of every body choose and load what it needs; from here on the plan knows its workspaces. Throws
 // Error; the plan can be prepared again.
-void prepare(Plan& plan, Device& device);
+void prepare(Plan& plan, Devices devices);
 
 // What becomes of CPU bodies on a device with separate memory.
 enum class HostCalls : std::uint8_t {
@@ -46,7 +53,7 @@ enum class HostCalls : std::uint8_t {
 class Binding {
  public:
   // Of a prepared plan. Allocates its workspaces.
-  Binding(Plan plan, const Addresses& addresses, Device& device);
+  Binding(Plan plan, const Addresses& addresses, Devices devices);
   Binding(const Binding&) = delete;
   Binding& operator=(const Binding&) = delete;
 
@@ -56,11 +63,11 @@ class Binding {
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
-  // same); all work is joined in streams[0]. Whether the streams are live or recording makes no difference here. Throws
-  // BrokenCommit if the streams are live and part of the commit was issued, else what the device throws: then the step
-  // has committed wholly or not at all.
-  void issue(int first, int last, Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
-  void issue_all(Device& device, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
+  // same for each device); all work is joined in streams[0]. Whether the streams are live or recording makes no
+  // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
+  // device throws: then the step has committed wholly or not at all.
+  void issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
+  void issue_all(Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
 
   // Gives copy `index` of plan().hoisted to a live stream, unless that was done since its source became `version`,
   // which is not 0. Not part of a step: what issue() reads is then what the source holds.
@@ -75,10 +82,10 @@ class Binding {
   ModeChooser chooser;    // of run(automatic)
 
  private:
-  void bind_nodes(const Addresses& addresses, Device& device);
+  void bind_nodes(const Addresses& addresses, Devices devices);
   void run_on_host(const Step& step, Device& device) const;
-  void issue_step(const Step& step, Device& device, Streams streams) const;
-  void issue_body(int sequence, Device& device, Streams streams) const;
+  void issue_step(const Step& step, Devices devices, Streams streams) const;
+  void issue_body(int sequence, Devices devices, Streams streams) const;
 
   Plan plan_;
   Memory host_arena_;

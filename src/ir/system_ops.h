@@ -22,6 +22,8 @@ struct SystemOps {
   // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs tells. For devices with separate
   // memory.
   const OpDef* check_host = nullptr;
+  // Fails the step if one of a further device failed. Input 0: that one's step block, as bytes.
+  const OpDef* check_device = nullptr;
 };
 
 struct NodeAttrs {

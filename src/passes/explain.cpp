@@ -20,9 +20,10 @@ void add_step(const Plan& plan, const Step& step, StepCounts& counts) {
   } else if (step.kind == StepKind::copy) {
     ++counts.copies;
     CopyDirection direction = direction_of(plan, step);
-    auto& bytes = direction == CopyDirection::to_host     ? counts.to_host_bytes
-                  : direction == CopyDirection::to_device ? counts.to_device_bytes
-                                                          : counts.within_device_bytes;
+    auto& bytes = direction == CopyDirection::to_host         ? counts.to_host_bytes
+                  : direction == CopyDirection::to_device     ? counts.to_device_bytes
+                  : direction == CopyDirection::within_device ? counts.within_device_bytes
+                                                              : counts.between_devices_bytes;
     bytes += plan.buffers[at(step.source)].bytes;
   }
   for (int body : step.sequences)
@@ -42,6 +43,10 @@ std::string hoisted_text(const Plan& plan) {
   return "hoisted, only when the source was written: " + bytes_text(bytes) + " to the host\n";
 }
 
+std::string described(const Target& target) {
+  return to_string(target.id) + (target.id.kind == DeviceKind::cuda ? " (" + target.name + ")" : "");
+}
+
 std::string copies_text(const StepCounts& counts, const std::string& device) {
   std::string text;
   auto add = [&](std::size_t bytes, const std::string& way) {
@@ -50,15 +55,17 @@ std::string copies_text(const StepCounts& counts, const std::string& device) {
   add(counts.to_host_bytes, "to the host");
   add(counts.to_device_bytes, "to " + device);
   add(counts.within_device_bytes, "within " + device);
+  add(counts.between_devices_bytes, "between devices");
   return text.empty() ? "" : text + "\n";
 }
 
 }  // namespace
 
 CopyDirection direction_of(const Plan& plan, const Step& copy) {
-  bool from_host = is_host_memory(plan.buffers[at(copy.source)].storage);
-  bool to_host = is_host_memory(plan.buffers[at(copy.destination)].storage);
-  if (from_host == to_host) return CopyDirection::within_device;
+  const Buffer &source = plan.buffers[at(copy.source)], &destination = plan.buffers[at(copy.destination)];
+  bool from_host = is_host_memory(source.storage), to_host = is_host_memory(destination.storage);
+  if (from_host == to_host)
+    return source.device == destination.device ? CopyDirection::within_device : CopyDirection::between_devices;
   return to_host ? CopyDirection::to_host : CopyDirection::to_device;
 }
 
@@ -85,7 +92,7 @@ std::string memory_text(const Plan& plan, int buffer) {
   const Buffer& b = plan.buffers[at(buffer)];
   switch (b.storage) {
     case Storage::arena:
-      return "arena+" + std::to_string(b.offset);
+      return (b.device > 0 ? device_name(plan, b.device) : "arena") + "+" + std::to_string(b.offset);
     case Storage::host_arena:
       return "host+" + std::to_string(b.offset);
     case Storage::hoisted:
@@ -116,11 +123,19 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
   return text;
 }
 
+std::vector<int> used_further_devices(const Plan& plan) {
+  std::vector<int> devices;
+  for (std::size_t i = 0; i < plan.further_step_blocks.size(); ++i)
+    if (plan.further_step_blocks[i] >= 0) devices.push_back(static_cast<int>(i) + 1);
+  return devices;
+}
+
 std::string summary_text(const Plan& plan) {
   StepCounts counts = count_steps(plan);
-  std::string device = to_string(plan.target.id);
-  std::string text = "plan for " + device;
-  if (plan.target.id.kind == DeviceKind::cuda) text += " (" + plan.target.name + ")";
+  std::vector<int> further = used_further_devices(plan);
+  std::string device = further.empty() ? to_string(plan.target.id) : "a device";
+  std::string text = "plan for " + described(plan.target);
+  for (int i : further) text += " and " + described(plan.further_targets[at(i - 1)]);
   text += ": " + count_text(counts.nodes, "node") + ", ";
   if (counts.host_nodes) text += std::to_string(counts.host_nodes) + " of them on the host, ";
   if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
@@ -134,6 +149,7 @@ std::string summary_text(const Plan& plan) {
   text += copies_text(counts, device) + hoisted_text(plan);
   text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live_bytes(plan)) + " live at once";
+  for (int i : further) text += "; " + bytes_text(plan.further_arena_bytes[at(i - 1)]) + " on " + device_name(plan, i);
   std::size_t on_host = plan.host_arena_bytes + plan.hoisted_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";

@@ -8,7 +8,7 @@
 
 namespace graphsink {
 
-enum class CopyDirection : std::uint8_t { to_host, to_device, within_device };
+enum class CopyDirection : std::uint8_t { to_host, to_device, within_device, between_devices };
 // Of a step that is a copy.
 CopyDirection direction_of(const Plan& plan, const Step& copy);
 
@@ -20,6 +20,7 @@ struct StepCounts {
   std::size_t to_host_bytes = 0;
   std::size_t to_device_bytes = 0;
   std::size_t within_device_bytes = 0;
+  std::size_t between_devices_bytes = 0;
 };
 // Of steps [first, last) of the schedule.
 StepCounts count_steps(const Plan& plan, int first, int last);
@@ -30,10 +31,13 @@ std::size_t launches_per_step(const Plan& plan);
 
 // "if" or "while".
 const char* control_name(StepKind kind);
-// "arena+256", "\"w1\"", "input"; "" for no buffer.
+// "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.
 std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
+
+// Which of the further devices the plan uses, as numbers of devices.
+std::vector<int> used_further_devices(const Plan& plan);
 
 // The head of the text: what sinks, copies, memory. Whole lines.
 std::string summary_text(const Plan& plan);

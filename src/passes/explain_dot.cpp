@@ -139,8 +139,13 @@ class DotPrinter {
       const PlanNode& node = plan_.nodes[at(step.node)];
       std::string label = head + std::string(node.op->name), where = to_string(node.where);
       if (std::string result = result_text(plan_, node); !result.empty()) label += "\n" + result;
+      int device = device_of(plan_, step);
+      if (device > 0) on += " of " + device_name(plan_, device);
       label += (node.on_host ? "\nhost" : on) + (where.empty() ? "" : ", " + where);
-      declare(indent, number, label, node.on_host ? "fillcolor=orange" : "fillcolor=lightblue");
+      declare(indent, number, label,
+              node.on_host ? "fillcolor=orange"
+              : device > 0 ? "fillcolor=palegreen"
+                           : "fillcolor=lightblue");
     } else if (step.kind == StepKind::copy) {
       declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes), kCopyStyle);
     } else {

@@ -21,9 +21,10 @@ const char* name_of(Access access) {
 }
 
 const char* name_of(CopyDirection direction) {
-  return direction == CopyDirection::to_host     ? "to_host"
-         : direction == CopyDirection::to_device ? "to_device"
-                                                 : "within_device";
+  return direction == CopyDirection::to_host         ? "to_host"
+         : direction == CopyDirection::to_device     ? "to_device"
+         : direction == CopyDirection::within_device ? "within_device"
+                                                     : "between_devices";
 }
 
 class Writer {
@@ -53,8 +54,11 @@ class Writer {
                          {"where", where_json(reason.where)},
                          {"cost", reason.cost},
                          {"remedy", reason.remedy}});
+    Json further = Json::array();
+    for (int device : used_further_devices(plan_)) further.push_back(device_name(plan_, device));
     return {{"device", to_string(plan_.target.id)},
             {"target", plan_.target.name},
+            {"further_devices", std::move(further)},
             {"sinks_whole", sinks_whole(plan_)},
             {"launches_per_step", launches_per_step(plan_)},
             {"loop_over_steps", plan_.loop_over_steps},
@@ -65,7 +69,8 @@ class Writer {
              {{"count", counts.copies},
               {"to_host_bytes", counts.to_host_bytes},
               {"to_device_bytes", counts.to_device_bytes},
-              {"within_device_bytes", counts.within_device_bytes}}},
+              {"within_device_bytes", counts.within_device_bytes},
+              {"between_devices_bytes", counts.between_devices_bytes}}},
             {"hoisted", std::move(hoisted)},
             {"memory",
              {{"arena_bytes", plan_.arena_bytes},
@@ -87,7 +92,7 @@ class Writer {
     json["kind"] = kind;
     json["op"] = node ? std::string(node->op->name) : kind;
     json["where"] = where_json(node ? node->where : Where());
-    json["device"] = node && node->on_host ? "host" : to_string(plan_.target.id);
+    json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, step));
     json["stream"] = stream;
     json["after"] = step.after;
     if (node) {

@@ -1,5 +1,6 @@
 #include "graphsink/memory.h"
 #include "passes/explain.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -58,6 +59,7 @@ class Printer {
 
   void print(const Step& step, int stream, int indent) {
     std::string on = stream_text(step, stream);
+    if (int device = device_of(plan_, step); device > 0) on = device_name(plan_, device) + " " + on;
     if (step.kind == StepKind::call) {
       const PlanNode& node = plan_.nodes[at(step.node)];
       line(indent, std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node),

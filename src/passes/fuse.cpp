@@ -65,7 +65,7 @@ class Fusing {
     const Uses& uses = uses_[at(last)];
     if (uses.is_in_a_body || uses.first_node < 0 || fused.node.outputs.size() != 1) return false;
     const Node& next = graph_.nodes[at(uses.first_node)];
-    if (!next.bodies.empty() || placement_.on_host[at(uses.first_node)] != placement_.on_host[at(last)]) return false;
+    if (!next.bodies.empty() || !placement_.is_same(uses.first_node, last)) return false;
     ValueRef value = fused.values[0];
     if (std::count(next.inputs.begin(), next.inputs.end(), value) != 1) return false;
     auto operand = std::find(next.inputs.begin(), next.inputs.end(), value) - next.inputs.begin();

@@ -19,28 +19,30 @@ class Lowering {
         fusions_(std::move(fusions)),
         live_(std::move(verified.live)),
         types_(std::move(verified.types)),
-        device_(graph.nodes.size()),
+        device_(plan.further_targets.size() + 1, Table(graph.nodes.size())),
         host_(graph.nodes.size()) {}
 
   void run() {
     plan_.sequences.resize(1);
     begin();
+    begin_further_devices();
     for (int id : graph_.regions[0].nodes) lower_node(0, id);
     finish();
   }
 
  private:
+  using Table = std::vector<std::vector<int>>;  // per node and output: a buffer, -1: none yet
+
   const TensorType& type(ValueRef v) const { return types_[at(v.node)][at(v.output)]; }
 
   // --- buffers
 
-  int add_buffer(Storage storage, std::size_t bytes, int index = -1) {
-    plan_.buffers.push_back({storage, bytes, 0, index});
+  int add_buffer(Storage storage, std::size_t bytes, int index = -1, int device = 0) {
+    plan_.buffers.push_back({storage, bytes, 0, index, device});
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
 
-  // Where the value is in device memory (made on first use), or -1 if so far only the host has it.
-  int& slot(std::vector<std::vector<int>>& where, ValueRef v) {
+  int& slot(Table& where, ValueRef v) {
     auto& outputs = where[at(v.node)];
     if (outputs.empty()) outputs.assign(graph_.nodes[at(v.node)].outputs.size(), -1);
     return outputs[at(v.output)];
@@ -74,14 +76,41 @@ class Lowering {
     return destination;
   }
 
-  int device_buffer(int sequence, ValueRef v) {
-    int& buffer = slot(device_, v);
+  // Where the value is in the memory of a device; copied there on first use.
+  int device_buffer(int sequence, ValueRef v, int device = 0) {
+    int& buffer = slot(device_[at(device)], v);
     if (buffer >= 0) return buffer;
     const OpDef& op = *graph_.nodes[at(v.node)].op;
-    if (is_source(op)) return buffer = source_buffer(v.node);
-    buffer = add_buffer(Storage::arena, type(v).bytes());
-    add_copy(sequence, slot(host_, v), buffer);
+    if (is_source(op) && device == 0) return buffer = source_buffer(v.node);
+    if (&op == &constant_op) return buffer = add_buffer(Storage::constant, type(v).bytes(), v.node, device);
+    if (&op == &step_op || &op == &random_state_op)
+      return buffer = add_buffer(Storage::step, type(v).bytes(), -1, device);
+    int from = home_of(v);
+    int source =
+        from == kHost || !are_linked(from, device) ? host_buffer(sequence, v) : device_buffer(sequence, v, from);
+    buffer = add_buffer(Storage::arena, type(v).bytes(), -1, device);
+    add_copy(sequence, source, buffer);
+    if (device != 0) crossings_.push_back({sequence, v, device});
     return buffer;
+  }
+
+  static constexpr int kHost = -1;
+
+  // A device that has the value, the target first, or the host.
+  int home_of(ValueRef v) {
+    if (is_source(*graph_.nodes[at(v.node)].op)) return 0;
+    for (std::size_t device = 0; device < device_.size(); ++device)
+      if (slot(device_[device], v) >= 0) return static_cast<int>(device);
+    return kHost;
+  }
+
+  // Whether a copy can go from one device to the other.
+  bool are_linked(int a, int b) const {
+    auto target = [&](int device) -> const Target& {
+      return device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
+    };
+    const std::vector<int>& peers = target(a).peers;
+    return a == b || std::find(peers.begin(), peers.end(), target(b).id.index) != peers.end();
   }
 
   int host_buffer(int sequence, ValueRef v) {
@@ -89,11 +118,11 @@ class Lowering {
     if (buffer >= 0) return buffer;
     if (graph_.nodes[at(v.node)].op == &constant_op)
       return buffer = add_buffer(Storage::host_constant, type(v).bytes(), v.node);
-    int source = device_buffer(sequence, v);
+    int source = device_buffer(sequence, v, home_of(v));
     if (is_steady(source)) return buffer = hoisted_buffer(source);
     buffer = add_buffer(Storage::host_arena, type(v).bytes());
     add_copy(sequence, source, buffer);
-    crossings_.push_back({sequence, v});
+    crossings_.push_back({sequence, v, kHost});
     return buffer;
   }
 
@@ -145,11 +174,50 @@ class Lowering {
     add_operand(node, add_buffer(Storage::feed_strides, table.bytes()), table);
     node.inputs = 2;
     for (int id : feeds) {
-      int buffer = slot(device_, {id, 0}) = add_buffer(Storage::arena, types_[at(id)][0].bytes());
+      int buffer = slot(device_[0], {id, 0}) = add_buffer(Storage::arena, types_[at(id)][0].bytes());
       plan_.feeds.push_back({id, buffer});
       add_operand(node, buffer, types_[at(id)][0]);
     }
     add_call(0, std::move(node));
+  }
+
+  // Each has a step block of its own, in which its ops report. It begins as a copy of the target's, and is looked at
+  // before the commit.
+  void begin_further_devices() {
+    plan_.further_step_blocks.assign(plan_.further_targets.size(), -1);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      int device = placement_.device[id];
+      if (device == 0 || fusions_.absorbed[id] || plan_.further_step_blocks[at(device - 1)] >= 0) continue;
+      int block = add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
+      if (step_block_ < 0) step_block_ = add_buffer(Storage::step_block, sizeof(StepBlock));
+      add_copy_between(step_block_, block);
+      plan_.further_step_blocks[at(device - 1)] = block;
+    }
+  }
+
+  void check_further_devices() {
+    TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepBlock))}};
+    std::vector<PlanNode> checks;
+    for (int block : plan_.further_step_blocks) {
+      if (block < 0) continue;
+      int seen = add_buffer(Storage::arena, sizeof(StepBlock));
+      add_copy_between(block, seen);
+      checks.push_back(system_node(system_.check_device, {}, Where()));
+      add_operand(checks.back(), seen, bytes);
+      checks.back().inputs = 1;
+    }
+    for (PlanNode& check : checks) add_call(0, std::move(check));
+  }
+
+  // In the schedule of the step.
+  void add_copy_between(int source, int destination) {
+    const Buffer from = plan_.buffers[at(source)];
+    if (!are_linked(from.device, plan_.buffers[at(destination)].device)) {
+      int staged = add_buffer(Storage::host_arena, from.bytes);
+      add_copy(0, source, staged);
+      source = staged;
+    }
+    add_copy(0, source, destination);
   }
 
   void lower_node(int sequence, int id) {
@@ -175,13 +243,15 @@ class Lowering {
     lowered.where = node.where;
     lowered.id = id;
     lowered.on_host = placement_.on_host[at(id)];
+    lowered.device = placement_.device[at(id)];
+    int device = lowered.device;
     lowered.inputs = static_cast<int>(node.inputs.size());
-    auto& home = lowered.on_host ? host_ : device_;
+    Table& home = lowered.on_host ? host_ : device_[at(device)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueRef v = node.inputs[i];
       int buffer = -1;
       if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
-        buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v);
+        buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v, device);
       add_operand(lowered, buffer, type(v));
     }
     std::vector<std::pair<int, TensorType>> checked;
@@ -190,7 +260,8 @@ class Lowering {
       int buffer = -1;
       for (Alias view : node.op->views)
         if (view.output == static_cast<int>(j)) buffer = lowered.operands[at(view.input)];
-      if (buffer < 0) buffer = add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes());
+      if (buffer < 0)
+        buffer = add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes(), -1, device);
       slot(home, v) = buffer;
       add_operand(lowered, buffer, type(v));
       if (options_.check_finite && !lowered.on_host && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
@@ -199,6 +270,7 @@ class Lowering {
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
       PlanNode check = system_node(system_.check, NodeAttrs{id}, node.where);
+      check.device = device;
       add_operand(check, buffer, checked_type);
       check.inputs = 1;
       add_call(sequence, std::move(check));
@@ -218,7 +290,8 @@ class Lowering {
   // Copies to the device of values from outside were made before the body, as were those to the host for a loop.
   void forget_crossings(int sequence) {
     std::erase_if(crossings_, [&](const Crossing& crossing) {
-      if (crossing.sequence == sequence) slot(host_, crossing.value) = -1;
+      Table& table = crossing.device == kHost ? host_ : device_[at(crossing.device)];
+      if (crossing.sequence == sequence) slot(table, crossing.value) = -1;
       return crossing.sequence == sequence;
     });
   }
@@ -232,7 +305,7 @@ class Lowering {
     std::vector<int> outputs;
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
       outputs.push_back(add_buffer(Storage::arena, type({id, static_cast<int>(j)}).bytes()));
-      slot(device_, {id, static_cast<int>(j)}) = outputs.back();
+      slot(device_[0], {id, static_cast<int>(j)}) = outputs.back();
     }
     for (int body : node.bodies) {
       int lowered = lower_region(body);
@@ -255,8 +328,8 @@ class Lowering {
       state.push_back(add_buffer(Storage::arena, type(node.inputs[i]).bytes()));
       add_copy(sequence, initial, state.back());
       if (i < region.parameters.size()) {
-        slot(device_, region.parameters[i]) = state.back();
-        slot(device_, {id, static_cast<int>(i)}) = state.back();
+        slot(device_[0], region.parameters[i]) = state.back();
+        slot(device_[0], {id, static_cast<int>(i)}) = state.back();
       }
     }
     Step step;
@@ -308,7 +381,7 @@ class Lowering {
   }
   bool visible(ValueRef v) {
     const OpDef& op = *graph_.nodes[at(v.node)].op;
-    return (is_source(op) && &op != &parameter_op) || slot(host_, v) >= 0 || slot(device_, v) >= 0;
+    return &op == &parameter_op ? slot(device_[0], v) >= 0 : home_of(v) != kHost || slot(host_, v) >= 0;
   }
 
   // --- effects: the commit
@@ -354,6 +427,7 @@ class Lowering {
       plan_.outputs.push_back({output.name, output.value.node, output.value.output,
                                kept(device_buffer(0, output.value)), type(output.value)});
     }
+    check_further_devices();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
     for (int id : commits_) lower_op(0, id);
     if (store.inputs > 0) add_call(0, std::move(store));
@@ -377,12 +451,14 @@ class Lowering {
   Fusions fusions_;
   std::vector<bool> live_;
   std::vector<std::vector<TensorType>> types_;
-  std::vector<std::vector<int>> device_;  // per node and output: buffer in device memory, -1: none yet
-  std::vector<std::vector<int>> host_;    // likewise in host memory, where that is separate
-  struct Crossing {                       // a copy to the host
+  std::vector<Table> device_;  // per device: where its memory holds values
+  Table host_;                 // likewise in host memory, where that is separate
+  struct Crossing {            // a copy to `device`, which is not the target
     int sequence;
     ValueRef value;
+    int device;
   };
+  int step_block_ = -1;
   std::vector<Crossing> crossings_;
   std::vector<int> commits_;
   bool host_work_ = false;

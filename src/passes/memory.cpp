@@ -134,7 +134,8 @@ class InPlace {
       if (reads_otherwise(node, input, alias.output)) continue;
       int from = group_of_[at(input)], to = group_of_[at(output)];
       if (from < 0 || to < 0 || from == to) continue;
-      if (plan_.buffers[at(input)].storage != plan_.buffers[at(output)].storage) continue;
+      const Buffer &a = plan_.buffers[at(input)], &b = plan_.buffers[at(output)];
+      if (a.storage != b.storage || a.device != b.device) continue;
       if (merge(groups_[at(from)], groups_[at(to)])) {
         for (int buffer : groups_[at(to)].buffers) group_of_[at(buffer)] = from;
         groups_[at(to)].buffers.clear();
@@ -298,14 +299,19 @@ std::vector<Lifetime> lifetimes(const Plan& plan) {
 }
 
 void assign_memory(Plan& plan) {
-  std::vector<Group> device, host;
+  std::vector<std::vector<Group>> devices(1 + plan.further_targets.size());
+  std::vector<Group> host;
   plan.value_bytes = 0;
   for (Group& group : InPlace(plan, lifetimes(plan)).take()) {
-    bool is_host = plan.buffers[at(group.buffers[0])].storage == Storage::host_arena;
+    const Buffer& first = plan.buffers[at(group.buffers[0])];
+    bool is_host = first.storage == Storage::host_arena;
     if (!is_host) plan.value_bytes += group.bytes * group.buffers.size();
-    (is_host ? host : device).push_back(std::move(group));
+    (is_host ? host : devices[at(first.device)]).push_back(std::move(group));
   }
-  plan.arena_bytes = place_all(plan, std::move(device));
+  plan.arena_bytes = place_all(plan, std::move(devices[0]));
+  plan.further_arena_bytes.clear();
+  for (std::size_t i = 1; i < devices.size(); ++i)
+    plan.further_arena_bytes.push_back(place_all(plan, std::move(devices[i])));
   plan.host_arena_bytes = place_all(plan, std::move(host));
   plan.hoisted_bytes = 0;
   for (const HoistedCopy& copy : plan.hoisted) {
@@ -315,10 +321,13 @@ void assign_memory(Plan& plan) {
   }
 }
 
-std::size_t live_bytes(const Plan& plan) {
+std::size_t live_bytes(const Plan& plan, int device) {
   // A sweep over the schedule: at each definition, everything that is not known to be over counts.
   std::vector<Lifetime> lives = lifetimes(plan);
-  std::erase_if(lives, [&](const Lifetime& l) { return plan.buffers[at(l.buffer)].storage != Storage::arena; });
+  std::erase_if(lives, [&](const Lifetime& l) {
+    const Buffer& buffer = plan.buffers[at(l.buffer)];
+    return buffer.storage != Storage::arena || buffer.device != device;
+  });
   std::vector<const Lifetime*> by_end;
   for (const Lifetime& life : lives) by_end.push_back(&life);
   std::sort(by_end.begin(), by_end.end(),

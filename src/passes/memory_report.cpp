@@ -30,6 +30,7 @@ class Reporter {
   MemoryReport run() {
     report_.device = plan_.target.id;
     report_.arena = report_.packed = plan_.arena_bytes;
+    for (std::size_t bytes : plan_.further_arena_bytes) report_.further_arenas += bytes;
     report_.host_arena = plan_.host_arena_bytes;
     report_.hoisted = plan_.hoisted_bytes;
     report_.values = plan_.value_bytes;

@@ -25,7 +25,12 @@ void add_node(const Plan& plan, int index, Touched& touched) {
 }
 
 void add_step(const Plan& plan, const Step& step, Touched& result) {
-  if (step.kind == StepKind::call) return add_node(plan, step.node, result);
+  if (step.kind == StepKind::call) {
+    // Any op may report in its device's step block, which is copied before the first and after the last of them.
+    if (int device = device_of(plan, step); device > 0)
+      result.writes.push_back(plan.further_step_blocks[at(device - 1)]);
+    return add_node(plan, step.node, result);
+  }
   if (step.source >= 0) result.reads.push_back(step.source);
   if (step.destination >= 0) result.writes.push_back(step.destination);
   for (int sequence : step.sequences)
@@ -82,8 +87,8 @@ int first_commit_step(const Plan& plan) {
     if (step.kind != StepKind::call) break;
     const PlanNode& node = plan.nodes[at(step.node)];
     bool commits = writes_variables(*node.op, at(node.inputs));
-    bool checks_host = node.id < 0 && node.operands.empty();
-    if (!commits && !checks_host) break;
+    bool checks_others = node.id < 0 && node.op->purity == Purity::host_effect;  // the host, or further devices
+    if (!commits && !checks_others) break;
     --first;
   }
   return first;
@@ -99,6 +104,9 @@ class Streams {
   void run() {
     measure_chains();
     auto count = static_cast<int>(steps_.size());
+    plan_.stream_devices = {0};
+    limit_ = std::min(plan_.target.max_streams, static_cast<int>(tail_.size())) -
+             static_cast<int>(plan_.further_targets.size());
     stream_of_.assign(at(count), 0);
     depth_.assign(at(count), 0);
     for (int i = 0; i < count; ++i) {
@@ -127,21 +135,34 @@ class Streams {
     }
   }
 
+  int new_stream(int device) {
+    plan_.stream_devices.push_back(device);
+    return used_++;
+  }
+
+  int device_of_stream(int stream) const { return plan_.stream_devices[at(stream)]; }
+
   int choose(int i) {
     if (i == 0) return 0;
+    if (int device = device_of(plan_, steps_[at(i)]); device > 0) {  // all its work is on one stream
+      auto& devices = plan_.stream_devices;
+      auto found = std::find(devices.begin(), devices.end(), device);
+      return found != devices.end() ? static_cast<int>(found - devices.begin()) : new_stream(device);
+    }
     int best = -1;  // the deepest dependency that is still the last step of its stream
+    int nearest = 0;
     for (int d : deps_[at(i)]) {
+      if (device_of_stream(stream_of_[at(d)]) != 0) continue;
+      nearest = d;
       if (tail_[at(stream_of_[at(d)])] == d && d != 0 && (best < 0 || depth_[at(d)] > depth_[at(best)])) best = d;
     }
     if (best >= 0) return stream_of_[at(best)];
-    int nearest = deps_[at(i)].back();
     if (chain_[at(i)] < kShortChain) return stream_of_[at(nearest)];
-    int limit = std::min(plan_.target.max_streams, static_cast<int>(tail_.size()));
     if (tail_[0] <= 0) return 0;
-    if (used_ < limit) return used_++;
+    if (std::count(plan_.stream_devices.begin(), plan_.stream_devices.end(), 0) < limit_) return new_stream(0);
     int least = 0;
     for (int s = 1; s < used_; ++s)
-      if (load_[at(s)] < load_[at(least)]) least = s;
+      if (device_of_stream(s) == 0 && load_[at(s)] < load_[at(least)]) least = s;
     return least;
   }
 
@@ -168,6 +189,7 @@ class Streams {
   std::vector<Step>& steps_;
   std::vector<std::vector<int>> deps_;
   int commit_;
+  int limit_ = 1;  // streams of the target
   int used_ = 1;
   std::vector<int> chain_, stream_of_, depth_;
   std::array<int, 8> tail_{-1, -1, -1, -1, -1, -1, -1, -1};
@@ -180,6 +202,16 @@ class Streams {
 };
 
 }  // namespace
+
+int device_of(const Plan& plan, const Step& step) {
+  if (step.kind == StepKind::call) {
+    const PlanNode& node = plan.nodes[at(step.node)];
+    return node.on_host ? 0 : node.device;
+  }
+  if (step.kind != StepKind::copy) return 0;
+  int destination = plan.buffers[at(step.destination)].device;
+  return destination > 0 ? destination : plan.buffers[at(step.source)].device;
+}
 
 Touched touched(const Plan& plan, const Step& step) {
   Touched result;

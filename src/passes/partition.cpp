@@ -121,9 +121,15 @@ void partition(Plan& plan) {
     if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
     plan.islands.back().last = i + 1;
   }
-  plan.loop_over_steps =
-      sinks_whole(plan) && plan.target.conditional_nodes && (plan.target.host_nodes_in_bodies || !has_host_node);
-  if (sinks_whole(plan) && !plan.loop_over_steps) {
+  bool is_on_one_device = std::all_of(plan.further_step_blocks.begin(), plan.further_step_blocks.end(),
+                                      [](int block) { return block < 0; });
+  plan.loop_over_steps = sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device &&
+                         (plan.target.host_nodes_in_bodies || !has_host_node);
+  if (sinks_whole(plan) && !is_on_one_device) {
+    plan.reasons.push_back({"several steps take several launches", Where(),
+                            "the step runs on several devices, and a loop in a launch stays on one",
+                            "one launch for each step", "remove the labels on_device(1) and so on"});
+  } else if (sinks_whole(plan) && !plan.loop_over_steps) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step holds host nodes, and a loop in a launch may not", "one launch for each step",
                             "give every op a CUDA body"});

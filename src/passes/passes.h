@@ -20,6 +20,11 @@ Verified verify(const GraphData& graph, const InputShapes& shapes);
 // body can serve where its label wants it.
 struct Placement {
   std::vector<bool> on_host;
+  std::vector<int> device;  // else; as in PlanNode
+  bool is_same(int a, int b) const {
+    return on_host[static_cast<std::size_t>(a)] == on_host[static_cast<std::size_t>(b)] &&
+           device[static_cast<std::size_t>(a)] == device[static_cast<std::size_t>(b)];
+  }
 };
 Placement place(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan);
 
@@ -44,6 +49,12 @@ std::vector<std::vector<int>> dependencies(const Plan& plan);
 
 // From this step of the schedule on everything belongs to the commit: it runs after all else, on stream 0.
 int first_commit_step(const Plan& plan);
+
+// The device that carries out the step, or takes part in the copy besides the target.
+int device_of(const Plan& plan, const Step& step);
+
+// "cuda:1".
+std::string device_name(const Plan& plan, int device);
 
 // Whether the whole step is one launch.
 bool sinks_whole(const Plan& plan);

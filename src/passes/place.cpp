@@ -1,4 +1,5 @@
-// Which nodes run on the host: labels decide, then the bodies there are, then the fewest bytes crossing.
+// Which nodes run on the host or on a further device: labels decide, then the bodies there are, then the fewest bytes
+// crossing.
 #include <algorithm>
 
 #include "passes/min_cut.h"
@@ -9,28 +10,31 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-enum class Side : std::uint8_t { device, host, either };
+// Between the target (here) and the host, or one of the further devices.
+enum class Side : std::uint8_t { here, there, either };
 
 class Placing {
  public:
   Placing(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan)
-      : graph_(graph), verified_(verified), options_(options), plan_(plan), side_(graph.nodes.size(), Side::device) {}
+      : graph_(graph), verified_(verified), options_(options), plan_(plan), side_(graph.nodes.size(), Side::here) {}
 
   Placement run() {
     bool has_host = false, has_free = false;
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       if (!runs(id)) continue;
       side_[id] = side_of(graph_.nodes[id]);
-      has_host = has_host || side_[id] == Side::host;
+      has_host = has_host || side_[id] == Side::there;
       has_free = has_free || side_[id] == Side::either;
     }
     Placement placement;
     placement.on_host.assign(graph_.nodes.size(), false);
+    placement.device.assign(graph_.nodes.size(), 0);
     std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(graph_.nodes.size());
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      placement.on_host[id] = side_[id] == Side::host || moved[id];
+      placement.on_host[id] = side_[id] == Side::there || moved[id];
       if (placement.on_host[id]) plan_.reasons.push_back(reason(graph_.nodes[id]));
     }
+    if (plan_.target.separate_memory) place_on_further_devices(placement);
     return placement;
   }
 
@@ -40,9 +44,10 @@ class Placing {
     return verified_.live[id] && !is_source(*node.op) && node.bodies.empty();
   }
 
-  bool has_device_body(const OpDef& op) const {
+  bool has_device_body(const OpDef& op, int device = 0) const {
+    int sm = device == 0 ? plan_.target.sm : plan_.further_targets[at(device - 1)].sm;
     return std::any_of(op.cuda.begin(), op.cuda.end(),
-                       [&](const CudaBody& body) { return body.body && body.min_sm <= plan_.target.sm; });
+                       [&](const CudaBody& body) { return body.body && body.min_sm <= sm; });
   }
 
   Place wanted(const Node& node) const {
@@ -53,9 +58,10 @@ class Placing {
     const OpDef& op = *node.op;
     std::string name(op.name);
     if (!plan_.target.separate_memory) {
-      if (op.cpu) return Side::device;
+      if (op.cpu) return Side::here;
       throw Error(name, node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
     }
+    if (node.label.place == Place::device && node.label.device != 0) require_further_device(node);
     bool has_cuda = has_device_body(op);
     bool commits = writes_variables(op, node.inputs.size());
     if (node.label.place == Place::cpu && (!op.cpu || commits)) {
@@ -71,11 +77,54 @@ class Placing {
       throw Error(name, node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
     if (!has_cuda && commits)
       throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
-    if (!has_cuda) return Side::host;
-    if (!op.cpu || commits) return Side::device;
-    if (wanted(node) == Place::cpu) return Side::host;
+    if (!has_cuda) return Side::there;
+    if (!op.cpu || commits) return Side::here;
+    if (wanted(node) == Place::cpu) return Side::there;
     // A conditional node may not hold host nodes: what can stay on the device there, does.
-    return wanted(node) == Place::device || node.region != 0 ? Side::device : Side::either;
+    return wanted(node) == Place::device || node.region != 0 ? Side::here : Side::either;
+  }
+
+  void require_further_device(const Node& node) const {
+    std::string name(node.op->name), label = "on_device(" + std::to_string(node.label.device) + ")";
+    auto count = static_cast<int>(plan_.further_targets.size());
+    if (node.label.device < 0 || node.label.device > count)
+      throw Error(name, node.where,
+                  "is labelled " + label + ", but the program has " +
+                      (count == 0 ? "no further device" : "only " + std::to_string(count) + " further devices"),
+                  "name it in CompileOptions::further_devices, or remove the label");
+    if (node.region != 0)
+      throw Error(name, node.where, "is labelled " + label + ", but a loop or branch stays on one device",
+                  "remove the label, or move it out of the loop or branch");
+    if (writes_variables(*node.op, node.inputs.size()))
+      throw Error(name, node.where, "is labelled " + label + ", but commits Variables, which live on on_device(0)",
+                  "remove the label");
+    if (!has_device_body(*node.op, node.label.device))
+      throw Error(name, node.where, "is labelled " + label + ", but has no body for this device",
+                  "give its OpDef a .cuda, or remove the label");
+  }
+
+  // Nodes with a label are there; others move there from the target, one device after the other, where fewer bytes
+  // cross then. For one further device this is the least; for more of them it is close to it (the isolating cuts of
+  // Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994).
+  void place_on_further_devices(Placement& placement) {
+    for (int device = 1; device <= static_cast<int>(plan_.further_targets.size()); ++device) {
+      bool is_used = false;
+      for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+        const Node& node = graph_.nodes[id];
+        side_[id] = Side::here;
+        if (!runs(id) || placement.on_host[id] || placement.device[id] != 0) continue;
+        const Label& label = node.label;
+        if (label.place == Place::device && label.device == device) side_[id] = Side::there;
+        bool is_free = label.place == Place::anywhere && wanted(node) == Place::anywhere && node.region == 0 &&
+                       !writes_variables(*node.op, node.inputs.size()) && has_device_body(*node.op, device);
+        if (is_free) side_[id] = Side::either;
+        is_used = is_used || side_[id] == Side::there;
+      }
+      if (!is_used) continue;
+      std::vector<bool> moved = cheapest();
+      for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+        if (side_[id] == Side::there || moved[id]) placement.device[id] = device;
+    }
   }
 
   Reason reason(const Node& node) const {
@@ -91,10 +140,10 @@ class Placing {
             "a host node in every launch", "label it on_device"};
   }
 
-  // Nodes that can run on either side and run on the host, so that the bytes of all values that cross, each counted
-  // once for each direction, are the fewest; of several such choices the one with the fewest nodes on the host. Values
-  // that no step changes count, too, though their copies are hoisted: were the weights of a model free, one op on the
-  // host would draw all of the model after it.
+  // Nodes that can run on either side and run there, so that the bytes of all values that cross, each counted once for
+  // each direction, are the fewest; of several such choices the one with the fewest nodes there. Values that no step
+  // changes count, too, though their copies are hoisted: were the weights of a model free, one op on the host would draw
+  // all of the model after it. In the words of the host:
   //
   // A minimum cut between device (source) and host (sink). A value with `bytes` made by p and used by c gets two
   // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".
@@ -103,7 +152,7 @@ class Placing {
     std::vector<int> vertex(graph_.nodes.size());
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       Side side = side_[id];
-      vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::device ? MinCut::kSource : MinCut::kSink;
+      vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::here ? MinCut::kSource : MinCut::kSink;
     }
     std::vector<std::vector<std::vector<int>>> users = users_of_outputs();
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {

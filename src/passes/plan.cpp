@@ -21,6 +21,10 @@ std::vector<PlanSource> used_sources(const GraphData& graph, const Verified& ver
 
 std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
 
+std::string device_name(const Plan& plan, int device) {
+  return to_string(device == 0 ? plan.target.id : plan.further_targets[static_cast<std::size_t>(device - 1)].id);
+}
+
 Target Target::cuda13(int sm) {
   Target target;
   target.id = cuda(0);
@@ -35,6 +39,10 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
                const PlanOptions& options) {
   Plan plan;
   plan.target = target;
+  plan.further_targets = options.further_targets;
+  if (plan.further_targets.size() > kMaxFurtherTargets)
+    throw Error("compile", Where(), std::to_string(plan.further_targets.size()) + " further devices",
+                "name at most " + std::to_string(kMaxFurtherTargets));
   Verified verified = verify(*graph.data(), shapes);
   Placement placement = place(*graph.data(), verified, options, plan);
   Fusions fusions =

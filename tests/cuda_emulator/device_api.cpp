@@ -186,6 +186,24 @@ cudaError_t cudaSetDevice(int device) {
   });
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return api("cudaDeviceCanAccessPeer", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (can == nullptr) return cudaErrorInvalidValue;
+    if (!emu::is_device(r, device) || !emu::is_device(r, peer)) return cudaErrorInvalidDevice;
+    *can = device != peer && r.has_peer_access ? 1 : 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return api("cudaDeviceEnablePeerAccess", [&](Runtime& r, Lock&) -> cudaError_t {
+    const int device = emu::current_device();
+    if (flags != 0) return cudaErrorInvalidValue;
+    if (!emu::is_device(r, peer) || peer == device || !r.has_peer_access) return cudaErrorInvalidDevice;
+    return r.peers.insert({device, peer}).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+  });
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return api("cudaDeviceGetAttribute", [&](Runtime& r, Lock&) -> cudaError_t {
     if (value == nullptr) return cudaErrorInvalidValue;

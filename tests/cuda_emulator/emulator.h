@@ -66,6 +66,9 @@ void release_memory();
 // How many devices answer; GS_EMU_DEVICES or 1 at first.
 void set_device_count(int count);
 
+// Whether devices can reach each other's memory; GS_EMU_PEERS=0: no.
+void set_peer_access(bool on);
+
 // Operations submitted and not finished.
 std::size_t outstanding();
 

@@ -39,7 +39,8 @@ class Memory {
   CUresult release_physical(CUmemGenericAllocationHandle handle);
   CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle);
   CUresult unmap(CUdeviceptr address, std::size_t bytes);
-  CUresult set_access(CUdeviceptr address, std::size_t bytes, bool accessible);
+  // `devices`: one bit for each that may touch it; 0: nobody may.
+  CUresult set_access(CUdeviceptr address, std::size_t bytes, unsigned devices);
 
   void release_all();
 
@@ -47,6 +48,8 @@ class Memory {
   Place place(const void* pointer);
   // Device: wholly inside live memory. Pinned: wholly inside one allocation. Pageable: true.
   bool is_valid(const void* pointer, std::size_t bytes);
+  // False for mapped memory to which the device was given no access. Allocated memory can be copied by all devices.
+  bool is_reachable(const void* pointer, int device);
 
   std::size_t free_bytes();
   std::size_t total_bytes() const { return capacity_; }
@@ -70,7 +73,7 @@ class Memory {
   struct Mapping {
     std::size_t bytes;
     CUmemGenericAllocationHandle physical;
-    bool accessible;
+    unsigned devices;  // that have access, as bits
   };
 
   bool commit(std::size_t end);

@@ -33,6 +33,7 @@ struct CopyWork {
   std::size_t bytes = 0;
   cudaMemcpyKind kind = cudaMemcpyDefault;
   std::shared_ptr<std::vector<std::byte>> staged;  // pageable source, copied at the call
+  int device = -1;                                 // that of its stream, once it has one
 };
 
 struct FillWork {
@@ -148,6 +149,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   unsigned flags = 0;
+  int device = 0;
   emu::OpRef op;
   emu::CaptureRef capture;
   std::vector<emu::Edge> frontier;

@@ -29,6 +29,8 @@ cudaError_t take_fault(Runtime& r, std::string_view name) {
 Runtime::Runtime() {
   const char* devices = std::getenv("GS_EMU_DEVICES");
   set_device_count(devices == nullptr ? 1 : std::max(1, std::atoi(devices)));
+  const char* peer_access = std::getenv("GS_EMU_PEERS");
+  has_peer_access = peer_access == nullptr || peer_access[0] != '0';
   const char* text = std::getenv("GS_EMU_SEED");
   executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
   const char* traced = std::getenv("GS_EMU_TRACE");
@@ -144,6 +146,11 @@ std::map<std::string, std::size_t> injected() {
 void release_memory() {
   const Lock lock(runtime().mutex);
   runtime().memory.release_all();
+}
+
+void set_peer_access(bool on) {
+  const Lock lock(runtime().mutex);
+  runtime().has_peer_access = on;
 }
 
 void set_device_count(int count) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -57,6 +58,8 @@ struct Runtime {
   std::vector<Fault> faults;
   std::map<std::string, std::size_t> injected;
   int device_count = 1;
+  bool has_peer_access = true;
+  std::set<std::pair<int, int>> peers;  // enabled: (device, whose memory)
   std::string last_failure;
   bool trace = false;
 

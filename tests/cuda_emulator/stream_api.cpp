@@ -29,6 +29,7 @@ cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work, bool p
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
+  if (auto* copy = std::get_if<CopyWork>(&work)) copy->device = stream->device;
   auto* kernel = std::get_if<KernelWork>(&work);
   if (kernel != nullptr && stream->capture != nullptr) {
     kernel->attributes[cudaLaunchAttributePriority].priority = stream->priority;
@@ -88,6 +89,7 @@ cudaError_t create_event(Runtime& r, cudaEvent_t* out, unsigned flags) {
   if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
   auto* event = new CUevent_st;
   event->flags = flags;
+  event->device = current_device();
   r.events.insert(event);
   *out = event;
   return cudaSuccess;
@@ -96,6 +98,7 @@ cudaError_t create_event(Runtime& r, cudaEvent_t* out, unsigned flags) {
 cudaError_t record_event(Runtime& r, Lock& lock, cudaEvent_t event, cudaStream_t handle, unsigned flags) {
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr || !r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   if (flags > cudaEventRecordExternal) return cudaErrorInvalidValue;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (flags == cudaEventRecordExternal) {

@@ -116,16 +116,25 @@ CUresult Memory::unmap(CUdeviceptr address, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult Memory::set_access(CUdeviceptr address, std::size_t bytes, bool accessible) {
+bool Memory::is_reachable(const void* pointer, int device) {
+  const std::lock_guard guard(mutex_);
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  const auto after = mappings_.upper_bound(address);
+  if (device < 0 || after == mappings_.begin()) return true;
+  const auto& [start, mapping] = *std::prev(after);
+  return address >= start + mapping.bytes || (mapping.devices >> device & 1) != 0;
+}
+
+CUresult Memory::set_access(CUdeviceptr address, std::size_t bytes, unsigned devices) {
   const std::lock_guard guard(mutex_);
   CUdeviceptr end = address;
   for (auto it = mappings_.find(address); it != mappings_.end() && it->first == end && end < address + bytes; ++it) {
     end += it->second.bytes;
   }
   if (end != address + bytes || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (protect_device(host(address), bytes, accessible) != 0) return CUDA_ERROR_UNKNOWN;
+  if (protect_device(host(address), bytes, devices != 0) != 0) return CUDA_ERROR_UNKNOWN;
   for (auto it = mappings_.find(address); it != mappings_.end() && it->first < end; ++it) {
-    it->second.accessible = accessible;
+    it->second.devices = devices;
   }
   return CUDA_SUCCESS;
 }
@@ -144,7 +153,7 @@ bool Memory::covers(CUdeviceptr address, std::size_t bytes) const {
   --it;
   CUdeviceptr at = address;
   const CUdeviceptr end = address + bytes;
-  for (; it != mappings_.end() && it->first <= at && it->second.accessible; ++it) {
+  for (; it != mappings_.end() && it->first <= at && it->second.devices != 0; ++it) {
     at = it->first + it->second.bytes;
     if (at >= end) return true;
   }
@@ -165,8 +174,8 @@ CUresult mem_address_free(CUdeviceptr address, size_t bytes) {
   return driver("cuMemAddressFree", When::kAlways, [&] { return runtime().memory.unreserve(address, bytes); });
 }
 
-bool is_device_zero(const CUmemLocation& location) {
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == 0;
+bool is_device(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id >= 0 && location.id < runtime().device_count;
 }
 
 CUresult mem_create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
@@ -174,7 +183,7 @@ CUresult mem_create(CUmemGenericAllocationHandle* handle, size_t bytes, const CU
   return driver("cuMemCreate", When::kHealthy, [&]() -> CUresult {
     if (handle == nullptr || properties == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device_zero(properties->location)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!is_device(properties->location)) return CUDA_ERROR_INVALID_DEVICE;
     return runtime().memory.create_physical(handle, bytes);
   });
 }
@@ -196,9 +205,14 @@ CUresult mem_unmap(CUdeviceptr address, size_t bytes) {
 
 CUresult mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
   return driver("cuMemSetAccess", When::kHealthy, [&]() -> CUresult {
-    if (access == nullptr || count != 1 || !is_device_zero(access->location)) return CUDA_ERROR_INVALID_VALUE;
-    if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
-    return runtime().memory.set_access(address, bytes, access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    unsigned devices = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_device(access[i].location)) return CUDA_ERROR_INVALID_VALUE;
+      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
+      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) devices |= 1u << access[i].location.id;
+    }
+    return runtime().memory.set_access(address, bytes, devices);
   });
 }
 

@@ -46,6 +46,9 @@ cudaError_t run(const CopyWork& copy) {
   if (!memory.is_valid(copy.target, copy.bytes) || !memory.is_valid(source, copy.bytes)) {
     return fail_device("a copy touches memory that is not allocated any more", cudaErrorIllegalAddress);
   }
+  if (!memory.is_reachable(copy.target, copy.device) || !memory.is_reachable(source, copy.device)) {
+    return fail_device("a copy touches memory that its device has no access to", cudaErrorIllegalAddress);
+  }
   std::memmove(copy.target, source, copy.bytes);
   return cudaSuccess;
 }

@@ -64,6 +64,8 @@ class CudaArena : public Arena {
     properties_.location.id = calls_->device();
     check(driver_.granularity(&granularity_, &properties_, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
           "cuMemGetAllocationGranularity");
+    add_access(calls_->device());
+    for (int peer : calls_->peers) add_access(peer);
     std::size_t free = 0, total = 0;
     calls_->check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     capacity_ = rounded(total);
@@ -105,6 +107,14 @@ class CudaArena : public Arena {
  private:
   std::size_t rounded(std::size_t bytes) const { return (bytes + granularity_ - 1) / granularity_ * granularity_; }
 
+  void add_access(int device) {
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    access_.push_back(access);
+  }
+
   void check(CUresult code, const char* call) { calls_->check(runtime_code(code), call); }
 
   void add_block(CUdeviceptr address, std::size_t bytes, std::size_t wanted) {
@@ -120,10 +130,7 @@ class CudaArena : public Arena {
     // From here on the mapping holds the memory.
     log_if_failed(calls_->log, driver_.release(block), "cuMemRelease");
     check(code, "cuMemMap");
-    CUmemAccessDesc access = {};
-    access.location = properties_.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    code = driver_.set_access(address, bytes, &access, 1);
+    code = driver_.set_access(address, bytes, access_.data(), access_.size());
     if (code != CUDA_SUCCESS) {
       CUresult unmapped = driver_.unmap(address, bytes);
       log_if_failed(calls_->log, unmapped, "cuMemUnmap");
@@ -135,6 +142,7 @@ class CudaArena : public Arena {
   std::shared_ptr<Calls> calls_;
   VirtualMemory driver_;
   CUmemAllocationProp properties_ = {};
+  std::vector<CUmemAccessDesc> access_;
   std::size_t granularity_ = 0;
   std::size_t capacity_ = 0;
   CUdeviceptr base_ = 0;

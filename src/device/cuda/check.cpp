@@ -78,15 +78,15 @@ void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {
   Where where = node ? node->where : Where();
   std::string problem = describe(code, call);
   if (is_sticky(code)) {
-    if (lost_.empty()) lost_ = (node ? op + ": " : std::string()) + problem;
+    if (!is_lost()) fate_->lost = (node ? op + ": " : std::string()) + problem;
     throw Error(op, where, problem, remedy_for(code));
   }
-  if (recording) throw RecordingFailed(op, where, problem, remedy_for(code));
+  if (is_recording()) throw RecordingFailed(op, where, problem, remedy_for(code));
   throw Error(op, where, problem, remedy_for(code));
 }
 
 void Calls::throw_lost() const {
-  throw Error(device_name(device_), Where(), "the device is lost: " + lost_, remedy_for(cudaErrorLaunchFailure));
+  throw Error(device_name(device_), Where(), "the device is lost: " + fate_->lost, remedy_for(cudaErrorLaunchFailure));
 }
 
 CurrentDevice::CurrentDevice(Calls& calls) : calls_(calls) {

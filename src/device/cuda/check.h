@@ -3,7 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 #include "graphsink/cuda.h"
@@ -25,7 +27,12 @@ class CudaFailure : public Error {
 // One per device, shared with the memory that may outlive it. Used by one thread at a time.
 class Calls {
  public:
-  Calls(int device, bool is_only_device, const Log& log) : log(log), device_(device), is_only_device_(is_only_device) {}
+  // `beside`: of another device of the same program; what is recorded is recorded together, and lost together.
+  Calls(int device, bool is_only_device, const Log& log, const Calls* beside = nullptr)
+      : log(log),
+        fate_(beside ? beside->fate_ : std::make_shared<Fate>()),
+        device_(device),
+        is_only_device_(is_only_device) {}
 
   // Counts one call and throws if it failed: RecordingFailed while recording, else Error, naming `node` if given. After
   // an error that ends the context, the device is lost.
@@ -40,7 +47,9 @@ class Calls {
   void require_device() const {
     if (is_lost()) throw_lost();
   }
-  bool is_lost() const { return !lost_.empty(); }
+  bool is_lost() const { return !fate_->lost.empty(); }
+  bool is_recording() const { return fate_->is_recording; }
+  void set_recording(bool is_recording) { fate_->is_recording = is_recording; }
 
   int device() const { return device_; }
   bool is_only_device() const { return is_only_device_; }
@@ -48,14 +57,18 @@ class Calls {
   const Log log;
   Counters counters;
   const std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
-  bool recording = false;
+  std::vector<int> peers;  // devices that can reach its memory, and it theirs
 
  private:
+  struct Fate {
+    bool is_recording = false;
+    std::string lost;  // why
+  };
   [[noreturn]] void throw_lost() const;
 
+  std::shared_ptr<Fate> fate_;
   int device_;
   bool is_only_device_;
-  std::string lost_;
 };
 
 // Makes a device the thread's current one, and the one before it again at the end. Nothing to do, and no call made,

@@ -50,15 +50,19 @@ void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int index, const Log& log)
-    : calls_(open_calls(index, log)),
+CudaDevice::CudaDevice(int index, const Log& log, CudaDevice* beside)
+    : calls_(open_calls(index, log, beside ? beside->calls_.get() : nullptr)),
       target_(read_target(*calls_)),
       setup_stream_(*calls_),
       staging_(calls_->log),
-      recorder_(*calls_) {
+      recorder_(beside ? beside->recorder_ : std::make_shared<Recorder>(calls_)) {
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   predicate_ = allocate_pinned(*calls_, sizeof(bool));
+  if (beside && link_devices(*beside->calls_, *calls_)) {
+    target_.peers = calls_->peers;
+    beside->target_.peers = beside->calls_->peers;
+  }
 }
 
 CurrentDevice CudaDevice::enter() {
@@ -67,7 +71,7 @@ CurrentDevice CudaDevice::enter() {
 }
 
 void CudaDevice::require_live(const char* what) const {
-  if (!recorder_.is_active()) return;
+  if (!recorder_->is_active()) return;
   throw RecordingFailed(what, Where(), "it cannot be part of a recording", "do this before or after recording");
 }
 
@@ -149,8 +153,8 @@ void CudaDevice::begin(Stream& stream, const LaunchParams& params) {
 void CudaDevice::call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (!recorder_.is_active()) return run_body(on, node);
-  recorder_.expect(on, &node);
+  if (!recorder_->is_active()) return run_body(on, node);
+  recorder_->expect(on, &node);
   try {
     run_body(on, node);
   } catch (const RecordingFailed&) {
@@ -161,7 +165,7 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
     throw RecordingFailed(std::string(node.op->name), node.where, names_op ? e.problem() : e.op() + ": " + e.problem(),
                           e.remedy());
   }
-  recorder_.note(on, &node);
+  recorder_->note(on, &node);
 }
 
 void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
@@ -171,7 +175,7 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
     std::uint64_t count = 0;
     ~Kernels() {
       device.calls_->counters.api_calls += count;
-      if (!device.recorder_.is_active()) device.calls_->counters.kernels += count;
+      if (!device.recorder_->is_active()) device.calls_->counters.kernels += count;
     }
   } kernels{*this};
   CudaArgs args(node, *this, stream.get(), &kernels.count);
@@ -198,14 +202,14 @@ void CudaDevice::run_host_call(void* data) noexcept {
 void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& status) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (recorder_.is_active()) recorder_.expect(on, &node);
+  if (recorder_->is_active()) recorder_->expect(on, &node);
   // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
   auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node, &status}).first);
   calls_->check(cudaLaunchHostFunc(
                     on.get(), [](void* d) { run_host_call(d); }, data),
                 "cudaLaunchHostFunc", &node);
-  if (recorder_.is_active()) {
-    recorder_.note(on, &node);
+  if (recorder_->is_active()) {
+    recorder_->note(on, &node);
   } else {
     ++calls_->counters.host_nodes;
   }
@@ -221,10 +225,10 @@ void CudaDevice::copy(Stream& stream, void* destination, const void* source, std
   if (bytes == 0) return;
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (recorder_.is_active()) recorder_.expect(on, nullptr);
+  if (recorder_->is_active()) recorder_->expect(on, nullptr);
   calls_->check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, on.get()), "cudaMemcpyAsync");
-  if (recorder_.is_active()) {
-    recorder_.note(on, nullptr);
+  if (recorder_->is_active()) {
+    recorder_->note(on, nullptr);
   } else {
     ++calls_->counters.copies;
   }
@@ -249,36 +253,36 @@ bool CudaDevice::read_predicate(Stream& stream, const bool* predicate) {
 }
 
 void CudaDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  if (!recorder_.is_active()) {
+  if (!recorder_->is_active()) {
     return (read_predicate(*streams[0], predicate) ? then_body : else_body)(streams);
   }
   CurrentDevice current = enter();
   const std::array<const Body*, 2> bodies = {&then_body, &else_body};
-  recorder_.control(streams, predicate, cudaGraphCondTypeIf, bodies);
+  recorder_->control(streams, predicate, cudaGraphCondTypeIf, bodies);
 }
 
 void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) {
-  if (!recorder_.is_active()) {
+  if (!recorder_->is_active()) {
     while (read_predicate(*streams[0], predicate)) body(streams);
     return;
   }
   CurrentDevice current = enter();
   const std::array<const Body*, 1> bodies = {&body};
-  recorder_.control(streams, predicate, cudaGraphCondTypeWhile, bodies);
+  recorder_->control(streams, predicate, cudaGraphCondTypeWhile, bodies);
 }
 
 void CudaDevice::begin_recording(Streams streams) {
   CurrentDevice current = enter();
   require_live("begin_recording");
-  recorder_.begin(streams);
+  recorder_->begin(streams);
 }
 
 std::unique_ptr<Recording> CudaDevice::end_recording(Streams) {
   CurrentDevice current = enter();
-  return recorder_.end();
+  return recorder_->end();
 }
 
-void CudaDevice::cancel_recording(Streams) noexcept { recorder_.cancel(); }
+void CudaDevice::cancel_recording(Streams) noexcept { recorder_->cancel(); }
 
 void CudaDevice::launch(Stream& stream, Recording& recording, const LaunchParams* params) {
   if (params) begin(stream, *params);

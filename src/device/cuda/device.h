@@ -19,7 +19,8 @@ struct Matmuls;
 // destroyed.
 class CudaDevice : public Device {
  public:
-  CudaDevice(int index, const Log& log);
+  // `beside`: see open_device().
+  CudaDevice(int index, const Log& log, CudaDevice* beside = nullptr);
 
   const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;
@@ -75,7 +76,7 @@ class CudaDevice : public Device {
   Memory predicate_;  // host
   std::set<HostCall> host_calls_;
   std::atomic<int> running_host_calls_ = 0;
-  Recorder recorder_;
+  std::shared_ptr<Recorder> recorder_;  // of all devices of the program
 };
 
 }  // namespace graphsink

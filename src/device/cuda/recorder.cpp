@@ -25,13 +25,13 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
 }  // namespace
 
 void Recorder::begin(Streams streams) {
-  calls_.recording = true;
+  calls_.set_recording(true);
   end_captures();
   if (!capturing_.empty()) {
     refuse_recording(nullptr, "an earlier recording cannot be ended: cudaStreamEndCapture fails",
                      "restart the process");
   }
-  Streams own = own_streams(streams.size());
+  Streams own = own_streams(streams);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     redirected_.push_back(&cuda_stream(*streams[i]));
     redirected_.back()->record_by(&cuda_stream(*own[i]));
@@ -101,7 +101,7 @@ void Recorder::control(Streams streams, const bool* predicate, cudaGraphConditio
   cudaGraphNode_t node = add_conditional(stream, type, handle, bodies.size());
   const std::vector<cudaGraph_t>& graphs = nodes_.bodies.at(node);
   for (std::size_t i = 0; i < bodies.size(); ++i) {
-    record_body(graphs[i], streams.size(), *bodies[i], predicate, type == cudaGraphCondTypeWhile ? &handle : nullptr);
+    record_body(graphs[i], streams, *bodies[i], predicate, type == cudaGraphCondTypeWhile ? &handle : nullptr);
   }
   calls_.check(cudaStreamUpdateCaptureDependencies(stream.get(), &node, nullptr, 1, cudaStreamSetCaptureDependencies),
                "cudaStreamUpdateCaptureDependencies");
@@ -123,16 +123,20 @@ cudaGraphNode_t Recorder::add_conditional(const CudaStream& stream, cudaGraphCon
   return node;
 }
 
-Streams Recorder::own_streams(std::size_t count) {
+Streams Recorder::own_streams(Streams like) {
   if (levels_.size() <= depth_) levels_.resize(depth_ + 1);
   Level& level = levels_[depth_];
-  while (level.owned.size() < count) {
-    auto stream = std::make_unique<CudaStream>(calls_);
-    level.streams.push_back(stream.get());
-    level.owned.push_back(std::move(stream));
+  level.streams.clear();
+  std::map<Calls*, std::size_t> used;
+  for (Stream* stream : like) {
+    Calls& calls = cuda_stream(*stream).calls();
+    auto& owned = level.owned[&calls];
+    std::size_t index = used[&calls]++;
+    if (index == owned.size()) owned.push_back(std::make_unique<CudaStream>(calls));
+    owned[index]->is_open = false;
+    level.streams.push_back(owned[index].get());
   }
-  for (std::size_t i = 0; i < count; ++i) level.owned[i]->is_open = false;
-  return Streams(level.streams).first(count);
+  return level.streams;
 }
 
 CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
@@ -143,14 +147,14 @@ CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
   return first;
 }
 
-void Recorder::record_body(cudaGraph_t graph, std::size_t count, const Device::Body& body, const bool* predicate,
+void Recorder::record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
                            const cudaGraphConditionalHandle* again) {
   struct Deeper {
     std::size_t& depth;
     explicit Deeper(std::size_t& d) : depth(d) { ++depth; }
     ~Deeper() { --depth; }
   } deeper(depth_);
-  Streams streams = own_streams(count);
+  Streams streams = own_streams(like);
   CudaStream& first = begin_body(graph, streams);
   body(streams);
   for (Stream* stream : streams.subspan(1)) {
@@ -182,13 +186,13 @@ std::unique_ptr<CudaRecording> Recorder::end() {
   restore_streams();
   auto recording = std::make_unique<CudaRecording>(std::move(graph), nodes_, origin, calls_);
   nodes_ = {};
-  calls_.recording = false;
+  calls_.set_recording(false);
   ++calls_.counters.recordings;
   return recording;
 }
 
 void Recorder::cancel() noexcept {
-  calls_.recording = false;
+  calls_.set_recording(false);
   origin_ = nullptr;
   nodes_ = {};
   restore_streams();

@@ -1,6 +1,7 @@
 // Records what is given to streams into a graph.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,7 +16,7 @@ namespace graphsink {
 // recordings, but no work.
 class Recorder {
  public:
-  explicit Recorder(Calls& calls) : calls_(calls) {}
+  explicit Recorder(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
   ~Recorder() { cancel(); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -44,21 +45,23 @@ class Recorder {
   Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
   cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
                                   cudaGraphConditionalHandle handle, std::size_t bodies);
-  void record_body(cudaGraph_t graph, std::size_t streams, const Device::Body& body, const bool* predicate,
+  void record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
                    const cudaGraphConditionalHandle* again);
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);
   cudaGraph_t end_capture();
   void end_captures() noexcept;
   void restore_streams() noexcept;
-  Streams own_streams(std::size_t count);
+  // One on the device of each of these. Valid until the next call at this depth.
+  Streams own_streams(Streams like);
 
   // Streams for one depth of nesting, [0] for what is in no body. A stream that records one level cannot take part in
   // another, which is why no two levels share any.
   struct Level {
-    std::vector<std::unique_ptr<CudaStream>> owned;
+    std::map<Calls*, std::vector<std::unique_ptr<CudaStream>>> owned;  // by device
     std::vector<Stream*> streams;
   };
 
+  std::shared_ptr<Calls> held_;
   Calls& calls_;
   CudaStream* origin_ = nullptr;  // the caller's first stream, while recording
   std::vector<CudaStream*> redirected_;

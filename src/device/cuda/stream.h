@@ -8,7 +8,7 @@ namespace graphsink {
 
 class CudaStream : public Stream {
  public:
-  explicit CudaStream(Calls& calls) {
+  explicit CudaStream(Calls& calls) : calls_(calls) {
     CurrentDevice current(calls);
     // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we record.
     calls.check(cudaStreamCreateWithFlags(stream_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -22,14 +22,20 @@ class CudaStream : public Stream {
 
   // Goes on only when everything given to `earlier` so far is done.
   void wait_for(const CudaStream& earlier, Calls& calls) {
-    calls.check(cudaEventRecord(event_.get(), earlier.get()), "cudaEventRecord");
-    calls.check(cudaStreamWaitEvent(get(), event_.get(), cudaEventWaitDefault), "cudaStreamWaitEvent");
+    // An event is recorded on its own device; this one's where possible, as `earlier` may be another thread's, too.
+    cudaEvent_t event = calls_.device() == earlier.calls_.device() ? event_.get() : earlier.event_.get();
+    calls.check(cudaEventRecord(event, earlier.get()), "cudaEventRecord");
+    calls.check(cudaStreamWaitEvent(get(), event, cudaEventWaitDefault), "cudaStreamWaitEvent");
   }
+
+  // Of its device.
+  Calls& calls() const { return calls_; }
 
   // While recording: holds work that no other stream has waited for yet.
   bool is_open = false;
 
  private:
+  Calls& calls_;
   StreamHandle stream_;
   EventHandle event_;
   const CudaStream* recorded_by_ = nullptr;

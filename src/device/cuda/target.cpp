@@ -5,7 +5,9 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_cuda_device(int index, const Log& log) { return std::make_shared<CudaDevice>(index, log); }
+std::shared_ptr<Device> open_cuda_device(int index, const Log& log, Device* beside) {
+  return std::make_shared<CudaDevice>(index, log, static_cast<CudaDevice*>(beside));
+}
 
 int count_cuda_devices() noexcept {
   int count = 0;
@@ -14,7 +16,7 @@ int count_cuda_devices() noexcept {
   return 0;
 }
 
-std::shared_ptr<Calls> open_calls(int index, const Log& log) {
+std::shared_ptr<Calls> open_calls(int index, const Log& log, const Calls* beside) {
   int count = 0;
   auto calls = std::make_shared<Calls>(index, false, log);
   calls->check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
@@ -24,7 +26,33 @@ std::shared_ptr<Calls> open_calls(int index, const Log& log) {
                 count == 0 ? "compile for gs::cpu()"
                            : "use an index below " + std::to_string(count) + ", or compile for gs::cpu()");
   }
-  return std::make_shared<Calls>(index, count == 1, log);
+  return std::make_shared<Calls>(index, count == 1, log, beside);
+}
+
+namespace {
+
+void enable_access(Calls& calls, int peer) {
+  CurrentDevice current(calls);
+  cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
+  if (code == cudaErrorPeerAccessAlreadyEnabled) {  // by another program, which is as good
+    (void)cudaGetLastError();
+    code = cudaSuccess;
+  }
+  calls.check(code, "cudaDeviceEnablePeerAccess");
+}
+
+}  // namespace
+
+bool link_devices(Calls& a, Calls& b) {
+  int there = 0, back = 0;
+  a.check(cudaDeviceCanAccessPeer(&there, a.device(), b.device()), "cudaDeviceCanAccessPeer");
+  a.check(cudaDeviceCanAccessPeer(&back, b.device(), a.device()), "cudaDeviceCanAccessPeer");
+  if (!there || !back) return false;
+  enable_access(a, b.device());
+  enable_access(b, a.device());
+  a.peers.push_back(b.device());
+  b.peers.push_back(a.device());
+  return true;
 }
 
 Target read_target(Calls& calls) {

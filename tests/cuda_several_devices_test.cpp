@@ -1,0 +1,287 @@
+// One graph on several CUDA devices: labels, copies between devices, failures on a further one.
+#include <gtest/gtest.h>
+
+#include <graphsink/graphsink.h>
+
+#include "golden.h"
+#include "ir/system_ops.h"
+#include "passes/passes.h"
+#include "test_ops.h"
+#ifdef GRAPHSINK_EMULATED
+#include "cuda_emulator/emulator.h"
+#endif
+
+namespace graphsink {
+namespace {
+
+// Of a machine with two or three devices, some of which can reach each other's memory.
+PlanOptions two_devices(std::vector<int> peers = {0}) {
+  Target second = Target::cuda13();
+  second.id = cuda(1);
+  second.peers = std::move(peers);
+  return {.further_targets = {second}};
+}
+
+Plan plan_for(const Graph& g, const PlanOptions& options, std::vector<int> peers = {1}) {
+  Target target = Target::cuda13();
+  target.peers = std::move(peers);
+  return make_plan(g, target, system_ops(), {}, options);
+}
+
+int device_of(const Plan& plan, std::string_view op) {
+  for (const PlanNode& node : plan.nodes)
+    if (node.op->name == op) return node.device;
+  ADD_FAILURE() << "no " << op;
+  return -1;
+}
+
+TEST(SeveralDevicesPlan, LabelsDecideAndNeighboursFollow) {
+  Graph g;
+  Value x = g.input("x", f32, {1000});
+  g.output("y", sum(exp(tanh(x, on_device(1)))));
+  Plan plan = plan_for(g, two_devices());
+  EXPECT_EQ(device_of(plan, "tanh"), 1);
+  EXPECT_EQ(device_of(plan, "exp"), 1);
+  EXPECT_EQ(device_of(plan, "sum"), 1) << "4 bytes cross instead of 4000";
+  EXPECT_TRUE(sinks_whole(plan));
+  EXPECT_FALSE(plan.loop_over_steps);
+  Plan kept = plan_for(g, [] {
+    PlanOptions options = two_devices();
+    options.default_place = Place::device;
+    return options;
+  }());
+  EXPECT_EQ(device_of(kept, "exp"), 0);
+}
+
+TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
+  Graph g;
+  Value x = g.input("x", f32, {8});
+  Variable w("w", Tensor(f32, {8}));
+  Value a = mul(x, w, on_device(1)) + 2.0;
+  Value b = tanh(a, on_device), c = relu(a, on_cpu);
+  Value d = add(b, c, on_device(1));
+  assign(w, sub(w, d, on_device));
+  g.output("d", d);
+  for (const std::vector<int>& peers : {std::vector<int>{1}, std::vector<int>{}}) {
+    Plan plan = plan_for(g, two_devices(peers.empty() ? std::vector<int>{} : std::vector<int>{0}), peers);
+    for (const PlanNode& node : plan.nodes) {
+      for (int buffer : node.operands) {
+        if (buffer < 0) continue;
+        const Buffer& b = plan.buffers[static_cast<std::size_t>(buffer)];
+        bool is_host = b.storage == Storage::host_arena || b.storage == Storage::host_constant;
+        EXPECT_EQ(is_host, node.on_host) << node.op->name;
+        if (!is_host) {
+          EXPECT_EQ(b.device, node.device) << node.op->name;
+        }
+      }
+    }
+    int direct = 0;
+    for (const Step& step : plan.sequences[0].steps) {
+      EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(step.stream)), device_of(plan, step));
+      if (step.kind != StepKind::copy) continue;
+      const Buffer &source = plan.buffers[static_cast<std::size_t>(step.source)],
+                   &destination = plan.buffers[static_cast<std::size_t>(step.destination)];
+      bool touches_host = source.storage == Storage::host_arena || destination.storage == Storage::host_arena;
+      direct += !touches_host && source.device != destination.device;
+    }
+    EXPECT_EQ(direct >= 5, !peers.empty()) << "x, w, a, d and the step block, to and fro: " << direct;
+    EXPECT_EQ(direct == 0, peers.empty());
+  }
+}
+
+template <class F>
+std::string message_of(F&& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(SeveralDevicesPlan, SaysWhichLabelsItCannotServe) {
+  auto message = [](const std::function<Value(Value)>& build, const PlanOptions& options) {
+    Graph g;
+    g.output("y", build(g.input("x", f32, {4})));
+    return message_of([&] { plan_for(g, options); });
+  };
+  auto on = [](int device) { return [=](Value x) { return tanh(x, on_device(device)); }; };
+  EXPECT_NE(message(on(1), {}).find("no further device"), std::string::npos);
+  EXPECT_NE(message(on(2), two_devices()).find("only 1 further"), std::string::npos);
+  EXPECT_NE(message(on(2), two_devices()).find("further_devices"), std::string::npos);
+  auto in_branch = [](Value x) {
+    return if_(
+        sum(x) > 0.0, [&] { return tanh(x, on_device(1)); }, [&] { return x; });
+  };
+  EXPECT_NE(message(in_branch, two_devices()).find("stays on one device"), std::string::npos);
+  auto cpu_only = [](Value x) { return emit(testing::cpu_plus_one, {x}, {}, on_device(1))[0]; };
+  EXPECT_NE(message(cpu_only, two_devices()).find("no body for this device"), std::string::npos);
+  PlanOptions many;
+  many.further_targets.resize(kMaxFurtherTargets + 1, Target::cuda13());
+  EXPECT_NE(message(on(0), many).find("further devices"), std::string::npos);
+}
+
+// --- programs
+
+class SeveralDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#ifdef GRAPHSINK_EMULATED
+    emu::set_device_count(3);
+#endif
+    if (cuda_device_count() < 2) GTEST_SKIP() << "needs two CUDA devices";
+  }
+  void TearDown() override {
+#ifdef GRAPHSINK_EMULATED
+    emu::set_peer_access(true);
+    emu::set_device_count(1);
+#endif
+  }
+  static CompileOptions options() { return {.target = cuda(0), .further_devices = {cuda(1)}}; }
+};
+
+// A small training step with work on both devices and on the host, dropout included.
+struct Model {
+  explicit Model(Label second, Label on_the_host) {
+    x = g.feed("x", f32, {16, 8});
+    Value h = relu(matmul(x, w1, {}, second), second);
+    h = dropout(h, 0.25, second);
+    Value side = tanh(h, on_the_host);
+    Value loss = mean(square(matmul(add(h, side, second), w2)));
+    g.record("loss", loss);
+    g.output("h", h);
+    sgd(loss, {w1, w2}, {.lr = 0.05f});
+  }
+  static Value square(const Value& v) { return v * v; }
+
+  Graph g;
+  Value x;
+  Variable w1{"w1", Tensor::kaiming({8, 32}, 1)}, w2{"w2", Tensor::kaiming({32, 4}, 2)};
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<float> w1, w2, h;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome train(Model& model, const CompileOptions& options, Mode mode, std::int64_t steps = 6) {
+  Program program = compile(model.g, options);
+  std::vector<float> x(static_cast<std::size_t>(steps) * 16 * 8);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 23) / 11.0f - 1.0f;
+  program.write(model.x, Tensor({steps, 16, 8}, x));
+  program.run(mode, {.steps = steps - 2});
+  program.run(mode, {.steps = 2});
+  Outcome outcome;
+  outcome.losses = program.read<double>("loss");
+  for (auto [tensor, values] : {std::pair(model.w1.read(), &outcome.w1), std::pair(model.w2.read(), &outcome.w2),
+                                std::pair(program.read_output("h"), &outcome.h)})
+    *values = std::vector<float>(tensor.as<float>().begin(), tensor.as<float>().end());
+  EXPECT_EQ(program.counters().fallbacks, 0u);
+  return outcome;
+}
+
+TEST_F(SeveralDevices, AllModesAgreeWithOneDevice) {
+  Model one(on_device, on_device);
+  Outcome expected = train(one, {.target = cuda(0)}, interactive);
+  for (bool peers : {true, false}) {
+#ifdef GRAPHSINK_EMULATED
+    emu::set_peer_access(peers);
+#else
+    if (!peers) continue;
+#endif
+    for (Mode mode : kAllModes) {
+      Model two(on_device(1), on_device);
+      EXPECT_EQ(train(two, options(), mode), expected) << to_string(mode) << ", peers " << peers;
+    }
+  }
+}
+
+TEST_F(SeveralDevices, TheHostTakesPartToo) {
+  Model one(on_device, on_cpu);
+  Outcome expected = train(one, {.target = cuda(0)}, interactive);
+  for (Mode mode : kAllModes) {
+    Model two(on_device(1), on_cpu);
+    EXPECT_EQ(train(two, options(), mode), expected) << to_string(mode);
+  }
+}
+
+TEST_F(SeveralDevices, AStepIsOneLaunch) {
+  Model model(on_device(1), on_device);
+  Program program = compile(model.g, options());
+  program.write(model.x, Tensor({16, 8}, std::vector<float>(128, 0.5f)));
+  program.run(sink);
+  program.sync();
+  Counters before = program.counters();
+  program.run(sink, {.steps = 5});
+  program.sync();
+  EXPECT_EQ(program.counters().graph_launches - before.graph_launches, 5u);
+  ASSERT_TRUE(program.recording());
+  EXPECT_EQ(program.recording()->host_nodes, 0);
+  EXPECT_NE(program.explain().find("cuda:1"), std::string::npos);
+}
+
+TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {
+  for (Mode mode : kAllModes) {
+    Graph g;
+    Value indices = g.input("i", i32, {2});
+    Variable w("w", Tensor({1.0f, 2.0f, 3.0f}));
+    Value picked = gather(g.constant(Tensor({10.0f, 20.0f, 30.0f})), indices, 0, on_device(1));
+    assign(w, w + sum(picked));
+    Program program = compile(g, options());
+    program.write(indices, std::vector<std::int32_t>{0, 1});
+    program.run(mode);
+    program.sync();
+    program.write(indices, std::vector<std::int32_t>{0, 7});
+    program.run(mode);
+    std::string message = message_of([&] { program.sync(); });
+    EXPECT_NE(message.find("gather"), std::string::npos) << message;
+    EXPECT_NE(message.find("step 1"), std::string::npos) << message;
+    EXPECT_EQ(w.read().at(0), 31);
+    program.write(indices, std::vector<std::int32_t>{1, 2});
+    program.run(mode);
+    program.sync();
+    EXPECT_EQ(w.read().at(0), 81);
+  }
+}
+
+TEST_F(SeveralDevices, CheckFiniteLooksEverywhere) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  g.output("y", sum(log(x, on_device(1))));
+  CompileOptions checked = options();
+  checked.check_finite = true;
+  Program program = compile(g, checked);
+  program.write(x, std::vector<float>{1, -1});
+  program.run(sink);
+  std::string message = message_of([&] { program.sync(); });
+  EXPECT_NE(message.find(": log: "), std::string::npos) << message;
+}
+
+TEST_F(SeveralDevices, GuardsReachThem) {
+  Model one(on_device, on_device);
+  Outcome expected = train(one, {.target = cuda(0)}, sink);
+  CompileOptions guarded = options();
+  guarded.guards = {.poison = true, .replay_every = 1};
+  Model two(on_device(1), on_device);
+  EXPECT_EQ(train(two, guarded, sink), expected);
+}
+
+TEST_F(SeveralDevices, RefusesDevicesThatCannotServe) {
+  Graph g;
+  g.output("y", tanh(g.input("x", f32, {2})));
+  auto message = [&](std::vector<DeviceId> further) {
+    return message_of([&] { compile(g, {.target = cuda(0), .further_devices = std::move(further)}); });
+  };
+  EXPECT_NE(message({cuda(9)}).find("CUDA devices"), std::string::npos);
+  EXPECT_NE(message({cuda(0)}).find("each once"), std::string::npos);
+  EXPECT_NE(message({cpu()}).find("CUDA devices"), std::string::npos);
+}
+
+TEST(SeveralDevicesOnCpu, LabelsChangeNothing) {
+  Model plain({}, {}), labelled(on_device(1), on_cpu);
+  EXPECT_EQ(train(plain, {}, sink), train(labelled, {.further_devices = {cuda(1)}}, sink));
+}
+
+}  // namespace
+}  // namespace graphsink
