@@ -53,6 +53,11 @@ TEST(SeveralDevicesPlan, LabelsDecideAndNeighboursFollow) {
   EXPECT_EQ(device_of(kept, "exp"), 0);
 }
 
+bool is_on_the_host(const Buffer& buffer) {
+  return buffer.storage == Storage::host_arena || buffer.storage == Storage::hoisted ||
+         buffer.storage == Storage::host_constant;
+}
+
 TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
   Graph g;
   Value x = g.input("x", f32, {8});
@@ -68,7 +73,7 @@ TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
       for (int buffer : node.operands) {
         if (buffer < 0) continue;
         const Buffer& b = plan.buffers[static_cast<std::size_t>(buffer)];
-        bool is_host = b.storage == Storage::host_arena || b.storage == Storage::host_constant;
+        bool is_host = is_on_the_host(b);
         EXPECT_EQ(is_host, node.on_host) << node.op->name;
         if (!is_host) {
           EXPECT_EQ(b.device, node.device) << node.op->name;
@@ -81,7 +86,7 @@ TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
       if (step.kind != StepKind::copy) continue;
       const Buffer &source = plan.buffers[static_cast<std::size_t>(step.source)],
                    &destination = plan.buffers[static_cast<std::size_t>(step.destination)];
-      bool touches_host = source.storage == Storage::host_arena || destination.storage == Storage::host_arena;
+      bool touches_host = is_on_the_host(source) || is_on_the_host(destination);
       direct += !touches_host && source.device != destination.device;
     }
     EXPECT_EQ(direct >= 5, !peers.empty()) << "x, w, a, d and the step block, to and fro: " << direct;
