@@ -77,6 +77,21 @@ Plan wide_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+// Two devices that reach each other's memory, and the host.
+Plan further_device_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {8});
+  Variable w("w", Tensor(f32, {8}));
+  Value there = tanh(x * w, on_device(1));
+  Value here = emit(testing::cpu_plus_one, {there})[0];
+  assign(w, add(here, there, on_device));
+  Target first = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  first.peers = {1};
+  second.peers = {0};
+  return make_plan(g, first, system_ops(), {}, {.further_targets = {second}});
+}
+
 std::vector<Plan> plans() {
   return {plan_for(small_mlp(), Target::host()),
           plan_for(small_mlp(), Target::cuda13()),
@@ -84,7 +99,8 @@ std::vector<Plan> plans() {
           host_loop_plan(),
           hoisted_plan(),
           branch_in_loop_plan(),
-          wide_plan()};
+          wide_plan(),
+          further_device_plan()};
 }
 
 // All steps, bodies included, in the order of their numbers.
@@ -115,6 +131,9 @@ TEST(ExplainJson, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.json", hois
 TEST(ExplainDot, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.dot", hoisted_plan().explain_dot()); }
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
+TEST(ExplainText, FurtherDevice) { expect_golden("further_device_cuda.txt", further_device_plan().explain()); }
+TEST(ExplainJson, FurtherDevice) { expect_golden("further_device_cuda.json", further_device_plan().explain_json()); }
+TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }

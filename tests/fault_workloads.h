@@ -37,8 +37,9 @@ struct Workload {
   bool has_open_shape = false;
   bool has_streams = false;  // its plan uses several
   bool has_host_op = false;
-  int devices = 1;  // how many answer; with two, the second is the thread's current one
-  int stride = 1;   // of the calls that fail
+  std::vector<DeviceId> further_devices;  // of the program
+  int devices = 1;                        // how many answer; with two, the second is the thread's current one
+  int stride = 1;                         // of the calls that fail
 };
 
 inline std::uint64_t seed_of(int step) { return static_cast<std::uint64_t>(step) + 7; }
@@ -84,6 +85,24 @@ inline Workload mlp_workload() {
                }}};
   w.variables = {mlp.w1, mlp.w2, mlp.w3, optimizer.lr};
   w.variables.insert(w.variables.end(), optimizer.state.begin(), optimizer.state.end());
+  return w;
+}
+
+// Work on two devices of one program.
+inline Workload further_device_workload() {
+  Workload w("further device");
+  w.stride = 3;
+  w.devices = 2;
+  w.further_devices = {cuda(1)};
+  Variable state("state", Tensor({1.0f, 2.0f}));
+  Value x = w.graph.feed("x", f32, {2});
+  Value there = tanh(mul(x, state, on_device(1)), on_device(1));
+  Value next = add(w.graph.value(state) * 0.5, there, on_device) + w.graph.constant(Tensor({0.25f, 0.5f}));
+  assign(state, next);
+  w.graph.output("y", there);
+  w.graph.record("loss", sum(next, {}, false, on_device));
+  w.inputs = {{x, [](int step) { return Tensor::uniform({2}, seed_of(step)); }}};
+  w.variables = {state};
   return w;
 }
 
@@ -185,7 +204,9 @@ class Session {
  public:
   explicit Session(Workload workload) : work(std::move(workload)) {}
 
-  void compile() { program.emplace(graphsink::compile(work.graph, {.target = cuda(0)})); }
+  void compile() {
+    program.emplace(graphsink::compile(work.graph, {.target = cuda(0), .further_devices = work.further_devices}));
+  }
   void feed(int step) {
     for (const Input& input : work.inputs) program->write(input.value, input.data(step));
   }

@@ -120,7 +120,8 @@ struct RandomGraph {
   int free_nodes = 0;
 };
 
-RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}) {
+// Others are for the host or the device alone; with `second`, those for the host are for on_device(1) instead.
+RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, bool second = false) {
   std::mt19937 random(seed);
   auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   RandomGraph result;
@@ -139,7 +140,7 @@ RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}) {
     if (kind == 3 || kind == 4) values.push_back(concat({Arg(x), Arg(y)}, 0, label));
     if (kind == 5) values.push_back(slice(x, {0}, {1}, {}, label));
     if (kind == 6) values.push_back(mul(x, x, label));
-    if (kind == 7 || kind == 8) values.push_back(host_only(x));
+    if (kind == 7 || kind == 8) values.push_back(second ? tanh(x, on_device(1)) : host_only(x));
     if (kind == 9) values.push_back(emit(device_only_op, {x})[0]);
   }
   result.graph.output("last", values.back());
@@ -147,9 +148,9 @@ RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}) {
   return result;
 }
 
-std::vector<Label> choice(int free_nodes, unsigned bits) {
+std::vector<Label> choice(int free_nodes, unsigned bits, Label other = on_cpu) {
   std::vector<Label> labels;
-  for (int i = 0; i < free_nodes; ++i) labels.push_back((bits >> i) & 1 ? on_cpu : on_device);
+  for (int i = 0; i < free_nodes; ++i) labels.push_back((bits >> i) & 1 ? other : on_device);
   return labels;
 }
 
@@ -166,6 +167,40 @@ TEST(Place, CrossesWithTheFewestBytesOfAllChoices) {
     ASSERT_EQ(std::pair(crossing_bytes(plan), host_nodes(plan)), best) << "seed " << seed << "\n" << plan.explain();
     Plan default_on_device = plan_for(random.graph, {.default_place = Place::device});
     moved += host_nodes(plan) > host_nodes(default_on_device);
+  }
+  EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
+}
+
+// Bytes of values that cross between two devices, and nodes on the second.
+std::pair<std::size_t, int> between_devices(const Graph& graph) {
+  Target first = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  first.peers = {1};
+  second.peers = {0};
+  Plan plan = make_plan(graph, first, system_ops(), {}, {.fuse = false, .further_targets = {second}});
+  std::size_t bytes = 0;
+  for (const Step& step : plan.sequences[0].steps) {
+    if (step.kind != StepKind::copy) continue;
+    const Buffer& source = plan.buffers[at(step.source)];
+    bool crosses = source.device != plan.buffers[at(step.destination)].device;
+    if (crosses && source.storage != Storage::step_block) bytes += source.bytes;
+  }
+  auto nodes = std::count_if(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& n) { return n.device > 0; });
+  return {bytes, static_cast<int>(nodes)};
+}
+
+TEST(Place, CrossesToAFurtherDeviceWithTheFewestBytesOfAllChoices) {
+  int moved = 0;
+  for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
+    RandomGraph random = random_graph(seed, {}, true);
+    std::pair<std::size_t, int> best{SIZE_MAX, 0}, seen = between_devices(random.graph);
+    for (unsigned bits = 0; bits < 1u << random.free_nodes; ++bits) {
+      std::vector<Label> labels = choice(random.free_nodes, bits, on_device(1));
+      best = std::min(best, between_devices(random_graph(seed, labels, true).graph));
+    }
+    ASSERT_EQ(seen, best) << "seed " << seed;
+    std::vector<Label> unmoved(static_cast<std::size_t>(random.free_nodes), on_device);
+    moved += seen.second > between_devices(random_graph(seed, unmoved, true).graph).second;
   }
   EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
 }

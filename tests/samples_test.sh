@@ -77,6 +77,12 @@ prints 07_side_effects "$plan" ' say .* 07_side_effects\.cpp:[0-9]+' -- "$bin/07
 [[ $(grep -A3 ':$' "$work/out" | grep -cE '^  r = (90|100)$|^  x, y, z = 111, 12, 123$') -eq 18 ]] ||
   fail '07_side_effects: the modes do not agree'
 prints 08_tokenizer "$plan" '^200 steps on LICENSE, loss 4\.[0-9]+ -> 2\.[0-9]+$' "${tokenizer[@]}" -- "$bin/08_tokenizer"
+prints 09_two_gpus "$plan" '^[0-9]+ GPUs at hand: 100 steps, loss [0-9.]+ -> 0\.[0-9]+$' -- "$bin/09_two_gpus"
+if [[ $flavour == emulated ]]; then
+  learned=$(sed -n 's/^1 GPUs at hand//p' "$work/out")
+  prints '09_two_gpus on two' '^plan for cuda:0 .* and cuda:1 .*sinks whole: 1 launch per step' ' between devices$' \
+    "^2 GPUs at hand$learned$" -- env GS_EMU_DEVICES=2 "$bin/09_two_gpus"
+fi
 
 # train_text: every mode and grouping of steps writes the same text.
 evaluation=() # small on the software device, where threads are slow

@@ -22,6 +22,12 @@ inline std::vector<DeviceId> devices() {
   return result;
 }
 
+// For CompileOptions::further_devices of a program on `device`.
+inline std::vector<DeviceId> further_devices(DeviceId device) {
+  if (device.kind == DeviceKind::cuda && cuda_device_count() > 1) return {cuda(1)};
+  return {};
+}
+
 inline void infer_like_first(InferArgs& a) {
   a.expect_inputs(1);
   a.out(a.in(0).dtype, a.in(0).shape);

@@ -371,7 +371,8 @@ class Lowering {
           if (graph_.nodes[at(v.node)].region == body || !visible(v)) continue;
           if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
           if (!placement_.on_host[at(inner)]) device_buffer(sequence, v);
-          if (placement_.on_host[at(inner)] && is_loop) host_buffer(sequence, v);
+          bool is_elsewhere = home_of(v) > 0;  // a body holds no work of further devices
+          if (placement_.on_host[at(inner)] && (is_loop || is_elsewhere)) host_buffer(sequence, v);
         }
         bring_inside(sequence, user, is_loop);
       }

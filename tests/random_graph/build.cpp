@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/graph_data.h"
 #include "site.h"
 
 namespace graphsink::testing {
@@ -158,6 +159,18 @@ Building::Building(const Recipe& recipe) {
   if (outputs.empty()) {
     graph.output("nothing", value({}));
     outputs.emplace_back("nothing");
+  }
+  if (recipe.on_second > 0 && cuda_device_count() != 1) label_for_second(recipe.on_second);
+}
+
+// Those without a label that have a CUDA body, commit nothing and are in no body of a loop or branch.
+void Building::label_for_second(int percent) {
+  for (std::size_t id = 0; id < graph.data()->nodes.size(); ++id) {
+    Node& node = graph.data()->nodes[id];
+    bool can_be_there = node.region == 0 && node.bodies.empty() && !is_source(*node.op) && !node.op->cuda.empty() &&
+                        !writes_variables(*node.op, node.inputs.size());
+    bool is_drawn = Random(id).chance(percent);
+    if (can_be_there && is_drawn && node.label.place == Place::anywhere) node.label = on_device(1);
   }
 }
 

@@ -37,6 +37,8 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: crosses several times each way",
                                        "plan: of several islands",
                                        "plan: one launch each step"};
+constexpr std::array kOfSeveralDevices{"copy: between devices", "node: on a further device",
+                                       "plan: with further devices, in several islands"};
 constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten",
                                "variable: frozen, rewritten", "variable: assigned a view of another",
                                "variable: read after assign", "variable: two exchanged"};
@@ -44,9 +46,10 @@ constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten"
 void count_node(const PlanNode& node, Counts& counts) {
   if (node.id < 0) return;
   bool has_cuda = !node.op->cuda.empty();
-  ++counts[!node.on_host ? "node: on the device"
-           : has_cuda    ? "node: on the host by choice"
-                         : "node: on the host for want of a CUDA body"];
+  ++counts[node.device > 0 ? "node: on a further device"
+           : !node.on_host ? "node: on the device"
+           : has_cuda      ? "node: on the host by choice"
+                           : "node: on the host for want of a CUDA body"];
   counts["node: fused"] += node.op->name.starts_with("matmul_");
   counts["node: of several outputs"] += at(node.inputs) + 1 < node.operands.size();
   counts["node: view"] += !node.op->views.empty();
@@ -65,6 +68,7 @@ void count_step(const Plan& plan, const Step& step, Counts& counts) {
     CopyDirection direction = direction_of(plan, step);
     counts["copy: to the device"] += direction == CopyDirection::to_device;
     counts["copy: to the host"] += direction == CopyDirection::to_host;
+    counts["copy: between devices"] += direction == CopyDirection::between_devices;
     return;
   }
   if (!is_control(plan, step)) return;
@@ -132,16 +136,19 @@ void count(const Plan& plan, Counts& counts) {
   for (const Island& island : plan.islands) of_plan["control: driven by the host"] += !island.sunk;
   of_plan["plan: of several streams"] += plan.streams > 1;
   of_plan["plan: of several islands"] += plan.islands.size() > 1;
+  of_plan["plan: with further devices, in several islands"] +=
+      plan.islands.size() > 1 && !used_further_devices(plan).empty();
   ++of_plan[plan.loop_over_steps ? "plan: several steps a launch" : "plan: one launch each step"];
   of_plan["plan: crosses several times each way"] +=
       of_plan["copy: to the device"] > 1 && of_plan["copy: to the host"] > 1;
   for (const auto& [name, n] : of_plan) counts[name] += n;
 }
 
-std::vector<std::string> counted(bool separate_memory) {
+std::vector<std::string> counted(bool separate_memory, bool several_devices) {
   std::vector<std::string> names(kOfPlans.begin(), kOfPlans.end());
   names.insert(names.end(), kOfGraphs.begin(), kOfGraphs.end());
   if (separate_memory) names.insert(names.end(), kOfSeparateMemory.begin(), kOfSeparateMemory.end());
+  if (several_devices) names.insert(names.end(), kOfSeveralDevices.begin(), kOfSeveralDevices.end());
   for (const Kind& kind : kinds()) names.push_back("kind: " + std::string(kind.name));
   return names;
 }

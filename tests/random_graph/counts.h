@@ -15,7 +15,8 @@ void count(const Building& building, Counts& counts);
 // Adds what a device makes of it.
 void count(const Plan& plan, Counts& counts);
 
-// The names of all that is counted; with `separate_memory` also those that only plans for such a device can have.
-std::vector<std::string> counted(bool separate_memory);
+// The names of all that is counted; with `separate_memory` also those that only plans for such a device can have, with
+// `several_devices` also those that need two of them.
+std::vector<std::string> counted(bool separate_memory, bool several_devices);
 
 }  // namespace graphsink::testing

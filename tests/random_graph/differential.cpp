@@ -7,6 +7,7 @@
 
 #include "graphsink/program.h"
 #include "tests/program_fixture.h"
+#include "tests/test_ops.h"
 
 namespace graphsink::testing {
 namespace {
@@ -68,7 +69,9 @@ void write(Building& building, Program& program, int from, int steps) {
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
-  Program program = compile(building.graph, {.target = device, .seed = kSeed, .guards = schedule.guards});
+  Program program =
+      compile(building.graph,
+              {.target = device, .further_devices = further_devices(device), .seed = kSeed, .guards = schedule.guards});
   Trace trace;
   int step = 0;
   for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
@@ -120,7 +123,8 @@ std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Com
   Building building(recipe);
   std::string where = to_string(device) + ": ";
   try {
-    wanted = interpret(building, compile(building.graph, {.target = device}).plan(), kSeed, recipe.steps);
+    Program program = compile(building.graph, {.target = device, .further_devices = further_devices(device)});
+    wanted = interpret(building, program.plan(), kSeed, recipe.steps);
     std::string problem = not_finite(building, wanted);
     if (!problem.empty()) return Failure{"not finite", where + problem};
     for (const Schedule& schedule : schedules(recipe.steps, device)) {

@@ -26,11 +26,13 @@ class Drawing {
 
   Recipe run() {
     recipe_.steps = 3 + random_.below(4);
+    constexpr std::array kOnSecond{0, 0, 10, 40};
     sources();
     int lanes = 1 + random_.below(5), ops = 4 + random_.below(22);
     for (int i = 0; i < lanes; ++i) lanes_.push_back(some());
     while (ops-- > 0) recipe_.entries.push_back(anything());
     results(lanes);
+    recipe_.on_second = kOnSecond[draw(kOnSecond.size())];  // drawn last: the graph is the same without it
     return std::move(recipe_);
   }
 

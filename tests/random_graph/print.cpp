@@ -55,7 +55,9 @@ void print(std::ostream& out, const std::vector<Entry>& entries, const Building*
 
 std::string to_string(const Recipe& recipe) {
   std::ostringstream out;
-  out << recipe.steps << " steps\n";
+  out << recipe.steps << " steps";
+  if (recipe.on_second > 0) out << ", " << recipe.on_second << " % on the second device";
+  out << '\n';
   std::unique_ptr<Building> building;
   try {
     building = std::make_unique<Building>(recipe);

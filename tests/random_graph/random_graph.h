@@ -47,6 +47,7 @@ struct Entry {
 
 struct Recipe {
   int steps = 3;
+  int on_second = 0;  // percent of the nodes, of those that can, that are labelled for a further device
   std::vector<Entry> entries;
 };
 
@@ -96,6 +97,7 @@ struct Building {
   std::map<int, std::vector<TensorType>> operands;  // of what its picks are
 
   // While building: what may be picked, which State an entry made, which Values have no gradient.
+  void label_for_second(int percent);
   void make(const Entry& entry);
   void make(const std::vector<Entry>& entries);
   Value value(const Pick& pick);

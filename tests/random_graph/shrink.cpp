@@ -29,7 +29,7 @@ class Shrinking {
   Shrinking(Recipe recipe, const std::function<bool(const Recipe&)>& fails) : best_(std::move(recipe)), fails_(fails) {}
 
   Recipe run() {
-    while (take_ranges() || change_entries() || change_steps()) {
+    while (take_ranges() || change_entries() || leave_second_device() || change_steps()) {
     }
     return std::move(best_);
   }
@@ -97,6 +97,13 @@ class Shrinking {
     if (entry.on_cpu && attempt(entry.id, [](Recipe&, Entries& entries, std::size_t i) { entries[i].on_cpu = false; }))
       return true;
     return entry.bits != 0 && attempt(entry.id, [](Recipe&, Entries& entries, std::size_t i) { entries[i].bits = 0; });
+  }
+
+  bool leave_second_device() {
+    if (best_.on_second == 0) return false;
+    Recipe candidate = best_;
+    candidate.on_second = 0;
+    return keep(std::move(candidate));
   }
 
   bool change_steps() {
