@@ -97,6 +97,9 @@ TEST(RandomGraph, EveryKindOccurs) {
   for (const auto& [name, n] : counts) std::cout << std::setw(8) << n << "  " << name << '\n';
   for (const std::string& name : counted(devices().size() > 1, cuda_device_count() > 1))
     EXPECT_GT(counts[name], 0) << name;
+  if (devices().size() > 1) {
+    EXPECT_GE(counts["plan: of three islands or more"], 3 * kCounted / 10);
+  }
 }
 
 // Whatever can throw or shows outside of the program is done before the first store.

@@ -35,7 +35,7 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "node: on the host by choice",
                                        "node: on the host for want of a CUDA body",
                                        "plan: crosses several times each way",
-                                       "plan: of several islands",
+                                       "plan: of three islands or more",
                                        "plan: one launch each step"};
 constexpr std::array kOfSeveralDevices{"copy: between devices", "node: on a further device",
                                        "plan: with further devices, in several islands"};
@@ -135,7 +135,7 @@ void count(const Plan& plan, Counts& counts) {
   count_variables(plan, of_plan);
   for (const Island& island : plan.islands) of_plan["control: driven by the host"] += !island.sunk;
   of_plan["plan: of several streams"] += plan.streams > 1;
-  of_plan["plan: of several islands"] += plan.islands.size() > 1;
+  of_plan["plan: of three islands or more"] += plan.islands.size() >= 3;
   of_plan["plan: with further devices, in several islands"] +=
       plan.islands.size() > 1 && !used_further_devices(plan).empty();
   ++of_plan[plan.loop_over_steps ? "plan: several steps a launch" : "plan: one launch each step"];

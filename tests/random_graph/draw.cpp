@@ -19,8 +19,10 @@ class Drawing {
   explicit Drawing(std::uint64_t seed) : random_(seed) {
     constexpr std::array kLabels{0, 0, 8, 35};
     constexpr std::array kCpuOnly{0, 0, 6, 18};
+    constexpr std::array kCpuOnlyInBodies{0, 35, 60};  // these the host drives: islands before and after
     on_cpu_ = kLabels[draw(kLabels.size())];
     cpu_only_ = kCpuOnly[draw(kCpuOnly.size())];
+    cpu_only_in_bodies_ = kCpuOnlyInBodies[draw(kCpuOnlyInBodies.size())];
     for (const Kind& kind : kinds()) total_weight_ += kind.weight;
   }
 
@@ -101,7 +103,8 @@ class Drawing {
   }
 
   int chosen() {
-    if (random_.chance(cpu_only_)) return kind_of(std::array{"cpu_mix", "cpu_pair", "cpu_effect"}[draw(3)]);
+    if (random_.chance(depth_ > 0 ? std::max(cpu_only_, cpu_only_in_bodies_) : cpu_only_))
+      return kind_of(std::array{"cpu_mix", "cpu_pair", "cpu_effect"}[draw(3)]);
     int left = random_.below(total_weight_);
     for (std::size_t i = 0;; ++i)
       if ((left -= kinds()[i].weight) < 0) return static_cast<int>(i);
@@ -159,7 +162,7 @@ class Drawing {
   Random random_;
   Recipe recipe_;
   int next_id_ = 0, depth_ = 0, total_weight_ = 0;
-  int on_cpu_ = 0, cpu_only_ = 0;  // percent
+  int on_cpu_ = 0, cpu_only_ = 0, cpu_only_in_bodies_ = 0;  // percent
   std::vector<int> ids_, sources_, variables_, lanes_, unused_;
 };
 
