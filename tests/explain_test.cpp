@@ -7,6 +7,7 @@
 #include "golden.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "passes/passes.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -176,8 +177,11 @@ TEST(ExplainJson, CopiesHaveADirection) {
   assign(w, g.value(v));
   assign(v, old_w);
   json root = json::parse(plan_for(g, Target::cuda13()).explain_json());
-  EXPECT_EQ(root["copies"],
-            (json{{"count", 5}, {"to_host_bytes", 2048}, {"to_device_bytes", 1024}, {"within_device_bytes", 16}}));
+  EXPECT_EQ(root["copies"], (json{{"count", 5},
+                                  {"to_host_bytes", 2048},
+                                  {"to_device_bytes", 1024},
+                                  {"within_device_bytes", 16},
+                                  {"between_devices_bytes", 0}}));
   EXPECT_EQ(root["launches_per_step"], 1);
   EXPECT_EQ(root["sinks_whole"], true);
   std::map<std::string, std::size_t> bytes;
@@ -207,7 +211,7 @@ TEST(ExplainJson, StepsAreThoseOfTheSchedule) {
       if (steps[i].kind != StepKind::call) continue;
       const PlanNode& node = plan.nodes[at(steps[i].node)];
       EXPECT_EQ(seen["op"], node.op->name);
-      EXPECT_EQ(seen["device"], node.on_host ? "host" : to_string(plan.target.id));
+      EXPECT_EQ(seen["device"], node.on_host ? "host" : device_name(plan, node.device));
       ASSERT_EQ(seen["inputs"].size(), at(node.inputs));
       ASSERT_EQ(seen["inputs"].size() + seen["outputs"].size(), node.operands.size());
       for (std::size_t k = 0; k < node.operands.size(); ++k) {
@@ -259,10 +263,11 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
       std::string name = "step" + std::to_string(step["number"].get<int>());
       ASSERT_TRUE(dot.nodes.count(name)) << name;
       const auto& attributes = dot.nodes.at(name).attributes;
-      EXPECT_EQ(attributes.at("fillcolor"), step["kind"] == "copy"     ? "white"
-                                            : step["kind"] != "call"   ? "lightyellow"
-                                            : step["device"] == "host" ? "orange"
-                                                                       : "lightblue");
+      EXPECT_EQ(attributes.at("fillcolor"), step["kind"] == "copy"       ? "white"
+                                            : step["kind"] != "call"     ? "lightyellow"
+                                            : step["device"] == "host"   ? "orange"
+                                            : step["device"] == "cuda:1" ? "palegreen"
+                                                                         : "lightblue");
       EXPECT_NE(attributes.at("label").find(step["op"].get<std::string>()), std::string::npos);
     }
     EXPECT_FALSE(dot.edges.empty());

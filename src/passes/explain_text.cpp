@@ -14,10 +14,10 @@ std::string padded(std::string text, std::size_t width) {
 
 class Printer {
  public:
-  explicit Printer(const Plan& plan) : plan_(plan) {}
+  explicit Printer(const Plan& plan) : plan_(plan), on_width_(used_further_devices(plan).empty() ? 10 : 16) {}
 
   std::string run() {
-    text_ = summary_text(plan_) + padded("  #", 6) + padded("op", 20) + padded("on", 10) + padded("result", 26) +
+    text_ = summary_text(plan_) + padded("  #", 6) + padded("op", 20) + padded("on", on_width_) + padded("result", 26) +
             padded("memory", 28) + "from\n";
     for (const HoistedCopy& copy : plan_.hoisted) print(copy);
     for (const Step& step : plan_.sequences[0].steps) print(step, step.stream, 0);
@@ -33,8 +33,8 @@ class Printer {
 
   void row(const std::string& number, int indent, const std::string& op, const std::string& on,
            const std::string& result, const std::string& memory, const Where& where) {
-    std::string row = padded("  " + number, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) + padded(on, 10) +
-                      padded(result, 26) + padded(memory, 28) + to_string(where);
+    std::string row = padded("  " + number, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
+                      padded(on, on_width_) + padded(result, 26) + padded(memory, 28) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
@@ -80,6 +80,7 @@ class Printer {
 
   const Plan& plan_;
   std::string text_;
+  std::size_t on_width_;
   int number_ = 0;
 };
 
