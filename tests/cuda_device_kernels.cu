@@ -22,6 +22,11 @@ __global__ void affine_kernel(float* x, Affine f, int delay) {
   *x = f.factor * seen + f.offset;
 }
 __global__ void add_kernel(const float* x, float value, float* y) { *y = *x + value; }
+struct Unused {
+  int number;
+  const void* address;
+};
+__global__ void copy_kernel(const float* x, float* y, Unused) { *y = *x; }
 __global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter > 0; }
 __global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
 __global__ void count_down_kernel(std::int32_t* counter) { --*counter; }
@@ -43,6 +48,9 @@ const CudaBody kSlowAffine[] = {
     for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); })};
 const CudaBody kAddHostFloat[] = {for_all(
     [](CudaArgs& a) { launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0)); })};
+const CudaBody kTakesAddress[] = {for_all([](CudaArgs& a) {
+  launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0), Unused{1, a.local<void*>()});
+})};
 const CudaBody kIsPositive[] = {
     for_all([](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
 const CudaBody kIsOdd[] = {
@@ -78,6 +86,8 @@ const OpDef affine = {.name = "affine", .infer = infer_nothing, .cuda = kAffine}
 const OpDef add_host_float = {.name = "add_host_float",
                               .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
                               .cuda = kAddHostFloat};
+const OpDef takes_address = {
+    .name = "takes_address", .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }, .cuda = kTakesAddress};
 const OpDef slow_affine = {.name = "slow_affine", .infer = infer_nothing, .cuda = kSlowAffine};
 const OpDef is_positive = {.name = "is_positive", .infer = infer_nothing, .cuda = kIsPositive};
 const OpDef is_odd = {.name = "is_odd", .infer = infer_nothing, .cuda = kIsOdd};

@@ -20,6 +20,9 @@ struct HostFloat {
   std::shared_ptr<const float> value;
 };
 extern const OpDef add_host_float;
+// f32 x -> y = x; its kernel is also given an address that it does not use, the void* of its prepare(), which the test
+// sets.
+extern const OpDef takes_address;
 
 // i32 counter, bool flag: flag = counter > 0, or flag = counter is odd.
 extern const OpDef is_positive;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda_device_kernels.h"
+#include "device/device.h"
 #include "graphsink/graphsink.h"
 
 namespace graphsink {
@@ -26,6 +27,91 @@ TEST(CudaGuards, AuditFindsAFrozenHostValue) {
               std::string::npos)
         << e.problem();
   }
+}
+
+// What a program with CompileOptions::guards.arguments logs.
+struct Warnings {
+  std::vector<std::string> all;
+  CompileOptions options() {
+    return {.target = cuda(0), .guards = {.arguments = true}, .log = [this](LogLevel, std::string_view text) {
+              all.emplace_back(text);
+            }};
+  }
+};
+
+TEST(CudaGuards, ArgumentsNameAHostValueThatChangedBetweenRecordings) {
+  for (bool changes : {false, true}) {
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    auto value = std::make_shared<float>(1.0f);
+    g.output("y", emit(testing::add_host_float, {x}, testing::HostFloat{value})[0]);
+    Warnings warnings;
+    Program p = compile(g, warnings.options());
+    p.write(x, std::vector<float>{10});
+    p.run(sink);
+    p.run(sink);
+    EXPECT_TRUE(warnings.all.empty());
+    if (changes) *value = 2.0f;
+    p.run(sink, {.steps = 3});
+    p.run(sink, {.steps = 3});
+    ASSERT_EQ(warnings.all.size(), changes ? 1u : 0u);
+    if (!changes) continue;
+    EXPECT_EQ(warnings.all[0].find("argument audit: add_host_float (cuda_guards_test.cpp:"), 0u) << warnings.all[0];
+    EXPECT_NE(warnings.all[0].find("was recorded with another number than before"), std::string::npos);
+  }
+}
+
+// Device memory that is there no more: a mistake.
+Prepared free_at_once(const PrepareArgs& a) {
+  Prepared prepared;
+  prepared.data = std::make_shared<void*>(static_cast<Device*>(a.device)->allocate(256).get());
+  return prepared;
+}
+
+TEST(CudaGuards, ArgumentsNameAnAddressOfFreedMemory) {
+  static const OpDef keeps_freed = [] {
+    OpDef op = testing::takes_address;
+    op.name = "keeps_freed";
+    op.prepare = free_at_once;
+    return op;
+  }();
+  Graph g;
+  Value x = g.input("x", f32, {1});
+  g.output("y", emit(keeps_freed, {x})[0]);
+  Warnings warnings;
+  Program p = compile(g, warnings.options());
+  p.write(x, std::vector<float>{10});
+  for (int i = 0; i < 3; ++i) p.run(sink, {.steps = 1 + i});
+  EXPECT_EQ(p.read_output("y").at(0), 10.0);
+  ASSERT_EQ(warnings.all.size(), 1u) << "once for each op";
+  EXPECT_EQ(warnings.all[0].find("argument audit: keeps_freed (cuda_guards_test.cpp:"), 0u) << warnings.all[0];
+  EXPECT_NE(warnings.all[0].find("was recorded with an address of freed memory"), std::string::npos);
+}
+
+// Loops, branches, products, an optimizer, feeds and random numbers, recorded twice, in two shapes.
+TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
+  Graph g;
+  Value x = g.feed("x", f32, {open(8), 16});
+  Variable w("w", Tensor::kaiming({16, 16}, 1));
+  auto [h] = while_(
+      {matmul(x, w)}, [](const Value& s) { return sum(s * s) < 40.0; },
+      [](const Value& s) {
+        return if_(
+            sum(s) < 0.0, [&] { return s * 1.5 + 0.25; }, [&] { return s * 2.0; });
+      });
+  Value loss = mean(softmax(matmul(x, w)) * random_uniform(g, f32, {1}) + tanh(matmul(x, w)) * 0.5);
+  adamw(loss, {w}, {.lr = 1e-2});
+  g.record("loss", loss);
+  g.record("h", mean(softmax(h)));
+  Warnings warnings;
+  Program p = compile(g, warnings.options());
+  for (std::int64_t batch : {8, 200}) {
+    p.write(x, Tensor::uniform({3, batch, 16}, 2));
+    for (std::int64_t steps : {1, 1, 3, 3}) p.run(sink, {.steps = steps});
+  }
+  p.sync();
+  EXPECT_EQ(p.counters().recordings, 4u);
+  for (const std::string& warning : warnings.all) ADD_FAILURE() << warning;
 }
 
 }  // namespace

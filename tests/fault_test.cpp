@@ -292,6 +292,24 @@ TEST_F(Fault, AProgramWaitsByOtherMeansBeforeItFrees) {
   EXPECT_EQ(emu::live_objects().total(), before);
 }
 
+// What is copied to the host before a step is copied again where that could not be issued.
+TEST_F(Fault, AHoistedCopyThatFailsIsMadeByTheNextRun) {
+  Graph g;
+  Value x = g.input("x", f32, {1});
+  g.output("y", emit(testing::cpu_plus_one, {x})[0]);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{1});
+  p.run(interactive);
+  EXPECT_EQ(p.read_output("y").at(0), 2.0);
+  p.write(x, std::vector<float>{5});
+  emu::reset_calls();
+  emu::fail("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
+  EXPECT_TRUE(contains(message_of([&] { p.run(interactive); }), "cudaMemcpyAsync returned"));
+  EXPECT_EQ(emu::injected().size(), 1u);
+  p.run(interactive);
+  EXPECT_EQ(p.read_output("y").at(0), 6.0);
+}
+
 // Allocations that find no memory: one row for each thing they are for.
 struct MemoryRow {
   const char* name;

@@ -18,6 +18,12 @@ std::string first_difference(const Tensor& a, const Tensor& b) {
   return "";
 }
 
+std::uint64_t word(const std::vector<std::byte>& argument, std::size_t offset) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, argument.data() + offset, std::min(argument.size() - offset, sizeof value));
+  return value;
+}
+
 }  // namespace
 
 void Program::Impl::poison() {
@@ -100,6 +106,34 @@ void Program::Impl::run_audited(std::int64_t steps, const Where& where) {
                     std::to_string(before.block.step),
                 "look for an op whose .cuda body reads something of the host that changes: a recording keeps its first "
                 "value; make it an input or a Variable");
+  }
+}
+
+void Program::Impl::warn_of_argument(const BoundNode* node, const std::string& problem) {
+  if (!warned_.insert(node).second) return;
+  std::string place = node ? to_string(node->where) : "";
+  log_.warn({"argument audit: ", node ? node->op->name : "a node of the plan", place.empty() ? "" : " (" + place + ")",
+             problem});
+}
+
+void Program::Impl::audit_arguments(const Recording& recording) {
+  std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
+  for (const RecordedKernel& kernel : device_->kernels(recording)) {
+    Arguments& known = arguments_[{kernel.node, kernels[kernel.node]++}];
+    Arguments before = std::exchange(known, kernel.arguments);
+    for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {
+      const std::vector<std::byte>& now = kernel.arguments[i];
+      MemoryState state = MemoryState::unknown;
+      for (std::size_t at = 0; at < now.size() && state != MemoryState::gone; at += sizeof(std::uint64_t))
+        state = device_->memory_state(word(now, at));
+      if (state == MemoryState::gone) warn_of_argument(kernel.node, " was recorded with an address of freed memory");
+      // Only numbers: between the members of a struct are bytes that mean nothing.
+      bool is_number = kernel.node && now.size() <= sizeof(std::uint64_t) && state == MemoryState::unknown;
+      if (!is_number || before.size() != kernel.arguments.size() || before[i] == now) continue;
+      warn_of_argument(kernel.node,
+                       " was recorded with another number than before: it reads something of the host that changes, "
+                       "of which a recording keeps the first value");
+    }
   }
 }
 

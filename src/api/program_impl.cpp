@@ -205,6 +205,7 @@ bool Program::Impl::record(bool several_steps) {
       device_->begin_recording(all);
       device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(devices_, inner); });
       current_->loop = device_->end_recording(all);
+      if (options_.guards.arguments) audit_arguments(*current_->loop);
     } else {
       record_islands();
     }
@@ -233,6 +234,7 @@ void Program::Impl::record_islands() {
     device_->begin_recording(all);
     current_->issue(island.first, island.last, devices_, all);
     current_->recordings.back() = device_->end_recording(all);
+    if (options_.guards.arguments) audit_arguments(*current_->recordings.back());
   }
 }
 

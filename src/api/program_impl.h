@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,8 @@ class Program::Impl {
   void poison();
   bool is_audited(Mode mode);  // a run in this mode, the next one
   void run_audited(std::int64_t steps, const Where& where);
+  void audit_arguments(const Recording& recording);
+  void warn_of_argument(const BoundNode* node, const std::string& problem);
 
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
   std::size_t record_index(std::string_view name, const Where& where) const;
@@ -170,6 +173,8 @@ class Program::Impl {
   std::optional<HostWatch> watch_;  // once a binding has ops on the host; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
   std::int64_t sunk_runs_ = 0;
+  std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments_;  // of each kernel of an op
+  std::set<const BoundNode*> warned_;
   bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
 };
 

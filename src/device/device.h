@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/log.h"
+#include "device/memory_map.h"
 #include "device/running_calls.h"
 #include "device/step_times.h"
 #include "graphsink/counters.h"
@@ -63,6 +65,13 @@ class Recording {
  public:
   virtual ~Recording() = default;
   virtual RecordingInfo info() const = 0;
+};
+
+// A kernel of a recording and what it was given.
+using Arguments = std::vector<std::vector<std::byte>>;
+struct RecordedKernel {
+  const BoundNode* node = nullptr;  // null: of no op
+  Arguments arguments;              // empty where the device cannot tell
 };
 
 constexpr int kMaxFeeds = 48;
@@ -146,6 +155,11 @@ class Device {
   virtual void cancel_recording(Streams streams) noexcept = 0;
   // begin(*params) unless null, then everything recorded, in the order of `stream`.
   virtual void launch(Stream& stream, Recording& recording, const LaunchParams* params) = 0;
+
+  // For guards: kernels of a recording in a fixed order, those of bodies included, and what is known of an address.
+  // A device whose recordings keep no arguments of their own has none, and knows none.
+  virtual std::vector<RecordedKernel> kernels(const Recording&) { return {}; }
+  virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
 
   // What the device was asked to do so far (fallbacks are the executor's).
   virtual Counters counters() const = 0;

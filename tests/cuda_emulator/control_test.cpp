@@ -196,6 +196,31 @@ TEST_F(ControlTest, MapsMemoryIntoReservations) {
   EXPECT_EQ(cudaDriverEntryPointSymbolNotFound, found);
 }
 
+TEST_F(ControlTest, KernelNodesTellTheirArguments) {
+  const auto get_params = entry<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams");
+  const auto param_info = entry<decltype(cuFuncGetParamInfo)>("cuFuncGetParamInfo");
+  int* data = device<int>(4);
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(launch_set(stream_, data, 17));
+  ASSERT_OK(cudaMemsetAsync(data, 0, 4, stream_));
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphNode_t nodes[2];
+  size_t count = 2;
+  ASSERT_OK(cudaGraphGetNodes(graph, nodes, &count));
+  CUDA_KERNEL_NODE_PARAMS params{};
+  ASSERT_EQ(CUDA_SUCCESS, get_params(nodes[0], &params));
+  EXPECT_EQ(data, *static_cast<int**>(params.kernelParams[0]));
+  EXPECT_EQ(17, *static_cast<int*>(params.kernelParams[1]));
+  size_t offset = 0, bytes = 0;
+  ASSERT_EQ(CUDA_SUCCESS, param_info(params.func, 1, &offset, &bytes));
+  EXPECT_EQ(8u, offset);
+  EXPECT_EQ(4u, bytes);
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, param_info(params.func, 2, &offset, &bytes));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, get_params(nodes[1], &params)) << "a memset";
+  ASSERT_OK(cudaGraphDestroy(graph));
+}
+
 TEST_F(ControlTest, FaultsWhenTheHostTouchesDeviceMemory) {
   if (!emu::memory_is_protected()) GTEST_SKIP() << "this processor has no protection keys";
   volatile int* pointer = device<int>(1);

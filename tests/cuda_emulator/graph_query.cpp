@@ -70,7 +70,62 @@ void print(std::FILE* file, const CUgraph_st& graph, const std::string& prefix) 
   }
 }
 
+// A query, allowed at any time.
+template <class F>
+CUresult ask(const char* name, F&& body) {
+  Runtime& r = runtime();
+  Lock lock(r.mutex);
+  const cudaError_t refused = enter_call(r, name, When::kHealthy);
+  const CUresult code = refused != cudaSuccess ? static_cast<CUresult>(refused) : body(r);
+  leave_untracked(r, name, code);
+  return code;
+}
+
 }  // namespace
+
+CUresult graph_kernel_node_get_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
+  return ask("cuGraphKernelNodeGetParams", [&](Runtime& r) -> CUresult {
+    if (!r.nodes.contains(node) || params == nullptr || node->type != cudaGraphNodeTypeKernel)
+      return CUDA_ERROR_INVALID_VALUE;
+    const KernelWork& work = std::get<KernelWork>(*node->work);
+    *params = {};
+    params->func = reinterpret_cast<CUfunction>(const_cast<void*>(work.function));
+    params->gridDimX = work.grid.x, params->gridDimY = work.grid.y, params->gridDimZ = work.grid.z;
+    params->blockDimX = work.block.x, params->blockDimY = work.block.y, params->blockDimZ = work.block.z;
+    params->sharedMemBytes = static_cast<unsigned>(work.shared_bytes);
+    node->argument_handles.clear();
+    for (const auto& argument : work.arguments)
+      node->argument_handles.push_back(const_cast<std::byte*>(argument.data()));
+    params->kernelParams = node->argument_handles.empty() ? nullptr : node->argument_handles.data();
+    return CUDA_SUCCESS;
+  });
+}
+
+// Alignments are not known here: parameters stand at multiples of the largest power of two in their size.
+CUresult func_get_param_info(CUfunction function, size_t index, size_t* offset, size_t* bytes) {
+  return ask("cuFuncGetParamInfo", [&](Runtime& r) -> CUresult {
+    const std::lock_guard guard(r.kernel_mutex);
+    const auto kernel = r.kernels.find(reinterpret_cast<const void*>(function));
+    if (kernel == r.kernels.end()) return CUDA_ERROR_INVALID_HANDLE;
+    const KernelSignature& signature = kernel->second.signature;
+    if (offset == nullptr || index >= signature.count) return CUDA_ERROR_INVALID_VALUE;
+    std::size_t end = 0;
+    for (size_t i = 0; i <= index; ++i) {
+      const std::size_t size = signature.sizes[i];
+      const std::size_t alignment = std::min<std::size_t>(size & (~size + 1), 16);
+      *offset = (end + alignment - 1) / alignment * alignment;
+      end = *offset + size;
+    }
+    if (bytes != nullptr) *bytes = signature.sizes[index];
+    return CUDA_SUCCESS;
+  });
+}
+
+// No node is given one.
+CUresult kernel_get_param_info(CUkernel, size_t, size_t*, size_t*) {
+  return ask("cuKernelGetParamInfo", [&](Runtime&) { return CUDA_ERROR_INVALID_HANDLE; });
+}
+
 }  // namespace emu
 
 using emu::api;

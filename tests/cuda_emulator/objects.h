@@ -167,6 +167,7 @@ struct CUgraphNode_st {
   std::vector<emu::Edge> before;
   std::vector<std::unique_ptr<CUgraph_st>> bodies;  // of a conditional, or the one child
   std::vector<cudaGraph_t> body_handles;            // the array CUDA owns and hands out
+  std::vector<void*> argument_handles;              // likewise, of a kernel
 };
 
 struct CUgraph_st {

@@ -237,7 +237,10 @@ void* driver_entry(const char* symbol) {
                  {"cuMemMap", reinterpret_cast<void*>(mem_map)},
                  {"cuMemUnmap", reinterpret_cast<void*>(mem_unmap)},
                  {"cuMemSetAccess", reinterpret_cast<void*>(mem_set_access)},
-                 {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(mem_granularity)}};
+                 {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(mem_granularity)},
+                 {"cuGraphKernelNodeGetParams", reinterpret_cast<void*>(graph_kernel_node_get_params)},
+                 {"cuFuncGetParamInfo", reinterpret_cast<void*>(func_get_param_info)},
+                 {"cuKernelGetParamInfo", reinterpret_cast<void*>(kernel_get_param_info)}};
   for (const auto& entry : entries) {
     if (std::strcmp(entry.name, symbol) == 0) return entry.function;
   }

@@ -1,15 +1,13 @@
 // An arena on a reserved range of addresses, through the driver's virtual memory management.
-#include <cuda.h>
-
 #include <algorithm>
 #include <vector>
 
+#include "device/cuda/driver.h"
 #include "device/cuda/memory.h"
 
 namespace graphsink {
 namespace {
 
-// From the runtime, so that nothing needs the driver at link time.
 struct VirtualMemory {
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
   decltype(&cuMemAddressReserve) reserve = nullptr;
@@ -21,33 +19,16 @@ struct VirtualMemory {
   decltype(&cuMemSetAccess) set_access = nullptr;
 
   explicit VirtualMemory(Calls& calls) {
-    get(calls, "cuMemGetAllocationGranularity", granularity);
-    get(calls, "cuMemAddressReserve", reserve);
-    get(calls, "cuMemAddressFree", unreserve);
-    get(calls, "cuMemCreate", create);
-    get(calls, "cuMemRelease", release);
-    get(calls, "cuMemMap", map);
-    get(calls, "cuMemUnmap", unmap);
-    get(calls, "cuMemSetAccess", set_access);
-  }
-
- private:
-  template <class F>
-  static void get(Calls& calls, const char* name, F& function) {
-    constexpr unsigned kSince = 12000;
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    calls.check(cudaGetDriverEntryPointByVersion(name, &entry, kSince, cudaEnableDefault, &found),
-                "cudaGetDriverEntryPointByVersion");
-    if (found != cudaDriverEntryPointSuccess) {
-      throw Error(name, Where(), "the driver does not have this function", "install a driver for CUDA 13");
-    }
-    function = reinterpret_cast<F>(entry);
+    find_driver_function(calls, "cuMemGetAllocationGranularity", granularity);
+    find_driver_function(calls, "cuMemAddressReserve", reserve);
+    find_driver_function(calls, "cuMemAddressFree", unreserve);
+    find_driver_function(calls, "cuMemCreate", create);
+    find_driver_function(calls, "cuMemRelease", release);
+    find_driver_function(calls, "cuMemMap", map);
+    find_driver_function(calls, "cuMemUnmap", unmap);
+    find_driver_function(calls, "cuMemSetAccess", set_access);
   }
 };
-
-// The runtime's codes are the driver's.
-cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code); }
 
 void log_if_failed(const Log& log, CUresult code, const char* call) noexcept {
   if (code != CUDA_SUCCESS) log_failure(log, call, cudaGetErrorName(runtime_code(code)));
@@ -70,9 +51,11 @@ class CudaArena : public Arena {
     calls_->check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     capacity_ = rounded(total);
     check(driver_.reserve(&base_, capacity_, 0, 0, 0), "cuMemAddressReserve");
+    calls_->memory->set(base(), capacity_, MemoryState::gone);
   }
 
   ~CudaArena() override {
+    calls_->memory->set(base(), capacity_, MemoryState::gone);
     RelaxedCapture always_allowed(calls_->log);
     CUdeviceptr block = base_;
     if (stuck_ > 0) blocks_.push_back(stuck_);  // there is room: see grow()
@@ -100,6 +83,7 @@ class CudaArena : public Arena {
     blocks_.reserve(blocks_.size() + 2);
     add_block(base_ + size_, more, bytes);
     blocks_.push_back(more);
+    calls_->memory->set(base() + size_, more, MemoryState::live);
     size_ += more;
     calls_->held->device += more;
   }

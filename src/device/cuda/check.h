@@ -30,6 +30,7 @@ class Calls {
   // `beside`: of another device of the same program; what is recorded is recorded together, and lost together.
   Calls(int device, bool is_only_device, const Log& log, const Calls* beside = nullptr)
       : log(log),
+        memory(beside ? beside->memory : std::make_shared<MemoryMap>()),
         fate_(beside ? beside->fate_ : std::make_shared<Fate>()),
         device_(device),
         is_only_device_(is_only_device) {}
@@ -57,7 +58,8 @@ class Calls {
   const Log log;
   Counters counters;
   const std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
-  std::vector<int> peers;  // devices that can reach its memory, and it theirs
+  const std::shared_ptr<MemoryMap> memory;  // of all devices of the program
+  std::vector<int> peers;                   // devices that can reach its memory, and it theirs
 
  private:
   struct Fate {

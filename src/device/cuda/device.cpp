@@ -295,4 +295,9 @@ void CudaDevice::launch(Stream& stream, Recording& recording, const LaunchParams
   ++calls_->counters.graph_launches;
 }
 
+std::vector<RecordedKernel> CudaDevice::kernels(const Recording& recording) {
+  CurrentDevice current = enter();
+  return static_cast<const CudaRecording&>(recording).kernels(*calls_);
+}
+
 }  // namespace graphsink

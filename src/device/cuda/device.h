@@ -45,6 +45,8 @@ class CudaDevice : public Device {
   std::unique_ptr<Recording> end_recording(Streams streams) override;
   void cancel_recording(Streams streams) noexcept override;
   void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
+  std::vector<RecordedKernel> kernels(const Recording& recording) override;
+  MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
 
   // For the internal library headers.

@@ -34,8 +34,10 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
   if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
   calls.held->device += rounded_block(bytes);
-  Memory memory(address, [held = calls.held, log = calls.log, bytes](void* freed) {
+  calls.memory->set(address, rounded_block(bytes), MemoryState::live);
+  Memory memory(address, [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
     RelaxedCapture always_allowed(log);
+    map->set(freed, rounded_block(bytes), MemoryState::gone);
     cudaError_t failed = cudaFree(freed);
     if (failed != cudaSuccess) log_failure(log, "cudaFree", cudaGetErrorName(failed));
     held->device -= rounded_block(bytes);
@@ -58,8 +60,10 @@ Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   calls.check(code, "cudaHostAlloc");
   std::memset(address, 0, rounded_block(bytes));
   calls.held->host += rounded_block(bytes);
-  return Memory(address, [held = calls.held, log = calls.log, bytes](void* freed) {
+  calls.memory->set(address, rounded_block(bytes), MemoryState::live);
+  return Memory(address, [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
     RelaxedCapture always_allowed(log);
+    map->set(freed, rounded_block(bytes), MemoryState::gone);
     cudaError_t failed = cudaFreeHost(freed);
     if (failed != cudaSuccess) log_failure(log, "cudaFreeHost", cudaGetErrorName(failed));
     held->host -= rounded_block(bytes);

@@ -184,8 +184,7 @@ std::unique_ptr<CudaRecording> Recorder::end() {
   GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
-  auto recording = std::make_unique<CudaRecording>(std::move(graph), nodes_, origin, calls_);
-  nodes_ = {};
+  auto recording = std::make_unique<CudaRecording>(std::move(graph), std::exchange(nodes_, {}), origin, calls_);
   calls_.set_recording(false);
   ++calls_.counters.recordings;
   return recording;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/cuda/arguments.h"
+
 namespace graphsink {
 namespace {
 
@@ -46,6 +48,39 @@ void add(RecordingInfo& info, cudaGraphNodeType type) {
 const BoundNode* owner_of(const RecordedNodes& nodes, cudaGraphNode_t node) {
   auto found = nodes.owners.find(node);
   return found == nodes.owners.end() ? nullptr : found->second;
+}
+
+std::vector<cudaGraphNode_t> members_of(cudaGraph_t graph, Calls& calls) {
+  std::size_t count = 0;
+  calls.check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> members(count);
+  if (count > 0) calls.check(cudaGraphGetNodes(graph, members.data(), &count), "cudaGraphGetNodes");
+  return members;
+}
+
+cudaGraphNodeType type_of(cudaGraphNode_t node, Calls& calls) {
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  calls.check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+  return type;
+}
+
+cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
+  cudaGraph_t child = nullptr;
+  calls.check(cudaGraphChildGraphNodeGetGraph(node, &child), "cudaGraphChildGraphNodeGetGraph");
+  return child;
+}
+
+// Of the graph and what is in it; kernels of a child graph belong to the op whose child it is.
+void add_kernels(cudaGraph_t graph, const BoundNode* around, const RecordedNodes& nodes,
+                 const KernelArguments& arguments, Calls& calls, std::vector<RecordedKernel>& kernels) {
+  for (cudaGraphNode_t member : members_of(graph, calls)) {
+    cudaGraphNodeType type = type_of(member, calls);
+    const BoundNode* owner = around ? around : owner_of(nodes, member);
+    if (type == cudaGraphNodeTypeKernel) kernels.push_back({owner, arguments.read(member)});
+    if (type == cudaGraphNodeTypeGraph) add_kernels(child_of(member, calls), owner, nodes, arguments, calls, kernels);
+    if (auto found = nodes.bodies.find(member); found != nodes.bodies.end())
+      for (cudaGraph_t body : found->second) add_kernels(body, nullptr, nodes, arguments, calls, kernels);
+  }
 }
 
 const char* node_type_name(cudaGraphNodeType type) {
@@ -101,25 +136,20 @@ void refuse_recording(const BoundNode* node, const std::string& problem, const s
   throw RecordingFailed("recording", Where(), problem, remedy);
 }
 
-CudaRecording::CudaRecording(GraphHandle graph, const RecordedNodes& nodes, CudaStream& stream, Calls& calls)
-    : graph_(std::move(graph)) {
-  read(graph_.get(), nodes, once_, false, calls);
-  instantiate(nodes, stream, calls);
+CudaRecording::CudaRecording(GraphHandle graph, RecordedNodes nodes, CudaStream& stream, Calls& calls)
+    : graph_(std::move(graph)), nodes_(std::move(nodes)) {
+  read(graph_.get(), once_, false, calls);
+  instantiate(stream, calls);
 }
 
-void CudaRecording::read(cudaGraph_t graph, const RecordedNodes& nodes, RecordingInfo& info, bool in_body,
-                         Calls& calls) {
-  std::size_t edges = 0, count = 0;
+void CudaRecording::read(cudaGraph_t graph, RecordingInfo& info, bool in_body, Calls& calls) {
+  std::size_t edges = 0;
   calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
   info.edges += static_cast<int>(edges);
-  calls.check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
-  std::vector<cudaGraphNode_t> members(count);
-  if (count > 0) calls.check(cudaGraphGetNodes(graph, members.data(), &count), "cudaGraphGetNodes");
-  for (cudaGraphNode_t member : members) {
-    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-    calls.check(cudaGraphNodeGetType(member, &type), "cudaGraphNodeGetType");
+  for (cudaGraphNode_t member : members_of(graph, calls)) {
+    cudaGraphNodeType type = type_of(member, calls);
     if (in_body && !may_be_in_body(type)) {
-      refuse_recording(owner_of(nodes, member),
+      refuse_recording(owner_of(nodes_, member),
                        "it recorded a " + std::string(node_type_name(type)) +
                            " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, "
                            "empty, child graph "
@@ -128,17 +158,15 @@ void CudaRecording::read(cudaGraph_t graph, const RecordedNodes& nodes, Recordin
     }
     add(info, type);
     if (type == cudaGraphNodeTypeGraph) {
-      cudaGraph_t child = nullptr;
-      calls.check(cudaGraphChildGraphNodeGetGraph(member, &child), "cudaGraphChildGraphNodeGetGraph");
-      read(child, nodes, info, in_body, calls);
+      read(child_of(member, calls), info, in_body, calls);
     }
-    if (auto found = nodes.bodies.find(member); found != nodes.bodies.end()) {
-      for (cudaGraph_t body : found->second) read(body, nodes, bodies_, true, calls);
+    if (auto found = nodes_.bodies.find(member); found != nodes_.bodies.end()) {
+      for (cudaGraph_t body : found->second) read(body, bodies_, true, calls);
     }
   }
 }
 
-void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, Calls& calls) {
+void CudaRecording::instantiate(CudaStream& stream, Calls& calls) {
   RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
@@ -149,12 +177,18 @@ void CudaRecording::instantiate(const RecordedNodes& nodes, CudaStream& stream, 
     if (params.errNode_out && cudaGraphNodeGetType(params.errNode_out, &type) == cudaSuccess) {
       at = std::string(", at a ") + node_type_name(type) + " node";
     }
-    refuse_recording(owner_of(nodes, params.errNode_out),
+    refuse_recording(owner_of(nodes_, params.errNode_out),
                      describe(code, "cudaGraphInstantiateWithParams") + ": " + result_name(params.result_out) + at,
                      "run with CUDA_LOG_FILE=stderr to see the driver's reason");
   }
   calls.check(code, "cudaGraphInstantiateWithParams");
   calls.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
+}
+
+std::vector<RecordedKernel> CudaRecording::kernels(Calls& calls) const {
+  std::vector<RecordedKernel> kernels;
+  add_kernels(graph_.get(), nullptr, nodes_, KernelArguments(calls), calls, kernels);
+  return kernels;
 }
 
 RecordingInfo CudaRecording::info() const {

@@ -20,19 +20,21 @@ class CudaRecording : public Recording {
  public:
   // Throws RecordingFailed, naming the op, for a graph that breaks the rules of conditional bodies, or that CUDA
   // refuses. `stream` takes the upload.
-  CudaRecording(GraphHandle graph, const RecordedNodes& nodes, CudaStream& stream, Calls& calls);
+  CudaRecording(GraphHandle graph, RecordedNodes nodes, CudaStream& stream, Calls& calls);
 
   RecordingInfo info() const override;
   cudaGraphExec_t exec() const { return exec_.get(); }
+  std::vector<RecordedKernel> kernels(Calls& calls) const;
   // Adds what a launch of this many steps runs, bodies of loops within a step counted once.
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
  private:
-  void read(cudaGraph_t graph, const RecordedNodes& nodes, RecordingInfo& info, bool in_body, Calls& calls);
-  void instantiate(const RecordedNodes& nodes, CudaStream& stream, Calls& calls);
+  void read(cudaGraph_t graph, RecordingInfo& info, bool in_body, Calls& calls);
+  void instantiate(CudaStream& stream, Calls& calls);
 
   // A graph with conditional nodes has to outlive what was made of it; hence this order.
   GraphHandle graph_;
+  RecordedNodes nodes_;
   GraphExecHandle exec_;
   RecordingInfo once_;    // outside of conditional bodies
   RecordingInfo bodies_;  // inside

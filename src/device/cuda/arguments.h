@@ -1,0 +1,27 @@
+// What recorded kernels were given.
+#pragma once
+
+#include <cuda.h>
+
+#include "device/cuda/check.h"
+
+namespace graphsink {
+
+// Reads kernel nodes back.
+class KernelArguments {
+ public:
+  explicit KernelArguments(Calls& calls);
+
+  // Empty for a kernel whose parameters the driver does not know.
+  Arguments read(cudaGraphNode_t node) const;
+
+ private:
+  CUresult size_of_parameter(const CUDA_KERNEL_NODE_PARAMS& kernel, std::size_t index, std::size_t& bytes) const;
+
+  Calls& calls_;
+  decltype(&cuGraphKernelNodeGetParams) get_params_ = nullptr;
+  decltype(&cuFuncGetParamInfo) function_info_ = nullptr;
+  decltype(&cuKernelGetParamInfo) kernel_info_ = nullptr;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,35 @@
+#include "device/memory_map.h"
+
+#include <iterator>
+
+namespace graphsink {
+
+// Afterwards no range goes over the address.
+void MemoryMap::split(std::uintptr_t address) {
+  auto next = ranges_.upper_bound(address);
+  if (next == ranges_.begin()) return;
+  auto& [begin, range] = *std::prev(next);
+  if (begin == address || range.end <= address) return;
+  ranges_[address] = range;
+  range.end = address;
+}
+
+void MemoryMap::set(const void* address, std::size_t bytes, MemoryState state) {
+  if (bytes == 0) return;
+  auto begin = reinterpret_cast<std::uintptr_t>(address);
+  std::lock_guard lock(mutex_);
+  split(begin);
+  split(begin + bytes);
+  ranges_.erase(ranges_.lower_bound(begin), ranges_.lower_bound(begin + bytes));
+  ranges_[begin] = {begin + bytes, state};
+}
+
+MemoryState MemoryMap::find(std::uintptr_t address) const {
+  std::lock_guard lock(mutex_);
+  auto next = ranges_.upper_bound(address);
+  if (next == ranges_.begin()) return MemoryState::unknown;
+  const Range& range = std::prev(next)->second;
+  return address < range.end ? range.state : MemoryState::unknown;
+}
+
+}  // namespace graphsink
