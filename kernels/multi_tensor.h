@@ -37,7 +37,7 @@ __device__ inline Chunk chunk_of_block(const TensorTable<P>& table, std::int64_t
 template <int P, class Launch>
 class TensorTables {
  public:
-  TensorTables(std::int64_t chunk, Launch launch) : chunk_(chunk), launch_(std::move(launch)) { table_.tensors = 0; }
+  TensorTables(std::int64_t chunk, Launch launch) : chunk_(chunk), launch_(std::move(launch)) {}
 
   void add(void* const (&pointers)[P], std::int64_t size) {
     if (size == 0) return;
@@ -58,7 +58,7 @@ class TensorTables {
  private:
   std::int64_t chunk_;
   Launch launch_;
-  TensorTable<P> table_;
+  TensorTable<P> table_{};  // a recording keeps all of it: no bytes that something else left there
   std::int32_t blocks_ = 0;
 };
 
