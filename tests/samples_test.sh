@@ -170,7 +170,7 @@ if [[ $flavour == cpu ]]; then
 fi
 refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp, lstm, gpt.*$remedy" \
   "$bin/graphsink-bench" --workload chain,resnet
-refuses 'later mode' "error: mode \"automatic\".*$remedy" "$bin/graphsink-bench" --mode sink,automatic
+refuses 'later mode' "error: mode \"eager\".*$remedy" "$bin/graphsink-bench" --mode sink,eager
 refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge
 refuses 'too few nodes' "error: chain: .*$remedy" "$bin/graphsink-bench" --workload chain --nodes 3
 refuses 'unwritable report' "error: .*report\.json.*$remedy" \

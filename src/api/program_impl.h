@@ -13,6 +13,7 @@
 
 #include "api/inputs.h"
 #include "device/device.h"
+#include "device/step_times.h"
 #include "exec/binding.h"
 #include "exec/host_watch.h"
 #include "exec/variable.h"

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "device/memory_map.h"
 #include "device/running_calls.h"
-#include "device/step_times.h"
 #include "graphsink/counters.h"
 #include "graphsink/op.h"
 #include "graphsink/plan.h"

@@ -1,7 +1,6 @@
 // What each step took, told to the host by the device while later steps run: nobody waits for it.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -45,10 +44,11 @@ struct StepTimes {
 // Nanoseconds from any origin, on the device that runs this. On a GPU %globaltimer (PTX ISA, "Special Registers"),
 // which all multiprocessors share. It may stand still for a microsecond, so that short steps are to be averaged.
 #ifdef __CUDACC__
-__host__ __device__
+#define GRAPHSINK_ON_BOTH __host__ __device__
+#else
+#define GRAPHSINK_ON_BOTH
 #endif
-    inline std::int64_t
-    device_now() {
+GRAPHSINK_ON_BOTH inline std::int64_t device_now() {
 #ifdef __CUDA_ARCH__
   std::int64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -57,5 +57,6 @@ __host__ __device__
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 #endif
 }
+#undef GRAPHSINK_ON_BOTH
 
 }  // namespace graphsink

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "device/step_times.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 

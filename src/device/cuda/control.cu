@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "device/cuda/control.h"
+#include "device/step_times.h"
 
 namespace graphsink {
 namespace {
