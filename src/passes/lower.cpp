@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "passes/locations.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -19,8 +20,7 @@ class Lowering {
         fusions_(std::move(fusions)),
         live_(std::move(verified.live)),
         types_(std::move(verified.types)),
-        device_(plan.further_targets.size() + 1, Table(graph.nodes.size())),
-        host_(graph.nodes.size()) {}
+        values_(graph, types_, plan) {}
 
   void run() {
     plan_.sequences.resize(1);
@@ -31,100 +31,7 @@ class Lowering {
   }
 
  private:
-  using Table = std::vector<std::vector<int>>;  // per node and output: a buffer, -1: none yet
-
   const TensorType& type(ValueRef v) const { return types_[at(v.node)][at(v.output)]; }
-
-  // --- buffers
-
-  int add_buffer(Storage storage, std::size_t bytes, int index = -1, int device = 0) {
-    plan_.buffers.push_back({storage, bytes, 0, index, device});
-    return static_cast<int>(plan_.buffers.size()) - 1;
-  }
-
-  int& slot(Table& where, ValueRef v) {
-    auto& outputs = where[at(v.node)];
-    if (outputs.empty()) outputs.assign(graph_.nodes[at(v.node)].outputs.size(), -1);
-    return outputs[at(v.output)];
-  }
-
-  int source_buffer(int id) {
-    const Node& node = graph_.nodes[at(id)];
-    std::size_t bytes = types_[at(id)][0].bytes();
-    if (node.op == &constant_op) return add_buffer(Storage::constant, bytes, id);
-    if (node.op == &input_op) return add_buffer(Storage::input, bytes, id);
-    if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes);
-    const Variable& variable = node.attrs.as<VariableAttrs>().variable;
-    plan_.variables.push_back(variable);
-    int use = graph_.variable_index.at(variable.data().get());
-    plan_.variable_written.push_back(graph_.variables[at(use)].is_written());
-    return add_buffer(Storage::variable, bytes, static_cast<int>(plan_.variables.size()) - 1);
-  }
-
-  // Whether no step changes what the buffer holds: only its owner, or another program, does.
-  bool is_steady(int buffer) const {
-    const Buffer& b = plan_.buffers[at(buffer)];
-    return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
-  }
-
-  // The copy on the host of what no step changes.
-  int hoisted_buffer(int source) {
-    for (const HoistedCopy& copy : plan_.hoisted)
-      if (copy.source == source) return copy.destination;
-    int destination = add_buffer(Storage::hoisted, plan_.buffers[at(source)].bytes);
-    plan_.hoisted.push_back({source, destination});
-    return destination;
-  }
-
-  // Where the value is in the memory of a device; copied there on first use.
-  int device_buffer(int sequence, ValueRef v, int device = 0) {
-    int& buffer = slot(device_[at(device)], v);
-    if (buffer >= 0) return buffer;
-    const OpDef& op = *graph_.nodes[at(v.node)].op;
-    if (is_source(op) && device == 0) return buffer = source_buffer(v.node);
-    if (&op == &constant_op) return buffer = add_buffer(Storage::constant, type(v).bytes(), v.node, device);
-    if (&op == &step_op || &op == &random_state_op)
-      return buffer = add_buffer(Storage::step, type(v).bytes(), -1, device);
-    int from = home_of(v);
-    int source =
-        from == kHost || !are_linked(from, device) ? host_buffer(sequence, v) : device_buffer(sequence, v, from);
-    buffer = add_buffer(Storage::arena, type(v).bytes(), -1, device);
-    add_copy(sequence, source, buffer);
-    if (device != 0) crossings_.push_back({sequence, v, device});
-    return buffer;
-  }
-
-  static constexpr int kHost = -1;
-
-  // A device that has the value, the target first, or the host.
-  int home_of(ValueRef v) {
-    if (is_source(*graph_.nodes[at(v.node)].op)) return 0;
-    for (std::size_t device = 0; device < device_.size(); ++device)
-      if (slot(device_[device], v) >= 0) return static_cast<int>(device);
-    return kHost;
-  }
-
-  // Whether a copy can go from one device to the other.
-  bool are_linked(int a, int b) const {
-    auto target = [&](int device) -> const Target& {
-      return device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
-    };
-    const std::vector<int>& peers = target(a).peers;
-    return a == b || std::find(peers.begin(), peers.end(), target(b).id.index) != peers.end();
-  }
-
-  int host_buffer(int sequence, ValueRef v) {
-    int& buffer = slot(host_, v);
-    if (buffer >= 0) return buffer;
-    if (graph_.nodes[at(v.node)].op == &constant_op)
-      return buffer = add_buffer(Storage::host_constant, type(v).bytes(), v.node);
-    int source = device_buffer(sequence, v, home_of(v));
-    if (is_steady(source)) return buffer = hoisted_buffer(source);
-    buffer = add_buffer(Storage::host_arena, type(v).bytes());
-    add_copy(sequence, source, buffer);
-    crossings_.push_back({sequence, v, kHost});
-    return buffer;
-  }
 
   // --- steps
 
@@ -132,14 +39,6 @@ class Lowering {
     auto& steps = plan_.sequences[at(sequence)].steps;
     steps.push_back(std::move(step));
     return steps.back();
-  }
-
-  void add_copy(int sequence, int source, int destination) {
-    Step step;
-    step.kind = StepKind::copy;
-    step.source = source;
-    step.destination = destination;
-    add_step(sequence, std::move(step));
   }
 
   int add_call(int sequence, PlanNode node) {
@@ -170,11 +69,12 @@ class Lowering {
     auto count = static_cast<std::int64_t>(feeds.size());
     PlanNode node = system_node(system_.begin_step, {}, Where());
     TensorType table{DType::f64, {count}};  // 8 bytes an element: addresses and strides
-    add_operand(node, add_buffer(Storage::feed_table, table.bytes()), table);
-    add_operand(node, add_buffer(Storage::feed_strides, table.bytes()), table);
+    add_operand(node, values_.add_buffer(Storage::feed_table, table.bytes()), table);
+    add_operand(node, values_.add_buffer(Storage::feed_strides, table.bytes()), table);
     node.inputs = 2;
     for (int id : feeds) {
-      int buffer = slot(device_[0], {id, 0}) = add_buffer(Storage::arena, types_[at(id)][0].bytes());
+      int buffer = values_.add_buffer(Storage::arena, types_[at(id)][0].bytes());
+      values_.put({id, 0}, 0, buffer);
       plan_.feeds.push_back({id, buffer});
       add_operand(node, buffer, types_[at(id)][0]);
     }
@@ -188,9 +88,9 @@ class Lowering {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       int device = placement_.device[id];
       if (device == 0 || fusions_.absorbed[id] || plan_.further_step_blocks[at(device - 1)] >= 0) continue;
-      int block = add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
-      if (step_block_ < 0) step_block_ = add_buffer(Storage::step_block, sizeof(StepBlock));
-      add_copy_between(step_block_, block);
+      int block = values_.add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
+      if (step_block_ < 0) step_block_ = values_.add_buffer(Storage::step_block, sizeof(StepBlock));
+      values_.add_copy_between(step_block_, block);
       plan_.further_step_blocks[at(device - 1)] = block;
     }
   }
@@ -200,24 +100,13 @@ class Lowering {
     std::vector<PlanNode> checks;
     for (int block : plan_.further_step_blocks) {
       if (block < 0) continue;
-      int seen = add_buffer(Storage::arena, sizeof(StepBlock));
-      add_copy_between(block, seen);
+      int seen = values_.add_buffer(Storage::arena, sizeof(StepBlock));
+      values_.add_copy_between(block, seen);
       checks.push_back(system_node(system_.check_device, {}, Where()));
       add_operand(checks.back(), seen, bytes);
       checks.back().inputs = 1;
     }
     for (PlanNode& check : checks) add_call(0, std::move(check));
-  }
-
-  // In the schedule of the step.
-  void add_copy_between(int source, int destination) {
-    const Buffer from = plan_.buffers[at(source)];
-    if (!are_linked(from.device, plan_.buffers[at(destination)].device)) {
-      int staged = add_buffer(Storage::host_arena, from.bytes);
-      add_copy(0, source, staged);
-      source = staged;
-    }
-    add_copy(0, source, destination);
   }
 
   void lower_node(int sequence, int id) {
@@ -246,12 +135,12 @@ class Lowering {
     lowered.device = placement_.device[at(id)];
     int device = lowered.device;
     lowered.inputs = static_cast<int>(node.inputs.size());
-    Table& home = lowered.on_host ? host_ : device_[at(device)];
+    int place = lowered.on_host ? Locations::kHost : device;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueRef v = node.inputs[i];
       int buffer = -1;
       if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
-        buffer = lowered.on_host ? host_buffer(sequence, v) : device_buffer(sequence, v, device);
+        buffer = lowered.on_host ? values_.on_host(sequence, v) : values_.on_device(sequence, v, device);
       add_operand(lowered, buffer, type(v));
     }
     std::vector<std::pair<int, TensorType>> checked;
@@ -261,8 +150,9 @@ class Lowering {
       for (Alias view : node.op->views)
         if (view.output == static_cast<int>(j)) buffer = lowered.operands[at(view.input)];
       if (buffer < 0)
-        buffer = add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes(), -1, device);
-      slot(home, v) = buffer;
+        buffer =
+            values_.add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes(), -1, device);
+      values_.put(v, place, buffer);
       add_operand(lowered, buffer, type(v));
       if (options_.check_finite && !lowered.on_host && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
     }
@@ -286,33 +176,23 @@ class Lowering {
     return sequence;
   }
 
-  // A copy to the host made in a body may never have run when the body is over: whoever needs it later makes his own.
-  // Copies to the device of values from outside were made before the body, as were those to the host for a loop.
-  void forget_crossings(int sequence) {
-    std::erase_if(crossings_, [&](const Crossing& crossing) {
-      Table& table = crossing.device == kHost ? host_ : device_[at(crossing.device)];
-      if (crossing.sequence == sequence) slot(table, crossing.value) = -1;
-      return crossing.sequence == sequence;
-    });
-  }
-
   void lower_if(int sequence, int id) {
     const Node& node = graph_.nodes[at(id)];
     Step step;
     step.kind = StepKind::branch;
-    step.source = device_buffer(sequence, node.inputs[0]);
+    step.source = values_.on_device(sequence, node.inputs[0]);
     bring_inside(sequence, node, false);
     std::vector<int> outputs;
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
-      outputs.push_back(add_buffer(Storage::arena, type({id, static_cast<int>(j)}).bytes()));
-      slot(device_[0], {id, static_cast<int>(j)}) = outputs.back();
+      outputs.push_back(values_.add_buffer(Storage::arena, type({id, static_cast<int>(j)}).bytes()));
+      values_.put({id, static_cast<int>(j)}, 0, outputs.back());
     }
     for (int body : node.bodies) {
       int lowered = lower_region(body);
       const auto& results = graph_.regions[at(body)].results;
       for (std::size_t j = 0; j < results.size(); ++j)
-        add_copy(lowered, device_buffer(lowered, results[j]), outputs[j]);
-      forget_crossings(lowered);
+        values_.add_copy(lowered, values_.on_device(lowered, results[j]), outputs[j]);
+      values_.forget_copies(lowered);
       step.sequences.push_back(lowered);
     }
     add_step(sequence, std::move(step));
@@ -324,12 +204,12 @@ class Lowering {
     bring_inside(sequence, node, true);
     std::vector<int> state;  // then the predicate
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      int initial = device_buffer(sequence, node.inputs[i]);
-      state.push_back(add_buffer(Storage::arena, type(node.inputs[i]).bytes()));
-      add_copy(sequence, initial, state.back());
+      int initial = values_.on_device(sequence, node.inputs[i]);
+      state.push_back(values_.add_buffer(Storage::arena, type(node.inputs[i]).bytes()));
+      values_.add_copy(sequence, initial, state.back());
       if (i < region.parameters.size()) {
-        slot(device_[0], region.parameters[i]) = state.back();
-        slot(device_[0], {id, static_cast<int>(i)}) = state.back();
+        values_.put(region.parameters[i], 0, state.back());
+        values_.put({id, static_cast<int>(i)}, 0, state.back());
       }
     }
     Step step;
@@ -337,7 +217,7 @@ class Lowering {
     step.source = state.back();
     int body = lower_region(node.bodies[0]);
     advance_state(body, region.results, state);
-    forget_crossings(body);
+    values_.forget_copies(body);
     step.sequences.push_back(body);
     add_step(sequence, std::move(step));
   }
@@ -346,17 +226,17 @@ class Lowering {
   void advance_state(int body, const std::vector<ValueRef>& results, const std::vector<int>& state) {
     std::vector<int> next;
     for (std::size_t i = 0; i < results.size(); ++i) {
-      int buffer = device_buffer(body, results[i]);
+      int buffer = values_.on_device(body, results[i]);
       bool is_other_state = buffer != state[i] && std::find(state.begin(), state.end(), buffer) != state.end();
       if (is_other_state) {
-        int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
-        add_copy(body, buffer, copy);
+        int copy = values_.add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+        values_.add_copy(body, buffer, copy);
         buffer = copy;
       }
       next.push_back(buffer);
     }
     for (std::size_t i = 0; i < next.size(); ++i)
-      if (next[i] != state[i]) add_copy(body, next[i], state[i]);
+      if (next[i] != state[i]) values_.add_copy(body, next[i], state[i]);
   }
 
   // Values from outside are copied to where the bodies read them before the control node, not once for each iteration;
@@ -368,23 +248,18 @@ class Lowering {
         if (!live_[at(inner)]) continue;
         for (std::size_t i = 0; i < user.inputs.size(); ++i) {
           ValueRef v = user.inputs[i];
-          if (graph_.nodes[at(v.node)].region == body || !visible(v)) continue;
+          if (graph_.nodes[at(v.node)].region == body || !values_.is_there(v)) continue;
           if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
-          if (!placement_.on_host[at(inner)]) device_buffer(sequence, v);
-          bool is_elsewhere = home_of(v) > 0;  // a body holds no work of further devices
-          if (placement_.on_host[at(inner)] && (is_loop || is_elsewhere)) host_buffer(sequence, v);
+          if (!placement_.on_host[at(inner)]) values_.on_device(sequence, v);
+          bool is_elsewhere = values_.home_of(v) > 0;  // a body holds no work of further devices
+          if (placement_.on_host[at(inner)] && (is_loop || is_elsewhere)) values_.on_host(sequence, v);
         }
         bring_inside(sequence, user, is_loop);
       }
       for (ValueRef v : graph_.regions[at(body)].results)
-        if (graph_.nodes[at(v.node)].region != body && visible(v)) device_buffer(sequence, v);
+        if (graph_.nodes[at(v.node)].region != body && values_.is_there(v)) values_.on_device(sequence, v);
     }
   }
-  bool visible(ValueRef v) {
-    const OpDef& op = *graph_.nodes[at(v.node)].op;
-    return &op == &parameter_op ? slot(device_[0], v) >= 0 : home_of(v) != kHost || slot(host_, v) >= 0;
-  }
-
   // --- effects: the commit
   //
   // It is all at the end, and nothing of the host, nor any effect, is in it or behind it: an op that writes Variables
@@ -400,8 +275,8 @@ class Lowering {
   // A buffer that still holds the value after the commit.
   int kept(int buffer) {
     if (!is_overwritten(buffer)) return buffer;
-    int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
-    add_copy(0, buffer, copy);
+    int copy = values_.add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+    values_.add_copy(0, buffer, copy);
     return copy;
   }
 
@@ -411,22 +286,22 @@ class Lowering {
     for (const VariableUse& use : graph_.variables) {
       if (!use.is_assigned()) continue;
       store.where = use.assigned_where;
-      add_operand(store, device_buffer(0, use.read), type(use.read));
-      add_operand(store, kept(device_buffer(0, use.assigned)), type(use.assigned));
+      add_operand(store, values_.on_device(0, use.read), type(use.read));
+      add_operand(store, kept(values_.on_device(0, use.assigned)), type(use.assigned));
     }
     store.inputs = static_cast<int>(store.operands.size());
     PlanNode end = system_node(system_.end_step, {}, Where());
     for (const NamedValue& record : graph_.records) {
-      int buffer = kept(device_buffer(0, record.value));
+      int buffer = kept(values_.on_device(0, record.value));
       plan_.records.push_back({record.name, buffer, type(record.value)});
       add_operand(end, buffer, type(record.value));
     }
     end.inputs = static_cast<int>(end.operands.size());
     TensorType ring{DType::f64, {end.inputs, kRecordCapacity}};
-    add_operand(end, add_buffer(Storage::record_ring, ring.bytes()), ring);
+    add_operand(end, values_.add_buffer(Storage::record_ring, ring.bytes()), ring);
     for (const NamedValue& output : graph_.outputs) {
       plan_.outputs.push_back({output.name, output.value.node, output.value.output,
-                               kept(device_buffer(0, output.value)), type(output.value)});
+                               kept(values_.on_device(0, output.value)), type(output.value)});
     }
     check_further_devices();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
@@ -440,7 +315,7 @@ class Lowering {
   void prepare_commit(int id) {
     const Node& node = graph_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) device_buffer(0, node.inputs[i]);
+      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) values_.on_device(0, node.inputs[i]);
     }
   }
 
@@ -452,15 +327,8 @@ class Lowering {
   Fusions fusions_;
   std::vector<bool> live_;
   std::vector<std::vector<TensorType>> types_;
-  std::vector<Table> device_;  // per device: where its memory holds values
-  Table host_;                 // likewise in host memory, where that is separate
-  struct Crossing {            // a copy to `device`, which is not the target
-    int sequence;
-    ValueRef value;
-    int device;
-  };
+  Locations values_;
   int step_block_ = -1;
-  std::vector<Crossing> crossings_;
   std::vector<int> commits_;
   bool host_work_ = false;
 };

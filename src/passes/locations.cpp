@@ -1,0 +1,135 @@
+#include "passes/locations.h"
+
+#include <algorithm>
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Locations::Locations(const GraphData& graph, const std::vector<std::vector<TensorType>>& types, Plan& plan)
+    : graph_(graph),
+      types_(types),
+      plan_(plan),
+      devices_(plan.further_targets.size() + 1, Table(graph.nodes.size())),
+      host_(graph.nodes.size()) {}
+
+std::size_t Locations::bytes_of(ValueRef v) const { return types_[at(v.node)][at(v.output)].bytes(); }
+
+int Locations::add_buffer(Storage storage, std::size_t bytes, int index, int device) {
+  plan_.buffers.push_back({storage, bytes, 0, index, device});
+  return static_cast<int>(plan_.buffers.size()) - 1;
+}
+
+void Locations::add_copy(int sequence, int source, int destination) {
+  Step step;
+  step.kind = StepKind::copy;
+  step.source = source;
+  step.destination = destination;
+  plan_.sequences[at(sequence)].steps.push_back(std::move(step));
+}
+
+void Locations::add_copy_between(int source, int destination) {
+  const Buffer from = plan_.buffers[at(source)];
+  if (!are_linked(from.device, plan_.buffers[at(destination)].device)) {
+    int staged = add_buffer(Storage::host_arena, from.bytes);
+    add_copy(0, source, staged);
+    source = staged;
+  }
+  add_copy(0, source, destination);
+}
+
+int& Locations::slot(int place, ValueRef v) {
+  auto& outputs = (place == kHost ? host_ : devices_[at(place)])[at(v.node)];
+  if (outputs.empty()) outputs.assign(graph_.nodes[at(v.node)].outputs.size(), -1);
+  return outputs[at(v.output)];
+}
+
+void Locations::put(ValueRef v, int place, int buffer) { slot(place, v) = buffer; }
+
+int Locations::source_buffer(ValueRef v) {
+  const Node& node = graph_.nodes[at(v.node)];
+  if (node.op == &constant_op) return add_buffer(Storage::constant, bytes_of(v), v.node);
+  if (node.op == &input_op) return add_buffer(Storage::input, bytes_of(v), v.node);
+  if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes_of(v));
+  const Variable& variable = node.attrs.as<VariableAttrs>().variable;
+  plan_.variables.push_back(variable);
+  int use = graph_.variable_index.at(variable.data().get());
+  plan_.variable_written.push_back(graph_.variables[at(use)].is_written());
+  return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1);
+}
+
+// Whether no step changes what the buffer holds: only its owner, or another program, does.
+bool Locations::is_steady(int buffer) const {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
+}
+
+// The copy on the host of what no step changes.
+int Locations::hoisted_buffer(int source) {
+  for (const HoistedCopy& copy : plan_.hoisted)
+    if (copy.source == source) return copy.destination;
+  int destination = add_buffer(Storage::hoisted, plan_.buffers[at(source)].bytes);
+  plan_.hoisted.push_back({source, destination});
+  return destination;
+}
+
+int Locations::on_device(int sequence, ValueRef v, int device) {
+  int& buffer = slot(device, v);
+  if (buffer >= 0) return buffer;
+  const OpDef& op = *graph_.nodes[at(v.node)].op;
+  if (is_source(op) && device == 0) return buffer = source_buffer(v);
+  if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), v.node, device);
+  if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
+  int from = home_of(v);
+  int source = from == kHost || !are_linked(from, device) ? on_host(sequence, v) : on_device(sequence, v, from);
+  buffer = add_buffer(Storage::arena, bytes_of(v), -1, device);
+  add_copy(sequence, source, buffer);
+  if (device != 0) copies_.push_back({sequence, v, device});
+  return buffer;
+}
+
+int Locations::on_host(int sequence, ValueRef v) {
+  int& buffer = slot(kHost, v);
+  if (buffer >= 0) return buffer;
+  if (graph_.nodes[at(v.node)].op == &constant_op)
+    return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
+  int source = on_device(sequence, v, home_of(v));
+  if (is_steady(source)) return buffer = hoisted_buffer(source);
+  buffer = add_buffer(Storage::host_arena, bytes_of(v));
+  add_copy(sequence, source, buffer);
+  copies_.push_back({sequence, v, kHost});
+  return buffer;
+}
+
+int Locations::home_of(ValueRef v) {
+  if (is_source(*graph_.nodes[at(v.node)].op)) return 0;
+  for (int device = 0; device < static_cast<int>(devices_.size()); ++device)
+    if (slot(device, v) >= 0) return device;
+  return kHost;
+}
+
+bool Locations::is_there(ValueRef v) {
+  if (graph_.nodes[at(v.node)].op == &parameter_op) return slot(0, v) >= 0;
+  return home_of(v) != kHost || slot(kHost, v) >= 0;
+}
+
+void Locations::forget_copies(int sequence) {
+  std::erase_if(copies_, [&](const Copy& copy) {
+    if (copy.sequence == sequence) slot(copy.place, copy.value) = -1;
+    return copy.sequence == sequence;
+  });
+}
+
+// Whether a copy can go from one device to the other.
+bool Locations::are_linked(int a, int b) const {
+  auto target = [&](int device) -> const Target& {
+    return device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
+  };
+  const std::vector<int>& peers = target(a).peers;
+  return a == b || std::find(peers.begin(), peers.end(), target(b).id.index) != peers.end();
+}
+
+}  // namespace graphsink
