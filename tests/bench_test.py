@@ -43,7 +43,7 @@ class BenchTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.single = report("--steps", 20)
-        cls.grouped = report("--steps", 20, "--steps-per-launch", 16, "--mode", "sink,interactive-serial")
+        cls.grouped = report("--steps", 20, "--steps-per-launch", 16, "--mode", "sink,interactive-serial,automatic")
         cls.is_cpu = cls.single["rows"][0]["device"] == "cpu"
 
     def rows(self, mode, of=None):
@@ -104,7 +104,7 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(row["graph_launches_per_step"], 1, row["mode"])
 
     def test_grouping_of_steps_changes_nothing(self):
-        for mode in ("sink", "interactive-serial"):
+        for mode in ("sink", "interactive-serial", "automatic"):
             self.assertEqual(hashes(self.rows(mode, self.grouped)), hashes(self.rows(mode)), mode)
 
     def test_a_second_process_agrees(self):
