@@ -100,7 +100,6 @@ class Program::Impl {
   void order_variables();
   std::uint64_t version_of(const Buffer& source) const;  // an input, or a Variable as order_variables() saw it
   void refresh_hoisted();
-  void begin(std::int64_t first, std::int64_t end);
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(std::int64_t first, std::int64_t end);
   void launch_islands(std::int64_t step);
