@@ -136,8 +136,8 @@ part_bench() {
   build graphsink-bench launch_baseline train_mnist
   [[ $verdict == passed ]] || return 0
   rm -f "$logs"/*.json
-  try bench 150 "$bin"/graphsink-bench --device cuda:0 --steps 300 --json "$logs/bench.json"
-  try bench-16-steps 100 "$bin"/graphsink-bench --device cuda:0 --steps 304 --steps-per-launch 16 --json "$logs/bench-16-steps.json"
+  try bench 170 "$bin"/graphsink-bench --device cuda:0 --steps 300 --json "$logs/bench.json"
+  try bench-16-steps 110 "$bin"/graphsink-bench --device cuda:0 --steps 304 --steps-per-launch 16 --json "$logs/bench-16-steps.json"
   try bench-cpu 100 "$bin"/graphsink-bench --device cpu --steps 300 --json "$logs/bench-cpu.json"
   try launch_baseline 60 bash -o pipefail -c "$bin/launch_baseline 1000 | tee '$logs/launch_baseline.json'"
   try train_mnist 60 "$bin"/train_mnist --device cuda:0
