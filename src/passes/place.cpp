@@ -61,7 +61,10 @@ class Placing {
       if (op.cpu) return Side::here;
       throw Error(name, node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
     }
-    if (node.label.place == Place::device && node.label.device != 0) require_further_device(node);
+    if (node.label.place == Place::device && node.label.device != 0) {
+      require_further_device(node);
+      return Side::here;  // not on the host: place_on_further_devices() does the rest
+    }
     bool has_cuda = has_device_body(op);
     bool commits = writes_variables(op, node.inputs.size());
     if (node.label.place == Place::cpu && (!op.cpu || commits)) {
