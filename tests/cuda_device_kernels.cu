@@ -22,11 +22,7 @@ __global__ void affine_kernel(float* x, Affine f, int delay) {
   *x = f.factor * seen + f.offset;
 }
 __global__ void add_kernel(const float* x, float value, float* y) { *y = *x + value; }
-struct Unused {
-  int number;
-  const void* address;
-};
-__global__ void copy_kernel(const float* x, float* y, Unused) { *y = *x; }
+__global__ void copy_kernel(const float* x, float* y, const void*) { *y = *x; }
 __global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter > 0; }
 __global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
 __global__ void count_down_kernel(std::int32_t* counter) { --*counter; }
@@ -49,7 +45,7 @@ const CudaBody kSlowAffine[] = {
 const CudaBody kAddHostFloat[] = {for_all(
     [](CudaArgs& a) { launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0)); })};
 const CudaBody kTakesAddress[] = {for_all([](CudaArgs& a) {
-  launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0), Unused{1, a.local<void*>()});
+  launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0), static_cast<const void*>(a.local<void*>()));
 })};
 const CudaBody kIsPositive[] = {
     for_all([](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};

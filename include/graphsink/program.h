@@ -63,8 +63,8 @@ struct Guards {
   int replay_every = 0;
   // After each recording the arguments of its kernels are read back, and a warning is logged, once for each op, for an
   // address in memory that the program has freed or not allocated yet, and for a number that is another than when the
-  // same op was recorded before (for one step, then for several a launch): a recording keeps it. Numbers in structs are
-  // not looked at. On devices of CUDA; others read arguments in each step.
+  // same op was recorded before (for one step, then for several a launch): a recording keeps it. Arguments that are
+  // structs are not looked at. On devices of CUDA; others read arguments in each step.
   bool arguments = false;
 };
 

@@ -18,9 +18,13 @@ std::string first_difference(const Tensor& a, const Tensor& b) {
   return "";
 }
 
-std::uint64_t word(const std::vector<std::byte>& argument, std::size_t offset) {
+// Of 4 or 8 bytes: a number or an address. Others are structs, in which bytes mean nothing that stand between members,
+// or small ones, which may be empty structs.
+bool is_word(const std::vector<std::byte>& argument) { return argument.size() == 4 || argument.size() == 8; }
+
+std::uint64_t word(const std::vector<std::byte>& argument) {
   std::uint64_t value = 0;
-  std::memcpy(&value, argument.data() + offset, std::min(argument.size() - offset, sizeof value));
+  std::memcpy(&value, argument.data(), argument.size());
   return value;
 }
 
@@ -123,13 +127,11 @@ void Program::Impl::audit_arguments(const Recording& recording) {
     Arguments before = std::exchange(known, kernel.arguments);
     for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {
       const std::vector<std::byte>& now = kernel.arguments[i];
-      MemoryState state = MemoryState::unknown;
-      for (std::size_t at = 0; at < now.size() && state != MemoryState::gone; at += sizeof(std::uint64_t))
-        state = device_->memory_state(word(now, at));
+      if (!is_word(now)) continue;
+      MemoryState state = device_->memory_state(word(now));
       if (state == MemoryState::gone) warn_of_argument(kernel.node, " was recorded with an address of freed memory");
-      // Only numbers: between the members of a struct are bytes that mean nothing.
-      bool is_number = kernel.node && now.size() <= sizeof(std::uint64_t) && state == MemoryState::unknown;
-      if (!is_number || before.size() != kernel.arguments.size() || before[i] == now) continue;
+      bool was_recorded = kernel.node && before.size() == kernel.arguments.size();
+      if (!was_recorded || state != MemoryState::unknown || before[i] == now) continue;
       warn_of_argument(kernel.node,
                        " was recorded with another number than before: it reads something of the host that changes, "
                        "of which a recording keeps the first value");

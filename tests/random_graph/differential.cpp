@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
+#include <stdexcept>
 
 #include "graphsink/program.h"
 #include "tests/program_fixture.h"
@@ -35,7 +36,7 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
   }
-  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, kRewrittenAt)}}};
+  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, kRewrittenAt)}}, true, {.arguments = true}};
   if (steps > kRewrittenAt) launches.runs.push_back({sink, steps - kRewrittenAt});
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
@@ -69,9 +70,13 @@ void write(Building& building, Program& program, int from, int steps) {
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
-  Program program =
-      compile(building.graph,
-              {.target = device, .further_devices = further_devices(device), .seed = kSeed, .guards = schedule.guards});
+  std::string logged;
+  auto log = [&](LogLevel, std::string_view message) { logged += message; };
+  Program program = compile(building.graph, {.target = device,
+                                             .further_devices = further_devices(device),
+                                             .seed = kSeed,
+                                             .guards = schedule.guards,
+                                             .log = log});
   Trace trace;
   int step = 0;
   for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
@@ -86,6 +91,7 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   trace.steps = program.steps();
   for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());
   trace.effects = building.effects->entries;
+  if (!logged.empty()) throw std::runtime_error("it logged " + logged);
   return trace;
 }
 
