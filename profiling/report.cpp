@@ -38,7 +38,7 @@ json to_json(const AutomaticReport& report) {
 
 }  // namespace
 
-json row_of(const Trial& trial) {
+json row_of(Trial& trial) {
   const Program& program = trial.program();
   const Counts& counts = trial.counts();
   const Results& results = trial.results();

@@ -9,7 +9,7 @@
 namespace graphsink::bench {
 
 // The row of a finished trial; fields that do not apply are null.
-nlohmann::json row_of(const Trial& trial);
+nlohmann::json row_of(Trial& trial);
 
 void print_table(std::ostream& out, const nlohmann::json& report);
 

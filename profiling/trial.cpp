@@ -140,7 +140,6 @@ void Trial::time_launches() {
     program_.sync();
     return us;
   });
-  automatic_ = program_.automatic_report();
 }
 
 }  // namespace graphsink::bench

@@ -44,8 +44,8 @@ class Trial {
   std::int64_t steps() const { return steps_; }
   std::int64_t steps_per_launch() const { return steps_per_launch_; }
   const Program& program() const { return program_; }
-  // As of time_launches(): the timed steps are part of it.
-  const AutomaticReport& automatic_report() const { return automatic_; }
+  // Of all steps so far, those that were timed among them.
+  AutomaticReport automatic_report() { return program_.automatic_report(); }
   double compile_us() const { return compile_us_; }  // wall time of compile(): plan, and opening the device
   const Results& results() const { return results_; }
   const Counts& counts() const { return counts_; }
@@ -76,7 +76,6 @@ class Trial {
   std::vector<double> losses_;
   Results results_;
   Counts counts_;
-  AutomaticReport automatic_;
   Counters in_runs_;  // what run() added, without writes of feeds and reads of losses
   std::uint64_t kernels_in_graphs_ = 0;
   std::vector<Tensor> state_;  // of the Variables, after run_counted()
