@@ -230,8 +230,11 @@ TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {
   for (Mode mode : kAllModes) {
     Graph g;
     Value indices = g.input("i", i32, {2});
+    // Something else is there before the host takes its turn.
+    assign(Variable("early", Tensor({0.0f, 0.0f})), tanh(cast(indices, f32), on_device(1)));
+    Value from_host = minimum(indices, 1000, on_cpu);
     Variable w("w", Tensor({1.0f, 2.0f, 3.0f}));
-    Value picked = gather(g.constant(Tensor({10.0f, 20.0f, 30.0f})), indices, 0, on_device(1));
+    Value picked = gather(g.constant(Tensor({10.0f, 20.0f, 30.0f})), from_host, 0, on_device(1));
     assign(w, w + sum(picked));
     Program program = compile(g, options());
     program.write(indices, std::vector<std::int32_t>{0, 1});
@@ -249,6 +252,17 @@ TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {
     EXPECT_EQ(w.read().at(0), 81);
   }
 }
+
+#ifdef GRAPHSINK_EMULATED
+TEST_F(SeveralDevices, NoDeviceTouchesTheOthersMemory) {
+  emu::set_peer_access(false);
+  Model model(on_device(1), on_cpu);
+  Program program = compile(model.g, options());
+  program.write(model.x, Tensor({16, 8}, std::vector<float>(128, 0.5f)));
+  for (Mode mode : kAllModes) program.run(mode);
+  EXPECT_NO_THROW(program.sync()) << emu::last_failure();
+}
+#endif
 
 TEST_F(SeveralDevices, CheckFiniteLooksEverywhere) {
   Graph g;

@@ -79,10 +79,10 @@ bool Memory::is_allocation(const void* pointer) {
   return block != blocks_.end() && arena_ + block->first == pointer && !block->second.of_graph;
 }
 
-int Memory::device_of(const void* pointer) {
+std::optional<int> Memory::device_of(const void* pointer) {
   const std::lock_guard guard(mutex_);
   const auto block = find_block(pointer);
-  return block == blocks_.end() ? 0 : block->second.device;
+  return block == blocks_.end() ? std::nullopt : std::optional(block->second.device);
 }
 
 void* Memory::allocate_pinned(std::size_t bytes) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "emulator.h"
@@ -28,8 +29,8 @@ class Memory {
   bool release(void* pointer, bool of_graph = false);
   // Whether cudaMalloc or cudaMallocAsync gave this pointer.
   bool is_allocation(const void* pointer);
-  // Of memory from allocate(); else 0.
-  int device_of(const void* pointer);
+  // Of memory from allocate(); else nothing.
+  std::optional<int> device_of(const void* pointer);
   void* allocate_pinned(std::size_t bytes);
   bool release_pinned(void* pointer);
 

@@ -140,7 +140,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = cudaInvalidDeviceId;
     const emu::Place place = r.memory.place(pointer);
     if (place == emu::Place::kPageable || !r.memory.is_valid(pointer, 1)) return cudaSuccess;
-    attributes->device = r.memory.device_of(pointer);
+    attributes->device = r.memory.device_of(pointer).value_or(0);
     attributes->type = place == emu::Place::kDevice ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     attributes->devicePointer = address;
     if (place == emu::Place::kPinned) attributes->hostPointer = address;
