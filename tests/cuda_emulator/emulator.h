@@ -66,7 +66,7 @@ void release_memory();
 // How many devices answer; GS_EMU_DEVICES or 1 at first.
 void set_device_count(int count);
 
-// Whether devices can reach each other's memory; GS_EMU_PEERS=0: no.
+// Whether devices can reach each other's memory, if it is enabled; GS_EMU_PEERS=0: no. Off: what was enabled is not.
 void set_peer_access(bool on);
 
 // Operations submitted and not finished.

@@ -151,6 +151,7 @@ void release_memory() {
 void set_peer_access(bool on) {
   const Lock lock(runtime().mutex);
   runtime().has_peer_access = on;
+  if (!on) runtime().peers.clear();
 }
 
 void set_device_count(int count) {
