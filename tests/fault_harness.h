@@ -127,29 +127,31 @@ inline std::string leak(const emu::LiveObjects& before, const emu::LiveObjects& 
   return text.str();
 }
 
+// What a command prints, line by line, without what stands before the last blank.
+inline std::vector<std::string> last_words_of(const std::string& command) {
+  std::vector<std::string> words;
+  FILE* output = popen(command.c_str(), "r");
+  if (!output) return words;
+  for (char line[4096]; std::fgets(line, sizeof line, output);) {
+    std::string word(line, std::strcspn(line, "\n"));
+    words.push_back(word.erase(0, word.find_last_of(' ') + 1));
+  }
+  pclose(output);
+  return words;
+}
+
 // The CUDA functions that static libraries call: their undefined symbols, and the driver's functions, which they get by
-// name. Without the look-ups of errors, which cannot fail.
+// name, hence among their strings. Without the look-ups of errors, which cannot fail.
 inline std::set<std::string> called_functions(std::string_view libraries) {
   std::set<std::string> names;
   std::istringstream list{std::string(libraries)};
   for (std::string library; std::getline(list, library, ':');) {
-    std::string command = "nm -u '" + library + "' 2>/dev/null";
-    if (FILE* symbols = popen(command.c_str(), "r")) {
-      for (char line[4096]; std::fgets(line, sizeof line, symbols);) {
-        std::string name(line, std::strcspn(line, "\n"));
-        name.erase(0, name.find_last_of(' ') + 1);
-        if (name.starts_with("cuda") || name.starts_with("cublas")) names.insert(name);
-      }
-      pclose(symbols);
-    }
-    std::ifstream file(library, std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    constexpr std::string_view kStart("\0cuMem", 6);
-    for (std::size_t at = bytes.find(kStart); at != std::string::npos; at = bytes.find(kStart, at + 1)) {
-      std::string name = bytes.c_str() + at + 1;
-      if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos)
+    for (const std::string& name : last_words_of("nm -u '" + library + "' 2>/dev/null"))
+      if (name.starts_with("cuda") || name.starts_with("cublas")) names.insert(name);
+    std::string strings = "readelf -p .rodata.str1.1 -p .rodata.str1.8 -p .rodata '" + library + "' 2>/dev/null";
+    for (const std::string& name : last_words_of(strings))
+      if (name.starts_with("cuMem") && std::all_of(name.begin(), name.end(), [](char c) { return std::isalpha(c); }))
         names.insert(name);
-    }
   }
   for (const char* look_up :
        {"cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorName", "cudaGetErrorString", "cublasLtGetStatusName"})
