@@ -40,6 +40,7 @@ void Program::Impl::poison() {
     const FurtherDevice& further = further_[i];
     further.device->fence(*further.stream, *streams_[0]);
     further.device->fill(*further.stream, further.arena->base(), kNan, plan.further_arena_bytes[i]);
+    device_->fence(*streams_[0], *further.stream);  // a launch there holds work of all devices
   }
 }
 
