@@ -49,14 +49,11 @@ class Trial {
   double compile_us() const { return compile_us_; }  // wall time of compile(): plan, and opening the device
   const Results& results() const { return results_; }
   const Counts& counts() const { return counts_; }
-  // Nothing before time_window() or time_launches().
-  std::optional<Spread> step_us() const { return spread_if_any(step_us_); }  // wall time of a step among others
-  std::optional<Spread> latency_us() const {
-    return spread_if_any(latency_us_);
-  }  // wall time of one run() and its sync()
-  std::optional<Spread> enqueue_us() const {
-    return spread_if_any(enqueue_us_);
-  }  // time of this thread inside one run()
+  // Nothing before time_window() or time_launches(): wall time of a step among others, wall time of one run() and its
+  // sync(), time of this thread inside one run().
+  std::optional<Spread> step_us() const { return spread_if_any(step_us_); }
+  std::optional<Spread> latency_us() const { return spread_if_any(latency_us_); }
+  std::optional<Spread> enqueue_us() const { return spread_if_any(enqueue_us_); }
 
  private:
   static std::optional<Spread> spread_if_any(const std::vector<double>& samples) {

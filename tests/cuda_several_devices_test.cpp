@@ -157,6 +157,8 @@ struct Model {
   Variable w1{"w1", Tensor::kaiming({8, 32}, 1)}, w2{"w2", Tensor::kaiming({32, 4}, 2)};
 };
 
+std::vector<float> values_of(const Tensor& tensor) { return {tensor.as<float>().begin(), tensor.as<float>().end()}; }
+
 struct Outcome {
   std::vector<double> losses;
   std::vector<float> w1, w2, h;
@@ -174,7 +176,7 @@ Outcome train(Model& model, const CompileOptions& options, Mode mode, std::int64
   outcome.losses = program.read<double>("loss");
   for (auto [tensor, values] : {std::pair(model.w1.read(), &outcome.w1), std::pair(model.w2.read(), &outcome.w2),
                                 std::pair(program.read_output("h"), &outcome.h)})
-    *values = std::vector<float>(tensor.as<float>().begin(), tensor.as<float>().end());
+    *values = values_of(tensor);
   EXPECT_EQ(program.counters().fallbacks, 0u);
   return outcome;
 }
@@ -201,6 +203,32 @@ TEST_F(SeveralDevices, TheHostTakesPartToo) {
   for (Mode mode : kAllModes) {
     Model two(on_device(1), on_cpu);
     EXPECT_EQ(train(two, options(), mode), expected) << to_string(mode);
+  }
+}
+
+// The second and the third are not linked: what crosses there goes through the host.
+TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
+  if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
+  auto outcome = [](Label second, Label third, const CompileOptions& options, Mode mode) {
+    Graph g;
+    Value x = g.feed("x", f32, {8});
+    Variable w("w", Tensor::uniform({8}, 3, -1.0f, 1.0f));
+    Value there = tanh(mul(x, w, second), second);
+    Value farther = add(sin(there, third), random_uniform(g, f32, {8}, 0, 1, third), third);
+    assign(w, sub(w, mul(farther, there, second), on_device));
+    g.record("loss", sum(farther, {}, false, on_device));
+    Program program = compile(g, options);
+    program.write(x, Tensor::uniform({4, 8}, 5, -1.0f, 1.0f));
+    program.run(mode, {.steps = 4});
+    std::vector<double> results = program.read<double>("loss");
+    for (float value : values_of(w.read())) results.push_back(value);
+    return results;
+  };
+  std::vector<double> expected = outcome(on_device, on_device, {.target = cuda(0)}, interactive);
+  for (Mode mode : kAllModes) {
+    CompileOptions three = options();
+    three.further_devices.push_back(cuda(2));
+    EXPECT_EQ(outcome(on_device(1), on_device(2), three, mode), expected) << to_string(mode);
   }
 }
 

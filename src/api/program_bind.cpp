@@ -26,6 +26,16 @@ Plan Program::Impl::make_current_plan() const {
   return make_plan(view, device_->target(), system_ops(), inputs_->shapes(), options);
 }
 
+void Program::Impl::open_further_devices() {
+  for (DeviceId id : options_.further_devices) {
+    FurtherDevice further;
+    further.device = open_device(id, log_, device_.get());
+    further.stream = further.device->make_stream();
+    devices_.push_back(further.device.get());
+    further_.push_back(std::move(further));
+  }
+}
+
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
   settle();

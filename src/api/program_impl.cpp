@@ -55,16 +55,6 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   params_.seed = options.seed;
 }
 
-void Program::Impl::open_further_devices() {
-  for (DeviceId id : options_.further_devices) {
-    FurtherDevice further;
-    further.device = open_device(id, log_, device_.get());
-    further.stream = further.device->make_stream();
-    devices_.push_back(further.device.get());
-    further_.push_back(std::move(further));
-  }
-}
-
 bool Program::Impl::finish() noexcept {
   bool is_done = true;
   auto wait = [&](Device& device, Stream& stream) {

@@ -117,7 +117,7 @@ void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, 
 
 void Binding::issue_step(const Step& step, Devices devices, Streams streams) const {
   Stream& stream = *streams[at(step.stream)];
-  Device& device = *devices[at(device_of(plan_, step))];
+  Device& device = *devices[at(plan_.stream_devices[at(step.stream)])];
   switch (step.kind) {
     case StepKind::call: {
       const BoundNode& node = nodes_[at(step.node)];

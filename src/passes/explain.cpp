@@ -123,13 +123,6 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
   return text;
 }
 
-std::vector<int> used_further_devices(const Plan& plan) {
-  std::vector<int> devices;
-  for (std::size_t i = 0; i < plan.further_step_blocks.size(); ++i)
-    if (plan.further_step_blocks[i] >= 0) devices.push_back(static_cast<int>(i) + 1);
-  return devices;
-}
-
 std::string summary_text(const Plan& plan) {
   StepCounts counts = count_steps(plan);
   std::vector<int> further = used_further_devices(plan);

@@ -36,9 +36,6 @@ std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
 
-// Which of the further devices the plan uses, as numbers of devices.
-std::vector<int> used_further_devices(const Plan& plan);
-
 // The head of the text: what sinks, copies, memory. Whole lines.
 std::string summary_text(const Plan& plan);
 // A line without its end.

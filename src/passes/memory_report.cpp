@@ -184,6 +184,7 @@ std::string to_string(const MemoryReport& report) {
   add_line(text, "constants", report.constants);
   add_line(text, "workspaces", report.workspaces);
   add_line(text, "control", report.control);
+  add_line(text, "further", report.further_arenas, "arenas of further devices");
   add_line(text, "records", report.records, "of the host");
   add_line(text, "host arena", report.host_arena, "of the host");
   add_line(text, "hoisted", report.hoisted, "of the host");

@@ -121,8 +121,7 @@ void partition(Plan& plan) {
     if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
     plan.islands.back().last = i + 1;
   }
-  bool is_on_one_device = std::all_of(plan.further_step_blocks.begin(), plan.further_step_blocks.end(),
-                                      [](int block) { return block < 0; });
+  bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps = sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device &&
                          (plan.target.host_nodes_in_bodies || !has_host_node);
   if (sinks_whole(plan) && !is_on_one_device) {

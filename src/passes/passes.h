@@ -53,6 +53,9 @@ int first_commit_step(const Plan& plan);
 // The device that carries out the step, or takes part in the copy besides the target.
 int device_of(const Plan& plan, const Step& step);
 
+// Which of the further devices the plan uses, as numbers of devices.
+std::vector<int> used_further_devices(const Plan& plan);
+
 // "cuda:1".
 std::string device_name(const Plan& plan, int device);
 

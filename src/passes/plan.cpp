@@ -21,6 +21,13 @@ std::vector<PlanSource> used_sources(const GraphData& graph, const Verified& ver
 
 std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
 
+std::vector<int> used_further_devices(const Plan& plan) {
+  std::vector<int> devices;
+  for (std::size_t i = 0; i < plan.further_step_blocks.size(); ++i)
+    if (plan.further_step_blocks[i] >= 0) devices.push_back(static_cast<int>(i) + 1);
+  return devices;
+}
+
 std::string device_name(const Plan& plan, int device) {
   return to_string(device == 0 ? plan.target.id : plan.further_targets[static_cast<std::size_t>(device - 1)].id);
 }
