@@ -105,10 +105,11 @@ function(graphsink_program name)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
   target_compile_definitions(${name} PRIVATE GRAPHSINK_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
-  # Under a sanitizer compiling takes longer than running, but for what computes much, and for kernels, which have small
-  # stacks on the software device.
+  # Compiling a test, and under a sanitizer any program, takes longer than running it: the optimizer is left out, but for
+  # what computes much, and for kernels, which have small stacks on the software device.
   set(computes "^(op_|plan|place|data_|differential|determinism|fault_loop|model|text_model|checkpoint|cuda_matmul)|fuzz")
-  if(GRAPHSINK_SANITIZE AND NOT "${ARGN}" MATCHES "[.]cu" AND NOT name MATCHES "${computes}")
+  if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND
+     NOT "${ARGN}" MATCHES "[.]cu" AND NOT name MATCHES "${computes}")
     target_compile_options(${name} PRIVATE -O0)
   endif()
   graphsink_device_sources(${name})

@@ -58,6 +58,15 @@ constexpr std::int64_t kChecked = 4;
 constexpr std::int64_t kChecked = 40;
 #endif
 
+// The thread sanitizer sees which thread touches which element, and that is the same for all types of a row.
+std::vector<DType> dtypes_of(const OpRow& row) {
+#if defined(__SANITIZE_THREAD__)
+  return {row.dtypes.front()};
+#else
+  return row.dtypes;
+#endif
+}
+
 double dot(const Array& a, const Array& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.at.size(); ++i) sum += a.at[i] * b.at[i];
@@ -125,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, OpTable,
 TEST_P(OpTable, AgreesWithTheReference) {
   auto [device, index] = GetParam();
   const OpRow& row = table()[index];
-  for (DType dtype : row.dtypes) {
+  for (DType dtype : dtypes_of(row)) {
     for (const Case& operands : row.cases) {
       std::string shapes(to_string(dtype));
       bool has_matrix = false;

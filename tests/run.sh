@@ -93,8 +93,8 @@ check_sanitized() {
   gs_build "$preset" && run_ctest "$preset" "$preset" -LE slow "$@"
 }
 
-# Tests of the CPU device in a build that has a CUDA device too.
-of_the_cpu='[/_]cpu( |$)'
+# Tests that know no seed: of the CPU device, of plans, of readers of files, and of the tests' own tools.
+seedless='[/_]cpu( |$)|^fuzz_|^(Place|Plan|ModeChooser)[.]|FailuresAreShrunk'
 
 # Every seed, on a build that counts which lines of the CUDA backend run.
 check_emulated() {
@@ -108,7 +108,7 @@ check_emulated() {
   for seed in "${seeds[@]}"; do
     gs_say "emulated device, GS_EMU_SEED=$seed"
     GS_EMU_SEED=$seed run_ctest "$preset" "emulated.seed$seed" "${exclude[@]}" || return 1
-    exclude=(-E "$of_the_cpu") # which knows no seed
+    exclude=(-E "$seedless")
   done
   # Again for its summary: how much of what the software device answers a GPU has confirmed.
   "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
@@ -166,8 +166,8 @@ check_all() {
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
   stage "$sanitized-asan" check_sanitized "$sanitized-asan"
-  # Bodies of ops run on one thread of the CPU device.
-  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" -E "OpTable.*$of_the_cpu"
+  # Bodies of ops run on one thread of the CPU device, and graphs are shrunk on one.
+  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" -E 'OpTable.*_cpu( |$)|FailuresAreShrunk'
   [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed "$sanitized-asan"
   if gs_has_nvcc; then
     stage cuda check_cuda

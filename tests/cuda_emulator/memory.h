@@ -56,7 +56,7 @@ class Memory {
   std::size_t total_bytes() const { return capacity_; }
   void count(LiveObjects& live);
 
-  static constexpr std::size_t kGranularity = 2 << 20;
+  static constexpr std::size_t kGranularity = 64 << 10;
 
  private:
   struct Block {
