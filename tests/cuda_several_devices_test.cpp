@@ -247,6 +247,42 @@ TEST_F(SeveralDevices, AStepIsOneLaunch) {
   EXPECT_NE(program.explain().find("cuda:1"), std::string::npos);
 }
 
+TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
+  for (bool peers : {true, false}) {
+#ifdef GRAPHSINK_EMULATED
+    emu::set_peer_access(peers);
+#else
+    if (!peers) continue;
+#endif
+    for (Mode mode : kAllModes) {
+      Graph g;
+      Value x = g.input("x", f32, {2});
+      Variable w("w", Tensor({1.0f, 2.0f}));
+      g.output("y", mul(add(x, 1.0, on_device(1)), w, on_device(1)));
+      Program program = compile(g, options());
+      auto copies_of_a_run = [&](float first, float second) {
+        std::uint64_t before = program.counters().copies;
+        program.run(mode);
+        std::uint64_t copies = program.counters().copies - before;
+        EXPECT_EQ(values_of(program.read_output("y")), (std::vector{first, second})) << to_string(mode) << peers;
+        return copies;
+      };
+      program.write(x, std::vector<float>{1, 2});
+      copies_of_a_run(2, 6);
+      copies_of_a_run(2, 6);                                               // what is recorded is by now
+      std::uint64_t steady = copies_of_a_run(2, 6), each = peers ? 1 : 2;  // else by way of the host
+      w.write(Tensor({10.0f, 20.0f}));
+      EXPECT_EQ(copies_of_a_run(20, 60) - steady, each);
+      program.write(x, std::vector<float>{4, 5});
+      EXPECT_EQ(copies_of_a_run(50, 120) - steady, each);
+      w.write(Tensor({1.0f, 1.0f}));
+      program.write(x, std::vector<float>{0, 1});
+      EXPECT_EQ(copies_of_a_run(1, 2) - steady, 2 * each);
+      EXPECT_EQ(copies_of_a_run(1, 2), steady);
+    }
+  }
+}
+
 TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {
   for (Mode mode : kAllModes) {
 #ifdef GRAPHSINK_EMULATED

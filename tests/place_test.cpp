@@ -179,12 +179,14 @@ std::pair<std::size_t, int> between_devices(const Graph& graph) {
   second.peers = {0};
   Plan plan = make_plan(graph, first, system_ops(), {}, {.fuse = false, .further_targets = {second}});
   std::size_t bytes = 0;
-  for (const Step& step : plan.sequences[0].steps) {
-    if (step.kind != StepKind::copy) continue;
-    const Buffer& source = plan.buffers[at(step.source)];
-    bool crosses = source.device != plan.buffers[at(step.destination)].device;
+  auto add = [&](int from, int to) {
+    const Buffer& source = plan.buffers[at(from)];
+    bool crosses = source.device != plan.buffers[at(to)].device;
     if (crosses && source.storage != Storage::step_block) bytes += source.bytes;
-  }
+  };
+  for (const Step& step : plan.sequences[0].steps)
+    if (step.kind == StepKind::copy) add(step.source, step.destination);
+  for (const HoistedCopy& copy : plan.hoisted) add(copy.source, copy.destination);
   auto nodes = std::count_if(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& n) { return n.device > 0; });
   return {bytes, static_cast<int>(nodes)};
 }

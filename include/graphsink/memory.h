@@ -21,14 +21,15 @@ struct ValueMemory {
 // is memory of the host that copies may use (on the CPU both are the host's).
 struct MemoryReport {
   DeviceId device;
-  std::size_t arena = 0;           // one block for all values a step makes, which hand it on to each other
-  std::size_t further_arenas = 0;  // the same on further devices, which are not part of device_bytes()
-  std::size_t variables = 0;       // parameters, the optimizer's state, and all others
-  std::size_t inputs = 0;          // what write() gives: inputs and
-  std::size_t feeds = 0;           // the slices of feeds, as many as were written last (before that, one of each)
+  std::size_t arena = 0;      // one block for all values a step makes, which hand it on to each other
+  std::size_t variables = 0;  // parameters, the optimizer's state, and all others
+  std::size_t inputs = 0;     // what write() gives: inputs and
+  std::size_t feeds = 0;      // the slices of feeds, as many as were written last (before that, one of each)
   std::size_t constants = 0;
   std::size_t workspaces = 0;  // scratch memory of ops, for each stream that of the op which needs most
   std::size_t control = 0;     // where a step finds its number and its slices
+
+  std::size_t further = 0;  // values and hoisted copies on further devices, no part of device_bytes()
 
   std::size_t records = 0;     // rings of the last kRecordCapacity values
   std::size_t host_arena = 0;  // values of ops that run on the host of a device with separate memory

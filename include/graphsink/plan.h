@@ -46,6 +46,7 @@ enum class Storage : std::uint8_t {
   arena,          // device memory at `offset` of the program's arena on that device
   host_arena,     // host memory that copies may use asynchronously, at `offset`
   hoisted,        // likewise, of its own: what Plan::hoisted copies there stays
+  hoisted_there,  // the same in memory of a further device
   input,          // persistent; index: source node
   constant,       // persistent, filled at bind time; index: source node
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
@@ -100,11 +101,12 @@ struct Sequence {
   std::vector<Step> steps;
 };
 
-// A copy to the host that is no part of the step: no step changes its source, an input or a Variable that the program
-// does not assign. It runs before a step whenever someone has written the source since it last ran.
+// A copy to the host or to a further device that is no part of the step: no step changes its origin, an input or a
+// Variable that the program does not assign. It runs before a step whenever someone has written that since it last ran.
 struct HoistedCopy {
-  int source = -1;  // buffers
+  int source = -1;  // buffers: the origin, or its copy on the host, which comes before this one
   int destination = -1;
+  int origin = -1;
 };
 
 // Why something is not as the user might expect it to be.
@@ -168,7 +170,8 @@ struct Plan {
   std::size_t arena_bytes = 0;
   std::vector<std::size_t> further_arena_bytes;
   std::size_t host_arena_bytes = 0;
-  std::size_t hoisted_bytes = 0;
+  std::size_t hoisted_bytes = 0;  // on the host
+  std::vector<std::size_t> further_hoisted_bytes;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
   bool loop_over_steps = true;  // K steps can be one launch
 
@@ -186,8 +189,8 @@ struct Plan {
   //   streams
   //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
   //                           between_devices_bytes
-  //   hoisted                 copies that run only when their source was written; each: direction (to_host), bytes,
-  //                           source, destination
+  //   hoisted                 copies that run only when their source was written; each: direction, bytes, source,
+  //                           destination
   //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
   //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included)
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or

@@ -119,10 +119,19 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                             "use smaller batches, or give these ops a .cuda body", where,
                             [&] { return device_->allocate_host(plan.host_arena_bytes); });
   }
+  a.hoisted.resize(1 + further_.size());
   if (plan.hoisted_bytes > 0) {
-    a.hoisted = allocate("copies on the host of what no step changes (" + bytes_text(plan.hoisted_bytes) + ")",
-                         "give the ops that read them a .cuda body, or " + std::string(kEndOthers), where,
-                         [&] { return device_->allocate_host(plan.hoisted_bytes); });
+    a.hoisted[0] = allocate("copies on the host of what no step changes (" + bytes_text(plan.hoisted_bytes) + ")",
+                            "give the ops that read them a .cuda body, or " + std::string(kEndOthers), where,
+                            [&] { return device_->allocate_host(plan.hoisted_bytes); });
+  }
+  for (std::size_t i = 0; i < further_.size(); ++i) {
+    std::size_t bytes = plan.further_hoisted_bytes[i];
+    if (bytes == 0) continue;
+    std::string device = to_string(further_[i].device->target().id);
+    a.hoisted[i + 1] = allocate("copies on " + device + " of what no step changes (" + bytes_text(bytes) + ")",
+                                "label fewer ops with it, or end other programs on it", where,
+                                [&] { return further_[i].device->allocate(bytes); });
   }
   a.feed_table = params_.rings;
   a.feed_strides = params_.strides;

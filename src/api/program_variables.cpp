@@ -30,8 +30,18 @@ std::uint64_t Program::Impl::version_of(const Buffer& source) const {
 void Program::Impl::refresh_hoisted() {
   const Plan& plan = current_->plan();
   for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
-    const Buffer& source = plan.buffers[static_cast<std::size_t>(plan.hoisted[i].source)];
-    current_->refresh(i, version_of(source), *device_, *streams_[0]);
+    const HoistedCopy& copy = plan.hoisted[i];
+    std::uint64_t version = version_of(plan.buffers[static_cast<std::size_t>(copy.origin)]);
+    if (current_->is_fresh(i, version)) continue;
+    int there = plan.buffers[static_cast<std::size_t>(copy.destination)].device;
+    if (there == 0) {
+      current_->refresh(i, version, *device_, *streams_[0]);
+      continue;
+    }
+    const FurtherDevice& further = further_[static_cast<std::size_t>(there - 1)];
+    further.device->fence(*further.stream, *streams_[0]);  // behind what wrote the origin
+    current_->refresh(i, version, *further.device, *further.stream);
+    device_->fence(*streams_[0], *further.stream);  // before what writes it next
   }
 }
 

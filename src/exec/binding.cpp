@@ -21,7 +21,8 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
     case Storage::host_arena:
       return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
     case Storage::hoisted:
-      return static_cast<std::byte*>(a.hoisted.get()) + buffer.offset;
+    case Storage::hoisted_there:
+      return static_cast<std::byte*>(a.hoisted[at(buffer.device)].get()) + buffer.offset;
     case Storage::input:
       return a.sources[at(buffer.index)];
     case Storage::constant:
@@ -109,7 +110,6 @@ void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
 }
 
 void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
-  if (versions_[index] == version) return;
   const HoistedCopy& copy = plan_.hoisted[index];
   device.copy(stream, address(copy.destination), address(copy.source), plan_.buffers[at(copy.source)].bytes);
   versions_[index] = version;

@@ -19,7 +19,7 @@ struct Addresses {
   std::vector<std::byte*> arenas;  // per device
   std::vector<StepBlock*> blocks;  // likewise
   Memory host_arena;               // the binding's own
-  Memory hoisted;                  // likewise
+  std::vector<Memory> hoisted;     // likewise: on the host, then on further devices
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
@@ -69,8 +69,9 @@ class Binding {
   void issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
   void issue_all(Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
 
-  // Gives copy `index` of plan().hoisted to a live stream, unless that was done since its source became `version`,
-  // which is not 0. Not part of a step: what issue() reads is then what the source holds.
+  // Whether copy `index` of plan().hoisted was made since its origin became `version`, which is not 0.
+  bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
+  // Gives it to a live stream of that device. Not part of a step: what issue() reads is then what the origin holds.
   void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
 
   // Made by the program after the first step; see there.
@@ -89,7 +90,7 @@ class Binding {
 
   Plan plan_;
   Memory host_arena_;
-  Memory hoisted_;
+  std::vector<Memory> hoisted_;
   std::vector<std::uint64_t> versions_;  // of the sources of the hoisted copies, as copied last; 0: never
   HostStatus* host_status_;
   int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does

@@ -37,10 +37,18 @@ std::size_t written_variables(const PlanNode& node) {
 }
 
 std::string hoisted_text(const Plan& plan) {
-  if (plan.hoisted.empty()) return "";
-  std::size_t bytes = 0;
-  for (const HoistedCopy& copy : plan.hoisted) bytes += plan.buffers[at(copy.source)].bytes;
-  return "hoisted, only when the source was written: " + bytes_text(bytes) + " to the host\n";
+  std::size_t to_host = 0, to_devices = 0;
+  for (const HoistedCopy& copy : plan.hoisted) {
+    bool is_to_host = direction_of(plan, copy) == CopyDirection::to_host;
+    (is_to_host ? to_host : to_devices) += plan.buffers[at(copy.source)].bytes;
+  }
+  std::string text;
+  auto add = [&](std::size_t bytes, const char* way) {
+    if (bytes) text += (text.empty() ? "" : ", ") + bytes_text(bytes) + way;
+  };
+  add(to_host, " to the host");
+  add(to_devices, " to further devices");
+  return text.empty() ? "" : "hoisted, only when the source was written: " + text + "\n";
 }
 
 std::string described(const Target& target) {
@@ -61,8 +69,8 @@ std::string copies_text(const StepCounts& counts, const std::string& device) {
 
 }  // namespace
 
-CopyDirection direction_of(const Plan& plan, const Step& copy) {
-  const Buffer &source = plan.buffers[at(copy.source)], &destination = plan.buffers[at(copy.destination)];
+CopyDirection direction_of(const Plan& plan, int from, int to) {
+  const Buffer &source = plan.buffers[at(from)], &destination = plan.buffers[at(to)];
   bool from_host = is_host_memory(source.storage), to_host = is_host_memory(destination.storage);
   if (from_host == to_host)
     return source.device == destination.device ? CopyDirection::within_device : CopyDirection::between_devices;
@@ -97,6 +105,8 @@ std::string memory_text(const Plan& plan, int buffer) {
       return "host+" + std::to_string(b.offset);
     case Storage::hoisted:
       return "hoisted+" + std::to_string(b.offset);
+    case Storage::hoisted_there:
+      return device_name(plan, b.device) + " hoisted+" + std::to_string(b.offset);
     case Storage::variable:
       return "\"" + plan.variables[at(b.index)].name() + "\"";
     case Storage::record_ring:
@@ -142,7 +152,9 @@ std::string summary_text(const Plan& plan) {
   text += copies_text(counts, device) + hoisted_text(plan);
   text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live_bytes(plan)) + " live at once";
-  for (int i : further) text += "; " + bytes_text(plan.further_arena_bytes[at(i - 1)]) + " on " + device_name(plan, i);
+  for (int i : further)
+    text += "; " + bytes_text(plan.further_arena_bytes[at(i - 1)] + plan.further_hoisted_bytes[at(i - 1)]) + " on " +
+            device_name(plan, i);
   std::size_t on_host = plan.host_arena_bytes + plan.hoisted_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";

@@ -9,8 +9,13 @@
 namespace graphsink {
 
 enum class CopyDirection : std::uint8_t { to_host, to_device, within_device, between_devices };
-// Of a step that is a copy.
-CopyDirection direction_of(const Plan& plan, const Step& copy);
+// Between two buffers.
+CopyDirection direction_of(const Plan& plan, int source, int destination);
+// Of a step that is a copy, or of a hoisted one.
+template <class Copy>
+CopyDirection direction_of(const Plan& plan, const Copy& copy) {
+  return direction_of(plan, copy.source, copy.destination);
+}
 
 // Of some steps with their bodies; a step of a body counts once, however often it runs.
 struct StepCounts {

@@ -41,7 +41,7 @@ class Writer {
                          {"nodes", count_steps(plan_, island.first, island.last).nodes}});
     Json hoisted = Json::array();
     for (const HoistedCopy& copy : plan_.hoisted)
-      hoisted.push_back({{"direction", "to_host"},
+      hoisted.push_back({{"direction", name_of(direction_of(plan_, copy))},
                          {"bytes", plan_.buffers[at(copy.source)].bytes},
                          {"source", buffer_json(copy.source)},
                          {"destination", buffer_json(copy.destination)}});

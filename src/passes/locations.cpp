@@ -67,12 +67,18 @@ bool Locations::is_steady(int buffer) const {
   return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
 }
 
-// The copy on the host of what no step changes.
-int Locations::hoisted_buffer(int source) {
-  for (const HoistedCopy& copy : plan_.hoisted)
-    if (copy.source == source) return copy.destination;
-  int destination = add_buffer(Storage::hoisted, plan_.buffers[at(source)].bytes);
-  plan_.hoisted.push_back({source, destination});
+// The copy, on the host or a further device, of what no step changes.
+int Locations::hoisted_buffer(int origin, int place) {
+  for (const HoistedCopy& copy : plan_.hoisted) {
+    const Buffer& destination = plan_.buffers[at(copy.destination)];
+    bool is_there = place == kHost ? destination.storage == Storage::hoisted : destination.device == place;
+    if (copy.origin == origin && is_there) return copy.destination;
+  }
+  int source = place == kHost || are_linked(0, place) ? origin : hoisted_buffer(origin, kHost);
+  std::size_t bytes = plan_.buffers[at(origin)].bytes;
+  int destination =
+      place == kHost ? add_buffer(Storage::hoisted, bytes) : add_buffer(Storage::hoisted_there, bytes, -1, place);
+  plan_.hoisted.push_back({source, destination, origin});
   return destination;
 }
 
@@ -84,6 +90,8 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
   if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), v.node, device);
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
   int from = home_of(v);
+  if (int origin = from == 0 ? on_device(sequence, v, 0) : -1; origin >= 0 && is_steady(origin))
+    return buffer = hoisted_buffer(origin, device);
   int source = from == kHost || !are_linked(from, device) ? on_host(sequence, v) : on_device(sequence, v, from);
   buffer = add_buffer(Storage::arena, bytes_of(v), -1, device);
   add_copy(sequence, source, buffer);
@@ -97,7 +105,7 @@ int Locations::on_host(int sequence, ValueRef v) {
   if (graph_.nodes[at(v.node)].op == &constant_op)
     return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
   int source = on_device(sequence, v, home_of(v));
-  if (is_steady(source)) return buffer = hoisted_buffer(source);
+  if (is_steady(source)) return buffer = hoisted_buffer(source, kHost);
   buffer = add_buffer(Storage::host_arena, bytes_of(v));
   add_copy(sequence, source, buffer);
   copies_.push_back({sequence, v, kHost});

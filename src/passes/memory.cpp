@@ -314,10 +314,12 @@ void assign_memory(Plan& plan) {
     plan.further_arena_bytes.push_back(place_all(plan, std::move(devices[i])));
   plan.host_arena_bytes = place_all(plan, std::move(host));
   plan.hoisted_bytes = 0;
+  plan.further_hoisted_bytes.assign(plan.further_targets.size(), 0);
   for (const HoistedCopy& copy : plan.hoisted) {
     Buffer& buffer = plan.buffers[at(copy.destination)];
-    buffer.offset = plan.hoisted_bytes;
-    plan.hoisted_bytes += rounded_block(buffer.bytes);
+    std::size_t& end = buffer.device == 0 ? plan.hoisted_bytes : plan.further_hoisted_bytes[at(buffer.device - 1)];
+    buffer.offset = end;
+    end += rounded_block(buffer.bytes);
   }
 }
 

@@ -30,7 +30,8 @@ class Reporter {
   MemoryReport run() {
     report_.device = plan_.target.id;
     report_.arena = report_.packed = plan_.arena_bytes;
-    for (std::size_t bytes : plan_.further_arena_bytes) report_.further_arenas += bytes;
+    for (std::size_t bytes : plan_.further_arena_bytes) report_.further += bytes;
+    for (std::size_t bytes : plan_.further_hoisted_bytes) report_.further += bytes;
     report_.host_arena = plan_.host_arena_bytes;
     report_.hoisted = plan_.hoisted_bytes;
     report_.values = plan_.value_bytes;
@@ -73,6 +74,7 @@ class Reporter {
       case Storage::arena:
       case Storage::host_arena:
       case Storage::hoisted:
+      case Storage::hoisted_there:
         break;
       case Storage::input:
         report_.inputs += bytes;
@@ -184,7 +186,7 @@ std::string to_string(const MemoryReport& report) {
   add_line(text, "constants", report.constants);
   add_line(text, "workspaces", report.workspaces);
   add_line(text, "control", report.control);
-  add_line(text, "further", report.further_arenas, "arenas of further devices");
+  add_line(text, "further", report.further, "of further devices");
   add_line(text, "records", report.records, "of the host");
   add_line(text, "host arena", report.host_arena, "of the host");
   add_line(text, "hoisted", report.hoisted, "of the host");

@@ -37,8 +37,8 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: crosses several times each way",
                                        "plan: of three islands or more",
                                        "plan: one launch each step"};
-constexpr std::array kOfSeveralDevices{"copy: between devices", "node: on a further device",
-                                       "plan: with further devices, in several islands"};
+constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: hoisted to a further device",
+                                       "node: on a further device", "plan: with further devices, in several islands"};
 constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten",
                                "variable: frozen, rewritten", "variable: assigned a view of another",
                                "variable: read after assign", "variable: two exchanged"};
@@ -79,8 +79,9 @@ void count_step(const Plan& plan, const Step& step, Counts& counts) {
 
 void count_hoisted(const Plan& plan, Counts& counts) {
   for (const HoistedCopy& copy : plan.hoisted) {
-    bool is_input = plan.buffers[at(copy.source)].storage == Storage::input;
+    bool is_input = plan.buffers[at(copy.origin)].storage == Storage::input;
     ++counts[is_input ? "copy: hoisted from an input" : "copy: hoisted from a Variable"];
+    counts["copy: hoisted to a further device"] += direction_of(plan, copy) != CopyDirection::to_host;
   }
   std::set<int> copied;  // to the host, in the schedule
   for (const Step& step : plan.sequences[0].steps) {
