@@ -350,15 +350,15 @@ void FaultLoop::print_table() const {
   }
   std::cout << total << " faults in " << injected_.size() << " functions; every "
             << (kStride == 1 ? "" : std::to_string(kStride) + "th ") << "call (every " << 3 * kStride
-            << "th of control, child graph, two devices, further device; as sticky errors every " << kStickyStride
-            << "th of these); " << broken_commits_ << " commits broke off and were restored, " << kept_programs_
-            << " programs could not wait for their work and kept their memory\n"
+            << "th of control, child graph, two devices, further device, host loop; as sticky errors every "
+            << kStickyStride << "th of these); " << broken_commits_ << " commits broke off and were restored, "
+            << kept_programs_ << " programs could not wait for their work and kept their memory\n"
             << "(no phase of exec updates: nothing here updates an instantiated graph, each shape has its own)\n";
 }
 
 TEST_F(FaultLoop, EveryCallOfEveryPhase) {
   for (auto make : {chain_workload, mlp_workload, host_op_workload, control_workload, child_graph_workload,
-                    two_devices_workload, further_device_workload})
+                    two_devices_workload, further_device_workload, host_loop_workload})
     disturb(make);
   print_table();
   std::set<std::string> failed;

@@ -161,6 +161,23 @@ inline Workload control_workload() {
   return w;
 }
 
+// A loop that the host drives beside the rest of a launch.
+inline Workload host_loop_workload() {
+  Workload w("host loop");
+  w.stride = 3;
+  Variable state("state", Tensor({0.5f, 1.0f}));
+  Value x = w.graph.feed("x", f32, {2});
+  auto [looped] = while_(
+      {x * 1.0}, [](Value v) { return sum(v) < 6.0; }, [](Value v) { return emit(cpu_plus_one, {v})[0]; });
+  Value next = tanh(w.graph.value(state) * 0.75) + looped;
+  assign(state, next);
+  w.graph.output("y", next);
+  w.graph.record("loss", sum(next));
+  w.inputs = {{x, [](int step) { return Tensor::uniform({2}, seed_of(step)); }}};
+  w.variables = {state};
+  return w;
+}
+
 // An op whose body launches a graph of its own, which becomes a child graph of the recording.
 struct OwnGraph {
   std::shared_ptr<GraphHandle> graph = std::make_shared<GraphHandle>();

@@ -83,7 +83,7 @@ struct PlanNode {
   Prepared prepared;  // filled at bind time
 };
 
-enum class StepKind : std::uint8_t { call, copy, branch, loop };
+enum class StepKind : std::uint8_t { call, copy, branch, loop, mark };
 
 // One item of the schedule.
 struct Step {
@@ -94,6 +94,7 @@ struct Step {
   int stream = 0;              // which of the plan's streams
   std::vector<int> after;      // streams whose work issued so far must be complete first
   std::vector<int> sequences;  // branch: then, else; loop: body
+  int island = -1;             // mark: the island that may begin here
 };
 
 // The schedule of the whole step or of one body: an order that respects every dependency.
@@ -123,6 +124,7 @@ struct Island {
   int first = 0;
   int last = 0;
   bool sunk = true;
+  int mark = -1;  // a step of the island before, a launch: from there on both run side by side; -1: one after the other
 };
 
 // An input, a feed or a constant of the graph that the plan uses.
@@ -192,10 +194,12 @@ struct Plan {
   //   hoisted                 copies that run only when their source was written; each: direction, bytes, source,
   //                           destination
   //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
-  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included)
+  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), mark (see Island;
+  //                           or null)
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
   //                           "host"), stream, after (the streams it waits for), and
   //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
+  //     kind "mark"           island: the one that may begin here, beside the rest of this one
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
@@ -82,9 +83,9 @@ Program::Impl::~Impl() {
   }
 }
 
-Streams Program::Impl::streams(Mode mode) {
+Streams Program::Impl::streams(Mode mode, std::size_t on) {
   const std::vector<int>& stream_devices = current_->plan().stream_devices;
-  std::size_t used = 0;  // of the target
+  std::size_t used = is_serial(mode) ? on : 0;  // of the target
   for (std::size_t i = 0; i < stream_devices.size(); ++i) {
     if (int device = stream_devices[i]; device > 0) {
       stream_array_[i] = further_[static_cast<std::size_t>(device - 1)].stream.get();
@@ -175,7 +176,18 @@ void Program::Impl::launch_islands(std::int64_t step) {
   params_.end_slice = static_cast<std::int32_t>(step + 1);
   const LaunchParams* params = &params_;
   const auto& islands = current_->plan().islands;
+  bool is_beside = false;  // work on streams_[1] that streams_[0] has not joined
+  auto join = [&] {
+    if (std::exchange(is_beside, false)) device_->fence(*streams_[0], *streams_[1]);
+  };
   for (std::size_t i = 0; i < islands.size(); ++i) {
+    if (Mark* mark = current_->mark_of(i)) {
+      device_->wait_for_mark(*streams_[1], *mark);
+      is_beside = true;
+      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial, 1));
+      continue;
+    }
+    join();
     if (current_->recordings[i]) {
       device_->launch(*streams_[0], *current_->recordings[i], params);
     } else {
@@ -184,6 +196,7 @@ void Program::Impl::launch_islands(std::int64_t step) {
     }
     params = nullptr;
   }
+  join();
 }
 
 bool Program::Impl::record(bool several_steps) {

@@ -82,8 +82,8 @@ class Program::Impl {
   };
 
   void open_further_devices();
-  // Those on which a step is issued, per stream of the plan.
-  Streams streams(Mode mode);
+  // Those on which a step is issued, per stream of the plan; for a serial mode those of the target are streams_[on].
+  Streams streams(Mode mode, std::size_t on = 0);
   Device& device(int number) { return *devices_[static_cast<std::size_t>(number)]; }
   Plan make_current_plan() const;
   void prepare_plan();

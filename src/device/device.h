@@ -59,6 +59,12 @@ class RecordingFailed : public Error {
   using Error::Error;
 };
 
+// A place in a recording that live streams can wait for.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+};
+
 // A launchable recording of everything given to the streams between begin_recording and end_recording.
 class Recording {
  public:
@@ -126,6 +132,13 @@ class Device {
   virtual bool wait_otherwise() noexcept = 0;
   // `later` goes on only when everything given to `earlier` so far is done.
   virtual void fence(Stream& later, Stream& earlier) = 0;
+
+  // Where the host drives a loop or branch beside the rest of a launch: the mark is everything given to `stream` so
+  // far, while it records, and `later`, a live stream, goes on only when that is done in the last launch of the
+  // recording. Only asked of devices that cannot record all control flow.
+  virtual std::unique_ptr<Mark> make_mark() { return nullptr; }
+  virtual void set_mark(Stream&, Mark&) {}
+  virtual void wait_for_mark(Stream& /*later*/, Mark&) {}
 
   // Work in stream order. `node` and memory must stay alive while it, or a recording of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).

@@ -75,6 +75,7 @@ Binding::Binding(Plan plan, const Addresses& addresses, Devices devices)
       first_commit_(first_commit(plan_)) {
   for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
   bind_nodes(addresses, devices);
+  for (const Island& island : plan_.islands) marks_.push_back(island.mark < 0 ? nullptr : devices[0]->make_mark());
 }
 
 void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
@@ -131,6 +132,9 @@ void Binding::issue_step(const Step& step, Devices devices, Streams streams) con
     }
     case StepKind::copy:
       device.copy(stream, address(step.destination), address(step.source), plan_.buffers[at(step.source)].bytes);
+      return;
+    case StepKind::mark:
+      device.set_mark(stream, *marks_[at(step.island)]);
       return;
     case StepKind::branch:
     case StepKind::loop: {

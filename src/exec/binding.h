@@ -74,6 +74,9 @@ class Binding {
   // Gives it to a live stream of that device. Not part of a step: what issue() reads is then what the origin holds.
   void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
 
+  // Where plan().islands[index] runs beside a launch: its mark there, else null.
+  Mark* mark_of(std::size_t index) const { return marks_[index].get(); }
+
   // Made by the program after the first step; see there.
   std::vector<std::unique_ptr<Recording>> recordings;  // one for each sunk island, null for the others
   std::unique_ptr<Recording> loop;                     // many steps in one launch
@@ -97,7 +100,8 @@ class Binding {
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
-  std::vector<Memory> workspaces_;  // per stream
+  std::vector<Memory> workspaces_;            // per stream
+  std::vector<std::unique_ptr<Mark>> marks_;  // per island
 };
 
 }  // namespace graphsink

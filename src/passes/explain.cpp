@@ -93,7 +93,23 @@ std::size_t launches_per_step(const Plan& plan) {
   return launches;
 }
 
-const char* control_name(StepKind kind) { return kind == StepKind::loop ? "while" : "if"; }
+const char* name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::call:
+      return "call";
+    case StepKind::copy:
+      return "copy";
+    case StepKind::branch:
+      return "if";
+    case StepKind::loop:
+      return "while";
+    case StepKind::mark:
+      return "mark";
+  }
+  return "";
+}
+
+std::string mark_text(const Step& mark) { return "island " + std::to_string(mark.island) + " begins"; }
 
 std::string memory_text(const Plan& plan, int buffer) {
   if (buffer < 0) return "";

@@ -34,8 +34,10 @@ StepCounts count_steps(const Plan& plan);
 // Launches of a run of one step.
 std::size_t launches_per_step(const Plan& plan);
 
-// "if" or "while".
-const char* control_name(StepKind kind);
+// "call", "copy", "if", "while", "mark".
+const char* name_of(StepKind kind);
+// "island 1 begins".
+std::string mark_text(const Step& mark);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.
 std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".

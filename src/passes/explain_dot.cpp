@@ -148,8 +148,10 @@ class DotPrinter {
                            : "fillcolor=lightblue");
     } else if (step.kind == StepKind::copy) {
       declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes), kCopyStyle);
+    } else if (step.kind == StepKind::mark) {
+      declare(indent, number, head + mark_text(step) + on, kCopyStyle);
     } else {
-      declare(indent, number, head + control_name(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
+      declare(indent, number, head + name_of(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
       print_bodies(step, number, stream, indent);
     }
   }

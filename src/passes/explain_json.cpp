@@ -38,7 +38,8 @@ class Writer {
       islands.push_back({{"first", island.first},
                          {"last", island.last},
                          {"sunk", island.sunk},
-                         {"nodes", count_steps(plan_, island.first, island.last).nodes}});
+                         {"nodes", count_steps(plan_, island.first, island.last).nodes},
+                         {"mark", island.mark < 0 ? Json() : Json(island.mark)}});
     Json hoisted = Json::array();
     for (const HoistedCopy& copy : plan_.hoisted)
       hoisted.push_back({{"direction", name_of(direction_of(plan_, copy))},
@@ -88,9 +89,8 @@ class Writer {
   Json step_json(const Step& step, int stream) {
     Json json = {{"number", number_++}};
     const PlanNode* node = step.kind == StepKind::call ? &plan_.nodes[at(step.node)] : nullptr;
-    const char* kind = node ? "call" : step.kind == StepKind::copy ? "copy" : control_name(step.kind);
-    json["kind"] = kind;
-    json["op"] = node ? std::string(node->op->name) : kind;
+    json["kind"] = name_of(step.kind);
+    json["op"] = node ? std::string(node->op->name) : name_of(step.kind);
     json["where"] = where_json(node ? node->where : Where());
     json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, step));
     json["stream"] = stream;
@@ -102,6 +102,8 @@ class Writer {
       json["bytes"] = plan_.buffers[at(step.source)].bytes;
       json["source"] = buffer_json(step.source);
       json["destination"] = buffer_json(step.destination);
+    } else if (step.kind == StepKind::mark) {
+      json["island"] = step.island;
     } else {
       json["predicate"] = buffer_json(step.source);
       add_bodies(step, stream, json);

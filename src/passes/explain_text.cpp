@@ -71,7 +71,8 @@ class Printer {
            memory_text(plan_, step.source) + " -> " + memory_text(plan_, step.destination), Where());
       return;
     }
-    line(indent, control_name(step.kind), on, "", memory_text(plan_, step.source), Where());
+    if (step.kind == StepKind::mark) return line(indent, mark_text(step), on, "", "", Where());
+    line(indent, name_of(step.kind), on, "", memory_text(plan_, step.source), Where());
     for (std::size_t i = 0; i < step.sequences.size(); ++i) {
       if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
       for (const Step& inner : plan_.sequences[at(step.sequences[i])].steps) print(inner, stream, indent + 1);

@@ -97,6 +97,55 @@ class Grouping {
   Kind now_{true, false};
 };
 
+// Which steps of an island lead to the next one.
+std::vector<bool> leading_to_next(const Island& island, const Island& next, const std::vector<std::vector<int>>& deps) {
+  std::vector<bool> leads(at(next.last - island.first));
+  for (int i = next.last - 1; i >= island.first; --i) {
+    if (i < next.first && !leads[at(i - island.first)]) continue;
+    for (int d : deps[at(i)])
+      if (d >= island.first) leads[at(d - island.first)] = true;
+  }
+  return leads;
+}
+
+Step mark_of(std::size_t island) {
+  Step mark;
+  mark.kind = StepKind::mark;
+  mark.island = static_cast<int>(island);
+  return mark;
+}
+
+// What the host drives runs beside the rest of the launch before it: that begins with what the loops and branches wait
+// for, and then has a mark.
+void mark_islands(Plan& plan) {
+  bool has_streams = plan.target.max_streams - static_cast<int>(plan.further_targets.size()) > 1;
+  if (!has_streams || plan.islands.size() < 2) return;
+  std::vector<std::vector<int>> deps = dependencies(plan);
+  const std::vector<Step> steps = plan.sequences[0].steps;
+  std::vector<Step> marked;
+  for (std::size_t i = 0; i < plan.islands.size(); ++i) {
+    Island& island = plan.islands[i];
+    std::vector<bool> leads(at(island.last - island.first), true);
+    if (island.sunk && i + 1 < plan.islands.size()) leads = leading_to_next(island, plan.islands[i + 1], deps);
+    auto first = static_cast<int>(marked.size());
+    std::vector<Step> rest;
+    bool is_work = false;
+    for (int k = island.first; k < island.last; ++k) {
+      bool is_first = leads[at(k - island.first)];
+      (is_first ? marked : rest).push_back(steps[at(k)]);
+      is_work = is_work || (!is_first && !touched(plan, steps[at(k)]).writes.empty());  // more than views
+    }
+    if (is_work) {
+      plan.islands[i + 1].mark = static_cast<int>(marked.size());
+      marked.push_back(mark_of(i + 1));
+    }
+    marked.insert(marked.end(), rest.begin(), rest.end());
+    island.first = first;
+    island.last = static_cast<int>(marked.size());
+  }
+  plan.sequences[0].steps = std::move(marked);
+}
+
 }  // namespace
 
 bool is_on_host(const Plan& plan, const Step& step) {
@@ -121,6 +170,7 @@ void partition(Plan& plan) {
     if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
     plan.islands.back().last = i + 1;
   }
+  mark_islands(plan);
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps = sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device &&
                          (plan.target.host_nodes_in_bodies || !has_host_node);

@@ -35,6 +35,7 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "node: on the host by choice",
                                        "node: on the host for want of a CUDA body",
                                        "plan: crosses several times each way",
+                                       "plan: driven by the host beside a launch",
                                        "plan: of three islands or more",
                                        "plan: one launch each step"};
 constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: hoisted to a further device",
@@ -134,7 +135,10 @@ void count(const Plan& plan, Counts& counts) {
     for (const Step& step : sequence.steps) count_step(plan, step, of_plan);
   count_hoisted(plan, of_plan);
   count_variables(plan, of_plan);
-  for (const Island& island : plan.islands) of_plan["control: driven by the host"] += !island.sunk;
+  for (const Island& island : plan.islands) {
+    of_plan["control: driven by the host"] += !island.sunk;
+    of_plan["plan: driven by the host beside a launch"] |= island.mark >= 0;
+  }
   of_plan["plan: of several streams"] += plan.streams > 1;
   of_plan["plan: of three islands or more"] += plan.islands.size() >= 3;
   of_plan["plan: with further devices, in several islands"] +=

@@ -143,6 +143,29 @@ void CudaDevice::fence(Stream& later, Stream& earlier) {
   cuda_stream(later).is_open = true;
 }
 
+std::unique_ptr<Mark> CudaDevice::make_mark() {
+  CurrentDevice current = enter();
+  return std::make_unique<CudaMark>(*calls_);
+}
+
+void CudaDevice::set_mark(Stream& stream, Mark& mark) {
+  if (!recorder_->is_active()) return;  // the order of live streams says it all
+  CurrentDevice current = enter();
+  CudaStream& on = cuda_stream(stream);
+  recorder_->expect(on, nullptr);
+  calls_->check(cudaEventRecordWithFlags(static_cast<CudaMark&>(mark).get(), on.get(), cudaEventRecordExternal),
+                "cudaEventRecordWithFlags");
+  recorder_->note(on, nullptr);
+}
+
+// A launch records the events of its nodes: NCCL orders graphs with the streams beside them in the same way.
+void CudaDevice::wait_for_mark(Stream& later, Mark& mark) {
+  CurrentDevice current = enter();
+  require_live("wait_for_mark");
+  calls_->check(cudaStreamWaitEvent(cuda_stream(later).get(), static_cast<CudaMark&>(mark).get(), cudaEventWaitDefault),
+                "cudaStreamWaitEvent");
+}
+
 void CudaDevice::begin(Stream& stream, const LaunchParams& params) {
   CurrentDevice current = enter();
   require_live("begin");

@@ -1,0 +1,138 @@
+// Loops and branches that the host drives run beside what the launch before them still has to do.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <set>
+
+#include "passes/passes.h"
+#include "program_fixture.h"
+#ifdef GRAPHSINK_EMULATED
+#include "cuda_emulator/emulator.h"
+#endif
+
+namespace graphsink {
+namespace {
+
+using testing::cpu_plus_one;
+using testing::kModes;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// When the two ops of a step below ran, in the order of their calls.
+struct Calls {
+  std::atomic<int> next = 0, of_loop = -1, of_rest = -1;
+};
+Calls calls;
+
+void loop_body(const CpuArgs& a) {
+  testing::plus_one(a);
+  int expected = -1;
+  calls.of_loop.compare_exchange_strong(expected, calls.next++);
+}
+void rest_body(const CpuArgs& a) {
+  testing::plus_one(a);
+  calls.of_rest = calls.next++;
+}
+const OpDef in_loop{.name = "in_loop", .infer = testing::infer_like_first, .cpu = loop_body};
+const OpDef in_rest{.name = "in_rest", .infer = testing::infer_like_first, .cpu = rest_body};
+
+// y: x / 2, increased in a loop on the host until its sum is 20; z: what needs nothing of the loop; sum: of both.
+struct Beside {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Beside() {
+    Value z = tanh(x * 0.25) + 1.0;
+    z = exp(emit(in_rest, {z})[0] * 0.5, on_device);
+    auto [y] = while_(
+        {x * 0.5}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(in_loop, {s})[0] * 1.5; });
+    g.output("y", y);
+    g.output("z", z);
+    g.output("sum", y + z);
+  }
+};
+
+class CudaBeside : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaBeside, TheMarkFollowsWhatTheLoopNeeds) {
+  Plan plan = compile(Beside().g, {.target = cuda(0)}).plan();
+  ASSERT_EQ(plan.islands.size(), 3u) << "no launch more than without";
+  const Island &before = plan.islands[0], &loop = plan.islands[1];
+  EXPECT_EQ(plan.islands[2].mark, -1);
+  ASSERT_GT(loop.mark, before.first);
+  ASSERT_LT(loop.mark + 1, before.last);
+  const auto& steps = plan.sequences[0].steps;
+  EXPECT_EQ(steps[at(loop.mark)].kind, StepKind::mark);
+  EXPECT_EQ(steps[at(loop.mark)].island, 1);
+  std::set<std::string_view> first, rest;
+  for (int i = before.first; i < before.last; ++i)
+    if (steps[at(i)].node >= 0) (i < loop.mark ? first : rest).insert(plan.nodes[at(steps[at(i)].node)].op->name);
+  EXPECT_FALSE(first.contains("tanh") || first.contains("in_rest") || first.contains("exp"));
+  EXPECT_TRUE(rest.contains("tanh") && rest.contains("in_rest") && rest.contains("exp"));
+  int stream = steps[at(loop.mark)].stream;
+  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
+    bool is_beside = i == loop.mark || (loop.first <= i && i < loop.last);
+    EXPECT_EQ(steps[at(i)].stream == stream, is_beside) << "step " << i;
+  }
+  EXPECT_NE(plan.explain().find("island 1 begins"), std::string::npos) << plan.explain();
+}
+
+TEST_F(CudaBeside, NothingIsMarkedWhereTheLoopNeedsEverything) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  auto [y] = while_(
+      {tanh(x * 0.5)}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
+  g.output("y", y);
+  Plan plan = compile(g, {.target = cuda(0)}).plan();
+  ASSERT_EQ(plan.islands.size(), 3u);
+  EXPECT_EQ(plan.islands[1].mark, -1);
+}
+
+TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
+  std::vector<std::array<double, 3>> seen;
+  for (Mode mode : kModes) {
+    Beside model;
+    Program program = compile(model.g, {.target = cuda(0)});
+    for (int step = 0; step < 6; ++step) {
+      program.write(model.x, std::vector<float>{1.0f + static_cast<float>(step % 3), 2.0f});
+      program.run(mode, {.steps = step % 2 + 1});
+    }
+    EXPECT_EQ(program.counters().fallbacks, 0u);
+    if (mode == Mode::sink) {
+      EXPECT_EQ(program.counters().graph_launches, 2 * 8u) << "the first of 9 steps is issued op by op";
+    }
+    seen.push_back({program.read_output("y").at(0), program.read_output("z").at(1), program.read_output("sum").at(1)});
+  }
+  for (const auto& values : seen) EXPECT_EQ(values, seen[0]);
+}
+
+#ifdef GRAPHSINK_EMULATED
+// The software device begins whatever may begin, in an order drawn from its seed.
+TEST_F(CudaBeside, TheLoopIsUnorderedWithTheRest) {
+  int loop_first = 0, rest_first = 0;
+  for (unsigned seed = 0; seed < 16; ++seed) {
+    emu::set_seed(seed);
+    Beside model;
+    Program program = compile(model.g, {.target = cuda(0)});
+    program.write(model.x, std::vector<float>{1, 2});
+    for (int step = 0; step < 3; ++step) {
+      program.sync();
+      calls.next = 0;
+      calls.of_loop = calls.of_rest = -1;
+      program.run(Mode::sink);
+    }
+    program.sync();
+    (calls.of_loop < calls.of_rest ? loop_first : rest_first) += 1;
+  }
+  EXPECT_GT(loop_first, 0);
+  EXPECT_GT(rest_first, 0);
+}
+#endif
+
+}  // namespace
+}  // namespace graphsink
