@@ -208,11 +208,11 @@ struct Plan {
   std::string explain_json() const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of further ones green, of the host orange, copies and marks small and white (hoisted, which run
-  // only when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge leads
-  // from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from
-  // the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to the
-  // first step of each body.
+  // of the device are blue, of further ones green, of the host orange, copies and marks small and white (hoisted, which
+  // run only when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge
+  // leads from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one
+  // from the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to
+  // the first step of each body.
   std::string explain_dot() const;
 };
 
