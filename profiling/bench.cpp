@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--crossings", options.workload.crossings,
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
-      ->check(CLI::Range(0, 1000))
+      ->check(CLI::Range(0, 100000))
       ->capture_default_str();
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,

@@ -232,6 +232,23 @@ TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
   }
 }
 
+TEST_F(SeveralDevices, FurtherDevicesReachEachOther) {
+  if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
+  for (bool peers : {true, false}) {
+#ifdef GRAPHSINK_EMULATED
+    emu::set_peer_access(peers);
+#else
+    if (!peers) continue;
+#endif
+    Graph g;
+    g.output("y", tanh(exp(g.feed("x", f32, {8}), on_device(1)), on_device(2)));
+    CompileOptions three = options();
+    three.further_devices.push_back(cuda(2));
+    Plan plan = compile(g, three).plan();
+    EXPECT_EQ(plan.host_arena_bytes == 0, peers) << plan.explain();
+  }
+}
+
 TEST_F(SeveralDevices, AStepIsOneLaunch) {
   Model model(on_device(1), on_device);
   Program program = compile(model.g, options());

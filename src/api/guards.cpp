@@ -48,7 +48,7 @@ Program::Impl::State Program::Impl::state() {
   State state;
   const Plan& plan = current_->plan();
   for (const Variable& variable : plan.variables)
-    state.variables.push_back(download(variable.type(), homes_.at(variable.data().get())->address()));
+    state.variables.push_back(download(variable.type(), used(variable).home->address()));
   state.block = download_block();
   state.progress = progress();
   return state;
@@ -58,7 +58,7 @@ void Program::Impl::set_state(const State& state) {
   const Plan& plan = current_->plan();
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Tensor& value = state.variables[i];
-    device_->upload(*streams_[0], homes_.at(plan.variables[i].data().get())->address(), value.data(), value.bytes());
+    device_->upload(*streams_[0], used(plan.variables[i]).home->address(), value.data(), value.bytes());
   }
   device_->upload(*streams_[0], params_.block, &state.block, sizeof state.block);
   device_->sync(*streams_[0]);

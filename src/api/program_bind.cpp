@@ -29,7 +29,7 @@ Plan Program::Impl::make_current_plan() const {
 void Program::Impl::open_further_devices() {
   for (DeviceId id : options_.further_devices) {
     FurtherDevice further;
-    further.device = open_device(id, log_, device_.get());
+    further.device = open_device(id, log_, devices_);
     further.stream = further.device->make_stream();
     devices_.push_back(further.device.get());
     further_.push_back(std::move(further));
@@ -157,14 +157,14 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   }
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Variable& variable = plan.variables[i];
-    auto& home = homes_[variable.data().get()];
-    if (!home) {
-      home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
-                      "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers), where,
-                      [&] { return home_of(variable, transfer_, where); });
+    if (!used_.contains(variable.data().get())) {
+      auto home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
+                           "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
+                           where, [&] { return home_of(variable, transfer_, where); });
       variables_.push_back({variable, home, plan.variable_written[i]});
+      used_[variable.data().get()] = variables_.size() - 1;
     }
-    a.variables.push_back(home->address());
+    a.variables.push_back(used(variable).home->address());
   }
   return a;
 }

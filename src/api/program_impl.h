@@ -98,7 +98,8 @@ class Program::Impl {
   Addresses addresses(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
   void order_variables();
-  std::uint64_t version_of(const Buffer& source) const;  // an input, or a Variable as order_variables() saw it
+  Used& used(const Variable& variable) { return variables_[used_.at(variable.data().get())]; }
+  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() saw it
   void refresh_hoisted();
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(std::int64_t first, std::int64_t end);
@@ -158,8 +159,8 @@ class Program::Impl {
   Memory host_status_;
   Memory step_times_;                                // of the host, written by the device
   std::map<std::pair<int, int>, Memory> constants_;  // by device and node
-  std::map<const VariableData*, std::shared_ptr<DeviceVariable>> homes_;
-  std::vector<Used> variables_;  // of all plans
+  std::vector<Used> variables_;                      // of all plans
+  std::map<const VariableData*, std::size_t> used_;  // where they are there
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;

@@ -1,6 +1,4 @@
 // What a Program does because others use its Variables, too.
-#include <algorithm>
-
 #include "api/program_impl.h"
 
 namespace graphsink {
@@ -19,12 +17,9 @@ Program::Impl::WrittenVariables::~WrittenVariables() {
     if (used.is_written) used.home->was_written();
 }
 
-std::uint64_t Program::Impl::version_of(const Buffer& source) const {
+std::uint64_t Program::Impl::version_of(const Buffer& source) {
   if (source.storage == Storage::input) return inputs_->version(source.index);
-  const Variable& variable = current_->plan().variables[static_cast<std::size_t>(source.index)];
-  return std::find_if(variables_.begin(), variables_.end(),
-                      [&](const Used& used) { return used.variable.data() == variable.data(); })
-      ->version;
+  return used(current_->plan().variables[static_cast<std::size_t>(source.index)]).version;
 }
 
 void Program::Impl::refresh_hoisted() {

@@ -178,9 +178,10 @@ class Device {
 };
 
 // Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With
-// `beside`, another CUDA device: work of both can be fenced and recorded together. Recording is begun, ended, cancelled
-// and launched by the one that was opened first, with the streams of all; every other call goes to the device whose
-// stream it names (to that of `later`, for a fence).
-std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, Device* beside = nullptr);
+// `beside`, the CUDA devices opened for the same program so far: work of all can be fenced and recorded together, and
+// each reaches the memory of those that the machine lets it. Recording is begun, ended, cancelled and launched by the
+// first, with the streams of all; every other call goes to the device whose stream it names (to that of `later`, for a
+// fence).
+std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {});
 
 }  // namespace graphsink

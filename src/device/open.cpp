@@ -6,10 +6,11 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log, [[maybe_unused]] Device* beside) {
-  if (beside &&
-      (id.kind == DeviceKind::cpu || beside->target().id.kind == DeviceKind::cpu || id == beside->target().id)) {
-    throw Error(to_string(id), Where(), "cannot be used beside " + to_string(beside->target().id),
+std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log, std::span<Device* const> beside) {
+  for (const Device* other : beside) {
+    DeviceId there = other->target().id;
+    if (id.kind != DeviceKind::cpu && there.kind != DeviceKind::cpu && id != there) continue;
+    throw Error(to_string(id), Where(), "cannot be used beside " + to_string(there),
                 "name several CUDA devices, each once");
   }
   if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>();

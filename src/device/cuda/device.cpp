@@ -22,6 +22,8 @@ void (*body_of(const BoundNode& node, int sm))(CudaArgs&) {
               "give it one, or a .cpu body and the label gs::on_cpu");
 }
 
+CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
+
 // The step that sees `failed` commits nothing; the first message is kept. Called in a catch block.
 void report_exception(const BoundNode& node, HostStatus& status) noexcept {
   std::int32_t none = -1;
@@ -50,19 +52,20 @@ void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int index, const Log& log, CudaDevice* beside)
-    : calls_(open_calls(index, log, beside ? beside->calls_.get() : nullptr)),
+CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside)
+    : calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
       target_(read_target(*calls_)),
       setup_stream_(*calls_),
       staging_(calls_->log),
-      recorder_(beside ? beside->recorder_ : std::make_shared<Recorder>(calls_)) {
+      recorder_(beside.empty() ? std::make_shared<Recorder>(calls_) : cuda_device(*beside[0]).recorder_) {
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   predicate_ = allocate_pinned(*calls_, sizeof(bool));
-  if (beside && link_devices(*beside->calls_, *calls_)) {
-    target_.peers = calls_->peers;
-    beside->target_.peers = beside->calls_->peers;
+  for (Device* other : beside) {
+    CudaDevice& linked = cuda_device(*other);
+    if (link_devices(*linked.calls_, *calls_)) linked.target_.peers = linked.calls_->peers;
   }
+  target_.peers = calls_->peers;
 }
 
 CurrentDevice CudaDevice::enter() {

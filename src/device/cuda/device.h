@@ -20,7 +20,7 @@ struct Matmuls;
 class CudaDevice : public Device {
  public:
   // `beside`: see open_device().
-  CudaDevice(int index, const Log& log, CudaDevice* beside = nullptr);
+  CudaDevice(int index, const Log& log, std::span<Device* const> beside = {});
 
   const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;

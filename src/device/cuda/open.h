@@ -8,7 +8,7 @@
 namespace graphsink {
 
 // Throws Error if there is no such device, or its driver is too old.
-std::shared_ptr<Device> open_cuda_device(int index, const Log& log = {}, Device* beside = nullptr);
+std::shared_ptr<Device> open_cuda_device(int index, const Log& log = {}, std::span<Device* const> beside = {});
 
 // 0 without a driver or a device.
 int count_cuda_devices() noexcept;

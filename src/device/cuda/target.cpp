@@ -5,8 +5,8 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_cuda_device(int index, const Log& log, Device* beside) {
-  return std::make_shared<CudaDevice>(index, log, static_cast<CudaDevice*>(beside));
+std::shared_ptr<Device> open_cuda_device(int index, const Log& log, std::span<Device* const> beside) {
+  return std::make_shared<CudaDevice>(index, log, beside);
 }
 
 int count_cuda_devices() noexcept {
