@@ -136,6 +136,19 @@ class SeveralDevices : public ::testing::Test {
 #endif
   }
   static CompileOptions options() { return {.target = cuda(0), .further_devices = {cuda(1)}}; }
+  static CompileOptions three_devices() { return {.target = cuda(0), .further_devices = {cuda(1), cuda(2)}}; }
+  // A machine has its links; the software device can be without.
+  template <class Check>
+  static void with_and_without_peers(Check check) {
+#ifdef GRAPHSINK_EMULATED
+    for (bool peers : {true, false}) {
+      emu::set_peer_access(peers);
+      check(peers);
+    }
+#else
+    check(true);
+#endif
+  }
 };
 
 // A small training step with work on both devices and on the host, dropout included.
@@ -184,17 +197,12 @@ Outcome train(Model& model, const CompileOptions& options, Mode mode, std::int64
 TEST_F(SeveralDevices, AllModesAgreeWithOneDevice) {
   Model one(on_device, on_device);
   Outcome expected = train(one, {.target = cuda(0)}, interactive);
-  for (bool peers : {true, false}) {
-#ifdef GRAPHSINK_EMULATED
-    emu::set_peer_access(peers);
-#else
-    if (!peers) continue;
-#endif
+  with_and_without_peers([&](bool peers) {
     for (Mode mode : kAllModes) {
       Model two(on_device(1), on_device);
       EXPECT_EQ(train(two, options(), mode), expected) << to_string(mode) << ", peers " << peers;
     }
-  }
+  });
 }
 
 TEST_F(SeveralDevices, TheHostTakesPartToo) {
@@ -206,7 +214,6 @@ TEST_F(SeveralDevices, TheHostTakesPartToo) {
   }
 }
 
-// The second and the third are not linked: what crosses there goes through the host.
 TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
   if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
   auto outcome = [](Label second, Label third, const CompileOptions& options, Mode mode) {
@@ -225,28 +232,21 @@ TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
     return results;
   };
   std::vector<double> expected = outcome(on_device, on_device, {.target = cuda(0)}, interactive);
-  for (Mode mode : kAllModes) {
-    CompileOptions three = options();
-    three.further_devices.push_back(cuda(2));
-    EXPECT_EQ(outcome(on_device(1), on_device(2), three, mode), expected) << to_string(mode);
-  }
+  with_and_without_peers([&](bool peers) {
+    for (Mode mode : kAllModes)
+      EXPECT_EQ(outcome(on_device(1), on_device(2), three_devices(), mode), expected)
+          << to_string(mode) << ", peers " << peers;
+  });
 }
 
 TEST_F(SeveralDevices, FurtherDevicesReachEachOther) {
   if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
-  for (bool peers : {true, false}) {
-#ifdef GRAPHSINK_EMULATED
-    emu::set_peer_access(peers);
-#else
-    if (!peers) continue;
-#endif
+  with_and_without_peers([&](bool peers) {
     Graph g;
     g.output("y", tanh(exp(g.feed("x", f32, {8}), on_device(1)), on_device(2)));
-    CompileOptions three = options();
-    three.further_devices.push_back(cuda(2));
-    Plan plan = compile(g, three).plan();
+    Plan plan = compile(g, three_devices()).plan();
     EXPECT_EQ(plan.host_arena_bytes == 0, peers) << plan.explain();
-  }
+  });
 }
 
 TEST_F(SeveralDevices, AStepIsOneLaunch) {
@@ -265,12 +265,7 @@ TEST_F(SeveralDevices, AStepIsOneLaunch) {
 }
 
 TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
-  for (bool peers : {true, false}) {
-#ifdef GRAPHSINK_EMULATED
-    emu::set_peer_access(peers);
-#else
-    if (!peers) continue;
-#endif
+  with_and_without_peers([&](bool peers) {
     for (Mode mode : kAllModes) {
       Graph g;
       Value x = g.input("x", f32, {2});
@@ -281,7 +276,8 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
         std::uint64_t before = program.counters().copies;
         program.run(mode);
         std::uint64_t copies = program.counters().copies - before;
-        EXPECT_EQ(values_of(program.read_output("y")), (std::vector{first, second})) << to_string(mode) << peers;
+        EXPECT_EQ(values_of(program.read_output("y")), (std::vector{first, second}))
+            << to_string(mode) << ", peers " << peers;
         return copies;
       };
       program.write(x, std::vector<float>{1, 2});
@@ -297,7 +293,7 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
       EXPECT_EQ(copies_of_a_run(1, 2) - steady, 2 * each);
       EXPECT_EQ(copies_of_a_run(1, 2), steady);
     }
-  }
+  });
 }
 
 TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {

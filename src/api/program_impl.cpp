@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <utility>
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
@@ -11,8 +10,6 @@
 
 namespace graphsink {
 namespace {
-
-constexpr int kMaxFailedRecordings = 3;
 
 // All reasons in one error, at the line of the first that has one.
 [[noreturn]] void throw_not_whole(const std::vector<Reason>& reasons, const Where& where) {
@@ -145,100 +142,6 @@ void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t 
   HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
   for (std::int64_t step = first; step < end; ++step) current_->issue_all(devices_, all, host_calls);
   current_->ran_once = true;
-}
-
-// The first step of a binding is a real one, issued op by op; then it is recorded.
-void Program::Impl::run_sunk(std::int64_t first, std::int64_t end) {
-  if (!current_->ran_once) {
-    run_interactive(Mode::interactive_serial, first, first + 1);
-    ++first;
-  }
-  if (current_->recordings.empty() && !record(false)) {
-    fallbacks_ += static_cast<std::uint64_t>(end - first);
-    if (first < end) run_interactive(Mode::interactive_serial, first, end);
-    return;
-  }
-  bool in_one = current_->plan().loop_over_steps && end - first > 1;
-  if (in_one && !current_->loop) in_one = record(true);
-  if (in_one) {
-    TraceRange range("launch");
-    params_.first_slice = static_cast<std::int32_t>(first);
-    params_.end_slice = static_cast<std::int32_t>(end);
-    device_->launch(*streams_[0], *current_->loop, &params_);
-    return;
-  }
-  for (std::int64_t step = first; step < end; ++step) launch_islands(step);
-}
-
-void Program::Impl::launch_islands(std::int64_t step) {
-  TraceRange range("launch");
-  params_.first_slice = static_cast<std::int32_t>(step);
-  params_.end_slice = static_cast<std::int32_t>(step + 1);
-  const LaunchParams* params = &params_;
-  const auto& islands = current_->plan().islands;
-  bool is_beside = false;  // work on streams_[1] that streams_[0] has not joined
-  auto join = [&] {
-    if (std::exchange(is_beside, false)) device_->fence(*streams_[0], *streams_[1]);
-  };
-  for (std::size_t i = 0; i < islands.size(); ++i) {
-    if (Mark* mark = current_->mark_of(i)) {
-      device_->wait_for_mark(*streams_[1], *mark);
-      is_beside = true;
-      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial, 1));
-      continue;
-    }
-    join();
-    if (current_->recordings[i]) {
-      device_->launch(*streams_[0], *current_->recordings[i], params);
-    } else {
-      if (params) device_->begin(*streams_[0], *params);
-      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial));
-    }
-    params = nullptr;
-  }
-  join();
-}
-
-bool Program::Impl::record(bool several_steps) {
-  if (current_->failed_recordings >= kMaxFailedRecordings) return false;
-  TraceRange range("record");
-  Streams all = streams(Mode::sink);
-  try {
-    if (several_steps) {
-      device_->begin_recording(all);
-      device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(devices_, inner); });
-      current_->loop = device_->end_recording(all);
-      if (options_.guards.arguments) audit_arguments(*current_->loop);
-    } else {
-      record_islands();
-    }
-    return true;
-  } catch (const RecordingFailed& e) {
-    device_->cancel_recording(all);
-    if (!several_steps) current_->recordings.clear();
-    log_.warn({"a step runs op by op, its recording failed: ", e.what()});
-    if (++current_->failed_recordings == kMaxFailedRecordings) {
-      current_->plan().reasons.push_back(
-          {"runs op by op", e.where(), e.problem(), "one launch for each op", e.remedy()});
-    }
-    return false;
-  } catch (...) {
-    device_->cancel_recording(all);
-    throw;
-  }
-}
-
-void Program::Impl::record_islands() {
-  const Plan& plan = current_->plan();
-  Streams all = streams(Mode::sink);
-  for (const Island& island : plan.islands) {
-    current_->recordings.push_back(nullptr);
-    if (!island.sunk) continue;
-    device_->begin_recording(all);
-    current_->issue(island.first, island.last, devices_, all);
-    current_->recordings.back() = device_->end_recording(all);
-    if (options_.guards.arguments) audit_arguments(*current_->recordings.back());
-  }
 }
 
 StepBlock Program::Impl::download_block() {

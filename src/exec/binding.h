@@ -94,7 +94,7 @@ class Binding {
   Plan plan_;
   Memory host_arena_;
   std::vector<Memory> hoisted_;
-  std::vector<std::uint64_t> versions_;  // of the sources of the hoisted copies, as copied last; 0: never
+  std::vector<std::uint64_t> versions_;  // of the origins of the hoisted copies, as copied last; 0: never
   HostStatus* host_status_;
   int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does
   std::vector<void*> addresses_;  // per buffer

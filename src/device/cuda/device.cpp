@@ -161,7 +161,8 @@ void CudaDevice::set_mark(Stream& stream, Mark& mark) {
   recorder_->note(on, nullptr);
 }
 
-// A launch records the events of its nodes: NCCL orders graphs with the streams beside them in the same way.
+// A launch records the events of its nodes: assumed, not verified on a GPU. PyTorch (pull request 155372, external
+// events) and NCCL rely on it, too.
 void CudaDevice::wait_for_mark(Stream& later, Mark& mark) {
   CurrentDevice current = enter();
   require_live("wait_for_mark");
