@@ -24,16 +24,16 @@ std::string text_of(const json& spread, const char* field) {
 int streams_used(const Trial& trial) { return is_serial(trial.mode()) ? 1 : trial.program().plan().streams; }
 
 json to_json(const AutomaticReport& report) {
-  return {{"sinks", report.sinks},
-          {"interactive_steps", report.interactive_steps},
-          {"sunk_steps", report.sunk_steps},
-          {"switches", report.switches},
-          {"comparisons", report.comparisons},
-          {"ratio", report.ratio},
-          {"low", report.low},
-          {"high", report.high},
-          {"seconds", report.seconds},
-          {"trial_seconds", report.trial_seconds}};
+  json candidates = json::array();
+  for (const AutomaticReport::Candidate& candidate : report.candidates)
+    candidates.push_back({{"mode", to_string(candidate.mode)},
+                          {"steps", candidate.steps},
+                          {"ratio", candidate.ratio},
+                          {"low", candidate.low},
+                          {"high", candidate.high}});
+  return {{"chosen", to_string(report.chosen)}, {"candidates", std::move(candidates)},
+          {"switches", report.switches},        {"comparisons", report.comparisons},
+          {"seconds", report.seconds},          {"trial_seconds", report.trial_seconds}};
 }
 
 }  // namespace

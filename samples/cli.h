@@ -52,7 +52,8 @@ template <class Options>
 void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
   app.add_option("--mode", options.mode,
-                 "interactive-serial, interactive-parallel, split-serial, split-parallel, sink or automatic")
+                 "interactive-serial, interactive-parallel, split-serial, split-parallel, sink, split-sink or "
+                 "automatic")
       ->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
   app.add_option("--steps-per-launch", options.steps_per_launch, "training steps in one launch")

@@ -1,8 +1,10 @@
-// Loops and branches that the host drives run beside what the launch before them still has to do.
+// What the host does runs beside what the launch before it still has to do: loops and branches that it drives, and in
+// split_sink ops on the host.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <set>
 
 #include "passes/passes.h"
@@ -109,6 +111,103 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
     seen.push_back({program.read_output("y").at(0), program.read_output("z").at(1), program.read_output("sum").at(1)});
   }
   for (const auto& values : seen) EXPECT_EQ(values, seen[0]);
+}
+
+// A program with an op on the host that waits for one of two chains, and another that waits for both.
+struct HostOps {
+  Graph g;
+  Value x = g.feed("x", f32, {64});
+  Variable total{"total", Tensor(f32, {64})};
+
+  HostOps() {
+    Value early = emit(testing::cpu_refuse_negative, {x * 0.5})[0];
+    Value other = tanh(exp(tanh(x) * 0.25));
+    Value late = emit(cpu_plus_one, {early + other})[0];
+    assign(total, g.value(total) + late);
+    g.output("late", late);
+  }
+};
+
+TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
+  HostOps ops;
+  Program program = compile(ops.g, {.target = cuda(0), .default_place = Place::device});
+  const Plan& plan = program.plan();
+  EXPECT_EQ(plan.islands.size(), 1u);
+  EXPECT_EQ(plan.islands[0].last, static_cast<int>(plan.sequences[0].steps.size()));
+  ASSERT_EQ(plan.split_islands.size(), 5u) << program.explain();
+  EXPECT_EQ(plan.split_islands[0].first, 0);
+  EXPECT_EQ(plan.split_islands[4].last, plan.islands[0].last);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(plan.split_islands[i].sunk, i % 2 == 0) << i;
+    EXPECT_EQ(plan.split_islands[i].mark >= 0, i == 1) << i << ": the second op waits for everything";
+  }
+  const Step& mark = plan.sequences[0].steps[at(plan.split_islands[1].mark)];
+  EXPECT_EQ(mark.split_island, 1);
+  EXPECT_EQ(mark.island, -1) << "not of the whole launch";
+  EXPECT_NE(program.explain().find("sinks whole: 1 launch per step, 3 in split-sink"), std::string::npos)
+      << program.explain();
+}
+
+TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
+  std::vector<Tensor> seen;
+  for (Mode mode : {interactive, sink, split_sink}) {
+    HostOps ops;
+    Program program = compile(ops.g, {.target = cuda(0), .default_place = Place::device});
+    program.write(ops.x, Tensor::uniform({5, 64}, 3));
+    program.run(mode, {.steps = 5});
+    program.sync();
+    EXPECT_EQ(program.counters().graph_launches, mode == split_sink ? 12u : mode == sink ? 4u : 0u);
+    EXPECT_EQ(program.counters().recordings, mode == split_sink ? 3u : mode == sink ? 1u : 0u);
+    EXPECT_EQ(program.counters().fallbacks, 0u);
+    seen.push_back(ops.total.read());
+    seen.push_back(program.read_output("late"));
+  }
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    EXPECT_EQ(std::memcmp(seen[i].data(), seen[i % 2].data(), seen[i].bytes()), 0) << i;
+}
+
+TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
+  HostOps ops;
+  Program program = compile(ops.g, {.target = cuda(0), .default_place = Place::device});
+  auto run = [&](float first) {
+    program.write(ops.x, Tensor::full(f32, {1, 64}, first));
+    program.run(split_sink);
+    program.sync();
+    return ops.total.read().at(0);
+  };
+  (void)run(1);
+  double before = run(1);
+  EXPECT_THROW(run(-1), Error);
+  EXPECT_EQ(ops.total.read().at(0), before);
+  EXPECT_GT(run(1), before);
+}
+
+// A commit is one launch: what it does on the host stays a node of it.
+TEST_F(CudaBeside, SplitSinkDoesNotCutTheCommit) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Variable w("w", Tensor({1.0f, 2.0f}));
+  assign(w, emit(cpu_plus_one, {g.value(w) * x})[0]);
+  Program program = compile(g, {.target = cuda(0)});
+  const Plan& plan = program.plan();
+  ASSERT_EQ(plan.split_islands.size(), 3u) << program.explain();
+  EXPECT_TRUE(plan.split_islands.back().sunk);
+}
+
+TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
+  Graph g;
+  Value x = g.feed("x", f32, {2});
+  Variable total("total", Tensor({0.0f, 0.0f}));
+  assign(total, g.value(total) + x);
+  Program program = compile(g, {.target = cuda(0)});
+  EXPECT_TRUE(program.plan().split_islands.empty());
+  program.write(x, Tensor::full(f32, {9, 2}, 1));
+  program.run(split_sink, {.steps = 9});
+  program.run(sink, {.steps = 9});
+  program.sync();
+  EXPECT_EQ(program.counters().graph_launches, 2u) << "8 and 9 steps each";
+  EXPECT_EQ(program.counters().recordings, 2u);
+  EXPECT_EQ(total.read().at(0), 18);
 }
 
 #ifdef GRAPHSINK_EMULATED

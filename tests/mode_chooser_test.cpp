@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -11,20 +12,23 @@
 namespace graphsink {
 namespace {
 
-using Side = ModeChooser::Side;
 using Turn = ModeChooser::Turn;
+
+std::size_t at(Mode mode) { return static_cast<std::size_t>(mode); }
 
 // A machine on which a step takes what `ns` says. The host runs `ahead` steps ahead of it.
 class Machine {
  public:
-  std::function<double(Side)> ns;
+  explicit Machine(const std::vector<Mode>& candidates = {sink, interactive}) : chooser(candidates) {}
+
+  std::function<double(Mode)> ns;
   std::size_t ahead = 0;
   std::int64_t per_run = 1;
-  double host_ns[2] = {0, 0};  // of the thread, for issuing a step of a side
+  std::array<double, std::size(kAllModes)> host_ns{};  // of the thread, for issuing a step
   std::function<bool()> commits = [] { return true; };
   ModeChooser chooser;
   double worst_share = 0;  // of the trials in the time of all steps, at any moment after the first step
-  std::int64_t steps[2] = {0, 0};
+  std::array<std::int64_t, std::size(kAllModes)> steps{};
   std::int64_t compared = 0;  // steps that were part of comparisons
 
   void run(std::int64_t count) {
@@ -33,27 +37,32 @@ class Machine {
         Turn turn = chooser.next(left);
         ASSERT_GE(turn.steps, 1);
         ASSERT_LE(turn.steps, left);
-        EXPECT_EQ(ModeChooser::side_of(turn.tag), turn.side);
+        EXPECT_EQ(ModeChooser::mode_of(turn.tag), turn.mode);
         left -= turn.steps;
         done_ += turn.steps;
-        steps[at(turn.side)] += turn.steps;
-        if (turn.is_compared) chooser.issued(turn, host_ns[at(turn.side)] * static_cast<double>(turn.steps));
+        steps[at(turn.mode)] += turn.steps;
+        if (turn.is_compared) chooser.issued(turn, host_ns[at(turn.mode)] * static_cast<double>(turn.steps));
         for (std::int64_t i = 0; i < turn.steps; ++i) issued_.push_back(turn);
         while (issued_.size() > ahead) complete();
       }
     }
   }
-  double share_of(Side side) const {
-    return static_cast<double>(steps[at(side)]) / static_cast<double>(steps[0] + steps[1]);
+  Mode chosen() const { return chooser.report().chosen; }
+  double share_of(Mode mode) const { return static_cast<double>(steps[at(mode)]) / static_cast<double>(done_); }
+  // The time of an interactive step over that of a sunk one.
+  AutomaticReport::Candidate ratio() const {
+    AutomaticReport report = chooser.report();
+    if (report.chosen == sink) return report.of(interactive);
+    AutomaticReport::Candidate sunk = report.of(sink);
+    return {interactive, 0, 1 / sunk.ratio, 1 / sunk.high, 1 / sunk.low};
   }
 
  private:
-  static std::size_t at(Side side) { return static_cast<std::size_t>(side); }
   void complete() {
     Turn turn = issued_.front();
     issued_.pop_front();
     compared += turn.is_compared;
-    chooser.completed(turn.tag, ns(turn.side), commits());
+    chooser.completed(turn.tag, ns(turn.mode), commits());
     AutomaticReport report = chooser.report();
     worst_share = std::max(worst_share, report.trial_seconds / report.seconds);
   }
@@ -62,41 +71,41 @@ class Machine {
   std::deque<Turn> issued_;
 };
 
-auto constant(double sunk, double interactive) {
-  return [=](Side side) { return side == Side::sunk ? sunk : interactive; };
+auto constant(double sunk, double interactively) {
+  return [=](Mode mode) { return mode == sink ? sunk : interactively; };
 }
 
 // Each step takes its mean times exp(sigma * normal).
-auto noisy(double sunk, double interactive, double sigma, unsigned seed) {
-  return [=, random = std::mt19937(seed), normal = std::normal_distribution<double>()](Side side) mutable {
-    return (side == Side::sunk ? sunk : interactive) * std::exp(sigma * normal(random));
+auto noisy(double sunk, double interactively, double sigma, unsigned seed) {
+  return [=, random = std::mt19937(seed), normal = std::normal_distribution<double>()](Mode mode) mutable {
+    return (mode == sink ? sunk : interactively) * std::exp(sigma * normal(random));
   };
 }
 
 TEST(ModeChooser, BeginsInteractivelyAndSinks) {
-  ModeChooser chooser;
+  ModeChooser chooser({sink, interactive});
   Turn first = chooser.next(10);
-  EXPECT_EQ(first.side, Side::interactive);
+  EXPECT_EQ(first.mode, interactive);
   EXPECT_EQ(first.steps, 1);
   Turn rest = chooser.next(9);
-  EXPECT_EQ(rest.side, Side::sunk);
+  EXPECT_EQ(rest.mode, sink);
   EXPECT_EQ(rest.steps, 9) << "one launch";
   EXPECT_NE(rest.tag, first.tag);
 }
 
 TEST(ModeChooser, TakesTheFasterSide) {
-  for (double interactive : {0.5, 0.9, 1.1, 2.0}) {
-    SCOPED_TRACE(interactive);
+  for (double times : {0.5, 0.9, 1.1, 2.0}) {
+    SCOPED_TRACE(times);
     Machine machine;
-    machine.ns = noisy(100, 100 * interactive, 0.05, 1);
+    machine.ns = noisy(100, 100 * times, 0.05, 1);
     machine.run(100'000);
-    AutomaticReport report = machine.chooser.report();
-    EXPECT_EQ(report.sinks, interactive > 1);
-    EXPECT_EQ(report.switches, interactive > 1 ? 0 : 1);
-    EXPECT_GT(machine.share_of(interactive > 1 ? Side::sunk : Side::interactive), 0.8);
-    EXPECT_LT(report.low, interactive);
-    EXPECT_GT(report.high, interactive);
-    EXPECT_NEAR(report.ratio, interactive, 0.05 * interactive);
+    Mode faster = times > 1 ? sink : interactive;
+    EXPECT_EQ(machine.chosen(), faster);
+    EXPECT_EQ(machine.chooser.report().switches, times > 1 ? 0 : 1);
+    EXPECT_GT(machine.share_of(faster), 0.8);
+    EXPECT_LT(machine.ratio().low, times);
+    EXPECT_GT(machine.ratio().high, times);
+    EXPECT_NEAR(machine.ratio().ratio, times, 0.05 * times);
   }
 }
 
@@ -105,23 +114,23 @@ TEST(ModeChooser, OnlyTheComparedStepsCount) {
   machine.ns = constant(100, 50);
   machine.run(400 * 4 + 200);  // the trials of a comparison are 8 steps of 50: 2 % of 200 steps of 100, with the first
   EXPECT_EQ(machine.chooser.report().switches, 1);
-  EXPECT_DOUBLE_EQ(machine.chooser.report().ratio, 0.5);
+  EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.5);
 }
 
 // At every moment, from the first step on.
 TEST(ModeChooser, TrialsKeepToTheirShare) {
-  for (double interactive : {10.0, 1.0, 0.1}) {
+  for (double times : {10.0, 1.0, 0.1}) {
     for (std::size_t ahead : {0, 1, 7, 100}) {
       for (std::int64_t per_run : {1, 3, 16, 1000}) {
         Machine machine;
-        machine.ns = constant(100, 100 * interactive);
+        machine.ns = constant(100, 100 * times);
         machine.ahead = ahead;
         machine.per_run = per_run;
         machine.run(200'000);
         AutomaticReport report = machine.chooser.report();
         SCOPED_TRACE(to_string(report));
         EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
-        EXPECT_EQ(report.sinks, interactive >= 1) << ahead << " ahead, " << per_run << " per run";
+        EXPECT_EQ(report.chosen, times >= 1 ? sink : interactive) << ahead << " ahead, " << per_run << " per run";
         EXPECT_GT(report.comparisons, 3);
       }
     }
@@ -138,7 +147,7 @@ TEST(ModeChooser, LongRunsAreCutForTrials) {
     machine.per_run = 1000;
     machine.run(1000);
   }
-  EXPECT_FALSE(machine.chooser.report().sinks);
+  EXPECT_EQ(machine.chosen(), interactive);
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
@@ -146,9 +155,9 @@ TEST(ModeChooser, LongRunsAreCutForTrials) {
 TEST(ModeChooser, AColdStartIsForgotten) {
   Machine machine;
   bool is_first = true;
-  machine.ns = [&](Side) { return std::exchange(is_first, false) ? 100'000 : 100; };
+  machine.ns = [&](Mode) { return std::exchange(is_first, false) ? 100'000 : 100; };
   machine.run(98'000);
-  EXPECT_EQ(machine.steps[1], 1) << "two such trials are 2 % of what a hundred take";
+  EXPECT_EQ(machine.steps[at(interactive)], 1) << "two such trials are 2 % of what a hundred take";
   machine.run(2'000);
   EXPECT_GT(machine.chooser.report().comparisons, 50) << "what was saved till then is spent";
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare);
@@ -158,7 +167,7 @@ TEST(ModeChooser, AColdStartIsForgotten) {
 TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
   Machine machine;
   double hold_up = 0;
-  machine.ns = [&](Side side) { return side == Side::interactive ? 100 + std::exchange(hold_up, 0) : 100; };
+  machine.ns = [&](Mode mode) { return mode == interactive ? 100 + std::exchange(hold_up, 0) : 100; };
   machine.run(1000);
   hold_up = 10'000;
   machine.run(410);  // a comparison
@@ -171,20 +180,20 @@ TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
 // A step that takes longer than expected is paid for afterwards: no comparison begins before that.
 TEST(ModeChooser, WhatATrialTookTooLongIsPaidFor) {
   Machine machine;
-  double interactive = 100;
-  machine.ns = [&](Side side) { return side == Side::sunk ? 100 : interactive; };
+  double trial = 100;
+  machine.ns = [&](Mode mode) { return mode == sink ? 100 : trial; };
   machine.run(1000);
-  std::int64_t before = machine.steps[1];
+  std::int64_t before = machine.steps[at(interactive)];
   EXPECT_GT(before, 8);
-  interactive = 1000;
+  trial = 1000;
   machine.run(1000);
-  std::int64_t dear = machine.steps[1];
+  std::int64_t dear = machine.steps[at(interactive)];
   EXPECT_EQ(dear - before, 8);
   EXPECT_GT(machine.worst_share, ModeChooser::kTrialShare);
   machine.run(5000);
-  EXPECT_EQ(machine.steps[1], dear) << "another would take 8000 of 700000";
+  EXPECT_EQ(machine.steps[at(interactive)], dear) << "another would take 8000 of 700000";
   machine.run(5000);
-  EXPECT_EQ(machine.steps[1], dear + 8);
+  EXPECT_EQ(machine.steps[at(interactive)], dear + 8);
   EXPECT_LE(machine.chooser.report().trial_seconds, ModeChooser::kTrialShare * machine.chooser.report().seconds);
 }
 
@@ -204,10 +213,10 @@ TEST(ModeChooser, GoesBackWhenTheMachineChanges) {
   Machine machine;
   machine.ns = constant(100, 50);
   machine.run(20'000);
-  EXPECT_FALSE(machine.chooser.report().sinks);
+  EXPECT_EQ(machine.chosen(), interactive);
   machine.ns = constant(100, 200);
   machine.run(40'000);
-  EXPECT_TRUE(machine.chooser.report().sinks);
+  EXPECT_EQ(machine.chosen(), sink);
   EXPECT_EQ(machine.chooser.report().switches, 2);
 }
 
@@ -215,48 +224,46 @@ TEST(ModeChooser, GoesBackWhenTheMachineChanges) {
 TEST(ModeChooser, DriftIsNoDifference) {
   Machine machine;
   double ns = 100;
-  machine.ns = [&](Side) { return ns *= 1.0002; };
+  machine.ns = [&](Mode) { return ns *= 1.0002; };
   machine.run(40'000);
   AutomaticReport report = machine.chooser.report();
   EXPECT_EQ(report.switches, 0);
   EXPECT_GT(report.comparisons, 60);
-  EXPECT_NEAR(report.ratio, 1, 1e-5);
-  EXPECT_LT(report.high - report.low, 1e-4) << "it cancels in each comparison";
+  EXPECT_NEAR(machine.ratio().ratio, 1, 1e-5);
+  EXPECT_LT(machine.ratio().high - machine.ratio().low, 1e-4) << "it cancels in each comparison";
 }
 
 // Whatever comes first takes longer: each side is first as often.
 TEST(ModeChooser, PlaceInTheOrderIsNoDifference) {
   Machine machine;
-  machine.ns = [&](Side) {
+  machine.ns = [&](Mode) {
     constexpr std::int64_t kSteps = 4 * ModeChooser::kBlockSteps;
     return (machine.compared - 1) % kSteps < ModeChooser::kBlockSteps ? 130 : 100;
   };
   machine.run(100'000);
   EXPECT_EQ(machine.chooser.report().switches, 0);
-  EXPECT_NEAR(machine.chooser.report().ratio, 1, 0.01);
+  EXPECT_NEAR(machine.ratio().ratio, 1, 0.01);
 }
 
 // The first step after a change of sides finds cold caches.
 TEST(ModeChooser, ChangingSidesCostsNothing) {
   Machine machine;
-  Side last = Side::sunk;
-  machine.ns = [&](Side side) {
-    return (std::exchange(last, side) == side ? 1 : 50) * (side == Side::sunk ? 100 : 80);
-  };
+  Mode last = sink;
+  machine.ns = [&](Mode mode) { return (std::exchange(last, mode) == mode ? 1 : 50) * (mode == sink ? 100 : 80); };
   machine.run(100'000);
-  EXPECT_FALSE(machine.chooser.report().sinks);
-  EXPECT_DOUBLE_EQ(machine.chooser.report().ratio, 0.8);
+  EXPECT_EQ(machine.chosen(), interactive);
+  EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.8);
 }
 
 // Far behind the host, the device works off what was issued long ago: interactive steps look faster than they can be.
 TEST(ModeChooser, IssuingCountsWhereItTakesLonger) {
   Machine machine;
   machine.ns = constant(100, 80);
-  machine.host_ns[1] = 150;
+  machine.host_ns[at(interactive)] = 150;
   machine.run(100'000);
-  EXPECT_TRUE(machine.chooser.report().sinks);
+  EXPECT_EQ(machine.chosen(), sink);
   AutomaticReport report = machine.chooser.report();
-  EXPECT_DOUBLE_EQ(report.ratio, 1.5);
+  EXPECT_DOUBLE_EQ(machine.ratio().ratio, 1.5);
   EXPECT_NEAR(report.trial_seconds, static_cast<double>(2 + 8 * report.comparisons) * 150e-9, 1e-12);
   EXPECT_LE(report.trial_seconds, ModeChooser::kTrialShare * report.seconds);
 }
@@ -266,7 +273,7 @@ TEST(ModeChooser, FailedAndDroppedStepsDecideNothing) {
   failing.ns = constant(100, 50);
   failing.commits = [i = 0]() mutable { return ++i % 10 != 0; };
   failing.run(100'000);
-  EXPECT_TRUE(failing.chooser.report().sinks);
+  EXPECT_EQ(failing.chosen(), sink);
   EXPECT_EQ(failing.chooser.report().comparisons, 0);
   EXPECT_LE(failing.worst_share, ModeChooser::kTrialShare);
 
@@ -281,22 +288,22 @@ TEST(ModeChooser, FailedAndDroppedStepsDecideNothing) {
 
 // The ring holds the last steps only.
 TEST(ModeChooser, LostTimesAreNoObstacle) {
-  ModeChooser chooser;
+  ModeChooser chooser({sink, interactive});
   for (int run = 0; run < 2000; ++run) {
     for (std::int64_t left = 100; left > 0;) {
       Turn turn = chooser.next(left);
       if (turn.is_compared) chooser.issued(turn, 0);
       left -= turn.steps;
       for (std::int64_t i = std::max<std::int64_t>(0, turn.steps - 3); i < turn.steps; ++i)
-        chooser.completed(turn.tag, turn.side == Side::sunk ? 100 : 50, true);
+        chooser.completed(turn.tag, turn.mode == sink ? 100 : 50, true);
     }
   }
-  EXPECT_FALSE(chooser.report().sinks);
+  EXPECT_EQ(chooser.report().chosen, interactive);
 }
 
 // A comparison that lacks a block is none.
 TEST(ModeChooser, LostBlocksDecideNothing) {
-  ModeChooser chooser;
+  ModeChooser chooser({sink, interactive});
   for (int run = 0, compared = 0; run < 20'000; ++run) {
     Turn turn = chooser.next(ModeChooser::kBlockSteps);
     if (turn.is_compared) chooser.issued(turn, 0);
@@ -304,7 +311,55 @@ TEST(ModeChooser, LostBlocksDecideNothing) {
     for (std::int64_t i = 0; i < turn.steps; ++i) chooser.completed(turn.tag, 100, true);
   }
   EXPECT_EQ(chooser.report().switches, 0);
-  EXPECT_DOUBLE_EQ(chooser.report().ratio, 1);
+  EXPECT_DOUBLE_EQ(chooser.report().of(interactive).ratio, 1);
+}
+
+// Three modes, each the fastest in turn.
+TEST(ModeChooser, TakesTheFastestOfSeveral) {
+  Machine machine({sink, split_sink, interactive});
+  std::array<double, std::size(kAllModes)> ns{};
+  machine.ns = [&](Mode mode) { return ns[at(mode)]; };
+  auto runs_in = [&](Mode fastest, Mode second) {
+    for (Mode mode : {sink, split_sink, interactive}) ns[at(mode)] = mode == fastest ? 50 : mode == second ? 70 : 100;
+    machine.run(40'000);
+    EXPECT_EQ(machine.chosen(), fastest) << to_string(machine.chooser.report());
+    EXPECT_DOUBLE_EQ(machine.chooser.report().of(second).ratio, 1.4);
+    EXPECT_EQ(machine.chooser.report().of(fastest).ratio, 0);
+  };
+  runs_in(split_sink, sink);
+  runs_in(interactive, sink);
+  runs_in(sink, interactive);
+  runs_in(split_sink, interactive);
+  EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
+}
+
+// A slow mode does not use up what others need to be tried.
+TEST(ModeChooser, EachModeHasItsPartOfTheTrials) {
+  Machine machine({sink, split_sink, interactive});
+  machine.ns = [](Mode mode) { return mode == interactive ? 10'000 : 100; };
+  machine.run(100'000);
+  EXPECT_GT(machine.steps[at(split_sink)], 900) << "1 % of the time; the first step took as long as a hundred";
+  EXPECT_LE(machine.steps[at(split_sink)], 1'010);
+  EXPECT_LE(machine.steps[at(interactive)], 11);
+  EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
+}
+
+// A trial whose times never come counts as what was expected of it.
+TEST(ModeChooser, DroppedTrialsKeepToTheirShare) {
+  ModeChooser chooser({sink, split_sink, interactive});
+  std::int64_t dropped = 0;
+  for (int step = 0; step < 100'000; ++step) {
+    Turn turn = chooser.next(1);
+    if (turn.mode != split_sink) {
+      chooser.completed(turn.tag, 100, true);
+      continue;
+    }
+    chooser.drop();
+    ++dropped;
+  }
+  EXPECT_GT(dropped, 100);
+  EXPECT_LE(dropped, 1'010);
+  EXPECT_EQ(chooser.report().chosen, sink);
 }
 
 TEST(ModeChooser, ReportIsASentence) {
@@ -313,13 +368,12 @@ TEST(ModeChooser, ReportIsASentence) {
   machine.ns = constant(100, 150);
   machine.run(2);
   EXPECT_EQ(to_string(machine.chooser.report()),
-            "automatic: sinks; 1 steps sunk, 1 interactive; too few comparisons yet (0)");
+            "automatic: sink; steps: 1 sink, 1 interactive-serial; too few comparisons yet (0)");
   machine.run(9998);
-  EXPECT_EQ(to_string(machine.chooser.report()).find("automatic: sinks; "), 0u);
-  EXPECT_NE(
-      to_string(machine.chooser.report()).find("; an interactive step takes 1.500 (1.500 to 1.500) times as long"),
-      std::string::npos)
-      << to_string(machine.chooser.report());
+  std::string text = to_string(machine.chooser.report());
+  EXPECT_EQ(text.find("automatic: sink; steps: "), 0u) << text;
+  EXPECT_NE(text.find("; times as long as it take: interactive-serial 1.500 (1.500 to 1.500); "), std::string::npos)
+      << text;
 }
 
 }  // namespace

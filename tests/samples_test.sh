@@ -70,12 +70,12 @@ if [[ $flavour != cpu ]]; then
     '^hoisted, only when the source was written: 32 B to the host$')
   tokenizer=('^the launch holds 1 host node$')
 fi
-for mode in interactive-serial interactive-parallel split-serial split-parallel sink automatic; do
+for mode in interactive-serial interactive-parallel split-serial split-parallel sink split-sink automatic; do
   two_devices+=("^$mode: x \\+ y - z = f32\\[4\\] \\[10\\.5, 21\\.5, 32\\.5, 43\\.5\\], branches agree to 1e-06$")
 done
 prints 06_two_devices "$plan" "${two_devices[@]}" -- "$bin/06_two_devices"
 prints 07_side_effects "$plan" ' say .* 07_side_effects\.cpp:[0-9]+' -- "$bin/07_side_effects"
-[[ $(grep -A3 ':$' "$work/out" | grep -cE '^  r = (90|100)$|^  x, y, z = 111, 12, 123$') -eq 18 ]] ||
+[[ $(grep -A3 ':$' "$work/out" | grep -cE '^  r = (90|100)$|^  x, y, z = 111, 12, 123$') -eq 21 ]] ||
   fail '07_side_effects: the modes do not agree'
 prints 08_tokenizer "$plan" '^200 steps on LICENSE, loss 4\.[0-9]+ -> 2\.[0-9]+$' "${tokenizer[@]}" -- "$bin/08_tokenizer"
 prints 09_two_gpus "$plan" '^[0-9]+ GPUs at hand: 100 steps, loss [0-9.]+ -> 0\.[0-9]+$' -- "$bin/09_two_gpus"

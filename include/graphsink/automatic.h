@@ -3,24 +3,33 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "graphsink/mode.h"
 
 namespace graphsink {
 
 struct AutomaticReport {
-  // Steps that run(automatic) issued so far, trials included.
-  std::int64_t interactive_steps = 0;
-  std::int64_t sunk_steps = 0;
-  // What the next step does, unless it is a trial: is sunk, or runs op by op.
-  bool sinks = true;
+  struct Candidate {
+    Mode mode = sink;
+    // That run(automatic) issued so far, trials included.
+    std::int64_t steps = 0;
+    // The time of a step of this mode over that of the chosen one, and the interval that holds it with 95 % confidence,
+    // when that was last looked at. All 0 for the chosen one itself, and while there are too few comparisons with it.
+    double ratio = 0, low = 0, high = 0;
+  };
+  // How the next step runs, unless it is a trial.
+  Mode chosen = sink;
+  std::vector<Candidate> candidates;
   std::int64_t switches = 0;
-  // Comparisons of both sides so far.
+  // Comparisons of the chosen mode with another so far.
   std::int64_t comparisons = 0;
-  // The time of an interactive step over that of a sunk one, and the interval that holds it with 95 % confidence, when
-  // that was last looked at; all 0 before there were enough comparisons.
-  double ratio = 0, low = 0, high = 0;
   // Time of all steps that were measured, and of the trials among them, in seconds.
   double seconds = 0;
   double trial_seconds = 0;
+
+  // All 0 where it is no candidate.
+  Candidate of(Mode mode) const;
 };
 
 // One sentence for a person.

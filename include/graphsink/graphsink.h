@@ -10,6 +10,7 @@
 #include "graphsink/loader.h"
 #include "graphsink/log.h"
 #include "graphsink/memory.h"
+#include "graphsink/mode.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
 #include "graphsink/optim.h"

@@ -94,7 +94,8 @@ struct Step {
   int stream = 0;              // which of the plan's streams
   std::vector<int> after;      // streams whose work issued so far must be complete first
   std::vector<int> sequences;  // branch: then, else; loop: body
-  int island = -1;             // mark: the island that may begin here
+  int island = -1;             // mark: which of `islands` may begin here, -1: none
+  int split_island = -1;       // likewise of `split_islands`
 };
 
 // The schedule of the whole step or of one body: an order that respects every dependency.
@@ -166,6 +167,7 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
+  std::vector<Island> split_islands;     // those of Mode::split_sink; empty: no others
   int streams = 1;                       // used by the schedule
   std::vector<int> stream_devices;       // per stream; [0] is on device 0
   std::vector<int> further_step_blocks;  // per further target: its buffer, -1: no node runs there
@@ -196,10 +198,11 @@ struct Plan {
   //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
   //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), mark (see Island;
   //                           or null)
+  //   split_islands           likewise, those of split_sink; empty if they are the same
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
   //                           "host"), stream, after (the streams it waits for), and
   //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
-  //     kind "mark"           island: the one that may begin here, beside the rest of this one
+  //     kind "mark"           island, split_island: what may begin here, beside the rest of this one; or null
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)

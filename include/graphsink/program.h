@@ -16,41 +16,10 @@
 #include "graphsink/graph.h"
 #include "graphsink/log.h"
 #include "graphsink/memory.h"
+#include "graphsink/mode.h"
 #include "graphsink/plan.h"
 
 namespace graphsink {
-
-// How a step is issued. All modes issue the same plan with the same op bodies, hence give the same bits.
-enum class Mode : std::uint8_t {
-  // The host issues op by op, on one stream or on several. Ops that run on the host are enqueued like all others, with
-  // copies before and behind them: the whole graph is one DAG ("merged").
-  interactive_serial,
-  interactive_parallel,
-  // The graph is split into the fewest subgraphs of one device: what runs on the host does so in run(), on the caller's
-  // thread, once what it depends on is done. Serial: one subgraph after the other. Parallel: work of the device that
-  // does not depend on it goes on meanwhile. Differs from interactive only where host and device have separate memory.
-  split_serial,
-  split_parallel,
-  sink,
-  // Each step is sunk or runs as interactive_serial, whichever takes less time. Both are measured on steps that run
-  // anyhow, without waiting for any: sunk at first, the other side is tried in at most 2 % of the time, and the side
-  // changes when it is faster with 95 % confidence. Each set of shapes has its own choice.
-  automatic,
-};
-inline constexpr Mode interactive = Mode::interactive_serial;
-inline constexpr Mode interactive_serial = Mode::interactive_serial;
-inline constexpr Mode interactive_parallel = Mode::interactive_parallel;
-inline constexpr Mode merged_serial = Mode::interactive_serial;
-inline constexpr Mode merged_parallel = Mode::interactive_parallel;
-inline constexpr Mode split_serial = Mode::split_serial;
-inline constexpr Mode split_parallel = Mode::split_parallel;
-inline constexpr Mode sink = Mode::sink;
-inline constexpr Mode automatic = Mode::automatic;
-inline constexpr Mode kAllModes[] = {interactive_serial, interactive_parallel, split_serial, split_parallel, sink,
-                                     automatic};
-constexpr bool is_split(Mode mode) { return mode == split_serial || mode == split_parallel; }
-constexpr bool is_serial(Mode mode) { return mode == interactive_serial || mode == split_serial; }
-std::string_view to_string(Mode mode);  // "interactive-serial"
 
 // Searches for mistakes in ops and in this library; all are off by default and slow.
 struct Guards {

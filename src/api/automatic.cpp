@@ -21,31 +21,30 @@ double thread_ns() {
 void Program::Impl::read_step_times() {
   step_times().read(step_times_read_, [&](const StepTime& time) {
     std::uint64_t tag = time.tag & kChooserMask;
-    double ns = step_clock_ ? step_clock_(ModeChooser::side_of(tag)) : static_cast<double>(time.ns);
+    double ns = step_clock_ ? step_clock_(ModeChooser::mode_of(tag)) : static_cast<double>(time.ns);
     bindings_[time.tag >> kChooserBits].second->chooser.completed(tag, ns, time.ok != 0);
   });
 }
 
 // Whether so many steps at once are launched without making a recording.
-bool Program::Impl::is_recorded(std::int64_t steps) const {
-  if (current_->recordings.empty()) return false;
-  return steps == 1 || !current_->plan().loop_over_steps || current_->loop;
+bool Program::Impl::is_recorded(Mode mode, std::int64_t steps) const {
+  if (current_->recordings_of(mode).empty()) return false;
+  return steps == 1 || mode == split_sink || !current_->plan().loop_over_steps || current_->loop;
 }
 
 void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first) {
   ModeChooser& chooser = current_->chooser;
-  bool is_sunk = turn.side == ModeChooser::Side::sunk;
   // A first launch pays for more than itself, and what cannot be recorded is no sunk step.
-  bool is_timed = !is_sunk || is_recorded(turn.steps);
+  bool is_timed = !is_sunk(turn.mode) || is_recorded(turn.mode, turn.steps);
   if (!is_timed) chooser.drop();
   params_.times = is_timed ? &step_times() : nullptr;
   params_.tag = std::uint64_t{current_->index} << kChooserBits | turn.tag;
   bool is_compared = is_timed && turn.is_compared;
   double begun = is_compared ? thread_ns() : 0;
-  if (is_sunk) {
-    run_sunk(first, first + turn.steps);
+  if (is_sunk(turn.mode)) {
+    run_sunk(turn.mode, first, first + turn.steps);
   } else {
-    run_interactive(Mode::interactive_serial, first, first + turn.steps);
+    run_interactive(turn.mode, first, first + turn.steps);
   }
   if (is_compared) chooser.issued(turn, step_clock_ ? 0 : thread_ns() - begun);
 }

@@ -90,17 +90,18 @@ std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t
 
 bool Program::Impl::is_audited(Mode mode) {
   int every = options_.guards.replay_every;
-  bool may_sink = mode == Mode::sink || mode == Mode::automatic;
+  bool may_sink = is_sunk(mode) || mode == automatic;
   return may_sink && every > 0 && ++sunk_runs_ % every == 0;
 }
 
-void Program::Impl::run_audited(std::int64_t steps, const Where& where) {
+void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& where) {
+  if (mode == automatic) mode = sink;
   State before = state();
-  if (!before.block.ok) return run_sunk(0, steps);  // a failure that nobody asked for yet: nothing commits
+  if (!before.block.ok) return run_sunk(mode, 0, steps);  // a failure that nobody asked for yet: nothing commits
   run_interactive(Mode::interactive_serial, 0, steps);
   auto one_by_one = results(before.block.records);
   set_state(before);
-  run_sunk(0, steps);
+  run_sunk(mode, 0, steps);
   auto sunk = results(before.block.records);
   for (std::size_t i = 0; i < sunk.size(); ++i) {
     const auto& [name, bits] = sunk[i];  // the number of steps comes first: where it agrees, so do all sizes

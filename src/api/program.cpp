@@ -7,24 +7,6 @@
 
 namespace graphsink {
 
-std::string_view to_string(Mode mode) {
-  switch (mode) {
-    case Mode::interactive_serial:
-      return "interactive-serial";
-    case Mode::interactive_parallel:
-      return "interactive-parallel";
-    case Mode::split_serial:
-      return "split-serial";
-    case Mode::split_parallel:
-      return "split-parallel";
-    case Mode::sink:
-      return "sink";
-    case Mode::automatic:
-      return "automatic";
-  }
-  return "?";
-}
-
 Program::Program(const Graph& graph, const CompileOptions& options, Where where)
     : impl_(std::make_unique<Impl>(graph, options, where)) {}
 Program::Program(Program&&) noexcept = default;

@@ -109,6 +109,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   settle();
   inputs_->check(plan(), steps, where);
   bind(where);
+  if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
   require_whole_variables();
   order_variables();
   inputs_->fill(current_->plan(), params_);
@@ -119,11 +120,11 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
     if (options_.guards.poison) poison();
     refresh_hoisted();
     if (is_audited(mode)) {
-      run_audited(steps, where);
+      run_audited(mode, steps, where);
     } else if (mode == Mode::automatic) {
       run_automatic(steps);
-    } else if (mode == Mode::sink) {
-      run_sunk(0, steps);
+    } else if (is_sunk(mode)) {
+      run_sunk(mode, 0, steps);
     } else {
       run_interactive(mode, 0, steps);
     }

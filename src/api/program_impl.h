@@ -30,7 +30,7 @@ struct Control {
 };
 
 // What a step took, in ns.
-using StepClock = std::function<double(ModeChooser::Side)>;
+using StepClock = std::function<double(Mode)>;
 
 class Program::Impl {
  public:
@@ -102,11 +102,11 @@ class Program::Impl {
   std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() saw it
   void refresh_hoisted();
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
-  void run_sunk(std::int64_t first, std::int64_t end);
-  void launch_islands(std::int64_t step);
-  bool is_recorded(std::int64_t steps) const;
-  bool record(bool several_steps);
-  void record_islands();
+  void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
+  void launch_islands(Mode mode, std::int64_t step);
+  bool is_recorded(Mode mode, std::int64_t steps) const;
+  bool record(Mode mode, bool several_steps);
+  void record_islands(Mode mode);
   // Automatic.
   void run_automatic(std::int64_t steps);
   void issue_turn(const ModeChooser::Turn& turn, std::int64_t first);
@@ -123,7 +123,7 @@ class Program::Impl {
   std::vector<std::pair<std::string, Tensor>> results(std::uint32_t first_record);
   void poison();
   bool is_audited(Mode mode);  // a run in this mode, the next one
-  void run_audited(std::int64_t steps, const Where& where);
+  void run_audited(Mode mode, std::int64_t steps, const Where& where);
   void audit_arguments(const Recording& recording);
   void warn_of_argument(const BoundNode* node, const std::string& problem);
 

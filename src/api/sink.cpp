@@ -1,4 +1,4 @@
-// Runs in the mode `sink`: records a step once, then launches what was recorded and drives the rest.
+// Runs in the modes that sink: records a step once, then launches what was recorded and drives the rest.
 #include <utility>
 
 #include "api/program_impl.h"
@@ -13,18 +13,18 @@ constexpr int kMaxFailedRecordings = 3;
 }  // namespace
 
 // The first step of a binding is a real one, issued op by op; then it is recorded.
-void Program::Impl::run_sunk(std::int64_t first, std::int64_t end) {
+void Program::Impl::run_sunk(Mode mode, std::int64_t first, std::int64_t end) {
   if (!current_->ran_once) {
     run_interactive(Mode::interactive_serial, first, first + 1);
     ++first;
   }
-  if (current_->recordings.empty() && !record(false)) {
+  if (current_->recordings_of(mode).empty() && !record(mode, false)) {
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(Mode::interactive_serial, first, end);
     return;
   }
-  bool in_one = current_->plan().loop_over_steps && end - first > 1;
-  if (in_one && !current_->loop) in_one = record(true);
+  bool in_one = mode == sink && current_->plan().loop_over_steps && end - first > 1;
+  if (in_one && !current_->loop) in_one = record(mode, true);
   if (in_one) {
     TraceRange range("launch");
     params_.first_slice = static_cast<std::int32_t>(first);
@@ -32,44 +32,49 @@ void Program::Impl::run_sunk(std::int64_t first, std::int64_t end) {
     device_->launch(*streams_[0], *current_->loop, &params_);
     return;
   }
-  for (std::int64_t step = first; step < end; ++step) launch_islands(step);
+  for (std::int64_t step = first; step < end; ++step) launch_islands(mode, step);
 }
 
 // What the host drives beside a launch goes to streams_[1], which nothing else uses then: streams of a launch are part
 // of its recording.
-void Program::Impl::launch_islands(std::int64_t step) {
+void Program::Impl::launch_islands(Mode mode, std::int64_t step) {
   TraceRange range("launch");
   params_.first_slice = static_cast<std::int32_t>(step);
   params_.end_slice = static_cast<std::int32_t>(step + 1);
   const LaunchParams* params = &params_;
-  const auto& islands = current_->plan().islands;
+  const auto& islands = current_->islands_of(mode);
+  const auto& recordings = current_->recordings_of(mode);
   bool is_beside = false;  // work on streams_[1] that streams_[0] has not joined
   auto join = [&] {
     if (std::exchange(is_beside, false)) device_->fence(*streams_[0], *streams_[1]);
   };
+  HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
+  auto issue = [&](const Island& island, std::size_t on) {
+    current_->issue(island.first, island.last, devices_, streams(Mode::interactive_serial, on), host_calls);
+  };
   for (std::size_t i = 0; i < islands.size(); ++i) {
-    if (Mark* mark = current_->mark_of(i)) {
+    if (Mark* mark = current_->mark_of(islands[i])) {
       device_->wait_for_mark(*streams_[1], *mark);
       is_beside = true;
-      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial, 1));
+      issue(islands[i], 1);
       continue;
     }
     join();
-    if (current_->recordings[i]) {
-      device_->launch(*streams_[0], *current_->recordings[i], params);
+    if (recordings[i]) {
+      device_->launch(*streams_[0], *recordings[i], params);
     } else {
       if (params) device_->begin(*streams_[0], *params);
-      current_->issue(islands[i].first, islands[i].last, devices_, streams(Mode::interactive_serial));
+      issue(islands[i], 0);
     }
     params = nullptr;
   }
   join();
 }
 
-bool Program::Impl::record(bool several_steps) {
+bool Program::Impl::record(Mode mode, bool several_steps) {
   if (current_->failed_recordings >= kMaxFailedRecordings) return false;
   TraceRange range("record");
-  Streams all = streams(Mode::sink);
+  Streams all = streams(mode);
   try {
     if (several_steps) {
       device_->begin_recording(all);
@@ -77,12 +82,12 @@ bool Program::Impl::record(bool several_steps) {
       current_->loop = device_->end_recording(all);
       if (options_.guards.arguments) audit_arguments(*current_->loop);
     } else {
-      record_islands();
+      record_islands(mode);
     }
     return true;
   } catch (const RecordingFailed& e) {
     device_->cancel_recording(all);
-    if (!several_steps) current_->recordings.clear();
+    if (!several_steps) current_->recordings_of(mode).clear();
     log_.warn({"a step runs op by op, its recording failed: ", e.what()});
     if (++current_->failed_recordings == kMaxFailedRecordings) {
       current_->plan().reasons.push_back(
@@ -95,16 +100,17 @@ bool Program::Impl::record(bool several_steps) {
   }
 }
 
-void Program::Impl::record_islands() {
-  const Plan& plan = current_->plan();
-  Streams all = streams(Mode::sink);
-  for (const Island& island : plan.islands) {
-    current_->recordings.push_back(nullptr);
+void Program::Impl::record_islands(Mode mode) {
+  auto& recordings = current_->recordings_of(mode);
+  Marks marks = mode == sink ? Marks::of_islands : Marks::of_split_islands;
+  Streams all = streams(mode);
+  for (const Island& island : current_->islands_of(mode)) {
+    recordings.push_back(nullptr);
     if (!island.sunk) continue;
     device_->begin_recording(all);
-    current_->issue(island.first, island.last, devices_, all);
-    current_->recordings.back() = device_->end_recording(all);
-    if (options_.guards.arguments) audit_arguments(*current_->recordings.back());
+    current_->issue(island.first, island.last, devices_, all, HostCalls::in_stream, marks);
+    recordings.back() = device_->end_recording(all);
+    if (options_.guards.arguments) audit_arguments(*recordings.back());
   }
 }
 

@@ -55,6 +55,11 @@ int first_commit(const Plan& plan) {
   return -1;
 }
 
+std::vector<Mode> candidates(const Plan& plan) {
+  if (plan.split_islands.empty()) return {sink, interactive_serial};
+  return {sink, split_sink, interactive_serial};
+}
+
 }  // namespace
 
 void prepare(Plan& plan, Devices devices) {
@@ -67,7 +72,8 @@ void prepare(Plan& plan, Devices devices) {
 }
 
 Binding::Binding(Plan plan, const Addresses& addresses, Devices devices)
-    : plan_(std::move(plan)),
+    : chooser(candidates(plan)),
+      plan_(std::move(plan)),
       host_arena_(addresses.host_arena),
       hoisted_(addresses.hoisted),
       versions_(plan_.hoisted.size(), 0),
@@ -75,7 +81,9 @@ Binding::Binding(Plan plan, const Addresses& addresses, Devices devices)
       first_commit_(first_commit(plan_)) {
   for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
   bind_nodes(addresses, devices);
-  for (const Island& island : plan_.islands) marks_.push_back(island.mark < 0 ? nullptr : devices[0]->make_mark());
+  for (const auto* islands : {&plan_.islands, &plan_.split_islands})
+    for (const Island& island : *islands)
+      if (island.mark >= 0 && !marks_.contains(island.mark)) marks_[island.mark] = devices[0]->make_mark();
 }
 
 void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
@@ -134,8 +142,7 @@ void Binding::issue_step(const Step& step, Devices devices, Streams streams) con
       device.copy(stream, address(step.destination), address(step.source), plan_.buffers[at(step.source)].bytes);
       return;
     case StepKind::mark:
-      device.set_mark(stream, *marks_[at(step.island)]);
-      return;
+      return;  // issue() sets it
     case StepKind::branch:
     case StepKind::loop: {
       const auto* predicate = static_cast<const bool*>(address(step.source));
@@ -163,7 +170,7 @@ void Binding::run_on_host(const Step& step, Device& device) const {
   device.host_call_now(node, *host_status_);
 }
 
-void Binding::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls) const {
+void Binding::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls, Marks marks) const {
   Device& device = *devices[0];
   std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, 8> is_forked{};
@@ -176,7 +183,11 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
   };
   const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
   const auto& steps = plan_.sequences[0].steps;
-  auto issue_one = [&](const Step& step) {
+  auto is_set = [&](const Step& mark) {
+    return marks != Marks::none && (marks == Marks::of_islands ? mark.island : mark.split_island) >= 0;
+  };
+  auto issue_one = [&](int i) {
+    const Step& step = steps[at(i)];
     bool forks_here = step.stream != 0 && !is_forked[at(step.stream)];
     if (forks_here) fence(step.stream, 0);
     for (int earlier : step.after)
@@ -186,6 +197,9 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
       if (waited_for != stream || !step.after.empty()) device.sync(*stream);
       waited_for = stream;
       run_on_host(step, device);
+    } else if (step.kind == StepKind::mark) {
+      if (is_set(step)) device.set_mark(*streams[at(step.stream)], *marks_.at(i));
+      waited_for = nullptr;
     } else {
       issue_step(step, devices, streams);
       waited_for = nullptr;
@@ -196,7 +210,7 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
   for (int i = first; i < last; ++i) {
     if (i == first_commit_) before_commit = device.counters().kernels;
     try {
-      issue_one(steps[at(i)]);
+      issue_one(i);
     } catch (const Error& e) {
       if (!before_commit || device.counters().kernels == *before_commit) throw;
       throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "exec/mode_chooser.h"
+#include "graphsink/mode.h"
 #include "graphsink/plan.h"
 #include "ir/system_ops.h"
 
@@ -50,8 +51,13 @@ enum class HostCalls : std::uint8_t {
   waiting,    // issue() waits for what they depend on and runs them: live streams only
 };
 
+// Which marks are set.
+enum class Marks : std::uint8_t { none, of_islands, of_split_islands };
+
 class Binding {
  public:
+  using Recordings = std::vector<std::unique_ptr<Recording>>;  // one for each sunk island, null for the others
+
   // Of a prepared plan. Allocates its workspaces.
   Binding(Plan plan, const Addresses& addresses, Devices devices);
   Binding(const Binding&) = delete;
@@ -66,7 +72,8 @@ class Binding {
   // same for each device); all work is joined in streams[0]. Whether the streams are live or recording makes no
   // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
   // device throws: then the step has committed wholly or not at all.
-  void issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
+  void issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream,
+             Marks marks = Marks::none) const;
   void issue_all(Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
 
   // Whether copy `index` of plan().hoisted was made since its origin became `version`, which is not 0.
@@ -74,12 +81,19 @@ class Binding {
   // Gives it to a live stream of that device. Not part of a step: what issue() reads is then what the origin holds.
   void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
 
-  // Where plan().islands[index] runs beside a launch: its mark there, else null.
-  Mark* mark_of(std::size_t index) const { return marks_[index].get(); }
+  // Of one of the modes that sink; split_sink only where there is something to split.
+  const std::vector<Island>& islands_of(Mode mode) const {
+    return mode == split_sink ? plan_.split_islands : plan_.islands;
+  }
+  Recordings& recordings_of(Mode mode) { return mode == split_sink ? split_recordings : recordings; }
+
+  // Where the island runs beside a launch: its mark there, else null.
+  Mark* mark_of(const Island& island) const { return island.mark < 0 ? nullptr : marks_.at(island.mark).get(); }
 
   // Made by the program after the first step; see there.
-  std::vector<std::unique_ptr<Recording>> recordings;  // one for each sunk island, null for the others
-  std::unique_ptr<Recording> loop;                     // many steps in one launch
+  Recordings recordings;            // of plan().islands
+  Recordings split_recordings;      // of plan().split_islands
+  std::unique_ptr<Recording> loop;  // many steps in one launch
   bool ran_once = false;
   int failed_recordings = 0;
   std::size_t index = 0;  // among the bindings of the program
@@ -100,8 +114,8 @@ class Binding {
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
-  std::vector<Memory> workspaces_;            // per stream
-  std::vector<std::unique_ptr<Mark>> marks_;  // per island
+  std::vector<Memory> workspaces_;              // per stream
+  std::map<int, std::unique_ptr<Mark>> marks_;  // by step of the schedule
 };
 
 }  // namespace graphsink

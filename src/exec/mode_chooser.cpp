@@ -21,24 +21,54 @@ double ModeChooser::Block::step_ns() const {
   return std::max(counted_ns / static_cast<double>(counted), host_ns / static_cast<double>(issued));
 }
 
-bool ModeChooser::can_afford(std::int64_t trials) const {
-  double expected = expected_ns_[static_cast<std::size_t>(other())];
-  return expected > 0 && trial_ns_ + static_cast<double>(trials) * expected <= kTrialShare * all_ns_;
+ModeChooser::ModeChooser(const std::vector<Mode>& candidates) {
+  for (Mode mode : candidates) candidates_.emplace_back().report.mode = mode;
+}
+
+std::size_t ModeChooser::index_of(Mode mode) const {
+  std::size_t i = 0;
+  while (candidates_[i].report.mode != mode) ++i;
+  return i;
+}
+
+double ModeChooser::expected_ns(const Candidate& candidate) const {
+  return candidate.expected_ns > 0 ? candidate.expected_ns : candidates_[index_of(interactive_serial)].expected_ns;
+}
+
+void ModeChooser::charge(Candidate& trial, double ns) {
+  trial.trial_ns += ns;
+  trial_ns_ += ns;
+}
+
+// A block in a mode that sinks is made of whole launches, as those that come if that is chosen.
+std::int64_t ModeChooser::trials_of(const Candidate& other, std::int64_t steps) const {
+  std::int64_t block_steps = other.was_tried ? kBlockSteps : 1;
+  return is_sunk(other.report.mode) ? std::max(block_steps, steps) : block_steps;
+}
+
+bool ModeChooser::can_afford(const Candidate& other, std::int64_t trials) const {
+  double expected = static_cast<double>(trials) * expected_ns(other);
+  double part = kTrialShare / static_cast<double>(candidates_.size() - 1);
+  return expected > 0 && trial_ns_ + expected <= kTrialShare * all_ns_ && other.trial_ns + expected <= part * all_ns_;
 }
 
 bool ModeChooser::open(std::int64_t steps) {
-  // A sunk block is made of whole launches, as those that come if this side is chosen.
-  std::int64_t block_steps = has_tried_ ? kBlockSteps : 1;
-  std::int64_t trials = other() == Side::sunk ? std::max(block_steps, steps) : block_steps;
-  if (!can_afford(2 * trials)) return false;
-  is_open_ = is_good_ = has_tried_ = true;
+  std::size_t other = chosen_;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == chosen_ || !can_afford(candidates_[i], 2 * trials_of(candidates_[i], steps))) continue;
+    if (other == chosen_ || candidates_[i].trial_ns < candidates_[other].trial_ns) other = i;
+  }
+  if (other == chosen_) return false;
+  other_ = other;
+  std::int64_t trials = trials_of(candidates_[other], steps);
+  is_open_ = is_good_ = true;
   trial_first_ = !trial_first_;
   for (std::size_t i = 0; i < kBlocks; ++i) {
-    bool is_trial = (i == 0 || i == kBlocks - 1) == trial_first_;
     blocks_[i] = Block{};
-    blocks_[i].side = is_trial ? other() : chosen_;
-    blocks_[i].planned = is_trial ? trials : block_steps;
+    blocks_[i].is_trial = (i == 0 || i == kBlocks - 1) == trial_first_;
+    blocks_[i].planned = blocks_[i].is_trial ? trials : candidates_[other].was_tried ? kBlockSteps : 1;
   }
+  candidates_[other].was_tried = true;
   current_ = 0;
   first_number_ = number_ + 1;
   number_ += kBlocks + 1;
@@ -46,11 +76,11 @@ bool ModeChooser::open(std::int64_t steps) {
 }
 
 ModeChooser::Turn ModeChooser::next(std::int64_t steps) {
-  Turn turn{chosen_, steps, 0, false};
+  Turn turn{candidates_[chosen_].report.mode, steps, 0, false};
   std::uint64_t number = number_;
   bool is_trial = false;
   if (!std::exchange(has_begun_, true)) {
-    turn.side = Side::interactive;
+    turn.mode = interactive_serial;
     turn.steps = 1;
   } else if (is_open_ || open(steps)) {
     turn.is_compared = current_ < kBlocks;
@@ -58,14 +88,17 @@ ModeChooser::Turn ModeChooser::next(std::int64_t steps) {
   if (turn.is_compared) {
     Block& block = blocks_[current_];
     number = first_number_ + current_;
-    turn.side = block.side;
-    is_trial = block.side != chosen_;
-    if (is_trial) turn.steps = std::min(steps, block.planned - block.issued);
+    is_trial = block.is_trial;
+    if (is_trial) {
+      turn.mode = candidates_[other_].report.mode;
+      turn.steps = std::min(steps, block.planned - block.issued);
+    }
     block.issued += turn.steps;
     if (block.issued >= block.planned) ++current_;
   }
-  turn.tag = number << 2 | (is_trial ? 2u : 0u) | static_cast<std::uint64_t>(turn.side);
-  (turn.side == Side::sunk ? report_.sunk_steps : report_.interactive_steps) += turn.steps;
+  turn.tag = number << kNumberShift | (is_trial ? kTrial : 0) | static_cast<std::uint64_t>(turn.mode);
+  last_ = turn;
+  candidates_[index_of(turn.mode)].report.steps += turn.steps;
   return turn;
 }
 
@@ -75,24 +108,34 @@ ModeChooser::Block* ModeChooser::block_of(std::uint64_t number) {
 }
 
 void ModeChooser::issued(const Turn& turn, double ns) {
-  if (Block* block = block_of(turn.tag >> 2)) block->host_ns += ns;
+  if (Block* block = block_of(turn.tag >> kNumberShift)) block->host_ns += ns;
 }
 
+// No times will come: it is taken for what was expected.
 void ModeChooser::drop() {
+  spoil();
+  if (!(last_.tag & kTrial)) return;
+  Candidate& trial = candidates_[index_of(last_.mode)];
+  double ns = static_cast<double>(last_.steps) * expected_ns(trial);
+  all_ns_ += ns;
+  charge(trial, ns);
+}
+
+void ModeChooser::spoil() {
   is_good_ = false;
   current_ = kBlocks;
 }
 
 void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
-  std::uint64_t number = tag >> 2;
+  std::uint64_t number = tag >> kNumberShift;
   ns = std::max(ns, 0.0);
   all_ns_ += ns;
-  if (tag & 2) trial_ns_ += ns;
-  double& expected = expected_ns_[static_cast<std::size_t>(side_of(tag))];
-  if (expected == 0) expected = ns;
+  Candidate& candidate = candidates_[index_of(mode_of(tag))];
+  if (tag & kTrial) charge(candidate, ns);
+  if (candidate.expected_ns == 0) candidate.expected_ns = ns;
   if (!is_open_) return;
   if (Block* block = block_of(number)) {
-    if (!ok) drop();
+    if (!ok) spoil();
     block->all_ns += ns;
     if (++block->seen > 1) {
       ++block->counted;
@@ -107,78 +150,105 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
 
 void ModeChooser::close() {
   is_open_ = false;
-  std::array<double, 2> sums{}, least{};  // by side: of both blocks, a step of the better
+  Candidate& other = candidates_[other_];
+  std::array<double, 2> sums{}, least{};  // of the chosen one, of the other: of both blocks, a step of the better
   for (const Block& block : blocks_) {
-    auto side = static_cast<std::size_t>(block.side);
     double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // issuing is part of what a trial costs
-    if (block.side != chosen_) all_ns_ += unseen, trial_ns_ += unseen;
+    if (block.is_trial) {
+      all_ns_ += unseen;
+      charge(other, unseen);
+    }
     if (block.seen > 0) {
       double each = (block.all_ns + unseen) / static_cast<double>(block.seen);
-      least[side] = least[side] > 0 ? std::min(least[side], each) : each;
+      double& best = least[block.is_trial];
+      best = best > 0 ? std::min(best, each) : each;
     }
     is_good_ &= block.counted > 0;
-    if (is_good_) sums[side] += block.step_ns();
+    if (is_good_) sums[block.is_trial] += block.step_ns();
   }
-  for (std::size_t side = 0; side < least.size(); ++side)
-    if (least[side] > 0) expected_ns_[side] = least[side];
-  double interactive = sums[static_cast<std::size_t>(Side::interactive)];
-  double sunk = sums[static_cast<std::size_t>(Side::sunk)];
-  if (is_good_ && sunk > 0 && interactive > 0) add(std::log(interactive / sunk));
+  if (least[0] > 0) candidates_[chosen_].expected_ns = least[0];
+  if (least[1] > 0) other.expected_ns = least[1];
+  if (is_good_ && sums[0] > 0 && sums[1] > 0) add(other, std::log(sums[1] / sums[0]));
 }
 
-void ModeChooser::add(double log_ratio) {
-  double difference = log_ratio - mean_;
-  ++count_;
-  ++report_.comparisons;
-  mean_ += difference / count_;
-  squares_ += difference * (log_ratio - mean_);
-  look();
+void ModeChooser::add(Candidate& other, double log_ratio) {
+  double difference = log_ratio - other.mean;
+  ++other.count;
+  ++comparisons_;
+  other.mean += difference / other.count;
+  other.squares += difference * (log_ratio - other.mean);
+  look(other);
 }
 
-void ModeChooser::look() {
-  auto now =
-      std::find_if(std::begin(kLooks), std::end(kLooks), [&](const Look& look) { return look.comparisons == count_; });
+void ModeChooser::look(Candidate& other) {
+  auto now = std::find_if(std::begin(kLooks), std::end(kLooks),
+                          [&](const Look& look) { return look.comparisons == other.count; });
   if (now == std::end(kLooks)) return;
-  double half = now->t * std::sqrt(squares_ / (count_ - 1) / count_);
-  double low = mean_ - half, high = mean_ + half;
-  report_.ratio = std::exp(mean_);
-  report_.low = std::exp(low);
-  report_.high = std::exp(high);
-  const double gain = std::log1p(kWorthwhile);
-  bool is_other_faster = chosen_ == Side::sunk ? high < -gain : low > gain;
-  if (is_other_faster) {
-    chosen_ = other();
-    ++report_.switches;
+  double half = now->t * std::sqrt(other.squares / (other.count - 1) / other.count);
+  double low = other.mean - half, high = other.mean + half;
+  other.report.ratio = std::exp(other.mean);
+  other.report.low = std::exp(low);
+  other.report.high = std::exp(high);
+  if (now + 1 == std::end(kLooks)) {
+    other.count = 0;
+    other.mean = other.squares = 0;
   }
-  if (is_other_faster || now + 1 == std::end(kLooks)) {
-    count_ = 0;
-    mean_ = squares_ = 0;
+  if (high < -std::log1p(kWorthwhile)) choose(other);
+}
+
+// What is known of the others was measured against the one that was chosen before.
+void ModeChooser::choose(Candidate& other) {
+  AutomaticReport::Candidate ratio = other.report;
+  for (Candidate& candidate : candidates_) {
+    candidate.count = 0;
+    candidate.mean = candidate.squares = 0;
+    candidate.report.ratio = candidate.report.low = candidate.report.high = 0;
   }
+  AutomaticReport::Candidate& before = candidates_[chosen_].report;
+  before.ratio = 1 / ratio.ratio;
+  before.low = 1 / ratio.high;
+  before.high = 1 / ratio.low;
+  chosen_ = index_of(other.report.mode);
+  ++switches_;
 }
 
 AutomaticReport ModeChooser::report() const {
-  AutomaticReport report = report_;
-  report.sinks = chosen_ == Side::sunk;
+  AutomaticReport report;
+  report.chosen = candidates_[chosen_].report.mode;
+  for (const Candidate& candidate : candidates_) report.candidates.push_back(candidate.report);
+  report.switches = switches_;
+  report.comparisons = comparisons_;
   report.seconds = all_ns_ * 1e-9;
   report.trial_seconds = trial_ns_ * 1e-9;
   return report;
 }
 
+AutomaticReport::Candidate AutomaticReport::of(Mode mode) const {
+  for (const Candidate& candidate : candidates)
+    if (candidate.mode == mode) return candidate;
+  return {mode};
+}
+
 std::string to_string(const AutomaticReport& report) {
-  if (report.interactive_steps == 0) return "automatic: no step yet";
-  char text[256];
-  std::snprintf(text, sizeof text, "automatic: %s; %lld steps sunk, %lld interactive",
-                report.sinks ? "sinks" : "runs op by op", static_cast<long long>(report.sunk_steps),
-                static_cast<long long>(report.interactive_steps));
-  std::string sentence = text;
-  if (report.ratio == 0) return sentence + "; too few comparisons yet (" + std::to_string(report.comparisons) + ")";
-  std::snprintf(
-      text, sizeof text,
-      "; an interactive step takes %.3f (%.3f to %.3f) times as long as a sunk one, in %lld comparisons, which took "
-      "%.2f %% of the time",
-      report.ratio, report.low, report.high, static_cast<long long>(report.comparisons),
-      report.seconds > 0 ? 100 * report.trial_seconds / report.seconds : 0.0);
-  return sentence + text;
+  std::int64_t steps = 0;
+  std::string issued, ratios;
+  for (const AutomaticReport::Candidate& candidate : report.candidates) {
+    std::string mode(to_string(candidate.mode));
+    steps += candidate.steps;
+    issued += (issued.empty() ? "" : ", ") + std::to_string(candidate.steps) + " " + mode;
+    if (candidate.ratio == 0) continue;
+    char times[64];
+    std::snprintf(times, sizeof times, " %.3f (%.3f to %.3f)", candidate.ratio, candidate.low, candidate.high);
+    ratios += (ratios.empty() ? "" : ", ") + mode + times;
+  }
+  if (steps == 0) return "automatic: no step yet";
+  std::string text = "automatic: " + std::string(to_string(report.chosen)) + "; steps: " + issued;
+  std::string comparisons = std::to_string(report.comparisons);
+  if (ratios.empty()) return text + "; too few comparisons yet (" + comparisons + ")";
+  char share[32];
+  std::snprintf(share, sizeof share, "%.2f %%", 100 * report.trial_seconds / report.seconds);
+  return text + "; times as long as it take: " + ratios + "; " + comparisons + " comparisons took " + share +
+         " of the time";
 }
 
 }  // namespace graphsink

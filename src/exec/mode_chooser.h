@@ -1,5 +1,5 @@
-// The mode `automatic`: which steps are sunk and which run op by op, chosen by what both took. Knows no device and no
-// clock; it is told.
+// The mode `automatic`: in which of several modes a step runs, chosen by what steps took in each. Knows no device and
+// no clock; it is told.
 //
 // What is compared. The time of a step as StepTimes defines it, from when the device could begin to its end. Where
 // steps follow each other without a pause that is the time between their ends; where the caller does something else
@@ -8,25 +8,28 @@
 // issuing costs: so the thread's time inside run() is measured too, and a block of steps costs the longer of the two,
 // as it would if it went on. What the host could have done while the device works is not counted.
 //
-// How. Blocks of successive steps of the side that was chosen (A) and of the other (B) follow each other as A B B A,
-// then B A A B: in both sums a drift of the machine, and whatever comes with the place in the order, cancel (Box,
-// Hunter and Hunter, "Statistics for Experimenters", on paired and counterbalanced designs). The first step of a block
-// warms caches up and does not count. One such comparison gives one number, log(time interactive / time sunk); ratios
-// are averaged as logarithms (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986). Their mean has
-// the interval of Student's t. Looking at it after every comparison would sooner or later find a difference where there
-// is none (Armitage, McPherson and Rowe, "Repeated significance tests on accumulating data", 1969): it is looked at
-// after 4, 8, 16, 32 and 64 comparisons, with 99 % each, hence 95 % for all (Bonferroni). Then counting begins anew, as
-// the machine may have changed. The side changes when the whole interval is on the other side of 1, and by kWorthwhile.
+// How. Blocks of successive steps of the mode that was chosen (A) and of another (B) follow each other as A B B A, then
+// B A A B: in both sums a drift of the machine, and whatever comes with the place in the order, cancel (Box, Hunter and
+// Hunter, "Statistics for Experimenters", on paired and counterbalanced designs). The first step of a block warms
+// caches up and does not count. One such comparison gives one number, log(time of B / time of A); ratios are averaged
+// as logarithms (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986). Their mean has the interval
+// of Student's t. Looking at it after every comparison would sooner or later find a difference where there is none
+// (Armitage, McPherson and Rowe, "Repeated significance tests on accumulating data", 1969): it is looked at after 4, 8,
+// 16, 32 and 64 comparisons, with 99 % each, hence 95 % for all (Bonferroni), for each B. Then counting begins anew, as
+// the machine may have changed. B is chosen when the whole interval says that it is faster, and by kWorthwhile.
 //
-// What it costs. All steps of the other side are trials. A comparison begins only if the trials so far and those of
-// this comparison are at most kTrialShare of the time of all steps so far. A trial is expected to take what it took in
-// the better block of the last comparison; if it takes longer, the next comparison has to wait. The first step is
-// interactive, as that of every binding. It is no trial, and says what one takes, but being the first it may say far
-// too much: the blocks of the first comparison have one step, which is enough to know better and not to decide.
+// What it costs. All steps of B are trials. A comparison begins only if the trials so far and those of this comparison
+// are at most kTrialShare of the time of all steps so far, and each B has an equal part of that: a slow one does not
+// keep others from their turn. A trial is expected to take what it took in the better block of the last comparison (one
+// in a mode that never ran, what it takes interactively); if it takes longer, the next comparison has to wait. The
+// first step is interactive, as that of every binding. It is no trial, and says what one takes, but being the first it
+// may say far too much: the blocks of the first comparison have one step, which is enough to know better and not to
+// decide.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "graphsink/automatic.h"
 
@@ -38,14 +41,16 @@ class ModeChooser {
   static constexpr double kWorthwhile = 0.01;
   static constexpr std::int64_t kBlockSteps = 4;  // the first of them does not count
 
-  enum class Side : std::uint8_t { sunk, interactive };
   struct Turn {
-    Side side = Side::sunk;
+    Mode mode = sink;
     std::int64_t steps = 0;
     std::uint64_t tag = 0;  // below 2^48, never 0
     bool is_compared = false;
   };
-  static Side side_of(std::uint64_t tag) { return static_cast<Side>(tag & 1); }
+  static Mode mode_of(std::uint64_t tag) { return static_cast<Mode>(tag & kModeMask); }
+
+  // The first candidate is chosen until another has shown to be faster; interactive_serial is one of them.
+  explicit ModeChooser(const std::vector<Mode>& candidates);
 
   // What the first of the coming `steps` steps do: turn.steps of them, at least one.
   Turn next(std::int64_t steps);
@@ -59,40 +64,55 @@ class ModeChooser {
   AutomaticReport report() const;
 
  private:
+  struct Candidate {
+    AutomaticReport::Candidate report;
+    double expected_ns = 0;  // of a step; 0: nothing is known
+    double trial_ns = 0;     // of its trials so far
+    bool was_tried = false;
+    // Logarithms of its ratios to the chosen one since counting began.
+    int count = 0;
+    double mean = 0, squares = 0;  // of the differences from the mean (Welford, Technometrics 4(3), 1962)
+  };
   struct Block {
-    Side side = Side::sunk;
+    bool is_trial = false;
     std::int64_t planned = 0, issued = 0, seen = 0, counted = 0;
     double all_ns = 0, counted_ns = 0, host_ns = 0;
 
     double step_ns() const;
   };
   static constexpr std::size_t kBlocks = 4;
+  // A tag: the number of a block, whether it is a trial, the mode.
+  static constexpr std::uint64_t kModeMask = 15, kTrial = 16;
+  static constexpr int kNumberShift = 5;
 
-  Side other() const { return chosen_ == Side::sunk ? Side::interactive : Side::sunk; }
-  bool can_afford(std::int64_t trials) const;
-  bool open(std::int64_t steps);  // false: it cannot be afforded
+  std::size_t index_of(Mode mode) const;
+  double expected_ns(const Candidate& candidate) const;
+  void charge(Candidate& trial, double ns);
+  bool can_afford(const Candidate& other, std::int64_t trials) const;
+  std::int64_t trials_of(const Candidate& other, std::int64_t steps) const;  // in a block of its own
+  bool open(std::int64_t steps);                                             // false: none can be afforded
   Block* block_of(std::uint64_t number);
+  void spoil();
   void close();
-  void add(double log_ratio);
-  void look();
+  void add(Candidate& other, double log_ratio);
+  void look(Candidate& other);
+  void choose(Candidate& other);
 
-  Side chosen_ = Side::sunk;
+  std::vector<Candidate> candidates_;
+  std::size_t chosen_ = 0;
   bool has_begun_ = false;
-  bool has_tried_ = false;
   double all_ns_ = 0, trial_ns_ = 0;
-  std::array<double, 2> expected_ns_{};  // of a step of each side; 0: nothing is known
+  Turn last_;
   // The comparison in progress: from the first turn of its first block to the last time of its last.
   bool is_open_ = false;
   bool is_good_ = true;
   bool trial_first_ = true;  // of the last: B A A B
+  std::size_t other_ = 0;    // B
   std::array<Block, kBlocks> blocks_;
   std::size_t current_ = kBlocks;   // the block that takes the next step; kBlocks: all were issued
   std::uint64_t first_number_ = 0;  // of the blocks; what lies between two comparisons has a number, too
   std::uint64_t number_ = 1;
-  // Logarithms of ratios since counting began.
-  int count_ = 0;
-  double mean_ = 0, squares_ = 0;  // of the differences from the mean (Welford, Technometrics 4(3), 1962)
-  AutomaticReport report_;
+  std::int64_t comparisons_ = 0, switches_ = 0;
 };
 
 }  // namespace graphsink

@@ -1,6 +1,9 @@
 #include "passes/explain.h"
 
+#include <algorithm>
+
 #include "graphsink/memory.h"
+#include "graphsink/mode.h"
 #include "graphsink/op.h"
 #include "passes/passes.h"
 
@@ -87,10 +90,9 @@ StepCounts count_steps(const Plan& plan) {
   return count_steps(plan, 0, static_cast<int>(plan.sequences[0].steps.size()));
 }
 
-std::size_t launches_per_step(const Plan& plan) {
-  std::size_t launches = 0;
-  for (const Island& island : plan.islands) launches += island.sunk;
-  return launches;
+std::size_t launches_per_step(const std::vector<Island>& islands) {
+  return static_cast<std::size_t>(
+      std::count_if(islands.begin(), islands.end(), [](const Island& island) { return island.sunk; }));
 }
 
 const char* name_of(StepKind kind) {
@@ -109,7 +111,10 @@ const char* name_of(StepKind kind) {
   return "";
 }
 
-std::string mark_text(const Step& mark) { return "island " + std::to_string(mark.island) + " begins"; }
+std::string mark_text(const Step& mark) {
+  if (mark.island < 0) return "split island " + std::to_string(mark.split_island) + " begins";
+  return "island " + std::to_string(mark.island) + " begins";
+}
 
 std::string memory_text(const Plan& plan, int buffer) {
   if (buffer < 0) return "";
@@ -159,11 +164,13 @@ std::string summary_text(const Plan& plan) {
   if (counts.host_nodes) text += std::to_string(counts.host_nodes) + " of them on the host, ";
   if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
   text += count_text(at(plan.streams), "stream") + "; sinks ";
-  std::size_t launches = launches_per_step(plan);
+  std::size_t launches = launches_per_step(plan.islands);
   text += sinks_whole(plan)
               ? "whole: "
               : "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island") + ", ";
   text += std::to_string(launches) + (launches == 1 ? " launch per step" : " launches per step");
+  if (!plan.split_islands.empty())
+    text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + hoisted_text(plan);
   text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +

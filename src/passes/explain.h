@@ -31,12 +31,12 @@ struct StepCounts {
 StepCounts count_steps(const Plan& plan, int first, int last);
 StepCounts count_steps(const Plan& plan);
 
-// Launches of a run of one step.
-std::size_t launches_per_step(const Plan& plan);
+// Launches of a run of one step that is cut into these.
+std::size_t launches_per_step(const std::vector<Island>& islands);
 
 // "call", "copy", "if", "while", "mark".
 const char* name_of(StepKind kind);
-// "island 1 begins".
+// "island 1 begins", "split island 1 begins".
 std::string mark_text(const Step& mark);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.
 std::string memory_text(const Plan& plan, int buffer);

@@ -33,13 +33,6 @@ class Writer {
 
   Json run() {
     StepCounts counts = count_steps(plan_);
-    Json islands = Json::array();
-    for (const Island& island : plan_.islands)
-      islands.push_back({{"first", island.first},
-                         {"last", island.last},
-                         {"sunk", island.sunk},
-                         {"nodes", count_steps(plan_, island.first, island.last).nodes},
-                         {"mark", island.mark < 0 ? Json() : Json(island.mark)}});
     Json hoisted = Json::array();
     for (const HoistedCopy& copy : plan_.hoisted)
       hoisted.push_back({{"direction", name_of(direction_of(plan_, copy))},
@@ -61,7 +54,7 @@ class Writer {
             {"target", plan_.target.name},
             {"further_devices", std::move(further)},
             {"sinks_whole", sinks_whole(plan_)},
-            {"launches_per_step", launches_per_step(plan_)},
+            {"launches_per_step", launches_per_step(plan_.islands)},
             {"loop_over_steps", plan_.loop_over_steps},
             {"nodes", counts.nodes},
             {"host_nodes", counts.host_nodes},
@@ -79,12 +72,26 @@ class Writer {
               {"hoisted_bytes", plan_.hoisted_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
-            {"islands", std::move(islands)},
+            {"islands", islands_json(plan_.islands)},
+            {"split_islands", islands_json(plan_.split_islands)},
             {"steps", std::move(steps)},
             {"reasons", std::move(reasons)}};
   }
 
  private:
+  static Json number_json(int number) { return number < 0 ? Json() : Json(number); }
+
+  Json islands_json(const std::vector<Island>& islands) const {
+    Json json = Json::array();
+    for (const Island& island : islands)
+      json.push_back({{"first", island.first},
+                      {"last", island.last},
+                      {"sunk", island.sunk},
+                      {"nodes", count_steps(plan_, island.first, island.last).nodes},
+                      {"mark", number_json(island.mark)}});
+    return json;
+  }
+
   // `stream` is that of the step of the schedule: bodies run on the stream of the step around them.
   Json step_json(const Step& step, int stream) {
     Json json = {{"number", number_++}};
@@ -103,7 +110,8 @@ class Writer {
       json["source"] = buffer_json(step.source);
       json["destination"] = buffer_json(step.destination);
     } else if (step.kind == StepKind::mark) {
-      json["island"] = step.island;
+      json["island"] = number_json(step.island);
+      json["split_island"] = number_json(step.split_island);
     } else {
       json["predicate"] = buffer_json(step.source);
       add_bodies(step, stream, json);

@@ -103,38 +103,45 @@ class Streams {
 
   void run() {
     measure_chains();
+    plan_.stream_devices = {0};
     wait_at_marks();
     auto count = static_cast<int>(steps_.size());
-    plan_.stream_devices = {0};
     limit_ = std::min(plan_.target.max_streams, static_cast<int>(tail_.size())) -
              static_cast<int>(plan_.further_targets.size());
     stream_of_.assign(at(count), 0);
     depth_.assign(at(count), 0);
-    if (std::count(is_beside_.begin(), is_beside_.end(), true)) beside_ = new_stream(0);
     for (int i = 0; i < count; ++i) {
       for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
-      place(i, i >= commit_ ? 0 : is_beside_[at(i)] ? beside_ : choose(i));
+      place(i, i >= commit_ ? 0 : beside_[at(i)] >= 0 ? beside_[at(i)] : choose(i));
     }
     plan_.streams = used_;
   }
 
  private:
   // A mark waits for whatever its island waits for, which then needs no more. Both have a stream to themselves, as what
-  // the host gives it there waits for the mark alone.
+  // the host gives it there waits for the mark alone; and those of split_sink another one, as those of sink do not wait
+  // for them.
   void wait_at_marks() {
-    is_beside_.assign(steps_.size(), false);
-    for (const Island& island : plan_.islands) {
-      if (island.mark < 0) continue;
-      is_beside_[at(island.mark)] = true;
-      auto& waits = deps_[at(island.mark)];
-      for (int i = island.first; i < island.last; ++i) {
-        is_beside_[at(i)] = true;
-        std::copy_if(deps_[at(i)].begin(), deps_[at(i)].end(), std::back_inserter(waits),
-                     [&](int d) { return d < island.mark; });
-      }
-      std::sort(waits.begin(), waits.end());
-      waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+    beside_.assign(steps_.size(), -1);
+    int stream = -1;
+    for (const Island& island : plan_.islands) wait_at_mark(island, stream);
+    stream = -1;
+    for (const Island& island : plan_.split_islands) wait_at_mark(island, stream);
+    last_beside_ = used_ - 1;
+  }
+
+  void wait_at_mark(const Island& island, int& stream) {
+    if (island.mark < 0 || beside_[at(island.mark)] >= 0) return;  // none, or one of both modes
+    if (stream < 0) stream = new_stream(0);
+    beside_[at(island.mark)] = stream;
+    auto& waits = deps_[at(island.mark)];
+    for (int i = island.first; i < island.last; ++i) {
+      beside_[at(i)] = stream;
+      std::copy_if(deps_[at(i)].begin(), deps_[at(i)].end(), std::back_inserter(waits),
+                   [&](int d) { return d < island.mark; });
     }
+    std::sort(waits.begin(), waits.end());
+    waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
   }
 
   // Length of the chain that starts at each step: as long as there is one successor with one dependency.
@@ -173,7 +180,7 @@ class Streams {
     int nearest = 0;
     for (int d : deps_[at(i)]) {
       if (device_of_stream(stream_of_[at(d)]) != 0) continue;
-      if (stream_of_[at(d)] == beside_) continue;
+      if (beside_[at(d)] >= 0) continue;
       nearest = d;
       if (tail_[at(stream_of_[at(d)])] == d && d != 0 && (best < 0 || depth_[at(d)] > depth_[at(best)])) best = d;
     }
@@ -183,7 +190,7 @@ class Streams {
     if (std::count(plan_.stream_devices.begin(), plan_.stream_devices.end(), 0) < limit_) return new_stream(0);
     int least = 0;
     for (int s = 1; s < used_; ++s)
-      if (device_of_stream(s) == 0 && s != beside_ && load_[at(s)] < load_[at(least)]) least = s;
+      if (device_of_stream(s) == 0 && s > last_beside_ && load_[at(s)] < load_[at(least)]) least = s;
     return least;
   }
 
@@ -212,8 +219,8 @@ class Streams {
   int commit_;
   int limit_ = 1;  // streams of the target
   int used_ = 1;
-  int beside_ = -1;  // the stream of marks and their islands
-  std::vector<bool> is_beside_;
+  std::vector<int> beside_;  // the stream of marks and their islands, -1: any
+  int last_beside_ = 0;      // these are streams 1 to this one
   std::vector<int> chain_, stream_of_, depth_;
   std::array<int, 8> tail_{-1, -1, -1, -1, -1, -1, -1, -1};
   std::array<int, 8> load_{};

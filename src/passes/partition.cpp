@@ -108,42 +108,72 @@ std::vector<bool> leading_to_next(const Island& island, const Island& next, cons
   return leads;
 }
 
-Step mark_of(std::size_t island) {
-  Step mark;
-  mark.kind = StepKind::mark;
-  mark.island = static_cast<int>(island);
-  return mark;
+// Maximal runs of steps [first, last) of which one launch can hold all or none.
+template <class Sinks>
+void add_islands(std::vector<Island>& islands, int first, int last, Sinks&& sinks) {
+  for (int i = first; i < last; ++i) {
+    if (i == first || islands.back().sunk != sinks(i)) islands.push_back({i, i, sinks(i)});
+    islands.back().last = i + 1;
+  }
 }
 
-// What the host drives runs beside the rest of the launch before it: that begins with what the loops and branches wait
-// for, and then has a mark.
-void mark_islands(Plan& plan) {
-  bool has_streams = plan.target.max_streams - static_cast<int>(plan.further_targets.size()) > 1;
-  if (!has_streams || plan.islands.size() < 2) return;
+// What the host drives runs beside the rest of the launch before it: that begins with what the next island waits for,
+// and then has a mark, a step whose `number` is that island. Done before those islands that `wants` holds for.
+template <class Wants>
+void mark_islands(Plan& plan, std::vector<Island>& islands, int Step::*number, Wants&& wants) {
   std::vector<std::vector<int>> deps = dependencies(plan);
   const std::vector<Step> steps = plan.sequences[0].steps;
   std::vector<Step> marked;
-  for (std::size_t i = 0; i < plan.islands.size(); ++i) {
-    Island& island = plan.islands[i];
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    Island& island = islands[i];
     std::vector<bool> leads(at(island.last - island.first), true);
-    if (island.sunk && i + 1 < plan.islands.size()) leads = leading_to_next(island, plan.islands[i + 1], deps);
+    if (island.sunk && i + 1 < islands.size() && wants(islands[i + 1]))
+      leads = leading_to_next(island, islands[i + 1], deps);
     auto first = static_cast<int>(marked.size());
     std::vector<Step> rest;
     bool is_work = false;
+    int last_mark = island.last - 1;  // what leads to that stays before it
+    while (last_mark >= island.first && steps[at(last_mark)].kind != StepKind::mark) --last_mark;
     for (int k = island.first; k < island.last; ++k) {
-      bool is_first = leads[at(k - island.first)];
+      bool is_first = k <= last_mark || leads[at(k - island.first)];
       (is_first ? marked : rest).push_back(steps[at(k)]);
       is_work = is_work || (!is_first && !touched(plan, steps[at(k)]).writes.empty());  // more than views
     }
     if (is_work) {
-      plan.islands[i + 1].mark = static_cast<int>(marked.size());
-      marked.push_back(mark_of(i + 1));
+      marked.emplace_back().kind = StepKind::mark;
+      marked.back().*number = static_cast<int>(i + 1);
     }
     marked.insert(marked.end(), rest.begin(), rest.end());
     island.first = first;
     island.last = static_cast<int>(marked.size());
   }
   plan.sequences[0].steps = std::move(marked);
+}
+
+// The islands of split_sink: those of sink, cut where ops on the host begin and end. A commit stays in one piece.
+void split_islands(Plan& plan, bool has_streams) {
+  const auto& steps = plan.sequences[0].steps;
+  int commit = first_commit_step(plan);
+  auto is_between = [&](int i) { return i < commit && is_on_host(plan, steps[at(i)]); };
+  std::vector<std::size_t> last_piece;  // of each island
+  for (const Island& island : plan.islands) {
+    add_islands(plan.split_islands, island.first, island.last, [&](int i) { return island.sunk && !is_between(i); });
+    last_piece.push_back(plan.split_islands.size() - 1);
+  }
+  if (plan.split_islands.size() == plan.islands.size()) return plan.split_islands.clear();
+  if (has_streams) {
+    auto wants = [&](const Island& next) { return is_between(next.first); };
+    mark_islands(plan, plan.split_islands, &Step::split_island, wants);
+  }
+  std::size_t first_piece = 0;
+  for (std::size_t i = 0; i < plan.islands.size(); ++i) {
+    plan.islands[i].first = plan.split_islands[first_piece].first;
+    plan.islands[i].last = plan.split_islands[last_piece[i]].last;
+    first_piece = last_piece[i] + 1;
+  }
+  for (Step& step : plan.sequences[0].steps)  // what the host drives in both is one piece
+    if (step.kind == StepKind::mark && step.island >= 0)
+      step.split_island = static_cast<int>(last_piece[at(step.island)]);
 }
 
 }  // namespace
@@ -163,14 +193,17 @@ void partition(Plan& plan) {
     has_host_node = has_host_node || host_node(plan, step) != nullptr;
   }
   std::vector<int> order = Grouping(plan, sinks).run();
-  plan.islands.clear();
-  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
-    plan.sequences[0].steps[at(i)] = steps[at(order[at(i)])];
-    bool sinks_here = sinks[at(order[at(i)])];
-    if (plan.islands.empty() || plan.islands.back().sunk != sinks_here) plan.islands.push_back({i, i, sinks_here});
-    plan.islands.back().last = i + 1;
+  for (std::size_t i = 0; i < steps.size(); ++i) plan.sequences[0].steps[i] = steps[at(order[i])];
+  add_islands(plan.islands, 0, static_cast<int>(steps.size()), [&](int i) { return sinks[at(order[at(i)])]; });
+  bool has_streams = plan.target.max_streams - static_cast<int>(plan.further_targets.size()) > 1;
+  if (has_streams && plan.islands.size() > 1)
+    mark_islands(plan, plan.islands, &Step::island, [](const Island& next) { return !next.sunk; });
+  split_islands(plan, has_streams);
+  for (int i = 0; i < static_cast<int>(plan.sequences[0].steps.size()); ++i) {
+    const Step& step = plan.sequences[0].steps[at(i)];
+    if (step.island >= 0) plan.islands[at(step.island)].mark = i;
+    if (step.split_island >= 0) plan.split_islands[at(step.split_island)].mark = i;
   }
-  mark_islands(plan);
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps = sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device &&
                          (plan.target.host_nodes_in_bodies || !has_host_node);
