@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "api/program_access.h"
@@ -155,6 +156,47 @@ TEST_P(Automatic, EachShapeHasItsOwnChoice) {
     EXPECT_EQ(steps_of(report), 3000);
   }
   EXPECT_EQ(sum_of_all.read().at(0), 9000);
+}
+
+// With ops on the host there is a third mode, where host and device have separate memory.
+TEST_P(Automatic, TakesEachOfThreeModesInItsTurnWithTheSameBits) {
+  constexpr std::int64_t kSteps = 2000;
+  auto build = [](Graph& g, Variable& sum) {
+    Value x = g.feed("x", f32, {8});
+    Value on_the_host = emit(testing::cpu_plus_one, {tanh(g.value(sum) + x)})[0];
+    assign(sum, g.value(sum) * 0.5 + on_the_host + random_normal(g, f32, {8}));
+    return x;
+  };
+  std::vector<Tensor> sums;
+  for (Mode mode : {interactive, automatic}) {
+    Graph g;
+    Variable sum("sum", Tensor(f32, {8}));
+    Value x = build(g, sum);
+    Program p = compile(g);
+    p.write(x, Tensor::uniform({1, 8}, 2));
+    Mode fastest = split_sink;
+    double least = 125;
+    ProgramAccess::set_step_clock(p, [&](Mode of) { return of == fastest ? least : 100.0; });
+    bool is_split = p.target().separate_memory;
+    for (Mode next : {split_sink, interactive_serial, sink}) {
+      if (next == split_sink && !is_split) continue;
+      fastest = next;
+      least *= 0.4;
+      for (int i = 0; i < kSteps; ++i) {
+        p.run(mode);
+        if (i % 16 == 0) p.sync();
+      }
+      p.sync();
+      if (mode != automatic) continue;
+      AutomaticReport report = p.automatic_report();
+      EXPECT_EQ(report.candidates.size(), is_split ? 3u : 2u);
+      EXPECT_EQ(report.chosen, next) << to_string(report);
+      EXPECT_GT(report.of(next).steps, 200) << to_string(report);
+      EXPECT_LE(report.trial_seconds, ModeChooser::kTrialShare * report.seconds * 1.0001);
+    }
+    sums.push_back(sum.read());
+  }
+  EXPECT_EQ(std::memcmp(sums[0].data(), sums[1].data(), sums[0].bytes()), 0);
 }
 
 // Audited runs are sunk, too.

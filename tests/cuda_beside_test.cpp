@@ -4,9 +4,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 
+#include "graphsink/cuda.h"
 #include "passes/passes.h"
 #include "program_fixture.h"
 #ifdef GRAPHSINK_EMULATED
@@ -164,6 +167,53 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
   }
   for (std::size_t i = 0; i < seen.size(); ++i)
     EXPECT_EQ(std::memcmp(seen[i].data(), seen[i % 2].data(), seen[i].bytes()), 0) << i;
+}
+
+// An op of the device that lasts, once it is told to, until an op on the host has begun. For 10 s at most.
+struct Meeting {
+  std::atomic<bool> is_awaited = false, has_begun = false, is_missed = false;
+  std::atomic<std::thread::id> thread;  // of the op on the host
+};
+Meeting meeting;
+
+void await(void*) {
+  for (int i = 0; meeting.is_awaited && !meeting.has_begun; ++i) {
+    if (i == 10'000) meeting.is_missed = true;
+    if (i == 10'000) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+void issue_waiting(CudaArgs& a) {
+  check_cuda(cudaLaunchHostFunc(a.stream(), await, nullptr), "cudaLaunchHostFunc", a.node());
+  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
+             "cudaMemcpyAsync", a.node());
+}
+void begin_on_host(const CpuArgs& a) {
+  meeting.thread = std::this_thread::get_id();
+  meeting.has_begun = true;
+  testing::plus_one(a);
+}
+constexpr CudaBody kWaiting[] = {{0, issue_waiting}};
+const OpDef waiting{.name = "waiting", .infer = testing::infer_like_first, .cuda = kWaiting};
+const OpDef begins{.name = "begins", .infer = testing::infer_like_first, .cpu = begin_on_host};
+
+TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  g.output("y", emit(begins, {x * 0.5})[0] + emit(waiting, {x})[0]);
+  Program program = compile(g, {.target = cuda(0), .default_place = Place::device});
+  program.write(x, std::vector<float>{2, 4});
+  program.run(split_sink);
+  EXPECT_EQ(program.read_output("y").at(1), 7);
+  meeting.has_begun = false;
+  meeting.is_awaited = true;
+  program.run(split_sink);
+  program.sync();
+  meeting.is_awaited = false;
+  EXPECT_FALSE(meeting.is_missed) << "it ran after the launch\n" << program.explain();
+  EXPECT_EQ(meeting.thread.load(), std::this_thread::get_id());
+  EXPECT_EQ(program.read_output("y").at(1), 7);
+  EXPECT_EQ(program.counters().graph_launches, 2u);
 }
 
 TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {

@@ -65,6 +65,8 @@ const Phase kPhases[] = {
        s.feed(2);
      },
      [](std::optional<Session>& s) { s->run(sink); }},
+    {"capture and launch of parts", reach_capture, [](std::optional<Session>& s) { s->run(split_sink); },
+     [](const Workload& w) { return w.has_host_op; }},
     {"capture of 3 steps",
      [](Session& s) {
        reach_first_run(s);

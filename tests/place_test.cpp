@@ -242,6 +242,9 @@ TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
     std::vector<int> kinds;
     for (const Step& step : steps) kinds.push_back(is_on_host(plan, step));
     ASSERT_EQ(runs(kinds), fewest_runs(plan, kinds)) << "seed " << seed << "\n" << plan.explain();
+    if (runs(kinds) > 1) {
+      EXPECT_EQ(static_cast<int>(plan.split_islands.size()), runs(kinds)) << "seed " << seed << "\n" << plan.explain();
+    }
     most = std::max(most, runs(kinds));
   }
   EXPECT_GE(most, 5);

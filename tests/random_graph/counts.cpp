@@ -36,7 +36,9 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "node: on the host for want of a CUDA body",
                                        "plan: crosses several times each way",
                                        "plan: driven by the host beside a launch",
+                                       "plan: in several islands, which split_sink cuts further",
                                        "plan: of three islands or more",
+                                       "plan: split, the host beside a launch",
                                        "plan: one launch each step"};
 constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: hoisted to a further device",
                                        "node: on a further device", "plan: with further devices, in several islands"};
@@ -139,6 +141,10 @@ void count(const Plan& plan, Counts& counts) {
     of_plan["control: driven by the host"] += !island.sunk;
     of_plan["plan: driven by the host beside a launch"] |= island.mark >= 0;
   }
+  for (const Step& step : plan.sequences[0].steps)
+    of_plan["plan: split, the host beside a launch"] |= step.island < 0 && step.split_island >= 0;
+  of_plan["plan: in several islands, which split_sink cuts further"] +=
+      plan.islands.size() > 1 && !plan.split_islands.empty();
   of_plan["plan: of several streams"] += plan.streams > 1;
   of_plan["plan: of three islands or more"] += plan.islands.size() >= 3;
   of_plan["plan: with further devices, in several islands"] +=
