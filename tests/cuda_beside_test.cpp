@@ -232,18 +232,6 @@ TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
   EXPECT_GT(run(1), before);
 }
 
-// A commit is one launch: what it does on the host stays a node of it.
-TEST_F(CudaBeside, SplitSinkDoesNotCutTheCommit) {
-  Graph g;
-  Value x = g.input("x", f32, {2});
-  Variable w("w", Tensor({1.0f, 2.0f}));
-  assign(w, emit(cpu_plus_one, {g.value(w) * x})[0]);
-  Program program = compile(g, {.target = cuda(0)});
-  const Plan& plan = program.plan();
-  ASSERT_EQ(plan.split_islands.size(), 3u) << program.explain();
-  EXPECT_TRUE(plan.split_islands.back().sunk);
-}
-
 TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
   Graph g;
   Value x = g.feed("x", f32, {2});

@@ -166,10 +166,8 @@ check_all() {
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
   stage "$sanitized-asan" check_sanitized "$sanitized-asan"
-  # Bodies of ops run on one thread of the CPU device, plans are counted and graphs shrunk on one; large images only take
-  # longer.
-  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" \
-    -E 'OpTable.*_cpu( |$)|EveryKindOccurs|FailuresAreShrunk|OfLargeImages'
+  # Plans are counted and graphs shrunk on one thread; large images only take longer.
+  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" -E 'EveryKindOccurs|FailuresAreShrunk|OfLargeImages'
   [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed "$sanitized-asan"
   if gs_has_nvcc; then
     stage cuda check_cuda

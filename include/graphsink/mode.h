@@ -20,8 +20,7 @@ enum class Mode : std::uint8_t {
   // The fewest launches: ops on the host are nodes of them.
   sink,
   // Likewise split: ops on the host run between launches, on the caller's thread as above, while the rest of the launch
-  // before them goes on. Saves what a host node costs, and takes more launches. Ops on the host that assign Variables
-  // stay nodes, as a commit is one launch.
+  // before them goes on. Saves what a host node costs, and takes more launches.
   split_sink,
   // Each step runs as sink, split_sink (where that is something else) or interactive_serial, whichever takes least
   // time.

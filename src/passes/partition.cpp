@@ -150,11 +150,10 @@ void mark_islands(Plan& plan, std::vector<Island>& islands, int Step::*number, W
   plan.sequences[0].steps = std::move(marked);
 }
 
-// The islands of split_sink: those of sink, cut where ops on the host begin and end. A commit stays in one piece.
+// The islands of split_sink: those of sink, cut where ops on the host begin and end. The commit is part of the last.
 void split_islands(Plan& plan, bool has_streams) {
   const auto& steps = plan.sequences[0].steps;
-  int commit = first_commit_step(plan);
-  auto is_between = [&](int i) { return i < commit && is_on_host(plan, steps[at(i)]); };
+  auto is_between = [&](int i) { return is_on_host(plan, steps[at(i)]); };
   std::vector<std::size_t> last_piece;  // of each island
   for (const Island& island : plan.islands) {
     add_islands(plan.split_islands, island.first, island.last, [&](int i) { return island.sunk && !is_between(i); });
