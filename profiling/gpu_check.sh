@@ -133,13 +133,15 @@ part_conformance() {
 }
 
 part_bench() {
-  build graphsink-bench launch_baseline train_mnist
+  build graphsink-bench launch_baseline crossing_cost train_mnist
   [[ $verdict == passed ]] || return 0
   rm -f "$logs"/*.json
   try bench 170 "$bin"/graphsink-bench --device cuda:0 --steps 300 --json "$logs/bench.json"
   try bench-16-steps 110 "$bin"/graphsink-bench --device cuda:0 --steps 304 --steps-per-launch 16 --json "$logs/bench-16-steps.json"
   try bench-cpu 100 "$bin"/graphsink-bench --device cpu --steps 300 --json "$logs/bench-cpu.json"
   try launch_baseline 60 bash -o pipefail -c "$bin/launch_baseline 1000 | tee '$logs/launch_baseline.json'"
+  try crossing_cost 60 "$bin"/crossing_cost --device cuda:0 --json "$logs/crossing_cost.json"
+  try hetero 60 "$bin"/graphsink-bench --device cuda:0 --workload hetero --crossings 4 --steps 300 --json "$logs/hetero-4-crossings.json"
   try train_mnist 60 "$bin"/train_mnist --device cuda:0
   note "$(grep -h 'test accuracy' "$logs/train_mnist.log" || echo 'no accuracy')"
 }

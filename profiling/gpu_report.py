@@ -38,6 +38,16 @@ def bench_table(rows):
     return lines
 
 
+def crossing_table(rows):
+    lines = ["| bytes | mode | us per crossing | step us | without crossings |", "| --: | --- | --: | --: | --: |"]
+    for row in rows:
+        lines.append(
+            f"| {row['bytes']} | {row['mode']} | {row['us_per_crossing']:.3f} | {row['step_us']:.2f} "
+            f"| {row['step_without_us']:.2f} |"
+        )
+    return lines
+
+
 def baseline_table(baseline):
     lines = ["| | enqueue us | wall us | enqueue ns per kernel |", "| --- | --: | --: | --: |"]
     for name in ("bare_loop", "interactive_serial", "bare_graph_launch", "sink"):
@@ -59,6 +69,8 @@ def markdown(report):
         for title, result in part["results"].items():
             if title == "launch_baseline":
                 lines += ["### Against bare CUDA calls", ""] + baseline_table(result) + [""]
+            elif title == "crossing_cost":
+                lines += ["### What a crossing between host and device costs", ""] + crossing_table(result["rows"]) + [""]
             else:
                 lines += [f"### {title}", ""] + bench_table(result["rows"]) + [""]
     return "\n".join(lines)

@@ -104,6 +104,18 @@ class BenchTest(unittest.TestCase):
         for row in rows:
             self.assertEqual(row["graph_launches_per_step"], launches.get(row["mode"], 0), row["mode"])
 
+    def test_crossing_cost(self):
+        if self.is_cpu:
+            return  # nothing crosses, and the program is not built
+        command = [PROGRAM.with_name("crossing_cost"), "--bytes", "64", "--round-trips", "2", "--json", "-"]
+        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["rows"]
+        launches = {"merged-serial": 0, "split-serial": 0, "sink": 1, "split-sink": 3}
+        self.assertEqual({row["mode"]: row["graph_launches_per_step"] for row in rows}, launches)
+        for row in rows:
+            self.assertEqual((row["host_nodes_per_step"], row["copies_per_step"]), (2, 4), row["mode"])
+            cost = (row["step_us"] - row["step_without_us"]) / 4
+            self.assertAlmostEqual(row["us_per_crossing"], cost, msg=row["mode"])
+
     def test_grouping_of_steps_changes_nothing(self):
         for mode in ("sink", "interactive-serial", "automatic"):
             self.assertEqual(hashes(self.rows(mode, self.grouped)), hashes(self.rows(mode)), mode)

@@ -152,7 +152,7 @@ class Program {
   // What run(automatic) has measured and chosen for the shapes written last. Never waits: the last steps may be
   // missing.
   AutomaticReport automatic_report();
-  // The recording of the current binding for one step, or for several steps per launch; empty before it was made.
+  // What `sink` recorded for the current shapes, for one step or for several steps per launch; empty before that.
   std::optional<RecordingInfo> recording(bool several_steps = false) const;
   // Bytes of the arena, of all bindings together.
   std::size_t arena_bytes() const;
