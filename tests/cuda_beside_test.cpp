@@ -147,6 +147,9 @@ TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   const Step& mark = plan.sequences[0].steps[at(plan.split_islands[1].mark)];
   EXPECT_EQ(mark.split_island, 1);
   EXPECT_EQ(mark.island, -1) << "not of the whole launch";
+  std::string edge = "step" + std::to_string(plan.split_islands[1].mark) + " -> step" +
+                     std::to_string(plan.split_islands[1].first) + " [style=dotted];";
+  EXPECT_NE(plan.explain_dot().find(edge), std::string::npos) << edge << plan.explain_dot();
   EXPECT_NE(program.explain().find("sinks whole: 1 launch per step, 3 in split-sink"), std::string::npos)
       << program.explain();
 }

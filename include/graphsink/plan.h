@@ -215,7 +215,7 @@ struct Plan {
   // run only when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge
   // leads from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one
   // from the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to
-  // the first step of each body.
+  // the first step of each body, and from a mark to the first step of its island.
   std::string explain_dot() const;
 };
 

@@ -99,6 +99,9 @@ class DotPrinter {
                   quoted("copy " + bytes_text(plan_.buffers[at(plan_.hoisted[i].source)].bytes) + "\nif new") + ", " +
                   kCopyStyle + ", style=\"filled,dashed\"];");
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
+    for (const auto* islands : {&plan_.islands, &plan_.split_islands})
+      for (const Island& island : *islands)
+        if (island.mark >= 0) entries_.insert({numbers_[at(island.mark)], numbers_[at(island.first)]});
     Flow flow(plan_);
     // An edge back to an earlier step, of a loop, does not decide where that is drawn.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
@@ -127,6 +130,7 @@ class DotPrinter {
                 (island.sunk ? ";" : "; color=red;"));
     for (int i = island.first; i < island.last; ++i) {
       const Step& step = plan_.sequences[0].steps[at(i)];
+      numbers_.push_back(number_);
       print(step, step.stream, 2);
     }
     line(1, "}");
@@ -166,7 +170,7 @@ class DotPrinter {
       line(indent, "subgraph cluster_" + name(number) + "_" + what + " {");
       line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(number))) + "; style=rounded;");
       const auto& steps = plan_.sequences[at(step.sequences[i])].steps;
-      if (!steps.empty()) entries_.push_back({number, number_});
+      if (!steps.empty()) entries_.insert({number, number_});
       for (const Step& inner : steps) print(inner, stream, indent + 1);
       line(indent, "}");
     }
@@ -174,7 +178,8 @@ class DotPrinter {
 
   const Plan& plan_;
   std::string text_;
-  std::vector<Edge> entries_;  // from control steps into their bodies
+  std::set<Edge> entries_;    // from control steps into their bodies, from marks to their islands
+  std::vector<int> numbers_;  // of the steps of the schedule
   int number_ = 0;
 };
 
