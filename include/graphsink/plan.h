@@ -118,6 +118,7 @@ struct Reason {
   std::string why;  // the rule
   std::string cost;
   std::string remedy;
+  int node = -1;  // of the graph, -1: of something else
 };
 
 // Steps [first, last) of the schedule; `sunk`: they can be one launch, else the host drives them in every mode.

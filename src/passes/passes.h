@@ -44,6 +44,9 @@ Fusions fuse(const GraphData& graph, const Verified& verified, const Placement& 
 void lower(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
            const SystemOps& system, const PlanOptions& options, Plan& plan);
 
+// Says what each op on the host costs, in the reasons of the placement.
+void add_costs(Plan& plan);
+
 // For each step of the schedule the earlier ones it must follow, from what they read, write and do on the host.
 std::vector<std::vector<int>> dependencies(const Plan& plan);
 

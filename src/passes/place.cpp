@@ -32,7 +32,7 @@ class Placing {
     std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(graph_.nodes.size());
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       placement.on_host[id] = side_[id] == Side::there || moved[id];
-      if (placement.on_host[id]) plan_.reasons.push_back(reason(graph_.nodes[id]));
+      if (placement.on_host[id]) plan_.reasons.push_back(reason(id));
     }
     if (plan_.target.separate_memory) place_on_further_devices(placement);
     return placement;
@@ -130,17 +130,17 @@ class Placing {
     }
   }
 
-  Reason reason(const Node& node) const {
-    std::string name(node.op->name);
-    const char* cost = "a copy each way and a host node in every launch";
-    if (!has_device_body(*node.op))
-      return {name + " runs on the host", node.where, "it has only a CPU body", cost, "give its OpDef a .cuda"};
-    if (node.label.place == Place::cpu)
-      return {name + " runs on the host", node.where, "asked for by on_cpu", cost, "remove the label"};
-    if (options_.default_place == Place::cpu)
-      return {name + " runs on the host", node.where, "asked for by default_place", cost, "label it on_device"};
-    return {name + " runs on the host", node.where, "its neighbours do, and so fewer bytes cross",
-            "a host node in every launch", "label it on_device"};
+  // Its cost is known when the copies are.
+  Reason reason(std::size_t id) const {
+    const Node& node = graph_.nodes[id];
+    auto because = [&](const char* why, const char* remedy) {
+      return Reason{
+          std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, static_cast<int>(id)};
+    };
+    if (!has_device_body(*node.op)) return because("it has only a CPU body", "give its OpDef a .cuda");
+    if (node.label.place == Place::cpu) return because("asked for by on_cpu", "remove the label");
+    if (options_.default_place == Place::cpu) return because("asked for by default_place", "label it on_device");
+    return because("its neighbours do, and so fewer bytes cross", "label it on_device");
   }
 
   // Nodes that can run on either side and run there, so that the bytes of all values that cross, each counted once for

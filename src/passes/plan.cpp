@@ -56,6 +56,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
       options.fuse ? fuse(*graph.data(), verified, placement) : Fusions{{}, std::vector<bool>(verified.live.size())};
   plan.sources = used_sources(*graph.data(), verified);
   lower(*graph.data(), std::move(verified), placement, std::move(fusions), system, options, plan);
+  add_costs(plan);
   partition(plan);
   assign_streams(plan);
   assign_memory(plan);
