@@ -31,7 +31,12 @@ void add_step(const Plan& plan, const Step& step, Touched& result) {
       result.writes.push_back(plan.further_step_blocks[at(device - 1)]);
     return add_node(plan, step.node, result);
   }
-  if (step.source >= 0) result.reads.push_back(step.source);
+  if (step.source >= 0) {
+    result.reads.push_back(step.source);
+    const Buffer& source = plan.buffers[at(step.source)];
+    if (source.storage == Storage::step && source.device > 0)  // part of a step block
+      result.reads.push_back(plan.further_step_blocks[at(source.device - 1)]);
+  }
   if (step.destination >= 0) result.writes.push_back(step.destination);
   for (int sequence : step.sequences)
     for (const Step& inner : plan.sequences[at(sequence)].steps) add_step(plan, inner, result);
