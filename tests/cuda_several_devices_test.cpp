@@ -214,6 +214,20 @@ TEST_F(SeveralDevices, TheHostTakesPartToo) {
   }
 }
 
+// A further device has the number in a step block of its own, which is copied there first.
+TEST_F(SeveralDevices, TheHostReadsTheNumberOfTheStepFromThere) {
+  for (Mode mode : kAllModes) {
+    Graph g;
+    Variable seen("seen", Tensor(f32, {2}));
+    Value here = reshape(g.step(), {1}, on_device), there = reshape(g.step(), {1}, on_device(1));
+    assign(seen, cast(concat({here, there}, 0, on_cpu), f32));
+    Program program = compile(g, options());
+    for (int i = 0; i < 4; ++i) program.run(mode);
+    program.sync();
+    EXPECT_EQ(values_of(seen.read()), (std::vector<float>{3, 3})) << to_string(mode);
+  }
+}
+
 TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
   if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
   auto outcome = [](Label second, Label third, const CompileOptions& options, Mode mode) {
