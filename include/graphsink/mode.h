@@ -22,10 +22,9 @@ enum class Mode : std::uint8_t {
   // Likewise split: ops on the host run between launches, on the caller's thread as above, while the rest of the launch
   // before them goes on. Saves what a host node costs, and takes more launches.
   split_sink,
-  // Each step runs as sink, split_sink (where that is something else) or interactive_serial, whichever takes least
-  // time.
-  // That is measured on steps that run anyhow, without waiting for any: sink at first, the others are tried in at most
-  // 2 % of the time, and one takes over when it is faster with 95 % confidence. Each set of shapes has its own choice.
+  // Each step runs as sink, as split_sink (where that is something else) or as interactive_serial, whichever takes the
+  // least time. That is measured on steps that run anyhow, without waiting for any: sink at first, the others are tried
+  // in at most 2 % of the time, and one takes over when it is faster with 95 % confidence. Each set of shapes chooses.
   automatic,
 };
 inline constexpr Mode interactive = Mode::interactive_serial;

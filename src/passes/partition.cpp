@@ -132,7 +132,7 @@ void mark_islands(Plan& plan, std::vector<Island>& islands, int Step::*number, W
     auto first = static_cast<int>(marked.size());
     std::vector<Step> rest;
     bool is_work = false;
-    int last_mark = island.last - 1;  // what leads to that stays before it
+    int last_mark = island.last - 1;  // one that is there already: up to it the order stays
     while (last_mark >= island.first && steps[at(last_mark)].kind != StepKind::mark) --last_mark;
     for (int k = island.first; k < island.last; ++k) {
       bool is_first = k <= last_mark || leads[at(k - island.first)];
