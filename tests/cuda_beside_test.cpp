@@ -1,5 +1,6 @@
 // What the host does runs beside what the launch before it still has to do: loops and branches that it drives, and in
 // split_sink ops on the host.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <array>
