@@ -344,6 +344,15 @@ TEST(ModeChooser, EachModeHasItsPartOfTheTrials) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
+// Only sink may run many steps in one launch: in other modes the first few steps of a long run will do.
+TEST(ModeChooser, LongRunsDoNotMakeTrialsLonger) {
+  Machine machine({sink, split_sink, interactive});
+  machine.per_run = 1000;
+  machine.ns = [](Mode mode) { return mode == split_sink ? 50 : 100; };
+  machine.run(20'000);
+  EXPECT_EQ(machine.chosen(), split_sink) << to_string(machine.chooser.report());
+}
+
 // A trial whose times never come counts as what was expected of it.
 TEST(ModeChooser, DroppedTrialsKeepToTheirShare) {
   ModeChooser chooser({sink, split_sink, interactive});

@@ -40,10 +40,10 @@ void ModeChooser::charge(Candidate& trial, double ns) {
   trial_ns_ += ns;
 }
 
-// A block in a mode that sinks is made of whole launches, as those that come if that is chosen.
+// A block of sink is made of whole launches, which may hold many steps, as those that come if that is chosen.
 std::int64_t ModeChooser::trials_of(const Candidate& other, std::int64_t steps) const {
   std::int64_t block_steps = other.was_tried ? kBlockSteps : 1;
-  return is_sunk(other.report.mode) ? std::max(block_steps, steps) : block_steps;
+  return other.report.mode == sink ? std::max(block_steps, steps) : block_steps;
 }
 
 bool ModeChooser::can_afford(const Candidate& other, std::int64_t trials) const {
