@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -122,6 +124,7 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", options.bytes, "sizes of the value that crosses, separated by commas; multiples of 4")
       ->delimiter(',')
       ->check(CLI::Range(4, 1 << 30))
+      ->check([](const std::string& text) { return std::stoll(text) % 4 ? text + " is no multiple of 4" : ""; }, "")
       ->capture_default_str();
   app.add_option("--round-trips", options.round_trips, "to the host and back, in a step")
       ->check(CLI::Range(1, 10000))
