@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "profiling/machine.h"
 #include "profiling/report.h"
+#include "profiling/report_file.h"
 #include "samples/cli.h"
 #include "samples/models/synthetic.h"
 #include "samples/models/workloads.h"
@@ -148,23 +148,13 @@ int run(Options options) {
     if (!options.explain.empty()) print_plan(model, device, options.explain);
   }
   if (!options.explain.empty()) return 0;
-  std::ofstream file;
-  if (!options.json_file.empty() && options.json_file != "-") {
-    file.open(options.json_file);
-    if (!file) throw Error(options.json_file, Where(), "cannot be written", "name a file in an existing directory");
-  }
-
+  bench::ReportFile file(options.json_file);
   Program probe = compile(models::chain(10).graph, {.target = device});  // refuses a device that is not there
   json report = {{"machine", bench::describe_machine(probe.target().name)}, {"rows", json::array()}};
   for (const std::string& name : options.workloads)
     for (json& row : measure(workloads, name, modes, device, options)) report["rows"].push_back(std::move(row));
   show_progress("");
-  if (options.json_file == "-") {
-    std::cout << report.dump(2) << "\n";
-  } else {
-    bench::print_table(std::cout, report);
-    if (file.is_open()) file << report.dump(2) << "\n";
-  }
+  file.write(report, [&] { bench::print_table(std::cout, report); });
   return 0;
 }
 

@@ -3,14 +3,13 @@
 // for the host. From the step that does so many times, the same step with an op on the device in place of each round
 // trip is taken away; the rest, by the number of crossings, is the result.
 #include <cstring>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "profiling/machine.h"
+#include "profiling/report_file.h"
 #include "profiling/trial.h"
 #include "samples/cli.h"
 
@@ -96,20 +95,11 @@ int run(const Options& options) {
   if (!probe.target().separate_memory)
     throw Error("crossing_cost", Where(), to_string(device) + " shares the host's memory, nothing crosses",
                 "name a CUDA device: --device cuda:0");
-  std::ofstream file;
-  if (!options.json_file.empty() && options.json_file != "-") {
-    file.open(options.json_file);
-    if (!file) throw Error(options.json_file, Where(), "cannot be written", "name a file in an existing directory");
-  }
+  ReportFile file(options.json_file);
   json report = {{"machine", describe_machine(probe.target().name)}, {"rows", json::array()}};
   for (std::int64_t bytes : options.bytes)
     for (json& row : rows_of(options, device, bytes)) report["rows"].push_back(std::move(row));
-  if (options.json_file == "-") {
-    std::cout << report.dump(2) << "\n";
-  } else {
-    print(report);
-    if (file.is_open()) file << report.dump(2) << "\n";
-  }
+  file.write(report, [&] { print(report); });
   return 0;
 }
 

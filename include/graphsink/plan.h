@@ -121,7 +121,7 @@ struct Reason {
   int node = -1;  // of the graph, -1: of something else
 };
 
-// Steps [first, last) of the schedule; `sunk`: they can be one launch, else the host drives them in every mode.
+// Steps [first, last) of the schedule; `sunk`: they are one launch, else the host drives them.
 struct Island {
   int first = 0;
   int last = 0;

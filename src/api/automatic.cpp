@@ -29,7 +29,7 @@ void Program::Impl::read_step_times() {
 // Whether so many steps at once are launched without making a recording.
 bool Program::Impl::is_recorded(Mode mode, std::int64_t steps) const {
   if (current_->recordings_of(mode).empty()) return false;
-  return steps == 1 || mode == split_sink || !current_->plan().loop_over_steps || current_->loop;
+  return !is_one_launch(mode, steps) || current_->loop;
 }
 
 void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first) {

@@ -104,6 +104,7 @@ class Program::Impl {
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
   void launch_islands(Mode mode, std::int64_t step);
+  bool is_one_launch(Mode mode, std::int64_t steps) const;  // of several steps
   bool is_recorded(Mode mode, std::int64_t steps) const;
   bool record(Mode mode, bool several_steps);
   void record_islands(Mode mode);

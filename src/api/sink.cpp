@@ -23,7 +23,7 @@ void Program::Impl::run_sunk(Mode mode, std::int64_t first, std::int64_t end) {
     if (first < end) run_interactive(Mode::interactive_serial, first, end);
     return;
   }
-  bool in_one = mode == sink && current_->plan().loop_over_steps && end - first > 1;
+  bool in_one = is_one_launch(mode, end - first);
   if (in_one && !current_->loop) in_one = record(mode, true);
   if (in_one) {
     TraceRange range("launch");
@@ -33,6 +33,10 @@ void Program::Impl::run_sunk(Mode mode, std::int64_t first, std::int64_t end) {
     return;
   }
   for (std::int64_t step = first; step < end; ++step) launch_islands(mode, step);
+}
+
+bool Program::Impl::is_one_launch(Mode mode, std::int64_t steps) const {
+  return mode == sink && current_->plan().loop_over_steps && steps > 1;
 }
 
 // What the host drives beside a launch goes to streams_[1], which nothing else uses then: streams of a launch are part

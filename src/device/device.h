@@ -133,9 +133,9 @@ class Device {
   // `later` goes on only when everything given to `earlier` so far is done.
   virtual void fence(Stream& later, Stream& earlier) = 0;
 
-  // Where the host drives a loop or branch beside the rest of a launch: the mark is everything given to `stream` so
-  // far, while it records, and `later`, a live stream, goes on only when that is done in the last launch of the
-  // recording. Only asked of devices that cannot record all control flow.
+  // Where the host does something beside the rest of a launch: the mark is everything given to `stream`, which records,
+  // so far, and `later`, a live stream, goes on only when that is done in the last launch of the recording. Only asked
+  // of devices that cannot record all control flow or have separate memory.
   virtual std::unique_ptr<Mark> make_mark() { return nullptr; }
   virtual void set_mark(Stream&, Mark&) {}
   virtual void wait_for_mark(Stream& /*later*/, Mark&) {}

@@ -35,9 +35,10 @@ double ModeChooser::expected_ns(const Candidate& candidate) const {
   return candidate.expected_ns > 0 ? candidate.expected_ns : candidates_[index_of(interactive_serial)].expected_ns;
 }
 
-void ModeChooser::charge(Candidate& trial, double ns) {
-  trial.trial_ns += ns;
-  trial_ns_ += ns;
+double ModeChooser::trial_ns() const {
+  double sum = 0;
+  for (const Candidate& candidate : candidates_) sum += candidate.trial_ns;
+  return sum;
 }
 
 // A block of sink is made of whole launches, which may hold many steps, as those that come if that is chosen.
@@ -49,7 +50,7 @@ std::int64_t ModeChooser::trials_of(const Candidate& other, std::int64_t steps) 
 bool ModeChooser::can_afford(const Candidate& other, std::int64_t trials) const {
   double expected = static_cast<double>(trials) * expected_ns(other);
   double part = kTrialShare / static_cast<double>(candidates_.size() - 1);
-  return expected > 0 && trial_ns_ + expected <= kTrialShare * all_ns_ && other.trial_ns + expected <= part * all_ns_;
+  return expected > 0 && trial_ns() + expected <= kTrialShare * all_ns_ && other.trial_ns + expected <= part * all_ns_;
 }
 
 bool ModeChooser::open(std::int64_t steps) {
@@ -118,7 +119,7 @@ void ModeChooser::drop() {
   Candidate& trial = candidates_[index_of(last_.mode)];
   double ns = static_cast<double>(last_.steps) * expected_ns(trial);
   all_ns_ += ns;
-  charge(trial, ns);
+  trial.trial_ns += ns;
 }
 
 void ModeChooser::spoil() {
@@ -131,7 +132,7 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
   ns = std::max(ns, 0.0);
   all_ns_ += ns;
   Candidate& candidate = candidates_[index_of(mode_of(tag))];
-  if (tag & kTrial) charge(candidate, ns);
+  if (tag & kTrial) candidate.trial_ns += ns;
   if (candidate.expected_ns == 0) candidate.expected_ns = ns;
   if (!is_open_) return;
   if (Block* block = block_of(number)) {
@@ -156,7 +157,7 @@ void ModeChooser::close() {
     double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // issuing is part of what a trial costs
     if (block.is_trial) {
       all_ns_ += unseen;
-      charge(other, unseen);
+      other.trial_ns += unseen;
     }
     if (block.seen > 0) {
       double each = (block.all_ns + unseen) / static_cast<double>(block.seen);
@@ -219,7 +220,7 @@ AutomaticReport ModeChooser::report() const {
   report.switches = switches_;
   report.comparisons = comparisons_;
   report.seconds = all_ns_ * 1e-9;
-  report.trial_seconds = trial_ns_ * 1e-9;
+  report.trial_seconds = trial_ns() * 1e-9;
   return report;
 }
 

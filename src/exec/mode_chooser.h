@@ -87,7 +87,7 @@ class ModeChooser {
 
   std::size_t index_of(Mode mode) const;
   double expected_ns(const Candidate& candidate) const;
-  void charge(Candidate& trial, double ns);
+  double trial_ns() const;  // of all
   bool can_afford(const Candidate& other, std::int64_t trials) const;
   std::int64_t trials_of(const Candidate& other, std::int64_t steps) const;  // in a block of its own
   bool open(std::int64_t steps);                                             // false: none can be afforded
@@ -101,7 +101,7 @@ class ModeChooser {
   std::vector<Candidate> candidates_;
   std::size_t chosen_ = 0;
   bool has_begun_ = false;
-  double all_ns_ = 0, trial_ns_ = 0;
+  double all_ns_ = 0;
   Turn last_;
   // The comparison in progress: from the first turn of its first block to the last time of its last.
   bool is_open_ = false;

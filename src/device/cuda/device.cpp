@@ -152,7 +152,6 @@ std::unique_ptr<Mark> CudaDevice::make_mark() {
 }
 
 void CudaDevice::set_mark(Stream& stream, Mark& mark) {
-  if (!recorder_->is_active()) return;  // the order of live streams says it all
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
   recorder_->expect(on, nullptr);
