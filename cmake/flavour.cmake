@@ -1,10 +1,19 @@
-# How the three flavours compile: warnings, sanitizers, and what to do with a .cu file.
+# How the three flavours compile: the compiler cache, warnings, sanitizers, and what to do with a .cu file.
+
+# ccache is used where it is installed. Paths below the source folder are cached as relative ones, so that a second clone
+# in another folder finds what the first one compiled.
+find_program(GRAPHSINK_CCACHE ccache)
+if(GRAPHSINK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${GRAPHSINK_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
 
 add_library(graphsink_options INTERFACE)
 target_compile_features(graphsink_options INTERFACE cxx_std_20)
 # No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
 target_compile_options(graphsink_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-Werror;-ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${GRAPHSINK_WERROR}>>:-Werror>)
 if(GRAPHSINK_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${GRAPHSINK_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=${GRAPHSINK_SANITIZE})
@@ -51,7 +60,8 @@ function(graphsink_device_sources target)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
     target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+      $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>
+      $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${GRAPHSINK_WERROR}>>:-Werror=all-warnings>)
     target_link_libraries(${target} PUBLIC CUDA::cudart_static CUDA::cublasLt)
     target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:GRAPHSINK_CUDA>)
     return()
@@ -103,8 +113,8 @@ function(graphsink_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
-  target_compile_definitions(${name} PRIVATE GRAPHSINK_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                                             GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
+  target_compile_definitions(${name} PRIVATE GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
+  target_link_libraries(${name} PRIVATE graphsink_source_dir)
   # Compiling a test, and under a sanitizer any program, takes longer than running it: the optimizer is left out, but for
   # what computes much, and for kernels, which have small stacks on the software device.
   set(computes "^(op_|plan|place|data_|differential|determinism|fault_loop|model|text_model|checkpoint|cuda_matmul)|fuzz")
@@ -114,3 +124,11 @@ function(graphsink_program name)
   endif()
   graphsink_device_sources(${name})
 endfunction()
+
+# Where the sources lie, for what reads LICENSE or golden files. The only object that depends on the folder of a clone.
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/source_dir.cpp CONTENT
+"#include \"samples/models/source_dir.h\"
+namespace graphsink { const char* source_dir() { return \"${PROJECT_SOURCE_DIR}\"; } }
+")
+add_library(graphsink_source_dir STATIC ${CMAKE_BINARY_DIR}/source_dir.cpp)
+target_include_directories(graphsink_source_dir PUBLIC ${PROJECT_SOURCE_DIR})

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+
+#include "samples/models/source_dir.h"
 namespace gs = graphsink;
 
 namespace {
@@ -38,7 +40,7 @@ const gs::OpDef tokenize_op{.name = "tokenize", .infer = infer, .cpu = tokenize}
 }  // namespace
 
 int main(int argc, char** argv) try {
-  gs::Text text = gs::read_text(argc > 1 ? argv[1] : GRAPHSINK_SOURCE_DIR "/LICENSE");
+  gs::Text text = gs::read_text(argc > 1 ? argv[1] : std::string(gs::source_dir()) + "/LICENSE");
   constexpr std::int64_t kLines = 32, kSteps = 200;
   auto vocabulary = static_cast<std::int64_t>(text.vocabulary.size());
 

@@ -5,6 +5,7 @@
 
 #include "samples/cli.h"
 #include "samples/models/data.h"
+#include "samples/models/source_dir.h"
 #include "samples/models/text_model.h"
 
 namespace gs = graphsink;
@@ -14,7 +15,7 @@ namespace models = graphsink::models;
 namespace {
 
 struct Options {
-  std::string file = GRAPHSINK_SOURCE_DIR "/LICENSE";
+  std::string file = std::string(gs::source_dir()) + "/LICENSE";
   std::string model = "charmlp";
   std::string device = "auto";
   std::string mode = "sink";

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "samples/models/source_dir.h"
 #include "temporary_directory.h"
 
 namespace graphsink {
@@ -81,7 +82,7 @@ class LoaderTest : public testing::Test {
 // The real files, or an empty path.
 fs::path real_data() {
   const char* set = std::getenv("GRAPHSINK_DATA");
-  fs::path directory = set ? fs::path(set) : fs::path(GRAPHSINK_SOURCE_DIR) / "../shared/data";
+  fs::path directory = set ? fs::path(set) : fs::path(source_dir()) / "../shared/data";
   return fs::exists(directory / "t10k-images-idx3-ubyte.gz") ? directory : fs::path();
 }
 
@@ -317,7 +318,7 @@ TEST(RealDataTest, Shakespeare) {
 }
 
 TEST(RealDataTest, TheLicenseIsTextEnoughWhereThereIsNoOther) {
-  Text text = read_text(fs::path(GRAPHSINK_SOURCE_DIR) / "LICENSE");
+  Text text = read_text(fs::path(source_dir()) / "LICENSE");
   EXPECT_GT(text.tokens.size(), 10'000u);
 }
 

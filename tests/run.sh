@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=samples/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 cd "$GS_ROOT"
+GS_CMAKE_ARGS=(-DGRAPHSINK_WERROR=ON)
 
 presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage)
 seeds=(0 1 2)
@@ -200,7 +201,7 @@ case ${1:-} in
       export GS_FULL=1
     fi
     gs_require_packages "${GS_BUILD_PACKAGES[@]}"
-    (gs_require_packages clang-format-14 shellcheck gcovr) || true # where they stay missing, their stages say so
+    (gs_require_packages ccache clang-format-14 shellcheck gcovr) || true # where they stay missing, their stages say so
     check_all
     ;;
   *)

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ir/system_ops.h"
+#include "samples/models/source_dir.h"
 #include "samples/models/text_model.h"
 #include "test_ops.h"
 
@@ -13,7 +14,7 @@ namespace graphsink {
 namespace {
 
 std::shared_ptr<const Text> license() {
-  static const auto kText = std::make_shared<const Text>(read_text(GRAPHSINK_SOURCE_DIR "/LICENSE"));
+  static const auto kText = std::make_shared<const Text>(read_text(std::string(source_dir()) + "/LICENSE"));
   return kText;
 }
 

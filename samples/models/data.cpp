@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "samples/models/source_dir.h"
+
 namespace graphsink::models {
 namespace {
 
@@ -27,7 +29,7 @@ std::optional<fs::path> named(const std::string& directory) {
   return path;
 }
 
-fs::path shared() { return fs::path(GRAPHSINK_SOURCE_DIR).parent_path() / "shared" / "data"; }
+fs::path shared() { return fs::path(source_dir()).parent_path() / "shared" / "data"; }
 
 Source file_source(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -67,7 +69,7 @@ TextData find_text(const std::string& directory, const std::string& file) {
         }
       }
     }
-    if (path.empty()) path = fs::path(GRAPHSINK_SOURCE_DIR) / "LICENSE";
+    if (path.empty()) path = fs::path(source_dir()) / "LICENSE";
   }
   TextData data;
   data.text = std::make_shared<const Text>(read_text(path));
