@@ -32,7 +32,7 @@ struct MemoryReport {
   std::size_t further = 0;  // values and hoisted copies on further devices, no part of device_bytes()
 
   std::size_t records = 0;     // rings of the last kRecordCapacity values
-  std::size_t host_arena = 0;  // values of ops that run on the host of a device with separate memory
+  std::size_t host_arena = 0;  // values and scratch memory of ops on the host of a device with separate memory
   std::size_t hoisted = 0;     // copies there of inputs and Variables that no step changes
   std::size_t staging = 0;     // through which data goes to the device; grows with the first writes
   std::size_t status = 0;      // what steps report to the host

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "api/program_impl.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -34,7 +35,8 @@ void Program::Impl::poison() {
   constexpr unsigned char kNan = 0xff;  // in every byte: a NaN in f16, bf16, f32 and f64, -1 in integers
   const Plan& plan = current_->plan();
   if (plan.arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, plan.arena_bytes);
-  if (plan.host_arena_bytes > 0) device_->fill(*streams_[0], current_->host_arena(), kNan, plan.host_arena_bytes);
+  if (std::size_t bytes = host_arena_bytes(plan); bytes > 0)
+    device_->fill(*streams_[0], current_->host_arena(), kNan, bytes);
   for (std::size_t i = 0; i < further_.size(); ++i) {
     if (plan.further_arena_bytes[i] == 0) continue;
     const FurtherDevice& further = further_[i];

@@ -114,10 +114,10 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
     a.arenas.push_back(further_[i].arena->base());
     a.blocks.push_back(static_cast<StepBlock*>(further_[i].block.get()));
   }
-  if (plan.host_arena_bytes > 0) {
-    a.host_arena = allocate("the values of ops on the host (" + bytes_text(plan.host_arena_bytes) + ")",
+  if (std::size_t bytes = host_arena_bytes(plan); bytes > 0) {
+    a.host_arena = allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
                             "use smaller batches, or give these ops a .cuda body", where,
-                            [&] { return device_->allocate_host(plan.host_arena_bytes); });
+                            [&] { return device_->allocate_host(bytes); });
   }
   a.hoisted.resize(1 + further_.size());
   if (plan.hoisted_bytes > 0) {
@@ -212,7 +212,7 @@ MemoryReport Program::Impl::report() {
   report.status =
       rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) + rounded_block(sizeof(StepTimes));
   report.hoisted = plan.hoisted_bytes ? rounded_block(plan.hoisted_bytes) : 0;
-  report.host_arena = plan.host_arena_bytes ? rounded_block(plan.host_arena_bytes) : 0;
+  report.host_arena = report.host_arena ? rounded_block(report.host_arena) : 0;
   return report;
 }
 

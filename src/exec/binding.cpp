@@ -110,12 +110,25 @@ void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);
   }
-  for (std::size_t bytes : workspaces(plan_)) {
-    Device& device = *devices[at(plan_.stream_devices[workspaces_.size()])];
-    workspaces_.push_back(bytes ? device.allocate(bytes) : nullptr);
+  bind_workspaces(devices);
+}
+
+void Binding::bind_workspaces(Devices devices) {
+  Workspaces bytes = workspaces(plan_);
+  auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_.host_arena_bytes;
+  std::vector<std::byte*> on_host;  // per stream
+  for (std::size_t i = 0; i < bytes.device.size(); ++i) {
+    Device& device = *devices[at(plan_.stream_devices[i])];
+    workspaces_.push_back(bytes.device[i] ? device.allocate(bytes.device[i]) : nullptr);
+    on_host.push_back(host);
+    if (bytes.host[i] > 0) host += rounded_block(bytes.host[i]);
   }
   std::vector<int> stream_of = node_streams(plan_);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].workspace = workspaces_[at(stream_of[i])].get();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].workspace_bytes == 0) continue;
+    std::size_t stream = at(stream_of[i]);
+    nodes_[i].workspace = plan_.nodes[i].on_host ? on_host[stream] : workspaces_[stream].get();
+  }
 }
 
 void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {

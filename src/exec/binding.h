@@ -65,7 +65,7 @@ class Binding {
 
   const Plan& plan() const { return plan_; }
   Plan& plan() { return plan_; }
-  void* host_arena() const { return host_arena_.get(); }  // plan().host_arena_bytes of it
+  void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes(plan()) of it
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
@@ -101,6 +101,7 @@ class Binding {
 
  private:
   void bind_nodes(const Addresses& addresses, Devices devices);
+  void bind_workspaces(Devices devices);
   void run_on_host(const Step& step, Device& device) const;
   void issue_step(const Step& step, Devices devices, Streams streams) const;
   void issue_body(int sequence, Devices devices, Streams streams) const;
@@ -114,7 +115,7 @@ class Binding {
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
-  std::vector<Memory> workspaces_;              // per stream
+  std::vector<Memory> workspaces_;              // per stream, of its device; those of the host are in host_arena_
   std::map<int, std::unique_ptr<Mark>> marks_;  // by step of the schedule
 };
 

@@ -370,12 +370,21 @@ std::vector<int> node_streams(const Plan& plan) {
   return result;
 }
 
-std::vector<std::size_t> workspaces(const Plan& plan) {
-  std::vector<std::size_t> most(at(plan.streams), 0);
+Workspaces workspaces(const Plan& plan) {
+  Workspaces result{std::vector<std::size_t>(at(plan.streams)), std::vector<std::size_t>(at(plan.streams))};
   std::vector<int> stream_of = node_streams(plan);
-  for (std::size_t i = 0; i < plan.nodes.size(); ++i)
-    most[at(stream_of[i])] = std::max(most[at(stream_of[i])], plan.nodes[i].prepared.workspace);
-  return most;
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    const PlanNode& node = plan.nodes[i];
+    std::size_t& most = (node.on_host ? result.host : result.device)[at(stream_of[i])];
+    most = std::max(most, node.prepared.workspace);
+  }
+  return result;
+}
+
+std::size_t host_arena_bytes(const Plan& plan) {
+  std::size_t bytes = plan.host_arena_bytes;
+  for (std::size_t workspace : workspaces(plan).host) bytes += workspace ? rounded_block(workspace) : 0;
+  return bytes;
 }
 
 }  // namespace graphsink

@@ -32,12 +32,12 @@ class Reporter {
     report_.arena = report_.packed = plan_.arena_bytes;
     for (std::size_t bytes : plan_.further_arena_bytes) report_.further += bytes;
     for (std::size_t bytes : plan_.further_hoisted_bytes) report_.further += bytes;
-    report_.host_arena = plan_.host_arena_bytes;
+    report_.host_arena = host_arena_bytes(plan_);
     report_.hoisted = plan_.hoisted_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
     report_.records = std::max<std::size_t>(plan_.records.size(), 1) * kRecordCapacity * sizeof(double);
-    for (std::size_t bytes : workspaces(plan_)) report_.workspaces += bytes ? rounded_block(bytes) : 0;
+    for (std::size_t bytes : workspaces(plan_).device) report_.workspaces += bytes ? rounded_block(bytes) : 0;
     find_makers();
     for (std::size_t i = 0; i < plan_.buffers.size(); ++i) add(static_cast<int>(i));
     for (std::size_t i = 0; i < plan_.feeds.size(); ++i) {

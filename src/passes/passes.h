@@ -113,8 +113,16 @@ std::size_t rounded_block(std::size_t bytes);
 // The stream on which each node runs: bodies use that of the control step.
 std::vector<int> node_streams(const Plan& plan);
 
-// Bytes of scratch memory for each stream, once nodes are prepared.
-std::vector<std::size_t> workspaces(const Plan& plan);
+// Bytes of scratch memory for each stream, once nodes are prepared: as much as the op with the largest workspace there
+// asks for. Bodies that run on the host of a device with separate memory have theirs in host memory.
+struct Workspaces {
+  std::vector<std::size_t> device;
+  std::vector<std::size_t> host;
+};
+Workspaces workspaces(const Plan& plan);
+
+// Bytes of the host arena of a prepared plan: the values of ops on the host, then their workspaces, stream by stream.
+std::size_t host_arena_bytes(const Plan& plan);
 
 // memory_report() with as many bytes for the slices of each feed as given.
 MemoryReport memory_report(const Plan& plan, std::span<const std::size_t> feed_bytes);

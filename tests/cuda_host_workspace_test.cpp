@@ -1,0 +1,125 @@
+// The scratch memory of an op that runs on the host of a CUDA program is host memory.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::kModes;
+
+constexpr std::size_t kBytes = 100'000;
+
+// Where the bodies of a graph found their workspaces, and how many of those were changed by somebody else meanwhile.
+struct Seen {
+  std::mutex mutex;
+  std::set<void*> addresses;
+  int overwritten = 0;
+};
+
+struct Scratch {
+  std::shared_ptr<Seen> seen;
+  unsigned char mark = 0;  // every op of a test has its own
+};
+
+// x + 1. Fills its workspace first, and looks at the end whether it is still full.
+void plus_one_with_scratch(const CpuArgs& a) {
+  const auto& [seen, mark] = a.attrs<Scratch>();
+  auto* workspace = static_cast<unsigned char*>(a.workspace());
+  std::memset(workspace, mark, a.workspace_bytes());
+  testing::plus_one(a);
+  std::lock_guard lock(seen->mutex);
+  seen->addresses.insert(workspace);
+  for (std::size_t i = 0; i < a.workspace_bytes(); ++i) seen->overwritten += workspace[i] != mark;
+}
+const OpDef scratch_op{
+    .name = "plus_one_with_scratch",
+    .infer = testing::infer_like_first,
+    .prepare =
+        [](const PrepareArgs&) {
+          return Prepared{nullptr, kBytes};
+        },
+    .cpu = plus_one_with_scratch,
+};
+
+// Three branches that can run side by side, each with an op on the host, and a loop that the host drives.
+struct Branches {
+  Graph g;
+  std::shared_ptr<Seen> seen = std::make_shared<Seen>();
+  Value x = g.input("x", f32, {64});
+  Branches() {
+    Value sum_of_all = x * 0.0;
+    for (unsigned char i = 1; i <= 3; ++i)
+      sum_of_all = sum_of_all + tanh(emit(scratch_op, {exp(x * (0.1 * i))}, Scratch{seen, i})[0]);
+    auto [y] = while_(
+        {x * 0.5}, [](Value s) { return sum(s) < 200.0; },
+        [&](Value s) {
+          return emit(scratch_op, {s}, Scratch{seen, 4})[0] * 1.5;
+        });
+    g.output("y", sum_of_all + y);
+  }
+};
+
+class CudaHostWorkspace : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device answers";
+  }
+};
+
+TEST_F(CudaHostWorkspace, IsHostMemoryInEveryMode) {
+  std::vector<Mode> modes(std::begin(kModes), std::end(kModes));
+  modes.insert(modes.end(), {split_serial, split_parallel, split_sink});
+  for (Mode mode : modes) {
+    Branches branches;
+    Program p = compile(branches.g, {.target = cuda(0)});
+    p.write(branches.x, std::vector<float>(64, 0.25f));
+    p.run(mode, {.steps = 3});
+    Tensor y = p.read_output("y");
+    EXPECT_EQ(branches.seen->overwritten, 0) << to_string(mode);
+    ASSERT_FALSE(branches.seen->addresses.empty());
+    for (void* address : branches.seen->addresses) {
+      cudaPointerAttributes attributes;
+      ASSERT_EQ(cudaPointerGetAttributes(&attributes, address), cudaSuccess);
+      EXPECT_EQ(attributes.type, cudaMemoryTypeHost) << to_string(mode);
+    }
+  }
+}
+
+TEST_F(CudaHostWorkspace, IsCountedWithTheHostArena) {
+  Branches branches;
+  Program p = compile(branches.g, {.target = cuda(0)});
+  MemoryReport before = p.memory();
+  EXPECT_GE(before.host_arena, kBytes);
+  EXPECT_LT(before.workspaces, kBytes) << "no op of this graph has a workspace on the device";
+  p.write(branches.x, std::vector<float>(64, 0.25f));
+  p.run();
+  p.sync();
+  EXPECT_EQ(p.memory().host_bytes(), p.counters().host_bytes) << to_string(p.memory());
+  EXPECT_EQ(p.memory().device_bytes(), p.counters().device_bytes) << to_string(p.memory());
+}
+
+// The case that was found first: an op with both bodies, labelled to run on the host.
+TEST_F(CudaHostWorkspace, ServesAConvolutionOnTheHost) {
+  auto result_on = [](DeviceId device, Label label) {
+    Graph g;
+    Value x = g.input("x", f32, {2, 3, 8, 8}), w = g.input("w", f32, {4, 3, 3, 3});
+    g.output("y", conv2d(x, w, {}, label));
+    Program p = compile(g, {.target = device});
+    p.write(x, Tensor::uniform({2, 3, 8, 8}, 1));
+    p.write(w, Tensor::uniform({4, 3, 3, 3}, 2));
+    p.run(sink);
+    p.run(sink);
+    return p.read_output("y");
+  };
+  Tensor on_host = result_on(cuda(0), on_cpu), on_cpu_alone = result_on(cpu(), {});
+  EXPECT_EQ(std::memcmp(on_host.data(), on_cpu_alone.data(), on_cpu_alone.bytes()), 0);
+}
+
+}  // namespace
+}  // namespace graphsink
