@@ -185,6 +185,8 @@ TEST_F(ControlTest, MapsMemoryIntoReservations) {
   ASSERT_OK(cudaMemsetAsync(data + 1, 0, 2 * unit - 4, stream_));
   ASSERT_OK(cudaStreamSynchronize(stream_));
   EXPECT_EQ((std::vector<int>{17, 0}), host(data, 2));
+  EXPECT_DEATH(*static_cast<volatile int*>(data) = 1, "") << "the host writes mapped memory";
+  EXPECT_DEATH((void)*static_cast<volatile int*>(data), "") << "the host reads mapped memory";
   EXPECT_CUDA(cudaErrorInvalidValue, cudaMemset(data, 0, 2 * unit + 1));
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, free_range(base, 8 * unit));
   ASSERT_EQ(CUDA_SUCCESS, unmap(base, 2 * unit));
@@ -221,10 +223,26 @@ TEST_F(ControlTest, KernelNodesTellTheirArguments) {
   ASSERT_OK(cudaGraphDestroy(graph));
 }
 
-TEST_F(ControlTest, FaultsWhenTheHostTouchesDeviceMemory) {
-  if (!emu::memory_is_protected()) GTEST_SKIP() << "this processor has no protection keys";
+// Proves for the build and the machine at hand that the host cannot touch device memory: before anything ran, after
+// operations ran, and in a host function.
+TEST_F(ControlTest, TheHostCannotTouchDeviceMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the thread of host functions does not survive a fork
+  ASSERT_NE(emu::memory_protection(), "off") << "GS_EMU_PROTECT=0 is for comparisons, not for tests";
+  RecordProperty("protection", std::string(emu::memory_protection()));
   volatile int* pointer = device<int>(1);
-  EXPECT_DEATH(*pointer = 1, "");
+  EXPECT_DEATH(*pointer = 1, "") << "a write";
+  EXPECT_DEATH((void)*pointer, "") << "a read";
+  ASSERT_OK(launch_set(stream_, const_cast<int*>(pointer), 7));
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_DEATH(*pointer = 1, "") << "a write after a kernel ran";
+  EXPECT_DEATH((void)*pointer, "") << "a read after a kernel ran";
+  auto touch_in_host_function = [&] {
+    ASSERT_OK(launch_set(stream_, const_cast<int*>(pointer), 8));
+    ASSERT_OK(cudaLaunchHostFunc(
+        stream_, [](void* p) { (void)*static_cast<volatile int*>(p); }, const_cast<int*>(pointer)));
+    ASSERT_OK(cudaStreamSynchronize(stream_));
+  };
+  EXPECT_DEATH(touch_in_host_function(), "") << "a read in a host function";
 }
 
 }  // namespace

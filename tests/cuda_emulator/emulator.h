@@ -81,7 +81,7 @@ std::string last_failure();
 // Writes each call and its result to stderr; also on with GS_EMU_TRACE=1.
 void set_trace(bool on);
 
-// Whether host access to device memory faults: the processor has protection keys, or GS_EMU_PROTECT=1.
-bool memory_is_protected();
+// How host access to device memory is made to fault: "keys", "pages" or "off", see protection.h.
+std::string_view memory_protection();
 
 }  // namespace emu

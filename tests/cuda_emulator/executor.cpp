@@ -174,6 +174,7 @@ void Executor::host_thread_main(std::mutex& mutex) {
     if (sticky_ == cudaSuccess) {  // else it is not called
       const std::function<cudaError_t()> body = op->body;
       lock.unlock();
+      close_device_memory();
       body();
       lock.lock();
     }

@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "emulator.h"
 
@@ -13,9 +15,15 @@ namespace {
 
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
+// Empty: as the processor can.
+std::string_view wanted_protection() {
+  const char* text = std::getenv("GS_EMU_PROTECT");
+  return text == nullptr ? "" : text;
+}
+
 #if defined(__x86_64__)
 int protection_key() {
-  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  static const int key = wanted_protection().empty() ? pkey_alloc(0, PKEY_DISABLE_ACCESS) : -1;
   return key;
 }
 int protect_by_key(void* address, std::size_t bytes) {
@@ -29,31 +37,68 @@ void allow_by_key(bool) {}
 #endif
 
 bool by_pages() {
-  static const bool wanted = [] {
-    const char* text = std::getenv("GS_EMU_PROTECT");
-    return text != nullptr && text[0] == '1' && protection_key() < 0;
-  }();
-  return wanted;
+  static const bool is_on = wanted_protection() != "0" && protection_key() < 0;
+  return is_on;
 }
 
 struct Pages {
   std::mutex mutex;
   int holders = 0;
-  std::map<char*, std::size_t> ranges;
+  bool is_open = false;
+  std::map<char*, char*> ranges;  // begin and end; neighbours are one range
 
-  int protection() const { return holders > 0 ? kReadWrite : PROT_NONE; }
-  void change_holders(int by) {
-    const std::lock_guard guard(mutex);
-    const int before = protection();
-    holders += by;
-    if (protection() == before) return;
-    for (const auto& [address, bytes] : ranges) mprotect(address, bytes, protection());
+  void open(bool on) {
+    if (on == is_open) return;
+    is_open = on;
+    for (const auto& [begin, end] : ranges) mprotect(begin, static_cast<std::size_t>(end - begin), protection());
   }
-  int change_range(char* address, std::size_t bytes, bool accessible) {
+  int protection() const { return is_open ? kReadWrite : PROT_NONE; }
+  void hold() {
     const std::lock_guard guard(mutex);
-    ranges.erase(ranges.lower_bound(address), ranges.lower_bound(address + bytes));
-    if (accessible) ranges[address] = bytes;
-    return mprotect(address, bytes, accessible ? protection() : PROT_NONE);
+    ++holders;
+    open(true);
+  }
+  void let_go() {
+    const std::lock_guard guard(mutex);
+    --holders;
+  }
+  void close() {
+    const std::lock_guard guard(mutex);
+    if (holders == 0) open(false);
+  }
+  int change_range(char* begin, char* end, bool accessible) {
+    const std::lock_guard guard(mutex);
+    cut(begin, end);
+    if (accessible) insert(begin, end);
+    return mprotect(begin, static_cast<std::size_t>(end - begin), accessible ? protection() : PROT_NONE);
+  }
+
+ private:
+  void cut(char* begin, char* end) {
+    auto range = ranges.upper_bound(begin);
+    if (range != ranges.begin()) --range;
+    while (range != ranges.end() && range->first < end) {
+      const auto [first, last] = *range;
+      if (last <= begin) {
+        ++range;
+        continue;
+      }
+      range = ranges.erase(range);
+      if (first < begin) ranges[first] = begin;
+      if (last > end) ranges[end] = last;
+    }
+  }
+  void insert(char* begin, char* end) {
+    auto next = ranges.lower_bound(begin);
+    if (next != ranges.end() && next->first == end) {
+      end = next->second;
+      next = ranges.erase(next);
+    }
+    if (next != ranges.begin() && std::prev(next)->second == begin) {
+      std::prev(next)->second = end;
+    } else {
+      ranges[begin] = end;
+    }
   }
 };
 
@@ -68,16 +113,17 @@ void allow(bool on) {
   if (protection_key() >= 0) {
     allow_by_key(on);
   } else if (by_pages()) {
-    pages().change_holders(on ? 1 : -1);
+    on ? pages().hold() : pages().let_go();
   }
 }
 
 }  // namespace
 
-bool memory_is_protected() { return protection_key() >= 0 || by_pages(); }
+std::string_view memory_protection() { return protection_key() >= 0 ? "keys" : by_pages() ? "pages" : "off"; }
 
 int protect_device(void* address, std::size_t bytes, bool accessible) {
-  if (by_pages()) return pages().change_range(static_cast<char*>(address), bytes, accessible);
+  auto* begin = static_cast<char*>(address);
+  if (by_pages()) return pages().change_range(begin, begin + bytes, accessible);
   if (accessible && protection_key() >= 0) return protect_by_key(address, bytes);
   return mprotect(address, bytes, accessible ? kReadWrite : PROT_NONE);
 }
@@ -88,6 +134,10 @@ DeviceAccess::DeviceAccess() {
 
 DeviceAccess::~DeviceAccess() {
   if (--access_depth == 0) allow(false);
+}
+
+void close_device_memory() {
+  if (by_pages()) pages().close();
 }
 
 }  // namespace emu

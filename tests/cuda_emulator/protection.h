@@ -1,5 +1,9 @@
-// Keeps the host out of device memory. With memory protection keys, access is a matter of the thread and costs nothing.
-// Without, GS_EMU_PROTECT=1 takes all access away while no operation runs: slow, and blind to other threads meanwhile.
+// Keeps the host out of device memory, in one of two ways.
+//   keys   Memory protection keys of the processor: access belongs to a thread and costs nothing.
+//   pages  Without keys, or with GS_EMU_PROTECT=1: the pages are closed while the host's own code runs. They are opened
+//          by the first operation of a CUDA call and closed when that call returns or a host function begins, so a call
+//          on one thread leaves them open for the others meanwhile.
+// GS_EMU_PROTECT=0 turns protection off, for comparison.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +21,9 @@ class DeviceAccess {
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
+
+// With pages: closes what operations opened, unless one is running on another thread. At the end of each CUDA call and
+// before each host function.
+void close_device_memory();
 
 }  // namespace emu
