@@ -117,7 +117,7 @@ function(graphsink_program name)
   target_link_libraries(${name} PRIVATE graphsink_source_dir)
   # Compiling a test, and under a sanitizer any program, takes longer than running it: the optimizer is left out, but for
   # what computes much, and for kernels, which have small stacks on the software device.
-  set(computes "^(op_|plan|place|data_|differential|determinism|fault_loop|model|text_model|checkpoint|cuda_matmul)|fuzz")
+  set(computes "^(test_(kernels|passes|random_graph|models|faults|checkpoint)|fuzz_readers)$")
   if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND
      NOT "${ARGN}" MATCHES "[.]cu" AND NOT name MATCHES "${computes}")
     target_compile_options(${name} PRIVATE -O0)

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/vector_level.h"
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
 #include "kernels/host_math.h"
@@ -121,20 +122,10 @@ HD bool is_finite(T x) {
 }
 }  // namespace math
 
-// A function with this is compiled for several widths of vectors, and the CPU at hand takes the widest it has. The bits
-// are the same in all, as nothing is contracted or reordered. Sanitizers do not get along with what chooses (an ifunc);
-// where lines are counted nobody looks at the time.
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(GRAPHSINK_COVERAGE)
-#define GRAPHSINK_VECTOR_CLONES [[gnu::flatten, gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
-#else
-#define GRAPHSINK_VECTOR_CLONES
-#endif
-
 constexpr std::int64_t kVectorBlock = 16;
 
 template <class Body>
-GRAPHSINK_VECTOR_CLONES void for_each_index_in_blocks(std::int64_t n, Body body) {
+inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
   for (; i + kVectorBlock <= n; i += kVectorBlock) {
 #pragma GCC ivdep
@@ -146,11 +137,36 @@ GRAPHSINK_VECTOR_CLONES void for_each_index_in_blocks(std::int64_t n, Body body)
   for (; i < n; ++i) body(i);
 }
 
+// The loop is compiled for three widths of vectors, and vector_level() chooses. The bits are the same in all, because
+// nothing is contracted or reordered. Builds with sanitizers or line counts have one: their speed does not matter.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(GRAPHSINK_COVERAGE)
+#define GRAPHSINK_VECTOR_LEVELS
+template <class Body>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] void for_each_index_avx512(std::int64_t n, Body body) {
+  for_each_index_in_blocks(n, body);
+}
+template <class Body>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] void for_each_index_avx2(std::int64_t n, Body body) {
+  for_each_index_in_blocks(n, body);
+}
+#endif
+template <class Body>
+[[gnu::flatten, gnu::noinline]] void for_each_index_baseline(std::int64_t n, Body body) {
+  for_each_index_in_blocks(n, body);
+}
+
 // Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
 // not depend on one another; reading and writing one element in place is fine.
 template <class Body>
 inline void for_each_index(std::int64_t n, const Body& body) {
-  if (n >= kVectorBlock) return for_each_index_in_blocks(n, body);
+  if (n >= kVectorBlock) {
+#ifdef GRAPHSINK_VECTOR_LEVELS
+    if (vector_level() == VectorLevel::avx512) return for_each_index_avx512(n, body);
+    if (vector_level() == VectorLevel::avx2) return for_each_index_avx2(n, body);
+#endif
+    return for_each_index_baseline(n, body);
+  }
   for (std::int64_t i = 0; i < n; ++i) body(i);  // not worth a call
 }
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the demo's table and writes demo.json from what the programs left in a directory.
+"""Prints what the demo found and writes demo.json, from what its programs left in a directory.
 
+usage: demo_table.py DIR --table   the table of bench.json, as soon as that is there
+       demo_table.py DIR           the rest, and demo.json, after the training programs
 Exit: 0 if every workload gave the same bits in all modes and the losses of the trained ones fell, else 1.
 """
 
@@ -72,10 +74,22 @@ def problems_in(report):
     return problems
 
 
+def print_problems(problems):
+    for problem in problems:
+        print("PROBLEM: " + problem)
+
+
 def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--table"]):
+        print(__doc__, file=sys.stderr)
+        return 2
     folder = pathlib.Path(sys.argv[1])
     report = json.loads((folder / "bench.json").read_text())
     problems = problems_in(report)
+    if sys.argv[2:]:
+        print_rows(report)
+        print_problems(problems)
+        return 1 if problems else 0
     logs = {}
     for program in ("mnist", "text"):
         modes = [read_log(folder / f"{program}-{mode}.log") for mode in ("interactive-serial", "sink")]
@@ -93,12 +107,9 @@ def main():
     report["problems"] = problems
     (folder / "demo.json").write_text(json.dumps(report, indent=2) + "\n")
 
-    print()
-    print_rows(report)
     print(f"test accuracy on {'MNIST' if is_mnist else 'made-up digits'}: {accuracy} %")
     print("the character model writes:\n" + "\n".join("  | " + line for line in report["sampled_text"].split("\n")))
-    for problem in problems:
-        print("PROBLEM: " + problem)
+    print_problems(problems)
     if not problems:
         print("all modes agree bit for bit, so does a resumed run, the losses fall")
     print(f"written to {folder / 'demo.json'}")

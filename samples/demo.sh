@@ -11,7 +11,7 @@ usage: samples/demo.sh [TEXT_FILE] [--mnist DIR] [--help]
   TEXT_FILE    what the character model learns; default: tinyshakespeare.txt in \$GRAPHSINK_DATA or ../shared/data,
                else this repository's LICENSE
   --mnist DIR  directory of the MNIST files; default: \$GRAPHSINK_DATA, ../shared/data, else made-up digits
-Prints one table and writes build/demo/demo.json: the rows of graphsink-bench, the machine, mnist_accuracy in percent
+Prints one table of op by op against one launch a step, then trains, and writes build/demo/demo.json: the rows of graphsink-bench, the machine, mnist_accuracy in percent
 (null without MNIST), the text that the character model wrote, whether a resumed run equals an undisturbed one.
 Exit: 0 if all modes agree bit for bit and the losses fall, 1 if not, 2 if something is missing or wrong.
 TEXT
@@ -52,8 +52,10 @@ data_args=()
 cd "$GS_ROOT"
 
 gs_require_packages "${GS_BUILD_PACKAGES[@]}"
+started=$SECONDS
 preset=cpu
 if gs_has_gpu && gs_has_nvcc; then preset=cuda; fi
+gs_say "building graphsink for $preset: about 2 minutes on 2 cores, once"
 gs_build "$preset" graphsink-bench train_mnist train_text || exit 2
 bin=build/$preset/bin out=build/demo
 mkdir -p "$out"
@@ -65,9 +67,11 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
-gs_say 'measuring chain, wide, mlp, charmlp, lstm, gpt and hetero in three modes'
+gs_say 'measuring 7 workloads op by op and as one launch a step, 300 steps each: about 1 minute on a CPU'
 "$bin/graphsink-bench" --workload chain,wide,mlp,charmlp,lstm,gpt,hetero --mode interactive-serial,interactive-parallel,sink \
   --steps 300 --text "$text" "${data_args[@]}" --json "$out/bench.json" >"$out/bench.log" || exit 2
+python3 profiling/demo_table.py "$out" --table || true # said again at the end
+gs_say "the table was there after $((SECONDS - started)) s; now training, about 1 minute on a CPU"
 for mode in interactive-serial sink; do
   gs_say "training on digits, $mode"
   run "mnist-$mode" "$bin/train_mnist" --mode "$mode" "${data_args[@]}" || exit 2

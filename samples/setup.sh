@@ -84,6 +84,17 @@ gs_logged() {
   fi
 }
 
+# Copies its input to a log, and says at every tenth how far ninja is.
+gs_progress() {
+  awk -F '[][/]' -v what="$1" -v log_file="$2" '
+    { print >log_file }
+    /^\[[0-9]+\/[0-9]+\]/ {
+      tenth = int(10 * $2 / $3)
+      if (tenth > last && $2 < $3) { printf "== %s: %d of %d\n", what, $2, $3; fflush() }
+      last = tenth
+    }'
+}
+
 # gs_build PRESET [TARGET...]: configures and builds build/PRESET; all targets if none is named.
 gs_build() {
   local preset=$1 nvcc
@@ -104,7 +115,13 @@ gs_build() {
   gs_say "build $preset: configuring"
   gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" "${GS_CMAKE_ARGS[@]}" || return 1
   gs_say "build $preset: compiling ($jobs jobs)"
-  gs_logged "$preset.build" cmake --build "$GS_ROOT/build/$preset" --parallel "$jobs" "${targets[@]}" || return 1
+  local log=$GS_LOGS/$preset.build.log
+  if ! cmake --build "$GS_ROOT/build/$preset" --parallel "$jobs" "${targets[@]}" 2>&1 </dev/null |
+    gs_progress "build $preset" "$log"; then
+    tail -n 60 "$log" >&2
+    gs_warn "failed; all of its output: $log"
+    return 1
+  fi
   gs_say "build $preset: done in $((SECONDS - start)) s"
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Every check of this repository, in stages; ctest's summary of the cpu preset comes last.
+# Every check of this repository, in stages; ctest's summary of the last one comes last.
 set -euo pipefail
 
 # shellcheck source=samples/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 cd "$GS_ROOT"
+# shellcheck disable=SC2034  # read by gs_build
 GS_CMAKE_ARGS=(-DGRAPHSINK_WERROR=ON)
 
 presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage)
-seeds=(0 1 2)
 tests_run=0
 stage_lines=()
 not_checked=()
@@ -16,11 +16,31 @@ not_checked=()
 usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
-  (nothing)        the CI tier: formatting, then every preset this machine can build, and its tests
-  --full           the same with the long counts (GS_FULL=1 for the tests, seeds 0 to 9 on the emulated device), 2 hours of
-                   fuzzing, and 40 mutants of what orders work (tests/mutate.py)
+  (nothing)        the CI tier, below: at most 20 minutes on 2 cores with a warm compiler cache, 30 with an empty one
+  --full           all of it with the long counts, in hours
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
 Presets: ${presets[*]}
+
+stage            CI tier                                                 in addition with --full
+formatting       clang-format 14
+scripts          shellcheck
+emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
+                 build that counts lines of the CUDA backend; C locale   500; determinism 20 times in place of 4; a fault
+                                                                         at every call in place of every third; 60
+                                                                         mutants (tests/mutate.py)
+emulated-asan    every test under address and undefined-behaviour        two CPU-hours of fuzzing for each reader of files
+                 sanitizers, seed 1; device memory protected by pages;
+                 a German locale, another time zone, no home directory
+emulated-tsan    folders of tests that have threads under the thread
+                 sanitizer, seed 2
+cuda             nvcc compiles every kernel, links the library and       the whole preset
+                 test_device; runs all tests where a GPU answers
+cpu              builds library, samples and bench with g++ alone; runs  every test
+                 samples, install, and the CPU bodies with baseline,
+                 AVX2 and AVX-512 instructions; on one core: test_api
+
+Environment: GS_FAULT_OFFSET=N begins the faults at call N + 1 (default: from the commit, so that successive commits try
+all of them); GS_JOBS=N builds with N jobs.
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
 TEXT
 }
@@ -31,17 +51,23 @@ skip() {
   gs_warn "NOT CHECKED: $1: $2"
 }
 
-# stage NAME FUNCTION [ARGUMENT...]: runs it and stops everything if it fails.
+# stage NAME BUDGET FUNCTION [ARGUMENT...]: runs it and stops everything if it fails. The budget is what it should take on
+# 2 quiet cores with an empty compiler cache, in seconds; twice as much is said.
 stage() {
-  local name=$1 start=$SECONDS
-  shift
+  local name=$1 budget=$2 start=$SECONDS took
+  shift 2
   gs_say "stage $name"
   if ! "$@"; then
     gs_warn "stage $name FAILED after $((SECONDS - start)) s"
     exit 1
   fi
-  stage_lines+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
-  gs_say "stage $name: $((SECONDS - start)) s"
+  took=$((SECONDS - start))
+  stage_lines+=("$(printf '%5d s of %4d s  %s' "$took" "$budget" "$name")")
+  gs_say "stage $name: $took s of $budget s"
+  if [[ -z ${GS_FULL:-} && $took -gt $((2 * budget)) ]]; then
+    gs_warn "SLOW: stage $name took $took s, more than twice its budget of $budget s"
+    stage_lines[-1]+='  SLOW: more than twice its budget'
+  fi
 }
 
 # The sanitizers of g++ 12 map their shadow at fixed addresses, which a kernel that randomises 32 bits may have taken.
@@ -55,13 +81,17 @@ without_randomisation() {
 
 export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
 
+# For the tests of the stage at hand: NAME=VALUE...
+test_environment=()
+
 # run_ctest PRESET LOG [CTEST ARGUMENT...]: the tests of a built preset; prints the summary.
 run_ctest() {
-  local preset=$1 log=$2
+  local preset=$1 log=$2 start=$SECONDS
   shift 2
-  gs_logged "$log.ctest" without_randomisation ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-    --timeout 900 --parallel "$(nproc)" "$@" || return 1
+  gs_logged "$log.ctest" without_randomisation env "${test_environment[@]}" ctest --test-dir "build/$preset" \
+    --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)" "$@" || return 1
   sed -n '/tests passed/,$p' "$GS_LOGS/$log.ctest.log"
+  gs_say "tests of $log: $((SECONDS - start)) s"
   tests_run=$((tests_run + $(sed -n 's/.*tests failed out of //p' "$GS_LOGS/$log.ctest.log")))
 }
 
@@ -87,33 +117,12 @@ check_scripts() {
   fi
 }
 
-# Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
-check_sanitized() {
-  local preset=$1
-  shift
-  gs_build "$preset" && run_ctest "$preset" "$preset" -LE slow "$@"
-}
-
-# Tests that know no seed: of the CPU device, of plans, of readers of files, and of the tests' own tools.
-seedless='[/_]cpu( |$)|^fuzz_|^(Place|Plan|ModeChooser)[.]|FailuresAreShrunk'
-
-# Every seed, on a build that counts which lines of the CUDA backend run.
-check_emulated() {
-  local seed preset=emulated-coverage exclude=()
-  if ! command -v gcovr >/dev/null; then
-    skip coverage 'no gcovr (package gcovr)'
-    preset=emulated
-  fi
-  gs_build "$preset" || return 1
-  find "build/$preset" -name '*.gcda' -delete
-  for seed in "${seeds[@]}"; do
-    gs_say "emulated device, GS_EMU_SEED=$seed"
-    GS_EMU_SEED=$seed run_ctest "$preset" "emulated.seed$seed" "${exclude[@]}" || return 1
-    exclude=(-E "$seedless")
-  done
-  # Again for its summary: how much of what the software device answers a GPU has confirmed.
-  "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
-  [[ $preset == emulated ]] || check_coverage "build/$preset"
+# Says how the software device of a built preset keeps the host out of device memory, which its own test proves first.
+say_protection() {
+  local log=$GS_LOGS/$1.protection.log
+  gs_logged "$1.protection" env "${test_environment[@]}" "build/$1/bin/cuda_emulator_test" \
+    --gtest_filter='*TheHostCannotTouchDeviceMemory' || return 1
+  grep -m1 '^device memory is closed to the host by ' "$log"
 }
 
 # Lines of the CUDA backend that no test runs; gcovr merges all translation units and instances of a template.
@@ -127,6 +136,54 @@ check_coverage() {
     sed -n '/^File/p; /^src\|^kernels\|^TOTAL/p' "$report.txt"
   done
   return "$verdict"
+}
+
+# On a build that counts which lines of the CUDA backend run.
+check_emulated() {
+  local seed preset=emulated-coverage
+  if ! command -v gcovr >/dev/null; then
+    skip coverage 'no gcovr (package gcovr)'
+    preset=emulated
+  fi
+  gs_build "$preset" || return 1
+  find "build/$preset" -name '*.gcda' -delete
+  for seed in "${seeds[@]}"; do
+    test_environment=("GS_EMU_SEED=$seed" "GS_FAULT_OFFSET=$fault_offset" LC_ALL=C TZ=UTC)
+    gs_say "seed $seed of the software device, faults from call $((fault_offset + 1)) on"
+    say_protection "$preset" || return 1
+    run_ctest "$preset" "emulated.seed$seed" || return 1
+  done
+  # Again for its summary: how much of what the software device answers a GPU has confirmed.
+  "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
+  [[ $preset == emulated ]] || check_coverage "build/$preset"
+}
+
+# A German locale, another time zone and no home directory, for tests that must not notice.
+add_foreign_environment() {
+  local locales=$GS_ROOT/build/locales
+  test_environment+=(TZ=Europe/Berlin HOME=/nonexistent)
+  mkdir -p "$locales"
+  if [[ -d $locales/de_DE.UTF-8 ]] || gs_logged locale localedef -i de_DE -f UTF-8 "$locales/de_DE.UTF-8"; then
+    test_environment+=("LOCPATH=$locales" LC_ALL=de_DE.UTF-8)
+  else
+    skip 'tests in a German locale' 'localedef cannot make de_DE.UTF-8 (package locales)'
+  fi
+}
+
+# Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
+check_asan() {
+  gs_build "$1" || return 1
+  test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 "GS_FAULT_OFFSET=$fault_offset")
+  add_foreign_environment
+  if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
+  run_ctest "$1" "$1" -LE slow
+}
+
+check_tsan() {
+  gs_build "$1" || return 1
+  test_environment=(GS_EMU_SEED=2 "GS_FAULT_OFFSET=$fault_offset")
+  if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
+  run_ctest "$1" "$1" -LE slow
 }
 
 # check_fuzzed PRESET: two CPU-hours for each reader of files.
@@ -143,10 +200,13 @@ check_fuzzed() {
   return $failed
 }
 
-check_mutants() { nice -n 10 python3 tests/mutate.py --count 40 --jobs "$(nproc)"; }
+check_mutants() { nice -n 10 python3 tests/mutate.py --count 60 --jobs "$(nproc)"; }
 
 check_cuda() {
-  gs_build cuda || return 1
+  local targets=(graphsink_api graphsink_loader graphsink_checkpoint test_device)
+  if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then targets=(); fi
+  gs_build cuda "${targets[@]}" || return 1
+  test_environment=()
   if gs_has_gpu; then
     run_ctest cuda cuda
   else
@@ -154,33 +214,61 @@ check_cuda() {
   fi
 }
 
+# The emulated stages run the CPU device, too: here is what only this flavour has.
+check_cpu() {
+  test_environment=()
+  if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
+    gs_build cpu || return 1
+    run_ctest cpu cpu.all -E '^(samples|find_package|vector_levels|api_.*)$' || return 1
+  else
+    gs_build cpu smoke || return 1
+  fi
+  gs_say 'on one core'
+  gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
+  run_ctest cpu cpu -R '^(samples|find_package|vector_levels|api_.*)$'
+}
+
+# The number of a processor that this process may use.
+first_core() { taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/'; }
+
+summary() {
+  gs_say "all stages: $SECONDS s, $tests_run processes of tests; compiler cache: $(cache_summary)"
+  printf '%s\n' "${stage_lines[@]}"
+  [[ ${#not_checked[@]} -eq 0 ]] || printf '!! NOT CHECKED: %s\n' "${not_checked[@]}"
+  sed -n '/tests passed/,$p' "$GS_LOGS/cpu.ctest.log"
+}
+
+cache_summary() {
+  if command -v ccache >/dev/null; then
+    ccache --print-stats | awk '/^(direct|preprocessed)_cache_hit/ {hits += $2} /^cache_miss/ {misses = $2}
+      END {printf "%d hits, %d misses", hits, misses}'
+  else
+    echo none
+  fi
+}
+
 check_all() {
-  stage formatting check_format
-  stage scripts check_scripts
-  stage 'build cpu' gs_build cpu
-  local sanitized=cpu
+  command -v ccache >/dev/null && ccache --zero-stats >/dev/null
+  stage formatting 20 check_format
+  stage scripts 20 check_scripts
+  sanitized=cpu
   if gs_has_cuda_headers; then
     sanitized=emulated # which has the CPU device too
-    stage emulated check_emulated
-    [[ -z ${GS_FULL:-} ]] || stage mutants check_mutants
+    stage emulated 420 check_emulated
+    [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
-  stage "$sanitized-asan" check_sanitized "$sanitized-asan"
-  # Plans are counted and graphs shrunk on one thread; large images only take longer.
-  stage "$sanitized-tsan" check_sanitized "$sanitized-tsan" -E 'EveryKindOccurs|FailuresAreShrunk|OfLargeImages'
-  [[ -z ${GS_FULL:-} ]] || stage fuzz check_fuzzed "$sanitized-asan"
+  stage "$sanitized-asan" 480 check_asan "$sanitized-asan"
+  [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
+  stage "$sanitized-tsan" 420 check_tsan "$sanitized-tsan"
   if gs_has_nvcc; then
-    stage cuda check_cuda
+    stage cuda 240 check_cuda
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
-
-  gs_say "all stages but the last: $SECONDS s, $tests_run tests run, seeds of the emulated device: ${seeds[*]}"
-  printf '%s\n' "${stage_lines[@]}"
-  [[ ${#not_checked[@]} -eq 0 ]] || printf '!! NOT CHECKED: %s\n' "${not_checked[@]}"
-  gs_say 'stage cpu'
-  ctest --test-dir build/cpu --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)" || exit 1
+  stage cpu 200 check_cpu
+  summary
 }
 
 build_only() {
@@ -196,12 +284,17 @@ case ${1:-} in
   --help | -h) usage ;;
   --build) build_only "${2:-}" ;;
   '' | --full)
+    seeds=(0)
     if [[ ${1:-} == --full ]]; then
       seeds=(0 1 2 3 4 5 6 7 8 9)
       export GS_FULL=1
     fi
+    # From the commit, so that successive commits try other calls.
+    fault_offset=${GS_FAULT_OFFSET:-$(git rev-list --count HEAD 2>/dev/null || echo 0)}
     gs_require_packages "${GS_BUILD_PACKAGES[@]}"
-    (gs_require_packages ccache clang-format-14 shellcheck gcovr) || true # where they stay missing, their stages say so
+    for package in ccache clang-format-14 shellcheck gcovr locales; do
+      (gs_require_packages "$package") || true # where it stays missing, its stage says so
+    done
     check_all
     ;;
   *)

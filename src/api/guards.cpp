@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "api/program_impl.h"
+#include "base/number_text.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -13,8 +14,7 @@ std::string first_difference(const Tensor& a, const Tensor& b) {
   for (std::size_t i = 0; i < count; ++i) {
     if (std::memcmp(a.data() + i * size, b.data() + i * size, size) == 0) continue;
     auto index = static_cast<std::int64_t>(i);
-    return "element " + std::to_string(i) + " is " + std::to_string(a.at(index)) + " and " +
-           std::to_string(b.at(index));
+    return "element " + std::to_string(i) + " is " + number_text(a.at(index)) + " and " + number_text(b.at(index));
   }
   return "";
 }

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
+
+#include "base/number_text.h"
 
 namespace graphsink {
 namespace {
@@ -238,18 +239,15 @@ std::string to_string(const AutomaticReport& report) {
     steps += candidate.steps;
     issued += (issued.empty() ? "" : ", ") + std::to_string(candidate.steps) + " " + mode;
     if (candidate.ratio == 0) continue;
-    char times[64];
-    std::snprintf(times, sizeof times, " %.3f (%.3f to %.3f)", candidate.ratio, candidate.low, candidate.high);
-    ratios += (ratios.empty() ? "" : ", ") + mode + times;
+    ratios += (ratios.empty() ? "" : ", ") + mode + " " + fixed_text(candidate.ratio, 3) + " (" +
+              fixed_text(candidate.low, 3) + " to " + fixed_text(candidate.high, 3) + ")";
   }
   if (steps == 0) return "automatic: no step yet";
   std::string text = "automatic: " + std::string(to_string(report.chosen)) + "; steps: " + issued;
   std::string comparisons = std::to_string(report.comparisons);
   if (ratios.empty()) return text + "; too few comparisons yet (" + comparisons + ")";
-  char share[32];
-  std::snprintf(share, sizeof share, "%.2f %%", 100 * report.trial_seconds / report.seconds);
-  return text + "; times as long as it take: " + ratios + "; " + comparisons + " comparisons took " + share +
-         " of the time";
+  return text + "; times as long as it take: " + ratios + "; " + comparisons + " comparisons took " +
+         fixed_text(100 * report.trial_seconds / report.seconds, 2) + " % of the time";
 }
 
 }  // namespace graphsink

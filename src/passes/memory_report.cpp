@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/number_text.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -161,17 +162,11 @@ MemoryReport memory_report(const Plan& plan) {
 }
 
 std::string bytes_text(std::size_t bytes) {
-  char text[32];
-  if (bytes < 1024) {
-    std::snprintf(text, sizeof text, "%zu B", bytes);
-  } else if (bytes < (1u << 20)) {
-    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 1024);
-  } else if (bytes < std::size_t{10} << 30) {
-    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  } else {
-    std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  }
-  return text;
+  auto value = static_cast<double>(bytes);
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  if (bytes < (1u << 20)) return fixed_text(value / 1024, 1) + " KiB";
+  if (bytes < std::size_t{10} << 30) return fixed_text(value / (1 << 20), 1) + " MiB";
+  return fixed_text(value / (1 << 30), 1) + " GiB";
 }
 
 std::string to_string(const MemoryReport& report) {

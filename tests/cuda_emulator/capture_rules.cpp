@@ -58,6 +58,8 @@ cudaError_t wait_event(Runtime& r, CUstream_st& stream, CUevent_st& event) {
 
 CaptureRef active_capture(CUstream_st& stream) { return stream.capture; }
 
+void reset_capture_mode() { thread_mode = cudaStreamCaptureModeGlobal; }
+
 void invalidate(Capture& capture) { capture.invalid = true; }
 
 void invalidate_all(Runtime& r) {

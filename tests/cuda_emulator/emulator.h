@@ -72,7 +72,8 @@ void set_peer_access(bool on);
 // Operations submitted and not finished.
 std::size_t outstanding();
 
-// Forgets outstanding work, captures in progress, the sticky error, faults and this thread's last error. Objects stay.
+// Forgets outstanding work, captures in progress, the sticky error, faults, and this thread's last error and capture
+// mode. Objects stay.
 void reset();
 
 // Text of the last launch failure, empty when there was none since reset().

@@ -219,6 +219,7 @@ void reset() {
     if (capture->owns_graph) delete capture->graph;
   }
   r.captures.clear();
+  reset_capture_mode();  // a guard that restores it may have met the sticky error
   r.async_freed.clear();
   last_error = cudaSuccess;
 }

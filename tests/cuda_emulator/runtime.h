@@ -134,6 +134,7 @@ CUstream_st* find_stream(Runtime& runtime, cudaStream_t handle);
 // invalidated capture.
 cudaError_t check_capture(Runtime& runtime, CUstream_st& stream);
 void invalidate(Capture& capture);
+void reset_capture_mode();  // of the calling thread, to what a new thread has
 void invalidate_all(Runtime& runtime);
 CaptureRef active_capture(CUstream_st& stream);  // null when not capturing
 

@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 #include "graphsink/program.h"
-#include "tests/program_fixture.h"
-#include "tests/test_ops.h"
+#include "program_fixture.h"
+#include "test_ops.h"
 
 namespace graphsink::testing {
 namespace {

@@ -16,16 +16,25 @@
 namespace graphsink::testing {
 namespace {
 
-// Sanitized builds take every so manieth call only; calls of one function that fails for ever are all of them
-// everywhere.
+// Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call.
+// Calls of one function that fails for ever are always all of them.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kStride = 11;
 #elif defined(__SANITIZE_THREAD__)
 constexpr int kStride = 31;
 #else
-constexpr int kStride = 1;
+constexpr int kStride = 3;
 #endif
 constexpr int kStickyStride = 3;  // these cases end with the device and have less to say
+
+int number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : 0;
+}
+
+int call_stride() { return number_in_environment("GS_FULL") ? 1 : kStride; }
+// The environment's GS_FAULT_OFFSET, so that many runs together try every call.
+int first_call() { return number_in_environment("GS_FAULT_OFFSET") % call_stride(); }
 
 // The part of a program's life that is disturbed, and how to come to it.
 struct Phase {
@@ -299,7 +308,7 @@ std::string FaultLoop::run_case(Workload (*make)(), const Phase& phase, const Fa
 
 void FaultLoop::disturb(Workload (*make)(), const Phase& phase, const Reference& reference) {
   FaultCounts called;  // of an undisturbed phase
-  int stride = kStride;
+  int stride = call_stride();
   {
     std::optional<Session> session(make());
     emu::set_device_count(session->work.devices);
@@ -316,7 +325,7 @@ void FaultLoop::disturb(Workload (*make)(), const Phase& phase, const Reference&
     EXPECT_EQ(failed, function);
     if (count > 1) run_case(make, phase, {Kind::function_for_ever, function, static_cast<int>(count)}, reference);
   }
-  for (int n = 1; !HasFatalFailure(); n += stride) {
+  for (int n = 1 + first_call(); !HasFatalFailure(); n += stride) {
     std::string function = run_case(make, phase, {Kind::once, "", n}, reference);
     if (function.empty()) break;
     run_case(make, phase, {Kind::all_for_ever, function, n}, reference);
@@ -350,8 +359,10 @@ void FaultLoop::print_table() const {
     std::cout << std::left << std::setw(48) << function << std::right << std::setw(8) << count << "\n";
     total += count;
   }
+  const int stride = call_stride();
   std::cout << total << " faults in " << injected_.size() << " functions; every "
-            << (kStride == 1 ? "" : std::to_string(kStride) + "th ") << "call (every " << 3 * kStride
+            << (stride == 1 ? "" : std::to_string(stride) + "th ") << "call from number " << 1 + first_call()
+            << " on (every " << 3 * stride
             << "th of control, child graph, two devices, further device, host loop; as sticky errors every "
             << kStickyStride << "th of these); " << broken_commits_ << " commits broke off and were restored, "
             << kept_programs_ << " programs could not wait for their work and kept their memory\n"

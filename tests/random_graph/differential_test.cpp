@@ -7,14 +7,14 @@
 #include <iostream>
 #include <optional>
 
+#include "counts.h"
+#include "differential.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
-#include "random_graph/counts.h"
-#include "random_graph/differential.h"
 #include "test_ops.h"
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 
 namespace graphsink::testing {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 
 namespace graphsink::testing {
 

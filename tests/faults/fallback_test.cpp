@@ -1,7 +1,7 @@
 // A recording that fails loses no step: the software device makes calls fail while a Program records.
 #include <gtest/gtest.h>
 
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #include "graphsink/graphsink.h"
 
 namespace graphsink {

@@ -14,7 +14,7 @@
 #include "passes/passes.h"
 #include "program_fixture.h"
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 
 namespace graphsink {

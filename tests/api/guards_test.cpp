@@ -122,7 +122,7 @@ TEST(Guards, AReplayThatDiffersIsAnError) {
   } catch (const Error& e) {
     EXPECT_EQ(e.op(), "replay audit");
     EXPECT_EQ(e.problem(),
-              "Variable \"w\" differs between op by op and sunk: element 0 is 2.000000 and 3.000000, in the run that "
+              "Variable \"w\" differs between op by op and sunk: element 0 is 2 and 3, in the run that "
               "began at step 1");
   }
 }

@@ -8,7 +8,7 @@
 #include "passes/passes.h"
 #include "test_ops.h"
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 
 namespace graphsink {

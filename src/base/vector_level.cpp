@@ -1,0 +1,45 @@
+#include "base/vector_level.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace graphsink {
+namespace {
+
+VectorLevel level_of_processor() noexcept {
+#if defined(__x86_64__) && !defined(__clang__)
+  if (__builtin_cpu_supports("x86-64-v4")) return VectorLevel::avx512;
+  if (__builtin_cpu_supports("x86-64-v3")) return VectorLevel::avx2;
+#endif
+  return VectorLevel::baseline;
+}
+
+VectorLevel allowed_level() noexcept {
+  const char* text = std::getenv("GRAPHSINK_VECTOR_LEVEL");
+  std::string_view wanted = text ? text : "";
+  for (VectorLevel level : {VectorLevel::baseline, VectorLevel::avx2})
+    if (wanted == to_string(level)) return level;
+  return VectorLevel::avx512;
+}
+
+}  // namespace
+
+VectorLevel vector_level() noexcept {
+  static const VectorLevel level = std::min(level_of_processor(), allowed_level());
+  return level;
+}
+
+const char* to_string(VectorLevel level) noexcept {
+  switch (level) {
+    case VectorLevel::baseline:
+      return "baseline";
+    case VectorLevel::avx2:
+      return "avx2";
+    case VectorLevel::avx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+}  // namespace graphsink

@@ -1,0 +1,19 @@
+// Which vector instructions the loops of CPU bodies use.
+#pragma once
+
+#include <cstdint>
+
+namespace graphsink {
+
+enum class VectorLevel : std::uint8_t {
+  baseline,  // SSE2, which every x86-64 processor has; the only one on other processors
+  avx2,      // x86-64-v3 of the psABI
+  avx512,    // x86-64-v4
+};
+
+// The highest level of this processor. GRAPHSINK_VECTOR_LEVEL=baseline or =avx2 lowers it, for a comparison: results
+// are the same bits at every level. Read once per process.
+VectorLevel vector_level() noexcept;
+const char* to_string(VectorLevel level) noexcept;
+
+}  // namespace graphsink
