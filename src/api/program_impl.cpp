@@ -107,12 +107,12 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   inputs_->check(plan(), steps, where);
   bind(where);
   if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
-  std::optional<RunGate::Inside> inside;
+  WrittenVariables written(*this);
+  std::optional<RunGate::Inside> inside;  // gone before `written` takes the mutexes of Variables
   enter_run(inside);
   upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;
-  WrittenVariables written(shared_);
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();

@@ -70,18 +70,19 @@ class Program::Impl {
     Variable variable;
     std::shared_ptr<DeviceVariable> home;
     bool is_written = false;    // by the program
-    std::uint64_t version = 0;  // of what this run reads
+    std::uint64_t version = 0;  // as found by order_variables(), as is the next
+    bool is_shared = false;     // with another program
   };
   // Tells other programs at its end, once a run is issued or has failed, that the Variables they share with this one
   // are no longer what they were.
   class WrittenVariables {
    public:
-    explicit WrittenVariables(const std::vector<DeviceVariable*>& shared) : shared_(shared) {}
+    explicit WrittenVariables(const Impl& program) : program_(program) {}
     WrittenVariables(const WrittenVariables&) = delete;
     ~WrittenVariables();
 
    private:
-    const std::vector<DeviceVariable*>& shared_;
+    const Impl& program_;
   };
 
   void open_further_devices();
@@ -166,8 +167,8 @@ class Program::Impl {
   std::unique_ptr<Arena> arena_;
   Memory control_;  // Control, on the device
   LaunchQueue launches_;
-  std::optional<FeedTable> feeds_;  // as uploaded last; empty: unknown
-  Memory record_ring_;              // of the host, written by the device, as is progress_
+  std::optional<FeedTable> feeds_{FeedTable{}};  // what the device has; empty: unknown, an upload failed
+  Memory record_ring_;                           // of the host, written by the device, as is progress_
   Memory progress_;
   Memory host_status_;
   Memory step_times_;                                            // of the host, written by the device
@@ -176,7 +177,7 @@ class Program::Impl {
   std::map<const VariableData*, std::size_t> used_;              // where they are there
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
   std::uint64_t ordered_epoch_ = 0;                              // of gate_, when order_variables() succeeded last
-  std::vector<DeviceVariable*> shared_;  // those that the program writes and others use, found then
+  bool shares_variables_ = false;                                // with another program, as found then
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;

@@ -29,17 +29,24 @@ void Program::Impl::enter_run(std::optional<RunGate::Inside>& inside) {
 }
 
 void Program::Impl::order_variables() {
-  shared_.clear();
+  shares_variables_ = false;
   for (Used& used : variables_) {
     std::lock_guard lock(used.variable.data()->mutex);
     used.version = used.home->version();
     used.home->used_by(*device_, streams_[0], gate_);
-    if (used.is_written && used.home->is_shared()) shared_.push_back(used.home.get());
+    used.is_shared = used.home->is_shared();
+    shares_variables_ = shares_variables_ || used.is_shared;
   }
 }
 
 Program::Impl::WrittenVariables::~WrittenVariables() {
-  for (DeviceVariable* variable : shared_) variable->was_written();
+  bool is_touched = program_.gate_->epoch() != program_.ordered_epoch_;  // there may be new users
+  if (!program_.shares_variables_ && !is_touched) return;
+  for (const Used& used : program_.variables_) {
+    if (!used.is_written || !(used.is_shared || is_touched)) continue;
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.home->was_written(*program_.gate_);
+  }
 }
 
 std::uint64_t Program::Impl::version_of(const Buffer& source) {

@@ -9,16 +9,20 @@ DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor&
   write(value);
 }
 
-void DeviceVariable::touch_users() {
-  for (const auto& gate : gates_) gate->touch();
+void DeviceVariable::touch_users(const RunGate* except) {
+  for (const auto& gate : gates_)
+    if (gate.get() != except) gate->touch();
 }
 
 void DeviceVariable::keep_out_users(const RunGate* except) {
-  for (const auto& gate : gates_) {
-    if (gate.get() == except) continue;
-    gate->touch();
-    gate->wait_until_outside();
-  }
+  touch_users(except);
+  for (const auto& gate : gates_)
+    if (gate.get() != except) gate->wait_until_outside();
+}
+
+void DeviceVariable::was_written(const RunGate& writer) {
+  version_.fetch_add(1, std::memory_order_release);
+  touch_users(&writer);
 }
 
 void DeviceVariable::set_broken(const Error& why) {
@@ -41,7 +45,7 @@ Tensor DeviceVariable::read() {
 
 void DeviceVariable::write(const Tensor& tensor) {
   keep_out_users();
-  was_written();
+  version_.fetch_add(1, std::memory_order_release);
   wait_for_user();
   try {
     transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());

@@ -23,13 +23,13 @@ class DeviceVariable : public VariableStorage {
   DeviceId device_id() const { return transfer_->device().target().id; }
   // Makes `stream`, on which the program of `gate` works, the user of the Variable: work given to it from here on comes
   // after all uses so far. Another program that uses the Variable is told so by its gate, and is waited for if it is
-  // inside run(). The mutex of the Variable must be held, as for all other members but the next two.
+  // inside run(). The mutex of the Variable must be held, as for all other members but version().
   void used_by(Device& device, const std::shared_ptr<Stream>& stream, const std::shared_ptr<RunGate>& gate);
   // Changes with each write, and is never 0. A program that asks for it before used_by() copies the value that belongs
   // to this version, or to a later one.
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
-  // A program has given all that writes the Variable to its stream. Needed only where is_shared().
-  void was_written() { version_.fetch_add(1, std::memory_order_release); }
+  // The program of `writer` has given all that writes the Variable to its stream. Needed only where is_shared().
+  void was_written(const RunGate& writer);
   // Whether several programs use it. A program learns that it became so by its gate.
   bool is_shared() const { return gates_.size() > 1; }
   // What it holds belongs to no step: until the next write(), read() and require_whole() throw `why`.
@@ -41,7 +41,7 @@ class DeviceVariable : public VariableStorage {
   void released_by(const Stream& stream, const RunGate& gate) noexcept;
 
  private:
-  void touch_users();
+  void touch_users(const RunGate* except = nullptr);
   // Afterwards no program but that of `except` is inside a run() that uses the Variable. None enters one before the
   // mutex is free.
   void keep_out_users(const RunGate* except = nullptr);
