@@ -1,5 +1,7 @@
 // The ring in which launches find their parameters: many launches are queued, some fail, and each reads its own slot.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
 
 #include <numeric>
 
@@ -105,6 +107,53 @@ TEST_P(OnDevice, OtherSlicesAndOtherAddressesReachQueuedLaunchesInOrder) {
     }
   }
   EXPECT_EQ(p.read("slice"), expected);
+}
+
+// A ring of one program whose slots cannot be read before `look`, called at the first attempt, has returned.
+class GuardedSlots {
+ public:
+  explicit GuardedSlots(void (*look)()) {
+    memory_ = mmap(nullptr, sizeof(LaunchSlots), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    look_ = look;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+      look_();
+      mprotect(memory_, sizeof(LaunchSlots), PROT_READ);
+    };
+    sigaction(SIGSEGV, &action, &before_);
+  }
+  ~GuardedSlots() {
+    sigaction(SIGSEGV, &before_, nullptr);
+    munmap(memory_, sizeof(LaunchSlots));
+  }
+  GuardedSlots(const GuardedSlots&) = delete;
+  LaunchParams* slots() const { return static_cast<LaunchSlots*>(memory_)->slots; }
+  void close() const { mprotect(memory_, sizeof(LaunchSlots), PROT_NONE); }
+
+ private:
+  static inline void (*look_)() = nullptr;
+  static inline void* memory_ = nullptr;
+  struct sigaction before_ = {};
+};
+
+// As soon as the count is there, the host may write to the slot.
+TEST(LaunchRing, ASlotIsReadBeforeTheHostIsToldSo) {
+  static std::uint32_t taken, taken_at_first_read;
+  taken = 4, taken_at_first_read = 0;
+  GuardedSlots guarded([] { taken_at_first_read = taken; });
+  guarded.slots()[4] = {.first_slice = 5, .end_slice = 6, .seed = 7, .tag = 8};
+  guarded.close();
+  StepBlock block;
+  std::uint32_t next = 4;
+  begin_launch({&block, &next, guarded.slots(), &taken});
+  EXPECT_EQ(taken_at_first_read, 4u);
+  EXPECT_EQ(taken, 5u);
+  EXPECT_EQ(next, 5u);
+  EXPECT_EQ(block.slice, 5);
+  EXPECT_EQ(block.end_slice, 6);
+  EXPECT_EQ(block.seed, 7u);
+  EXPECT_EQ(block.tag, 8u);
+  EXPECT_TRUE(block.more);
 }
 
 #ifdef GRAPHSINK_EMULATED

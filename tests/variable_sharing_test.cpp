@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "ir/graph_data.h"
@@ -122,6 +123,52 @@ TEST_P(OnDevice, ProgramsThatShareVariablesFollowOneAnother) {
       }
     }
     for (const Variable& v : adds.variables) EXPECT_EQ(v.read().at(0), expected);
+  }
+}
+
+// Runs `between` on the thread of run() in split modes, before the step commits.
+struct Between {
+  std::function<void()>* call;
+};
+const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
+                         (*a.attrs<Between>().call)();
+                         *a.out<float>(0) = *a.in<float>(0);
+                       }};
+
+TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
+  if (!is_cuda()) return;  // bodies run on the device's thread
+  Variable v("v", Tensor({0.0f}));
+  std::function<void()> call = [] {};
+  Graph g;
+  assign(v, emit(between_op, {g.value(v) + 1.0}, Between{&call})[0]);
+  Accumulators other({v}, 10);
+  Program p = compile(g), q = compile(other.g);
+  for (Mode mode : {split_serial, split_sink}) {
+    SCOPED_TRACE(to_string(mode));
+    for (int action = 0; action < 3; ++action) {
+      v.write(Tensor({0.0f}));
+      call = [] {};
+      p.run(mode);  // what is captured is captured
+      std::atomic<bool> is_done = false;
+      double seen = 0;
+      std::thread thread;
+      call = [&] {
+        thread = std::thread([&] {
+          if (action == 0) seen = v.read().at(0);
+          if (action == 1) v.write(Tensor({100.0f}));
+          if (action == 2) q.run(interactive);
+          is_done = true;
+        });
+        for (int ms = 0; ms < 100 && !is_done; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      };
+      p.run(mode);
+      p.sync();
+      thread.join();
+      q.sync();
+      EXPECT_EQ(seen, action == 0 ? 2 : 0);
+      const double expected[] = {2, 100, 12};
+      EXPECT_EQ(v.read().at(0), expected[action]);
+    }
   }
 }
 
