@@ -35,6 +35,18 @@ struct Accumulators {
   void add_to(Variable& v, double step) { assign(v, g.value(v) + step); }
 };
 
+// Brings a Variable to the device and stays idle. Reads and writes of the Variable are work of its device, which one
+// thread at a time may use.
+struct Home {
+  Graph g;
+  Program p;
+  Home(const Variable& v, DeviceId device) : p(graphsink::compile(graph_of(v), {.target = device})) { p.bind(); }
+  const Graph& graph_of(const Variable& v) {
+    g.output("v", g.value(v));
+    return g;
+  }
+};
+
 // The mutexes are held by other threads during the runs: a run that wanted one would never end.
 TEST_P(OnDevice, AProgramWithVariablesOfItsOwnTakesNoMutexOfThem) {
   constexpr int kVariables = 300, kHeldByAThread = 50;  // some tools follow no more than 64 mutexes of a thread
@@ -138,6 +150,7 @@ const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .c
 TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
   if (!is_cuda()) return;  // bodies run on the device's thread
   Variable v("v", Tensor({0.0f}));
+  Home home(v, GetParam());
   std::function<void()> call = [] {};
   Graph g;
   assign(v, emit(between_op, {g.value(v) + 1.0}, Between{&call})[0]);
@@ -162,8 +175,8 @@ TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
         for (int ms = 0; ms < 100 && !is_done; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       };
       p.run(mode);
-      p.sync();
       thread.join();
+      p.sync();
       q.sync();
       EXPECT_EQ(seen, action == 0 ? 2 : 0);
       const double expected[] = {2, 100, 12};
@@ -178,6 +191,7 @@ TEST_P(OnDevice, ThreadsThatRunProgramsOnOneVariableTakeTurns) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
     Variable v("v", Tensor::scalar(0.0f));
+    Home home(v, GetParam());
     std::atomic<bool> is_done = false;
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
@@ -207,6 +221,7 @@ TEST_P(OnDevice, WritesOfAnotherThreadFallBetweenRuns) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
     Variable v("v", Tensor::full(f32, {64}, 0.0));
+    Home home(v, GetParam());
     Graph g;
     assign(v, g.value(v) + 0.5);
     Program p = compile(g);

@@ -213,9 +213,9 @@ void CpuDevice::fence(Stream& later, Stream& earlier) {
   if (queue.recording) return;  // one list, in issue order
   push(queue, {[](const CpuTask& t) {
                  static_cast<CpuQueue*>(t.second)->publish();
-                 static_cast<const CpuQueue*>(t.first)->wait_for(t.number);
+                 static_cast<const CpuProgress*>(t.first)->wait_for(t.number);
                },
-               &queue_of(earlier), &queue, queue_of(earlier).pushed()});
+               &queue.keep_progress_of(queue_of(earlier)), &queue, queue_of(earlier).pushed()});
 }
 
 void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
