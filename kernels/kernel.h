@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/vector_level.h"
+#include "device/wait_for_inputs.h"
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
 #include "kernels/host_math.h"
@@ -17,13 +18,6 @@
 #define HD __host__ __device__ inline
 
 namespace graphsink {
-
-// First statement of every kernel: with programmatic launch, waits until what the kernel reads has been written.
-__device__ inline void wait_for_inputs() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
 
 constexpr std::int64_t kThreads = 256;     // of a block, unless there is less to do
 constexpr std::int64_t kMaxBlocks = 4096;  // kernels stride over the grid

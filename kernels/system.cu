@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "device/host_memory.h"
 #include "device/step_times.h"
 #include "ir/system_ops.h"
 #include "kernels/copy.h"
@@ -70,27 +71,6 @@ struct Records {
   const void* value[kRecords];
   DType dtype[kRecords];
 };
-
-// What this thread knows to be written, the host sees when it sees the number. A plain store: atomics on host memory
-// are not atomic for the host over every bus.
-HD void tell_host(std::uint32_t* number, std::uint32_t value) {
-#ifdef __CUDA_ARCH__
-  __threadfence_system();
-  *static_cast<volatile std::uint32_t*>(number) = value;
-#else
-  std::atomic_ref(*number).store(value, std::memory_order_release);
-#endif
-}
-
-// The host may read what was there before.
-template <class T>
-HD void put(T& place, T value) {
-#ifdef __CUDA_ARCH__
-  place = value;
-#else
-  std::atomic_ref(place).store(value, std::memory_order_relaxed);
-#endif
-}
 
 // The next step of the launch begins where this one ends.
 HD void tell_time(StepBlock* step, std::uint32_t ok) {

@@ -134,7 +134,7 @@ class BenchTest(unittest.TestCase):
     def test_launches(self):
         for row in self.rows("sink"):
             self.assertEqual(row["graph_launches_per_step"], 1, row["workload"])
-            self.assertLessEqual(row["api_calls_per_step"], 3, row["workload"])
+            self.assertEqual(row["api_calls_per_step"], 1, row["workload"])
             self.assertEqual(row["recordings"], 1)
             self.assertGreater(row["sunk_share"], 0.9)
         for row in self.rows("sink", self.grouped):  # 20 steps: 16 and a shorter one of 4

@@ -62,7 +62,7 @@ void Program::Impl::set_state(const State& state) {
     const Tensor& value = state.variables[i];
     device_->upload(*streams_[0], used(plan.variables[i]).home->address(), value.data(), value.bytes());
   }
-  device_->upload(*streams_[0], params_.block, &state.block, sizeof state.block);
+  device_->upload(*streams_[0], &control()->block, &state.block, sizeof state.block);
   device_->sync(*streams_[0]);
   progress() = state.progress;
   static_cast<HostStatus*>(host_status_.get())->clear();

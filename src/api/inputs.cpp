@@ -141,13 +141,14 @@ void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) con
     if (buffer.storage == Storage::input) expect_written(buffer.index);
 }
 
-void Inputs::fill(const Plan& plan, LaunchParams& params) const {
-  params.feeds = static_cast<std::int32_t>(plan.feeds.size());
+FeedTable Inputs::feed_table(const Plan& plan) const {
+  FeedTable table;
   for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
     const Entry& e = entry(plan.feeds[i].source);
-    params.ring[i] = e.ring.get();
-    params.stride[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
+    table.rings[i] = e.ring.get();
+    table.strides[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
   }
+  return table;
 }
 
 std::size_t Inputs::input_bytes(const Plan& plan) const {

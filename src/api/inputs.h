@@ -10,6 +10,15 @@
 
 namespace graphsink {
 
+constexpr int kMaxFeeds = 48;
+
+// Where begin_step finds the slices of the feeds.
+struct FeedTable {
+  const void* rings[kMaxFeeds] = {};     // address of the first slice
+  std::int64_t strides[kMaxFeeds] = {};  // bytes from slice to slice; 0: one slice for all steps
+  friend bool operator==(const FeedTable&, const FeedTable&) = default;
+};
+
 class Inputs {
  public:
   Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream);
@@ -20,8 +29,8 @@ class Inputs {
 
   // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
   void check(const Plan& plan, std::int64_t steps, const Where& where) const;
-  // Tells the device where the slices are.
-  void fill(const Plan& plan, LaunchParams& params) const;
+  // Where the slices are that were written last.
+  FeedTable feed_table(const Plan& plan) const;
 
   // Another one after each write() of the input; not 0 once there was one.
   std::uint64_t version(int node) const { return entry(node).version; }

@@ -88,8 +88,9 @@ void Program::Impl::allocate_status(const Where& where) {
     new (progress_.get()) Progress;
     step_times_ = device_->allocate_host(sizeof(StepTimes));
     new (step_times_.get()) StepTimes;
+    launches_.allocate(*device_, &control()->block, &control()->next_launch);
     StepBlock block;
-    device_->upload(*streams_[0], control_.get(), &block, sizeof block);
+    device_->upload(*streams_[0], &control()->block, &block, sizeof block);
   });
   std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
   std::size_t bytes = rings * kRecordCapacity * sizeof(double);
@@ -106,7 +107,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
            "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
            [&] { arena_->grow(plan.arena_bytes); });
   a.arenas.push_back(arena_->base());
-  a.blocks.push_back(params_.block);
+  a.blocks.push_back(&control()->block);
   for (std::size_t i = 0; i < further_.size(); ++i) {
     std::size_t bytes = plan.further_arena_bytes[i];
     allocate("the arena of " + to_string(further_[i].device->target().id) + " (" + bytes_text(bytes) + ")",
@@ -133,8 +134,8 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                                 "label fewer ops with it, or end other programs on it", where,
                                 [&] { return further_[i].device->allocate(bytes); });
   }
-  a.feed_table = params_.rings;
-  a.feed_strides = params_.strides;
+  a.feed_table = control()->feeds.rings;
+  a.feed_strides = control()->feeds.strides;
   a.record_ring = record_ring_.get();
   a.progress = &progress();
   a.host_status = static_cast<HostStatus*>(host_status_.get());
@@ -163,6 +164,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                            where, [&] { return home_of(variable, transfer_, where); });
       variables_.push_back({variable, home, plan.variable_written[i]});
       used_[variable.data().get()] = variables_.size() - 1;
+      gate_->touch();  // order_variables() has not seen it yet
     }
     a.variables.push_back(used(variable).home->address());
   }
@@ -209,8 +211,8 @@ MemoryReport Program::Impl::report() {
   report.inputs = inputs_->input_bytes(plan);
   report.control = rounded_block(sizeof(Control));
   report.staging = device_->staging_bytes();
-  report.status =
-      rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) + rounded_block(sizeof(StepTimes));
+  report.status = rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) +
+                  rounded_block(sizeof(StepTimes)) + rounded_block(LaunchQueue::kBytes);
   report.hoisted = plan.hoisted_bytes ? rounded_block(plan.hoisted_bytes) : 0;
   report.host_arena = report.host_arena ? rounded_block(report.host_arena) : 0;
   return report;

@@ -46,10 +46,6 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   }
   if (options.require_whole_graph && !sinks_whole(*unbound_)) throw_not_whole(unbound_->reasons, where);
   allocate_status(where);
-  auto* control = static_cast<Control*>(control_.get());
-  params_.block = &control->block;
-  params_.rings = control->feed_table;
-  params_.strides = control->feed_strides;
   params_.seed = options.seed;
 }
 
@@ -76,7 +72,7 @@ bool Program::Impl::finish() noexcept {
 Program::Impl::~Impl() {
   for (const Used& used : variables_) {
     std::lock_guard lock(used.variable.data()->mutex);
-    used.home->released_by(*streams_[0]);
+    used.home->released_by(*streams_[0], *gate_);
   }
 }
 
@@ -99,6 +95,7 @@ void Program::Impl::settle() {
   if (!is_unsettled_) return;
   for (const auto& stream : streams_) device_->sync(*stream);
   for (const FurtherDevice& further : further_) further.device->sync(*further.stream);
+  launches_.resume();
   is_unsettled_ = false;
 }
 
@@ -110,12 +107,12 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   inputs_->check(plan(), steps, where);
   bind(where);
   if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
-  require_whole_variables();
-  order_variables();
-  inputs_->fill(current_->plan(), params_);
+  WrittenVariables written(*this);
+  std::optional<RunGate::Inside> inside;  // gone before `written` takes the mutexes of Variables
+  enter_run(inside);
+  upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;
-  WrittenVariables written(variables_);
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
@@ -129,17 +126,31 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
       run_interactive(mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
+    inside.reset();  // break_variables() takes the mutexes of Variables
     break_variables(e);
     throw;
   }
   is_unsettled_ = false;
 }
 
+void Program::Impl::upload_feed_table() {
+  FeedTable table = inputs_->feed_table(current_->plan());
+  if (feeds_ == table) return;
+  feeds_.reset();
+  device_->upload(*streams_[0], &control()->feeds, &table, sizeof table);
+  feeds_ = table;
+}
+
+void Program::Impl::push_params(std::int64_t first_slice, std::int64_t end_slice) {
+  params_.first_slice = static_cast<std::int32_t>(first_slice);
+  params_.end_slice = static_cast<std::int32_t>(end_slice);
+  launches_.push(params_, *device_, *streams_[0]);
+}
+
 void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
-  params_.first_slice = static_cast<std::int32_t>(first);
-  params_.end_slice = static_cast<std::int32_t>(end);
   Streams all = streams(mode);
-  device_->begin(*all[0], params_);
+  push_params(first, end);
+  device_->begin(*all[0], launches_.ring());
   HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
   for (std::int64_t step = first; step < end; ++step) current_->issue_all(devices_, all, host_calls);
   current_->ran_once = true;
@@ -147,7 +158,7 @@ void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t 
 
 StepBlock Program::Impl::download_block() {
   StepBlock block;
-  device_->copy(*streams_[0], &block, params_.block, sizeof block);
+  device_->copy(*streams_[0], &block, &control()->block, sizeof block);
   device_->sync(*streams_[0]);
   return block;
 }
@@ -186,7 +197,7 @@ void Program::Impl::check_failed_step(const Where& where) {
   StepBlock clean = block;
   clean.error_node = -1;
   clean.ok = 1;
-  device_->upload(*streams_[0], params_.block, &clean, sizeof clean);
+  device_->upload(*streams_[0], &control()->block, &clean, sizeof clean);
   status.clear();
   progress().failed = 0;
   bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
@@ -284,7 +295,7 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
     throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
-  device_->upload(*streams_[0], &params_.block->step, &step, sizeof step);
+  device_->upload(*streams_[0], &control()->block.step, &step, sizeof step);
 }
 
 Counters Program::Impl::counters() const {

@@ -16,17 +16,19 @@
 #include "device/step_times.h"
 #include "exec/binding.h"
 #include "exec/host_watch.h"
+#include "exec/launch_queue.h"
+#include "exec/run_gate.h"
 #include "exec/variable.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
 
-// The step block and the feed tables share one piece of device memory.
+// What the host and the steps of a program tell each other, in one piece of device memory.
 struct Control {
   StepBlock block;
-  const void* feed_table[kMaxFeeds];
-  std::int64_t feed_strides[kMaxFeeds];
+  FeedTable feeds;
+  std::uint32_t next_launch = 0;  // LaunchRing::next
 };
 
 // What a step took, in ns.
@@ -68,17 +70,19 @@ class Program::Impl {
     Variable variable;
     std::shared_ptr<DeviceVariable> home;
     bool is_written = false;    // by the program
-    std::uint64_t version = 0;  // of what this run reads
+    std::uint64_t version = 0;  // as found by order_variables(), as is the next
+    bool is_shared = false;     // with another program
   };
-  // Tells other programs at its end, once a run is issued or has failed, that Variables are no longer what they were.
+  // Tells other programs at its end, once a run is issued or has failed, that the Variables they share with this one
+  // are no longer what they were.
   class WrittenVariables {
    public:
-    explicit WrittenVariables(const std::vector<Used>& variables) : variables_(variables) {}
+    explicit WrittenVariables(const Impl& program) : program_(program) {}
     WrittenVariables(const WrittenVariables&) = delete;
     ~WrittenVariables();
 
    private:
-    const std::vector<Used>& variables_;
+    const Impl& program_;
   };
 
   void open_further_devices();
@@ -97,9 +101,16 @@ class Program::Impl {
   void allocate_status(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
+  // Brings the program inside run(), its Variables in order with other users.
+  void enter_run(std::optional<RunGate::Inside>& inside);
   void order_variables();
+  // Gives the device the addresses of the feeds' slices, if they are others than before.
+  void upload_feed_table();
+  // Writes the parameters of the launch, or of the live begin, that the caller issues next.
+  void push_params(std::int64_t first_slice, std::int64_t end_slice);
+  Control* control() const { return static_cast<Control*>(control_.get()); }  // an address of the device
   Used& used(const Variable& variable) { return variables_[used_.at(variable.data().get())]; }
-  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() saw it
+  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() found it
   void refresh_hoisted();
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
@@ -154,14 +165,19 @@ class Program::Impl {
   std::vector<std::shared_ptr<Stream>> streams_;  // of the target; [0] is where all work is joined
   std::array<Stream*, 8> stream_array_{};
   std::unique_ptr<Arena> arena_;
-  Memory control_;      // step block, feed table, feed strides
-  Memory record_ring_;  // of the host, written by the device, as is progress_
+  Memory control_;  // Control, on the device
+  LaunchQueue launches_;
+  std::optional<FeedTable> feeds_{FeedTable{}};  // what the device has; empty: unknown, an upload failed
+  Memory record_ring_;                           // of the host, written by the device, as is progress_
   Memory progress_;
   Memory host_status_;
-  Memory step_times_;                                // of the host, written by the device
-  std::map<std::pair<int, int>, Memory> constants_;  // by device and node
-  std::vector<Used> variables_;                      // of all plans
-  std::map<const VariableData*, std::size_t> used_;  // where they are there
+  Memory step_times_;                                            // of the host, written by the device
+  std::map<std::pair<int, int>, Memory> constants_;              // by device and node
+  std::vector<Used> variables_;                                  // of all plans
+  std::map<const VariableData*, std::size_t> used_;              // where they are there
+  std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
+  std::uint64_t ordered_epoch_ = 0;                              // of gate_, when order_variables() succeeded last
+  bool shares_variables_ = false;                                // with another program, as found then
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;

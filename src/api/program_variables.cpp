@@ -1,20 +1,52 @@
 // What a Program does because others use its Variables, too.
+#include <thread>
+
 #include "api/program_impl.h"
 
 namespace graphsink {
+namespace {
 
-// Programs that share a Variable follow one another.
+constexpr int kMaxTries = 64;
+
+}  // namespace
+
+// Programs that share a Variable follow one another: when this returns, this one was the last to take each of its
+// Variables, and whoever wants one waits for the end of this run. Programs that run at the same time in several threads
+// and share several Variables may take them from each other while they are at it, and begin again; one that has not
+// succeeded after kMaxTries goes on with the order in which the Variables were taken. An order in which all programs
+// take their Variables would make that impossible, and belongs into order_variables().
+void Program::Impl::enter_run(std::optional<RunGate::Inside>& inside) {
+  for (int tries = 0;; ++tries) {
+    inside.emplace(*gate_);
+    std::uint64_t epoch = gate_->epoch();
+    if (epoch == ordered_epoch_ || tries == kMaxTries) return;
+    inside.reset();  // nobody takes the mutex of a Variable inside
+    if (tries > 0) std::this_thread::yield();
+    require_whole_variables();
+    order_variables();
+    ordered_epoch_ = epoch;
+  }
+}
+
 void Program::Impl::order_variables() {
+  shares_variables_ = false;
   for (Used& used : variables_) {
     std::lock_guard lock(used.variable.data()->mutex);
     used.version = used.home->version();
-    used.home->used_by(*device_, streams_[0]);
+    used.home->used_by(*device_, streams_[0], gate_);
+    used.is_shared = used.home->is_shared();
+    shares_variables_ = shares_variables_ || used.is_shared;
   }
 }
 
 Program::Impl::WrittenVariables::~WrittenVariables() {
-  for (const Used& used : variables_)
-    if (used.is_written) used.home->was_written();
+  bool is_touched = program_.gate_->epoch() != program_.ordered_epoch_;  // there may be new users
+  if (!program_.shares_variables_ && !is_touched) return;
+  for (const Used& used : program_.variables_) {
+    if (!used.is_written || !(used.is_shared || is_touched)) continue;
+    std::lock_guard lock(used.variable.data()->mutex);
+    used.home->was_written(*program_.gate_);
+  }
 }
 
 std::uint64_t Program::Impl::version_of(const Buffer& source) {
@@ -41,6 +73,7 @@ void Program::Impl::refresh_hoisted() {
 }
 
 void Program::Impl::require_whole_variables() {
+  if (gate_->epoch() == ordered_epoch_) return;  // nobody has touched them since they were found whole
   for (const Used& used : variables_) {
     std::lock_guard lock(used.variable.data()->mutex);
     used.home->require_whole();

@@ -27,9 +27,8 @@ void Program::Impl::run_sunk(Mode mode, std::int64_t first, std::int64_t end) {
   if (in_one && !current_->loop) in_one = record(mode, true);
   if (in_one) {
     TraceRange range("launch");
-    params_.first_slice = static_cast<std::int32_t>(first);
-    params_.end_slice = static_cast<std::int32_t>(end);
-    device_->launch(*streams_[0], *current_->loop, &params_);
+    push_params(first, end);
+    device_->launch(*streams_[0], *current_->loop, end - first);
     return;
   }
   for (std::int64_t step = first; step < end; ++step) launch_islands(mode, step);
@@ -43,9 +42,7 @@ bool Program::Impl::is_one_launch(Mode mode, std::int64_t steps) const {
 // of its recording.
 void Program::Impl::launch_islands(Mode mode, std::int64_t step) {
   TraceRange range("launch");
-  params_.first_slice = static_cast<std::int32_t>(step);
-  params_.end_slice = static_cast<std::int32_t>(step + 1);
-  const LaunchParams* params = &params_;
+  push_params(step, step + 1);
   const auto& islands = current_->islands_of(mode);
   const auto& recordings = current_->recordings_of(mode);
   bool is_beside = false;  // work on streams_[1] that streams_[0] has not joined
@@ -65,12 +62,11 @@ void Program::Impl::launch_islands(Mode mode, std::int64_t step) {
     }
     join();
     if (recordings[i]) {
-      device_->launch(*streams_[0], *recordings[i], params);
+      device_->launch(*streams_[0], *recordings[i]);
     } else {
-      if (params) device_->begin(*streams_[0], *params);
+      if (i == 0) device_->begin(*streams_[0], launches_.ring());
       issue(islands[i], 0);
     }
-    params = nullptr;
   }
   join();
 }
@@ -82,7 +78,8 @@ bool Program::Impl::record(Mode mode, bool several_steps) {
   try {
     if (several_steps) {
       device_->begin_recording(all);
-      device_->loop(all, &params_.block->more, [&](Streams inner) { current_->issue_all(devices_, inner); });
+      device_->begin(*all[0], launches_.ring());
+      device_->loop(all, &control()->block.more, [&](Streams inner) { current_->issue_all(devices_, inner); });
       current_->loop = device_->end_recording(all);
       if (options_.guards.arguments) audit_arguments(*current_->loop);
     } else {
@@ -112,6 +109,7 @@ void Program::Impl::record_islands(Mode mode) {
     recordings.push_back(nullptr);
     if (!island.sunk) continue;
     device_->begin_recording(all);
+    if (recordings.size() == 1) device_->begin(*all[0], launches_.ring());  // the first island begins the step
     current_->issue(island.first, island.last, devices_, all, HostCalls::in_stream, marks);
     recordings.back() = device_->end_recording(all);
     if (options_.guards.arguments) audit_arguments(*recordings.back());

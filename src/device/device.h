@@ -11,6 +11,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
+#include "device/launch_ring.h"
 #include "device/memory_map.h"
 #include "device/running_calls.h"
 #include "graphsink/counters.h"
@@ -79,23 +80,6 @@ struct RecordedKernel {
   Arguments arguments;              // empty where the device cannot tell
 };
 
-constexpr int kMaxFeeds = 48;
-
-// What the host tells the device at the beginning of a launch (or of a run of interactive steps), by value.
-struct LaunchParams {
-  StepBlock* block = nullptr;
-  const void** rings = nullptr;     // device array [kMaxFeeds]: where each feed's slices start
-  std::int64_t* strides = nullptr;  // device array [kMaxFeeds]: bytes from slice to slice; 0: one slice for all
-  std::int32_t first_slice = 0;
-  std::int32_t end_slice = 1;
-  std::uint32_t seed = 0;
-  std::int32_t feeds = 0;
-  StepTimes* times = nullptr;  // where the steps say what they took; null: they do not
-  std::uint64_t tag = 0;       // said with it
-  const void* ring[kMaxFeeds] = {};
-  std::int64_t stride[kMaxFeeds] = {};
-};
-
 // Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device
 // reads, and keeps its message for sync(). In memory from Device::allocate_host.
 struct HostStatus {
@@ -124,8 +108,10 @@ class Device {
   virtual std::size_t staging_bytes() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // Waits for a live stream. Throws Error where the device itself has failed; what bodies threw stays for sync().
+  virtual void wait(Stream& stream) = 0;
   // Waits for a live stream. Throws Error for what failed on the device since the last call.
-  virtual void sync(Stream& stream) = 0;
+  virtual void sync(Stream& stream) { wait(stream); }
   // Whether everything given to a live stream so far is done. Never waits. Throws Error where the device has failed.
   virtual bool is_done(Stream& stream) = 0;
   // For destructors, after sync() threw: waits for all work by other means. False: some may still be running.
@@ -142,7 +128,8 @@ class Device {
 
   // Work in stream order. `node` and memory must stay alive while it, or a recording of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
-  virtual void begin(Stream& stream, const LaunchParams& params) = 0;  // live streams only
+  // begin_launch(ring); `ring` must stay alive likewise.
+  virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
   virtual void call(Stream& stream, const BoundNode& node) = 0;
   virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;
   // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
@@ -165,8 +152,8 @@ class Device {
   virtual void begin_recording(Streams streams) = 0;
   virtual std::unique_ptr<Recording> end_recording(Streams streams) = 0;
   virtual void cancel_recording(Streams streams) noexcept = 0;
-  // begin(*params) unless null, then everything recorded, in the order of `stream`.
-  virtual void launch(Stream& stream, Recording& recording, const LaunchParams* params) = 0;
+  // Runs everything recorded, in the order of `stream`. Recorded loops over steps are counted as `steps` iterations.
+  virtual void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) = 0;
 
   // For guards: kernels of a recording in a fixed order, those of bodies included, and what is known of an address.
   // A device whose recordings keep no arguments of their own has none, and knows none.

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "device/host_memory.h"
+
 namespace graphsink {
 
 // A step's time begins when the device comes to the launch (or the interactive steps) that it is part of and could work
@@ -43,11 +45,6 @@ struct StepTimes {
 
 // Nanoseconds from any origin, on the device that runs this. On a GPU %globaltimer (PTX ISA, "Special Registers"),
 // which all multiprocessors share. It may stand still for a microsecond, so that short steps are to be averaged.
-#ifdef __CUDACC__
-#define GRAPHSINK_ON_BOTH __host__ __device__
-#else
-#define GRAPHSINK_ON_BOTH
-#endif
 GRAPHSINK_ON_BOTH inline std::int64_t device_now() {
 #ifdef __CUDA_ARCH__
   std::int64_t now;
@@ -57,6 +54,5 @@ GRAPHSINK_ON_BOTH inline std::int64_t device_now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 #endif
 }
-#undef GRAPHSINK_ON_BOTH
 
 }  // namespace graphsink

@@ -1,10 +1,33 @@
 #include "exec/variable.h"
 
+#include <algorithm>
+
 namespace graphsink {
 
 DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value)
     : transfer_(std::move(transfer)), type_(value.type()), memory_(transfer_->device().allocate(type_.bytes())) {
   write(value);
+}
+
+void DeviceVariable::touch_users(const RunGate* except) {
+  for (const auto& gate : gates_)
+    if (gate.get() != except) gate->touch();
+}
+
+void DeviceVariable::keep_out_users(const RunGate* except) {
+  touch_users(except);
+  for (const auto& gate : gates_)
+    if (gate.get() != except) gate->wait_until_outside();
+}
+
+void DeviceVariable::was_written(const RunGate& writer) {
+  version_.fetch_add(1, std::memory_order_release);
+  touch_users(&writer);
+}
+
+void DeviceVariable::set_broken(const Error& why) {
+  broken_ = why;
+  touch_users();
 }
 
 void DeviceVariable::wait_for_user() {
@@ -13,6 +36,7 @@ void DeviceVariable::wait_for_user() {
 
 Tensor DeviceVariable::read() {
   require_whole();
+  keep_out_users();
   wait_for_user();
   Tensor tensor(type_);
   transfer_->download(tensor.data(), memory_.get(), tensor.bytes());
@@ -20,7 +44,8 @@ Tensor DeviceVariable::read() {
 }
 
 void DeviceVariable::write(const Tensor& tensor) {
-  was_written();
+  keep_out_users();
+  version_.fetch_add(1, std::memory_order_release);
   wait_for_user();
   try {
     transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());
@@ -31,14 +56,19 @@ void DeviceVariable::write(const Tensor& tensor) {
   broken_.reset();
 }
 
-void DeviceVariable::used_by(Device& device, const std::shared_ptr<Stream>& stream) {
+void DeviceVariable::used_by(Device& device, const std::shared_ptr<Stream>& stream,
+                             const std::shared_ptr<RunGate>& gate) {
   if (last_user_ == stream) return;
+  if (std::find(gates_.begin(), gates_.end(), gate) == gates_.end()) gates_.push_back(gate);
+  keep_out_users(gate.get());
   if (last_user_) device.fence(*stream, *last_user_);
   last_user_ = stream;
 }
 
-void DeviceVariable::released_by(const Stream& stream) noexcept {
+void DeviceVariable::released_by(const Stream& stream, const RunGate& gate) noexcept {
   if (last_user_.get() == &stream) last_user_.reset();
+  std::erase_if(gates_, [&](const auto& known) { return known.get() == &gate; });
+  touch_users();  // the Variable may be no longer shared
 }
 
 std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::shared_ptr<Transfer>& transfer,

@@ -91,7 +91,7 @@ TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {
   EXPECT_EQ(recording->info().copies, 2);
   for (int i = 0; i < 3; ++i) {
     Counters before = device_->counters();
-    device_->launch(*stream_, *recording, nullptr);
+    device_->launch(*stream_, *recording);
     EXPECT_EQ(device_->counters().host_nodes - before.host_nodes, 1u);
     EXPECT_EQ(get(y), 2.0f * static_cast<float>(3 + i) + 0.5f);
   }
@@ -118,7 +118,7 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
   expect_reported();
   auto recording = record(issue);
   EXPECT_EQ(status.failed, 0u);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   expect_reported();
 }
 
@@ -135,19 +135,26 @@ TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
 
 TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   float* x = make(1.0f);
-  StepBlock* block = make(StepBlock{});
+  LaunchQueue launches;
+  launches.allocate(*device_, make(StepBlock{}), make(std::uint32_t{0}));
   auto recording = record([&](Stream& s) {
+    device_->begin(s, launches.ring());
     call(s, affine, {x}, Affine{2, 0});
     call(s, affine, {x}, Affine{2, 0});
   });
-  LaunchParams params;
-  params.block = block;
   Counters before = device_->counters();
-  device_->launch(*stream_, *recording, &params);
+  launches.push({}, *device_, *stream_);
+  device_->launch(*stream_, *recording);
   Counters after = device_->counters();
-  EXPECT_EQ(after.api_calls - before.api_calls, 2u);
+  EXPECT_EQ(after.api_calls - before.api_calls, 1u);
   EXPECT_EQ(after.kernels - before.kernels, 3u);
   EXPECT_EQ(after.graph_launches - before.graph_launches, 1u);
+  before = after;
+  launches.push({}, *device_, *stream_);
+  device_->begin(*stream_, launches.ring());
+  after = device_->counters();
+  EXPECT_EQ(after.api_calls - before.api_calls, 1u);
+  EXPECT_EQ(after.kernels - before.kernels, 1u);
   before = after;
   call(*stream_, affine, {x}, Affine{2, 0});
   after = device_->counters();
@@ -197,7 +204,7 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
   expect_agreement("recording");
   before = device_->counters();
   emu::reset_calls();
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   device_->sync(*stream_);
   EXPECT_EQ(device_->counters().api_calls - before.api_calls, emu::total_calls());
   // The body of a loop within a step counts once, however often it runs.

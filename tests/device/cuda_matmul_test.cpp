@@ -65,7 +65,7 @@ class MatmulTest : public CudaDeviceTest {
     expect_right();
     std::fill(seen.begin(), seen.end(), T{-1});
     device_->upload(*stream_, out.get(), seen.data(), seen.size() * sizeof(T));
-    device_->launch(*stream_, *recording, nullptr);
+    device_->launch(*stream_, *recording);
     expect_right();
   }
   template <class T>

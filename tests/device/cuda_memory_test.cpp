@@ -131,7 +131,7 @@ TEST_F(CudaMemoryTest, MemoryMayBeMadeWhileRecording) {
     device_->reserve()->grow(1);
     call(s, affine, {x}, Affine{1, 1});
   });
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 3.0f);
 }
 

@@ -19,10 +19,10 @@ TEST_F(CudaRecordingTest, NothingRunsBeforeTheLaunch) {
     call(s, affine, {x}, Affine{1, 5});
   });
   EXPECT_EQ(get(x), 1.0f);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 7.0f);
-  device_->launch(*stream_, *recording, nullptr);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 43.0f);
 }
 
@@ -47,7 +47,7 @@ TEST_F(CudaRecordingTest, RecordingInfoCountsNodes) {
   EXPECT_EQ(info.empty_nodes, 1);  // the else branch
   EXPECT_EQ(info.host_nodes, 0);
   EXPECT_EQ(info.edges, 4);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(y), 6.0f);
 }
 
@@ -66,7 +66,7 @@ TEST_F(CudaRecordingTest, RecordedStreamsForkAndJoin) {
   auto recording = record(streams, issue);
   EXPECT_EQ(recording->info().kernels, 4);
   EXPECT_EQ(recording->info().edges, 4);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 8.0f);
   EXPECT_EQ(get(y), 2.0f);
   issue(streams);
@@ -142,7 +142,7 @@ TEST_F(CudaRecordingTest, NestedControlFlowGivesTheSameLiveAndRecorded) {
     EXPECT_EQ(get(x), expected) << "live, " << count;
     set(x, 1.0f);
     set(outer, count);
-    device_->launch(*stream_, *recording, nullptr);
+    device_->launch(*stream_, *recording);
     EXPECT_EQ(get(x), expected) << "recorded, " << count;
   }
 }
@@ -163,7 +163,7 @@ TEST_F(CudaRecordingTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
       call(*body[0], is_positive, {counter, more});
     });
   });
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 8.0f);
   EXPECT_EQ(get(y), 27.0f);
 }
@@ -173,25 +173,22 @@ TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
   StepBlock* block = make(StepBlock{});
   std::int64_t* sum = make(std::int64_t{0});
   Memory ring = device_->allocate(kSlices * sizeof(std::int64_t));
-  Memory tables = device_->allocate(2 * kMaxFeeds * sizeof(std::int64_t));
   std::vector<std::int64_t> values = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
   device_->upload(*stream_, ring.get(), values.data(), values.size() * sizeof(std::int64_t));
-  LaunchParams params;
-  params.block = block;
-  params.rings = static_cast<const void**>(tables.get());
-  params.strides = static_cast<std::int64_t*>(tables.get()) + kMaxFeeds;
-  params.feeds = 1;
-  params.ring[0] = ring.get();
-  params.stride[0] = sizeof(std::int64_t);
+  FeedTables feeds{make<const void*>(ring.get()), make(std::int64_t{sizeof(std::int64_t)})};
+  LaunchQueue launches;
+  launches.allocate(*device_, block, make(std::uint32_t{0}));
   auto step = [&](Stream& s) {
-    call(s, add_slice, {sum}, FeedTables{params.rings, params.strides}, block);
+    call(s, add_slice, {sum}, feeds, block);
     call(s, next_slice, {}, {}, block);
   };
-  auto recording = record([&](Stream& s) { loop(s, &block->more, step); });
+  auto recording = record([&](Stream& s) {
+    device_->begin(s, launches.ring());
+    loop(s, &block->more, step);
+  });
   auto launch = [&](int first, int end) {
-    params.first_slice = first;
-    params.end_slice = end;
-    device_->launch(*stream_, *recording, &params);
+    launches.push({.first_slice = first, .end_slice = end}, *device_, *stream_);
+    device_->launch(*stream_, *recording, std::max(end - first, 1));
   };
   Counters before = device_->counters();
   launch(0, 5);
@@ -204,7 +201,8 @@ TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
   EXPECT_FALSE(get(block).more);
   EXPECT_EQ(get(block).ok, 1u);
 
-  device_->begin(*stream_, params);
+  launches.push({.first_slice = 2, .end_slice = 2}, *device_, *stream_);
+  device_->begin(*stream_, launches.ring());
   step(*stream_);
   EXPECT_EQ(get(sum), 11111111 + 100);
 }
@@ -274,12 +272,8 @@ TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
 TEST_F(CudaRecordingTest, WhatNeedsALiveStreamIsRefusedWhileRecording) {
   float* x = make(1.0f);
   float value = 2;
-  StepBlock* block = make(StepBlock{});
-  LaunchParams params;
-  params.block = block;
   for (auto action : {std::function<void(Stream&)>([&](Stream& s) { device_->sync(s); }),
-                      std::function<void(Stream&)>([&](Stream& s) { device_->upload(s, x, &value, sizeof value); }),
-                      std::function<void(Stream&)>([&](Stream& s) { device_->begin(s, params); })}) {
+                      std::function<void(Stream&)>([&](Stream& s) { device_->upload(s, x, &value, sizeof value); })}) {
     EXPECT_THROW(record(action), RecordingFailed);
     expect_usable();
   }
@@ -320,7 +314,7 @@ TEST_F(CudaRecordingTest, FillsAndGraphsOfABodyAreCounted) {
   });
   EXPECT_EQ(recording->info().copies, 2);
   EXPECT_EQ(recording->info().kernels, 2 + 3);
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 1.0f);
   EXPECT_EQ(get(y), 0.0f);
   EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
@@ -341,7 +335,7 @@ TEST_F(CudaRecordingTest, AStreamOfABodyMayWaitAndDoNothing) {
       call(*body[0], is_positive, {counter, more});
     });
   });
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 8.0f);
 }
 
@@ -359,7 +353,7 @@ TEST_F(CudaRecordingTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
     };
     device_->branch(s, yes, then_body, [](Streams) {});
   });
-  device_->launch(*stream_, *recording, nullptr);
+  device_->launch(*stream_, *recording);
   EXPECT_EQ(get(x), 5.0f);
 }
 

@@ -329,7 +329,7 @@ const MemoryRow kMemoryRows[] = {
     {"Records",
      MemoryRow::kCompile,
      "cudaHostAlloc",
-     6,
+     7,
      {"no room for the rings of 2 records (1.0 MiB): out of memory: cudaHostAlloc", "record fewer values"}},
     {"Slices",
      MemoryRow::kWrite,

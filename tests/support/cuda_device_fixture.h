@@ -14,6 +14,7 @@
 
 #include "cuda_device_kernels.h"
 #include "device/cuda/open.h"
+#include "exec/launch_queue.h"
 
 namespace graphsink::testing {
 
@@ -110,7 +111,7 @@ class CudaDeviceTest : public ::testing::Test {
     call(*stream_, affine, {x}, Affine{3, 0});
     EXPECT_EQ(get(x), 3.0f);
     auto recording = record([&](Stream& s) { call(s, affine, {x}, Affine{1, 1}); });
-    device_->launch(*stream_, *recording, nullptr);
+    device_->launch(*stream_, *recording);
     EXPECT_EQ(get(x), 4.0f);
   }
 

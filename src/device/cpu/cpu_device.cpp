@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device/step_times.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
@@ -107,21 +106,6 @@ void count(const CpuItems& items, RecordingInfo& info) {
   }
 }
 
-void begin_now(const LaunchParams& params) {
-  StepBlock& block = *params.block;
-  block.slice = params.first_slice;
-  block.end_slice = params.end_slice;
-  block.seed = params.seed;
-  block.more = params.first_slice < params.end_slice;
-  block.times = params.times;
-  block.tag = params.tag;
-  if (params.times) block.began = device_now();
-  for (int i = 0; i < params.feeds; ++i) {
-    params.rings[i] = params.ring[i];
-    params.strides[i] = params.stride[i];
-  }
-}
-
 void run_items(const CpuItems& items, CpuFailure& failure);
 
 void run_control(const CpuRecordingItem& item, CpuFailure& failure) {
@@ -129,6 +113,9 @@ void run_control(const CpuRecordingItem& item, CpuFailure& failure) {
   switch (item.kind) {
     case CpuRecordingItem::Kind::copy:
       if (item.bytes > 0) std::memcpy(item.destination, item.source, item.bytes);
+      break;
+    case CpuRecordingItem::Kind::begin:
+      begin_launch(*static_cast<const LaunchRing*>(item.source));
       break;
     case CpuRecordingItem::Kind::branch:
       run_items(item.bodies[*predicate ? 0 : 1], failure);
@@ -207,9 +194,13 @@ void CpuDevice::push(CpuQueue& queue, const CpuTask& task) {
   queue.push(task);
 }
 
-void CpuDevice::sync(Stream& stream) {
+void CpuDevice::wait(Stream& stream) {
   CpuQueue& queue = queue_of(stream);
   queue.wait_for(queue.pushed());
+}
+
+void CpuDevice::sync(Stream& stream) {
+  wait(stream);
   std::lock_guard lock(failure_.mutex);
   if (const BoundNode* node = std::exchange(failure_.node, nullptr)) {
     throw Error(std::string(node->op->name), node->where, "its body threw: " + failure_.message,
@@ -222,24 +213,21 @@ void CpuDevice::fence(Stream& later, Stream& earlier) {
   if (queue.recording) return;  // one list, in issue order
   push(queue, {[](const CpuTask& t) {
                  static_cast<CpuQueue*>(t.second)->publish();
-                 static_cast<const CpuQueue*>(t.first)->wait_for(t.number);
+                 static_cast<const CpuProgress*>(t.first)->wait_for(t.number);
                },
-               &queue_of(earlier), &queue, queue_of(earlier).pushed()});
+               &queue.keep_progress_of(queue_of(earlier)), &queue, queue_of(earlier).pushed()});
 }
 
-CpuDevice::ParamSlot& CpuDevice::keep(const LaunchParams& params, CpuQueue& queue) {
-  ParamSlot& slot = slots_[next_slot_++ % slots_.size()];
-  if (slot.queue) slot.queue->wait_for(slot.task);
-  slot.params = params;
-  slot.queue = &queue;
-  slot.task = queue.pushed() + 1;
-  return slot;
-}
-
-void CpuDevice::begin(Stream& stream, const LaunchParams& params) {
+void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
   CpuQueue& queue = queue_of(stream);
-  ParamSlot& slot = keep(params, queue);
-  push(queue, {[](const CpuTask& t) { begin_now(*static_cast<const LaunchParams*>(t.first)); }, &slot.params});
+  if (queue.recording) {
+    CpuRecordingItem item;
+    item.kind = CpuRecordingItem::Kind::begin;
+    item.source = &ring;
+    queue.recording->push_back(std::move(item));
+    return;
+  }
+  push(queue, {[](const CpuTask& t) { begin_launch(*static_cast<const LaunchRing*>(t.first)); }, &ring});
 }
 
 void CpuDevice::call(Stream& stream, const BoundNode& node) {
@@ -343,19 +331,14 @@ void CpuDevice::cancel_recording(Streams streams) noexcept {
   items_.reset();
 }
 
-void CpuDevice::launch(Stream& stream, Recording& recording, const LaunchParams* params) {
+void CpuDevice::launch(Stream& stream, Recording& recording, std::int64_t steps) {
   CpuQueue& queue = queue_of(stream);
   RecordingInfo info = recording.info();
-  auto steps = static_cast<std::uint64_t>(params ? std::max(params->end_slice - params->first_slice, 1) : 1);
   ++counters_.graph_launches;
-  counters_.kernels += steps * static_cast<std::uint64_t>(info.kernels);
-  counters_.copies += steps * static_cast<std::uint64_t>(info.copies);
-  void* kept = params ? &keep(*params, queue).params : nullptr;
-  push(queue, {[](const CpuTask& t) {
-                 if (t.second) begin_now(*static_cast<const LaunchParams*>(t.second));
-                 run_items(static_cast<const CpuRecording*>(t.first)->items, *t.failure);
-               },
-               &static_cast<CpuRecording&>(recording), kept, 0, &failure_});
+  counters_.kernels += static_cast<std::uint64_t>(steps * info.kernels);
+  counters_.copies += static_cast<std::uint64_t>(steps * info.copies);
+  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuRecording*>(t.first)->items, *t.failure); },
+               &static_cast<CpuRecording&>(recording), nullptr, 0, &failure_});
 }
 
 }  // namespace graphsink

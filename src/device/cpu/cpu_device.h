@@ -1,7 +1,6 @@
 // The host as a device: streams are in-order queues with threads, a recording is an array of pre-bound calls.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,13 +11,13 @@
 
 namespace graphsink {
 
-// One entry of a recording: a call (body set), a copy, or control flow over child lists.
+// One entry of a recording: a call (body set), a copy, the beginning of a launch, or control flow over child lists.
 struct CpuRecordingItem {
   void (*body)(const CpuArgs&) = nullptr;
   const BoundNode* node = nullptr;
-  enum class Kind : std::uint8_t { call, copy, branch, loop } kind = Kind::call;
+  enum class Kind : std::uint8_t { call, copy, begin, branch, loop } kind = Kind::call;
   void* destination = nullptr;
-  const void* source = nullptr;  // copy; predicate of branch and loop
+  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop
   std::size_t bytes = 0;
   std::vector<CpuItems> bodies;
 };
@@ -43,11 +42,12 @@ class CpuDevice : public Device {
   std::unique_ptr<Arena> reserve() override;
   std::size_t staging_bytes() const override { return 0; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
+  void wait(Stream& stream) override;
   void sync(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
   bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
   void fence(Stream& later, Stream& earlier) override;
-  void begin(Stream& stream, const LaunchParams& params) override;
+  void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
   // Nothing needs these: every CPU body is one of the device.
   void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
@@ -60,17 +60,10 @@ class CpuDevice : public Device {
   void begin_recording(Streams streams) override;
   std::unique_ptr<Recording> end_recording(Streams streams) override;
   void cancel_recording(Streams streams) noexcept override;
-  void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
+  void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) override;
   Counters counters() const override;
 
  private:
-  // Parameters wait here until the queue comes to them; a slot is free again when its task is done.
-  struct ParamSlot {
-    LaunchParams params;
-    CpuQueue* queue = nullptr;
-    std::uint64_t task = 0;
-  };
-  ParamSlot& keep(const LaunchParams& params, CpuQueue& queue);
   void push(CpuQueue& queue, const CpuTask& task);
   void record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies);
 
@@ -78,8 +71,6 @@ class CpuDevice : public Device {
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   CpuFailure failure_;
-  std::array<ParamSlot, 8> slots_;
-  std::size_t next_slot_ = 0;
   std::unique_ptr<CpuItems> items_;  // of the recording in progress
 };
 

@@ -1,5 +1,7 @@
 #include "device/cpu/queue.h"
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -33,7 +35,7 @@ void CpuQueue::push(const CpuTask& task) {
     thread_ = std::thread([this] { work(); });
   }
   std::uint64_t head = head_.load(std::memory_order_relaxed);
-  if (head >= kCapacity && done_.load(std::memory_order_acquire) + kCapacity <= head) wait_for(head - kCapacity + 1);
+  if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
   head_.store(head + 1);  // sequentially consistent: before the look at queue_sleeps_
   if (queue_sleeps_.load() != 0) {
@@ -42,9 +44,17 @@ void CpuQueue::push(const CpuTask& task) {
   }
 }
 
-void CpuQueue::wait_for(std::uint64_t count) const {
+const CpuProgress& CpuQueue::keep_progress_of(const CpuQueue& other) {
+  if (std::find(others_.begin(), others_.end(), other.progress_) == others_.end()) {
+    if (is_done()) std::erase_if(others_, [](const auto& known) { return known.use_count() == 1; });  // queues gone
+    others_.push_back(other.progress_);
+  }
+  return *other.progress_;
+}
+
+void CpuProgress::wait_for(std::uint64_t count) const {
   for (int i = 0; i < kSpins; ++i) {
-    if (done_.load(std::memory_order_acquire) >= count) return;
+    if (done() >= count) return;
     pause();
   }
   waiters_.fetch_add(1);
@@ -56,7 +66,7 @@ void CpuQueue::wait_for(std::uint64_t count) const {
   waiters_.fetch_sub(1);
 }
 
-void CpuQueue::publish() {
+void CpuProgress::publish() {
   done_.fetch_add(0);  // orders the write of done_ before the look at waiters_, as a fence would
   if (waiters_.load() == 0) return;
   wake_ups_.fetch_add(1);
@@ -80,7 +90,7 @@ void CpuQueue::work() {
     while (done < head) {
       const CpuTask& task = tasks_[done % kCapacity];
       if (task.run) task.run(task);
-      done_.store(++done, std::memory_order_release);
+      progress_->set_done(++done);
     }
     publish();
     if (stop_.load()) return;

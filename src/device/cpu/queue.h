@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -24,6 +25,23 @@ struct CpuTask {
   CpuFailure* failure = nullptr;
 };
 
+// How far the thread of a queue has come. Shared with the queues that wait for it, which may outlive the queue.
+class CpuProgress {
+ public:
+  std::uint64_t done() const { return done_.load(std::memory_order_acquire); }
+  // Any thread may wait.
+  void wait_for(std::uint64_t count) const;
+
+  // For the thread of the queue.
+  void set_done(std::uint64_t count) { done_.store(count, std::memory_order_release); }
+  void publish();  // wakes those that wait
+
+ private:
+  alignas(64) std::atomic<std::uint64_t> done_{0};  // tasks done
+  mutable std::atomic<int> waiters_{0};             // threads that sleep, or are about to, until wake_ups_ changes
+  std::atomic<int> wake_ups_{0};
+};
+
 // One producer at a time. The thread starts with the first push.
 class CpuQueue : public Stream {
  public:
@@ -36,11 +54,13 @@ class CpuQueue : public Stream {
   void push(const CpuTask& task);
   // Number of tasks pushed so far; with wait_for, any thread may wait for them.
   std::uint64_t pushed() const { return head_.load(std::memory_order_acquire); }
-  void wait_for(std::uint64_t count) const;
-  bool is_done() const { return done_.load(std::memory_order_acquire) >= pushed(); }
+  void wait_for(std::uint64_t count) const { progress_->wait_for(count); }
+  bool is_done() const { return progress_->done() >= pushed(); }
+  // The progress of another queue, for a task of this one that waits for it. It stays alive until that task is done.
+  const CpuProgress& keep_progress_of(const CpuQueue& other);
   // Called by a task, on this queue's thread, before it waits for another queue: whoever waits for the tasks before it
   // must not sleep through that.
-  void publish();
+  void publish() { progress_->publish(); }
 
   // Where work goes while this stream is recording, else nullptr.
   CpuItems* recording = nullptr;
@@ -52,10 +72,9 @@ class CpuQueue : public Stream {
 
   std::vector<CpuTask> tasks_;
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
-  alignas(64) std::atomic<std::uint64_t> done_{0};  // tasks done; written by the queue's thread
   alignas(64) std::atomic<int> queue_sleeps_{0};    // 1: the queue's thread sleeps, or is about to look a last time
-  mutable std::atomic<int> waiters_{0};             // threads that sleep, or are about to, until wake_ups_ changes
-  std::atomic<int> wake_ups_{0};
+  std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
+  std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -7,8 +7,8 @@
 
 namespace graphsink {
 
-// Writes the launch parameters to the step block and the feed tables.
-cudaError_t launch_begin(cudaStream_t stream, const LaunchParams& params);
+// Takes the next launch parameters of the ring: begin_launch() as a kernel.
+cudaError_t launch_begin(cudaStream_t stream, const LaunchRing& ring);
 
 // Sets the condition of a conditional node to *predicate.
 cudaError_t launch_decide(cudaStream_t stream, const bool* predicate, cudaGraphConditionalHandle handle);

@@ -100,7 +100,7 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
   return std::make_unique<CudaStream>(*calls_);
 }
 
-void CudaDevice::sync(Stream& stream) {
+void CudaDevice::wait(Stream& stream) {
   CurrentDevice current = enter();
   require_live("sync");
   RelaxedCapture relaxed(*calls_);
@@ -169,11 +169,16 @@ void CudaDevice::wait_for_mark(Stream& later, Mark& mark) {
                 "cudaStreamWaitEvent");
 }
 
-void CudaDevice::begin(Stream& stream, const LaunchParams& params) {
+void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
   CurrentDevice current = enter();
-  require_live("begin");
-  calls_->check(launch_begin(cuda_stream(stream).get(), params), "cudaLaunchKernelEx");
-  ++calls_->counters.kernels;
+  CudaStream& on = cuda_stream(stream);
+  if (recorder_->is_active()) recorder_->expect(on, nullptr);
+  calls_->check(launch_begin(on.get(), ring), "cudaLaunchKernelEx");
+  if (recorder_->is_active()) {
+    recorder_->note(on, nullptr);
+  } else {
+    ++calls_->counters.kernels;
+  }
 }
 
 void CudaDevice::call(Stream& stream, const BoundNode& node) {
@@ -310,14 +315,12 @@ std::unique_ptr<Recording> CudaDevice::end_recording(Streams) {
 
 void CudaDevice::cancel_recording(Streams) noexcept { recorder_->cancel(); }
 
-void CudaDevice::launch(Stream& stream, Recording& recording, const LaunchParams* params) {
-  if (params) begin(stream, *params);
+void CudaDevice::launch(Stream& stream, Recording& recording, std::int64_t steps) {
   CurrentDevice current = enter();
   require_live("launch");
   const auto& recorded = static_cast<CudaRecording&>(recording);
   calls_->check(cudaGraphLaunch(recorded.exec(), cuda_stream(stream).get()), "cudaGraphLaunch");
-  auto steps = static_cast<std::uint64_t>(params ? std::max(params->end_slice - params->first_slice, 1) : 1);
-  recorded.count_launch(calls_->counters, steps);
+  recorded.count_launch(calls_->counters, static_cast<std::uint64_t>(steps));
   ++calls_->counters.graph_launches;
 }
 

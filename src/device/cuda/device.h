@@ -28,14 +28,14 @@ class CudaDevice : public Device {
   std::unique_ptr<Arena> reserve() override;
   std::size_t staging_bytes() const override;
   std::unique_ptr<Stream> make_stream() override;
-  void sync(Stream& stream) override;
+  void wait(Stream& stream) override;
   bool is_done(Stream& stream) override;
   bool wait_otherwise() noexcept override;
   void fence(Stream& later, Stream& earlier) override;
   std::unique_ptr<Mark> make_mark() override;
   void set_mark(Stream& stream, Mark& mark) override;
   void wait_for_mark(Stream& later, Mark& mark) override;
-  void begin(Stream& stream, const LaunchParams& params) override;
+  void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
   void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;
   void host_call_now(const BoundNode& node, HostStatus& status) override;
@@ -47,7 +47,7 @@ class CudaDevice : public Device {
   void begin_recording(Streams streams) override;
   std::unique_ptr<Recording> end_recording(Streams streams) override;
   void cancel_recording(Streams streams) noexcept override;
-  void launch(Stream& stream, Recording& recording, const LaunchParams* params) override;
+  void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) override;
   std::vector<RecordedKernel> kernels(const Recording& recording) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;

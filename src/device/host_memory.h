@@ -1,0 +1,48 @@
+// How code that may run on a device reads and writes host memory that the host uses at the same time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define GRAPHSINK_ON_BOTH __host__ __device__
+#else
+#define GRAPHSINK_ON_BOTH
+#endif
+
+namespace graphsink {
+
+// Stores `value` so that a host thread that reads it (with acquire order) also sees everything this thread has written
+// before, and so that everything this thread has read before was read before the host can see `value`. The store is a
+// plain one, because atomics on host memory are not atomic for the host over every bus.
+GRAPHSINK_ON_BOTH inline void tell_host(std::uint32_t* number, std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
+  *static_cast<volatile std::uint32_t*>(number) = value;
+#else
+  std::atomic_ref(*number).store(value, std::memory_order_release);
+#endif
+}
+
+// Stores a value that the host may read, old or new, at any time.
+template <class T>
+GRAPHSINK_ON_BOTH inline void put(T& place, T value) {
+#ifdef __CUDA_ARCH__
+  place = value;
+#else
+  std::atomic_ref(place).store(value, std::memory_order_relaxed);
+#endif
+}
+
+// Loads what the host wrote before it launched the work that calls this. The load is volatile on a GPU: no cache that
+// an earlier kernel has filled answers it.
+template <class T>
+GRAPHSINK_ON_BOTH inline T read_host(const T& place) {
+#ifdef __CUDA_ARCH__
+  return static_cast<const volatile T&>(place);
+#else
+  return place;
+#endif
+}
+
+}  // namespace graphsink

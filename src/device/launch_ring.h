@@ -1,0 +1,72 @@
+// The ring through which the host gives each launch its parameters. The work of a launch begins with begin_launch(),
+// which is captured with the rest: a captured graph reads the parameters of the launch that runs it, and a launch is
+// one CUDA call.
+//
+// Both sides count slots modulo 2^32. The host writes slot number n, then launches; the device takes slots in the order
+// of its stream, and says how many it has taken, so that the host never overwrites a slot that a queued launch has yet
+// to read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/host_memory.h"
+#include "device/step_times.h"
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+// What one launch, or one run of interactive steps, works on.
+struct LaunchParams {
+  std::int32_t first_slice = 0;  // of the feeds
+  std::int32_t end_slice = 1;
+  std::uint32_t seed = 0;
+  StepTimes* times = nullptr;  // where each step reports how long it took; null: the steps are not timed
+  std::uint64_t tag = 0;       // reported with the time
+};
+
+// In host memory that the device can read and write.
+struct LaunchSlots {
+  static constexpr std::uint32_t kCapacity = 256;
+  LaunchParams slots[kCapacity];
+  alignas(64) std::uint32_t taken = 0;  // number of slots that the device has read; written by the device
+};
+
+// The addresses that begin_launch() works with.
+struct LaunchRing {
+  StepBlock* block = nullptr;           // device memory
+  std::uint32_t* next = nullptr;        // device memory: the number of the slot that the next launch reads
+  const LaunchParams* slots = nullptr;  // LaunchSlots::slots
+  std::uint32_t* taken = nullptr;       // LaunchSlots::taken
+};
+
+// Takes the next slot of the ring and fills the step block with it. One thread.
+//
+// Host to device: the host writes the slot before it makes the call that launches this work, and CUDA makes what the
+// host wrote to mapped memory before a launch visible to the kernels of the launch (CUDA C++ Programming Guide, "Mapped
+// Memory": accesses of host and device are ordered by streams and events; a launch is ordered behind the host code in
+// front of it). Device to host: tell_host() fences with __threadfence_system(), which orders the loads of the slot
+// before the store of the count (PTX ISA, "Memory Consistency Model": fence.sc at system scope), and the host loads the
+// count with acquire order before it writes to the slot again.
+GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
+  std::uint32_t number = *ring.next;
+  const LaunchParams& slot = ring.slots[number % LaunchSlots::kCapacity];
+  LaunchParams params;
+  params.first_slice = read_host(slot.first_slice);
+  params.end_slice = read_host(slot.end_slice);
+  params.seed = read_host(slot.seed);
+  params.times = read_host(slot.times);
+  params.tag = read_host(slot.tag);
+  *ring.next = number + 1;
+  tell_host(ring.taken, number + 1);
+  StepBlock& block = *ring.block;
+  block.slice = params.first_slice;
+  block.end_slice = params.end_slice;
+  block.seed = params.seed;
+  block.more = params.first_slice < params.end_slice;
+  block.times = params.times;
+  block.tag = params.tag;
+  if (params.times) block.began = device_now();
+}
+
+}  // namespace graphsink

@@ -1,0 +1,26 @@
+#include "exec/launch_queue.h"
+
+#include <atomic>
+#include <new>
+
+namespace graphsink {
+
+void LaunchQueue::allocate(Device& device, StepBlock* block, std::uint32_t* next) {
+  memory_ = device.allocate_host(kBytes);
+  auto* slots = new (memory_.get()) LaunchSlots;
+  ring_ = {block, next, slots->slots, &slots->taken};
+}
+
+std::uint32_t LaunchQueue::taken() const {
+  // Acquire: what is written to a slot from here on comes after the device's reads of it; see begin_launch().
+  return std::atomic_ref(slots().taken).load(std::memory_order_acquire);
+}
+
+void LaunchQueue::push(const LaunchParams& params, Device& device, Stream& stream) {
+  // A call that waits, not a loop that looks: a device may begin queued work only when somebody waits for it.
+  if (pushed_ - taken() == LaunchSlots::kCapacity) device.wait(stream);
+  slots().slots[pushed_ % LaunchSlots::kCapacity] = params;
+  ++pushed_;
+}
+
+}  // namespace graphsink

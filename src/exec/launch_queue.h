@@ -1,0 +1,35 @@
+// The host's side of the ring in which launches find their parameters.
+#pragma once
+
+#include "device/device.h"
+
+namespace graphsink {
+
+// One per program. All launches that read from it must be given to one stream.
+class LaunchQueue {
+ public:
+  // `next`: zero, in memory of the device. Throws OutOfMemory.
+  void allocate(Device& device, StepBlock* block, std::uint32_t* next);
+
+  // For Device::begin(), live and captured; valid as long as this object.
+  const LaunchRing& ring() const { return ring_; }
+  // Bytes of the host that allocate() takes.
+  static constexpr std::size_t kBytes = sizeof(LaunchSlots);
+
+  // Writes the parameters of the next launch, which the caller must give to `stream` after this. Where all slots wait
+  // for launches that have not begun, waits for `stream` first.
+  void push(const LaunchParams& params, Device& device, Stream& stream);
+  // After a launch failed it may or may not have been queued. Once all work is done, the slots that no launch has taken
+  // are free again, and the next launch takes the next slot that is written.
+  void resume() { pushed_ = taken(); }
+
+ private:
+  std::uint32_t taken() const;
+  LaunchSlots& slots() const { return *static_cast<LaunchSlots*>(memory_.get()); }
+
+  Memory memory_;  // LaunchSlots
+  LaunchRing ring_;
+  std::uint32_t pushed_ = 0;  // number of slots written, modulo 2^32
+};
+
+}  // namespace graphsink
