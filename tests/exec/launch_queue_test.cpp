@@ -9,7 +9,7 @@
 #include "program_fixture.h"
 
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 
 namespace graphsink {
