@@ -1,5 +1,6 @@
 // Graph objects: nodes, edges, copies.
 #include <algorithm>
+#include <cstdio>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -17,9 +18,10 @@ CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : owner(owner_) { emu::runtime().
 CUgraph_st::~CUgraph_st() {
   emu::Runtime& r = emu::runtime();
   r.graphs.erase(this);
-  // A body may be captured into while the graph around it goes.
   for (const emu::CaptureRef& capture : r.captures) {
     if (capture->graph != this) continue;
+    r.last_failure = "a graph was destroyed while a stream captures into a body of it, which is undefined on a GPU";
+    std::fprintf(stderr, "cuda emulator: %s\n", r.last_failure.c_str());
     capture->invalid = true;
     capture->owns_graph = false;
     capture->graph = nullptr;

@@ -105,6 +105,7 @@ struct Capture {
   bool ended = false;
   std::vector<cudaStream_t> streams;
   std::vector<cudaGraphNode_t> dropped;  // removed from a stream's frontier by cudaStreamUpdateCaptureDependencies
+  std::vector<Edge> left;                // frontiers of joined streams that were destroyed
 };
 using CaptureRef = std::shared_ptr<Capture>;
 

@@ -60,6 +60,7 @@ struct Runtime {
   int device_count = 1;
   bool has_peer_access = true;
   std::set<std::pair<int, int>> peers;  // enabled: (device, whose memory)
+  bool destroy_ends_capture = true;
   std::string last_failure;
   bool trace = false;
 
@@ -136,6 +137,9 @@ cudaError_t check_capture(Runtime& runtime, CUstream_st& stream);
 void invalidate(Capture& capture);
 void invalidate_all(Runtime& runtime);
 CaptureRef active_capture(CUstream_st& stream);  // null when not capturing
+// The stream is about to go. If the capture began on it, the capture is over and its graph is gone. Else the capture
+// goes on, and what the stream added must still be joined.
+void leave_capture(Runtime& runtime, CUstream_st& stream);
 
 // Puts work on a live or capturing stream.
 cudaError_t issue(Runtime& runtime, Lock& lock, cudaStream_t stream, Work work, bool programmatic = false);

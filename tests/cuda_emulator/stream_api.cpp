@@ -144,10 +144,11 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return api("cudaStreamDestroy", When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.streams.contains(handle)) return cudaErrorInvalidResourceHandle;
-    if (handle->capture != nullptr) {
+    if (handle->capture != nullptr && !r.destroy_ends_capture) {
       emu::invalidate(*handle->capture);
       return cudaErrorStreamCaptureUnsupported;
     }
+    if (handle->capture != nullptr) emu::leave_capture(r, *handle);
     // Its operations live in the graph until they have run.
     r.streams.erase(handle);
     delete handle;
