@@ -65,7 +65,8 @@ struct Countdown {
   Value x = g.feed("x", f32, {1});
   Variable total{"total", Tensor({0.0f})};
   Countdown() {
-    auto left = while_({x}, [](Value v) { return sum(v) > 0.0; }, [](Value v) { return v - 1.0; });
+    auto left = while_(
+        {x}, [](Value v) { return sum(v) > 0.0; }, [](Value v) { return v - 1.0; });
     assign(total, g.value(total) * 10.0 + left[0] + x);
   }
 };

@@ -98,7 +98,9 @@ cudaError_t make_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nod
 }
 
 // Without a place for its graph, only a capture into a graph that the caller knows can be ended.
-bool needs_place_for_graph(const CUstream_st& stream) { return stream.capture == nullptr || stream.capture->owns_graph; }
+bool needs_place_for_graph(const CUstream_st& stream) {
+  return stream.capture == nullptr || stream.capture->owns_graph;
+}
 
 bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
 

@@ -13,7 +13,9 @@ CUgraphNode_st::CUgraphNode_st(cudaGraph_t graph_, cudaGraphNodeType type_, emu:
 
 CUgraphNode_st::~CUgraphNode_st() { emu::runtime().nodes.erase(this); }
 
-CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : owner(owner_) { emu::runtime().graphs.insert(this); }
+CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : number(emu::runtime().next_graph++), owner(owner_) {
+  emu::runtime().graphs.insert(this);
+}
 
 CUgraph_st::~CUgraph_st() {
   emu::Runtime& r = emu::runtime();

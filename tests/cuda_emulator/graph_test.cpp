@@ -78,8 +78,8 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   count = 4;
   ASSERT_OK(cudaGraphGetEdges(graph, from, to, nullptr, &count));
   ASSERT_EQ(2u, count);
-  EXPECT_EQ(a, from[0]);
-  EXPECT_EQ(b, from[1]);
+  EXPECT_EQ((std::set<cudaGraphNode_t>{a, b}), (std::set<cudaGraphNode_t>{from[0], from[1]}));
+  EXPECT_EQ(c, to[0]);
   EXPECT_EQ(c, to[1]);
   count = 4;
   ASSERT_OK(cudaGraphNodeGetDependencies(c, from, nullptr, &count));
@@ -94,6 +94,46 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   EXPECT_NE(std::string::npos, text.str().find("->"));
   std::remove(path.c_str());
   launch_and_destroy(graph);
+}
+
+TEST_F(GraphTest, ListsNodesAndEdgesInAnOrderOfTheSeed) {
+  std::set<std::vector<std::ptrdiff_t>> orders_of_nodes, orders_of_roots, orders_of_edges;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    emu::set_seed(seed);
+    cudaGraph_t graph = nullptr;
+    ASSERT_OK(cudaGraphCreate(&graph, 0));
+    std::vector<cudaGraphNode_t> made;
+    cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+    for (int i = 0; i < 6; ++i) {  // three roots, each with one that depends on it
+      made.emplace_back();
+      ASSERT_OK(cudaGraphAddNode(&made.back(), graph, i < 3 ? nullptr : &made[static_cast<std::size_t>(i) - 3], nullptr,
+                                 i < 3 ? 0 : 1, &empty));
+    }
+    const auto order_of = [&](const std::vector<cudaGraphNode_t>& listed) {
+      std::vector<std::ptrdiff_t> order;
+      for (const cudaGraphNode_t node : listed)
+        order.push_back(std::find(made.begin(), made.end(), node) - made.begin());
+      return order;
+    };
+    std::vector<cudaGraphNode_t> nodes(6), roots(3), from(3), to(3);
+    size_t count = 6;
+    ASSERT_OK(cudaGraphGetNodes(graph, nodes.data(), &count));
+    orders_of_nodes.insert(order_of(nodes));
+    ASSERT_OK(cudaGraphGetNodes(graph, nodes.data(), &count));
+    orders_of_nodes.insert(order_of(nodes));  // the same again
+    EXPECT_EQ(made.size(), std::set<cudaGraphNode_t>(nodes.begin(), nodes.end()).size());
+    count = 3;
+    ASSERT_OK(cudaGraphGetRootNodes(graph, roots.data(), &count));
+    orders_of_roots.insert(order_of(roots));
+    ASSERT_OK(cudaGraphGetEdges(graph, from.data(), to.data(), nullptr, &count));
+    orders_of_edges.insert(order_of(from));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(order_of({from[i]})[0] + 3, order_of({to[i]})[0]);
+    ASSERT_OK(cudaGraphDestroy(graph));
+  }
+  EXPECT_GT(orders_of_nodes.size(), 1u);
+  EXPECT_LE(orders_of_nodes.size(), 4u);
+  EXPECT_GT(orders_of_roots.size(), 1u);
+  EXPECT_GT(orders_of_edges.size(), 1u);
 }
 
 TEST_F(GraphTest, ARemovedDependencyShows) {

@@ -177,9 +177,10 @@ struct CUgraph_st {
   CUgraph_st(const CUgraph_st&) = delete;
   CUgraph_st& operator=(const CUgraph_st&) = delete;
 
-  cudaGraphNode_t owner;  // the child or conditional node this graph is in, else null
-  bool moved = false;     // it was a graph of its own before it became a child
-  bool spoiled = false;   // a capture into it failed
+  unsigned long long number;  // graphs are counted in the order of their creation
+  cudaGraphNode_t owner;      // the child or conditional node this graph is in, else null
+  bool moved = false;         // it was a graph of its own before it became a child
+  bool spoiled = false;       // a capture into it failed
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<emu::Handle> handles;
   std::shared_ptr<int> live_execs = std::make_shared<int>(0);

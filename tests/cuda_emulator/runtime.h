@@ -51,6 +51,7 @@ struct Runtime {
   std::unordered_set<void*> async_freed;              // given to cudaFreeAsync, which is still queued
   std::vector<CaptureRef> captures;
   unsigned long long next_capture = 1;
+  unsigned long long next_graph = 1;
   cudaGraphConditionalHandle next_handle = 0x1000;
 
   std::map<std::string, std::size_t, std::less<>> calls;
