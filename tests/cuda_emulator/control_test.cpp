@@ -142,15 +142,6 @@ TEST_F(ControlTest, ReportsACopyOfFreedMemory) {
   ASSERT_OK(cudaGraphDestroy(graph));
 }
 
-template <class F>
-F* entry(const char* name) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  EXPECT_EQ(cudaSuccess, cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, &found));
-  EXPECT_EQ(cudaDriverEntryPointSuccess, found);
-  return reinterpret_cast<F*>(function);
-}
-
 TEST_F(ControlTest, MapsMemoryIntoReservations) {
   const auto reserve = entry<decltype(cuMemAddressReserve)>("cuMemAddressReserve");
   const auto free_range = entry<decltype(cuMemAddressFree)>("cuMemAddressFree");

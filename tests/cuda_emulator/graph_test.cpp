@@ -243,6 +243,48 @@ TEST_F(GraphTest, UpdatesParametersButNotTopology) {
   for (const cudaGraph_t graph : {one, two, long_one}) ASSERT_OK(cudaGraphDestroy(graph));
 }
 
+TEST_F(GraphTest, UpdatesCompareEdgesBeforeTypesAndFillsOfOneRowOnlyByTheirHeight) {
+  int* target = device<int>(4);
+  const auto fill = [&](unsigned element_bytes, std::size_t width, std::size_t height) {
+    cudaGraphNodeParams params = node_params(cudaGraphNodeTypeMemset);
+    params.memset = {target, 8, 0, element_bytes, width, height};
+    return params;
+  };
+  const auto chain = [](std::vector<cudaGraphNodeParams> nodes, bool is_joined) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t last = nullptr;
+    for (cudaGraphNodeParams& params : nodes) {
+      const cudaGraphNode_t before = last;
+      const bool depends = is_joined && before != nullptr;
+      EXPECT_EQ(cudaSuccess, cudaGraphAddNode(&last, graph, depends ? &before : nullptr, nullptr, depends, &params));
+    }
+    return graph;
+  };
+  const auto update = [&](cudaGraph_t from, cudaGraph_t to) {
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&exec, from, 0));
+    cudaGraphExecUpdateResultInfo info{};
+    (void)cudaGraphExecUpdate(exec, to, &info);
+    EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(exec));
+    for (const cudaGraph_t graph : {from, to}) EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+    return info.result;
+  };
+  const cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+  EXPECT_EQ(cudaGraphExecUpdateErrorTopologyChanged,
+            update(chain({empty, empty}, true), chain({empty, fill(4, 1, 1)}, false)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorNodeTypeChanged,
+            update(chain({empty, empty}, true), chain({empty, fill(4, 1, 1)}, true)));
+  EXPECT_EQ(cudaGraphExecUpdateSuccess, update(chain({fill(4, 2, 1)}, true), chain({fill(1, 5, 1)}, true)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorParametersChanged,
+            update(chain({fill(4, 2, 2)}, true), chain({fill(2, 2, 2)}, true)));
+  cudaGraphNodeParams no_rows = fill(4, 1, 0);
+  const cudaGraph_t graph = chain({}, true);
+  cudaGraphNode_t node = nullptr;
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &no_rows));
+  ASSERT_OK(cudaGraphDestroy(graph));
+}
+
 TEST_F(GraphTest, CapturesALaunchAsAChild) {
   int* target = device<int>(1);
   cudaGraph_t graph = nullptr, outer = nullptr;

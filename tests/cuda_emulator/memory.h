@@ -29,8 +29,11 @@ class Memory {
   bool release(void* pointer, bool of_graph = false);
   // Whether cudaMalloc or cudaMallocAsync gave this pointer.
   bool is_allocation(const void* pointer);
+  // Whether an allocation node of a graph gave it.
+  bool is_allocation_of_graph(const void* pointer);
   // Of memory from allocate(); else nothing.
   std::optional<int> device_of(const void* pointer);
+  // Null for more than the machine has.
   void* allocate_pinned(std::size_t bytes);
   bool release_pinned(void* pointer);
 

@@ -58,7 +58,7 @@ struct EventWork {
 
 // What an allocation node gives: an address for its life.
 struct GraphMemory {
-  explicit GraphMemory(std::size_t bytes);
+  GraphMemory(std::size_t bytes, int device);
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;

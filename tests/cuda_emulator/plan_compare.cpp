@@ -37,8 +37,9 @@ cudaGraphExecUpdateResult compare_work(const KernelWork& old, const KernelWork& 
   return cudaGraphExecUpdateSuccess;
 }
 
+// Of a fill of one row, everything may change.
 bool same_shape(const cudaMemsetParamsV2& a, const cudaMemsetParamsV2& b) {
-  return a.height == b.height && a.elementSize == b.elementSize && (a.height <= 1 || a.width == b.width);
+  return a.height == b.height && (a.height <= 1 || (a.elementSize == b.elementSize && a.width == b.width));
 }
 
 cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool priorities) {
@@ -60,8 +61,11 @@ cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool pr
 
 bool compare_node(const PlanNode& old, const PlanNode& now, const CUgraphNode_st& source, Comparison& comparison) {
   const auto node = const_cast<cudaGraphNode_t>(&source);
+  if (old.before.size() != now.before.size()) {
+    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
+  }
   if (old.type != now.type) return refuse(comparison, cudaGraphExecUpdateErrorNodeTypeChanged, node);
-  if (old.before.size() != now.before.size() || old.bodies.size() != now.bodies.size()) {
+  if (old.bodies.size() != now.bodies.size()) {
     return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
   for (std::size_t i = 0; i < old.before.size(); ++i) {

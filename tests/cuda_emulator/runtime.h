@@ -19,6 +19,8 @@
 
 namespace emu {
 
+inline constexpr std::size_t kMaxAccessPolicyWindow = 1 << 20;  // bytes; cudaDevAttrMaxAccessPolicyWindowSize
+
 struct Kernel {
   KernelSignature signature{};
   int max_dynamic_shared = 48 << 10;
@@ -154,9 +156,12 @@ cudaGraphNodeType node_type(const Work& work);
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
 cudaError_t prepare_kernel(Runtime& runtime, const cudaKernelNodeParamsV2& params, KernelWork& kernel);
+bool is_device_location(const Runtime& runtime, const cudaMemLocation& location);
+// Whether there can be a pool of memory with these properties.
+bool is_pool(const Runtime& runtime, const cudaMemPoolProps& properties);
 // The work of a node with these parameters; allocates memory for an allocation node.
 cudaError_t make_work(Runtime& runtime, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work);
-// Whether `pointer` is allocated where a free node is added to `graph`, and not freed yet.
+// Whether `pointer` comes from an allocation node, of any graph, launched or not, and `graph` does not free it yet.
 bool can_free_in(Runtime& runtime, const CUgraph_st& graph, void* pointer);
 bool is_updatable(const Work& work);
 

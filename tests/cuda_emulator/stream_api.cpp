@@ -85,8 +85,10 @@ std::vector<OpRef> tails(Runtime& r, CUstream_st& stream) {
 }
 
 cudaError_t create_event(Runtime& r, cudaEvent_t* out, unsigned flags) {
-  constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
+  constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
   if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
+  const bool is_shared = (flags & cudaEventInterprocess) != 0;
+  if (is_shared && (flags & cudaEventDisableTiming) == 0) return cudaErrorInvalidValue;
   auto* event = new CUevent_st;
   event->flags = flags;
   event->device = current_device();
@@ -228,6 +230,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
       if (event->capture != nullptr) return emu::check_event_wait(r, *event);
       if (event->op == nullptr || (event->flags & cudaEventDisableTiming) != 0) return cudaErrorInvalidResourceHandle;
     }
+    if (start->device != end->device) return cudaErrorInvalidResourceHandle;
     if (!start->op->done || !end->op->done) return cudaErrorNotReady;
     const std::chrono::duration<float, std::milli> elapsed = end->op->finished - start->op->finished;
     *milliseconds = elapsed.count();

@@ -122,17 +122,19 @@ OpKind kind_of(const Work& work) {
   return OpKind::kMarker;
 }
 
-// The direction a copy names must be that of its addresses.
-bool fits_kind(cudaMemcpyKind kind, bool target_on_device, bool source_on_device) {
+// All addresses are in one space, so that a copy finds out where its memory is. The direction it names must only not
+// say "device" of pageable memory, which the device cannot reach. Pinned memory is both the host's and the device's,
+// and device memory may be called the host's where the other side is the device's.
+bool fits_kind(cudaMemcpyKind kind, Place target, Place source) {
   switch (kind) {
     case cudaMemcpyHostToHost:
-      return !target_on_device && !source_on_device;
+      return target != Place::kDevice && source != Place::kDevice;
     case cudaMemcpyHostToDevice:
-      return target_on_device && !source_on_device;
+      return target != Place::kPageable;
     case cudaMemcpyDeviceToHost:
-      return !target_on_device && source_on_device;
+      return source != Place::kPageable;
     case cudaMemcpyDeviceToDevice:
-      return target_on_device && source_on_device;
+      return target != Place::kPageable && source != Place::kPageable;
     case cudaMemcpyDefault:
       return true;
   }
@@ -169,9 +171,8 @@ cudaError_t check_copy(Runtime& r, const CopyWork& copy) {
   if (!r.memory.is_valid(copy.target, copy.bytes) || !r.memory.is_valid(copy.source, copy.bytes)) {
     return cudaErrorInvalidValue;
   }
-  const bool target_on_device = r.memory.place(copy.target) == Place::kDevice;
-  const bool source_on_device = r.memory.place(copy.source) == Place::kDevice;
-  return fits_kind(copy.kind, target_on_device, source_on_device) ? cudaSuccess : cudaErrorInvalidValue;
+  const bool fits = fits_kind(copy.kind, r.memory.place(copy.target), r.memory.place(copy.source));
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t check_fill(Runtime& r, const cudaMemsetParamsV2& fill) {
