@@ -182,12 +182,13 @@ Case failed(const char* name, cudaGraphExecUpdateResult result, bool names_node,
   return made;
 }
 
-// Three empty nodes; the third comes after the first or the second.
-Build chain(std::size_t before_third) {
-  return [before_third](Recorder& r, cudaGraph_t graph) {
-    const Nodes first{add(r, graph, empty_params()), add(r, graph, empty_params())};
-    const cudaGraphNode_t between = add(r, graph, empty_params(), {first[0]});
-    add(r, graph, empty_params(), {before_third == 0 ? between : first[1], first[0]});
+// One node after two, of which each depends on the same two: one of them by edges in this order.
+Build diamond(std::size_t first, std::size_t second) {
+  return [=](Recorder& r, cudaGraph_t graph) {
+    const Nodes roots{add(r, graph, empty_params()), add(r, graph, empty_params())};
+    const cudaGraphNode_t middle = add(r, graph, empty_params(), roots);
+    const cudaGraphNode_t other = add(r, graph, empty_params(), {roots[first], roots[second]});
+    add(r, graph, empty_params(), {middle, other});
   };
 }
 
@@ -200,7 +201,7 @@ std::vector<Case> result_cases() {
                    const cudaGraphNode_t node = add_set(r, graph, make_int(r), 1);
                    add_set(r, graph, make_int(r), 1, {node});
                  }),
-          failed("another_edge", kTopology, true, true, chain(0), chain(1)),
+          failed("another_edge", kTopology, true, true, diamond(0, 1), diamond(1, 0)),
           {"update.failure_is_not_sticky",
            "4.3 after 910 [issue]",
            {returns("cudaGraphExecUpdate", kFailed), returns("cudaGetLastError", kFailed),

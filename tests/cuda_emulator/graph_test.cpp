@@ -278,6 +278,21 @@ TEST_F(GraphTest, UpdatesCompareEdgesBeforeTypesAndFillsOfOneRowOnlyByTheirHeigh
   EXPECT_EQ(cudaGraphExecUpdateSuccess, update(chain({fill(4, 2, 1)}, true), chain({fill(1, 5, 1)}, true)));
   EXPECT_EQ(cudaGraphExecUpdateErrorParametersChanged,
             update(chain({fill(4, 2, 2)}, true), chain({fill(2, 2, 2)}, true)));
+  // Nodes are paired from those on which nothing depends, whatever the order in which the others were added.
+  const auto pair = [&](cudaGraphNodeParams root, cudaGraphNodeParams end, bool end_first) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t from = nullptr, to = nullptr;
+    EXPECT_EQ(cudaSuccess,
+              cudaGraphAddNode(end_first ? &to : &from, graph, nullptr, nullptr, 0, end_first ? &end : &root));
+    EXPECT_EQ(cudaSuccess,
+              cudaGraphAddNode(end_first ? &from : &to, graph, nullptr, nullptr, 0, end_first ? &root : &end));
+    EXPECT_EQ(cudaSuccess, cudaGraphAddDependencies(graph, &from, &to, nullptr, 1));
+    return graph;
+  };
+  EXPECT_EQ(cudaGraphExecUpdateSuccess, update(pair(empty, fill(4, 1, 1), false), pair(empty, fill(4, 2, 1), true)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorNodeTypeChanged,
+            update(pair(empty, empty, false), pair(empty, fill(4, 1, 1), true)));
   cudaGraphNodeParams no_rows = fill(4, 1, 0);
   const cudaGraph_t graph = chain({}, true);
   cudaGraphNode_t node = nullptr;

@@ -177,8 +177,10 @@ struct PlanError {
 };
 // What a graph may contain depends on where it runs.
 PlanRef make_plan(Runtime& runtime, const CUgraph_st& graph, PlanError& error, bool device_launch = false);
-// What differs between two plans in a way an exec cannot follow. `graph` is what `now` was made from.
-cudaGraphExecUpdateResultInfo compare_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities);
+// The plan `now`, made from `graph`, with its nodes in the order of `old`. Null where they differ in a way that an exec
+// cannot follow; `info` says how.
+PlanRef match_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities,
+                    cudaGraphExecUpdateResultInfo& info);
 // Where the nodes of a graph are in its plan.
 std::map<cudaGraphNode_t, PlanPath> paths_of(const CUgraph_st& graph);
 // A copy in which the node at the path is changed by `edit`.
