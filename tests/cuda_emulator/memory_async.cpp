@@ -89,13 +89,10 @@ bool is_device_location(const Runtime& r, const cudaMemLocation& location) {
 }
 
 bool is_pool(const Runtime& r, const cudaMemPoolProps& properties) {
-  constexpr int kHandleTypes = cudaMemHandleTypePosixFileDescriptor | cudaMemHandleTypeWin32 |
-                               cudaMemHandleTypeWin32Kmt | cudaMemHandleTypeFabric;
   const bool has_reserved_bytes = std::any_of(std::begin(properties.reserved), std::end(properties.reserved),
                                               [](unsigned char byte) { return byte != 0; });
-  return properties.allocType == cudaMemAllocationTypePinned && (properties.handleTypes & ~kHandleTypes) == 0 &&
-         is_device_location(r, properties.location) && properties.win32SecurityAttributes == nullptr &&
-         !has_reserved_bytes;
+  return properties.allocType == cudaMemAllocationTypePinned && is_device_location(r, properties.location) &&
+         properties.win32SecurityAttributes == nullptr && !has_reserved_bytes;
 }
 
 }  // namespace emu
