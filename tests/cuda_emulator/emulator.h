@@ -69,6 +69,11 @@ void set_device_count(int count);
 // Whether devices can reach each other's memory, if it is enabled; GS_EMU_PEERS=0: no. Off: what was enabled is not.
 void set_peer_access(bool on);
 
+// Whether a kernel fails that is given an address it could not use: of freed memory, of host memory that is neither
+// pinned nor mapped, of another device's memory without peer access; also inside of structures. On by default. A GPU
+// fails when the kernel uses the address; off for tests of kernels that do not.
+void set_address_check(bool on);
+
 // What cudaStreamDestroy does with a stream that is capturing. NVIDIA's documents do not say. On (the default, and what
 // tests that pass on NVIDIA hardware expect): it succeeds; a capture that began on the stream is over and its graph is
 // gone; where the stream only joined a capture, the capture goes on without it. Off, also by

@@ -103,6 +103,12 @@ cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, Ker
     const auto* bytes = static_cast<const std::byte*>(params.kernelParams[i]);
     work.arguments.emplace_back(bytes, bytes + kernel.signature.sizes[i]);
   }
+  if (kernel.signature.clear_padding != nullptr) {
+    std::vector<void*> copies;
+    for (auto& argument : work.arguments) copies.push_back(argument.data());
+    kernel.signature.clear_padding(copies.data());
+    work.has_clear_padding = true;
+  }
   return cudaSuccess;
 }
 

@@ -158,6 +158,16 @@ bool Memory::is_valid(const void* pointer, std::size_t bytes) {
   return static_cast<const char*>(pointer) + bytes <= arena_ + block->first + block->second.bytes;
 }
 
+bool Memory::is_inside_or_at_end(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  if (!in_arena(pointer)) {
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    return covers(address, 1) || covers(address - 1, 1);
+  }
+  const auto block = find_block(pointer);
+  return block != blocks_.end() && static_cast<const char*>(pointer) <= arena_ + block->first + block->second.bytes;
+}
+
 std::size_t Memory::free_bytes() {
   const std::lock_guard guard(mutex_);
   return capacity_ - used_;

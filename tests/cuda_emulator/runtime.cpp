@@ -156,6 +156,11 @@ void set_peer_access(bool on) {
   if (!on) runtime().peers.clear();
 }
 
+void set_address_check(bool on) {
+  const Lock lock(runtime().mutex);
+  runtime().checks_addresses = on;
+}
+
 void set_destroy_ends_capture(bool on) {
   const Lock lock(runtime().mutex);
   runtime().destroy_ends_capture = on;

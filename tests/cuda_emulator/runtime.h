@@ -64,6 +64,7 @@ struct Runtime {
   bool has_peer_access = true;
   std::set<std::pair<int, int>> peers;  // enabled: (device, whose memory)
   bool destroy_ends_capture = true;
+  bool checks_addresses = true;
   std::string last_failure;
   bool trace = false;
 
@@ -155,6 +156,10 @@ OpRef make_op(WorkRef work);
 cudaGraphNodeType node_type(const Work& work);
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
+// Why a kernel on the device may not be given this address, or one of its arguments; null where it may. Anything that
+// is no address of memory known here or of the host's counts as a number.
+const char* refuse_address(Runtime& runtime, const void* address, int device);
+const char* refuse_arguments(Runtime& runtime, const KernelWork& kernel);
 cudaError_t prepare_kernel(Runtime& runtime, const cudaKernelNodeParamsV2& params, KernelWork& kernel);
 bool is_device_location(const Runtime& runtime, const cudaMemLocation& location);
 // Whether there can be a pool of memory with these properties.

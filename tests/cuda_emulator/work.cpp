@@ -24,28 +24,14 @@ std::uint64_t next_kernel_seed() {
   return (seed * 0x9E3779B97F4A7C15u + r.executor.executed.kernels * 0x94D049BB133111EBu) | 2;
 }
 
-// Whether all parameters that are addresses of device memory are of memory that the kernel's device can reach. What a
-// structure holds is not looked at.
-bool can_reach_arguments(const KernelWork& kernel) {
-  Runtime& r = runtime();
-  const Lock lock(r.mutex);
-  if (r.device_count == 1) return true;
-  for (const std::vector<std::byte>& argument : kernel.arguments) {
-    void* pointer = nullptr;
-    if (argument.size() != sizeof pointer) continue;
-    std::memcpy(&pointer, argument.data(), sizeof pointer);
-    if (r.memory.place(pointer) != Place::kDevice) continue;
-    const std::optional<int> owner = r.memory.device_of(pointer);  // none: it is mapped, with access of its own
-    const bool is_foreign = owner && *owner != kernel.device && !r.peers.contains({kernel.device, *owner});
-    if (is_foreign || !r.memory.is_reachable(pointer, kernel.device)) return false;
-  }
-  return true;
-}
-
 cudaError_t run(const KernelWork& kernel) {
-  if (!can_reach_arguments(kernel)) {
-    return fail_device("a kernel was given memory that its device has no access to", cudaErrorIllegalAddress);
+  const char* refused = nullptr;
+  {
+    Runtime& r = runtime();
+    const Lock lock(r.mutex);
+    refused = refuse_arguments(r, kernel);
   }
+  if (refused != nullptr) return fail_device(refused, cudaErrorIllegalAddress);
   if (kernel.native) {
     const cudaError_t code = kernel.native();
     return code == cudaSuccess ? code : fail_device("a library kernel uses memory that is not allocated", code);
