@@ -85,6 +85,7 @@ void set_destroy_ends_capture(bool on);
 std::size_t outstanding();
 
 // Forgets outstanding work, captures in progress, the sticky error, faults and this thread's last error. Objects stay.
+// Graphs are counted from the beginning, so that the same calls list their nodes in the same order as before.
 void reset();
 
 // Text of the last launch failure, or of a call whose outcome CUDA leaves undefined and which no code reports (a graph

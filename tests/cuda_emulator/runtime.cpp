@@ -231,6 +231,7 @@ void reset() {
     if (capture->owns_graph) delete capture->graph;
   }
   r.async_freed.clear();
+  r.next_graph = 1;
   r.last_failure.clear();
   last_error = cudaSuccess;
 }
