@@ -10,6 +10,7 @@ constexpr const char* kSynchronous = "1.1 synchronous copies and fills [doc; the
 constexpr const char* kLegacy = "1.1 the legacy stream beside a blocking capture [header]";
 constexpr const char* kBegin = "1.1 cudaStreamBeginCapture refused [issue-sim; modes issue-hw]";
 constexpr const char* kInvalid = "1.1 operations of an invalidated capture [issue]";
+constexpr const char* kDestroy = "1.1 cudaStreamDestroy of a capturing stream [foreign tests]";
 constexpr auto kUnsupported = cudaErrorStreamCaptureUnsupported;
 constexpr auto kGone = cudaErrorStreamCaptureInvalidated;
 
@@ -158,53 +159,55 @@ std::vector<Case> begin_cases() {
            [](Recorder& r) {
              r.call("cudaStreamBeginCapture", cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
            }},
-          {"begin.twice",
-           kBegin,
-           {returns("cudaStreamBeginCapture", cudaErrorIllegalState, Status::kActive), fine()},
-           [](Recorder& r) {
-             const cudaStream_t stream = make_capturing(r);
-             r.call("cudaStreamBeginCapture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-             record_end(r, stream);
-           }},
+          by_foreign_test({"begin.twice",
+                           kBegin,
+                           {returns("cudaStreamBeginCapture", cudaErrorIllegalState, Status::kActive), fine()},
+                           [](Recorder& r) {
+                             const cudaStream_t stream = make_capturing(r);
+                             r.call("cudaStreamBeginCapture",
+                                    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+                             record_end(r, stream);
+                           }}),
           bad_mode("mode_3", 3),
           bad_mode("mode_minus_1", -1)};
 }
 
 std::vector<Case> isolation_cases() {
-  return {{"isolation.event_from_outside",
-           "1.1 waiting in a capture for an event from outside [doc; code issue-sim]",
-           {returns("cudaStreamWaitEvent", cudaErrorStreamCaptureIsolation, Status::kInvalidated), lost()},
-           [](Recorder& r) {
-             const cudaEvent_t event = captured_event(r, make_stream(r));
-             const cudaStream_t stream = make_capturing(r);
-             r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event, 0));
-             record_end(r, stream);
-           }},
-          {"isolation.event_from_outside_external",
-           "1.1 the same with cudaEventWaitExternal [doc]",
-           {returns("cudaStreamWaitEvent", cudaSuccess, Status::kActive), fine(), gives("nodes", 1),
-            gives("type of the node", cudaGraphNodeTypeWaitEvent)},
-           [](Recorder& r) {
-             const cudaEvent_t event = captured_event(r, make_stream(r));
-             const cudaStream_t stream = make_capturing(r);
-             r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
-             const cudaGraph_t graph = record_end(r, stream);
-             r.value("nodes", static_cast<long long>(node_count(r, graph)));
-             r.value("type of the node", type_of(r, first_node(r, graph)));
-           }},
-          {"isolation.merge",
-           "1.1 merging two captures [doc; code issue-sim; who is invalidated is disputed]",
-           {returns("cudaStreamWaitEvent", cudaErrorStreamCaptureMerge, Status::kInvalidated), lost(),
-            returns("cudaStreamEndCapture", kGone, Status::kNone)},
-           [](Recorder& r) {
-             const cudaStream_t first = make_capturing(r);
-             const cudaEvent_t event = captured_event(r, first);
-             const cudaStream_t second = make_capturing(r);
-             r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(second, event, 0));
-             record_end(r, second);
-             r.watch(first);
-             record_end(r, first);
-           }}};
+  return {
+      by_foreign_test({"isolation.event_from_outside",
+                       "1.1 waiting in a capture for an event from outside [doc; code issue-sim]",
+                       {returns("cudaStreamWaitEvent", cudaErrorStreamCaptureIsolation, Status::kInvalidated), lost()},
+                       [](Recorder& r) {
+                         const cudaEvent_t event = captured_event(r, make_stream(r));
+                         const cudaStream_t stream = make_capturing(r);
+                         r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event, 0));
+                         record_end(r, stream);
+                       }}),
+      {"isolation.event_from_outside_external",
+       "1.1 the same with cudaEventWaitExternal [doc]",
+       {returns("cudaStreamWaitEvent", cudaSuccess, Status::kActive), fine(), gives("nodes", 1),
+        gives("type of the node", cudaGraphNodeTypeWaitEvent)},
+       [](Recorder& r) {
+         const cudaEvent_t event = captured_event(r, make_stream(r));
+         const cudaStream_t stream = make_capturing(r);
+         r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
+         const cudaGraph_t graph = record_end(r, stream);
+         r.value("nodes", static_cast<long long>(node_count(r, graph)));
+         r.value("type of the node", type_of(r, first_node(r, graph)));
+       }},
+      {"isolation.merge",
+       "1.1 merging two captures [doc; code issue-sim; who is invalidated is disputed]",
+       {returns("cudaStreamWaitEvent", cudaErrorStreamCaptureMerge, Status::kInvalidated), lost(),
+        returns("cudaStreamEndCapture", kGone, Status::kNone)},
+       [](Recorder& r) {
+         const cudaStream_t first = make_capturing(r);
+         const cudaEvent_t event = captured_event(r, first);
+         const cudaStream_t second = make_capturing(r);
+         r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(second, event, 0));
+         record_end(r, second);
+         r.watch(first);
+         record_end(r, first);
+       }}};
 }
 
 // An operation on the stream of a capture that was invalidated by cudaDeviceSynchronize.
@@ -298,13 +301,56 @@ std::vector<Case> bookkeeping_cases() {
            .not_emulated = "the software device has no managed memory"}};
 }
 
+// 1.1 cudaStreamDestroy of a capturing stream.
+Case destroyed_fork(const char* name, bool is_joined) {
+  const Answer end =
+      is_joined ? fine() : returns("cudaStreamEndCapture", cudaErrorStreamCaptureUnjoined, Status::kNone);
+  return {std::string("destroy.") + name,
+          kDestroy,
+          {returns("cudaStreamDestroy", cudaSuccess, Status::kActive), end},
+          [is_joined](Recorder& r) {
+            int* memory = make_int(r);
+            const cudaStream_t fork = make_stream(r), stream = make_capturing(r);
+            join(r, stream, fork);
+            r.need("kernel launch", launch_set(fork, memory, 1));
+            if (is_joined) join(r, fork, stream);
+            r.call("cudaStreamDestroy", cudaStreamDestroy(fork));
+            record_end(r, stream);
+          }};
+}
+
+std::vector<Case> destroy_cases() {
+  return {by_foreign_test({"destroy.origin",
+                           kDestroy,
+                           {returns("cudaStreamDestroy", cudaSuccess), returns("cudaMalloc", cudaSuccess)},
+                           [](Recorder& r) {
+                             const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeGlobal);
+                             r.watch(nullptr);
+                             r.call("cudaStreamDestroy", cudaStreamDestroy(stream));
+                             void* memory = nullptr;
+                             r.call("cudaMalloc", cudaMalloc(&memory, 256));
+                           }}),
+          {"destroy.origin_releases_its_forks",
+           kDestroy,
+           {returns("cudaStreamDestroy", cudaSuccess, Status::kNone)},
+           [](Recorder& r) {
+             const cudaStream_t fork = make_stream(r), stream = make_capturing(r);
+             join(r, stream, fork);
+             r.watch(fork);
+             r.call("cudaStreamDestroy", cudaStreamDestroy(stream));
+           }},
+          by_foreign_test(destroyed_fork("joined_fork", true)),
+          destroyed_fork("fork_that_is_not_joined", false)};
+}
+
 }  // namespace
 
 std::vector<Case> capture_cases() {
   std::vector<Case> cases{ordinary_event("local", cudaStreamCaptureModeThreadLocal, false),
                           ordinary_event("relaxed", cudaStreamCaptureModeRelaxed, true)};
-  for (const auto& part : {waiting_cases(), synchronous_cases(), legacy_cases(), begin_cases(), isolation_cases(),
-                           invalidated_cases(), bookkeeping_cases()}) {
+  for (const auto& part :
+       {by_foreign_test(waiting_cases()), by_foreign_test(synchronous_cases()), by_foreign_test(legacy_cases()),
+        begin_cases(), isolation_cases(), by_foreign_test(invalidated_cases()), destroy_cases(), bookkeeping_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

@@ -191,7 +191,7 @@ std::vector<Case> stream_cases() {
 }  // namespace
 
 std::vector<Case> conditional_cases() {
-  std::vector<Case> cases = size_cases();
+  std::vector<Case> cases = by_foreign_test(size_cases());
   for (const auto& part : {handle_cases(), body_cases(), stream_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }

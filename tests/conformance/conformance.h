@@ -19,10 +19,18 @@ struct Answer {
   bool is_code = true;  // number is a cudaError_t
   int number = 0;
   Status status = Status::kNotAsked;
-  bool operator==(const Answer&) const = default;
+  // Why it is to be this answer, where sources disagree; empty elsewhere. Without line breaks.
+  std::string reason = {};
+  // Somebody else's test, written to pass on NVIDIA hardware, expects it, too.
+  bool by_foreign_test = false;
+  // What a device may answer instead, where it may differ: the same call with another code or status.
+  std::vector<Answer> others = {};
 };
 Answer returns(const char* call, cudaError_t code, Status status = Status::kNotAsked);
 Answer gives(const char* value, int number);
+// The same with a reason, and with another answer that is right as well.
+Answer decided(Answer answer, const char* reason);
+Answer either(Answer answer, const Answer& other);
 
 // "cudaErrorInvalidValue(1)", or the number of a value.
 std::string answer_text(const Answer& answer);
@@ -61,6 +69,10 @@ struct Case {
   const char* not_emulated = nullptr;  // why the software device cannot run it
 };
 
+// The same, all answers of which are expected by a foreign test.
+Case by_foreign_test(Case one);
+std::vector<Case> by_foreign_test(std::vector<Case> cases);
+
 std::vector<Case> all_cases();
 
 // The sheet's sections.
@@ -76,5 +88,6 @@ std::vector<Case> launch_cases();           // 4
 std::vector<Case> update_cases();           // 4.3
 std::vector<Case> node_update_cases();      // 4.3, one node of an exec
 std::vector<Case> host_cases();             // 5
+std::vector<Case> argument_cases();         // what no section says and foreign tests do
 
 }  // namespace conformance

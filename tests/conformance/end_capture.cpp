@@ -117,6 +117,27 @@ std::vector<Case> end_cases() {
            }}};
 }
 
+// Without a place for the graph.
+std::vector<Case> null_cases() {
+  return {by_foreign_test({"end.null_into_graph",
+                           std::string(kEnd) + " without a place, of a capture into a graph [foreign tests]",
+                           {fine()},
+                           [](Recorder& r) {
+                             const cudaStream_t stream = make_stream(r);
+                             r.need("cudaStreamBeginCaptureToGraph",
+                                    cudaStreamBeginCaptureToGraph(stream, make_graph(r), nullptr, nullptr, 0, kLocal));
+                             r.watch(stream);
+                             r.call("cudaStreamEndCapture", cudaStreamEndCapture(stream, nullptr));
+                           }}),
+          {"end.null",
+           std::string(kEnd) + " without a place [unverified]",
+           {returns("cudaStreamEndCapture", cudaErrorInvalidValue, Status::kActive)},
+           [](Recorder& r) {
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaStreamEndCapture", cudaStreamEndCapture(stream, nullptr));
+           }}};
+}
+
 std::vector<Case> fork_cases() {
   return {{"fork.same_capture",
            "1.3 fork [doc]",
@@ -244,8 +265,8 @@ std::vector<Case> into_graph_cases() {
 }  // namespace
 
 std::vector<Case> end_capture_cases() {
-  std::vector<Case> cases = join_cases();
-  for (const auto& part : {end_cases(), fork_cases(), into_graph_cases()})
+  std::vector<Case> cases = by_foreign_test(join_cases());
+  for (const auto& part : {by_foreign_test(end_cases()), null_cases(), fork_cases(), into_graph_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }

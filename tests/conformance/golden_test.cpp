@@ -24,9 +24,9 @@ Golden parse(const std::string& text) {
 TEST(Golden, IsWrittenFromTheTableInItsOrderAndReadBack) {
   const std::vector<Case> cases = two_cases();
   std::ostringstream out;
-  write_golden(out, cases, assumed_golden(cases), "a header");
+  write_golden(out, cases, expected_golden(cases), "a header");
   EXPECT_EQ(
-      "# a header\n# case, call, code, capture status, state\n"
+      "# a header\n# case, call, code, capture status, state[, reason]\n"
       "b.first, cudaMalloc, cudaErrorInvalidValue(1), active, assumed\n"
       "b.first, count, 3, -, assumed\n"
       "a.second, cudaFree, cudaSuccess(0), -, assumed\n",
@@ -70,6 +70,50 @@ TEST(Golden, AnAssumedLineThatIsNotTheTablesIsStale) {
   EXPECT_EQ(2u, stale_lines(cases, parse(rest)).size());  // one line short, and the first is not the table's
   EXPECT_EQ(1u, stale_lines(cases, parse(fine + "b.first, count, 3, -, assumed\n")).size());
   EXPECT_EQ(1u, stale_lines(cases, parse(fine + rest + "unknown, cudaFree, cudaSuccess(0), -, assumed\n")).size());
+}
+
+// A case with an answer that a foreign test expects, one that was decided, and one that may differ.
+std::vector<Case> marked_cases() {
+  Case one = make_case(
+      "c.marked", {decided(gives("result", 2), "two tests say 6, the header says 2"),
+                   either(returns("cudaDeviceSynchronize", cudaErrorStreamCaptureUnsupported, Status::kInvalidated),
+                          returns("cudaDeviceSynchronize", cudaSuccess, Status::kActive))});
+  one.expected.insert(one.expected.begin(),
+                      by_foreign_test(make_case("", {returns("cudaFree", cudaSuccess)})).expected[0]);
+  return {one};
+}
+const char* const kMarkedLines[] = {
+    "c.marked, cudaFree, cudaSuccess(0), -, by a foreign test\n",
+    "c.marked, result, 2, -, assumed, two tests say 6, the header says 2\n",
+    "c.marked, cudaDeviceSynchronize, cudaErrorStreamCaptureUnsupported(900) or cudaSuccess(0), "
+    "invalidated or active, assumed\n"};
+
+TEST(Golden, StatesAndReasonsAreWrittenReadAndCompared) {
+  const std::vector<Case> cases = marked_cases();
+  const std::string all = std::string(kMarkedLines[0]) + kMarkedLines[1] + kMarkedLines[2];
+  std::ostringstream out;
+  write_golden(out, cases, expected_golden(cases), "a header");
+  EXPECT_EQ(all, out.str().substr(out.str().find("c.marked")));
+  EXPECT_TRUE(stale_lines(cases, parse(all)).empty());
+  const std::string assumed = "c.marked, cudaFree, cudaSuccess(0), -, assumed\n";
+  EXPECT_EQ(1u, stale_lines(cases, parse(assumed + kMarkedLines[1] + kMarkedLines[2])).size());
+  const std::string without_reason = "c.marked, result, 2, -, assumed\n";
+  EXPECT_EQ(1u, stale_lines(cases, parse(kMarkedLines[0] + without_reason + kMarkedLines[2])).size());
+}
+
+TEST(Golden, AnAnswerThatMayDifferIsTakenEitherWayAndSaid) {
+  const Golden golden = expected_golden(marked_cases());
+  const std::string before = "c.marked, cudaFree, cudaSuccess(0), -\nc.marked, result, 2, -\n";
+  for (const char* seen : {"cudaErrorStreamCaptureUnsupported(900), invalidated", "cudaSuccess(0), active"}) {
+    const Golden run = parse(before + "c.marked, cudaDeviceSynchronize, " + seen + "\n");
+    EXPECT_TRUE(differences("c.marked", golden.at("c.marked"), run.at("c.marked")).empty());
+    const auto open = open_answers("c.marked", golden.at("c.marked"), run.at("c.marked"));
+    ASSERT_EQ(1u, open.size());
+    EXPECT_EQ(0u, open[0].find("c.marked, cudaDeviceSynchronize: cuda"));
+  }
+  const Golden other = parse(before + "c.marked, cudaDeviceSynchronize, cudaErrorInvalidValue(1), active\n");
+  EXPECT_EQ(1u, differences("c.marked", golden.at("c.marked"), other.at("c.marked")).size());
+  EXPECT_TRUE(open_answers("c.marked", golden.at("c.marked"), other.at("c.marked")).empty());
 }
 
 TEST(Golden, ARunConfirmsWhatItAnsweredAndNoMore) {

@@ -5,6 +5,7 @@ namespace conformance {
 namespace {
 
 constexpr auto kInvalid = cudaErrorInvalidValue;
+constexpr auto kUnsupported = cudaErrorNotSupported;
 constexpr auto kMove = cudaGraphChildGraphOwnershipMove;
 constexpr auto kClone = cudaGraphChildGraphOwnershipClone;
 
@@ -114,18 +115,21 @@ std::vector<Case> restricted_cases() {
   constexpr const char* kUpdatable = "2 graphs with device-updatable nodes [header]";
   constexpr const char* kUnstated = "2 a second exec [header; code unverified]";
   return {
-      forbidden("clone_alloc", kAlloc, "cudaGraphClone", kInvalid, clone, Kind::kAlloc),
-      forbidden("clone_free", kAlloc, "cudaGraphClone", kInvalid, clone, Kind::kFree),
+      by_foreign_test(forbidden("clone_alloc", kAlloc, "cudaGraphClone", kUnsupported, clone, Kind::kAlloc)),
+      by_foreign_test(forbidden("clone_free", kAlloc, "cudaGraphClone", kUnsupported, clone, Kind::kFree)),
       forbidden("clone_conditional", kConditional, "cudaGraphClone", kInvalid, clone, Kind::kConditional),
-      forbidden("second_exec_alloc", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again, Kind::kAlloc),
+      by_foreign_test(forbidden("second_exec_alloc", kUnstated, "cudaGraphInstantiate", kUnsupported, instantiate_again,
+                                Kind::kAlloc)),
       forbidden("second_exec_conditional", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again,
                 Kind::kConditional),
       forbidden("second_exec_updatable", kUnstated, "cudaGraphInstantiate", kInvalid, instantiate_again,
                 Kind::kUpdatable),
-      forbidden("destroy_alloc_node", kAlloc, "cudaGraphDestroyNode", kInvalid, destroy_node, Kind::kAlloc),
-      forbidden("destroy_node_beside_alloc", kAlloc, "cudaGraphDestroyNode", kInvalid, destroy_other_node,
+      by_foreign_test(
+          forbidden("destroy_alloc_node", kAlloc, "cudaGraphDestroyNode", kUnsupported, destroy_node, Kind::kAlloc)),
+      forbidden("destroy_node_beside_alloc", kAlloc, "cudaGraphDestroyNode", kUnsupported, destroy_other_node,
                 Kind::kAlloc),
-      forbidden("remove_edge_beside_alloc", kAlloc, "cudaGraphRemoveDependencies", kInvalid, remove_edge, Kind::kAlloc),
+      by_foreign_test(forbidden("remove_edge_beside_alloc", kAlloc, "cudaGraphRemoveDependencies", kUnsupported,
+                                remove_edge, Kind::kAlloc)),
       forbidden("destroy_updatable_node", kUpdatable, "cudaGraphDestroyNode", kInvalid, destroy_node, Kind::kUpdatable),
       forbidden("updatable_exec_update", kUpdatable, "cudaGraphExecUpdate", cudaErrorGraphExecUpdateFailure, update,
                 Kind::kUpdatable),
@@ -275,15 +279,52 @@ std::vector<Case> lifetime_cases() {
            }}};
 }
 
+Case child_of_itself() {
+  return by_foreign_test({"child.clone_of_the_graph_itself",
+                          "2 child graphs, Clone [foreign tests]",
+                          {returns("cudaGraphAddNode", cudaSuccess), gives("nodes", 2), gives("set", 1)},
+                          [](Recorder& r) {
+                            int* memory = make_int(r);
+                            const cudaGraph_t graph = make_graph(r);
+                            add_set(r, graph, memory, 1);
+                            cudaGraphNode_t node = nullptr;
+                            cudaGraphNodeParams params = child_params(graph, kClone);
+                            r.call("cudaGraphAddNode", add_node(&node, graph, params));
+                            r.value("nodes", static_cast<long long>(node_count(r, graph)));
+                            launch(r, instantiate(r, graph), make_stream(r));
+                            r.value("set", read_int(r, memory));
+                          }});
+}
+
+Case freed_before_it_is_allocated() {
+  return by_foreign_test({"free_node.before_the_allocation_ran",
+                          "2 a free node of another graph's allocation [foreign tests]",
+                          {returns("cudaGraphAddNode", cudaSuccess), returns("cudaStreamSynchronize", cudaSuccess)},
+                          [](Recorder& r) {
+                            const cudaGraph_t makes = make_graph(r), frees = make_graph(r);
+                            cudaGraphNode_t node = nullptr;
+                            void* memory = add_alloc(r, makes, &node);
+                            cudaGraphNodeParams params = free_params(memory);
+                            r.call("cudaGraphAddNode", add_node(&node, frees, params));
+                            const cudaGraphExec_t make = instantiate(r, makes), free = instantiate(r, frees);
+                            const cudaStream_t stream = make_stream(r);
+                            r.need("cudaGraphLaunch", cudaGraphLaunch(make, stream));
+                            r.need("cudaGraphLaunch", cudaGraphLaunch(free, stream));
+                            r.call("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+                          }});
+}
+
 }  // namespace
 
 std::vector<Case> graph_cases() {
-  std::vector<Case> cases{child("clone_with_alloc", Kind::kAlloc, kClone, kInvalid),
-                          child("clone_with_free", Kind::kFree, kClone, kInvalid),
+  std::vector<Case> cases{by_foreign_test(child("clone_with_alloc", Kind::kAlloc, kClone, kUnsupported)),
+                          child("clone_with_free", Kind::kFree, kClone, kUnsupported),
                           child("clone_with_conditional", Kind::kConditional, kClone, kInvalid),
                           child("move_with_alloc", Kind::kAlloc, kMove, cudaSuccess),
                           child("move_with_free", Kind::kFree, kMove, cudaSuccess),
-                          child("move_with_conditional", Kind::kConditional, kMove, kInvalid)};
+                          child("move_with_conditional", Kind::kConditional, kMove, kInvalid),
+                          child_of_itself(),
+                          freed_before_it_is_allocated()};
   for (const auto& part : {restricted_cases(), moved_cases(), attribute_cases(), lifetime_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }

@@ -11,52 +11,53 @@ constexpr const char* kUnfreed = "4 relaunch with unfreed graph allocations [hea
 Answer launched(cudaError_t code = cudaSuccess) { return returns("cudaGraphLaunch", code); }
 
 std::vector<Case> instantiate_cases() {
-  return {
-      {"instantiate.fine",
-       kReport,
-       {returns("cudaGraphInstantiateWithParams", cudaSuccess), gives("result_out", cudaGraphInstantiateSuccess)},
-       [](Recorder& r) {
-         const cudaGraph_t graph = make_graph(r);
-         add_set(r, graph, make_int(r), 1);
-         record_instantiate(r, graph);
-       }},
-      {"instantiate.cycle",
-       kReport,
-       {returns("cudaGraphInstantiateWithParams", kInvalid), gives("result_out", cudaGraphInstantiateInvalidStructure)},
-       [](Recorder& r) {
-         const cudaGraph_t graph = make_graph(r);
-         const cudaGraphNode_t a = add(r, graph, empty_params()), b = add(r, graph, empty_params(), {a});
-         r.need("cudaGraphAddDependencies", cudaGraphAddDependencies(graph, &b, &a, nullptr, 1));
-         record_instantiate(r, graph);
-       }},
-      {"instantiate.error_node",
-       kReport,
-       {returns("cudaGraphInstantiateWithParams", kInvalid), gives("type of errNode_out", cudaGraphNodeTypeHost)},
-       [](Recorder& r) {
-         const cudaGraph_t graph = make_graph(r);
-         add_set(r, graph, make_int(r), 1);
-         add(r, graph, host_params([](void*) {}, nullptr));
-         cudaGraphInstantiateParams params = {};
-         params.flags = cudaGraphInstantiateFlagDeviceLaunch;
-         cudaGraphExec_t exec = nullptr;
-         r.call("cudaGraphInstantiateWithParams", cudaGraphInstantiateWithParams(&exec, graph, &params));
-         r.value("type of errNode_out", params.errNode_out == nullptr ? -1 : type_of(r, params.errNode_out));
-       }},
-      {.name = "instantiate.device_launch_of_two_devices",
-       .row = "4 report, result 4 [header]",
-       .expected = {returns("cudaGraphInstantiateWithParams", kInvalid),
-                    gives("result_out", cudaGraphInstantiateMultipleDevicesNotSupported)},
-       .run =
+  return {{"instantiate.fine",
+           kReport,
+           {returns("cudaGraphInstantiateWithParams", cudaSuccess), gives("result_out", cudaGraphInstantiateSuccess)},
            [](Recorder& r) {
              const cudaGraph_t graph = make_graph(r);
              add_set(r, graph, make_int(r), 1);
-             r.need("cudaSetDevice", cudaSetDevice(1));
-             r.need("load_kernels", load_kernels());
+             record_instantiate(r, graph);
+           }},
+          by_foreign_test({"instantiate.cycle",
+                           kReport,
+                           {returns("cudaGraphInstantiateWithParams", kInvalid),
+                            gives("result_out", cudaGraphInstantiateInvalidStructure)},
+                           [](Recorder& r) {
+                             const cudaGraph_t graph = make_graph(r);
+                             const cudaGraphNode_t a = add(r, graph, empty_params()),
+                                                   b = add(r, graph, empty_params(), {a});
+                             r.need("cudaGraphAddDependencies", cudaGraphAddDependencies(graph, &b, &a, nullptr, 1));
+                             record_instantiate(r, graph);
+                           }}),
+          {"instantiate.error_node",
+           kReport,
+           {returns("cudaGraphInstantiateWithParams", kInvalid), gives("type of errNode_out", cudaGraphNodeTypeHost)},
+           [](Recorder& r) {
+             const cudaGraph_t graph = make_graph(r);
              add_set(r, graph, make_int(r), 1);
-             r.need("cudaSetDevice", cudaSetDevice(0));
-             record_instantiate(r, graph, cudaGraphInstantiateFlagDeviceLaunch);
-           },
-       .devices = 2}};
+             add(r, graph, host_params([](void*) {}, nullptr));
+             cudaGraphInstantiateParams params = {};
+             params.flags = cudaGraphInstantiateFlagDeviceLaunch;
+             cudaGraphExec_t exec = nullptr;
+             r.call("cudaGraphInstantiateWithParams", cudaGraphInstantiateWithParams(&exec, graph, &params));
+             r.value("type of errNode_out", params.errNode_out == nullptr ? -1 : type_of(r, params.errNode_out));
+           }},
+          {.name = "instantiate.device_launch_of_two_devices",
+           .row = "4 report, result 4 [header]",
+           .expected = {returns("cudaGraphInstantiateWithParams", kInvalid),
+                        gives("result_out", cudaGraphInstantiateMultipleDevicesNotSupported)},
+           .run =
+               [](Recorder& r) {
+                 const cudaGraph_t graph = make_graph(r);
+                 add_set(r, graph, make_int(r), 1);
+                 r.need("cudaSetDevice", cudaSetDevice(1));
+                 r.need("load_kernels", load_kernels());
+                 add_set(r, graph, make_int(r), 1);
+                 r.need("cudaSetDevice", cudaSetDevice(0));
+                 record_instantiate(r, graph, cudaGraphInstantiateFlagDeviceLaunch);
+               },
+           .devices = 2}};
 }
 
 // Flags that cudaGraphInstantiate takes or not, for a graph of one kernel.
@@ -156,6 +157,26 @@ std::vector<Case> queue_cases() {
              for (int i = 0; i < 16; ++i) r.need("cudaGraphLaunch", cudaGraphLaunch(exec, streams[i % 2]));
              r.value("additions", read_int(r, memory));
            }},
+          by_foreign_test({"launch.records_the_events_of_its_nodes",
+                           "4 launch: each launch records the events of its nodes [foreign tests]",
+                           {gives("launches seen", 100)},
+                           [](Recorder& r) {
+                             int *memory = make_int(r), *copied = make_pinned(r), seen = 0;
+                             const cudaGraph_t graph = make_graph(r);
+                             const cudaEvent_t event = make_event(r);
+                             add(r, graph, event_record_params(event), {add_add(r, graph, memory, 1)});
+                             const cudaGraphExec_t exec = instantiate(r, graph);
+                             const cudaStream_t stream = make_stream(r), other = make_stream(r);
+                             for (int i = 1; i <= 100; ++i) {
+                               r.need("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
+                               r.need("cudaStreamWaitEvent", cudaStreamWaitEvent(other, event, 0));
+                               r.need("cudaMemcpyAsync",
+                                      cudaMemcpyAsync(copied, memory, sizeof(int), cudaMemcpyDeviceToHost, other));
+                               r.need("cudaStreamSynchronize", cudaStreamSynchronize(other));
+                               seen += *copied == i;
+                             }
+                             r.value("launches seen", seen);
+                           }}),
           {"launch.update_leaves_queued_launches",
            "4 updates never affect queued launches [header, doc]",
            {gives("added", 11)},

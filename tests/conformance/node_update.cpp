@@ -27,17 +27,26 @@ std::vector<Case> set_params_cases() {
   const auto fill = [](std::size_t words) {
     return [words](Recorder& r) { return fill_params(make_int(r), 2, words); };
   };
+  const auto one_byte = [](Recorder& r) {
+    cudaGraphNodeParams params = fill_params(make_int(r), 2, 1);
+    params.memset.elementSize = 1;
+    return params;
+  };
   const auto host = [](Recorder& r) { return host_params([](void*) {}, make_pinned(r)); };
   const auto record = [](Recorder& r) { return event_record_params(make_event(r)); };
   const auto wait = [](Recorder& r) { return event_wait_params(make_event(r)); };
   const auto alloc = [](Recorder&) { return alloc_params(256); };
   const auto empty = [](Recorder&) { return empty_params(); };
-  return {
-      set_params("memcpy", cudaSuccess, copy(4), copy(4)), set_params("memcpy_of_nothing", kInvalid, copy(4), copy(0)),
-      set_params("memset", cudaSuccess, fill(1), fill(1)), set_params("memset_of_nothing", kInvalid, fill(1), fill(0)),
-      set_params("host", cudaSuccess, host, host),         set_params("event_record", cudaSuccess, record, record),
-      set_params("event_wait", cudaSuccess, wait, wait),   set_params("mem_alloc", cudaErrorNotSupported, alloc, alloc),
-      set_params("another_type", kInvalid, host, empty)};
+  return {set_params("memcpy", cudaSuccess, copy(4), copy(4)),
+          set_params("memcpy_of_nothing", kInvalid, copy(4), copy(0)),
+          set_params("memset", cudaSuccess, fill(1), fill(1)),
+          set_params("memset_of_nothing", kInvalid, fill(1), fill(0)),
+          set_params("host", cudaSuccess, host, host),
+          set_params("event_record", cudaSuccess, record, record),
+          set_params("event_wait", cudaSuccess, wait, wait),
+          set_params("mem_alloc", cudaErrorNotSupported, alloc, alloc),
+          set_params("another_type", kInvalid, host, empty),
+          by_foreign_test(set_params("memset_element_size", cudaSuccess, fill(1), one_byte))};
 }
 
 std::vector<Case> kernel_cases() {

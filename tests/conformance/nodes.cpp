@@ -158,15 +158,17 @@ std::vector<Case> edge_cases() {
 }
 
 std::vector<Case> edge_list_cases() {
-  return {{"edge.duplicate",
-           kEdges,
-           {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 1)},
-           [](Recorder& r) {
-             const cudaGraph_t graph = make_graph(r);
-             const cudaGraphNode_t from = add(r, graph, empty_params()), to = add(r, graph, empty_params(), {from});
-             r.call("cudaGraphAddDependencies", cudaGraphAddDependencies(graph, &from, &to, nullptr, 1));
-             r.value("edges", static_cast<long long>(edge_count(r, graph)));
-           }},
+  return {by_foreign_test({"edge.duplicate",
+                           kEdges,
+                           {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 1)},
+                           [](Recorder& r) {
+                             const cudaGraph_t graph = make_graph(r);
+                             const cudaGraphNode_t from = add(r, graph, empty_params()),
+                                                   to = add(r, graph, empty_params(), {from});
+                             r.call("cudaGraphAddDependencies",
+                                    cudaGraphAddDependencies(graph, &from, &to, nullptr, 1));
+                             r.value("edges", static_cast<long long>(edge_count(r, graph)));
+                           }}),
           {"edge.all_or_nothing",
            kEdges,
            {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 0)},
@@ -195,7 +197,7 @@ std::vector<Case> edge_list_cases() {
 std::vector<Case> node_cases() {
   std::vector<Case> cases;
   for (const Type& type : kTypes) {
-    cases.push_back(set_enabled(type));
+    cases.push_back(by_foreign_test(set_enabled(type)));
     cases.push_back(in_body(type.name, type.in_body,
                             [type](Recorder& r, cudaGraph_t body) { return params_of_type(r, body, type.type); }));
     cases.push_back(in_device_graph(type));

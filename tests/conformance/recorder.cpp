@@ -7,6 +7,26 @@ namespace conformance {
 Answer returns(const char* call, cudaError_t code, Status status) { return {call, true, code, status}; }
 Answer gives(const char* value, int number) { return {value, false, number, Status::kNotAsked}; }
 
+Answer decided(Answer answer, const char* reason) {
+  answer.reason = reason;
+  return answer;
+}
+
+Answer either(Answer answer, const Answer& other) {
+  answer.others.push_back(other);
+  return answer;
+}
+
+Case by_foreign_test(Case one) {
+  for (Answer& answer : one.expected) answer.by_foreign_test = true;
+  return one;
+}
+
+std::vector<Case> by_foreign_test(std::vector<Case> cases) {
+  for (Case& one : cases) one = by_foreign_test(std::move(one));
+  return cases;
+}
+
 std::string answer_text(const Answer& answer) {
   const std::string number = std::to_string(answer.number);
   if (!answer.is_code) return number;

@@ -295,6 +295,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (!emu::operands_live(r.memory, m)) return CUBLAS_STATUS_INVALID_VALUE;
     emu::KernelWork work;
     work.native = [m] { return emu::run_matmul(m); };
+    work.device = emu::current_device();
+    const void* used_workspace = workspace_bytes > 0 ? workspace : nullptr;
+    for (const void* address : {A, B, m.c_data, static_cast<const void*>(D), used_workspace}) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(&address);
+      work.arguments.emplace_back(bytes, bytes + sizeof address);
+    }
     const cudaError_t code = emu::issue(r, lock, stream, std::move(work));
     return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
   });

@@ -35,14 +35,13 @@ cudaError_t begin(Runtime& r, cudaStream_t handle, cudaGraph_t graph, std::vecto
 bool is_joined(const Capture& capture) {
   std::vector<cudaGraphNode_t> ends = capture.dropped;
   for (const Edge& edge : capture.origin->frontier) ends.push_back(edge.node);
-  for (const cudaStream_t stream : capture.streams) {
-    for (const Edge& edge : stream->frontier) {
-      const bool reached =
-          std::any_of(ends.begin(), ends.end(), [&](cudaGraphNode_t end) { return depends_on(end, edge.node); });
-      if (!reached) return false;
-    }
-  }
-  return true;
+  const auto is_reached = [&](const Edge& edge) {
+    return std::any_of(ends.begin(), ends.end(), [&](cudaGraphNode_t end) { return depends_on(end, edge.node); });
+  };
+  return std::all_of(capture.left.begin(), capture.left.end(), is_reached) &&
+         std::all_of(capture.streams.begin(), capture.streams.end(), [&](cudaStream_t stream) {
+           return std::all_of(stream->frontier.begin(), stream->frontier.end(), is_reached);
+         });
 }
 
 void release(Runtime& r, const CaptureRef& capture) {
@@ -68,7 +67,7 @@ cudaError_t end(Runtime& r, CUstream_st& stream, cudaGraph_t* out) {
   const CaptureRef capture = stream.capture;
   if (capture == nullptr) return cudaErrorIllegalState;
   if (capture->origin != &stream) return cudaErrorStreamCaptureUnmatched;
-  *out = nullptr;
+  if (out != nullptr) *out = nullptr;
   cudaError_t code = r.executor.sticky();
   if (code != cudaSuccess) {
     // The device is gone: nothing can come of the graph.
@@ -84,7 +83,7 @@ cudaError_t end(Runtime& r, CUstream_st& stream, cudaGraph_t* out) {
     discard_graph(*capture);
     return code;
   }
-  *out = capture->graph;
+  if (out != nullptr) *out = capture->graph;
   return cudaSuccess;
 }
 
@@ -96,6 +95,11 @@ cudaError_t make_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nod
     edges.push_back({nodes[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
   }
   return cudaSuccess;
+}
+
+// Without a place for its graph, only a capture into a graph that the caller knows can be ended.
+bool needs_place_for_graph(const CUstream_st& stream) {
+  return stream.capture == nullptr || stream.capture->owns_graph;
 }
 
 bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
@@ -116,6 +120,19 @@ cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
 }
 
 }  // namespace
+
+void leave_capture(Runtime& r, CUstream_st& stream) {
+  const CaptureRef capture = stream.capture;
+  if (capture->origin == &stream) {
+    release(r, capture);
+    discard_graph(*capture);
+    return;
+  }
+  capture->left.insert(capture->left.end(), stream.frontier.begin(), stream.frontier.end());
+  std::erase(capture->streams, &stream);
+  stream.capture = nullptr;
+}
+
 }  // namespace emu
 
 using emu::api;
@@ -140,7 +157,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return api("cudaStreamEndCapture", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    return graph == nullptr ? cudaErrorInvalidValue : emu::end(r, *stream, graph);
+    if (graph == nullptr && emu::needs_place_for_graph(*stream)) return cudaErrorInvalidValue;
+    return emu::end(r, *stream, graph);
   });
 }
 

@@ -219,6 +219,64 @@ TEST_F(CaptureTest, ForbidsTheLegacyStreamBesideABlockingCapture) {
   expect_fine();
 }
 
+TEST_F(CaptureTest, EndsWhenTheStreamThatBeganIsDestroyed) {
+  cudaStream_t origin = nullptr;
+  ASSERT_OK(cudaStreamCreateWithFlags(&origin, cudaStreamNonBlocking));
+  const emu::LiveObjects before = emu::live_objects();
+  ASSERT_OK(cudaStreamBeginCapture(origin, cudaStreamCaptureModeGlobal));
+  join(origin, other_);
+  ASSERT_OK(cudaStreamDestroy(origin));
+  EXPECT_EQ(before.streams - 1, emu::live_objects().streams);
+  EXPECT_EQ(before.graphs, emu::live_objects().graphs);
+  EXPECT_EQ(cudaStreamCaptureStatusNone, status(other_)) << "it had joined the capture";
+  void* memory = nullptr;
+  ASSERT_OK(cudaMalloc(&memory, 4));
+  ASSERT_OK(cudaFree(memory));
+}
+
+TEST_F(CaptureTest, GoesOnWithoutADestroyedStreamThatJoinedIt) {
+  int* target = device(std::vector<int>{0});
+  for (const bool is_joined_again : {true, false}) {
+    cudaStream_t fork = nullptr;
+    ASSERT_OK(cudaStreamCreateWithFlags(&fork, cudaStreamNonBlocking));
+    begin();
+    join(stream_, fork);
+    ASSERT_OK(launch_set(fork, target, 7));
+    if (is_joined_again) join(fork, stream_);
+    ASSERT_OK(cudaStreamDestroy(fork));
+    EXPECT_EQ(cudaStreamCaptureStatusActive, status(stream_));
+    if (!is_joined_again) {
+      expect_lost(cudaErrorStreamCaptureUnjoined);
+      continue;
+    }
+    cudaGraph_t graph = nullptr;
+    ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+    launch_and_destroy(graph);
+    EXPECT_EQ(7, host(target, 1)[0]);
+  }
+}
+
+TEST_F(CaptureTest, KeepsACapturingStreamWhereToldSo) {
+  begin();
+  emu::set_destroy_ends_capture(false);
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamDestroy(stream_));
+  emu::set_destroy_ends_capture(true);
+  EXPECT_EQ(cudaStreamCaptureStatusInvalidated, status(stream_));
+  expect_lost(cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureTest, NeedsNoPlaceForAGraphItWasGiven) {
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  ASSERT_OK(cudaStreamBeginCaptureToGraph(stream_, graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CUDA(cudaSuccess, cudaStreamEndCapture(stream_, nullptr));
+  EXPECT_EQ(cudaStreamCaptureStatusNone, status(stream_));
+  ASSERT_OK(cudaGraphDestroy(graph));
+  begin();
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaStreamEndCapture(stream_, nullptr));
+  expect_fine();
+}
+
 TEST_F(CaptureTest, ChecksItsArguments) {
   EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaStreamBeginCapture(stream_, static_cast<cudaStreamCaptureMode>(3)));

@@ -52,6 +52,7 @@ constexpr Attribute kAttributes[] = {
     {cudaDevAttrMemoryPoolsSupported, 1},
     {cudaDevAttrCooperativeLaunch, 0},
     {cudaDevAttrComputePreemptionSupported, 0},
+    {cudaDevAttrMaxAccessPolicyWindowSize, static_cast<int>(kMaxAccessPolicyWindow)},
 };
 
 cudaError_t attribute_value(cudaDeviceAttr name, int& value) {
@@ -85,6 +86,7 @@ void describe(Runtime& r, cudaDeviceProp& p) {
   p.concurrentKernels = p.unifiedAddressing = p.canMapHostMemory = p.streamPrioritiesSupported = 1;
   p.asyncEngineCount = 1;
   p.l2CacheSize = 1 << 20;
+  p.accessPolicyMaxWindowSize = static_cast<int>(kMaxAccessPolicyWindow);
   p.memoryBusWidth = 64;
 }
 

@@ -69,14 +69,28 @@ void set_device_count(int count);
 // Whether devices can reach each other's memory, if it is enabled; GS_EMU_PEERS=0: no. Off: what was enabled is not.
 void set_peer_access(bool on);
 
+// Whether a kernel fails that is given an address it could not use: of freed memory, of host memory that is neither
+// pinned nor mapped, of another device's memory without peer access; also inside of structures. On by default. A GPU
+// fails when the kernel uses the address; off for tests of kernels that do not.
+void set_address_check(bool on);
+
+// What cudaStreamDestroy does with a stream that is capturing. NVIDIA's documents do not say. On (the default, and what
+// tests that pass on NVIDIA hardware expect): it succeeds; a capture that began on the stream is over and its graph is
+// gone; where the stream only joined a capture, the capture goes on without it. Off, also by
+// GS_EMU_DESTROY_ENDS_CAPTURE=0: it returns cudaErrorStreamCaptureUnsupported, invalidates the capture, and the stream
+// stays.
+void set_destroy_ends_capture(bool on);
+
 // Operations submitted and not finished.
 std::size_t outstanding();
 
 // Forgets outstanding work, captures in progress, the sticky error, faults, and this thread's last error and capture
-// mode. Objects stay.
+// mode. Objects stay. Graphs are counted from the beginning, so that the same calls list their nodes in the same order
+// as before.
 void reset();
 
-// Text of the last launch failure, empty when there was none since reset().
+// Text of the last launch failure, or of a call whose outcome CUDA leaves undefined and which no code reports (a graph
+// destroyed while a stream captures into one of its bodies). Empty when there was none since reset().
 std::string last_failure();
 
 // Writes each call and its result to stderr; also on with GS_EMU_TRACE=1.

@@ -1,5 +1,6 @@
 // Graph objects: nodes, edges, copies.
 #include <algorithm>
+#include <cstdio>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -12,14 +13,17 @@ CUgraphNode_st::CUgraphNode_st(cudaGraph_t graph_, cudaGraphNodeType type_, emu:
 
 CUgraphNode_st::~CUgraphNode_st() { emu::runtime().nodes.erase(this); }
 
-CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : owner(owner_) { emu::runtime().graphs.insert(this); }
+CUgraph_st::CUgraph_st(cudaGraphNode_t owner_) : number(emu::runtime().next_graph++), owner(owner_) {
+  emu::runtime().graphs.insert(this);
+}
 
 CUgraph_st::~CUgraph_st() {
   emu::Runtime& r = emu::runtime();
   r.graphs.erase(this);
-  // A body may be captured into while the graph around it goes.
   for (const emu::CaptureRef& capture : r.captures) {
     if (capture->graph != this) continue;
+    r.last_failure = "a graph was destroyed while a stream captures into a body of it, which is undefined on a GPU";
+    std::fprintf(stderr, "cuda emulator: %s\n", r.last_failure.c_str());
     capture->invalid = true;
     capture->owns_graph = false;
     capture->graph = nullptr;
@@ -65,15 +69,11 @@ bool has_memory_nodes(const CUgraph_st& graph) {
 }
 
 bool can_free_in(Runtime& r, const CUgraph_st& graph, void* pointer) {
-  bool allocated = r.graph_allocations.contains(pointer);
-  for (const auto& node : graph.nodes) {
-    if (const auto* freed = std::get_if<FreeWork>(node->work.get()); freed != nullptr && freed->pointer == pointer) {
-      return false;
-    }
-    const auto* made = std::get_if<AllocWork>(node->work.get());
-    allocated |= made != nullptr && made->memory->pointer == pointer;
-  }
-  return allocated;
+  const bool is_freed = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
+    const auto* freed = std::get_if<FreeWork>(node->work.get());
+    return freed != nullptr && freed->pointer == pointer;
+  });
+  return !is_freed && r.memory.is_allocation_of_graph(pointer);
 }
 
 void clone_into(const CUgraph_st& source, CUgraph_st& target) {
@@ -152,25 +152,38 @@ bool is_inside(cudaGraph_t graph, cudaGraph_t other) {
 }
 
 cudaError_t check_child(Runtime& r, cudaGraph_t graph, const cudaChildGraphNodeParams& params) {
-  if (!r.graphs.contains(params.graph) || is_inside(graph, params.graph)) return cudaErrorInvalidValue;
+  if (!r.graphs.contains(params.graph)) return cudaErrorInvalidValue;
   if (params.graph->moved) return cudaErrorNotSupported;
   if (has_conditional(*params.graph)) return cudaErrorInvalidValue;
   if (params.ownership == cudaGraphChildGraphOwnershipClone) {
-    return has_memory_nodes(*params.graph) ? cudaErrorInvalidValue : cudaSuccess;
+    return has_memory_nodes(*params.graph) ? cudaErrorNotSupported : cudaSuccess;
   }
   // The graph must be the program's to give, and no capture may be going on in it.
-  bool free = params.ownership == cudaGraphChildGraphOwnershipMove && params.graph->owner == nullptr;
+  bool free = params.ownership == cudaGraphChildGraphOwnershipMove && params.graph->owner == nullptr &&
+              !is_inside(graph, params.graph);
   for (const CaptureRef& capture : r.captures) free &= capture->graph != params.graph;
   return free ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t make_allocation(const cudaMemAllocNodeParamsV2& params, AllocWork& work) {
+bool is_access(const Runtime& r, const cudaMemAccessDesc& access) {
+  return is_device_location(r, access.location) &&
+         (access.flags == cudaMemAccessFlagsProtNone || access.flags == cudaMemAccessFlagsProtRead ||
+          access.flags == cudaMemAccessFlagsProtReadWrite);
+}
+
+cudaError_t make_allocation(const Runtime& r, const cudaMemAllocNodeParamsV2& params, AllocWork& work) {
   const cudaMemPoolProps& pool = params.poolProps;
-  if (pool.allocType != cudaMemAllocationTypePinned || pool.handleTypes != cudaMemHandleTypeNone ||
-      pool.location.type != cudaMemLocationTypeDevice || params.bytesize == 0) {
+  if (!is_pool(r, pool) || pool.handleTypes != cudaMemHandleTypeNone || params.bytesize == 0) {
     return cudaErrorInvalidValue;
   }
-  work.memory = std::make_shared<GraphMemory>(params.bytesize);
+  const std::size_t count = params.accessDescCount;
+  if (count > static_cast<std::size_t>(r.device_count) || (count > 0 && params.accessDescs == nullptr)) {
+    return cudaErrorInvalidValue;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_access(r, params.accessDescs[i])) return cudaErrorInvalidValue;
+  }
+  work.memory = std::make_shared<GraphMemory>(params.bytesize, pool.location.id);
   return work.memory->pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
@@ -200,7 +213,8 @@ cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& 
       return linear_copy(r, params.memcpy, work.emplace<CopyWork>());
     case cudaGraphNodeTypeMemset:
       work = FillWork{params.memset};
-      return params.memset.width == 0 ? cudaErrorInvalidValue : check_fill(r, params.memset);
+      if (params.memset.width == 0 || params.memset.height == 0) return cudaErrorInvalidValue;
+      return check_fill(r, params.memset);
     case cudaGraphNodeTypeHost:
       work = HostWork{params.host.fn, params.host.userData};
       return params.host.fn == nullptr ? cudaErrorInvalidValue : cudaSuccess;
@@ -216,7 +230,7 @@ cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& 
     case cudaGraphNodeTypeWaitEvent:
       return make_event_work(r, params.eventWait.event, false, work);
     case cudaGraphNodeTypeMemAlloc:
-      return make_allocation(params.alloc, work.emplace<AllocWork>());
+      return make_allocation(r, params.alloc, work.emplace<AllocWork>());
     case cudaGraphNodeTypeMemFree:
       work = FreeWork{params.free.dptr};
       return can_free_in(r, *graph, params.free.dptr) ? cudaSuccess : cudaErrorInvalidValue;
@@ -227,20 +241,23 @@ cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& 
 
 namespace {
 
-void add_child(cudaGraphNode_t node, const cudaChildGraphNodeParams& params) {
+// The graph that a child node with these parameters will own.
+std::unique_ptr<CUgraph_st> make_child(const cudaChildGraphNodeParams& params) {
   if (params.ownership == cudaGraphChildGraphOwnershipMove) {
-    node->bodies.emplace_back(params.graph);
-    params.graph->owner = node;
     params.graph->moved = true;
-    return;
+    return std::unique_ptr<CUgraph_st>(params.graph);
   }
-  node->bodies.push_back(std::make_unique<CUgraph_st>(node));
-  clone_into(*params.graph, *node->bodies.back());
+  auto copy = std::make_unique<CUgraph_st>(nullptr);
+  clone_into(*params.graph, *copy);
+  return copy;
 }
 
 // What the node has beside its work, and what the parameters tell the program.
-void finish_node(cudaGraphNode_t node, cudaGraphNodeParams& params) {
-  if (node->type == cudaGraphNodeTypeGraph) add_child(node, params.graph);
+void finish_node(cudaGraphNode_t node, std::unique_ptr<CUgraph_st> child, cudaGraphNodeParams& params) {
+  if (child != nullptr) {
+    child->owner = node;
+    node->bodies.push_back(std::move(child));
+  }
   if (node->type == cudaGraphNodeTypeMemAlloc) params.alloc.dptr = std::get<AllocWork>(*node->work).memory->pointer;
   if (node->type != cudaGraphNodeTypeConditional) return;
   for (unsigned i = 0; i < params.conditional.size; ++i) {
@@ -290,8 +307,10 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* out, cudaGraph_t graph, const cuda
     emu::Work work;
     if (code == cudaSuccess) code = emu::make_work(r, graph, *params, work);
     if (code != cudaSuccess) return code;
+    std::unique_ptr<CUgraph_st> child;  // made before the node is there, as a graph may become a child of itself
+    if (params->type == cudaGraphNodeTypeGraph) child = emu::make_child(params->graph);
     *out = emu::add_node(graph, std::make_shared<const emu::Work>(std::move(work)), edges);
-    emu::finish_node(*out, *params);
+    emu::finish_node(*out, std::move(child), *params);
     return cudaSuccess;
   });
 }

@@ -13,9 +13,8 @@ bool is_captured_into(Runtime& r, cudaGraph_t graph) {
 
 cudaError_t remove_node(Runtime& r, cudaGraphNode_t node) {
   CUgraph_st& graph = *node->graph;
-  if (has_memory_nodes(graph) || is_updatable(*node->work) || is_captured_into(r, &graph)) {
-    return cudaErrorInvalidValue;
-  }
+  if (has_memory_nodes(graph)) return cudaErrorNotSupported;
+  if (is_updatable(*node->work) || is_captured_into(r, &graph)) return cudaErrorInvalidValue;
   for (const auto& other : graph.nodes) {
     std::erase_if(other->before, [&](const Edge& edge) { return edge.node == node; });
   }
@@ -48,6 +47,14 @@ bool is_node_attribute(cudaLaunchAttributeID id) {
   }
 }
 
+bool is_attribute_value(cudaLaunchAttributeID id, const cudaLaunchAttributeValue& value) {
+  if (id != cudaLaunchAttributeAccessPolicyWindow) return true;
+  const cudaAccessPolicyWindow& window = value.accessPolicyWindow;
+  return window.num_bytes <= kMaxAccessPolicyWindow && window.hitRatio >= 0.0f && window.hitRatio <= 1.0f &&
+         window.hitProp >= cudaAccessPropertyNormal && window.hitProp <= cudaAccessPropertyPersisting &&
+         (window.missProp == cudaAccessPropertyNormal || window.missProp == cudaAccessPropertyStreaming);
+}
+
 // Plans keep the work they were made with.
 void change_attributes(cudaGraphNode_t node, const std::function<void(KernelWork&)>& change) {
   Work work = *node->work;
@@ -73,7 +80,8 @@ using emu::Runtime;
 cudaError_t cudaGraphClone(cudaGraph_t* out, cudaGraph_t graph) {
   return api("cudaGraphClone", [&](Runtime& r, Lock&) -> cudaError_t {
     if (out == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
-    if (emu::has_conditional(*graph) || emu::has_memory_nodes(*graph)) return cudaErrorInvalidValue;
+    if (emu::has_memory_nodes(*graph)) return cudaErrorNotSupported;
+    if (emu::has_conditional(*graph)) return cudaErrorInvalidValue;
     *out = new CUgraph_st(nullptr);
     emu::clone_into(*graph, **out);
     return cudaSuccess;
@@ -90,7 +98,7 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
                                         const cudaGraphEdgeData*, size_t count) {
   return api("cudaGraphRemoveDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.graphs.contains(graph) || (count > 0 && (from == nullptr || to == nullptr))) return cudaErrorInvalidValue;
-    if (emu::has_memory_nodes(*graph)) return cudaErrorInvalidValue;
+    if (emu::has_memory_nodes(*graph)) return cudaErrorNotSupported;
     for (size_t i = 0; i < count; ++i) {
       if (!r.nodes.contains(to[i]) || to[i]->graph != graph) return cudaErrorInvalidValue;
       if (emu::find_edge(from[i], to[i]) == to[i]->before.end()) return cudaErrorInvalidValue;
@@ -118,6 +126,7 @@ cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node, cudaLaunchAttr
                                             const cudaLaunchAttributeValue* value) {
   return api("cudaGraphKernelNodeSetAttribute", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!emu::is_kernel(r, node) || !emu::is_node_attribute(id) || value == nullptr) return cudaErrorInvalidValue;
+    if (!emu::is_attribute_value(id, *value)) return cudaErrorInvalidValue;
     const bool opts_out =
         id == cudaLaunchAttributeDeviceUpdatableKernelNode && value->deviceUpdatableKernelNode.deviceUpdatable == 0;
     if (opts_out && emu::is_updatable(*node->work)) return cudaErrorInvalidValue;

@@ -92,18 +92,25 @@ TEST_F(GraphEditTest, AMovedChildGoesWithItsParent) {
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphDestroy(inner));
 }
 
-TEST_F(GraphEditTest, AGraphIsNeverInsideItself) {
-  const cudaGraph_t outer = make_graph(), inner = make_graph();
+TEST_F(GraphEditTest, AGraphIsInsideItselfOnlyAsACopy) {
+  int *log = device<int>(8), *count = device(std::vector<int>{0});
+  cudaGraph_t outer = nullptr;
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(launch_append(stream_, log, count, 1));
+  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
+  const cudaGraph_t inner = make_graph();
   cudaGraphNodeParams child = node_params(cudaGraphNodeTypeGraph);
   child.graph = {inner, cudaGraphChildGraphOwnershipMove};
   cudaGraphNode_t node = nullptr;
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, inner, nullptr, nullptr, 0, &child));
   add(outer, child);
-  for (const auto ownership : {cudaGraphChildGraphOwnershipClone, cudaGraphChildGraphOwnershipMove}) {
-    child.graph = {outer, ownership};
-    EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, inner, nullptr, nullptr, 0, &child));
-  }
-  ASSERT_OK(cudaGraphDestroy(outer));
+  child.graph = {outer, cudaGraphChildGraphOwnershipMove};
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, inner, nullptr, nullptr, 0, &child));
+  child.graph = {outer, cudaGraphChildGraphOwnershipClone};
+  add(outer, child);  // two kernels now
+  add(inner, child);  // four
+  launch_and_destroy(outer);
+  EXPECT_EQ(4, host(count, 1)[0]);
 }
 
 TEST_F(GraphEditTest, ADisabledNodeStillOrdersTheOthers) {

@@ -31,7 +31,7 @@ cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, uns
   const bool once = plan->has_conditional || plan->has_memory || plan->has_updatable;
   if (once && *graph->live_execs > 0) {
     error.result = cudaGraphInstantiateError;
-    return cudaErrorInvalidValue;
+    return plan->has_memory ? cudaErrorNotSupported : cudaErrorInvalidValue;
   }
   auto* exec = new CUgraphExec_st;
   exec->plan = plan;

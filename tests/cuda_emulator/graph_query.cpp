@@ -1,12 +1,21 @@
 // Reading graphs back.
 #include <algorithm>
 #include <cstdio>
+#include <random>
 #include <unordered_map>
 
 #include "runtime.h"
 
 namespace emu {
 namespace {
+
+// CUDA promises no order of what these queries list. The order here depends on the seed and the graph, and stays the
+// same from call to call while the graph does not change.
+template <class T>
+void put_in_any_order(Runtime& r, const CUgraph_st& graph, std::vector<T>& list) {
+  std::mt19937_64 random(r.executor.seed() * 0x9E3779B97F4A7C15u + graph.number);
+  for (std::size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[random() % i]);
+}
 
 // CUDA's convention: a null array asks for the count; a longer array than needed is filled up with null.
 cudaError_t give(const std::vector<cudaGraphNode_t>& found, cudaGraphNode_t* nodes, std::size_t* count) {
@@ -137,6 +146,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
     if (!r.graphs.contains(graph)) return cudaErrorInvalidValue;
     std::vector<cudaGraphNode_t> found;
     for (const auto& node : graph->nodes) found.push_back(node.get());
+    emu::put_in_any_order(r, *graph, found);
     return emu::give(found, nodes, count);
   });
 }
@@ -148,6 +158,7 @@ cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, siz
     for (const auto& node : graph->nodes) {
       if (node->before.empty()) found.push_back(node.get());
     }
+    emu::put_in_any_order(r, *graph, found);
     return emu::give(found, nodes, count);
   });
 }
@@ -158,19 +169,23 @@ cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGrap
     if (!r.graphs.contains(graph) || count == nullptr || (from == nullptr) != (to == nullptr)) {
       return cudaErrorInvalidValue;
     }
-    size_t found = 0;
+    std::vector<std::pair<emu::Edge, cudaGraphNode_t>> found;
     for (const auto& node : graph->nodes) {
-      for (const emu::Edge& edge : node->before) {
-        if (from != nullptr && found < *count) {
-          if (data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
-          from[found] = edge.node;
-          to[found] = node.get();
-          if (data != nullptr) data[found] = edge.data;
-        }
-        ++found;
-      }
+      for (const emu::Edge& edge : node->before) found.emplace_back(edge, node.get());
     }
-    *count = from == nullptr ? found : std::min(*count, found);
+    if (from == nullptr) {
+      *count = found.size();
+      return cudaSuccess;
+    }
+    emu::put_in_any_order(r, *graph, found);
+    *count = std::min(*count, found.size());
+    for (size_t i = 0; i < *count; ++i) {
+      const auto& [edge, target] = found[i];
+      if (data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
+      from[i] = edge.node;
+      to[i] = target;
+      if (data != nullptr) data[i] = edge.data;
+    }
     return cudaSuccess;
   });
 }
@@ -187,8 +202,10 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t* 
                                          size_t* count) {
   return api("cudaGraphNodeGetDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.nodes.contains(node) || count == nullptr) return cudaErrorInvalidValue;
+    std::vector<emu::Edge> edges = node->before;
+    emu::put_in_any_order(r, *node->graph, edges);
     std::vector<cudaGraphNode_t> found;
-    for (const emu::Edge& edge : node->before) {
+    for (const emu::Edge& edge : edges) {
       if (nodes != nullptr && data == nullptr && !emu::is_default(edge.data)) return cudaErrorLossyQuery;
       if (nodes != nullptr && data != nullptr && found.size() < *count) data[found.size()] = edge.data;
       found.push_back(edge.node);

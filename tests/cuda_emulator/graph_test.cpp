@@ -78,8 +78,8 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   count = 4;
   ASSERT_OK(cudaGraphGetEdges(graph, from, to, nullptr, &count));
   ASSERT_EQ(2u, count);
-  EXPECT_EQ(a, from[0]);
-  EXPECT_EQ(b, from[1]);
+  EXPECT_EQ((std::set<cudaGraphNode_t>{a, b}), (std::set<cudaGraphNode_t>{from[0], from[1]}));
+  EXPECT_EQ(c, to[0]);
   EXPECT_EQ(c, to[1]);
   count = 4;
   ASSERT_OK(cudaGraphNodeGetDependencies(c, from, nullptr, &count));
@@ -94,6 +94,46 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   EXPECT_NE(std::string::npos, text.str().find("->"));
   std::remove(path.c_str());
   launch_and_destroy(graph);
+}
+
+TEST_F(GraphTest, ListsNodesAndEdgesInAnOrderOfTheSeed) {
+  std::set<std::vector<std::ptrdiff_t>> orders_of_nodes, orders_of_roots, orders_of_edges;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    emu::set_seed(seed);
+    cudaGraph_t graph = nullptr;
+    ASSERT_OK(cudaGraphCreate(&graph, 0));
+    std::vector<cudaGraphNode_t> made;
+    cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+    for (int i = 0; i < 6; ++i) {  // three roots, each with one that depends on it
+      made.emplace_back();
+      ASSERT_OK(cudaGraphAddNode(&made.back(), graph, i < 3 ? nullptr : &made[static_cast<std::size_t>(i) - 3], nullptr,
+                                 i < 3 ? 0 : 1, &empty));
+    }
+    const auto order_of = [&](const std::vector<cudaGraphNode_t>& listed) {
+      std::vector<std::ptrdiff_t> order;
+      for (const cudaGraphNode_t node : listed)
+        order.push_back(std::find(made.begin(), made.end(), node) - made.begin());
+      return order;
+    };
+    std::vector<cudaGraphNode_t> nodes(6), roots(3), from(3), to(3);
+    size_t count = 6;
+    ASSERT_OK(cudaGraphGetNodes(graph, nodes.data(), &count));
+    orders_of_nodes.insert(order_of(nodes));
+    ASSERT_OK(cudaGraphGetNodes(graph, nodes.data(), &count));
+    orders_of_nodes.insert(order_of(nodes));  // the same again
+    EXPECT_EQ(made.size(), std::set<cudaGraphNode_t>(nodes.begin(), nodes.end()).size());
+    count = 3;
+    ASSERT_OK(cudaGraphGetRootNodes(graph, roots.data(), &count));
+    orders_of_roots.insert(order_of(roots));
+    ASSERT_OK(cudaGraphGetEdges(graph, from.data(), to.data(), nullptr, &count));
+    orders_of_edges.insert(order_of(from));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(order_of({from[i]})[0] + 3, order_of({to[i]})[0]);
+    ASSERT_OK(cudaGraphDestroy(graph));
+  }
+  EXPECT_GT(orders_of_nodes.size(), 1u);
+  EXPECT_LE(orders_of_nodes.size(), 4u);
+  EXPECT_GT(orders_of_roots.size(), 1u);
+  EXPECT_GT(orders_of_edges.size(), 1u);
 }
 
 TEST_F(GraphTest, ARemovedDependencyShows) {
@@ -201,6 +241,63 @@ TEST_F(GraphTest, UpdatesParametersButNotTopology) {
   EXPECT_CUDA(cudaErrorGraphExecUpdateFailure, cudaGetLastError());
   ASSERT_OK(cudaGraphExecDestroy(exec));
   for (const cudaGraph_t graph : {one, two, long_one}) ASSERT_OK(cudaGraphDestroy(graph));
+}
+
+TEST_F(GraphTest, UpdatesCompareEdgesBeforeTypesAndFillsOfOneRowOnlyByTheirHeight) {
+  int* target = device<int>(4);
+  const auto fill = [&](unsigned element_bytes, std::size_t width, std::size_t height) {
+    cudaGraphNodeParams params = node_params(cudaGraphNodeTypeMemset);
+    params.memset = {target, 8, 0, element_bytes, width, height};
+    return params;
+  };
+  const auto chain = [](std::vector<cudaGraphNodeParams> nodes, bool is_joined) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t last = nullptr;
+    for (cudaGraphNodeParams& params : nodes) {
+      const cudaGraphNode_t before = last;
+      const bool depends = is_joined && before != nullptr;
+      EXPECT_EQ(cudaSuccess, cudaGraphAddNode(&last, graph, depends ? &before : nullptr, nullptr, depends, &params));
+    }
+    return graph;
+  };
+  const auto update = [&](cudaGraph_t from, cudaGraph_t to) {
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&exec, from, 0));
+    cudaGraphExecUpdateResultInfo info{};
+    (void)cudaGraphExecUpdate(exec, to, &info);
+    EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(exec));
+    for (const cudaGraph_t graph : {from, to}) EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+    return info.result;
+  };
+  const cudaGraphNodeParams empty = node_params(cudaGraphNodeTypeEmpty);
+  EXPECT_EQ(cudaGraphExecUpdateErrorTopologyChanged,
+            update(chain({empty, empty}, true), chain({empty, fill(4, 1, 1)}, false)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorNodeTypeChanged,
+            update(chain({empty, empty}, true), chain({empty, fill(4, 1, 1)}, true)));
+  EXPECT_EQ(cudaGraphExecUpdateSuccess, update(chain({fill(4, 2, 1)}, true), chain({fill(1, 5, 1)}, true)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorParametersChanged,
+            update(chain({fill(4, 2, 2)}, true), chain({fill(2, 2, 2)}, true)));
+  // Nodes are paired from those on which nothing depends, whatever the order in which the others were added.
+  const auto pair = [&](cudaGraphNodeParams root, cudaGraphNodeParams end, bool end_first) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t from = nullptr, to = nullptr;
+    EXPECT_EQ(cudaSuccess,
+              cudaGraphAddNode(end_first ? &to : &from, graph, nullptr, nullptr, 0, end_first ? &end : &root));
+    EXPECT_EQ(cudaSuccess,
+              cudaGraphAddNode(end_first ? &from : &to, graph, nullptr, nullptr, 0, end_first ? &root : &end));
+    EXPECT_EQ(cudaSuccess, cudaGraphAddDependencies(graph, &from, &to, nullptr, 1));
+    return graph;
+  };
+  EXPECT_EQ(cudaGraphExecUpdateSuccess, update(pair(empty, fill(4, 1, 1), false), pair(empty, fill(4, 2, 1), true)));
+  EXPECT_EQ(cudaGraphExecUpdateErrorNodeTypeChanged,
+            update(pair(empty, empty, false), pair(empty, fill(4, 1, 1), true)));
+  cudaGraphNodeParams no_rows = fill(4, 1, 0);
+  const cudaGraph_t graph = chain({}, true);
+  cudaGraphNode_t node = nullptr;
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &no_rows));
+  ASSERT_OK(cudaGraphDestroy(graph));
 }
 
 TEST_F(GraphTest, CapturesALaunchAsAChild) {

@@ -22,8 +22,9 @@ cudaError_t update(Runtime& r, CUgraphExec_st& exec, const CUgraph_st& graph, cu
     info.errorNode = error.node;
     return cudaErrorGraphExecUpdateFailure;
   }
-  info = compare_plans(*exec.plan, *plan, graph, uses_priorities(exec));
-  if (exec.plan->has_updatable || plan->has_updatable) info.result = cudaGraphExecUpdateErrorNotSupported;
+  const bool has_updatable = plan->has_updatable;
+  plan = match_plans(*exec.plan, *plan, graph, uses_priorities(exec), info);
+  if (exec.plan->has_updatable || has_updatable) info.result = cudaGraphExecUpdateErrorNotSupported;
   if (info.result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
   // Nodes that were switched off stay off.
   for (const auto& [node, path] : exec.paths) {
@@ -72,11 +73,12 @@ cudaError_t set_params(Runtime& r, CUgraphExec_st& exec, const PlanPath& path, c
   PlanError error;
   const PlanRef plan = make_plan(r, scratch, error);
   if (plan == nullptr) return cudaErrorInvalidValue;
-  const auto info = compare_plans(alone(old), *plan, scratch, uses_priorities(exec));
-  if (info.result != cudaGraphExecUpdateSuccess) return cudaErrorInvalidValue;
+  cudaGraphExecUpdateResultInfo info;
+  const PlanRef matched = match_plans(alone(old), *plan, scratch, uses_priorities(exec), info);
+  if (matched == nullptr) return cudaErrorInvalidValue;
   exec.plan = edit_plan(exec.plan, path, [&](PlanNode& planned) {
-    planned.work = plan->nodes.front().work;
-    planned.bodies = plan->nodes.front().bodies;
+    planned.work = matched->nodes.front().work;
+    planned.bodies = matched->nodes.front().bodies;
   });
   return cudaSuccess;
 }

@@ -103,6 +103,12 @@ cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, Ker
     const auto* bytes = static_cast<const std::byte*>(params.kernelParams[i]);
     work.arguments.emplace_back(bytes, bytes + kernel.signature.sizes[i]);
   }
+  if (kernel.signature.clear_padding != nullptr) {
+    std::vector<void*> copies;
+    for (auto& argument : work.arguments) copies.push_back(argument.data());
+    kernel.signature.clear_padding(copies.data());
+    work.has_clear_padding = true;
+  }
   return cudaSuccess;
 }
 
@@ -124,7 +130,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
 cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
                                         cudaStream_t stream) {
   return api("cudaLaunchCooperativeKernel", [&](Runtime& r, Lock& lock) -> cudaError_t {
-    if (function == nullptr) return cudaErrorInvalidValue;
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
     cudaLaunchAttribute cooperative{};
     cooperative.id = cudaLaunchAttributeCooperative;
     cooperative.val.cooperative = 1;

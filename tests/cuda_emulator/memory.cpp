@@ -26,6 +26,10 @@ std::size_t arena_bytes() {
   return round_up(megabytes << 20, kCommitStep);
 }
 
+std::size_t machine_bytes() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 Memory::Memory() : capacity_(arena_bytes()) {
@@ -79,6 +83,12 @@ bool Memory::is_allocation(const void* pointer) {
   return block != blocks_.end() && arena_ + block->first == pointer && !block->second.of_graph;
 }
 
+bool Memory::is_allocation_of_graph(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  const auto block = find_block(pointer);
+  return block != blocks_.end() && arena_ + block->first == pointer && block->second.of_graph;
+}
+
 std::optional<int> Memory::device_of(const void* pointer) {
   const std::lock_guard guard(mutex_);
   const auto block = find_block(pointer);
@@ -86,6 +96,7 @@ std::optional<int> Memory::device_of(const void* pointer) {
 }
 
 void* Memory::allocate_pinned(std::size_t bytes) {
+  if (bytes > machine_bytes()) return nullptr;
   auto* pointer = static_cast<char*>(::operator new(bytes, std::align_val_t(kAlign), std::nothrow));
   if (pointer == nullptr) return nullptr;
   std::memset(pointer, 0xFF, bytes);
@@ -145,6 +156,16 @@ bool Memory::is_valid(const void* pointer, std::size_t bytes) {
   const auto block = find_block(pointer);
   if (block == blocks_.end()) return false;
   return static_cast<const char*>(pointer) + bytes <= arena_ + block->first + block->second.bytes;
+}
+
+bool Memory::is_inside_or_at_end(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  if (!in_arena(pointer)) {
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    return covers(address, 1) || covers(address - 1, 1);
+  }
+  const auto block = find_block(pointer);
+  return block != blocks_.end() && static_cast<const char*>(pointer) <= arena_ + block->first + block->second.bytes;
 }
 
 std::size_t Memory::free_bytes() {

@@ -29,8 +29,11 @@ class Memory {
   bool release(void* pointer, bool of_graph = false);
   // Whether cudaMalloc or cudaMallocAsync gave this pointer.
   bool is_allocation(const void* pointer);
+  // Whether an allocation node of a graph gave it.
+  bool is_allocation_of_graph(const void* pointer);
   // Of memory from allocate(); else nothing.
   std::optional<int> device_of(const void* pointer);
+  // Null for more than the machine has.
   void* allocate_pinned(std::size_t bytes);
   bool release_pinned(void* pointer);
 
@@ -49,6 +52,8 @@ class Memory {
   Place place(const void* pointer);
   // Device: wholly inside live memory. Pinned: wholly inside one allocation. Pageable: true.
   bool is_valid(const void* pointer, std::size_t bytes);
+  // Of device memory: whether the address is in live memory or just behind it, where an empty array may be.
+  bool is_inside_or_at_end(const void* pointer);
   // False for mapped memory to which the device was given no access. Allocated memory can be copied by all devices.
   bool is_reachable(const void* pointer, int device);
 

@@ -1,10 +1,12 @@
 // Allocation in stream order, pools, and memory of graphs; calls of which only the capture rule is there.
+#include <algorithm>
+
 #include "runtime.h"
 
 namespace emu {
 
-GraphMemory::GraphMemory(std::size_t bytes_)
-    : pointer(runtime().memory.allocate(bytes_, current_device(), true)), bytes(bytes_) {}
+GraphMemory::GraphMemory(std::size_t bytes_, int device)
+    : pointer(runtime().memory.allocate(bytes_, device, true)), bytes(bytes_) {}
 
 GraphMemory::~GraphMemory() {
   if (pointer != nullptr) runtime().memory.release(pointer, true);
@@ -18,7 +20,7 @@ cudaError_t allocate(Runtime& r, Lock& lock, void** out, std::size_t bytes, cuda
   if (out == nullptr) return cudaErrorInvalidValue;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (stream->capture != nullptr) {
-    AllocWork work{std::make_shared<GraphMemory>(bytes)};
+    AllocWork work{std::make_shared<GraphMemory>(bytes, stream->device)};
     *out = work.memory->pointer;
     return *out == nullptr ? cudaErrorMemoryAllocation : issue(r, lock, handle, std::move(work));
   }
@@ -81,6 +83,18 @@ cudaError_t rule_only(const char* name, cudaStream_t handle) {
 }
 
 }  // namespace
+
+bool is_device_location(const Runtime& r, const cudaMemLocation& location) {
+  return location.type == cudaMemLocationTypeDevice && location.id >= 0 && location.id < r.device_count;
+}
+
+bool is_pool(const Runtime& r, const cudaMemPoolProps& properties) {
+  const bool has_reserved_bytes = std::any_of(std::begin(properties.reserved), std::end(properties.reserved),
+                                              [](unsigned char byte) { return byte != 0; });
+  return properties.allocType == cudaMemAllocationTypePinned && is_device_location(r, properties.location) &&
+         properties.win32SecurityAttributes == nullptr && !has_reserved_bytes;
+}
+
 }  // namespace emu
 
 using emu::api;
@@ -107,7 +121,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   return api("cudaMemPoolCreate", [&](Runtime& r, Lock&) -> cudaError_t {
     if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
-    if (pool == nullptr || properties == nullptr) return cudaErrorInvalidValue;
+    if (pool == nullptr || properties == nullptr || !emu::is_pool(r, *properties)) return cudaErrorInvalidValue;
     *pool = r.pools.emplace_back(std::make_unique<CUmemPoolHandle_st>()).get();
     return cudaSuccess;
   });

@@ -85,12 +85,13 @@ TEST_F(AsyncMemoryTest, AFreeNodeOfAnotherGraphEndsIt) {
   cudaGraphNodeParams params = node_params(cudaGraphNodeTypeMemFree);
   params.free.dptr = memory;
   cudaGraphNode_t node = nullptr;
-  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, frees, nullptr, nullptr, 0, &params));
+  ASSERT_OK(cudaGraphAddNode(&node, frees, nullptr, nullptr, 0, &params));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, frees, nullptr, nullptr, 0, &params)) << "twice";
   cudaGraphExec_t make = nullptr, free = nullptr;
   ASSERT_OK(cudaGraphInstantiate(&make, makes, 0));
-  ASSERT_OK(cudaGraphLaunch(make, stream_));
-  ASSERT_OK(cudaGraphAddNode(&node, frees, nullptr, nullptr, 0, &params));
   ASSERT_OK(cudaGraphInstantiate(&free, frees, 0));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphLaunch(free, stream_)) << "nothing is allocated yet";
+  ASSERT_OK(cudaGraphLaunch(make, stream_));
   ASSERT_OK(cudaGraphLaunch(free, stream_));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphLaunch(free, stream_));
   ASSERT_OK(cudaGraphLaunch(make, stream_));
@@ -98,6 +99,31 @@ TEST_F(AsyncMemoryTest, AFreeNodeOfAnotherGraphEndsIt) {
   ASSERT_OK(cudaFree(memory));
   for (const cudaGraphExec_t exec : {make, free}) ASSERT_OK(cudaGraphExecDestroy(exec));
   for (const cudaGraph_t graph : {makes, frees}) ASSERT_OK(cudaGraphDestroy(graph));
+}
+
+TEST_F(AsyncMemoryTest, AGraphWithAnAllocationCannotBeCopiedOrTakenApart) {
+  int* memory = nullptr;
+  cudaGraph_t graph = nullptr, other = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  add_alloc(graph, memory);
+  cudaGraphNode_t alloc = nullptr, empty = nullptr, child = nullptr;
+  size_t one = 1;
+  ASSERT_OK(cudaGraphGetNodes(graph, &alloc, &one));
+  cudaGraphNodeParams params = node_params(cudaGraphNodeTypeEmpty);
+  ASSERT_OK(cudaGraphAddNode(&empty, graph, &alloc, nullptr, 1, &params));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphClone(&other, graph));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphRemoveDependencies(graph, &alloc, &empty, nullptr, 1));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphDestroyNode(alloc));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphDestroyNode(empty));
+  ASSERT_OK(cudaGraphCreate(&other, 0));
+  params = node_params(cudaGraphNodeTypeGraph);
+  params.graph = {graph, cudaGraphChildGraphOwnershipClone};
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphAddNode(&child, other, nullptr, nullptr, 0, &params));
+  cudaGraphExec_t exec = nullptr, second = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphInstantiate(&second, graph, 0));
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  for (const cudaGraph_t made : {graph, other}) ASSERT_OK(cudaGraphDestroy(made));
 }
 
 TEST_F(AsyncMemoryTest, MemoryOfANodeIsNotTheProgramsToFree) {

@@ -24,6 +24,7 @@ struct KernelWork {
   std::size_t shared_bytes = 0;
   void (*invoke)(const void*, void**) = nullptr;
   std::vector<std::vector<std::byte>> arguments;
+  bool has_clear_padding = false;       // in the arguments: all their bytes mean something
   std::function<cudaError_t()> native;  // a library kernel: runs instead of invoke
 };
 
@@ -58,7 +59,7 @@ struct EventWork {
 
 // What an allocation node gives: an address for its life.
 struct GraphMemory {
-  explicit GraphMemory(std::size_t bytes);
+  GraphMemory(std::size_t bytes, int device);
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
@@ -105,6 +106,7 @@ struct Capture {
   bool ended = false;
   std::vector<cudaStream_t> streams;
   std::vector<cudaGraphNode_t> dropped;  // removed from a stream's frontier by cudaStreamUpdateCaptureDependencies
+  std::vector<Edge> left;                // frontiers of joined streams that were destroyed
 };
 using CaptureRef = std::shared_ptr<Capture>;
 
@@ -176,9 +178,10 @@ struct CUgraph_st {
   CUgraph_st(const CUgraph_st&) = delete;
   CUgraph_st& operator=(const CUgraph_st&) = delete;
 
-  cudaGraphNode_t owner;  // the child or conditional node this graph is in, else null
-  bool moved = false;     // it was a graph of its own before it became a child
-  bool spoiled = false;   // a capture into it failed
+  unsigned long long number;  // graphs are counted in the order of their creation
+  cudaGraphNode_t owner;      // the child or conditional node this graph is in, else null
+  bool moved = false;         // it was a graph of its own before it became a child
+  bool spoiled = false;       // a capture into it failed
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<emu::Handle> handles;
   std::shared_ptr<int> live_execs = std::make_shared<int>(0);

@@ -112,8 +112,31 @@ TEST_F(OrderTest, ChecksCopies) {
   int source[8] = {};
   EXPECT_CUDA(cudaErrorInvalidValue, cudaMemcpy(target, source, sizeof source, cudaMemcpyHostToDevice));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaMemcpy(target, source, 16, cudaMemcpyDeviceToHost));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaMemcpy(target, source, 16, cudaMemcpyDeviceToDevice));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaMemcpy(source, source + 4, 16, cudaMemcpyHostToDevice));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaMemset(target, 0, 17));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGetLastError());
+}
+
+// What is the device's can be found out from the address, and pinned memory is both.
+TEST_F(OrderTest, TakesDeviceAddressesForTheHostsAndPinnedMemoryForTheDevices) {
+  const int* source = device(std::vector<int>{7});
+  int* target = device<int>(1);
+  int* pinned = nullptr;
+  ASSERT_OK(cudaMallocHost(reinterpret_cast<void**>(&pinned), sizeof(int)));
+  for (const cudaMemcpyKind kind : {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice}) {
+    ASSERT_OK(cudaMemsetAsync(target, 0, sizeof(int), stream_));
+    ASSERT_OK(cudaMemcpyAsync(target, source, sizeof(int), kind, stream_));
+    ASSERT_OK(cudaStreamSynchronize(stream_));
+    EXPECT_EQ(7, host(target, 1)[0]);
+  }
+  for (const cudaMemcpyKind kind : {cudaMemcpyDeviceToDevice, cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice}) {
+    *pinned = kind;
+    ASSERT_OK(cudaMemcpyAsync(target, pinned, sizeof(int), kind, stream_));
+    ASSERT_OK(cudaStreamSynchronize(stream_));
+    EXPECT_EQ(kind, host(target, 1)[0]);
+  }
+  ASSERT_OK(cudaFreeHost(pinned));
 }
 
 struct Record {

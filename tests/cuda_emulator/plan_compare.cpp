@@ -9,8 +9,6 @@ struct Comparison {
   cudaGraphExecUpdateResultInfo info{};
 };
 
-bool compare(const Plan& old, const Plan& now, const CUgraph_st& graph, Comparison& comparison);
-
 bool refuse(Comparison& comparison, cudaGraphExecUpdateResult result, cudaGraphNode_t node,
             cudaGraphNode_t from = nullptr) {
   comparison.info.result = result;
@@ -37,8 +35,9 @@ cudaGraphExecUpdateResult compare_work(const KernelWork& old, const KernelWork& 
   return cudaGraphExecUpdateSuccess;
 }
 
+// Of a fill of one row, everything may change.
 bool same_shape(const cudaMemsetParamsV2& a, const cudaMemsetParamsV2& b) {
-  return a.height == b.height && a.elementSize == b.elementSize && (a.height <= 1 || a.width == b.width);
+  return a.height == b.height && (a.height <= 1 || (a.elementSize == b.elementSize && a.width == b.width));
 }
 
 cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool priorities) {
@@ -58,33 +57,97 @@ cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool pr
   return same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorParametersChanged;
 }
 
-bool compare_node(const PlanNode& old, const PlanNode& now, const CUgraphNode_st& source, Comparison& comparison) {
+bool compare_nodes(const PlanNode& old, const PlanNode& now, const CUgraphNode_st& source, Comparison& comparison) {
   const auto node = const_cast<cudaGraphNode_t>(&source);
-  if (old.type != now.type) return refuse(comparison, cudaGraphExecUpdateErrorNodeTypeChanged, node);
-  if (old.before.size() != now.before.size() || old.bodies.size() != now.bodies.size()) {
+  if (old.before.size() != now.before.size()) {
     return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
-  for (std::size_t i = 0; i < old.before.size(); ++i) {
-    if (old.before[i] == now.before[i]) continue;
-    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node, source.before[i].node);
+  if (old.type != now.type) return refuse(comparison, cudaGraphExecUpdateErrorNodeTypeChanged, node);
+  if (old.bodies.size() != now.bodies.size()) {
+    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
   const cudaGraphExecUpdateResult result = compare_work(*old.work, *now.work, comparison.priorities);
-  if (result != cudaGraphExecUpdateSuccess) return refuse(comparison, result, node);
-  for (std::size_t i = 0; i < old.bodies.size(); ++i) {
-    if (!compare(*old.bodies[i], *now.bodies[i], *source.bodies[i], comparison)) return false;
+  return result == cudaGraphExecUpdateSuccess || refuse(comparison, result, node);
+}
+
+std::vector<std::size_t> exits_of(const Plan& plan) {
+  std::vector<char> has_dependents(plan.nodes.size());
+  for (const PlanNode& node : plan.nodes) {
+    for (const std::size_t b : node.before) has_dependents[b] = 1;
+  }
+  std::vector<std::size_t> exits;
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    if (!has_dependents[i]) exits.push_back(i);
+  }
+  return exits;
+}
+
+// Which node of one plan is which of the other.
+class Pairs {
+ public:
+  explicit Pairs(std::size_t count) : now_of_(count, kNone), old_of_(count, kNone) {}
+  // False where one of them is paired with another node.
+  bool add(std::size_t old, std::size_t now) {
+    if (now_of_[old] == kNone && old_of_[now] == kNone) {
+      now_of_[old] = now;
+      old_of_[now] = old;
+      found_.push_back(old);
+    }
+    return now_of_[old] == now;
+  }
+  // In the order in which they were found.
+  const std::vector<std::size_t>& found() const { return found_; }
+  std::size_t now_of(std::size_t old) const { return now_of_[old]; }
+  std::size_t old_of(std::size_t now) const { return old_of_[now]; }
+
+ private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  std::vector<std::size_t> now_of_, old_of_, found_;
+};
+
+// Nodes that nothing depends on are paired by the order in which they were added, the others by the order of the edges
+// of those that depend on them (cuda_runtime_api.h on cudaGraphExecUpdate). As all nodes of a plan lead to such an
+// exit, plans without a difference are paired completely.
+bool find_pairs(const Plan& old, const Plan& now, const CUgraph_st& graph, Comparison& comparison, Pairs& pairs) {
+  const std::vector<std::size_t> old_exits = exits_of(old), now_exits = exits_of(now);
+  if (now_exits.size() > old_exits.size()) {
+    const cudaGraphNode_t more = graph.nodes[now_exits[old_exits.size()]].get();
+    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, more);
+  }
+  for (std::size_t i = 0; i < now_exits.size(); ++i) pairs.add(old_exits[i], now_exits[i]);
+  for (std::size_t k = 0; k < pairs.found().size(); ++k) {
+    const PlanNode& old_node = old.nodes[pairs.found()[k]];
+    const std::size_t index = pairs.now_of(pairs.found()[k]);
+    const PlanNode& now_node = now.nodes[index];
+    if (!compare_nodes(old_node, now_node, *graph.nodes[index], comparison)) return false;
+    for (std::size_t i = 0; i < old_node.before.size(); ++i) {
+      if (pairs.add(old_node.before[i], now_node.before[i])) continue;
+      return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, graph.nodes[index].get(),
+                    graph.nodes[index]->before[i].node);
+    }
   }
   return true;
 }
 
-// Nodes are paired by the order in which they were added.
-bool compare(const Plan& old, const Plan& now, const CUgraph_st& graph, Comparison& comparison) {
+// The plan `now` with its nodes where `old` has those they are paired with; null where an exec cannot follow.
+PlanRef match(const Plan& old, const Plan& now, const CUgraph_st& graph, Comparison& comparison) {
   if (old.nodes.size() != now.nodes.size()) {
-    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, nullptr);
+    refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, nullptr);
+    return nullptr;
   }
+  Pairs pairs(old.nodes.size());
+  if (!find_pairs(old, now, graph, comparison, pairs)) return nullptr;
+  auto matched = std::make_shared<Plan>(now);
   for (std::size_t i = 0; i < old.nodes.size(); ++i) {
-    if (!compare_node(old.nodes[i], now.nodes[i], *graph.nodes[i], comparison)) return false;
+    const std::size_t index = pairs.now_of(i);
+    PlanNode& node = matched->nodes[i] = now.nodes[index];
+    for (std::size_t& b : node.before) b = pairs.old_of(b);
+    for (std::size_t b = 0; b < node.bodies.size(); ++b) {
+      node.bodies[b] = match(*old.nodes[i].bodies[b], *node.bodies[b], *graph.nodes[index]->bodies[b], comparison);
+      if (node.bodies[b] == nullptr) return nullptr;
+    }
   }
-  return true;
+  return matched;
 }
 
 void collect(const CUgraph_st& graph, const PlanPath& prefix, std::map<cudaGraphNode_t, PlanPath>& paths) {
@@ -116,13 +179,16 @@ PlanRef edit_at(const PlanRef& plan, const PlanPath& path, std::size_t depth,
 
 }  // namespace
 
-cudaGraphExecUpdateResultInfo compare_plans(const Plan& old, const Plan& now, const CUgraph_st& graph,
-                                            bool priorities) {
+PlanRef match_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities,
+                    cudaGraphExecUpdateResultInfo& info) {
   Comparison comparison{priorities};
-  if (compare(old, now, graph, comparison) && old.handles.size() != now.handles.size()) {
+  PlanRef matched = match(old, now, graph, comparison);
+  if (matched != nullptr && old.handles.size() != now.handles.size()) {
     refuse(comparison, cudaGraphExecUpdateErrorParametersChanged, nullptr);
+    matched = nullptr;
   }
-  return comparison.info;
+  info = comparison.info;
+  return matched;
 }
 
 std::map<cudaGraphNode_t, PlanPath> paths_of(const CUgraph_st& graph) {

@@ -31,6 +31,8 @@ Runtime::Runtime() {
   set_device_count(devices == nullptr ? 1 : std::max(1, std::atoi(devices)));
   const char* peer_access = std::getenv("GS_EMU_PEERS");
   has_peer_access = peer_access == nullptr || peer_access[0] != '0';
+  const char* destroy = std::getenv("GS_EMU_DESTROY_ENDS_CAPTURE");
+  destroy_ends_capture = destroy == nullptr || destroy[0] != '0';
   const char* text = std::getenv("GS_EMU_SEED");
   executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
   const char* traced = std::getenv("GS_EMU_TRACE");
@@ -155,6 +157,16 @@ void set_peer_access(bool on) {
   if (!on) runtime().peers.clear();
 }
 
+void set_address_check(bool on) {
+  const Lock lock(runtime().mutex);
+  runtime().checks_addresses = on;
+}
+
+void set_destroy_ends_capture(bool on) {
+  const Lock lock(runtime().mutex);
+  runtime().destroy_ends_capture = on;
+}
+
 void set_device_count(int count) {
   const Lock lock(runtime().mutex);
   runtime().set_device_count(count);
@@ -209,8 +221,9 @@ void reset() {
   r.executor.cancel_all();
   r.executor.clear_sticky();
   r.faults.clear();
-  r.last_failure.clear();
-  for (const CaptureRef& capture : r.captures) {
+  while (!r.captures.empty()) {  // the latest first, as it may capture into a body of an earlier one's graph
+    const CaptureRef capture = r.captures.back();
+    r.captures.pop_back();
     capture->invalid = capture->ended = true;
     for (const cudaStream_t stream : capture->streams) {
       stream->capture = nullptr;
@@ -218,9 +231,10 @@ void reset() {
     }
     if (capture->owns_graph) delete capture->graph;
   }
-  r.captures.clear();
   reset_capture_mode();  // a guard that restores it may have met the sticky error
   r.async_freed.clear();
+  r.next_graph = 1;
+  r.last_failure.clear();
   last_error = cudaSuccess;
 }
 

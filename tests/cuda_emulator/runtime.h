@@ -19,6 +19,8 @@
 
 namespace emu {
 
+inline constexpr std::size_t kMaxAccessPolicyWindow = 1 << 20;  // bytes; cudaDevAttrMaxAccessPolicyWindowSize
+
 struct Kernel {
   KernelSignature signature{};
   int max_dynamic_shared = 48 << 10;
@@ -51,6 +53,7 @@ struct Runtime {
   std::unordered_set<void*> async_freed;              // given to cudaFreeAsync, which is still queued
   std::vector<CaptureRef> captures;
   unsigned long long next_capture = 1;
+  unsigned long long next_graph = 1;
   cudaGraphConditionalHandle next_handle = 0x1000;
 
   std::map<std::string, std::size_t, std::less<>> calls;
@@ -60,6 +63,8 @@ struct Runtime {
   int device_count = 1;
   bool has_peer_access = true;
   std::set<std::pair<int, int>> peers;  // enabled: (device, whose memory)
+  bool destroy_ends_capture = true;
+  bool checks_addresses = true;
   std::string last_failure;
   bool trace = false;
 
@@ -137,6 +142,9 @@ void invalidate(Capture& capture);
 void reset_capture_mode();  // of the calling thread, to what a new thread has
 void invalidate_all(Runtime& runtime);
 CaptureRef active_capture(CUstream_st& stream);  // null when not capturing
+// The stream is about to go. If the capture began on it, the capture is over and its graph is gone. Else the capture
+// goes on, and what the stream added must still be joined.
+void leave_capture(Runtime& runtime, CUstream_st& stream);
 
 // Puts work on a live or capturing stream.
 cudaError_t issue(Runtime& runtime, Lock& lock, cudaStream_t stream, Work work, bool programmatic = false);
@@ -149,10 +157,17 @@ OpRef make_op(WorkRef work);
 cudaGraphNodeType node_type(const Work& work);
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
+// Why a kernel on the device may not be given this address, or one of its arguments; null where it may. Anything that
+// is no address of memory known here or of the host's counts as a number.
+const char* refuse_address(Runtime& runtime, const void* address, int device);
+const char* refuse_arguments(Runtime& runtime, const KernelWork& kernel);
 cudaError_t prepare_kernel(Runtime& runtime, const cudaKernelNodeParamsV2& params, KernelWork& kernel);
+bool is_device_location(const Runtime& runtime, const cudaMemLocation& location);
+// Whether there can be a pool of memory with these properties.
+bool is_pool(const Runtime& runtime, const cudaMemPoolProps& properties);
 // The work of a node with these parameters; allocates memory for an allocation node.
 cudaError_t make_work(Runtime& runtime, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work);
-// Whether `pointer` is allocated where a free node is added to `graph`, and not freed yet.
+// Whether `pointer` comes from an allocation node, of any graph, launched or not, and `graph` does not free it yet.
 bool can_free_in(Runtime& runtime, const CUgraph_st& graph, void* pointer);
 bool is_updatable(const Work& work);
 
@@ -168,8 +183,10 @@ struct PlanError {
 };
 // What a graph may contain depends on where it runs.
 PlanRef make_plan(Runtime& runtime, const CUgraph_st& graph, PlanError& error, bool device_launch = false);
-// What differs between two plans in a way an exec cannot follow. `graph` is what `now` was made from.
-cudaGraphExecUpdateResultInfo compare_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities);
+// The plan `now`, made from `graph`, with its nodes in the order of `old`. Null where they differ in a way that an exec
+// cannot follow; `info` says how.
+PlanRef match_plans(const Plan& old, const Plan& now, const CUgraph_st& graph, bool priorities,
+                    cudaGraphExecUpdateResultInfo& info);
 // Where the nodes of a graph are in its plan.
 std::map<cudaGraphNode_t, PlanPath> paths_of(const CUgraph_st& graph);
 // A copy in which the node at the path is changed by `edit`.

@@ -58,8 +58,16 @@ struct KernelSignature {
   unsigned count;
   const unsigned* sizes;
   void (*invoke)(const void* function, void** arguments);
+  // Sets the bytes between the members of structures to zero; null where the compiler cannot.
+  void (*clear_padding)(void** arguments);
 };
 void register_kernel(const void* function, const KernelSignature& signature);
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define EMU_CLEARS_PADDING 1
+#endif
+#endif
 
 template <class... P>
 struct KernelOf {
@@ -75,6 +83,16 @@ struct KernelOf {
   static void invoke(const void* function, void** arguments) {
     call(reinterpret_cast<void (*)(P...)>(const_cast<void*>(function)), arguments, std::index_sequence_for<P...>());
   }
+
+#if defined(EMU_CLEARS_PADDING)
+  template <std::size_t... I>
+  static void clear([[maybe_unused]] void** arguments, std::index_sequence<I...>) {
+    (__builtin_clear_padding(static_cast<std::remove_const_t<P>*>(arguments[I])), ...);
+  }
+  static void clear_padding(void** arguments) { clear(arguments, std::index_sequence_for<P...>()); }
+#else
+  static constexpr void (*clear_padding)(void**) = nullptr;
+#endif
 };
 
 // The address of a kernel as the runtime wants it (kernel nodes, attributes). A kernel must pass through here or
@@ -82,7 +100,8 @@ struct KernelOf {
 template <class... P>
 void* reg(void (*kernel)(P...)) {
   void* function = reinterpret_cast<void*>(kernel);
-  register_kernel(function, {sizeof...(P), KernelOf<P...>::kSizes, &KernelOf<P...>::invoke});
+  register_kernel(function,
+                  {sizeof...(P), KernelOf<P...>::kSizes, &KernelOf<P...>::invoke, KernelOf<P...>::clear_padding});
   return function;
 }
 

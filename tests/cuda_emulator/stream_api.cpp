@@ -85,8 +85,10 @@ std::vector<OpRef> tails(Runtime& r, CUstream_st& stream) {
 }
 
 cudaError_t create_event(Runtime& r, cudaEvent_t* out, unsigned flags) {
-  constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
+  constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
   if (out == nullptr || (flags & ~kKnown) != 0) return cudaErrorInvalidValue;
+  const bool is_shared = (flags & cudaEventInterprocess) != 0;
+  if (is_shared && (flags & cudaEventDisableTiming) == 0) return cudaErrorInvalidValue;
   auto* event = new CUevent_st;
   event->flags = flags;
   event->device = current_device();
@@ -144,10 +146,11 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return api("cudaStreamDestroy", When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.streams.contains(handle)) return cudaErrorInvalidResourceHandle;
-    if (handle->capture != nullptr) {
+    if (handle->capture != nullptr && !r.destroy_ends_capture) {
       emu::invalidate(*handle->capture);
       return cudaErrorStreamCaptureUnsupported;
     }
+    if (handle->capture != nullptr) emu::leave_capture(r, *handle);
     // Its operations live in the graph until they have run.
     r.streams.erase(handle);
     delete handle;
@@ -227,6 +230,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
       if (event->capture != nullptr) return emu::check_event_wait(r, *event);
       if (event->op == nullptr || (event->flags & cudaEventDisableTiming) != 0) return cudaErrorInvalidResourceHandle;
     }
+    if (start->device != end->device) return cudaErrorInvalidResourceHandle;
     if (!start->op->done || !end->op->done) return cudaErrorNotReady;
     const std::chrono::duration<float, std::milli> elapsed = end->op->finished - start->op->finished;
     *milliseconds = elapsed.count();

@@ -92,6 +92,9 @@ __global__ void log_threads(int* log, int* count) { log[atomicAdd(count, 1)] = s
 __global__ void set(int* target, int value) { *target = value; }
 __global__ void add(int* target, const int* source, int value) { *target = *source + value; }
 
+__global__ void ignore(const int*) {}
+__global__ void addition(Addition a) { *a.target = *a.source + a.value; }
+
 __global__ void step(int* counter, int limit, cudaGraphConditionalHandle handle) {
   const int n = ++*counter;
   cudaGraphSetConditional(handle, n < limit ? 1 : 0);
@@ -156,6 +159,10 @@ cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
 }
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value) {
   return launch(stream, 1, 1, 0, add, target, source, value);
+}
+cudaError_t launch_ignore(cudaStream_t stream, const int* unused) { return launch(stream, 1, 1, 0, ignore, unused); }
+cudaError_t launch_addition(cudaStream_t stream, const Addition& parameters) {
+  return launch(stream, 1, 1, 0, addition, parameters);
 }
 cudaError_t launch_step(cudaStream_t stream, int* counter, int limit, cudaGraphConditionalHandle handle) {
   return launch(stream, 1, 1, 0, step, counter, limit, handle);

@@ -34,6 +34,16 @@ cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value);
 cudaError_t launch_log_threads(cudaStream_t stream, int* log, int* count, int threads);
 cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value);
+// Does not use its argument.
+cudaError_t launch_ignore(cudaStream_t stream, const int* unused);
+// A structure that holds addresses, as kernels of libraries take it; *target = *source + value.
+struct Addition {
+  bool unused_before;
+  int* target;
+  const int* source;
+  int value;
+};
+cudaError_t launch_addition(cudaStream_t stream, const Addition& addition);
 // ++*counter, and the condition becomes *counter < limit.
 cudaError_t launch_step(cudaStream_t stream, int* counter, int limit, cudaGraphConditionalHandle handle);
 // The condition becomes *predicate.

@@ -20,6 +20,16 @@ inline cudaGraphNodeParams node_params(cudaGraphNodeType type) {
   return params;
 }
 
+// A driver function by its name.
+template <class F>
+F* entry(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  EXPECT_EQ(cudaSuccess, cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, &found));
+  EXPECT_EQ(cudaDriverEntryPointSuccess, found);
+  return reinterpret_cast<F*>(function);
+}
+
 // Each test begins with a healthy device and leaves nothing behind.
 class EmulatorTest : public ::testing::Test {
  protected:

@@ -209,16 +209,29 @@ CUresult mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     unsigned devices = 0;
     for (size_t i = 0; i < count; ++i) {
       if (!is_device(access[i].location)) return CUDA_ERROR_INVALID_VALUE;
-      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
-      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) devices |= 1u << access[i].location.id;
+      switch (access[i].flags) {
+        case CU_MEM_ACCESS_FLAGS_PROT_NONE:
+          break;
+        case CU_MEM_ACCESS_FLAGS_PROT_READ:
+          return CUDA_ERROR_NOT_SUPPORTED;
+        case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+          devices |= 1u << access[i].location.id;
+          break;
+        default:
+          return CUDA_ERROR_INVALID_VALUE;
+      }
     }
     return runtime().memory.set_access(address, bytes, devices);
   });
 }
 
-CUresult mem_granularity(size_t* bytes, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags) {
+// As on NVIDIA hardware, according to tests that pass there, the properties are not looked at.
+CUresult mem_granularity(size_t* bytes, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags flags) {
   return driver("cuMemGetAllocationGranularity", When::kHealthy, [&]() -> CUresult {
     if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != CU_MEM_ALLOC_GRANULARITY_MINIMUM && flags != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     *bytes = Memory::kGranularity;
     return CUDA_SUCCESS;
   });

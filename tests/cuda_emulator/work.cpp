@@ -24,28 +24,14 @@ std::uint64_t next_kernel_seed() {
   return (seed * 0x9E3779B97F4A7C15u + r.executor.executed.kernels * 0x94D049BB133111EBu) | 2;
 }
 
-// Whether all parameters that are addresses of device memory are of memory that the kernel's device can reach. What a
-// structure holds is not looked at.
-bool can_reach_arguments(const KernelWork& kernel) {
-  Runtime& r = runtime();
-  const Lock lock(r.mutex);
-  if (r.device_count == 1) return true;
-  for (const std::vector<std::byte>& argument : kernel.arguments) {
-    void* pointer = nullptr;
-    if (argument.size() != sizeof pointer) continue;
-    std::memcpy(&pointer, argument.data(), sizeof pointer);
-    if (r.memory.place(pointer) != Place::kDevice) continue;
-    const std::optional<int> owner = r.memory.device_of(pointer);  // none: it is mapped, with access of its own
-    const bool is_foreign = owner && *owner != kernel.device && !r.peers.contains({kernel.device, *owner});
-    if (is_foreign || !r.memory.is_reachable(pointer, kernel.device)) return false;
-  }
-  return true;
-}
-
 cudaError_t run(const KernelWork& kernel) {
-  if (!can_reach_arguments(kernel)) {
-    return fail_device("a kernel was given memory that its device has no access to", cudaErrorIllegalAddress);
+  const char* refused = nullptr;
+  {
+    Runtime& r = runtime();
+    const Lock lock(r.mutex);
+    refused = refuse_arguments(r, kernel);
   }
+  if (refused != nullptr) return fail_device(refused, cudaErrorIllegalAddress);
   if (kernel.native) {
     const cudaError_t code = kernel.native();
     return code == cudaSuccess ? code : fail_device("a library kernel uses memory that is not allocated", code);
@@ -122,17 +108,19 @@ OpKind kind_of(const Work& work) {
   return OpKind::kMarker;
 }
 
-// The direction a copy names must be that of its addresses.
-bool fits_kind(cudaMemcpyKind kind, bool target_on_device, bool source_on_device) {
+// All addresses are in one space, so that a copy finds out where its memory is. The direction it names must only not
+// say "device" of pageable memory, which the device cannot reach. Pinned memory is both the host's and the device's,
+// and device memory may be called the host's where the other side is the device's.
+bool fits_kind(cudaMemcpyKind kind, Place target, Place source) {
   switch (kind) {
     case cudaMemcpyHostToHost:
-      return !target_on_device && !source_on_device;
+      return target != Place::kDevice && source != Place::kDevice;
     case cudaMemcpyHostToDevice:
-      return target_on_device && !source_on_device;
+      return target != Place::kPageable;
     case cudaMemcpyDeviceToHost:
-      return !target_on_device && source_on_device;
+      return source != Place::kPageable;
     case cudaMemcpyDeviceToDevice:
-      return target_on_device && source_on_device;
+      return target != Place::kPageable && source != Place::kPageable;
     case cudaMemcpyDefault:
       return true;
   }
@@ -169,9 +157,8 @@ cudaError_t check_copy(Runtime& r, const CopyWork& copy) {
   if (!r.memory.is_valid(copy.target, copy.bytes) || !r.memory.is_valid(copy.source, copy.bytes)) {
     return cudaErrorInvalidValue;
   }
-  const bool target_on_device = r.memory.place(copy.target) == Place::kDevice;
-  const bool source_on_device = r.memory.place(copy.source) == Place::kDevice;
-  return fits_kind(copy.kind, target_on_device, source_on_device) ? cudaSuccess : cudaErrorInvalidValue;
+  const bool fits = fits_kind(copy.kind, r.memory.place(copy.target), r.memory.place(copy.source));
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t check_fill(Runtime& r, const cudaMemsetParamsV2& fill) {

@@ -2,10 +2,14 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <thread>
 
 #include "cuda_device_fixture.h"
 #include "graphsink/cuda.h"
+#ifdef GRAPHSINK_EMULATED
+#include "cuda_emulator/emulator.h"
+#endif
 
 namespace graphsink::testing {
 namespace {
@@ -224,9 +228,22 @@ TEST_F(CudaRecordingTest, AHostCallInALoopCannotBeRecorded) {
   EXPECT_THROW(attempt(), RecordingFailed);
   std::string message = message_of(attempt);
   EXPECT_TRUE(contains(message, "cuda_recording_test.cpp:")) << message;
-  EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
-  EXPECT_TRUE(contains(message, "remedy: give it a .cuda body")) << message;
+  // CUDA may refuse the call while it is captured, or the node when the graph is instantiated, before which we look.
+  bool is_refused_at_capture = contains(message, "host_double: cudaLaunchHostFunc returned");
+  std::cout << "either way: CUDA refuses a host function in a body "
+            << (is_refused_at_capture ? "while it is captured" : "only when the graph is instantiated") << '\n';
+  if (!is_refused_at_capture) {
+    EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
+    EXPECT_TRUE(contains(message, "remedy: give it a .cuda body")) << message;
+  }
   expect_usable();
+#ifdef GRAPHSINK_EMULATED
+  EXPECT_FALSE(is_refused_at_capture);
+  emu::fail("cudaLaunchHostFunc", 1, cudaErrorStreamCaptureUnsupported);
+  message = message_of(attempt);
+  EXPECT_TRUE(contains(message, "host_double: cudaLaunchHostFunc returned")) << message;
+  expect_usable();
+#endif
 }
 
 TEST_F(CudaRecordingTest, ABodyThatBreaksTheCaptureIsNamed) {
@@ -263,9 +280,21 @@ TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
       call(s, affine, {x});
     });
   };
-  EXPECT_THROW(attempt(), RecordingFailed);
-  std::string message = message_of(attempt);
-  EXPECT_TRUE(contains(message, "from outside")) << message;
+  // Sources disagree whether a wait of another thread breaks a capture that is thread-local.
+  bool is_broken = true;
+  std::string message = message_of([&] {
+    attempt();
+    is_broken = false;
+  });
+  std::cout << "either way: cudaDeviceSynchronize of another thread " << (is_broken ? "breaks" : "does not break")
+            << " a thread-local capture\n";
+  if (is_broken) {
+    EXPECT_THROW(attempt(), RecordingFailed);
+    EXPECT_TRUE(contains(message, "from outside")) << message;
+  }
+#ifdef GRAPHSINK_EMULATED
+  EXPECT_TRUE(is_broken);
+#endif
   expect_usable();
 }
 

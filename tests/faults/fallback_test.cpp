@@ -1,4 +1,5 @@
 // A recording that fails loses no step: the software device makes calls fail while a Program records.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "emulator.h"
@@ -56,6 +57,83 @@ TEST_P(Fallback, AfterThreeFailuresTheReasonStays) {
   EXPECT_EQ(p.counters().fallbacks, 6u) << "all but the first, which is interactive anyway";
   EXPECT_NE(p.explain().find("runs op by op"), std::string::npos) << p.explain();
   EXPECT_EQ(model.total.read().at(0), 1111111.0);
+}
+
+// A loop, so that a capture into a body is under way inside another capture when the recording fails.
+struct Countdown {
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  Variable total{"total", Tensor({0.0f})};
+  Countdown() {
+    auto left = while_(
+        {x}, [](Value v) { return sum(v) > 0.0; }, [](Value v) { return v - 1.0; });
+    assign(total, g.value(total) * 10.0 + left[0] + x);
+  }
+};
+
+// What CUDA leaves open: whether cudaStreamDestroy of a stream that is capturing ends the capture, or fails.
+class UnendedCapture : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { emu::set_destroy_ends_capture(GetParam()); }
+  void TearDown() override {
+    emu::set_destroy_ends_capture(true);
+    emu::reset();
+  }
+
+  template <class Model>
+  void run_and_destroy(Model& model, int nth_end) {
+    Program p = compile(model.g, {.target = cuda(0)});
+    p.write(model.x, std::vector<float>{1});
+    p.run(interactive);
+    emu::fail("cudaStreamEndCapture", nth_end, cudaErrorInvalidResourceHandle, true);
+    for (int i = 0; i < 3; ++i) p.run(sink);
+    EXPECT_EQ(p.counters().graph_launches, 0u);
+    EXPECT_EQ(p.counters().fallbacks, 3u);
+    EXPECT_EQ(model.total.read().at(0), 1111.0);
+    EXPECT_EQ(emu::last_failure(), "");
+  }  // the recorder's streams are destroyed while they capture
+
+  // Whatever is left of the recording that could not be ended, other programs of the thread record and run.
+  void expect_usable() {
+    emu::clear_faults();
+    EXPECT_EQ(emu::last_failure(), "");
+    void* memory = nullptr;
+    if (GetParam()) {
+      EXPECT_EQ(cudaMalloc(&memory, 4), cudaSuccess) << "the capture is not over";
+      EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    }
+    Sum model;
+    Program p = compile(model.g, {.target = cuda(0)});
+    p.write(model.x, std::vector<float>{1});
+    for (int i = 0; i < 3; ++i) p.run(sink);
+    EXPECT_EQ(p.read("x"), (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ(p.counters().graph_launches, 2u);
+    EXPECT_EQ(model.total.read().at(0), 111.0);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Destroy, UnendedCapture, ::testing::Bool(), [](const ::testing::TestParamInfo<bool>& info) {
+  return info.param ? "EndsTheCapture" : "IsRefused";
+});
+
+TEST_P(UnendedCapture, CostsNoStepAndNoLaterProgram) {
+  const emu::LiveObjects before = emu::live_objects();
+  {
+    Sum model;
+    run_and_destroy(model, 1);
+  }
+  const emu::LiveObjects after = emu::live_objects();
+  EXPECT_EQ(after.streams, before.streams + (GetParam() ? 0 : 1));
+  EXPECT_EQ(after.graphs, before.graphs + (GetParam() ? 0 : 1));
+  EXPECT_EQ(after.total() - after.streams - after.graphs, before.total() - before.streams - before.graphs);
+  expect_usable();
+}
+
+TEST_P(UnendedCapture, OfALoopsBodyIsGivenUpBeforeThatAroundIt) {
+  {
+    Countdown model;
+    run_and_destroy(model, 1);
+  }
+  expect_usable();
 }
 
 }  // namespace

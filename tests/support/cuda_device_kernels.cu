@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "graphsink/cuda.h"
 
 namespace graphsink::testing {
@@ -44,6 +46,11 @@ const CudaBody kSlowAffine[] = {
     for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); })};
 const CudaBody kAddHostFloat[] = {for_all(
     [](CudaArgs& a) { launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0)); })};
+const CudaBody kAddsFourNumbers[] = {for_all([](CudaArgs& a) {
+  const float* x = a.in<float>(0);
+  for (float number : {1.0f, 2.0f, 4.0f, 8.0f})
+    launch_one(a, add_kernel, std::exchange(x, a.out<float>(0)), number, a.out<float>(0));
+})};
 const CudaBody kTakesAddress[] = {for_all([](CudaArgs& a) {
   launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0), static_cast<const void*>(a.local<void*>()));
 })};
@@ -82,6 +89,9 @@ const OpDef affine = {.name = "affine", .infer = infer_nothing, .cuda = kAffine}
 const OpDef add_host_float = {.name = "add_host_float",
                               .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
                               .cuda = kAddHostFloat};
+const OpDef adds_four_numbers = {.name = "adds_four_numbers",
+                                 .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                                 .cuda = kAddsFourNumbers};
 const OpDef takes_address = {
     .name = "takes_address", .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }, .cuda = kTakesAddress};
 const OpDef slow_affine = {.name = "slow_affine", .infer = infer_nothing, .cuda = kSlowAffine};

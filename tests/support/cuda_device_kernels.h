@@ -20,6 +20,8 @@ struct HostFloat {
   std::shared_ptr<const float> value;
 };
 extern const OpDef add_host_float;
+// f32 x -> y = x + 1 + 2 + 4 + 8, by one kernel for each addition.
+extern const OpDef adds_four_numbers;
 // f32 x -> y = x; its kernel is also given an address that it does not use, the void* of its prepare(), which the test
 // sets.
 extern const OpDef takes_address;

@@ -24,6 +24,13 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
 
 }  // namespace
 
+// Where a capture cannot be ended, destroying its stream may end it, and then its graph is gone. The streams that
+// capture into a body of that graph must go before.
+Recorder::~Recorder() {
+  cancel();
+  while (!levels_.empty()) levels_.pop_back();
+}
+
 void Recorder::begin(Streams streams) {
   calls_.set_recording(true);
   end_captures();

@@ -17,7 +17,7 @@ namespace graphsink {
 class Recorder {
  public:
   explicit Recorder(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
-  ~Recorder() { cancel(); }
+  ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
