@@ -240,7 +240,7 @@ part_bench() {
   try crossing_cost 50 "$bin"/crossing_cost --device cuda:0 --json "$logs/crossing_cost.json" || true
   try bench-16-steps 80 "${bench[@]}" --device cuda:0 --steps "$sixteen" --steps-per-launch 16 "${some[@]}" --json "$logs/bench-16-steps.json" || true
   try hetero 40 "${bench[@]}" --device cuda:0 --workload hetero --crossings 4 --steps "$steps" --json "$logs/hetero-4-crossings.json" || true
-  try bench-cpu 50 "${bench[@]}" --device cpu "${some[@]}" --steps "$steps" --json "$logs/bench-cpu.json" || true
+  try bench-cpu 50 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true
 }
 
 # sanitizer NAME SECONDS TOOL ARGUMENT...
