@@ -307,9 +307,9 @@ TEST_F(CudaRecordingTest, KernelsOfBodiesBelongToTheirOps) {
   float* x = make(1.0f);
   bool* more = make(true);
   auto recording = record([&](Stream& s) {
-    call(s, affine, {x});
+    call(s, slow_affine, {x});
     loop(s, more, [&](Stream& body) {
-      call(body, slow_affine, {x});
+      call(body, affine, {x});
       branch(
           body, more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
     });
