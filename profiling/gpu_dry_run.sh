@@ -159,6 +159,8 @@ used_cpu() { awk '{ print int(($16 + $17) / 100) }' "/proc/$$/stat"; }
 
 lines=()
 failed=0
+used_cache=''
+if command -v ccache >/dev/null; then used_cache=', less what ccache had'; fi
 
 # run_part NAME COMMAND...: prints and keeps its minutes.
 run_part() {
@@ -169,21 +171,23 @@ run_part() {
   sed 's/^/   /' "$work/$name.log"
   cpu=$(($(used_cpu) - cpu))
   [[ $code -eq 0 ]] || failed=1
-  lines+=("$(printf '%-20s %-7s %5s minutes here; on 16 cores %s' "$name" "$([[ $code -eq 0 ]] && echo passed || echo FAILED)" \
+  lines+=("$(printf '%-20s %-7s %5s minutes here%s' "$name" "$([[ $code -eq 0 ]] && echo passed || echo FAILED)" \
     "$(minutes $((SECONDS - start)))" "$(on_16_cores "$name" "$cpu")")")
   gs_say "${lines[-1]}"
 }
 
-# What is compiled spreads over the cores; what runs on the GPU is bounded by the limit of a part.
+# on_16_cores PART CPU_SECONDS: what is compiled spreads over the cores; what runs on the GPU ends at the limit of a part.
 on_16_cores() {
   local compiled
-  compiled=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["parts"][sys.argv[2]]["build_seconds"])' \
-    "$out/gpu_check.json" "$1" 2>/dev/null || echo 0)
-  if [[ $1 == build ]]; then
-    echo "$(minutes $(($2 / 16))) to build everything"
-  else
-    echo "$(minutes $((compiled * $(nproc) / 16))) to build from what is there, then at most 8"
-  fi
+  case $1 in
+    refusals) ;;
+    build) echo "; on 16 cores $(minutes $(($2 / 16))) to build everything$used_cache" ;;
+    *)
+      compiled=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["parts"][sys.argv[2]]["build_seconds"])' \
+        "$out/gpu_check.json" "$1" 2>/dev/null || echo 0)
+      echo "; on 16 cores $(minutes $((compiled * $(nproc) / 16))) to build what is not there yet, then at most 8"
+      ;;
+  esac
 }
 
 # The packages of --deps as dpkg -x would unpack them, from what is installed here. Hidden later are all but two that
