@@ -10,8 +10,8 @@ zlib1g-dev zlib.h,libz.so
 zlib1g libz.so.1
 libssl-dev openssl/evp.h,libcrypto.so
 libssl3 libcrypto.so.3
-libopenblas-pthread-dev openblas-pthread/cblas.h,openblas-pthread/libopenblas.so
-libopenblas0-pthread openblas-pthread/libopenblas.so.0
+libopenblas-pthread-dev openblas*/cblas.h,openblas*/libopenblas.so
+libopenblas0-pthread openblas*/libopenblas.so.0
 libgfortran5 libgfortran.so.5
 libquadmath0 libquadmath.so.0
 libspdlog-dev spdlog/spdlog.h,libspdlog.so

@@ -205,16 +205,17 @@ unpack_deps() {
   tar -C / --ignore-failed-read -cf - -T "$work/unpacked" 2>/dev/null | tar -C "$1" -xf -
 }
 
-# The part build in a root of its own: this system without the packages, and with cuBLAS as a Python package alone.
+# The part build in a root of its own: this system without the packages, and with cuBLAS as a Python package alone. Where
+# such a root cannot be made, it builds here, and says so.
 build_in_bare_root() {
-  local toolkit cache=${CCACHE_DIR:-$HOME/.cache/ccache} root=$work/root layer=$work/layer
+  local code=0 toolkit cache=${CCACHE_DIR:-$HOME/.cache/ccache} root=$work/root layer=$work/layer
   toolkit=$(dirname "$(dirname "$(gs_nvcc)")")
   mkdir -p "$layer" "$root" "$cache"
   cat >"$work/bare.sh" <<BASH
 set -euo pipefail
-mount -t tmpfs none "$layer"
+mount -t tmpfs none "$layer" || exit 77
 mkdir "$layer/upper" "$layer/work"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$root" || exit 77
 cd "$root"
 xargs -d '\\n' rm -f <"$work/hidden"
 mkdir -p deps graphsink python/nvidia/cu13/include python/nvidia/cu13/lib results .cache cublas
@@ -235,7 +236,14 @@ exec chroot . env -i HOME=/tmp PATH="$PATH" CCACHE_DIR=/.cache PYTHONPATH=/pytho
 BASH
   local as_root=()
   [[ $(id -u) -eq 0 ]] || as_root=(--map-root-user)
-  unshare "${as_root[@]}" --mount --propagation private bash "$work/bare.sh"
+  if unshare "${as_root[@]}" --mount true; then
+    unshare "${as_root[@]}" --mount --propagation private bash "$work/bare.sh" || code=$?
+  else
+    code=77
+  fi
+  [[ $code -eq 77 ]] || return "$code"
+  gs_warn 'NOT CHECKED: a root without the packages of --deps; this machine lets nobody mount one'
+  profiling/gpu_check.sh "$out" --part build
 }
 
 # Wrong use has to fail: a package that is missing, an unknown part.
@@ -256,13 +264,8 @@ check_refusals() {
 cd "$GS_ROOT"
 run_part refusals check_refusals
 if gs_has_nvcc; then
-  if unshare --mount true 2>/dev/null || unshare --map-root-user --mount true 2>/dev/null; then
-    unpack_deps "$work/deps"
-    run_part build build_in_bare_root
-  else
-    run_part build profiling/gpu_check.sh "$out" --part build
-    gs_warn 'NOT CHECKED: a root without the packages of --deps; unshare --mount is refused'
-  fi
+  unpack_deps "$work/deps"
+  run_part build build_in_bare_root
 else
   gs_warn 'NOT CHECKED: the cuda preset; there is no nvcc of CUDA 13'
 fi

@@ -123,6 +123,17 @@ TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {
   expect_usable();
 }
 
+TEST_F(FaultTest, AGraphThatTheDriverRefusesWithoutAReasonSaysWhereTheReasonIs) {
+  float* x = make(1.0f);
+  for (cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
+    emu::fail("cudaGraphInstantiateWithParams", 1, code);
+    std::string message = message_of([&] { record([&](Stream& s) { call(s, affine, {x}); }); });
+    EXPECT_TRUE(contains(message, cudaGetErrorName(code))) << message;
+    EXPECT_TRUE(contains(message, "remedy: run with CUDA_LOG_FILE=stderr to see the driver's reason")) << message;
+    expect_usable();
+  }
+}
+
 TEST_F(FaultTest, PinnedMemoryThatIsNotThereIsNamed) {
   emu::fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
   std::string message = message_of([&] { device_->allocate_host(3 << 20); });

@@ -115,7 +115,7 @@ const char* node_type_name(cudaGraphNodeType type) {
 const char* result_name(cudaGraphInstantiateResult result) {
   switch (result) {
     case cudaGraphInstantiateSuccess:
-      return "success";
+      return "it does not say where";
     case cudaGraphInstantiateInvalidStructure:
       return "invalid structure, such as a cycle";
     case cudaGraphInstantiateNodeOperationNotSupported:
@@ -173,7 +173,10 @@ void CudaRecording::instantiate(CudaStream& stream, Calls& calls) {
   RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
-  if (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess) {
+  // Drivers also refuse what no rule forbids, such as some libraries' kernels in a body, and give the reason to their
+  // log alone.
+  if (code == cudaErrorInvalidValue || code == cudaErrorNotSupported ||
+      (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess)) {
     (void)cudaGetLastError();
     std::string at;
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
