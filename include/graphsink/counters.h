@@ -9,7 +9,9 @@ namespace graphsink {
 struct Counters {
   std::uint64_t api_calls = 0;  // CUDA calls; on the CPU: pushes to a device queue
   std::uint64_t graph_launches = 0;
-  std::uint64_t kernels = 0;  // issued one by one or as nodes of a launch
+  // Issued one by one or as nodes of a launch. A library's product issued op by op is one, however many kernels it has;
+  // a launch counts what its graph holds, which may be more.
+  std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t recordings = 0;

@@ -131,6 +131,9 @@ struct PrepareArgs {
   const Attrs& attrs;
   bool cuda = false;       // which body will run
   void* device = nullptr;  // the device, for the internal library headers (device/cuda/...)
+  // It is in the body of a loop or branch, so that the first step, which is issued op by op, may run without it.
+  // Whatever its first use would load has to be loaded now.
+  bool may_be_skipped = false;
 
   const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
   const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }

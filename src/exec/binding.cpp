@@ -63,11 +63,16 @@ std::vector<Mode> candidates(const Plan& plan) {
 }  // namespace
 
 void prepare(Plan& plan, Devices devices) {
-  for (PlanNode& node : plan.nodes) {
+  std::vector<bool> is_in_body(plan.nodes.size(), false);
+  for (std::size_t i = 1; i < plan.sequences.size(); ++i)
+    for (const Step& step : plan.sequences[i].steps)
+      if (step.node >= 0) is_in_body[at(step.node)] = true;
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    PlanNode& node = plan.nodes[i];
     if (!node.op->prepare) continue;
     bool runs_cuda = plan.target.id.kind == DeviceKind::cuda && !node.on_host;
     node.prepared = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
-                                                 runs_cuda, devices[at(node.device)]});
+                                                 runs_cuda, devices[at(node.device)], is_in_body[i]});
   }
 }
 

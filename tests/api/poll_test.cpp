@@ -1,7 +1,10 @@
 // What can be known of a run while it is under way: poll() and try_read() never wait for a step.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -10,19 +13,38 @@
 namespace graphsink::testing {
 namespace {
 
-// Holds up steps until the test lets so many of them pass.
-struct Gate {
-  std::atomic<int> open_for = 0;
-  std::atomic<int> arrived = 0;
+using namespace std::chrono_literals;
 
+// Holds up steps until the test lets so many of them pass, or for 15 s: a device on which run() cannot return while a
+// step is held up fails the test, and does not hang it.
+class Gate {
+ public:
   void open(int steps) {
-    open_for = steps;
-    open_for.notify_all();
+    std::lock_guard lock(mutex_);
+    open_for_ = steps;
+    changed_.notify_all();
   }
   void pass() {
-    int mine = arrived++;
-    for (int now = open_for; now <= mine; now = open_for) open_for.wait(now);
+    std::unique_lock lock(mutex_);
+    int mine = arrived_++;
+    if (changed_.wait_for(lock, 15s, [&] { return open_for_ > mine; })) return;
+    open_for_ = std::numeric_limits<int>::max();
+    was_forced_ = true;
   }
+  int arrived() {
+    std::lock_guard lock(mutex_);
+    return arrived_;
+  }
+  bool was_forced() {
+    std::lock_guard lock(mutex_);
+    return was_forced_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int open_for_ = 0, arrived_ = 0;
+  bool was_forced_ = false;
 };
 struct GateAttrs {
   Gate* gate = nullptr;
@@ -46,6 +68,16 @@ INSTANTIATE_TEST_SUITE_P(Devices, Polls,
                            return name;
                          });
 
+// False if it takes more than 30 s.
+bool is_done_soon(Program& p) {
+  auto end = std::chrono::steady_clock::now() + 30s;
+  while (!p.poll()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 void append(std::vector<float>& all, const std::vector<float>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
@@ -64,8 +96,10 @@ TEST_P(Polls, NeverWaitForAStepThatIsHeldUp) {
   p.write(x, slices);
   gate.open(kOpen);
   p.run(mode(), {.steps = kSteps});
+  ASSERT_FALSE(gate.was_forced())
+      << "run() does not return while a step is held up: does a launch wait for the one before?";
   std::vector<float> seen;
-  while (seen.size() < kOpen || gate.arrived <= kOpen) {
+  while (seen.size() < kOpen || gate.arrived() <= kOpen) {
     ASSERT_FALSE(p.poll());
     append(seen, p.try_read("x"));
     std::this_thread::yield();
@@ -76,7 +110,7 @@ TEST_P(Polls, NeverWaitForAStepThatIsHeldUp) {
   }
   EXPECT_EQ(seen, std::vector<float>(slices.begin(), slices.begin() + kOpen));
   gate.open(kSteps);
-  while (!p.poll()) std::this_thread::yield();
+  ASSERT_TRUE(is_done_soon(p));
   append(seen, p.try_read("x"));
   EXPECT_EQ(seen, slices);
   EXPECT_TRUE(p.poll());
@@ -99,15 +133,13 @@ TEST_P(Polls, SayWhatSyncWouldSayOfAFailedStep) {
       EXPECT_EQ(p.try_read("x"), (std::vector<float>{7}));
       p.write(x, std::vector<float>{8});
       p.run(mode());
-      while (!p.poll()) std::this_thread::yield();
+      EXPECT_TRUE(is_done_soon(p));
       EXPECT_EQ(p.try_read("x"), (std::vector<float>{8}));
       return e.what();
     }
     return "nothing was thrown";
   };
-  std::string polled = failed_step([](Program& p) {
-    while (!p.poll()) std::this_thread::yield();
-  });
+  std::string polled = failed_step([](Program& p) { EXPECT_TRUE(is_done_soon(p)); });
   EXPECT_NE(polled.find("refuse_negative: its body threw: negative input"), std::string::npos) << polled;
   EXPECT_EQ(polled, failed_step([](Program& p) { p.sync(); }));
 }

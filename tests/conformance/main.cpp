@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -97,17 +100,27 @@ int list(const std::vector<Case>& cases) {
   std::_Exit(0);
 }
 
-// By index of the case; several processes at a time, but first one alone, to see that there is a device.
-std::vector<Outcome> run_all(const std::vector<Case>& cases, const std::string& program, unsigned jobs) {
+using Done = std::function<void(std::size_t, const Outcome&)>;
+
+// By index of the case; several processes at a time, but first one alone, to see that there is a device. Calls done()
+// after each case, one call at a time.
+std::vector<Outcome> run_all(
+    const std::vector<Case>& cases, const Options& options, const Done& done = [](std::size_t, const Outcome&) {}) {
+  const std::string program = "/proc/self/exe";
   std::vector<Outcome> outcomes(cases.size());
   outcomes[0] = run_in_child(program, cases[0].name);
   if (outcomes[0].device.empty()) throw std::runtime_error(cases[0].name + " found no device to ask");
+  done(0, outcomes[0]);
+  std::mutex one_at_a_time;
   std::atomic<std::size_t> next{1};
   std::vector<std::jthread> workers;
-  for (unsigned i = 0; i < jobs; ++i) {
+  for (unsigned i = 0; i < options.jobs; ++i) {
     workers.emplace_back([&] {
       for (std::size_t n = next++; n < cases.size(); n = next++) {
-        if (left_out(cases[n]).empty()) outcomes[n] = run_in_child(program, cases[n].name);
+        if (!left_out(cases[n]).empty()) continue;
+        outcomes[n] = run_in_child(program, cases[n].name);
+        std::lock_guard lock(one_at_a_time);
+        done(n, outcomes[n]);
       }
     });
   }
@@ -181,18 +194,27 @@ int check(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, 
   return wrong.empty() ? 0 : 1;
 }
 
-// Disagreement with what was assumed is a result, not a failure, and so is a case that does not come to its end.
-int record(const std::vector<Case>& cases, const std::vector<Outcome>& outcomes, const Options& options) {
-  Golden golden = load(options.record);
-  const std::vector<std::string> disagreements = all_differences(cases, golden, outcomes);
-  const std::string device = outcomes[0].device;
-  print_open_answers(cases, golden, outcomes);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
+// The file is whole at any moment, also when this process is killed.
+void replace_golden(const std::string& path, const std::vector<Case>& cases, const Golden& golden,
+                    const std::string& device) {
+  const std::string unfinished = path + ".unfinished";
+  write_golden(Output(unfinished).stream(), cases, golden, "last recorded on " + device);
+  std::filesystem::rename(unfinished, path);
+}
+
+// Disagreement with what was assumed is a result, not a failure, and so is a case that does not come to its end. The
+// golden file is written after each case, so that a run that is cut short leaves the answers it got.
+int record(const std::vector<Case>& cases, const Options& options) {
+  const Golden before = load(options.record);
+  const std::string path = options.out.empty() ? options.record : options.out;
+  Golden golden = before;
+  const std::vector<Outcome> outcomes = run_all(cases, options, [&](std::size_t i, const Outcome& outcome) {
     Lines& lines = golden[cases[i].name];
-    lines = confirm(lines, outcomes[i].lines, "gpu-confirmed (" + device + ")");
-  }
-  write_golden(Output(options.out.empty() ? options.record : options.out).stream(), cases, golden,
-               "last recorded on " + device);
+    lines = confirm(lines, outcome.lines, "gpu-confirmed (" + outcome.device + ")");
+    replace_golden(path, cases, golden, outcome.device);
+  });
+  const std::vector<std::string> disagreements = all_differences(cases, before, outcomes);
+  print_open_answers(cases, golden, outcomes);
   for (const std::string& line : disagreements) std::cout << line << '\n';
   print_counts(cases, golden, outcomes);
   std::cout << disagreements.size() << " disagreements with the golden file before\n";
@@ -229,9 +251,9 @@ int run(const Options& options) {
     run_here(*one);
   }
   if (kIsEmulated && !options.record.empty()) throw std::runtime_error("only a GPU can confirm: --record needs one");
-  const std::vector<Outcome> outcomes = run_all(cases, "/proc/self/exe", options.jobs);
+  if (!options.record.empty()) return record(cases, options);
+  const std::vector<Outcome> outcomes = run_all(cases, options);
   if (!options.check.empty()) return check(cases, outcomes, options.check);
-  if (!options.record.empty()) return record(cases, outcomes, options);
   return write_answers(cases, outcomes, options.out);
 }
 

@@ -5,6 +5,7 @@
 
 #include "cuda_device_fixture.h"
 #include "device/cuda/blas_lt.h"
+#include "graphsink/graphsink.h"
 #ifdef GRAPHSINK_EMULATED
 #include <cublasLt.h>
 
@@ -46,7 +47,6 @@ class MatmulTest : public CudaDeviceTest {
     Memory workspace = device_->allocate(prepared.workspace);
     bound.local = prepared.data.get();
     bound.workspace = workspace.get();
-    auto recording = record([&](Stream& s) { device_->call(s, bound); });
     auto expect_right = [&] {
       device_->copy(*stream_, seen.data(), out.get(), seen.size() * sizeof(T));
       device_->sync(*stream_);
@@ -61,8 +61,9 @@ class MatmulTest : public CudaDeviceTest {
         }
       }
     };
-    device_->call(*stream_, bound);
+    device_->call(*stream_, bound);  // before it is recorded: a recording must not load kernels
     expect_right();
+    auto recording = record([&](Stream& s) { device_->call(s, bound); });
     std::fill(seen.begin(), seen.end(), T{-1});
     device_->upload(*stream_, out.get(), seen.data(), seen.size() * sizeof(T));
     device_->launch(*stream_, *recording);
@@ -115,9 +116,9 @@ TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
 class MatmulFaultTest : public MatmulTest {
  protected:
   void TearDown() override { emu::reset(); }
-  Prepared prepare(const MatmulSpec& spec) {
+  Prepared prepare(const MatmulSpec& spec, bool may_be_skipped = true) {
     Attrs attrs = MatmulCase{spec};
-    return product.prepare({product.name, Where(), {}, 2, attrs, true, device_.get()});
+    return product.prepare({product.name, Where(), {}, 2, attrs, true, device_.get(), may_be_skipped});
   }
 };
 
@@ -150,6 +151,33 @@ TEST_F(MatmulFaultTest, WithoutRoomForATrialItsKernelsAreLoadedLater) {
   emu::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
   EXPECT_NO_THROW(prepare({f32, 5, 5, 5, false, false}));
   check<float>({f32, 5, 5, 5, false, false});
+}
+
+TEST_F(MatmulFaultTest, OnlyWhatTheFirstStepMaySkipIsTriedAndOnlyOnce) {
+  auto trials_of = [&](bool may_be_skipped) {
+    emu::reset_calls();
+    prepare({f32, 8, 8, 8, false, false}, may_be_skipped);
+    EXPECT_EQ(emu::calls("cudaMalloc"), emu::calls("cublasLtMatmul"));
+    return emu::calls("cublasLtMatmul");
+  };
+  EXPECT_EQ(trials_of(false), 0u);
+  EXPECT_EQ(trials_of(true), 1u);
+  EXPECT_EQ(trials_of(true), 0u);
+}
+
+TEST_F(MatmulFaultTest, AProgramTriesTheProductsOfItsBodies) {
+  Graph g;
+  Value x = g.input("x", f32, {4, 4}), w = g.input("w", f32, {4, 2});
+  Value y = if_(
+      sum(x) > 0.0, [&] { return x * 2.0; }, [&] { return x + matmul(x, x); });
+  g.output("y", matmul(y, w));
+  emu::reset_calls();
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, Tensor::full(f32, {4, 4}, 1));
+  p.write(w, Tensor::full(f32, {4, 2}, 1));
+  p.run(interactive);
+  EXPECT_EQ(p.read_output("y").at(0), 8);
+  EXPECT_EQ(emu::calls("cublasLtMatmul"), 2u) << "the trial of the branch not taken, and the last product";
 }
 
 // An error of the trial belongs to this op, not to whatever waits next.

@@ -51,7 +51,7 @@ TEST_F(CudaMemoryTest, OutOfMemorySaysHowMuchIsThereAndWhatToDo) {
                       std::function<void()>([&] { device_->reserve()->grow(std::size_t{1} << 60); })}) {
     std::string message = message_of(action);
     EXPECT_TRUE(contains(message, "out of memory")) << message;
-    EXPECT_TRUE(contains(message, " MiB are free")) << message;
+    EXPECT_TRUE(contains(message, " MiB are free") || contains(message, " GiB are free")) << message;
     EXPECT_TRUE(contains(message, "remedy: use smaller shapes")) << message;
     EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   }
@@ -59,29 +59,32 @@ TEST_F(CudaMemoryTest, OutOfMemorySaysHowMuchIsThereAndWhatToDo) {
 }
 
 TEST_F(CudaMemoryTest, HeldBytesAreThoseTheDeviceMisses) {
-  auto missing = [] {
+  [[maybe_unused]] auto missing = [] {
     std::size_t free = 0, total = 0;
     EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
     return total - free;
   };
-  std::size_t missing_before = missing(), held_before = device_->counters().device_bytes;
-  std::size_t host_before = device_->counters().host_bytes;
-  auto expect_held = [&] { EXPECT_EQ(device_->counters().device_bytes - held_before, missing() - missing_before); };
+  std::size_t held_before = device_->counters().device_bytes, host_before = device_->counters().host_bytes;
+  [[maybe_unused]] std::size_t missing_before = missing();
+  auto expect_held = [&](std::size_t bytes) {
+    EXPECT_EQ(device_->counters().device_bytes - held_before, bytes);
+#ifdef GRAPHSINK_EMULATED  // a GPU gives memory out in blocks of 2 MiB, and to other processes, too
+    EXPECT_EQ(missing() - missing_before, bytes);
+#endif
+  };
   {
     Memory one = device_->allocate(1), many = device_->allocate(100'000), host = device_->allocate_host(1000);
-    expect_held();
+    expect_held(256 + 100'096);
     EXPECT_EQ(device_->counters().host_bytes - host_before, 1024u);
     std::unique_ptr<Arena> arena = device_->reserve();
     std::size_t planned = arena->size_for(1000);
     arena->grow(1000);
     EXPECT_EQ(arena->size(), planned);
     EXPECT_EQ(arena->size_for(1), planned);
-    expect_held();
-    EXPECT_EQ(device_->counters().device_bytes - held_before, 256 + 100'096 + planned);
+    expect_held(256 + 100'096 + planned);
   }
-  EXPECT_EQ(device_->counters().device_bytes, held_before);
+  expect_held(0);
   EXPECT_EQ(device_->counters().host_bytes, host_before);
-  expect_held();
 }
 
 TEST_F(CudaMemoryTest, ArenaGrowsInPlaceAndKeepsItsData) {

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <thread>
 
@@ -269,6 +270,67 @@ TEST_F(CudaRecordingTest, ABodyThatBreaksTheCaptureIsNamed) {
       expect_usable();
     }
   }
+}
+
+#ifdef GRAPHSINK_EMULATED
+// Drivers are known that crash when a capture into the body of a conditional node is broken and then ended.
+TEST_F(CudaRecordingTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditionalNode) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  for (const OpDef* op : {&allocates, &waits}) {
+    for (bool in_inner : {false, true}) {
+      emu::reset_calls();
+      EXPECT_THROW(record([&](Stream& s) {
+                     loop(s, more, [&](Stream& body) {
+                       call(body, affine, {x});
+                       auto bad = [&](Stream& b) { call(b, *op, {}); };
+                       in_inner ? branch(
+                                      body, more, [](Stream&) {}, bad)
+                                : bad(body);
+                     });
+                   }),
+                   RecordingFailed);
+      EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u) << op->name;
+      EXPECT_EQ(emu::live_objects().graphs, 0u);
+      expect_usable();
+    }
+  }
+}
+
+TEST_F(CudaRecordingTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalNode) {
+  bool* more = make(true);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  emu::reset_calls();
+  EXPECT_THROW(record([&](Stream& s) {
+                 loop(s, more, [&](Stream& body) {
+                   device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
+                 });
+               }),
+               RecordingFailed);
+  EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u);
+}
+#endif
+
+// What a body records is said of the op whose it is, although each body is captured twice.
+TEST_F(CudaRecordingTest, KernelsOfBodiesBelongToTheirOps) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  auto recording = record([&](Stream& s) {
+    call(s, slow_affine, {x});
+    loop(s, more, [&](Stream& body) {
+      call(body, affine, {x});
+      branch(
+          body, more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
+    });
+    call(s, affine, {x});
+  });
+  std::vector<std::string_view> names;
+  for (const RecordedKernel& kernel : device_->kernels(*recording))
+    if (kernel.node) names.push_back(kernel.node->op->name);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string_view>{"affine", "affine", "affine", "slow_affine"}));
 }
 
 TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {

@@ -26,7 +26,7 @@ struct GateAttrs {
 };
 
 void wait_at_gate(const CpuArgs& a) {
-  if (a.attrs<GateAttrs>().gate->is_open.wait_for(60s) != std::future_status::ready)
+  if (a.attrs<GateAttrs>().gate->is_open.wait_for(15s) != std::future_status::ready)
     throw std::runtime_error("nobody opened the gate");
   a.out<float>(0)[0] = a.in<float>(0)[0];
 }

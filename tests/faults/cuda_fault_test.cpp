@@ -79,6 +79,7 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   };
   attempt();
   auto is_left = [] { return emu::live_objects().graphs + emu::live_objects().execs; };
+  std::size_t not_destroyed = 0;  // graphs whose destruction was made to fail
   int failures = 0;
   for (int n = 1;; ++n) {
     emu::reset_calls();
@@ -92,7 +93,8 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
     bool is_done = emu::total_calls() < static_cast<std::size_t>(n);
     emu::clear_faults();
     recording.reset();
-    EXPECT_EQ(is_left(), 0u) << "call " << n;
+    not_destroyed += emu::injected().count("cudaGraphDestroy");
+    EXPECT_EQ(is_left(), not_destroyed) << "call " << n;
     set(x, 1.0f);
     device_->fence(*other, *stream_);
     call(*other, affine, {x}, Affine{1, 1});
@@ -119,6 +121,17 @@ TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {
   EXPECT_TRUE(contains(message, "copies_pageable: ")) << message;
   EXPECT_TRUE(contains(message, "at a memcpy node")) << message;
   expect_usable();
+}
+
+TEST_F(FaultTest, AGraphThatTheDriverRefusesWithoutAReasonSaysWhereTheReasonIs) {
+  float* x = make(1.0f);
+  for (cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
+    emu::fail("cudaGraphInstantiateWithParams", 1, code);
+    std::string message = message_of([&] { record([&](Stream& s) { call(s, affine, {x}); }); });
+    EXPECT_TRUE(contains(message, cudaGetErrorName(code))) << message;
+    EXPECT_TRUE(contains(message, "remedy: run with CUDA_LOG_FILE=stderr to see the driver's reason")) << message;
+    expect_usable();
+  }
 }
 
 TEST_F(FaultTest, PinnedMemoryThatIsNotThereIsNamed) {

@@ -240,7 +240,8 @@ TEST_F(Fault, AllMessagesGoToTheLogOfTheProgram) {
   Graph g;
   Variable w("w", Tensor(f32, {3, 2}));
   Value x = g.feed("x", f32, {4, 3});
-  g.record("y", sum(matmul(x, w)));
+  g.record("y", sum(if_(
+                    sum(x) > 0.0, [&] { return matmul(x, w); }, [&] { return matmul(x, w) * 2.0; })));
   {
     Program p = compile(g, {.target = cuda(0), .log = keep});
     p.write(x, std::vector<float>(12, 1.0f));

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "device/cuda/device.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -142,26 +143,28 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
                         stream);
 }
 
-// Runs the product once on scratch memory, so that its kernels are loaded: a branch not taken in the first step would
-// otherwise meet them for the first time while recording. Where there is no room for that, the first use loads them.
+// Runs the product once on scratch memory, so that its kernels are loaded. Where there is no room for that, the first
+// use loads them.
 void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& device, const Checked& check) {
   auto bytes = [&](DType dtype, std::int64_t count, std::int64_t batch_stride) {
-    return static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * size_of(dtype);
+    return rounded_block(static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * size_of(dtype));
   };
   const auto& [lhs_stride, rhs_stride, out_stride] = spec.batch_strides;
-  Memory inputs, out, workspace;
+  std::size_t inputs =
+      std::max(bytes(spec.dtype, spec.m * spec.k, lhs_stride), bytes(spec.dtype, spec.k * spec.n, rhs_stride));
+  std::size_t out = bytes(spec.out_dtype(), spec.m * spec.n, out_stride);
+  Memory scratch;
   try {
-    inputs = device.allocate(
-        std::max(bytes(spec.dtype, spec.m * spec.k, lhs_stride), bytes(spec.dtype, spec.k * spec.n, rhs_stride)));
-    out = device.allocate(bytes(spec.out_dtype(), spec.m * spec.n, out_stride));
-    workspace = device.allocate(plan.workspace);
+    scratch = device.allocate(inputs + out + plan.workspace);
   } catch (const Error& e) {
     if (device.calls().is_lost()) throw;
     device.calls().log.warn({"the kernels of a product are loaded by its first use: ", e.what()});
     return;
   }
+  RelaxedCapture relaxed(device.calls());
+  auto* base = static_cast<std::byte*>(scratch.get());
   cudaStream_t stream = device.setup_stream().get();
-  check(enqueue(plan, inputs.get(), inputs.get(), out.get(), workspace.get(), stream), "cublasLtMatmul");
+  check(enqueue(plan, base, base, base + inputs, base + inputs + out, stream), "cublasLtMatmul");
   device.calls().check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
@@ -181,7 +184,6 @@ std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const Prep
   plan->library = library;
   describe_product(spec, *plan, check);
   choose_algorithm(spec, args, device.target().sm, *plan, check);
-  load_kernels(spec, *plan, device, check);
   return plan;
 }
 
@@ -193,8 +195,12 @@ bool is_aligned(const void* pointer, std::size_t bytes) {
 
 // What a device has chosen so far.
 struct Matmuls {
+  struct Chosen {
+    std::shared_ptr<const MatmulPlan> plan;
+    bool is_loaded = false;  // by a trial
+  };
   std::shared_ptr<Library> library;
-  std::map<MatmulSpec, std::shared_ptr<const MatmulPlan>> plans;
+  std::map<MatmulSpec, Chosen> products;
 };
 
 Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
@@ -202,9 +208,15 @@ Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
   // PrepareArgs::device is a Device*.
   auto& device = static_cast<CudaDevice&>(*static_cast<Device*>(args.device));
   if (!device.matmuls) device.matmuls = std::make_shared<Matmuls>();
-  auto& plan = device.matmuls->plans[spec];
-  if (!plan) plan = plan_matmul(spec, args, device, device.matmuls->library);
-  return {plan, plan->workspace};
+  Matmuls::Chosen& chosen = device.matmuls->products[spec];
+  if (!chosen.plan) chosen.plan = plan_matmul(spec, args, device, device.matmuls->library);
+  // Kernels must not be loaded by a recording. The first step is not recorded and loads those of all products it runs.
+  if (args.may_be_skipped && !chosen.is_loaded) {
+    CurrentDevice current(device.calls());
+    load_kernels(spec, *chosen.plan, device, Checked(args, device.calls().log));
+    chosen.is_loaded = true;
+  }
+  return {chosen.plan, chosen.plan->workspace};
 }
 
 void run_matmul(const CudaArgs& a, const void* data, const void* lhs, const void* rhs, void* out, void* workspace) {

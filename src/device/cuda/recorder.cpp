@@ -43,11 +43,14 @@ void Recorder::begin(Streams streams) {
     redirected_.push_back(&cuda_stream(*streams[i]));
     redirected_.back()->record_by(&cuda_stream(*own[i]));
   }
-  CudaStream& first = cuda_stream(*own[0]);
-  // Thread-local: calls of other threads, such as their allocations, are their own affair.
-  calls_.check(cudaStreamBeginCapture(first.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  capturing_.push_back(&first);
+  begin_capture(cuda_stream(*own[0]));
   origin_ = &cuda_stream(*streams[0]);
+}
+
+// Thread-local: calls of other threads, such as their allocations, are their own affair.
+void Recorder::begin_capture(CudaStream& stream) {
+  calls_.check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  capturing_.push_back({&stream, true});
 }
 
 Recorder::Frontier Recorder::frontier(const CudaStream& stream, const BoundNode* node) const {
@@ -97,8 +100,13 @@ void Recorder::note(CudaStream& stream, const BoundNode* node) {
 
 void Recorder::control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
                        std::span<const Device::Body* const> bodies) {
+  if (is_rehearsing_) {
+    for (const Device::Body* body : bodies) (*body)(streams);
+    return;
+  }
   CudaStream& stream = cuda_stream(*streams[0]);
   expect(stream, nullptr);
+  if (depth_ == 0) rehearse(streams, bodies);
   // Made without a default value: that would hold once per launch only, not once per iteration of a loop around this.
   // The kernel in front decides each time.
   cudaGraphConditionalHandle handle = 0;
@@ -113,6 +121,33 @@ void Recorder::control(Streams streams, const bool* predicate, cudaGraphConditio
   calls_.check(cudaStreamUpdateCaptureDependencies(stream.get(), &node, nullptr, 1, cudaStreamSetCaptureDependencies),
                "cudaStreamUpdateCaptureDependencies");
   note(stream, nullptr);
+}
+
+// Captures the bodies, and those within them, one after the other into a graph of their own, which is dropped. A body
+// that breaks its capture must do so here: drivers are known that free the body of a conditional node when a broken
+// capture into it is ended, and crash the process when the capture around the node is ended as well, in whatever order
+// (issue 2918 of NVIDIA/cuda-python). No such node exists yet. What other threads break later is not met here.
+void Recorder::rehearse(Streams like, std::span<const Device::Body* const> bodies) {
+  struct Rehearsing {
+    Recorder& recorder;
+    RecordedNodes nodes;
+    explicit Rehearsing(Recorder& r) : recorder(r), nodes(std::exchange(r.nodes_, {})) {
+      recorder.is_rehearsing_ = true;
+      ++recorder.depth_;
+    }
+    ~Rehearsing() {
+      recorder.is_rehearsing_ = false;
+      --recorder.depth_;
+      recorder.nodes_ = std::move(nodes);
+    }
+  } rehearsing(*this);
+  Streams streams = own_streams(like);
+  CudaStream& first = cuda_stream(*streams[0]);
+  begin_capture(first);
+  for (const Device::Body* body : bodies) (*body)(streams);
+  join(streams);
+  GraphHandle graph(end_capture(), calls_.log);
+  require_body_nodes(graph.get(), nodes_, calls_);
 }
 
 cudaGraphNode_t Recorder::add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
@@ -150,7 +185,7 @@ CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
   CudaStream& first = cuda_stream(*streams[0]);
   calls_.check(cudaStreamBeginCaptureToGraph(first.get(), graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCaptureToGraph");
-  capturing_.push_back(&first);
+  capturing_.push_back({&first, false});
   return first;
 }
 
@@ -164,9 +199,7 @@ void Recorder::record_body(cudaGraph_t graph, Streams like, const Device::Body& 
   Streams streams = own_streams(like);
   CudaStream& first = begin_body(graph, streams);
   body(streams);
-  for (Stream* stream : streams.subspan(1)) {
-    if (cuda_stream(*stream).is_open) first.wait_for(cuda_stream(*stream), calls_);
-  }
+  join(streams);
   if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");
   (void)end_capture();  // the graph is part of the one around it
   std::size_t nodes = 0;
@@ -179,10 +212,16 @@ void Recorder::record_body(cudaGraph_t graph, Streams like, const Device::Body& 
   calls_.check(cudaGraphAddNode(&empty, graph, nullptr, nullptr, 0, &params), "cudaGraphAddNode");
 }
 
+void Recorder::join(Streams streams) {
+  for (Stream* stream : streams.subspan(1)) {
+    if (cuda_stream(*stream).is_open) cuda_stream(*streams[0]).wait_for(cuda_stream(*stream), calls_);
+  }
+}
+
 // Of the innermost capture. Where it fails, cancel() sees to the rest.
 cudaGraph_t Recorder::end_capture() {
   cudaGraph_t graph = nullptr;
-  calls_.check(cudaStreamEndCapture(capturing_.back()->get(), &graph), "cudaStreamEndCapture");
+  calls_.check(cudaStreamEndCapture(capturing_.back().stream->get(), &graph), "cudaStreamEndCapture");
   capturing_.pop_back();
   return graph;
 }
@@ -215,9 +254,10 @@ void Recorder::restore_streams() noexcept {
 void Recorder::end_captures() noexcept {
   while (!capturing_.empty()) {
     cudaGraph_t graph = nullptr;
-    if (!try_to_end_capture(capturing_.back()->get(), graph, calls_.log)) return;
+    Capture innermost = capturing_.back();
+    if (!try_to_end_capture(innermost.stream->get(), graph, calls_.log)) return;
     capturing_.pop_back();
-    if (capturing_.empty()) GraphHandle dropped(graph, calls_.log);  // those of bodies are part of it
+    if (innermost.owns_graph) GraphHandle dropped(graph, calls_.log);
   }
 }
 

@@ -45,9 +45,13 @@ class Recorder {
   Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
   cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
                                   cudaGraphConditionalHandle handle, std::size_t bodies);
+  void rehearse(Streams like, std::span<const Device::Body* const> bodies);
   void record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
                    const cudaGraphConditionalHandle* again);
+  void begin_capture(CudaStream& stream);
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);
+  // Makes the first wait for all others that have work.
+  void join(Streams streams);
   cudaGraph_t end_capture();
   void end_captures() noexcept;
   void restore_streams() noexcept;
@@ -68,7 +72,12 @@ class Recorder {
   RecordedNodes nodes_;
   std::vector<Level> levels_;
   std::size_t depth_ = 0;
-  std::vector<CudaStream*> capturing_;  // those that began a capture, the innermost last
+  bool is_rehearsing_ = false;
+  struct Capture {
+    CudaStream* stream;  // that began it
+    bool owns_graph;     // else it is the body of a conditional node, which goes with that
+  };
+  std::vector<Capture> capturing_;  // the innermost last
 };
 
 }  // namespace graphsink

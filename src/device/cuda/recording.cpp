@@ -141,7 +141,7 @@ const char* node_type_name(cudaGraphNodeType type) {
 const char* result_name(cudaGraphInstantiateResult result) {
   switch (result) {
     case cudaGraphInstantiateSuccess:
-      return "success";
+      return "it does not say where";
     case cudaGraphInstantiateInvalidStructure:
       return "invalid structure, such as a cycle";
     case cudaGraphInstantiateNodeOperationNotSupported:
@@ -162,32 +162,35 @@ void refuse_recording(const BoundNode* node, const std::string& problem, const s
   throw RecordingFailed("recording", Where(), problem, remedy);
 }
 
+void require_body_nodes(cudaGraph_t graph, const RecordedNodes& nodes, Calls& calls) {
+  for (cudaGraphNode_t member : members_of(graph, calls)) {
+    cudaGraphNodeType type = type_of(member, calls);
+    if (type == cudaGraphNodeTypeGraph) require_body_nodes(child_of(member, calls), nodes, calls);
+    if (may_be_in_body(type)) continue;
+    refuse_recording(owner_of(nodes, member),
+                     "it recorded a " + std::string(node_type_name(type)) +
+                         " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, empty, "
+                         "child graph and conditional nodes",
+                     "give it a .cuda body that only launches kernels, or move it out of the loop or branch");
+  }
+}
+
 CudaRecording::CudaRecording(GraphHandle graph, RecordedNodes nodes, CudaStream& stream, Calls& calls)
     : graph_(std::move(graph)), nodes_(std::move(nodes)) {
-  read(graph_.get(), once_, false, calls);
+  read(graph_.get(), once_, calls);
   instantiate(stream, calls);
 }
 
-void CudaRecording::read(cudaGraph_t graph, RecordingInfo& info, bool in_body, Calls& calls) {
+void CudaRecording::read(cudaGraph_t graph, RecordingInfo& info, Calls& calls) {
   std::size_t edges = 0;
   calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
   info.edges += static_cast<int>(edges);
   for (cudaGraphNode_t member : members_of(graph, calls)) {
     cudaGraphNodeType type = type_of(member, calls);
-    if (in_body && !may_be_in_body(type)) {
-      refuse_recording(owner_of(nodes_, member),
-                       "it recorded a " + std::string(node_type_name(type)) +
-                           " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, "
-                           "empty, child graph "
-                           "and conditional nodes",
-                       "give it a .cuda body that only launches kernels, or move it out of the loop or branch");
-    }
     add(info, type);
-    if (type == cudaGraphNodeTypeGraph) {
-      read(child_of(member, calls), info, in_body, calls);
-    }
+    if (type == cudaGraphNodeTypeGraph) read(child_of(member, calls), info, calls);
     if (auto found = nodes_.bodies.find(member); found != nodes_.bodies.end()) {
-      for (cudaGraph_t body : found->second) read(body, bodies_, true, calls);
+      for (cudaGraph_t body : found->second) read(body, bodies_, calls);
     }
   }
 }
@@ -196,7 +199,10 @@ void CudaRecording::instantiate(CudaStream& stream, Calls& calls) {
   RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
-  if (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess) {
+  // Drivers also refuse what no rule forbids, such as some libraries' kernels in a body, and give the reason to their
+  // log alone.
+  if (code == cudaErrorInvalidValue || code == cudaErrorNotSupported ||
+      (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess)) {
     (void)cudaGetLastError();
     std::string at;
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;

@@ -18,8 +18,8 @@ struct RecordedNodes {
 
 class CudaRecording : public Recording {
  public:
-  // Throws RecordingFailed, naming the op, for a graph that breaks the rules of conditional bodies, or that CUDA
-  // refuses. `stream` takes the upload.
+  // Throws RecordingFailed, naming the op where CUDA names the node, for a graph that CUDA refuses. `stream` takes the
+  // upload.
   CudaRecording(GraphHandle graph, RecordedNodes nodes, CudaStream& stream, Calls& calls);
 
   RecordingInfo info() const override;
@@ -29,7 +29,7 @@ class CudaRecording : public Recording {
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
  private:
-  void read(cudaGraph_t graph, RecordingInfo& info, bool in_body, Calls& calls);
+  void read(cudaGraph_t graph, RecordingInfo& info, Calls& calls);
   void instantiate(CudaStream& stream, Calls& calls);
 
   // A graph with conditional nodes has to outlive what was made of it; hence this order.
@@ -39,6 +39,9 @@ class CudaRecording : public Recording {
   RecordingInfo once_;    // outside of conditional bodies
   RecordingInfo bodies_;  // inside
 };
+
+// Throws RecordingFailed, naming the op, for a node that the body of a conditional node may not have.
+void require_body_nodes(cudaGraph_t graph, const RecordedNodes& nodes, Calls& calls);
 
 // Throws RecordingFailed on behalf of an op; null: of the recording as a whole.
 [[noreturn]] void refuse_recording(const BoundNode* node, const std::string& problem, const std::string& remedy);
