@@ -175,7 +175,7 @@ struct Plan {
   std::size_t arena_bytes = 0;
   std::vector<std::size_t> further_arena_bytes;
   std::size_t host_arena_bytes = 0;  // values alone; workspaces of ops on the host are known once they are prepared
-  std::size_t hoisted_bytes = 0;  // on the host
+  std::size_t hoisted_bytes = 0;     // on the host
   std::vector<std::size_t> further_hoisted_bytes;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
   bool loop_over_steps = true;  // K steps can be one launch
