@@ -293,6 +293,16 @@ TEST_F(GraphTest, UpdatesCompareEdgesBeforeTypesAndFillsOfOneRowOnlyByTheirHeigh
   EXPECT_EQ(cudaGraphExecUpdateSuccess, update(pair(empty, fill(4, 1, 1), false), pair(empty, fill(4, 2, 1), true)));
   EXPECT_EQ(cudaGraphExecUpdateErrorNodeTypeChanged,
             update(pair(empty, empty, false), pair(empty, fill(4, 1, 1), true)));
+  // Of a pair, the numbers of dependencies are compared before the types.
+  const auto end_of = [&](std::size_t count, cudaGraphNodeParams params) {
+    const cudaGraph_t graph = chain({empty, empty}, false);
+    cudaGraphNode_t before[2] = {}, node = nullptr;
+    std::size_t two = 2;
+    EXPECT_EQ(cudaSuccess, cudaGraphGetNodes(graph, before, &two));
+    EXPECT_EQ(cudaSuccess, cudaGraphAddNode(&node, graph, before, nullptr, count, &params));
+    return graph;
+  };
+  EXPECT_EQ(cudaGraphExecUpdateErrorTopologyChanged, update(end_of(1, empty), end_of(2, fill(4, 1, 1))));
   cudaGraphNodeParams no_rows = fill(4, 1, 0);
   const cudaGraph_t graph = chain({}, true);
   cudaGraphNode_t node = nullptr;
