@@ -12,9 +12,9 @@ source "$GS_ROOT/profiling/gpu_deps.sh"
 
 [[ $# -eq 1 && $1 != -* ]] || { echo "usage: profiling/gpu_check.sh --dry-run [OUT_DIR]" >&2 && exit 2; }
 out=$1
-rm -rf "$out"
 mkdir -p "$out"
 out=$(realpath "$out")
+rm -f "$out"/{gpu_check.json,gpu_check.md,golden.txt,logs.tar.gz}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stand_ins=$work/stand_ins
@@ -159,8 +159,6 @@ used_cpu() { awk '{ print int(($16 + $17) / 100) }' "/proc/$$/stat"; }
 
 lines=()
 failed=0
-used_cache=''
-if command -v ccache >/dev/null; then used_cache=', less what ccache had'; fi
 
 # run_part NAME COMMAND...: prints and keeps its minutes.
 run_part() {
@@ -171,22 +169,22 @@ run_part() {
   sed 's/^/   /' "$work/$name.log"
   cpu=$(($(used_cpu) - cpu))
   [[ $code -eq 0 ]] || failed=1
+  on_16_cores "$name" "$cpu" >"$work/extrapolated" # in this shell: it keeps the minutes of the build
   lines+=("$(printf '%-20s %-7s %5s minutes here%s' "$name" "$([[ $code -eq 0 ]] && echo passed || echo FAILED)" \
-    "$(minutes $((SECONDS - start)))" "$(on_16_cores "$name" "$cpu")")")
+    "$(minutes $((SECONDS - start)))" "$(<"$work/extrapolated")")")
   gs_say "${lines[-1]}"
 }
 
 # on_16_cores PART CPU_SECONDS: what is compiled spreads over the cores; what runs on the GPU ends at the limit of a part.
+build_minutes='' # of everything, without a compiler cache
 on_16_cores() {
-  local compiled
   case $1 in
     refusals) ;;
-    build) echo "; on 16 cores $(minutes $(($2 / 16))) to build everything$used_cache" ;;
-    *)
-      compiled=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["parts"][sys.argv[2]]["build_seconds"])' \
-        "$out/gpu_check.json" "$1" 2>/dev/null || echo 0)
-      echo "; on 16 cores $(minutes $((compiled * $(nproc) / 16))) to build what is not there yet, then at most 8"
+    build)
+      build_minutes=$(minutes $(($2 / 16)))
+      echo "; on 16 cores $build_minutes"
       ;;
+    *) echo "; on 16 cores at most 8 after its build${build_minutes:+, which takes at most $build_minutes}" ;;
   esac
 }
 
@@ -206,11 +204,11 @@ unpack_deps() {
 }
 
 # The part build in a root of its own: this system without the packages, and with cuBLAS as a Python package alone. Where
-# such a root cannot be made, it builds here, and says so.
+# such a root cannot be made, it builds here, and says so. Without a compiler cache, which the machine with the GPU may not have.
 build_in_bare_root() {
-  local code=0 toolkit cache=${CCACHE_DIR:-$HOME/.cache/ccache} root=$work/root layer=$work/layer
+  local code=0 toolkit root=$work/root layer=$work/layer
   toolkit=$(dirname "$(dirname "$(gs_nvcc)")")
-  mkdir -p "$layer" "$root" "$cache"
+  mkdir -p "$layer" "$root"
   cat >"$work/bare.sh" <<BASH
 set -euo pipefail
 mount -t tmpfs none "$layer" || exit 77
@@ -218,7 +216,7 @@ mkdir "$layer/upper" "$layer/work"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$root" || exit 77
 cd "$root"
 xargs -d '\\n' rm -f <"$work/hidden"
-mkdir -p deps graphsink python/nvidia/cu13/include python/nvidia/cu13/lib results .cache cublas
+mkdir -p deps graphsink python/nvidia/cu13/include python/nvidia/cu13/lib results cublas
 cp -a "$work/deps/." deps/
 cp -L "$toolkit"/include/cublas*.h python/nvidia/cu13/include/
 mount --bind "$(realpath "$toolkit/lib64")" cublas
@@ -228,10 +226,9 @@ find "\$toolkit/" -name 'cublas*.h' -delete
 find "\$toolkit/" -name 'libcublas*' -delete
 (cd "$GS_ROOT" && git ls-files -co --exclude-standard -z | tar --null -T - -cf - 2>/dev/null) | tar -xf - -C graphsink
 mount --bind "$out" results
-mount --bind "$cache" .cache
 mount -t proc none proc
 mount --rbind /dev dev
-exec chroot . env -i HOME=/tmp PATH="$PATH" CCACHE_DIR=/.cache PYTHONPATH=/python GS_JOBS="${GS_JOBS:-$(nproc)}" \
+exec chroot . env -i HOME=/tmp PATH="$PATH" CCACHE_DISABLE=1 PYTHONPATH=/python GS_JOBS="${GS_JOBS:-$(nproc)}" \
   /graphsink/profiling/gpu_check.sh /results --part build --deps /deps
 BASH
   local as_root=()
@@ -243,7 +240,7 @@ BASH
   fi
   [[ $code -eq 77 ]] || return "$code"
   gs_warn 'NOT CHECKED: a root without the packages of --deps; this machine lets nobody mount one'
-  profiling/gpu_check.sh "$out" --part build
+  CCACHE_DISABLE=1 profiling/gpu_check.sh "$out" --part build
 }
 
 # Wrong use has to fail: a package that is missing, an unknown part.

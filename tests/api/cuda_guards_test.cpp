@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 #include "cuda_device_kernels.h"
 #include "device/device.h"

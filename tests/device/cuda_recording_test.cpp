@@ -9,7 +9,7 @@
 #include "cuda_device_fixture.h"
 #include "graphsink/cuda.h"
 #ifdef GRAPHSINK_EMULATED
-#include "cuda_emulator/emulator.h"
+#include "emulator.h"
 #endif
 
 namespace graphsink::testing {
