@@ -107,9 +107,10 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   inputs_->check(plan(), steps, where);
   bind(where);
   if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
-  WrittenVariables written(*this);
+  std::optional<WrittenVariables> written;
   std::optional<RunGate::Inside> inside;  // gone before `written` takes the mutexes of Variables
   enter_run(inside);
+  written.emplace(*this);
   upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;

@@ -1,4 +1,7 @@
 // What a Program does because others use its Variables, too.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <thread>
 
 #include "api/program_impl.h"
@@ -6,22 +9,28 @@
 namespace graphsink {
 namespace {
 
-constexpr int kMaxTries = 64;
+constexpr int kPatientTries = 8;
+
+// Programs that take Variables from each other at the same pace would do so for ever.
+void fall_out_of_step(int tries, const void* program) {
+  if (tries < kPatientTries) return std::this_thread::yield();
+  auto factor = static_cast<int>(reinterpret_cast<std::uintptr_t>(program) / 64 % 7) + 1;
+  std::this_thread::sleep_for(std::chrono::microseconds(factor << std::min(tries - kPatientTries, 8)));
+}
 
 }  // namespace
 
 // Programs that share a Variable follow one another: when this returns, this one was the last to take each of its
 // Variables, and whoever wants one waits for the end of this run. Programs that run at the same time in several threads
-// and share several Variables may take them from each other while they are at it, and begin again; one that has not
-// succeeded after kMaxTries goes on with the order in which the Variables were taken. An order in which all programs
-// take their Variables would make that impossible, and belongs into order_variables().
+// and share several Variables may take them from each other while they are at it, and begin again. An order in which
+// all programs take their Variables would make that impossible, and belongs into order_variables().
 void Program::Impl::enter_run(std::optional<RunGate::Inside>& inside) {
   for (int tries = 0;; ++tries) {
     inside.emplace(*gate_);
     std::uint64_t epoch = gate_->epoch();
-    if (epoch == ordered_epoch_ || tries == kMaxTries) return;
+    if (epoch == ordered_epoch_) return;
     inside.reset();  // nobody takes the mutex of a Variable inside
-    if (tries > 0) std::this_thread::yield();
+    if (tries > 0) fall_out_of_step(tries, this);
     require_whole_variables();
     order_variables();
     ordered_epoch_ = epoch;

@@ -3,6 +3,25 @@
 #include <algorithm>
 
 namespace graphsink {
+namespace {
+
+// Keeps programs outside of run() while it lives.
+class Held {
+ public:
+  explicit Held(const std::vector<std::shared_ptr<RunGate>>& gates) : gates_(gates) {
+    for (const auto& gate : gates_) gate->hold();
+  }
+  ~Held() {
+    for (const auto& gate : gates_) gate->release();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  const std::vector<std::shared_ptr<RunGate>>& gates_;
+};
+
+}  // namespace
 
 DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value)
     : transfer_(std::move(transfer)), type_(value.type()), memory_(transfer_->device().allocate(type_.bytes())) {
@@ -36,9 +55,9 @@ void DeviceVariable::wait_for_user() {
 
 Tensor DeviceVariable::read() {
   require_whole();
-  keep_out_users();
-  wait_for_user();
   Tensor tensor(type_);
+  const Held users(gates_);
+  wait_for_user();
   transfer_->download(tensor.data(), memory_.get(), tensor.bytes());
   return tensor;
 }

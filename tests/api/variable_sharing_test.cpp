@@ -1,6 +1,7 @@
 // Variables that several programs and threads use, and programs that have theirs for themselves.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -214,6 +215,30 @@ TEST_P(OnDevice, ThreadsThatRunProgramsOnOneVariableTakeTurns) {
     reader.join();
     EXPECT_EQ(v.read().at(0), kThreads * kRuns);
   }
+}
+
+// Each wants all, and takes them in another order than the next thread.
+TEST_P(OnDevice, ThreadsThatRunProgramsOnSeveralVariablesTakeTurns) {
+  constexpr int kThreads = 3, kRuns = 30, kVariables = 6;
+  std::vector<Variable> variables;
+  std::deque<Home> homes;
+  for (int i = 0; i < kVariables; ++i) {
+    variables.emplace_back("v" + std::to_string(i), Tensor::scalar(0.0f));
+    homes.emplace_back(variables.back(), GetParam());
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<Variable> mine = variables;
+      if (t % 2) std::reverse(mine.begin(), mine.end());
+      Accumulators adds(mine, 1);
+      Program p = compile(adds.g);
+      for (int i = 0; i < kRuns; ++i) p.run(kModes[i / 10 % 2]);
+      p.sync();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Variable& v : variables) EXPECT_EQ(v.read().at(0), kThreads * kRuns);
 }
 
 TEST_P(OnDevice, WritesOfAnotherThreadFallBetweenRuns) {

@@ -142,6 +142,7 @@ void CudaDevice::fence(Stream& later, Stream& earlier) {
   if (&later == &earlier) return;
   CurrentDevice current = enter();
   cuda_stream(later).wait_for(cuda_stream(earlier), *calls_);
+  if (!recorder_->is_active()) return;  // a live stream may be another thread's
   cuda_stream(earlier).is_open = false;
   cuda_stream(later).is_open = true;
 }
