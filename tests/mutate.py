@@ -41,6 +41,29 @@ EXPRESSIONS = [
     ("copy", ["src/passes"], r"(?<!int )\bkept(?=\()", ""),
     ("dependency edge", ISSUE, r"before\.nodes, before\.edges, before\.count", "nullptr, nullptr, 0"),
 ]
+# Faults that work by chance on some machine or with some order of events: kind, file, what stands there, what it becomes.
+# --chance tries them all.
+CHANCE = [
+    ("wrong memory", "src/exec/binding.cpp", "plan_.nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
+     "workspaces_[stream] ? workspaces_[stream].get() : static_cast<void*>(on_host[stream])"),
+    ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
+    ("wrong memory", "src/api/program_bind.cpp", "[&] { return device_->allocate_host(plan.hoisted_bytes); }",
+     "[&] { return device_->allocate(plan.hoisted_bytes); }"),
+    ("missing wait", "src/exec/binding.cpp", "if (waited_for != stream || !step.after.empty()) device.sync(*stream);", ""),
+    ("missing wait", "src/api/sink.cpp", "device_->wait_for_mark(*streams_[1], *mark);", ""),
+    ("missing wait between devices", "src/exec/binding.cpp",
+     "devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
+     "if (plan_.stream_devices[at(later)] == plan_.stream_devices[at(earlier)])"
+     " devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
+    ("stale predicate", "src/device/cuda/recorder.cpp",
+     'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),
+    ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  sync(stream);",
+     "copy(stream, predicate_.get(), predicate, sizeof(bool));"),
+    ("ring overwritten early", "src/exec/launch_queue.cpp",
+     "if (pushed_ - taken() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
+    ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = *ring.next;",
+     "std::uint32_t number = *ring.next;\n  tell_host(ring.taken, number + 1);"),
+]
 # By folder, the test programs that are most likely to notice; the others follow.
 FIRST_TESTS = {
     "kernels": ["test_kernels"],
@@ -251,6 +274,17 @@ def race_of(site, races):
         target.write_text(original)
 
 
+def chance_sites():
+    sites = []
+    for kind, name, old, new in CHANCE:
+        text = (ROOT / name).read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name} has not exactly one place of: {old}")
+        begin = text.index(old)
+        sites.append(Site(kind, name, text, begin, begin + len(old), new))
+    return sites
+
+
 def run(sites, count, tests):
     """The survivors among the first `count` sites that compile without what they do, and how many were tried."""
     copy_tree()
@@ -289,18 +323,22 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="print all sites and try none")
     parser.add_argument("--only", metavar="REGEX", help="draw from sites whose file:line or kind matches")
+    parser.add_argument("--chance", action="store_true", help="try the faults that work by chance on some machine instead")
     parser.add_argument("--keep", action="store_true", help=f"leave the copy in {SCRATCH.relative_to(ROOT)}")
     arguments = parser.parse_args()
 
-    sites = find_sites()
+    sites = chance_sites() if arguments.chance else find_sites()
     if arguments.only:
         sites = [site for site in sites if re.search(arguments.only, str(site))]
     print_counts(sites)
     if arguments.list:
         print("\n".join(f"{site}  {site.code}" for site in sites))
         return 0
-    print(f"drawing {min(arguments.count, len(sites))} with seed {arguments.seed}", flush=True)
-    random.Random(arguments.seed).shuffle(sites)
+    if arguments.chance:
+        arguments.count = len(sites)
+    else:
+        print(f"drawing {min(arguments.count, len(sites))} with seed {arguments.seed}", flush=True)
+        random.Random(arguments.seed).shuffle(sites)
     start = time.monotonic()
     survivors, tried = run(sites, arguments.count, Tests(arguments.jobs))
     for site in survivors:

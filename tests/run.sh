@@ -27,14 +27,16 @@ scripts          shellcheck
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
                  build that counts lines of the CUDA backend; C locale   500; determinism 20 times in place of 4; a fault
                                                                          at every call in place of every third; 60
-                                                                         mutants (tests/mutate.py)
+                                                                         mutants and the faults that work by chance
+                                                                         (tests/mutate.py)
 emulated-asan    every test under address and undefined-behaviour        two CPU-hours of fuzzing for each reader of files
                  sanitizers, seed 1; device memory protected by pages;
                  a German locale, another time zone, no home directory
 emulated-tsan    folders of tests that have threads under the thread
-                 sanitizer, seed 2
+                 sanitizer, seed 2; no samples, bench or models
 cuda             nvcc compiles every kernel, links the library and       the whole preset
                  test_device; runs all tests where a GPU answers
+gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, install, and the CPU bodies with baseline,
                  AVX2 and AVX-512 instructions; on one core: test_api
@@ -180,7 +182,7 @@ check_asan() {
 }
 
 check_tsan() {
-  gs_build "$1" || return 1
+  gs_build "$1" threads || return 1
   test_environment=(GS_EMU_SEED=2 "GS_FAULT_OFFSET=$fault_offset")
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
   run_ctest "$1" "$1" -LE slow
@@ -200,7 +202,10 @@ check_fuzzed() {
   return $failed
 }
 
-check_mutants() { nice -n 10 python3 tests/mutate.py --count 60 --jobs "$(nproc)"; }
+check_mutants() {
+  nice -n 10 python3 tests/mutate.py --count 60 --jobs "$(nproc)" --keep &&
+    nice -n 10 python3 tests/mutate.py --chance --jobs "$(nproc)"
+}
 
 check_cuda() {
   local targets=(graphsink_api graphsink_loader graphsink_checkpoint test_device)
@@ -213,6 +218,9 @@ check_cuda() {
     skip 'tests on a GPU' 'nvidia-smi names none; the cuda preset was compiled and linked'
   fi
 }
+
+# What a session with a GPU does, with stand-ins for the GPU's tools.
+check_gpu_check() { gs_logged gpu_check profiling/gpu_check.sh --dry-run; }
 
 # The emulated stages run the CPU device, too: here is what only this flavour has.
 check_cpu() {
@@ -267,6 +275,7 @@ check_all() {
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
+  [[ -z ${GS_FULL:-} ]] || stage gpu_check 1800 check_gpu_check
   stage cpu 200 check_cpu
   summary
 }
