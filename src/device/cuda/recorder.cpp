@@ -147,6 +147,7 @@ void Recorder::rehearse(Streams like, std::span<const Device::Body* const> bodie
   for (const Device::Body* body : bodies) (*body)(streams);
   join(streams);
   GraphHandle graph(end_capture(), calls_.log);
+  ++calls_.counters.api_calls;  // for its destruction, below
   require_body_nodes(graph.get(), nodes_, calls_);
 }
 
