@@ -96,7 +96,7 @@ function(graphsink_layer name below)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
   if(GRAPHSINK_COVERAGE)
-    target_compile_options(graphsink_${name} PRIVATE --coverage -fprofile-update=atomic)  # threads count, too
+    target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
     target_link_options(graphsink_${name} PUBLIC --coverage)
   endif()

@@ -127,11 +127,12 @@ say_protection() {
   grep -m1 '^device memory is closed to the host by ' "$log"
 }
 
-# Lines of the CUDA backend that no test runs; gcovr merges all translation units and instances of a template.
+# Lines of the CUDA backend that no test runs; gcovr merges all translation units and instances of a template. Threads
+# lose counts of each other, from which gcov may derive a negative number for a branch: only lines are looked at.
 least_coverage=85
 check_coverage() {
   local folder report=$1/coverage verdict=0
-  gs_logged coverage.gcovr gcovr --root . --no-markers --json "$report.json" "$1" || return 1
+  gs_logged coverage.gcovr gcovr --root . --no-markers --gcov-ignore-parse-errors --json "$report.json" "$1" || return 1
   for folder in src/device/cuda src/exec kernels; do
     gcovr --root . --add-tracefile "$report.json" --filter "$folder/" --fail-under-line "$least_coverage" \
       --output "$report.txt" || verdict=1
