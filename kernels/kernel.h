@@ -144,11 +144,11 @@ template <class Body>
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] void for_each_index_avx2(std::int64_t n, Body body) {
   for_each_index_in_blocks(n, body);
 }
-#endif
 template <class Body>
 [[gnu::flatten, gnu::noinline]] void for_each_index_baseline(std::int64_t n, Body body) {
   for_each_index_in_blocks(n, body);
 }
+#endif
 
 // Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
 // not depend on one another; reading and writing one element in place is fine.
@@ -158,8 +158,10 @@ inline void for_each_index(std::int64_t n, const Body& body) {
 #ifdef GRAPHSINK_VECTOR_LEVELS
     if (vector_level() == VectorLevel::avx512) return for_each_index_avx512(n, body);
     if (vector_level() == VectorLevel::avx2) return for_each_index_avx2(n, body);
-#endif
     return for_each_index_baseline(n, body);
+#else
+    return for_each_index_in_blocks(n, body);
+#endif
   }
   for (std::int64_t i = 0; i < n; ++i) body(i);  // not worth a call
 }

@@ -29,9 +29,10 @@ emulated         every test, seed 0 of the software CUDA device, on a    seeds 1
                                                                          at every call in place of every third; 60
                                                                          mutants and the faults that work by chance
                                                                          (tests/mutate.py)
-emulated-asan    every test under address and undefined-behaviour        two CPU-hours of fuzzing for each reader of files
-                 sanitizers, seed 1; device memory protected by pages;
-                 a German locale, another time zone, no home directory
+emulated-asan    every test program under address and undefined-         samples and bench; two CPU-hours of fuzzing for
+                 behaviour sanitizers, seed 1; device memory closed      each reader of files
+                 by pages; a German locale, another time zone, no
+                 home directory
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models
 cuda             nvcc compiles every kernel, links the library and       the whole preset
@@ -175,15 +176,17 @@ add_foreign_environment() {
 
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
 check_asan() {
-  gs_build "$1" || return 1
+  local exclude=(-E '^(samples|bench)$') targets=(test_programs)
+  if [[ -n ${GS_FULL:-} ]]; then exclude=() targets=(); fi
+  gs_build "$1" "${targets[@]}" || return 1
   test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 "GS_FAULT_OFFSET=$fault_offset")
   add_foreign_environment
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
-  run_ctest "$1" "$1" -LE slow
+  run_ctest "$1" "$1" -LE slow "${exclude[@]}"
 }
 
 check_tsan() {
-  gs_build "$1" threads || return 1
+  gs_build "$1" test_programs || return 1
   test_environment=(GS_EMU_SEED=2 "GS_FAULT_OFFSET=$fault_offset")
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
   run_ctest "$1" "$1" -LE slow
