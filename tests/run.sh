@@ -25,14 +25,13 @@ stage            CI tier                                                 in addi
 formatting       clang-format 14
 scripts          shellcheck
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
-                 build that counts lines of the CUDA backend; C locale   500; determinism 20 times in place of 4; a fault
-                                                                         at every call in place of every third; 60
+                 build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; a fault
+                 locale, another time zone, no home directory            at every call in place of every third; 60
                                                                          mutants and the faults that work by chance
                                                                          (tests/mutate.py)
 emulated-asan    every test program under address and undefined-         samples and bench; two CPU-hours of fuzzing for
                  behaviour sanitizers, seed 1; device memory closed      each reader of files
-                 by pages; a German locale, another time zone, no
-                 home directory
+                 by pages; C locale
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models
 cuda             nvcc compiles every kernel, links the library and       the whole preset
@@ -142,27 +141,8 @@ check_coverage() {
   return "$verdict"
 }
 
-# On a build that counts which lines of the CUDA backend run.
-check_emulated() {
-  local seed preset=emulated-coverage
-  if ! command -v gcovr >/dev/null; then
-    skip coverage 'no gcovr (package gcovr)'
-    preset=emulated
-  fi
-  gs_build "$preset" || return 1
-  find "build/$preset" -name '*.gcda' -delete
-  for seed in "${seeds[@]}"; do
-    test_environment=("GS_EMU_SEED=$seed" "GS_FAULT_OFFSET=$fault_offset" LC_ALL=C TZ=UTC)
-    gs_say "seed $seed of the software device, faults from call $((fault_offset + 1)) on"
-    say_protection "$preset" || return 1
-    run_ctest "$preset" "emulated.seed$seed" || return 1
-  done
-  # Again for its summary: how much of what the software device answers a GPU has confirmed.
-  "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
-  [[ $preset == emulated ]] || check_coverage "build/$preset"
-}
-
-# A German locale, another time zone and no home directory, for tests that must not notice.
+# A German locale, another time zone and no home directory, for tests that must not notice. Not under the address
+# sanitizer: glibc never frees what it makes of LOCPATH.
 add_foreign_environment() {
   local locales=$GS_ROOT/build/locales
   test_environment+=(TZ=Europe/Berlin HOME=/nonexistent)
@@ -174,13 +154,33 @@ add_foreign_environment() {
   fi
 }
 
+# On a build that counts which lines of the CUDA backend run.
+check_emulated() {
+  local seed preset=emulated-coverage
+  if ! command -v gcovr >/dev/null; then
+    skip coverage 'no gcovr (package gcovr)'
+    preset=emulated
+  fi
+  gs_build "$preset" || return 1
+  find "build/$preset" -name '*.gcda' -delete
+  for seed in "${seeds[@]}"; do
+    test_environment=("GS_EMU_SEED=$seed" "GS_FAULT_OFFSET=$fault_offset")
+    add_foreign_environment
+    gs_say "seed $seed of the software device, faults from call $((fault_offset + 1)) on"
+    say_protection "$preset" || return 1
+    run_ctest "$preset" "emulated.seed$seed" || return 1
+  done
+  # Again for its summary: how much of what the software device answers a GPU has confirmed.
+  "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
+  [[ $preset == emulated ]] || check_coverage "build/$preset"
+}
+
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
 check_asan() {
   local exclude=(-E '^(samples|bench)$') targets=(test_programs)
   if [[ -n ${GS_FULL:-} ]]; then exclude=() targets=(); fi
   gs_build "$1" "${targets[@]}" || return 1
-  test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 "GS_FAULT_OFFSET=$fault_offset")
-  add_foreign_environment
+  test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 "GS_FAULT_OFFSET=$fault_offset" LC_ALL=C TZ=UTC)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
   run_ctest "$1" "$1" -LE slow "${exclude[@]}"
 }
