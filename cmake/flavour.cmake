@@ -1,7 +1,7 @@
 # How the three flavours compile: the compiler cache, warnings, sanitizers, and what to do with a .cu file.
 
 # ccache is used where it is installed. Paths below the source folder are cached as relative ones, so that a second clone
-# in another folder finds what the first one compiled.
+# in another folder finds what the first one compiled (but in builds with line counts, whose objects hold their folder).
 find_program(GRAPHSINK_CCACHE ccache)
 if(GRAPHSINK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${GRAPHSINK_CCACHE})
@@ -125,7 +125,7 @@ function(graphsink_program name)
   graphsink_device_sources(${name})
 endfunction()
 
-# Where the sources lie, for what reads LICENSE or golden files. The only object that depends on the folder of a clone.
+# Where the sources lie, for what reads LICENSE or golden files: one object, as it depends on the folder of a clone.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/source_dir.cpp CONTENT
 "#include \"samples/models/source_dir.h\"
 namespace graphsink { const char* source_dir() { return \"${PROJECT_SOURCE_DIR}\"; } }

@@ -70,7 +70,7 @@ gs_use_deps() {
   for program in g++ cmake ninja python3; do
     command -v "$program" >/dev/null || missing+=("$program")
   done
-  rm -rf "$libraries"
+  [[ -z $deps ]] || rm -rf "$libraries" # programs built without --deps keep what they were linked with
   mkdir -p "$libraries"
   while read -r package files; do
     place=system

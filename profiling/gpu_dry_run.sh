@@ -85,7 +85,7 @@ if "--import" in given:
     metrics = ["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
                "gpu__time_duration.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed"]
     ops = ["begin_launch", "begin_step", "matmul", "end_step"] * 2
-    kernels = ["begin_launch", "void copy_feeds(int)", "gemm<float, 128>", "void end_of_step()"] * 2
+    kernels = ["take_params", "void copy_feeds(int)", "gemm<float, 128>", "void end_of_step()"] * 2
     with open(given["--log-file"], "w", newline="") as file:
         rows = csv.writer(file, quoting=csv.QUOTE_ALL)
         rows.writerow(["ID", "Kernel Name", *metrics])
@@ -261,8 +261,11 @@ check_refusals() {
 cd "$GS_ROOT"
 run_part refusals check_refusals
 if gs_has_nvcc; then
-  unpack_deps "$work/deps"
-  run_part build build_in_bare_root
+  if unpack_deps "$work/deps"; then
+    run_part build build_in_bare_root
+  else
+    gs_warn 'NOT CHECKED: the build in a bare root; its packages cannot be unpacked here' && failed=1
+  fi
 else
   gs_warn 'NOT CHECKED: the cuda preset; there is no nvcc of CUDA 13'
 fi

@@ -11,8 +11,8 @@ usage: samples/demo.sh [TEXT_FILE] [--mnist DIR] [--help]
   TEXT_FILE    what the character model learns; default: tinyshakespeare.txt in \$GRAPHSINK_DATA or ../shared/data,
                else this repository's LICENSE
   --mnist DIR  directory of the MNIST files; default: \$GRAPHSINK_DATA, ../shared/data, else made-up digits
-Prints one table of op by op against one launch a step, then trains, and writes build/demo/demo.json: the rows of graphsink-bench, the machine, mnist_accuracy in percent
-(null without MNIST), the text that the character model wrote, whether a resumed run equals an undisturbed one.
+Prints a table of op by op against one launch a step, then trains, and writes build/demo/demo.json: the rows of
+graphsink-bench, the machine, mnist_accuracy in percent (null without MNIST), the text that the character model wrote, whether a resumed run equals an undisturbed one.
 Exit: 0 if all modes agree bit for bit and the losses fall, 1 if not, 2 if something is missing or wrong.
 TEXT
 }

@@ -70,7 +70,7 @@ class Program::Impl {
     Variable variable;
     std::shared_ptr<DeviceVariable> home;
     bool is_written = false;    // by the program
-    std::uint64_t version = 0;  // as found by order_variables(), as is the next
+    std::uint64_t version = 0;  // set by order_variables(), as is the next
     bool is_shared = false;     // with another program
   };
   // Tells other programs at its end, once a run is issued or has failed, that the Variables they share with this one

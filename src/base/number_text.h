@@ -7,7 +7,7 @@
 
 namespace graphsink {
 
-// With as many digits behind the point: "3.50".
+// With `digits` digits after the decimal point: "3.50".
 inline std::string fixed_text(double value, int digits) {
   std::array<char, 400> text;  // the longest double has 309 digits before the point
   auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;

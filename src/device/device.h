@@ -128,7 +128,7 @@ class Device {
 
   // Work in stream order. `node` and memory must stay alive while it, or a recording of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
-  // begin_launch(ring); `ring` must stay alive likewise.
+  // Enqueues begin_launch(ring). `ring` must outlive this work and every capture of it.
   virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
   virtual void call(Stream& stream, const BoundNode& node) = 0;
   virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;

@@ -16,6 +16,8 @@
 namespace graphsink::testing {
 namespace {
 
+extern const char* const cuda_libraries;  // files, with colons between them
+
 // Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call.
 // Calls of one function that fails for ever are always all of them.
 #if defined(__SANITIZE_ADDRESS__)
@@ -188,7 +190,7 @@ class FaultLoop : public ::testing::Test {
 
   LogText log_;
   Watchdog watchdog_{60};
-  std::set<std::string> product_ = called_functions(GRAPHSINK_CUDA_LIBRARIES);
+  std::set<std::string> product_ = called_functions(cuda_libraries);
   FaultCounts injected_;
   std::map<std::string, std::array<std::size_t, 4>> cases_;  // by workload and phase, then Kind
   std::size_t broken_commits_ = 0, kept_programs_ = 0;

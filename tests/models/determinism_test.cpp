@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/vector_level.h"
 #include "program_fixture.h"
 #include "samples/models/workloads.h"
 #include "tests/kernels/op_case.h"
@@ -60,7 +61,8 @@ const testing::Case& largest_case(const OpRow& row) {
 
 // Two processes can be compared by what this prints, see vector_levels_test.sh.
 void print_hash(const std::string& device, const char* what, std::uint64_t hash) {
-  std::cout << "bits of " << what << " on " << device << ": " << std::hex << hash << std::dec << '\n';
+  std::cout << "bits of " << what << " on " << device << ": " << std::hex << hash << std::dec << ", vectors "
+            << to_string(vector_level()) << '\n';
 }
 
 TEST_P(Determinism, OpsAndTheirGradients) {

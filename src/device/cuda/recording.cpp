@@ -141,7 +141,7 @@ const char* node_type_name(cudaGraphNodeType type) {
 const char* result_name(cudaGraphInstantiateResult result) {
   switch (result) {
     case cudaGraphInstantiateSuccess:
-      return "it does not say where";
+      return "no reason given";
     case cudaGraphInstantiateInvalidStructure:
       return "invalid structure, such as a cycle";
     case cudaGraphInstantiateNodeOperationNotSupported:
