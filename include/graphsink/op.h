@@ -231,8 +231,7 @@ struct OpDef {
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
   // Element-wise ops: the scalar expression of the op, e.g. "a + b".
   std::string_view expr = {};
-  // Enqueues on a.stream(): no allocation, no sync, no host read, no choice, no first use. May be called more than once
-  // for one capture: the body of a loop or branch is first captured by itself, to see whether it can be.
+  // Enqueues on a.stream(): no allocation, no sync, no host read, no choice, no first use. In loops, captured twice.
   std::span<const CudaBody> cuda = {};
   void (*cpu)(const CpuArgs&) = nullptr;
   // Gradients of the inputs as graph; nullptr: none, and grad() says so.
