@@ -14,9 +14,10 @@
 #endif
 
 namespace graphsink::testing {
-namespace {
 
 extern const char* const cuda_libraries;  // files, with colons between them
+
+namespace {
 
 // Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call.
 // Calls of one function that fails for ever are always all of them.
