@@ -170,7 +170,7 @@ check_emulated() {
   for seed in "${seeds[@]}"; do
     test_environment=("GS_EMU_SEED=$seed" "GS_FAULT_OFFSET=$fault_offset")
     add_foreign_environment
-    gs_say "seed $seed of the software device, faults from call $((fault_offset + 1)) on"
+    gs_say "seed $seed of the software device; of the calls that can fail every third, from number $((fault_offset % 3 + 1)) on"
     say_protection "$preset" || return 1
     run_ctest "$preset" "emulated.seed$seed" || return 1
   done
