@@ -229,7 +229,6 @@ TEST_F(ControlTest, KernelNodesTellTheirArguments) {
 // Proves for the build and the machine at hand that the host cannot touch device memory: before anything ran, after
 // operations ran, and in a host function.
 TEST_F(ControlTest, TheHostCannotTouchDeviceMemory) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the thread of host functions does not survive a fork
   ASSERT_NE(emu::memory_protection(), "off") << "GS_EMU_PROTECT=0 is for comparisons, not for tests";
   std::cout << "device memory is closed to the host by " << emu::memory_protection() << '\n';
   volatile int* pointer = device<int>(1);

@@ -34,6 +34,8 @@ F* entry(const char* name) {
 class EmulatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    // A death test runs in a process of its own from the beginning: after a fork the device's threads would be missing.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
     emu::reset();
     emu::set_seed(0);
     before_ = emu::live_objects().total();
