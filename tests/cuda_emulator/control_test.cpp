@@ -16,7 +16,7 @@ class ControlTest : public EmulatorTest {};
 // How a process ends that touches device memory: by the signal, or by a sanitizer's report of it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 bool was_kept_out(int status) { return WIFEXITED(status) && WEXITSTATUS(status) != 0; }
-constexpr const char* kKeptOut = "SEGV on unknown address";
+constexpr const char* kKeptOut = "Sanitizer:DEADLYSIGNAL";
 #else
 bool was_kept_out(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV; }
 constexpr const char* kKeptOut = "";
