@@ -1,4 +1,6 @@
 // Building, reading, instantiating, launching and updating graphs.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -87,7 +89,7 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   cudaGraphNodeType type;
   ASSERT_OK(cudaGraphNodeGetType(c, &type));
   EXPECT_EQ(cudaGraphNodeTypeEmpty, type);
-  const std::string path = ::testing::TempDir() + "emulator_graph.dot";
+  const std::string path = ::testing::TempDir() + "emulator_graph_" + std::to_string(::getpid()) + ".dot";
   ASSERT_OK(cudaGraphDebugDotPrint(graph, path.c_str(), 0));
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
