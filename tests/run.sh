@@ -16,7 +16,8 @@ not_checked=()
 usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
-  (nothing)        the CI tier, below: at most 20 minutes on 2 cores with a warm compiler cache, 30 with an empty one
+  (nothing)        the CI tier, below; it is meant to take 20 minutes on 2 cores with a warm compiler cache, 30 with an
+                   empty one, and says what each stage took
   --full           all of it with the long counts, in hours
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
 Presets: ${presets[*]}
