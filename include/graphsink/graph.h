@@ -58,8 +58,9 @@ class Value {
   std::shared_ptr<EagerStorage> eager_;  // only for Values of an Eager
 };
 
-// State that lives across runs and may be used by several graphs. A handle: copies name the same state. read() and
-// write() must not overlap in time with calls of another thread on a Program that uses it.
+// State that lives across runs and may be used by several graphs. A handle: copies name the same state. Any thread may
+// call read() and write(), whatever the threads of programs that use it do meanwhile: they see, and fall between, whole
+// runs. The body of an op must not call them (Error), as it is a part of a run.
 class Variable {
  public:
   Variable() = default;

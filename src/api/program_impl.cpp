@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
@@ -50,6 +51,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
 }
 
 bool Program::Impl::finish() noexcept {
+  const RunGate::Inside inside(*gate_);
   bool is_done = true;
   auto wait = [&](Device& device, Stream& stream) {
     try {
@@ -70,8 +72,8 @@ bool Program::Impl::finish() noexcept {
 }
 
 Program::Impl::~Impl() {
-  for (const Used& used : variables_) {
-    std::lock_guard lock(used.variable.data()->mutex);
+  for (const auto& [data, used] : variables_) {
+    std::lock_guard lock(used.variable.data()->lock);
     used.home->released_by(*streams_[0], *gate_);
   }
 }
@@ -103,14 +105,15 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
-  settle();
+  {
+    const RunGate::Inside inside(*gate_);
+    settle();
+  }
   inputs_->check(plan(), steps, where);
   bind(where);
   if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
-  std::optional<WrittenVariables> written;
-  std::optional<RunGate::Inside> inside;  // gone before `written` takes the mutexes of Variables
+  std::optional<RunGate::Inside> inside;
   enter_run(inside);
-  written.emplace(*this);
   upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;
@@ -127,8 +130,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
       run_interactive(mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    inside.reset();  // break_variables() takes the mutexes of Variables
-    break_variables(e);
+    break_variables(e);  // still inside: nobody sees what is neither whole nor broken
     throw;
   }
   is_unsettled_ = false;
@@ -217,12 +219,14 @@ void Program::Impl::check_failed_step(const Where& where) {
 }
 
 void Program::Impl::sync(const Where& where) {
+  const RunGate::Inside inside(*gate_);
   settle();
   check_failed_step(where);
   require_whole_variables();
 }
 
 bool Program::Impl::poll(const Where& where) {
+  const RunGate::Inside inside(*gate_);
   std::size_t busy = is_unsettled_ ? streams_.size() : 1;
   for (std::size_t i = 0; i < busy; ++i)
     if (!device_->is_done(*streams_[i])) return false;
@@ -277,6 +281,7 @@ Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
 }
 
 Tensor Program::Impl::read_output(const Value& value, const Where& where) {
+  const RunGate::Inside inside(*gate_);
   if (!value.valid() || value.graph() != original_) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
   }
@@ -289,17 +294,22 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
   throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
 }
 
-std::int64_t Program::Impl::steps() { return download_block().step; }
+std::int64_t Program::Impl::steps() {
+  const RunGate::Inside inside(*gate_);
+  return download_block().step;
+}
 
 void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
     throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
+  const RunGate::Inside inside(*gate_);
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
   device_->upload(*streams_[0], &control()->block.step, &step, sizeof step);
 }
 
 Counters Program::Impl::counters() const {
+  const RunGate::Inside inside(*gate_);
   Counters counters = device_->counters();
   for (const FurtherDevice& further : further_) counters += further.device->counters();
   counters.fallbacks = fallbacks_;

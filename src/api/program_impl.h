@@ -70,20 +70,10 @@ class Program::Impl {
     Variable variable;
     std::shared_ptr<DeviceVariable> home;
     bool is_written = false;    // by the program
-    std::uint64_t version = 0;  // set by order_variables(), as is the next
-    bool is_shared = false;     // with another program
+    std::uint64_t version = 0;  // when take_variables() last saw it
   };
-  // Tells other programs at its end, once a run is issued or has failed, that the Variables they share with this one
-  // are no longer what they were.
-  class WrittenVariables {
-   public:
-    explicit WrittenVariables(const Impl& program) : program_(program) {}
-    WrittenVariables(const WrittenVariables&) = delete;
-    ~WrittenVariables();
-
-   private:
-    const Impl& program_;
-  };
+  // By address, which is the order in which every program locks them.
+  using UsedVariables = std::map<const VariableData*, Used>;
 
   void open_further_devices();
   // Those on which a step is issued, per stream of the plan; for a serial mode those of the target are streams_[on].
@@ -100,17 +90,18 @@ class Program::Impl {
                       const std::string& problem);
   void allocate_status(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
+  void bring_variables(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
-  // Brings the program inside run(), its Variables in order with other users.
+  // Brings the program inside, after all that others have done with its Variables so far.
   void enter_run(std::optional<RunGate::Inside>& inside);
-  void order_variables();
+  void take_variables();
   // Gives the device the addresses of the feeds' slices, if they are others than before.
   void upload_feed_table();
   // Writes the parameters of the launch, or of the live begin, that the caller issues next.
   void push_params(std::int64_t first_slice, std::int64_t end_slice);
   Control* control() const { return static_cast<Control*>(control_.get()); }  // an address of the device
-  Used& used(const Variable& variable) { return variables_[used_.at(variable.data().get())]; }
-  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() found it
+  const Used& used(const Variable& variable) const { return variables_.at(variable.data().get()); }
+  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as take_variables() found it
   void refresh_hoisted();
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
@@ -173,11 +164,9 @@ class Program::Impl {
   Memory host_status_;
   Memory step_times_;                                            // of the host, written by the device
   std::map<std::pair<int, int>, Memory> constants_;              // by device and node
-  std::vector<Used> variables_;                                  // of all plans
-  std::map<const VariableData*, std::size_t> used_;              // where they are there
+  UsedVariables variables_;                                      // of all plans
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
-  std::uint64_t ordered_epoch_ = 0;                              // of gate_, when order_variables() succeeded last
-  bool shares_variables_ = false;                                // with another program, as found then
+  std::uint64_t taken_epoch_ = 0;                                // of gate_, when take_variables() succeeded last
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;

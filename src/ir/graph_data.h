@@ -4,11 +4,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ticket_lock.h"
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
 
@@ -157,7 +157,7 @@ class VariableStorage {
 struct VariableData {
   std::string name;
   Tensor value;  // the data, until a program takes it to its device
-  std::mutex mutex;
+  TicketLock lock;  // of `value` and `storage`
   std::shared_ptr<VariableStorage> storage;
 };
 
