@@ -156,7 +156,8 @@ class VariableStorage {
 
 struct VariableData {
   std::string name;
-  Tensor value;  // the data, until a program takes it to its device
+  TensorType type;
+  Tensor value;     // the data, until a program takes it to its device
   TicketLock lock;  // of `value` and `storage`
   std::shared_ptr<VariableStorage> storage;
 };
