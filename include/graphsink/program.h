@@ -68,10 +68,11 @@ struct RunOptions {
   std::int64_t steps = 1;
 };
 
-// A compiled graph on a device. Used by one thread at a time. Different Programs may be used by different threads: those
-// that share a Variable take turns, in the order in which their calls of run() come, and each run sees the Variables as
-// a whole run of another program, or a write(), has left them. Shares ownership of the graph and the Variables. The destructor waits for its work;
-// where that is impossible, it logs so (CompileOptions::log) and keeps the memory, which the device may still be using.
+// A compiled graph on a device. Used by one thread at a time. Different Programs may be used by different threads:
+// those that share a Variable take turns, in the order in which their calls of run() come, and each run sees the
+// Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
+// Variables. The destructor waits for its work; where that is impossible, it logs so (CompileOptions::log) and keeps
+// the memory, which the device may still be using.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
