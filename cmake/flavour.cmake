@@ -117,7 +117,10 @@ function(graphsink_program name)
   target_link_libraries(${name} PRIVATE graphsink_source_dir)
   # Compiling a test, and under a sanitizer any program, takes longer than running it: the optimizer is left out, but for
   # what computes much, and for kernels, which have small stacks on the software device.
-  set(computes "^(test_(kernels|passes|random_graph|models|faults|checkpoint)|fuzz_readers)$")
+  set(computes "^test_(kernels|random_graph|faults|checkpoint)$")
+  if(NOT GRAPHSINK_SANITIZE)
+    string(APPEND computes "|^(test_(passes|models)|fuzz_readers)$")
+  endif()
   if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND
      NOT "${ARGN}" MATCHES "[.]cu" AND NOT name MATCHES "${computes}")
     target_compile_options(${name} PRIVATE -O0)

@@ -7,14 +7,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses, not memory
 
 CpuQueue& queue_of(Stream& stream) { return static_cast<CpuQueue&>(stream); }
 
@@ -34,29 +33,36 @@ void require_host_memory(std::size_t bytes) {
 Memory allocate_counted(std::size_t bytes, const std::shared_ptr<HeldBytes>& held,
                         std::atomic<std::size_t> HeldBytes::*kind) {
   require_host_memory(bytes);
-  std::size_t size = rounded_block(bytes);
-  void* memory = std::aligned_alloc(256, size);
+  constexpr std::size_t kAlignment = 256;
+  std::size_t size = rounded_block(bytes), space = size + kAlignment;
+  void* memory = std::calloc(1, space);  // pages of a large block take no memory before they are used
   if (memory == nullptr) throw_out_of_memory("the host has not enough memory for " + bytes_text(bytes));
-  std::memset(memory, 0, size);
+  void* aligned = memory;
+  std::align(kAlignment, size, aligned, space);
   (*held).*kind += size;
-  return Memory(memory, [held, kind, size](void* freed) {
-    std::free(freed);
+  return Memory(aligned, [memory, held, kind, size](void*) {
+    std::free(memory);
     (*held).*kind -= size;
   });
 }
 
+// Its addresses are reserved in small pieces, one behind the other, where there is room for many: a process with a
+// limit on its addresses (ulimit -v, valgrind) can have as many arenas as it has memory for.
 class CpuArena : public Arena {
  public:
   explicit CpuArena(std::shared_ptr<HeldBytes> held) : held_(std::move(held)) {
-    void* base = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
-      throw OutOfMemory("arena", Where(), "cannot reserve 64 GiB of addresses",
-                        "raise the limit on virtual memory (ulimit -v)");
+    for (std::size_t room = kRoom; room >= kPiece; room /= 2) {
+      void* found = mmap(nullptr, room, PROT_NONE, kReserve, -1, 0);
+      if (found == MAP_FAILED) continue;
+      base_ = static_cast<std::byte*>(found);
+      reserved_ = kPiece;
+      if (room > kPiece) munmap(base_ + kPiece, room - kPiece);  // whoever maps memory next does not begin there
+      return;
     }
-    base_ = static_cast<std::byte*>(base);
+    throw OutOfMemory("arena", Where(), "no addresses are left for an arena", kRemedy);
   }
   ~CpuArena() override {
-    munmap(base_, kReserved);
+    munmap(base_, reserved_);
     held_->device -= size_;
   }
   CpuArena(const CpuArena&) = delete;
@@ -72,7 +78,7 @@ class CpuArena : public Arena {
     require_host_memory(bytes);
     std::size_t size = size_for(bytes);
     if (size <= size_) return;
-    if (size > kReserved) throw_out_of_memory("an arena cannot be larger than 64 GiB");
+    if (size > reserved_) reserve(size);
     if (mprotect(base_ + size_, size - size_, PROT_READ | PROT_WRITE) != 0) {
       throw_out_of_memory("the host has not enough memory for " + bytes_text(bytes));
     }
@@ -81,9 +87,33 @@ class CpuArena : public Arena {
   }
 
  private:
+  static constexpr std::size_t kPiece = std::size_t{1} << 20, kRoom = std::size_t{1} << 36;
+  static constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  static constexpr const char* kRemedy =
+      "raise the limit on virtual memory (ulimit -v), or bind the largest shapes first, before memory is allocated";
+
+  // At least `size` addresses from base_ on: twice as many as before where they are free, else as many as are asked
+  // for.
+  void reserve(std::size_t size) {
+    for (std::size_t wanted : {std::max(size, 2 * reserved_), size}) {
+      std::byte* end = base_ + reserved_;
+      void* found = mmap(end, wanted - reserved_, PROT_NONE, kReserve | MAP_FIXED_NOREPLACE, -1, 0);
+      if (found == end) {
+        reserved_ = wanted;
+        return;
+      }
+      if (found != MAP_FAILED) munmap(found, wanted - reserved_);  // a kernel before 4.17 takes the address as a hint
+    }
+    throw OutOfMemory("arena", Where(),
+                      "cannot grow from " + bytes_text(size_) + " to " + bytes_text(size) +
+                          ": no addresses are left, or those behind it are taken",
+                      kRemedy);
+  }
+
   std::shared_ptr<HeldBytes> held_;
   std::byte* base_ = nullptr;
-  std::size_t size_ = 0;
+  std::size_t reserved_ = 0;  // addresses
+  std::size_t size_ = 0;      // of them with memory
 };
 
 class CpuRecording : public Recording {

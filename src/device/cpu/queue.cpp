@@ -1,6 +1,8 @@
 #include "device/cpu/queue.h"
 
 #include <algorithm>
+#include <chrono>
+#include <new>
 
 #include "base/in_body.h"
 
@@ -13,6 +15,8 @@ namespace {
 
 // Sleeping and waking costs microseconds, a task tens of nanoseconds: look for work this often first.
 constexpr int kSpins = 1000;
+// Starting a thread costs some ten microseconds.
+constexpr std::chrono::milliseconds kLongestSleep{100};
 
 void pause() {
 #if defined(__x86_64__)
@@ -31,19 +35,32 @@ CpuQueue::~CpuQueue() {
   thread_.join();
 }
 
+void CpuQueue::start() {
+  if (thread_.joinable()) thread_.join();  // it has ended
+  state_.store(Thread::awake);
+  thread_ = std::thread([this] { work(); });
+}
+
+void CpuQueue::wake() {
+  Thread seen = Thread::asleep;
+  if (state_.compare_exchange_strong(seen, Thread::awake)) {
+    { std::lock_guard lock(mutex_); }  // it waits by now, or has seen that it is awake
+    awakened_.notify_one();
+  } else if (seen == Thread::ended) {
+    start();
+  }
+}
+
 void CpuQueue::push(const CpuTask& task) {
-  if (!thread_.joinable()) {
-    tasks_.resize(kCapacity);
-    thread_ = std::thread([this] { work(); });
+  if (!tasks_) {
+    tasks_.reset(static_cast<CpuTask*>(std::calloc(kCapacity, sizeof(CpuTask))));
+    if (!tasks_) throw std::bad_alloc();
   }
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
-  head_.store(head + 1);  // sequentially consistent: before the look at queue_sleeps_
-  if (queue_sleeps_.load() != 0) {
-    queue_sleeps_.store(0);
-    queue_sleeps_.notify_one();
-  }
+  head_.store(head + 1);  // sequentially consistent: before the look at state_
+  if (state_.load() != Thread::awake) wake();
 }
 
 const CpuProgress& CpuQueue::keep_progress_of(const CpuQueue& other) {
@@ -75,20 +92,26 @@ void CpuProgress::publish() {
   wake_ups_.notify_all();
 }
 
-void CpuQueue::sleep_until_pushed(std::uint64_t seen) {
+bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
   for (int i = 0; i < kSpins; ++i) {
-    if (head_.load(std::memory_order_acquire) != seen) return;
+    if (head_.load(std::memory_order_acquire) != seen) return true;
     pause();
   }
-  queue_sleeps_.store(1);
-  if (head_.load() == seen) queue_sleeps_.wait(1);
-  queue_sleeps_.store(0);
+  state_.store(Thread::asleep);
+  if (head_.load() != seen) {
+    state_.store(Thread::awake);
+    return true;
+  }
+  std::unique_lock lock(mutex_);
+  awakened_.wait_for(lock, kLongestSleep, [this] { return state_.load() == Thread::awake; });
+  Thread asleep = Thread::asleep;
+  return !state_.compare_exchange_strong(asleep, Thread::ended);
 }
 
 void CpuQueue::work() {
   const InBody bodies;
-  std::uint64_t done = 0;
-  while (true) {
+  std::uint64_t done = progress_->done();
+  do {
     std::uint64_t head = head_.load(std::memory_order_acquire);
     while (done < head) {
       const CpuTask& task = tasks_[done % kCapacity];
@@ -96,9 +119,7 @@ void CpuQueue::work() {
       progress_->set_done(++done);
     }
     publish();
-    if (stop_.load()) return;
-    sleep_until_pushed(done);
-  }
+  } while (!stop_.load() && sleep_until_pushed(done));
 }
 
 }  // namespace graphsink

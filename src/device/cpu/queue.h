@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -42,7 +44,8 @@ class CpuProgress {
   std::atomic<int> wake_ups_{0};
 };
 
-// One producer at a time. The thread starts with the first push.
+// One producer at a time. The thread starts with a push, and ends when there was nothing to do for a while: programs
+// that do not run have none.
 class CpuQueue : public Stream {
  public:
   CpuQueue() = default;
@@ -67,12 +70,22 @@ class CpuQueue : public Stream {
 
  private:
   static constexpr std::uint64_t kCapacity = 8192;
+  void start();
   void work();
-  void sleep_until_pushed(std::uint64_t seen);
+  // Returns false where nothing came for a long time; the thread ends.
+  bool sleep_until_pushed(std::uint64_t seen);
+  void wake();
 
-  std::vector<CpuTask> tasks_;
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  // As calloc() gives them: tasks that were never pushed take no memory.
+  std::unique_ptr<CpuTask[], Free> tasks_;
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
-  alignas(64) std::atomic<int> queue_sleeps_{0};    // 1: the queue's thread sleeps, or is about to look a last time
+  enum class Thread { awake, asleep, ended };       // asleep: or about to look a last time
+  alignas(64) std::atomic<Thread> state_{Thread::ended};
+  std::mutex mutex_;  // of awakened_
+  std::condition_variable awakened_;
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};

@@ -1,0 +1,94 @@
+// What a program costs while it does nothing: many of them fit into one process.
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "graphsink/graphsink.h"
+
+namespace graphsink {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // memory and threads are the sanitizer's, too
+#else
+constexpr bool kSanitized = false;
+#endif
+
+std::ptrdiff_t threads() {
+  std::filesystem::directory_iterator all("/proc/self/task");
+  return std::distance(begin(all), end(all));
+}
+
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(ManyPrograms, NeedLittleMemoryAndNoThreadsWhileTheyDoNothing) {
+  constexpr std::size_t kPrograms = 1000;
+  constexpr std::ptrdiff_t kHandful = 8;
+  std::ptrdiff_t threads_before = threads();
+  std::size_t bytes_before = resident_bytes();
+  std::vector<Program> programs;
+  for (std::size_t i = 0; i < kPrograms; ++i) {
+    Graph g;
+    Value x = g.input("x", f32, {4});
+    Variable n("n", Tensor::scalar(0.0f));
+    assign(n, g.value(n) + sum(x));
+    g.output("y", x + n);
+    programs.push_back(compile(g));
+    Program& p = programs.back();
+    p.write(x, std::vector<float>(4, 1.0f));
+    for (int k = 0; k < 3; ++k) p.run(sink);
+    ASSERT_EQ(p.read_output("y").at(0), 13.0);
+  }
+  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (threads() > threads_before + kHandful && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LE(threads(), threads_before + kHandful);
+  if (!kSanitized) {
+    EXPECT_LE(resident_bytes() - bytes_before, 100u << 20);
+  }
+  for (Program& p : programs) {
+    p.run(sink);
+    ASSERT_EQ(p.read_output("y").at(0), 17.0);
+  }
+}
+
+// In a process of its own, whose addresses are limited as by `ulimit -v 20000000`.
+TEST(ManyPrograms, FitIntoLimitedAddresses) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow alone needs more addresses";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        rlimit limit{};
+        getrlimit(RLIMIT_AS, &limit);
+        limit.rlim_cur = rlim_t{20000000} * 1024;
+        setrlimit(RLIMIT_AS, &limit);
+        std::vector<Program> programs;
+        for (int i = 0; i < 50; ++i) {
+          Graph g;
+          Value x = g.input("x", f32, {open(4)});
+          g.output("y", sum(x * x));
+          programs.push_back(compile(g));
+          for (std::size_t size : {4u, 400u, 400000u}) {  // its arenas grow
+            programs.back().write(x, std::vector<float>(size, 2.0f));
+            programs.back().run(sink);
+            if (programs.back().read_output("y").at(0) != 4.0 * static_cast<double>(size)) std::exit(1);
+          }
+        }
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace graphsink
