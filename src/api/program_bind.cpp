@@ -5,6 +5,7 @@
 #include "api/program_impl.h"
 #include "base/trace.h"
 #include "ir/system_ops.h"
+#include "passes/explain.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -92,13 +93,20 @@ void Program::Impl::allocate_status(const Where& where) {
     StepBlock block;
     device_->upload(*streams_[0], &control()->block, &block, sizeof block);
   });
-  std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
-  std::size_t bytes = rings * kRecordCapacity * sizeof(double);
-  record_ring_ = allocate(
-      "the rings of " + std::to_string(rings) + (rings == 1 ? " record (" : " records (") + bytes_text(bytes) + ")",
-      "record fewer values, or end other programs on this device", where,
-      [&] { return device_->allocate_host(bytes); });
-  records_read_.assign(graph_.records.size(), 0);
+  allocate_records(where);
+}
+
+void Program::Impl::allocate_records(const Where& where) {
+  const Plan& plan = this->plan();
+  std::size_t bytes = ring_bytes(plan);
+  record_ring_ = allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
+                          "give record() a smaller capacity, record fewer values, or " + std::string(kEndOthers), where,
+                          [&] { return device_->allocate_host(bytes); });
+  auto* ring = static_cast<double*>(record_ring_.get());
+  for (const PlanRecord& record : plan.records) {
+    records_.push_back({record.name, ring, static_cast<std::uint32_t>(record.capacity)});
+    ring += record.capacity;
+  }
 }
 
 Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
@@ -163,6 +171,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                            "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
                            where, [&] { return home_of(variable, transfer_, where); });
       variables_.push_back({variable, home, plan.variable_written[i]});
+      if (plan.variable_written[i]) told_by_reads_->write(variable);
       used_[variable.data().get()] = variables_.size() - 1;
       gate_->touch();  // order_variables() has not seen it yet
     }

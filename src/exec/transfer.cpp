@@ -10,13 +10,13 @@ Stream& Transfer::stream() {
 void Transfer::upload(void* destination, const void* source, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   device_->upload(stream(), destination, source, bytes);
-  device_->sync(stream());
+  device_->wait(stream());
 }
 
 void Transfer::download(void* destination, const void* source, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   device_->copy(stream(), destination, source, bytes);
-  device_->sync(stream());
+  device_->wait(stream());
 }
 
 }  // namespace graphsink

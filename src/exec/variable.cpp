@@ -50,7 +50,7 @@ void DeviceVariable::set_broken(const Error& why) {
 }
 
 void DeviceVariable::wait_for_user() {
-  if (last_user_) transfer_->device().sync(*last_user_);
+  if (last_user_) transfer_->device().wait(*last_user_);
 }
 
 Tensor DeviceVariable::read() {
