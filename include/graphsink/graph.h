@@ -58,8 +58,9 @@ class Value {
   std::shared_ptr<EagerStorage> eager_;  // only for Values of an Eager
 };
 
-// State that lives across runs and may be used by several graphs. A handle: copies name the same state. read() and
-// write() must not overlap in time with calls of another thread on a Program that uses it.
+// State that lives across runs and may be used by several graphs. A handle: copies name the same state. Any thread may
+// call read() and write(), whatever the threads of programs that use it do meanwhile: they see, and fall between, whole
+// runs. The body of an op must not call them (Error), as it is a part of a run.
 class Variable {
  public:
   Variable() = default;
@@ -68,8 +69,9 @@ class Variable {
   bool valid() const { return data_ != nullptr; }
   const std::string& name() const;
   const TensorType& type() const;
-  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, and while it
-  // holds a part of a step whose commit broke off (see Program).
+  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, while it holds a
+  // part of a step whose commit broke off (see Program), and once for a failed step that would have written it, if
+  // nobody was told of that yet (see Program::sync()): the value is then that of the last step that was committed.
   Tensor read() const;
   // Likewise, from the host. Throws Error unless the type is the Variable's.
   void write(const Tensor& tensor);

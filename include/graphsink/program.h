@@ -68,10 +68,11 @@ struct RunOptions {
   std::int64_t steps = 1;
 };
 
-// A compiled graph on a device. Used by one thread at a time; different Programs are independent, and those that share
-// a Variable wait for each other. Shares ownership of the graph and the Variables. The destructor waits for its work,
-// and logs a failed step that nobody was told of (CompileOptions::log); where it cannot wait, it logs so and keeps the
-// memory, which the device may still be using.
+// A compiled graph on a device. Used by one thread at a time. Different Programs may be used by different threads:
+// those that share a Variable take turns, in the order in which their calls of run() come, and each run sees the
+// Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
+// Variables. The destructor waits for its work, and logs a failed step that nobody was told of (CompileOptions::log);
+// where it cannot wait, it logs so and keeps the memory, which the device may still be using.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
@@ -117,7 +118,8 @@ class Program {
 
   // Waits. Throws Error if a step failed and nobody was told of it yet, naming the op and the step: that step, and all
   // that were issued behind it until now, committed nothing. poll(), the calls that read records and outputs, and
-  // Variable::read() of a Variable that the program writes tell the same, and only the first of them does.
+  // Variable::read() of a Variable that the program writes tell the same, and only the first of them does; but what a
+  // read on another thread tells stays to be told here.
   void sync(Where where = Where::current());
 
   // Whether everything that run() issued is done; never waits for it. When it is, throws what sync() would, once. The

@@ -39,6 +39,7 @@ void Program::Impl::open_further_devices() {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
+  const RunGate::Inside inside(*gate_);
   settle();
   if (input.valid() && input.graph() != original_) {
     throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
@@ -164,25 +165,28 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
         allocate("an input (" + bytes_text(buffer.bytes) + ")", "use smaller shapes, or " + std::string(kEndOthers),
                  where, [&] { return inputs_->address(buffer.index, buffer.bytes); });
   }
+  for (const Variable& variable : plan.variables) a.variables.push_back(used(variable).home->address());
+  return a;
+}
+
+// Takes locks of Variables, and so must not be called inside.
+void Program::Impl::bring_variables(const Plan& plan, const Where& where) {
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Variable& variable = plan.variables[i];
-    if (!used_.contains(variable.data().get())) {
-      auto home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
-                           "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
-                           where, [&] { return home_of(variable, transfer_, where); });
-      variables_.push_back({variable, home, plan.variable_written[i]});
-      if (plan.variable_written[i]) told_by_reads_->write(variable);
-      used_[variable.data().get()] = variables_.size() - 1;
-      gate_->touch();  // order_variables() has not seen it yet
-    }
-    a.variables.push_back(used(variable).home->address());
+    if (variables_.contains(variable.data().get())) continue;
+    auto home = allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
+                         "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
+                         where, [&] { return home_of(variable, transfer_, gate_, where); });
+    variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
+    if (plan.variable_written[i]) told_by_reads_->write(variable);
+    gate_->touch();  // take_variables() has not seen it yet
   }
-  return a;
 }
 
 void Program::Impl::prepare_plan() {
   if (!current_) (void)plan();
   if (current_ || is_prepared_) return;
+  const RunGate::Inside inside(*gate_);
   prepare(*unbound_, devices_);
   is_prepared_ = true;
 }
@@ -202,6 +206,8 @@ void Program::Impl::bind(const Where& where) {
   if (current_) return;
   TraceRange range("bind");
   prepare_plan();
+  bring_variables(*unbound_, where);
+  const RunGate::Inside inside(*gate_);
   Addresses a = addresses(*unbound_, where);
   auto binding = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
                           [&] { return std::make_unique<Binding>(*unbound_, a, devices_); });

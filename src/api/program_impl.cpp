@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
@@ -49,6 +50,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
 }
 
 bool Program::Impl::finish() noexcept {
+  const RunGate::Inside inside(*gate_);
   bool is_done = true;
   auto log_failure = [&](auto&& call) {
     try {
@@ -75,8 +77,8 @@ bool Program::Impl::finish() noexcept {
 
 Program::Impl::~Impl() {
   told_by_reads_->leave();
-  for (const Used& used : variables_) {
-    std::lock_guard lock(used.variable.data()->mutex);
+  for (const auto& [data, used] : variables_) {
+    std::lock_guard lock(used.variable.data()->lock);
     used.home->released_by(*streams_[0], *gate_);
   }
 }
@@ -109,14 +111,15 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
-  settle();
+  {
+    const RunGate::Inside inside(*gate_);
+    settle();
+  }
   inputs_->check(plan(), steps, where);
   bind(where);
   if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
-  std::optional<WrittenVariables> written;
-  std::optional<RunGate::Inside> inside;  // gone before `written` takes the mutexes of Variables
+  std::optional<RunGate::Inside> inside;
   enter_run(inside);
-  written.emplace(*this);
   upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;
@@ -134,8 +137,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
       run_interactive(mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    inside.reset();  // break_variables() takes the mutexes of Variables
-    break_variables(e);
+    break_variables(e);  // still inside: nobody sees what is neither whole nor broken
     throw;
   }
   is_unsettled_ = false;
@@ -180,11 +182,15 @@ Tensor Program::Impl::download(const TensorType& type, const void* address) {
   return tensor;
 }
 
-std::int64_t Program::Impl::steps() { return download_block().step; }
+std::int64_t Program::Impl::steps() {
+  const RunGate::Inside inside(*gate_);
+  return download_block().step;
+}
 
 void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
     throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
+  const RunGate::Inside inside(*gate_);
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
   device_->upload(*streams_[0], &control()->block.step, &step, sizeof step);
@@ -197,6 +203,7 @@ std::vector<Variable> Program::Impl::variables() const {
 }
 
 Counters Program::Impl::counters() const {
+  const RunGate::Inside inside(*gate_);
   Counters counters = device_->counters();
   for (const FurtherDevice& further : further_) counters += further.device->counters();
   counters.fallbacks = fallbacks_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -74,20 +73,10 @@ class Program::Impl {
     Variable variable;
     std::shared_ptr<DeviceVariable> home;
     bool is_written = false;    // by the program
-    std::uint64_t version = 0;  // set by order_variables(), as is the next
-    bool is_shared = false;     // with another program
+    std::uint64_t version = 0;  // when take_variables() last saw it
   };
-  // Tells other programs at its end, once a run is issued or has failed, that the Variables they share with this one
-  // are no longer what they were.
-  class WrittenVariables {
-   public:
-    explicit WrittenVariables(const Impl& program) : program_(program) {}
-    WrittenVariables(const WrittenVariables&) = delete;
-    ~WrittenVariables();
-
-   private:
-    const Impl& program_;
-  };
+  // By address, which is the order in which every program locks them.
+  using UsedVariables = std::map<const VariableData*, Used>;
 
   // Through which Variable::read() asks the program for a failed step. May outlive the program.
   class Writer : public VariableWriter, public std::enable_shared_from_this<Writer> {
@@ -102,8 +91,9 @@ class Program::Impl {
     Impl* program_;
   };
   struct Failure {
-    int node = -1;  // of the graph
-    std::string message;
+    explicit Failure(Error why) : error(std::move(why)) {}
+    Error error;
+    bool is_told = false;  // to a thread that does not use the program
   };
   struct Record {
     std::string name;
@@ -129,17 +119,18 @@ class Program::Impl {
   void allocate_status(const Where& where);
   void allocate_records(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
+  void bring_variables(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
-  // Brings the program inside run(), its Variables in order with other users.
+  // Brings the program inside, after all that others have done with its Variables so far.
   void enter_run(std::optional<RunGate::Inside>& inside);
-  void order_variables();
+  void take_variables();
   // Gives the device the addresses of the feeds' slices, if they are others than before.
   void upload_feed_table();
   // Writes the parameters of the launch, or of the live begin, that the caller issues next.
   void push_params(std::int64_t first_slice, std::int64_t end_slice);
   Control* control() const { return static_cast<Control*>(control_.get()); }  // an address of the device
-  Used& used(const Variable& variable) { return variables_[used_.at(variable.data().get())]; }
-  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as order_variables() found it
+  const Used& used(const Variable& variable) const { return variables_.at(variable.data().get()); }
+  std::uint64_t version_of(const Buffer& source);  // an input, or a Variable as take_variables() found it
   void refresh_hoisted();
   void run_interactive(Mode mode, std::int64_t first, std::int64_t end);
   void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
@@ -174,8 +165,8 @@ class Program::Impl {
   void note_lost(Record& record, std::uint32_t count);
   void note_broken_off_step();
   std::string take_exception();
-  std::optional<Failure> take_failure();
-  // Throws Error for the first step that failed since the last report. Any thread.
+  Failure* find_failure(const Where& where);
+  // Throws Error for the first step that failed since the last report.
   void report_failed_step(const Where& where);
   void require_whole_variables();
   void break_variables(const BrokenCommit& why);
@@ -208,11 +199,9 @@ class Program::Impl {
   Memory host_status_;
   Memory step_times_;                                            // of the host, written by the device
   std::map<std::pair<int, int>, Memory> constants_;              // by device and node
-  std::vector<Used> variables_;                                  // of all plans
-  std::map<const VariableData*, std::size_t> used_;              // where they are there
+  UsedVariables variables_;                                      // of all plans
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
-  std::uint64_t ordered_epoch_ = 0;                              // of gate_, when order_variables() succeeded last
-  bool shares_variables_ = false;                                // with another program, as found then
+  std::uint64_t taken_epoch_ = 0;                                // of gate_, when take_variables() succeeded last
   std::optional<Inputs> inputs_;
   std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
   Binding* current_ = nullptr;
@@ -221,9 +210,9 @@ class Program::Impl {
   LaunchParams params_;
   std::vector<Record> records_;
   std::shared_ptr<Writer> told_by_reads_ = std::make_shared<Writer>(*this);  // known to the Variables it writes
-  std::mutex failure_mutex_;                                                 // of take_failure()
-  std::atomic<std::uint32_t> acknowledged_ = 0;                              // failures that were reported
-  std::atomic<bool> has_outputs_ = false;                                    // the last run left some
+  std::optional<Failure> failure_;                                           // found, and to be reported
+  std::uint32_t acknowledged_ = 0;                                           // failures that were reported
+  bool has_outputs_ = false;                                                 // the last run left some
   std::uint32_t step_times_read_ = 0;
   StepClock step_clock_;  // empty: the device's
   RunningCalls running_calls_;

@@ -1,6 +1,7 @@
 // What a Program tells of its steps: failures, records and outputs.
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "api/program_impl.h"
 
@@ -10,13 +11,31 @@ namespace {
 constexpr const char* kRemedy =
     "the step committed nothing; mend its input, or lower the learning rate, and run it again";
 
+// Keeps a program outside of its calls while it lives.
+class Held {
+ public:
+  explicit Held(RunGate& gate) : gate_(gate) { gate_.hold(); }
+  ~Held() { gate_.release(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  RunGate& gate_;
+};
+
 }  // namespace
 
 // --- failures
 
+// With the lock of a Variable, and the program held outside of its calls, nothing else uses it meanwhile.
 void Program::Impl::Writer::report_failed_step() {
   std::lock_guard lock(mutex_);
-  if (program_) program_->report_failed_step(Where());
+  if (!program_) return;
+  const Held held(*program_->gate_);
+  if (program_->gate_->is_used_here()) return program_->report_failed_step(Where());
+  Failure* failure = program_->find_failure(Where());  // which stays for the thread that uses the program
+  if (!failure || std::exchange(failure->is_told, true)) return;
+  throw Error(failure->error);
 }
 
 void Program::Impl::Writer::leave() {
@@ -26,7 +45,7 @@ void Program::Impl::Writer::leave() {
 
 void Program::Impl::Writer::write(const Variable& variable) {
   VariableData& data = *variable.data();
-  std::lock_guard lock(data.mutex);
+  std::lock_guard lock(data.lock);
   std::erase_if(data.writers, [](const auto& writer) { return writer.expired(); });
   data.writers.push_back(weak_from_this());
 }
@@ -45,7 +64,7 @@ void Program::Impl::note_broken_off_step() {
   told.failed = 1;
 }
 
-// What a body threw, if one did.
+// What a body threw, if one did. Once.
 std::string Program::Impl::take_exception() {
   if (device_->target().separate_memory) {
     HostStatus& status = host_status();
@@ -61,43 +80,41 @@ std::string Program::Impl::take_exception() {
   }
 }
 
-// Takes the failure that nobody was told of yet: from the next launch on steps may commit again. Asks nothing of a
-// device with separate memory, whose streams may be in use or recording while another thread reads a Variable.
-std::optional<Program::Impl::Failure> Program::Impl::take_failure() {
-  std::lock_guard lock(failure_mutex_);
+// The failure that the program's thread was not told of yet; null: there is none.
+Program::Impl::Failure* Program::Impl::find_failure(const Where& where) {
+  if (failure_) return &*failure_;
   Progress& told = progress();
-  std::atomic_ref failed(told.failed);
-  if (failed.load(std::memory_order_acquire) == 0) return std::nullopt;
+  if (std::atomic_ref(told.failed).load(std::memory_order_acquire) == 0) return nullptr;
   StepError error = std::atomic_ref(told.error).load();
   std::string thrown = take_exception();
   bool has_thrown = error == StepError::unknown && !thrown.empty();
-  Failure failure;
-  failure.node = std::atomic_ref(told.error_node).load();
-  failure.message = (has_thrown ? thrown : to_string(error, std::atomic_ref(told.error_index).load())) + ", in step " +
-                    std::to_string(std::atomic_ref(told.error_step).load());
-  failed.store(0);
-  ++acknowledged_;
-  has_outputs_ = false;
-  return failure;
-}
-
-void Program::Impl::report_failed_step(const Where& where) {
-  std::optional<Failure> failure = take_failure();
-  if (!failure) return;
-  int node = failure->node;
-  bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
-  if (!is_known) throw Error("step", where, failure->message, kRemedy);
-  const Node& source = graph_.nodes[static_cast<std::size_t>(node)];
+  std::string problem = (has_thrown ? thrown : to_string(error, std::atomic_ref(told.error_index).load())) +
+                        ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
+  auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
+  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, kRemedy));
+  const Node& source = graph_.nodes[node];
+  std::string op(source.op->name);
   if (!writes_variables(*source.op, source.inputs.size()))
-    throw Error(std::string(source.op->name), source.where, failure->message, kRemedy);
-  BrokenCommit broken(std::string(source.op->name), source.where,
-                      "the step broke off while it committed: " + failure->message,
+    return &failure_.emplace(Error(op, source.where, problem, kRemedy));
+  BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
                       "an op that writes Variables must not throw");
   break_variables(broken);
-  throw broken;
+  return &failure_.emplace(broken);
+}
+
+// From the next launch on steps may commit again.
+void Program::Impl::report_failed_step(const Where& where) {
+  if (!find_failure(where)) return;
+  Error error = failure_->error;
+  failure_.reset();
+  std::atomic_ref(progress().failed).store(0);
+  ++acknowledged_;
+  has_outputs_ = false;
+  throw error;
 }
 
 void Program::Impl::sync(const Where& where) {
+  const RunGate::Inside inside(*gate_);
   settle();
   device_->wait(*streams_[0]);
   report_failed_step(where);
@@ -105,6 +122,7 @@ void Program::Impl::sync(const Where& where) {
 }
 
 bool Program::Impl::poll(const Where& where) {
+  const RunGate::Inside inside(*gate_);
   std::size_t busy = is_unsettled_ ? streams_.size() : 1;
   for (std::size_t i = 0; i < busy; ++i)
     if (!device_->is_done(*streams_[i])) return false;
@@ -175,6 +193,7 @@ Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
 }
 
 Tensor Program::Impl::read_output(const Value& value, const Where& where) {
+  const RunGate::Inside inside(*gate_);
   if (!value.valid() || value.graph() != original_) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
   }

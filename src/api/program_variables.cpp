@@ -1,61 +1,50 @@
 // What a Program does because others use its Variables, too.
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
-#include <thread>
-
 #include "api/program_impl.h"
 
 namespace graphsink {
 namespace {
 
-constexpr int kPatientTries = 8;
+// Holds the locks of all Variables of a program. Whoever holds several has locked them in the order of their addresses.
+template <class Variables>
+class Locked {
+ public:
+  explicit Locked(const Variables& variables) : variables_(variables) {
+    for (const auto& [data, used] : variables_) used.variable.data()->lock.lock();
+  }
+  ~Locked() {
+    for (const auto& [data, used] : variables_) used.variable.data()->lock.unlock();
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
 
-// Programs that take Variables from each other at the same pace would do so for ever.
-void fall_out_of_step(int tries, const void* program) {
-  if (tries < kPatientTries) return std::this_thread::yield();
-  auto factor = static_cast<int>(reinterpret_cast<std::uintptr_t>(program) / 64 % 7) + 1;
-  std::this_thread::sleep_for(std::chrono::microseconds(factor << std::min(tries - kPatientTries, 8)));
-}
+ private:
+  const Variables& variables_;
+};
 
 }  // namespace
 
-// Programs that share a Variable follow one another: when this returns, this one was the last to take each of its
-// Variables, and whoever wants one waits for the end of this run. Programs that run at the same time in several threads
-// and share several Variables may take them from each other while they are at it, and begin again. An order in which
-// all programs take their Variables would make that impossible, and belongs into order_variables().
+// Programs that share Variables follow one another. A program takes all of its Variables at once, under the locks of
+// all of them, and is inside before it lets the locks go: the next program that wants one of them waits until this run
+// is issued, and what it then gives to the device comes after this run. While nobody else uses them, the program keeps
+// what it has taken, and no lock is needed.
 void Program::Impl::enter_run(std::optional<RunGate::Inside>& inside) {
-  for (int tries = 0;; ++tries) {
-    inside.emplace(*gate_);
-    std::uint64_t epoch = gate_->epoch();
-    if (epoch == ordered_epoch_) return;
-    inside.reset();  // nobody takes the mutex of a Variable inside
-    if (tries > 0) fall_out_of_step(tries, this);
-    require_whole_variables();
-    order_variables();
-    ordered_epoch_ = epoch;
-  }
+  inside.emplace(*gate_);
+  if (gate_->epoch() == taken_epoch_) return;
+  inside.reset();  // nobody waits for a lock inside
+  const Locked all(variables_);
+  take_variables();
+  inside.emplace(*gate_);  // does not wait: who holds the gate holds the lock of a Variable, too
 }
 
-void Program::Impl::order_variables() {
-  shares_variables_ = false;
-  for (Used& used : variables_) {
-    std::lock_guard lock(used.variable.data()->mutex);
+void Program::Impl::take_variables() {
+  std::uint64_t epoch = gate_->epoch();  // moved by nobody as long as all are locked
+  for (auto& [data, used] : variables_) {
+    used.home->take(*device_, streams_[0], *gate_);
+    used.home->require_whole();
+    if (used.is_written) used.home->will_be_written();
     used.version = used.home->version();
-    used.home->used_by(*device_, streams_[0], gate_);
-    used.is_shared = used.home->is_shared();
-    shares_variables_ = shares_variables_ || used.is_shared;
   }
-}
-
-Program::Impl::WrittenVariables::~WrittenVariables() {
-  bool is_touched = program_.gate_->epoch() != program_.ordered_epoch_;  // there may be new users
-  if (!program_.shares_variables_ && !is_touched) return;
-  for (const Used& used : program_.variables_) {
-    if (!used.is_written || !(used.is_shared || is_touched)) continue;
-    std::lock_guard lock(used.variable.data()->mutex);
-    used.home->was_written(*program_.gate_);
-  }
+  taken_epoch_ = epoch;
 }
 
 std::uint64_t Program::Impl::version_of(const Buffer& source) {
@@ -82,21 +71,15 @@ void Program::Impl::refresh_hoisted() {
 }
 
 void Program::Impl::require_whole_variables() {
-  if (gate_->epoch() == ordered_epoch_) return;  // nobody has touched them since they were found whole
-  for (const Used& used : variables_) {
-    std::lock_guard lock(used.variable.data()->mutex);
-    used.home->require_whole();
-  }
+  if (gate_->epoch() == taken_epoch_) return;  // nobody has touched them since they were found whole
+  for (const auto& [data, used] : variables_) used.home->require_whole();
 }
 
 void Program::Impl::break_variables(const BrokenCommit& why) {
   Error broken(why.op(), why.where(), why.problem(),
                "write their values from before the step to all Variables that the program assigns; " + why.remedy());
-  for (const Used& used : variables_) {
-    if (!used.is_written) continue;
-    std::lock_guard lock(used.variable.data()->mutex);
-    used.home->set_broken(broken);
-  }
+  for (const auto& [data, used] : variables_)
+    if (used.is_written) used.home->set_broken(broken);
 }
 
 }  // namespace graphsink

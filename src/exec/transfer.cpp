@@ -7,6 +7,16 @@ Stream& Transfer::stream() {
   return *stream_;
 }
 
+Memory Transfer::allocate(std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  return device_->allocate(bytes);
+}
+
+void Transfer::wait(Stream& stream) {
+  std::lock_guard lock(mutex_);
+  device_->wait(stream);
+}
+
 void Transfer::upload(void* destination, const void* source, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   device_->upload(stream(), destination, source, bytes);

@@ -8,12 +8,15 @@
 
 namespace graphsink {
 
-// Shared by all Variables that a program brought to its device. Any thread; the calls return when the copy is done.
+// Shared by all Variables that a program brought to its device. Any thread, while the program whose device it is is
+// kept outside of its calls (RunGate); the calls return when the copy is done.
 class Transfer {
  public:
   explicit Transfer(std::shared_ptr<Device> device) : device_(std::move(device)) {}
 
   Device& device() const { return *device_; }
+  Memory allocate(std::size_t bytes);
+  void wait(Stream& stream);
   void upload(void* destination, const void* source, std::size_t bytes);
   void download(void* destination, const void* source, std::size_t bytes);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 
+#include "base/in_body.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -27,6 +29,13 @@ void infer_random_state(InferArgs& a) { a.out(DType::i32, {2}); }
 void infer_parameter(InferArgs& a) {
   const TensorType& type = a.attrs<ParameterAttrs>().type;
   a.out(type.dtype, type.shape);
+}
+
+// The body would wait for the end of the step that it is part of.
+void refuse_in_body(const Variable& variable, const std::string& call) {
+  if (!InBody::here()) return;
+  throw Error("Variable \"" + variable.name() + "\"", Where(), call + "() was called by the body of an op",
+              "give the op the Variable's value as an operand, and assign() what it returns");
 }
 
 Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
@@ -123,14 +132,10 @@ const std::string& Variable::name() const { return data_->name; }
 const TensorType& Variable::type() const { return data_->value.type(); }
 
 Tensor Variable::read() const {
-  std::vector<std::weak_ptr<VariableWriter>> writers;
-  Tensor value;
-  {
-    std::lock_guard lock(data_->mutex);
-    value = data_->storage ? data_->storage->read() : data_->value;
-    writers = data_->writers;
-  }
-  for (const auto& known : writers)
+  refuse_in_body(*this, "read");
+  std::lock_guard lock(data_->lock);
+  Tensor value = data_->storage ? data_->storage->read() : data_->value;
+  for (const auto& known : data_->writers)
     if (auto writer = known.lock()) writer->report_failed_step();
   return value;
 }
@@ -140,7 +145,8 @@ void Variable::write(const Tensor& tensor) {
     throw Error("Variable \"" + name() + "\"", Where(),
                 "is " + to_string(type()) + ", was given " + to_string(tensor.type()), "write a tensor of its type");
   }
-  std::lock_guard lock(data_->mutex);
+  refuse_in_body(*this, "write");
+  std::lock_guard lock(data_->lock);
   if (data_->storage) {
     data_->storage->write(tensor);
   } else {

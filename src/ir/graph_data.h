@@ -4,11 +4,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ticket_lock.h"
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
 
@@ -159,14 +159,14 @@ class VariableStorage {
 class VariableWriter {
  public:
   virtual ~VariableWriter() = default;
-  // Throws Error if a step failed and nobody was told of it yet. Any thread; not under the mutex of a Variable.
+  // Throws Error if a step failed and nobody was told of it yet. For a thread that holds the lock of one of them.
   virtual void report_failed_step() = 0;
 };
 
 struct VariableData {
   std::string name;
-  Tensor value;  // the data, until a program takes it to its device
-  std::mutex mutex;
+  Tensor value;     // the data, until a program takes it to its device
+  TicketLock lock;  // of all below and of `value`
   std::shared_ptr<VariableStorage> storage;
   std::vector<std::weak_ptr<VariableWriter>> writers;
 };

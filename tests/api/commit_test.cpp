@@ -9,10 +9,7 @@
 namespace graphsink {
 namespace {
 
-using testing::device_name;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 // Adds operand 1 to the Variable.
 Access write_first(int operand, int) { return operand == 0 ? Access::write : Access::read; }

@@ -10,11 +10,8 @@ namespace graphsink {
 namespace {
 
 using testing::cpu_plus_one;
-using testing::device_name;
 using testing::kModes;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 TEST_P(OnDevice, LoopIsAConditionalNode) {
   Graph g;

@@ -7,10 +7,7 @@ namespace graphsink {
 namespace {
 
 using testing::cpu_refuse_negative;
-using testing::device_name;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
   for (Mode mode : kAllModes) {

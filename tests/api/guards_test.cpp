@@ -9,10 +9,7 @@
 namespace graphsink {
 namespace {
 
-using testing::device_name;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 struct Calls {
   std::shared_ptr<int> count;

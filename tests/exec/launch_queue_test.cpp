@@ -15,10 +15,7 @@
 namespace graphsink {
 namespace {
 
-using testing::device_name;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 constexpr int kMoreThanThereAreSlots = 2 * static_cast<int>(LaunchSlots::kCapacity) + 100;
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/in_body.h"
 #include "device/cpu/queue.h"
 #include "device/device.h"
 
@@ -51,7 +52,10 @@ class CpuDevice : public Device {
   void call(Stream& stream, const BoundNode& node) override;
   // Nothing needs these: every CPU body is one of the device.
   void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
-  void host_call_now(const BoundNode& node, HostStatus&) override { node.op->cpu(CpuArgs(node)); }
+  void host_call_now(const BoundNode& node, HostStatus&) override {
+    const InBody body;
+    node.op->cpu(CpuArgs(node));
+  }
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;

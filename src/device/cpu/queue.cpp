@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/in_body.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -84,6 +86,7 @@ void CpuQueue::sleep_until_pushed(std::uint64_t seen) {
 }
 
 void CpuQueue::work() {
+  const InBody bodies;
   std::uint64_t done = 0;
   while (true) {
     std::uint64_t head = head_.load(std::memory_order_acquire);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/in_body.h"
 #include "device/cuda/control.h"
 #include "device/cuda/target.h"
 #include "passes/passes.h"
@@ -43,6 +44,7 @@ void report_exception(const BoundNode& node, HostStatus& status) noexcept {
 
 void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
   RunningCall shown(status.running, node);
+  const InBody body;
   try {
     node.op->cpu(CpuArgs(node));
   } catch (...) {
