@@ -39,6 +39,7 @@ void Program::Impl::open_further_devices() {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
+  fork_mark_.require_parent("write", where);
   const RunGate::Inside inside(*gate_);
   settle();
   if (input.valid() && input.graph() != original_) {
@@ -204,6 +205,7 @@ void Program::Impl::watch_host_ops() {
 
 void Program::Impl::bind(const Where& where) {
   if (current_) return;
+  fork_mark_.require_parent("bind", where);
   TraceRange range("bind");
   prepare_plan();
   bring_variables(*unbound_, where);

@@ -50,6 +50,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
 }
 
 bool Program::Impl::finish() noexcept {
+  if (fork_mark_.is_in_child()) return false;  // all that it owns is the parent's
   const RunGate::Inside inside(*gate_);
   bool is_done = true;
   auto log_failure = [&](auto&& call) {
@@ -111,6 +112,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
+  fork_mark_.require_parent("run", where);
   {
     const RunGate::Inside inside(*gate_);
     settle();
@@ -183,6 +185,7 @@ Tensor Program::Impl::download(const TensorType& type, const void* address) {
 }
 
 std::int64_t Program::Impl::steps() {
+  fork_mark_.require_parent("steps", Where());
   const RunGate::Inside inside(*gate_);
   return download_block().step;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/inputs.h"
+#include "base/fork_mark.h"
 #include "device/device.h"
 #include "device/step_times.h"
 #include "exec/binding.h"
@@ -174,6 +175,7 @@ class Program::Impl {
   StepBlock download_block();
   Tensor download(const TensorType& type, const void* address);
 
+  ForkMark fork_mark_;
   CompileOptions options_;
   Log log_;
   GraphData graph_;                      // the snapshot

@@ -114,6 +114,7 @@ void Program::Impl::report_failed_step(const Where& where) {
 }
 
 void Program::Impl::sync(const Where& where) {
+  fork_mark_.require_parent("sync", where);
   const RunGate::Inside inside(*gate_);
   settle();
   device_->wait(*streams_[0]);
@@ -122,6 +123,7 @@ void Program::Impl::sync(const Where& where) {
 }
 
 bool Program::Impl::poll(const Where& where) {
+  fork_mark_.require_parent("poll", where);
   const RunGate::Inside inside(*gate_);
   std::size_t busy = is_unsettled_ ? streams_.size() : 1;
   for (std::size_t i = 0; i < busy; ++i)
@@ -193,6 +195,7 @@ Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
 }
 
 Tensor Program::Impl::read_output(const Value& value, const Where& where) {
+  fork_mark_.require_parent("read", where);
   const RunGate::Inside inside(*gate_);
   if (!value.valid() || value.graph() != original_) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
