@@ -1,7 +1,7 @@
 # How the three flavours compile: the compiler cache, warnings, sanitizers, and what to do with a .cu file.
 
 # ccache is used where it is installed. Paths below the source folder are cached as relative ones, so that a second clone
-# in another folder finds what the first one compiled (but in builds with line counts, whose objects hold their folder).
+# in another folder finds what the first one compiled (but for objects with line counts, which hold their folder).
 find_program(GRAPHSINK_CCACHE ccache)
 if(GRAPHSINK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${GRAPHSINK_CCACHE})
@@ -95,7 +95,7 @@ function(graphsink_layer name below)
   if(TARGET graphsink_nvtx)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
-  if(GRAPHSINK_COVERAGE)
+  if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|kernels)$")  # what tests/run.sh looks at
     target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
     target_link_options(graphsink_${name} PUBLIC --coverage)

@@ -125,11 +125,12 @@ TensorType Value::type() const {
 
 Variable::Variable(std::string name, Tensor initial) : data_(std::make_shared<VariableData>()) {
   data_->name = std::move(name);
+  data_->type = initial.type();
   data_->value = std::move(initial);
 }
 
 const std::string& Variable::name() const { return data_->name; }
-const TensorType& Variable::type() const { return data_->value.type(); }
+const TensorType& Variable::type() const { return data_->type; }
 
 Tensor Variable::read() const {
   refuse_in_body(*this, "read");

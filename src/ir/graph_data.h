@@ -165,6 +165,7 @@ class VariableWriter {
 
 struct VariableData {
   std::string name;
+  TensorType type;
   Tensor value;     // the data, until a program takes it to its device
   TicketLock lock;  // of all below and of `value`
   std::shared_ptr<VariableStorage> storage;

@@ -281,8 +281,16 @@ class Lowering {
   }
 
   // A buffer that still holds the value after the commit.
-  int kept(int buffer) {
-    if (!is_overwritten(buffer)) return buffer;
+  int kept(int buffer) { return is_overwritten(buffer) ? copy_of(buffer) : buffer; }
+
+  // A buffer that holds the value until the next run, whatever is written to inputs and Variables meanwhile, by the
+  // caller or by another program.
+  int kept_until_next_run(int buffer) {
+    Storage storage = plan_.buffers[at(buffer)].storage;
+    return storage == Storage::arena || storage == Storage::constant ? buffer : copy_of(buffer);
+  }
+
+  int copy_of(int buffer) {
     int copy = values_.add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
     values_.add_copy(0, buffer, copy);
     return copy;
@@ -301,7 +309,7 @@ class Lowering {
     PlanNode end = end_step();
     for (const NamedValue& output : graph_.outputs) {
       plan_.outputs.push_back({output.name, output.value.node, output.value.output,
-                               kept(values_.on_device(0, output.value)), type(output.value)});
+                               kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
     check_further_devices();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));

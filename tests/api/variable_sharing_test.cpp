@@ -94,6 +94,33 @@ TEST_P(OnDevice, CopiesSeeWhatOthersWrote) {
   }
 }
 
+// An output that is an input or a Variable itself is that of the run, not what was written since.
+TEST_P(OnDevice, OutputsStayWhatTheyWereUntilTheNextRun) {
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Accumulators writer(1, 10);
+    Variable v = writer.variables[0];
+    Graph g;
+    Value x = g.input("x", f32, {2});
+    g.output("x", x);
+    g.output("v", g.value(v));
+    g.output("view", reshape(g.value(v), {1}));
+    Program p = compile(g), writes = compile(writer.g);
+    for (int i = 0; i < 3; ++i) {
+      v.write(Tensor::scalar(5.0f));
+      p.write(x, std::vector<float>{1, 2});
+      p.run(mode);
+      p.write(x, std::vector<float>{3, 4});
+      writes.run(mode);
+      EXPECT_EQ(p.read_output("x").at(1), 2.0);
+      EXPECT_EQ(p.read_output("v").at(0), 5.0);
+      v.write(Tensor::scalar(7.0f));
+      EXPECT_EQ(p.read_output("v").at(0), 5.0);
+      EXPECT_EQ(p.read_output("view").at(0), 5.0);
+    }
+  }
+}
+
 TEST_P(OnDevice, ProgramsThatShareVariablesFollowOneAnother) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
