@@ -103,6 +103,7 @@ enum class StepError : std::int32_t {
   not_finite,  // the index is that of an element that is infinite or NaN
   index,       // the index is one that lies outside its axis
   target,      // the index is a target that is not a class
+  iterations,  // the index is the number of iterations after which a loop was stopped
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);

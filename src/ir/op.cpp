@@ -14,6 +14,8 @@ std::string to_string(StepError error, std::int64_t index) {
       return "index " + std::to_string(index) + " lies outside the axis";
     case StepError::target:
       return "target " + std::to_string(index) + " is not a class";
+    case StepError::iterations:
+      return "its condition still held after " + std::to_string(index) + " iterations";
     case StepError::unknown:
       break;
   }
