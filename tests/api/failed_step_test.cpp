@@ -1,6 +1,8 @@
 // Steps that fail commit nothing, say why, and the next step may run.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "program_fixture.h"
 
 namespace graphsink {
@@ -178,6 +180,20 @@ TEST_P(OnDevice, AReadOfAVariableThatAFailedStepWouldHaveWrittenSaysSoOnce) {
     EXPECT_EQ(lookup.w.read().at(0), 15.0) << "steps commit again";
     EXPECT_EQ(p.steps(), 2);
   }
+}
+
+TEST_P(OnDevice, AReadOnAnotherThreadLeavesTheFailureToTheThreadOfTheProgram) {
+  Lookup lookup;
+  Program p = compile(lookup.g);
+  lookup.run(p, 3, sink);
+  std::thread([&] {
+    EXPECT_THROW((void)lookup.w.read(), Error);
+    EXPECT_EQ(lookup.w.read().at(0), 10.0) << "said once";
+  }).join();
+  EXPECT_THROW(p.sync(), Error);
+  EXPECT_NO_THROW(p.sync());
+  lookup.run(p, 2, sink);
+  EXPECT_EQ(lookup.w.read().at(0), 13.0);
 }
 
 TEST_P(OnDevice, AReadOfAVariableSaysWhatABodyThrew) {
