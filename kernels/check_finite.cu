@@ -10,9 +10,10 @@ namespace {
 template <class T>
 __global__ void find_non_finite(const T* x, std::int64_t size, StepBlock* step, int node) {
   wait_for_inputs();
-  bool is_bad = false;
-  for (std::int64_t i = thread_index(); i < size; i += all_threads()) is_bad = is_bad || !math::is_finite(x[i]);
-  if (is_bad) fail_step(step, node);
+  std::int64_t bad = -1;
+  for (std::int64_t i = thread_index(); i < size; i += all_threads())
+    if (bad < 0 && !math::is_finite(x[i])) bad = i;
+  if (bad >= 0) fail_step(step, node, StepError::not_finite, bad);
 }
 
 template <class T>
@@ -26,7 +27,8 @@ template <class T>
 void check_on(const CpuArgs& a, int node) {
   const T* x = a.in<T>(0);
   const T* end = x + a.in_type(0).shape.size();
-  if (!std::all_of(x, end, math::is_finite<T>)) fail_step(a, node, "a value that is not finite");
+  const T* bad = std::find_if_not(x, end, math::is_finite<T>);
+  if (bad != end) fail_step(a, node, StepError::not_finite, bad - x);
 }
 
 template <class Args>

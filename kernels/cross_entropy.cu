@@ -1,4 +1,6 @@
 // cross_entropy: mean over rows of -log softmax(logits)[target], and its gradient (softmax - one_hot) / rows.
+#include <optional>
+
 #include "graphsink/ops.h"
 #include "kernels/block.h"
 
@@ -27,7 +29,7 @@ __global__ void row_losses(const T* logits, const std::int32_t* targets, T* loss
     if (target >= 0 && target < classes) {
       sum += log_sum - x[target];
     } else {
-      fail_step(step, node);
+      fail_step(step, node, StepError::target, target);
     }
   }
   sum = block_sum(sum);
@@ -90,7 +92,7 @@ void cross_entropy_on(const CpuArgs& a) {
   std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1];
   const auto* targets = a.in<std::int32_t>(1);
   double sum = 0;
-  bool is_bad = false;
+  std::optional<std::int64_t> bad;
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* x = a.in<T>(0) + row * classes;
     T largest = T(-INFINITY);
@@ -101,10 +103,10 @@ void cross_entropy_on(const CpuArgs& a) {
     a.out<T>(1)[row] = log_sum;
     bool is_class = targets[row] >= 0 && targets[row] < classes;
     if (is_class) sum += log_sum - x[targets[row]];
-    is_bad = is_bad || !is_class;
+    if (!is_class && !bad) bad = targets[row];
   }
   *a.out<T>(0) = static_cast<T>(sum / static_cast<double>(rows));
-  if (is_bad) fail_step(a, "a target that is not a class");
+  if (bad) fail_step(a, StepError::target, *bad);
 }
 
 template <class T>

@@ -1,4 +1,6 @@
 // gather and embedding: elements of an axis by index. Elements are moved, whatever they are.
+#include <optional>
+
 #include "graphsink/ops.h"
 #include "kernels/indexed.h"
 #include "kernels/words.h"
@@ -16,7 +18,7 @@ __global__ void gather_words(const T* x, const std::int32_t* indices, T* out, In
     std::int64_t row = indices[item - outer * p.count];
     bool is_row = row >= 0 && row < p.rows;
     out[i] = is_row ? x[(outer * p.rows + row) * p.width + (i - item * p.width)] : T{};
-    if (!is_row) fail_step(step, node);
+    if (!is_row) fail_step(step, node, StepError::index, row);
   }
 }
 
@@ -45,7 +47,7 @@ void gather_cpu(const CpuArgs& a) {
   const auto* indices = a.in<std::int32_t>(1);
   auto bytes = static_cast<std::size_t>(p.width * p.word);
   if (bytes == 0) return;
-  bool is_bad = false;
+  std::optional<std::int64_t> bad;
   for (std::int64_t i = 0; i < p.outer * p.count; ++i) {
     std::int64_t row = indices[i % p.count];
     std::byte* out = a.out<std::byte>(0) + static_cast<std::size_t>(i) * bytes;
@@ -53,10 +55,10 @@ void gather_cpu(const CpuArgs& a) {
       std::memcpy(out, a.in<std::byte>(0) + static_cast<std::size_t>(i / p.count * p.rows + row) * bytes, bytes);
     } else {
       std::memset(out, 0, bytes);
-      is_bad = true;
+      if (!bad) bad = row;
     }
   }
-  if (is_bad) fail_step(a, "an index outside the axis");
+  if (bad) fail_step(a, StepError::index, *bad);
 }
 
 void infer_gather(InferArgs& a) {

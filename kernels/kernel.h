@@ -40,20 +40,28 @@ HD std::int64_t quotient(std::int64_t a, std::int64_t b) {
   return is_small ? std::int64_t{static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b)} : a / b;
 }
 
-// The step commits nothing; the first to fail leaves its node.
-__device__ inline void fail_step(StepBlock* step, int node) {
+// The step commits nothing; the first to fail leaves its node and why.
+__device__ inline void fail_step(StepBlock* step, int node, StepError error, std::int64_t index) {
   atomicExch(&step->ok, 0u);
-  if (atomicCAS(&step->error_node, -1, node) == -1) step->error_step = step->step;
+  if (atomicCAS(&step->error_node, -1, node) != -1) return;
+  step->error_step = step->step;
+  step->error = error;
+  step->error_index = index;
 }
 // On the CPU. A body that runs on the host of another device has no step block: there the exception fails the step.
-inline void fail_step(const CpuArgs& a, int node, const char* why) {
+inline void fail_step(const CpuArgs& a, int node, StepError error, std::int64_t index) {
   StepBlock* step = a.step();
-  if (step == nullptr) throw std::runtime_error(why);
+  if (step == nullptr) throw std::runtime_error(to_string(error, index));
   std::atomic_ref(step->ok).store(0);
   std::int32_t none = -1;
-  if (std::atomic_ref(step->error_node).compare_exchange_strong(none, node)) step->error_step = step->step;
+  if (!std::atomic_ref(step->error_node).compare_exchange_strong(none, node)) return;
+  step->error_step = step->step;
+  step->error = error;
+  step->error_index = index;
 }
-inline void fail_step(const CpuArgs& a, const char* why) { fail_step(a, a.node().id, why); }
+inline void fail_step(const CpuArgs& a, StepError error, std::int64_t index) {
+  fail_step(a, a.node().id, error, index);
+}
 
 // Loads kernels: a kernel's first use must not fall into a recording.
 template <class... P>

@@ -1,5 +1,7 @@
 // scatter_add, and the gradients of gather and embedding: sums of elements at indices, which add up in the order of the
 // indices. The kernels sort the indices, with their places, so that those of a row are neighbours.
+#include <optional>
+
 #include "graphsink/ops.h"
 #include "kernels/block.h"
 #include "kernels/dtype.h"
@@ -30,7 +32,8 @@ __global__ void sort_indices(const std::int32_t* indices, Key* keys, IndexedPlan
     std::int64_t place = begin + i;
     bool is_index = place < p.count;
     items[i] = is_index ? key_of(indices[place], place) : ~Key{0};
-    if (is_index && (indices[place] < 0 || indices[place] >= p.rows)) fail_step(step, node);
+    if (is_index && (indices[place] < 0 || indices[place] >= p.rows))
+      fail_step(step, node, StepError::index, indices[place]);
   }
   sort_in_block(items, size, begin, LessKey{});
   for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) keys[begin + i] = items[i];
@@ -145,19 +148,20 @@ void add_on(const CpuArgs& a) {
     const T* base = a.in<T>(operands.base);
     if (static_cast<const void*>(sums) != base) std::copy_n(base, size, sums);
   }
-  bool is_bad = false;
+  std::optional<std::int64_t> bad;
   for (std::int64_t i = 0; i < p.outer * p.count; ++i) {
     std::int64_t row = indices[i % p.count];
-    bool is_row = row >= 0 && row < p.rows;
-    is_bad = is_bad || !is_row;
-    if (!is_row) continue;
+    if (row < 0 || row >= p.rows) {
+      if (!bad) bad = row;
+      continue;
+    }
     const T* update = a.in<T>(operands.updates) + i * p.width;
     Wide<T>* sum = sums + (i / p.count * p.rows + row) * p.width;
     for_each_index(p.width, [=](std::int64_t c) { sum[c] += static_cast<Wide<T>>(update[c]); });
   }
   if constexpr (!is_wide)
     std::transform(sums, sums + size, a.out<T>(0), [](Wide<T> sum) { return static_cast<T>(sum); });
-  if (is_bad) fail_step(a, "an index outside the axis");
+  if (bad) fail_step(a, StepError::index, *bad);
 }
 
 // i32 is added in its unsigned counterpart: it wraps.

@@ -2,6 +2,7 @@
 // calls, check_device for failures on a further device.
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "device/host_memory.h"
 #include "device/step_times.h"
@@ -66,9 +67,11 @@ const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, 
 
 // --- end_step
 
-constexpr int kRecords = 256;  // of one launch
+constexpr int kRecords = 128;  // of one launch
 struct Records {
   const void* value[kRecords];
+  double* ring[kRecords];
+  std::uint32_t capacity[kRecords];
   DType dtype[kRecords];
 };
 
@@ -84,13 +87,20 @@ HD void tell_time(StepBlock* step, std::uint32_t ok) {
   step->began = now;
 }
 
-// Keeps a value in each row of the ring; the launch with the last of them ends the step. One block.
-__global__ void keep_records(Records records, int count, double* ring, std::int64_t capacity, bool is_last,
-                             StepBlock* step, Progress* progress) {
+HD void tell_failure(Progress* progress, const StepBlock* step) {
+  put(progress->error_node, step->error_node);
+  put(progress->error_step, step->error_step);
+  put(progress->error, step->error);
+  put(progress->error_index, step->error_index);
+  tell_host(&progress->failed, 1);
+}
+
+// Keeps each value in its ring; the launch with the last of them ends the step. One block.
+__global__ void keep_records(Records records, int count, bool is_last, StepBlock* step, Progress* progress) {
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
   for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
-    ring[i * capacity + recorded % capacity] = read_float(records.value[i], records.dtype[i]);
+    records.ring[i][recorded % records.capacity[i]] = read_float(records.value[i], records.dtype[i]);
   }
   __syncthreads();  // all have read the step block
   if (!is_last || threadIdx.x != 0) return;
@@ -103,41 +113,46 @@ __global__ void keep_records(Records records, int count, double* ring, std::int6
   if (ok != 0) {
     tell_host(&progress->records, recorded + 1);
   } else {
-    tell_host(&progress->failed, 1);
+    tell_failure(progress, step);
   }
   tell_time(step, ok);
 }
 
 void end_cuda(CudaArgs& a) {
-  std::int64_t capacity = a.out_type(0).shape[1];
+  const auto& attrs = a.attrs<EndAttrs>();
+  auto* ring = a.out<double>(0);
   for (int first = 0; first == 0 || first < a.inputs(); first += kRecords) {
     Records records{};
     int count = std::min(a.inputs() - first, kRecords);
     for (int i = 0; i < count; ++i) {
+      std::int64_t capacity = attrs.capacities[static_cast<std::size_t>(first + i)];
       records.value[i] = a.in<void>(first + i);
+      records.ring[i] = std::exchange(ring, ring + capacity);
+      records.capacity[i] = static_cast<std::uint32_t>(capacity);
       records.dtype[i] = a.in_type(first + i).dtype;
     }
-    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, a.out<double>(0) + first * capacity, capacity,
-             first + kRecords >= a.inputs(), a.step(), a.attrs<ProgressAttrs>().progress);
+    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= a.inputs(), a.step(),
+             attrs.progress);
   }
 }
 
 void end_cpu(const CpuArgs& a) {
   StepBlock* step = a.step();
-  Progress& progress = *a.attrs<ProgressAttrs>().progress;
+  const auto& attrs = a.attrs<EndAttrs>();
   bool ok = step->ok != 0;
   if (ok) {
-    std::int64_t capacity = a.out_type(0).shape[1];
-    double* place = a.out<double>(0) + step->records % capacity;
+    auto* ring = a.out<double>(0);
     for (int i = 0; i < a.inputs(); ++i) {
+      std::int64_t capacity = attrs.capacities[static_cast<std::size_t>(i)];
       double value = read_float(a.in<void>(i), a.in_type(i).dtype);
-      std::atomic_ref(place[i * capacity]).store(value, std::memory_order_relaxed);  // the host may read the old one
+      put(ring[step->records % capacity], value);  // the host may read the old one
+      ring += capacity;
     }
     ++step->records;
     ++step->step;
-    tell_host(&progress.records, step->records);
+    tell_host(&attrs.progress->records, step->records);
   } else {
-    tell_host(&progress.failed, 1);
+    tell_failure(attrs.progress, step);
   }
   ++step->slice;
   step->more = ok && step->slice < step->end_slice;
@@ -152,7 +167,7 @@ const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .c
 __global__ void read_host_flag(const volatile std::uint32_t* failed, const volatile std::int32_t* node,
                                StepBlock* step) {
   wait_for_inputs();
-  if (*failed != 0) fail_step(step, *node);
+  if (*failed != 0) fail_step(step, *node, StepError::unknown, 0);  // HostStatus has the message
 }
 
 void check_host_cuda(CudaArgs& a) {
@@ -171,7 +186,8 @@ const OpDef check_host_op{.name = "check_host",
 // A node that failed says which it is; without one the step had failed before it began.
 __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
   wait_for_inputs();
-  if (theirs->ok == 0 && theirs->error_node >= 0) fail_step(step, theirs->error_node);
+  if (theirs->ok == 0 && theirs->error_node >= 0)
+    fail_step(step, theirs->error_node, theirs->error, theirs->error_index);
 }
 
 void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }

@@ -23,6 +23,7 @@ int main() try {
   step.run(gs::sink, {.steps = 100});  // one launch, 100 training steps
   std::vector<float> losses = step.read("loss");
   std::cout << losses.size() << " steps, loss " << losses.front() << " -> " << losses.back() << "\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

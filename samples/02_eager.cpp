@@ -22,6 +22,7 @@ int main() try {
   program.write(b, gs::Eager::read(y));
   program.run(gs::sink);
   std::cout << "z of the graph = " << program.read_output("z") << "\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -46,6 +46,7 @@ int main() try {
   program.run(gs::sink, {.steps = 9});
   std::vector<float> losses = program.read("loss");
   std::cout << "loss " << losses.front() << " -> " << losses.back() << "\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -64,6 +64,7 @@ int main() try {
   program.run(gs::sink, {.steps = 4});
   program.sync();
   std::cout << "5 steps of total = 2 x + total: " << total.read() << "\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

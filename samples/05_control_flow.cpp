@@ -37,6 +37,7 @@ int main() try {
   }
   if (auto recording = program.recording())
     std::cout << "the launch holds " << recording->conditional_nodes << " conditional nodes\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -40,6 +40,7 @@ int main() try {
     program.sync();
     std::cout << "  x, y, z = " << x.read().at(0) << ", " << y.read().at(0) << ", " << z.read().at(0) << "\n";
   }
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -72,6 +72,7 @@ int main(int argc, char** argv) try {
   std::cout << kSteps << " steps on " << text.source << ", loss " << losses.front() << " -> " << losses.back() << "\n";
   if (auto recording = program.recording(); recording && recording->host_nodes > 0)
     std::cout << "the launch holds " << recording->host_nodes << " host node\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

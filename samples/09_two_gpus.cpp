@@ -36,6 +36,7 @@ int main() try {
   std::vector<float> losses = program.read("loss");
   std::cout << devices << " GPUs at hand: " << losses.size() << " steps, loss " << losses.front() << " -> "
             << losses.back() << "\n";
+  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -4,24 +4,41 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <system_error>
 
 #include "graphsink/graphsink.h"
 
 namespace graphsink::cli {
 
+// Throws Error if something that was printed did not arrive: the disk is full, or nobody reads the pipe.
+inline void require_printed() {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error("stdout", Where(),
+              "what was printed is lost" + (errno ? ": " + std::generic_category().message(errno) : ""),
+              "make room where it goes, and run it again");
+}
+
 // Parses the arguments and calls `body`. Returns the exit code: 2, with the message on stderr, for wrong arguments and
-// every Error.
+// every Error, such as that of require_printed() at the end.
 template <class Body>
 int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
   try {
-    app.parse(argc, argv);
-    return body();
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    int code = 0;
+    try {
+      app.parse(argc, argv);
+      code = body();
+    } catch (const CLI::ParseError& e) {
+      code = app.exit(e) == 0 ? 0 : 2;
+    }
+    require_printed();
+    return code;
   } catch (const Error& e) {
     std::cerr << "error: " << e.what() << "\n";
     return 2;

@@ -30,22 +30,19 @@ struct Options {
 };
 
 // A checkpoint that another run can go on from with the same bits: data depend on the step alone.
-void save(const Options& options, const models::Model& model, std::int64_t step) {
-  gs::Checkpoint checkpoint = gs::snapshot(model.variables);
-  checkpoint.metadata = {{"model", options.model},
-                         {"step", std::to_string(step)},
-                         {"decay_steps", std::to_string(options.decay_steps)},
-                         {"seed", std::to_string(options.seed)}};
+void save(const Options& options, gs::Program& program) {
+  gs::Checkpoint checkpoint = gs::snapshot(program);
+  checkpoint.metadata["model"] = options.model;
+  checkpoint.metadata["decay_steps"] = std::to_string(options.decay_steps);
+  checkpoint.metadata["seed"] = std::to_string(options.seed);
   gs::write_checkpoint(options.save, checkpoint);
-  std::printf("saved %s at step %ld\n", options.save.c_str(), long{step});
+  std::printf("saved %s at step %ld\n", options.save.c_str(), long{program.steps()});
 }
 
 // Returns the step to go on from.
-std::int64_t resume(const Options& options, const gs::Checkpoint& checkpoint, const models::Model& model,
-                    gs::Program& program) {
-  gs::restore(model.variables, checkpoint);
-  std::int64_t step = checkpoint.number("step");
-  program.set_steps(step);
+std::int64_t resume(const Options& options, const gs::Checkpoint& checkpoint, gs::Program& program) {
+  gs::restore(program, checkpoint);
+  std::int64_t step = program.steps();
   std::printf("resumed %s at step %ld\n", options.resume.c_str(), long{step});
   return step;
 }
@@ -69,6 +66,7 @@ std::optional<gs::Checkpoint> open_checkpoint(Options& options) {
 int train(Options options) {
   gs::DeviceId device = cli::device_of(options.device);
   gs::Mode mode = cli::mode_of(options.mode);
+  if (!options.save.empty()) gs::require_writable(options.save);
   if (options.decay_steps < 0) options.decay_steps = options.steps;
   std::optional<gs::Checkpoint> checkpoint = open_checkpoint(options);
   models::TextData data = models::find_text("", options.file);
@@ -85,7 +83,7 @@ int train(Options options) {
   std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
               data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(), to_string(device).c_str());
 
-  std::int64_t step = checkpoint ? resume(options, *checkpoint, model, program) : 0;
+  std::int64_t step = checkpoint ? resume(options, *checkpoint, program) : 0;
   cli::Progress progress(options.steps, step);
   while (step < options.steps) {
     std::int64_t next_evaluation = (step / options.evaluate_every + 1) * options.evaluate_every;
@@ -96,7 +94,7 @@ int train(Options options) {
     progress.show(step, program.read("loss").back());
     if (step == next_evaluation || step == options.steps) {
       std::printf("held out at step %ld: %.4f nats a character\n", long{step}, evaluation.loss());
-      if (!options.save.empty()) save(options, model, step);
+      if (!options.save.empty()) save(options, program);
     }
   }
   std::string sample = models::continue_text(text_model, *data.text, 200, device, options.seed);

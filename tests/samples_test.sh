@@ -42,6 +42,16 @@ refuses() {
   checks=$((checks + 1))
 }
 
+# loses NAME COMMAND...: exits 2 where its output goes to a full device.
+loses() {
+  local name=$1 code=0
+  shift
+  "$@" 2>"$work/err" </dev/null >/dev/full || code=$?
+  : >"$work/out"
+  [[ $code -eq 2 ]] || fail "$name: exit code $code with its output on a full device, expected 2"
+  checks=$((checks + 1))
+}
+
 # What a training program computed, without what depends on time.
 result() { grep -vE '^step ' "$work/out" | sed -n '/^training on/,$p' | tail -n +2; }
 
@@ -176,5 +186,37 @@ refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge
 refuses 'too few nodes' "error: chain: .*$remedy" "$bin/graphsink-bench" --workload chain --nodes 3
 refuses 'unwritable report' "error: .*report\.json.*$remedy" \
   "$bin/graphsink-bench" --workload chain --json "$work/nowhere/report.json"
+
+refuses 'a directory as report' "error: .*it is a directory.*$remedy" \
+  "$bin/graphsink-bench" --workload chain --json "$work/empty"
+refuses 'a device as checkpoint' "error: /dev/null.*it is a device.*$remedy" "$bin/train_text" --save /dev/null
+refuses 'no directory for the checkpoint, before training' "error: .*nowhere/file.*make its directory.*$remedy" \
+  timeout 60 "$bin/train_text" --steps 100000000 --save "$work/nowhere/file"
+
+# What is printed to a full device is lost, and that is an error.
+for sample in 01_hello 02_eager 03_custom_cpu_op 04_custom_cuda_op 05_control_flow 06_two_devices 07_side_effects \
+  08_tokenizer 09_two_gpus; do
+  loses "$sample" "$bin/$sample"
+done
+loses train_text "$bin/train_text" --steps 1 "${evaluation[@]}"
+loses train_mnist "$bin/train_mnist" --steps 1
+loses 'train_text --help' "$bin/train_text" --help
+loses 'graphsink-bench --list' "$bin/graphsink-bench" --list
+small=("$bin/graphsink-bench" --workload chain --nodes 10 --mode sink --steps 1 --untimed)
+loses 'graphsink-bench' "${small[@]}"
+loses 'graphsink-bench --json -' "${small[@]}" --json -
+grep -q 'error: stdout: what was printed is lost' "$work/err" || fail 'graphsink-bench --json -: no message'
+# A report replaces the one before as a whole, or not at all.
+printf 'before' >"$work/report.json"
+if (
+  trap '' XFSZ
+  ulimit -f 0 # blocks that a file may have
+  "${small[@]}" --json "$work/report.json" &>/dev/null
+); then
+  fail 'a report that there is no room for was written'
+fi
+[[ $(cat "$work"/report.json*) == before ]] || fail 'a report that there is no room for has changed the one before'
+loses 'graphsink-bench, its table' "${small[@]}" --json "$work/report.json"
+python3 -m json.tool "$work/report.json" >/dev/null || fail 'a report is not whole'
 
 echo "samples: $checks checks passed ($flavour)"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <tuple>
@@ -15,9 +16,18 @@ namespace graphsink {
 
 using Values = std::vector<Value>;
 
+struct WhileOptions {
+  // A loop whose condition still holds after so many iterations ends there, and fails the step. 0: there is no limit,
+  // and a loop whose condition holds for ever never ends.
+  std::int64_t max_iterations = 0;
+};
+
 namespace detail {
 Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
                     const std::function<Values(const Values&)>& body);
+// The same with a limit of at least one iteration (src/build/while_limit.cpp).
+Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                    const std::function<Values(const Values&)>& body, const WhileOptions& options);
 Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
                  const std::function<Values()>& else_body);
 
@@ -37,11 +47,12 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 // `condition` returns a boolean scalar; `body` returns a Value (N = 1) or std::array<Value, N> of the types of `init`.
 // Both are called while building, the condition twice. There is no gradient through a loop.
 template <std::size_t N, class Condition, class Body>
-std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body) {
+std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
+                            const WhileOptions& options = {}) {
   constexpr auto indices = std::make_index_sequence<N>();
   Values results = detail::while_values(
       init, [&](const Values& state) { return Value(detail::apply(condition, state, indices)); },
-      [&](const Values& state) { return detail::to_values(detail::apply(body, state, indices)); });
+      [&](const Values& state) { return detail::to_values(detail::apply(body, state, indices)); }, options);
   std::array<Value, N> out;
   for (std::size_t i = 0; i < N; ++i) out[i] = results[i];
   return out;

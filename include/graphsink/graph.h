@@ -69,8 +69,9 @@ class Variable {
   bool valid() const { return data_ != nullptr; }
   const std::string& name() const;
   const TensorType& type() const;
-  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, and while it
-  // holds a part of a step whose commit broke off (see Program).
+  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, while it holds a
+  // part of a step whose commit broke off (see Program), and once for a failed step that would have written it, if
+  // nobody was told of that yet (see Program::sync()): the value is then that of the last step that was committed.
   Tensor read() const;
   // Likewise, from the host. Throws Error unless the type is the Variable's.
   void write(const Tensor& tensor);
@@ -116,6 +117,16 @@ struct Dim {
 };
 inline Dim open(std::int64_t example) { return Dim(example, true); }
 
+// How Program::read() can get at the values of a record.
+struct RecordOptions {
+  // How many values wait to be read: the newest ones, rounded up to a power of two, at most kMaxRecordCapacity. Each
+  // takes 8 bytes of host memory. 0: kRecordCapacity, or fewer in a graph of many records: those that leave it at 0
+  // share 8 MiB.
+  std::int64_t capacity = 0;
+};
+constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
+constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
+
 // A computation under construction. Not thread-safe. compile() takes a snapshot: nodes added later are not part of an
 // already compiled Program.
 class Graph {
@@ -134,8 +145,10 @@ class Graph {
   // i32 scalar: the number of steps committed so far.
   Value step(Where where = Where::current());
 
-  // Keeps `value`, a float scalar, for every step; Program::read(name) returns them all.
-  void record(std::string name, Arg value);
+  // Keeps `value`, a float scalar, for every step; Program::read(name) returns those of all steps since it was called
+  // last, as far as `options` leave room for them. Throws Error for a second record of one name, another type, or a
+  // negative capacity.
+  void record(std::string name, Arg value, const RecordOptions& options = {});
   // Makes `value` readable by name after a run.
   void output(std::string name, Arg value);
 

@@ -31,7 +31,7 @@ struct MemoryReport {
 
   std::size_t further = 0;  // values and hoisted copies on further devices, no part of device_bytes()
 
-  std::size_t records = 0;     // rings of the last kRecordCapacity values
+  std::size_t records = 0;     // rings of the values that wait to be read, see RecordOptions
   std::size_t host_arena = 0;  // values and scratch memory of ops on the host of a device with separate memory
   std::size_t hoisted = 0;     // copies there of inputs and Variables that no step changes
   std::size_t staging = 0;     // through which data goes to the device; grows with the first writes

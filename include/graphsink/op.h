@@ -97,6 +97,17 @@ class InferArgs {
 
 struct StepTimes;
 
+// Why a body failed its step. to_string() makes a sentence of it and of StepBlock::error_index.
+enum class StepError : std::int32_t {
+  unknown,     // the body did not say
+  not_finite,  // the index is that of an element that is infinite or NaN
+  index,       // the index is one that lies outside its axis
+  target,      // the index is a target that is not a class
+  iterations,  // the index is the number of iterations after which a loop was stopped
+};
+// "index 12 lies outside the axis".
+std::string to_string(StepError error, std::int64_t index);
+
 // The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, schedules read
 // `step`, random ops `step` and `seed`. Only the plan's own begin and end nodes write the other fields.
 struct StepBlock {
@@ -107,13 +118,16 @@ struct StepBlock {
   std::int32_t end_slice = 1;  // the launch ends before this slice
   bool more = false;           // another step follows in this launch (predicate of the loop over steps)
   std::uint8_t unused[3] = {};
-  std::int32_t error_node = -1;  // first node that cleared ok, or -1
-  std::int32_t error_step = 0;   // the step in which it did
-  std::uint32_t records = 0;     // recorded steps so far, modulo 2^32 (ring position)
-  StepTimes* times = nullptr;    // where to say what this step took; null: nobody asks
-  std::uint64_t tag = 0;         // said with it
-  std::int64_t began = 0;        // when this step could begin, in ns
-  std::uint32_t timed = 0;       // steps that said so, so far, modulo 2^32
+  std::int32_t error_node = -1;          // first node that cleared ok, or -1
+  std::int32_t error_step = 0;           // the step in which it did
+  StepError error = StepError::unknown;  // why it did
+  std::uint32_t records = 0;             // recorded steps so far, modulo 2^32 (ring position)
+  std::int64_t error_index = 0;          // see StepError
+  StepTimes* times = nullptr;            // where to say what this step took; null: nobody asks
+  std::uint64_t tag = 0;                 // said with it
+  std::int64_t began = 0;                // when this step could begin, in ns
+  std::uint32_t timed = 0;               // steps that said so, so far, modulo 2^32
+  std::uint32_t acknowledged = 0;  // failures that the user has been told of, as the launch before knew; modulo 2^32
 };
 
 // What prepare() returns for one node of one binding.

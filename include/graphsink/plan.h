@@ -55,11 +55,8 @@ enum class Storage : std::uint8_t {
   step_block,     // all of it
   feed_table,     // device array of addresses: where each feed's slices start
   feed_strides,   // device array of i64: bytes from slice to slice
-  record_ring,    // f64 [records, kRecordCapacity], host memory that the device writes
+  record_ring,    // f64, the rings of all records one after the other: host memory that the device writes
 };
-
-// Values kept per record until they are read.
-constexpr std::int64_t kRecordCapacity = 65536;
 
 struct Buffer {
   Storage storage = Storage::arena;
@@ -144,6 +141,7 @@ struct PlanRecord {
   std::string name;
   int buffer = -1;
   TensorType type;
+  std::int64_t capacity = 0;  // of its ring, a power of two
 };
 struct PlanOutput {
   std::string name;  // "" for Values read by handle

@@ -71,8 +71,8 @@ struct RunOptions {
 // A compiled graph on a device. Used by one thread at a time. Different Programs may be used by different threads:
 // those that share a Variable take turns, in the order in which their calls of run() come, and each run sees the
 // Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
-// Variables. The destructor waits for its work; where that is impossible, it logs so (CompileOptions::log) and keeps
-// the memory, which the device may still be using.
+// Variables. The destructor waits for its work, and logs a failed step that nobody was told of (CompileOptions::log);
+// where it cannot wait, it logs so and keeps the memory, which the device may still be using.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
@@ -116,36 +116,43 @@ class Program {
   // missing or has too few slices.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
-  // Waits. Throws Error if a step failed since the last call, naming the op and the step; that step and the rest of its
-  // launch committed nothing.
+  // Waits. Throws Error if a step failed and nobody was told of it yet, naming the op and the step: that step, and all
+  // that were issued behind it until now, committed nothing. poll(), the calls that read records and outputs, and
+  // Variable::read() of a Variable that the program writes tell the same, and only the first of them does; but what a
+  // read on another thread tells stays to be told here.
   void sync(Where where = Where::current());
 
   // Whether everything that run() issued is done; never waits for it. When it is, throws what sync() would, once. The
   // first call that says true comes after all values of records are there and outputs can be read without waiting.
   bool poll(Where where = Where::current());
 
-  // sync(), then every value recorded under `name` since the last read of it, oldest first (at most the last 65,536).
+  // sync(), then every value recorded under `name` since the last read of it, oldest first. Newer values overwrite
+  // those that RecordOptions::capacity leaves no room for: the first time that some are lost so, it is logged, and
+  // lost_records() says how many they are.
   template <class T = float>
   std::vector<T> read(std::string_view name, Where where = Where::current()) {
     std::vector<double> values = read_record(name, where);
     return {values.begin(), values.end()};
   }
   // The same without sync(): what was recorded since the last read of `name`, by steps that are done while later ones
-  // may be running, even those of the same launch, oldest first (at most the last 65,535); empty if nothing is there.
-  // Never waits, and asks nothing of the device. What is returned here will not be returned by read(). Says nothing of
-  // failed steps: poll() and sync() do.
+  // may be running, even those of the same launch, oldest first (one less than the ring holds, at most); empty if
+  // nothing is there. Never waits, and asks nothing of the device. What is returned here will not be returned by
+  // read(). Says nothing of failed steps: poll() and sync() do.
   template <class T = float>
   std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
     std::vector<double> values = take_record(name, where);
     return {values.begin(), values.end()};
   }
-  // sync(), then an output, by name or by Value. Valid until the next run().
+  // How many values recorded under `name` were overwritten before read() or try_read() came for them, as those found.
+  std::int64_t lost_records(std::string_view name, Where where = Where::current()) const;
+  // sync(), then an output, by name or by Value. Valid until the next run(). Throws Error after a run of which a step
+  // failed: it left no outputs.
   Tensor read_output(std::string_view name, Where where = Where::current());
   Tensor read(const Value& output, Where where = Where::current());
 
   // Another seed from the next run() on; nothing is recorded anew.
   void set_seed(std::uint32_t seed);
-  // Committed steps so far.
+  // Committed steps so far. Waits.
   std::int64_t steps();
   // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
   // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.
@@ -159,6 +166,8 @@ class Program {
   // Bytes of the arena, of all bindings together.
   std::size_t arena_bytes() const;
   const Target& target() const;
+  // The Variables that the graph names, in the order in which it did: parameters, and the states of optimizers.
+  std::vector<Variable> variables() const;
 
  private:
   void close() noexcept;

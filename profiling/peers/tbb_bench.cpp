@@ -3,7 +3,6 @@
 #include <oneapi/tbb/global_control.h>
 
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <list>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "profiling/clock.h"
 #include "profiling/machine.h"
+#include "profiling/report_file.h"
 #include "samples/cli.h"
 
 namespace {
@@ -142,16 +142,13 @@ struct Options {
 };
 
 int run(const Options& options) {
+  gs::bench::ReportFile file(options.json_file);
   tbb::global_control threads(tbb::global_control::max_allowed_parallelism, options.threads);
   json report = {{"machine", gs::bench::describe_machine("oneTBB")}, {"rows", json::array()}};
   report["machine"]["threads"] = options.threads;
   report["rows"].push_back(measure("chain", *chain(options.nodes), options.steps));
   report["rows"].push_back(measure("wide", *wide(8, 32, 65536), options.steps));
-  if (options.json_file == "-") {
-    std::cout << report.dump(1) << "\n";
-  } else if (!(std::ofstream(options.json_file) << report.dump(1) << "\n")) {
-    throw gs::Error(options.json_file, gs::Where(), "cannot be written", "name a file in an existing directory");
-  }
+  file.write(report, [] {});
   return 0;
 }
 

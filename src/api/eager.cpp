@@ -103,7 +103,7 @@ class EagerRunner {
     if (block.ok) return;
     StepBlock clean;
     device_->upload(*stream_, block_.get(), &clean, sizeof clean);
-    throw Error(std::string(op.name), where, "a bad or non-finite value, or an index out of range", "mend its input");
+    throw Error(std::string(op.name), where, to_string(block.error, block.error_index), "mend its input");
   }
 
   std::shared_ptr<Device> device_;

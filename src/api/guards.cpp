@@ -63,14 +63,14 @@ void Program::Impl::set_state(const State& state) {
     device_->upload(*streams_[0], used(plan.variables[i]).home->address(), value.data(), value.bytes());
   }
   device_->upload(*streams_[0], &control()->block, &state.block, sizeof state.block);
-  device_->sync(*streams_[0]);
+  device_->wait(*streams_[0]);
   progress() = state.progress;
   static_cast<HostStatus*>(host_status_.get())->clear();
 }
 
 // Everything that a run leaves behind, with names.
 std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t first_record) {
-  device_->sync(*streams_[0]);
+  device_->wait(*streams_[0]);
   State after = state();
   const Plan& plan = current_->plan();
   std::vector<std::pair<std::string, Tensor>> results;
@@ -79,13 +79,11 @@ std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t
     results.emplace_back("Variable \"" + plan.variables[i].name() + "\"", after.variables[i]);
   for (const PlanOutput& output : plan.outputs)
     results.emplace_back("output \"" + output.name + "\"", download(output.type, current_->address(output.buffer)));
-  std::uint32_t count = std::min<std::uint32_t>(after.block.records - first_record, kRecordCapacity);
-  for (std::size_t i = 0; i < plan.records.size(); ++i) {
-    const double* ring =
-        static_cast<const double*>(record_ring_.get()) + static_cast<std::int64_t>(i) * kRecordCapacity;
+  for (const Record& record : records_) {
+    std::uint32_t end = after.block.records, count = std::min(end - first_record, record.capacity);
     std::vector<double> values;
-    for (std::uint32_t k = 0; k < count; ++k) values.push_back(ring[(first_record + k) % kRecordCapacity]);
-    results.emplace_back("record \"" + plan.records[i].name + "\"", Tensor({count}, values));
+    for (std::uint32_t k = end - count; k != end; ++k) values.push_back(record.ring[k % record.capacity]);
+    results.emplace_back("record \"" + record.name + "\"", Tensor({count}, values));
   }
   return results;
 }
@@ -99,7 +97,7 @@ bool Program::Impl::is_audited(Mode mode) {
 void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& where) {
   if (mode == automatic) mode = sink;
   State before = state();
-  if (!before.block.ok) return run_sunk(mode, 0, steps);  // a failure that nobody asked for yet: nothing commits
+  if (before.progress.failed) return run_sunk(mode, 0, steps);  // nobody was told of it yet: nothing commits
   run_interactive(Mode::interactive_serial, 0, steps);
   auto one_by_one = results(before.block.records);
   set_state(before);

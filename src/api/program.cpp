@@ -49,6 +49,9 @@ std::vector<double> Program::read_record(std::string_view name, Where where) { r
 Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
 Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }
 void Program::set_seed(std::uint32_t seed) { impl_->set_seed(seed); }
+std::int64_t Program::lost_records(std::string_view name, Where where) const {
+  return impl_->lost_records(name, where);
+}
 std::int64_t Program::steps() { return impl_->steps(); }
 void Program::set_steps(std::int64_t steps, Where where) { impl_->set_steps(steps, where); }
 Counters Program::counters() const { return impl_->counters(); }
@@ -56,5 +59,6 @@ AutomaticReport Program::automatic_report() { return impl_->automatic_report(); 
 std::optional<RecordingInfo> Program::recording(bool several_steps) const { return impl_->recording(several_steps); }
 std::size_t Program::arena_bytes() const { return impl_->arena_bytes(); }
 const Target& Program::target() const { return impl_->target(); }
+std::vector<Variable> Program::variables() const { return impl_->variables(); }
 
 }  // namespace graphsink

@@ -5,6 +5,7 @@
 #include "api/program_impl.h"
 #include "base/trace.h"
 #include "ir/system_ops.h"
+#include "passes/explain.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -38,6 +39,7 @@ void Program::Impl::open_further_devices() {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
+  fork_mark_.require_parent("write", where);
   const RunGate::Inside inside(*gate_);
   settle();
   if (input.valid() && input.graph() != original_) {
@@ -93,13 +95,20 @@ void Program::Impl::allocate_status(const Where& where) {
     StepBlock block;
     device_->upload(*streams_[0], &control()->block, &block, sizeof block);
   });
-  std::size_t rings = std::max<std::size_t>(graph_.records.size(), 1);
-  std::size_t bytes = rings * kRecordCapacity * sizeof(double);
-  record_ring_ = allocate(
-      "the rings of " + std::to_string(rings) + (rings == 1 ? " record (" : " records (") + bytes_text(bytes) + ")",
-      "record fewer values, or end other programs on this device", where,
-      [&] { return device_->allocate_host(bytes); });
-  records_read_.assign(graph_.records.size(), 0);
+  allocate_records(where);
+}
+
+void Program::Impl::allocate_records(const Where& where) {
+  const Plan& plan = this->plan();
+  std::size_t bytes = ring_bytes(plan);
+  record_ring_ = allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
+                          "give record() a smaller capacity, record fewer values, or " + std::string(kEndOthers), where,
+                          [&] { return device_->allocate_host(bytes); });
+  auto* ring = static_cast<double*>(record_ring_.get());
+  for (const PlanRecord& record : plan.records) {
+    records_.push_back({record.name, ring, static_cast<std::uint32_t>(record.capacity)});
+    ring += record.capacity;
+  }
 }
 
 Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
@@ -170,6 +179,7 @@ void Program::Impl::bring_variables(const Plan& plan, const Where& where) {
                          "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
                          where, [&] { return home_of(variable, transfer_, gate_, where); });
     variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
+    if (plan.variable_written[i]) told_by_reads_->write(variable);
     gate_->touch();  // take_variables() has not seen it yet
   }
 }
@@ -195,6 +205,7 @@ void Program::Impl::watch_host_ops() {
 
 void Program::Impl::bind(const Where& where) {
   if (current_) return;
+  fork_mark_.require_parent("bind", where);
   TraceRange range("bind");
   prepare_plan();
   bring_variables(*unbound_, where);

@@ -1,7 +1,6 @@
 #include "api/program_impl.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <mutex>
 
@@ -51,19 +50,25 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
 }
 
 bool Program::Impl::finish() noexcept {
+  if (fork_mark_.is_in_child()) return false;  // all that it owns is the parent's
   const RunGate::Inside inside(*gate_);
   bool is_done = true;
-  auto wait = [&](Device& device, Stream& stream) {
+  auto log_failure = [&](auto&& call) {
     try {
-      device.sync(stream);
+      call();
+      return true;
     } catch (const std::exception& e) {
       log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
-      is_done = false;
+      return false;
     }
   };
+  auto wait = [&](Device& device, Stream& stream) { is_done = log_failure([&] { device.wait(stream); }) && is_done; };
   for (const auto& stream : streams_) wait(*device_, *stream);
   for (const FurtherDevice& further : further_) wait(*further.device, *further.stream);
-  if (is_done) return true;
+  if (is_done) {
+    log_failure([&] { report_failed_step(Where()); });
+    return true;
+  }
   bool all_wait = std::all_of(devices_.begin(), devices_.end(), [](Device* d) { return d->wait_otherwise(); });
   if (all_wait) return true;
   watch_.reset();
@@ -72,6 +77,7 @@ bool Program::Impl::finish() noexcept {
 }
 
 Program::Impl::~Impl() {
+  told_by_reads_->leave();
   for (const auto& [data, used] : variables_) {
     std::lock_guard lock(used.variable.data()->lock);
     used.home->released_by(*streams_[0], *gate_);
@@ -95,9 +101,10 @@ Streams Program::Impl::streams(Mode mode, std::size_t on) {
 
 void Program::Impl::settle() {
   if (!is_unsettled_) return;
-  for (const auto& stream : streams_) device_->sync(*stream);
-  for (const FurtherDevice& further : further_) further.device->sync(*further.stream);
+  for (const auto& stream : streams_) device_->wait(*stream);
+  for (const FurtherDevice& further : further_) further.device->wait(*further.stream);
   launches_.resume();
+  note_broken_off_step();
   is_unsettled_ = false;
 }
 
@@ -105,6 +112,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
+  fork_mark_.require_parent("run", where);
   {
     const RunGate::Inside inside(*gate_);
     settle();
@@ -117,6 +125,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   upload_feed_table();
   params_.times = nullptr;
   is_unsettled_ = true;
+  has_outputs_ = false;
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
@@ -134,6 +143,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
     throw;
   }
   is_unsettled_ = false;
+  has_outputs_ = true;
 }
 
 void Program::Impl::upload_feed_table() {
@@ -147,6 +157,7 @@ void Program::Impl::upload_feed_table() {
 void Program::Impl::push_params(std::int64_t first_slice, std::int64_t end_slice) {
   params_.first_slice = static_cast<std::int32_t>(first_slice);
   params_.end_slice = static_cast<std::int32_t>(end_slice);
+  params_.acknowledged = acknowledged_;
   launches_.push(params_, *device_, *streams_[0]);
 }
 
@@ -162,139 +173,19 @@ void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t 
 StepBlock Program::Impl::download_block() {
   StepBlock block;
   device_->copy(*streams_[0], &block, &control()->block, sizeof block);
-  device_->sync(*streams_[0]);
+  device_->wait(*streams_[0]);
   return block;
 }
 
 Tensor Program::Impl::download(const TensorType& type, const void* address) {
   Tensor tensor(type);
   device_->copy(*streams_[0], tensor.data(), address, tensor.bytes());
-  device_->sync(*streams_[0]);
+  device_->wait(*streams_[0]);
   return tensor;
 }
 
-// Reports the first step that failed since the last call, and lets steps commit again.
-void Program::Impl::check_failed_step(const Where& where) {
-  std::optional<Error> thrown;
-  try {
-    device_->sync(*streams_[0]);
-  } catch (const Error& e) {
-    thrown = e;
-  }
-  StepBlock block;
-  try {
-    block = download_block();
-  } catch (const Error&) {
-    if (thrown) throw *thrown;  // the device is lost; what came first says why
-    throw;
-  }
-  auto& status = *static_cast<HostStatus*>(host_status_.get());
-  bool has_failed = block.error_node >= 0 || !block.ok || status.failed;
-  // On a device with separate memory it is the wait that failed, and a failed step is reported by the next call.
-  if (thrown && (!has_failed || device_->target().separate_memory)) throw *thrown;
-  if (!has_failed) return;
-
-  int node = status.failed ? status.node : block.error_node;
-  std::string message = status.failed ? "its body threw: " + std::string(status.message)
-                                      : "a bad or non-finite value, or an index out of range";
-  StepBlock clean = block;
-  clean.error_node = -1;
-  clean.ok = 1;
-  device_->upload(*streams_[0], &control()->block, &clean, sizeof clean);
-  status.clear();
-  progress().failed = 0;
-  bool is_known = node >= 0 && node < static_cast<int>(graph_.nodes.size());
-  const Node* source = is_known ? &graph_.nodes[static_cast<std::size_t>(node)] : nullptr;
-  if (source && writes_variables(*source->op, source->inputs.size())) {
-    BrokenCommit broken(std::string(source->op->name), source->where,
-                        "the step broke off while it committed: " + (thrown ? thrown->problem() : message),
-                        "an op that writes Variables must not throw");
-    break_variables(broken);
-    throw broken;
-  }
-  if (thrown) throw *thrown;
-  throw Error(source ? std::string(source->op->name) : "step", source ? source->where : where,
-              message + ", in step " + std::to_string(block.error_step),
-              "the step committed nothing; mend its input, or lower the learning rate, and run it again");
-}
-
-void Program::Impl::sync(const Where& where) {
-  const RunGate::Inside inside(*gate_);
-  settle();
-  check_failed_step(where);
-  require_whole_variables();
-}
-
-bool Program::Impl::poll(const Where& where) {
-  const RunGate::Inside inside(*gate_);
-  std::size_t busy = is_unsettled_ ? streams_.size() : 1;
-  for (std::size_t i = 0; i < busy; ++i)
-    if (!device_->is_done(*streams_[i])) return false;
-  if (is_unsettled_)
-    for (const FurtherDevice& further : further_)
-      if (!further.device->is_done(*further.stream)) return false;
-  // Steps that broke off say nothing at their end; there is nothing left to wait for.
-  if (is_unsettled_ || progress().failed) sync(where);
-  require_whole_variables();
-  return true;
-}
-
-std::size_t Program::Impl::record_index(std::string_view name, const Where& where) const {
-  for (std::size_t i = 0; i < graph_.records.size(); ++i)
-    if (graph_.records[i].name == name) return i;
-  throw Error("read", where, "no record \"" + std::string(name) + "\"",
-              "call graph.record(name, value) before compile()");
-}
-
-std::vector<double> Program::Impl::read_record(std::string_view name, const Where& where) {
-  (void)record_index(name, where);
-  sync(where);
-  return take_record(name, false, where);
-}
-
-std::vector<double> Program::Impl::take_record(std::string_view name, bool may_run, const Where& where) {
-  std::size_t index = record_index(name, where);
-  double* ring = static_cast<double*>(record_ring_.get()) + static_cast<std::int64_t>(index) * kRecordCapacity;
-  std::atomic_ref recorded(progress().records);
-  std::uint32_t end = recorded.load(std::memory_order_acquire);
-  std::uint32_t count = std::min<std::uint32_t>(end - records_read_[index], kRecordCapacity);
-  std::uint32_t first = end - count;
-  std::vector<double> values(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    values[i] = std::atomic_ref(ring[(first + i) % kRecordCapacity]).load(std::memory_order_acquire);
-  records_read_[index] = end;
-  if (!may_run) return values;
-  // Steps that ended meanwhile, and one that has not, may have written over the oldest.
-  std::uint32_t oldest = recorded.load(std::memory_order_relaxed) + 1 - kRecordCapacity;
-  auto lost = static_cast<std::int32_t>(oldest - first);
-  if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));
-  return values;
-}
-
-Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
-  for (const PlanOutput& output : plan().outputs) {
-    if (output.name != name) continue;
-    return read_output(Value(original_, output.node, output.output), where);
-  }
-  throw Error("read", where, "no output \"" + std::string(name) + "\"",
-              "call graph.output(name, value) before compile()");
-}
-
-Tensor Program::Impl::read_output(const Value& value, const Where& where) {
-  const RunGate::Inside inside(*gate_);
-  if (!value.valid() || value.graph() != original_) {
-    throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
-  }
-  if (!current_ || !current_->ran_once) throw Error("read", where, "the program has not run yet", "call run() first");
-  for (const PlanOutput& output : current_->plan().outputs) {
-    if (output.node != value.node() || output.output != value.output()) continue;
-    sync(where);
-    return download(output.type, current_->address(output.buffer));
-  }
-  throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
-}
-
 std::int64_t Program::Impl::steps() {
+  fork_mark_.require_parent("steps", Where());
   const RunGate::Inside inside(*gate_);
   return download_block().step;
 }
@@ -306,6 +197,12 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
   device_->upload(*streams_[0], &control()->block.step, &step, sizeof step);
+}
+
+std::vector<Variable> Program::Impl::variables() const {
+  std::vector<Variable> variables;
+  for (const VariableUse& use : graph_.variables) variables.push_back(use.variable);
+  return variables;
 }
 
 Counters Program::Impl::counters() const {

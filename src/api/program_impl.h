@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "api/inputs.h"
+#include "base/fork_mark.h"
 #include "device/device.h"
 #include "device/step_times.h"
 #include "exec/binding.h"
@@ -52,6 +54,7 @@ class Program::Impl {
   bool poll(const Where& where);
   std::vector<double> take_record(std::string_view name, bool may_run, const Where& where);
   std::vector<double> read_record(std::string_view name, const Where& where);
+  std::int64_t lost_records(std::string_view name, const Where& where);
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);
   void set_seed(std::uint32_t seed) { params_.seed = seed; }
@@ -63,6 +66,7 @@ class Program::Impl {
   std::optional<RecordingInfo> recording(bool several_steps) const;
   std::size_t arena_bytes() const { return arena_->size(); }
   const Target& target() const { return device_->target(); }
+  std::vector<Variable> variables() const;
 
  private:
   // A Variable, kept alive.
@@ -74,6 +78,31 @@ class Program::Impl {
   };
   // By address, which is the order in which every program locks them.
   using UsedVariables = std::map<const VariableData*, Used>;
+
+  // Through which Variable::read() asks the program for a failed step. May outlive the program.
+  class Writer : public VariableWriter, public std::enable_shared_from_this<Writer> {
+   public:
+    explicit Writer(Impl& program) : program_(&program) {}
+    void report_failed_step() override;
+    void write(const Variable& variable);  // from now on reads of it ask
+    void leave();                          // the program ends
+
+   private:
+    std::mutex mutex_;
+    Impl* program_;
+  };
+  struct Failure {
+    explicit Failure(Error why) : error(std::move(why)) {}
+    Error error;
+    bool is_told = false;  // to a thread that does not use the program
+  };
+  struct Record {
+    std::string name;
+    double* ring = nullptr;
+    std::uint32_t capacity = 0;
+    std::uint32_t read = 0;  // values taken so far, or lost; modulo 2^32
+    std::int64_t lost = 0;
+  };
 
   void open_further_devices();
   // Those on which a step is issued, per stream of the plan; for a serial mode those of the target are streams_[on].
@@ -89,6 +118,7 @@ class Program::Impl {
   Error out_of_memory(const std::string& what, const std::string& remedy, const Where& where,
                       const std::string& problem);
   void allocate_status(const Where& where);
+  void allocate_records(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
   void bring_variables(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
@@ -131,14 +161,21 @@ class Program::Impl {
   void warn_of_argument(const BoundNode* node, const std::string& problem);
 
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
-  std::size_t record_index(std::string_view name, const Where& where) const;
-  void check_failed_step(const Where& where);
+  HostStatus& host_status() const { return *static_cast<HostStatus*>(host_status_.get()); }
+  Record& record(std::string_view name, const Where& where);
+  void note_lost(Record& record, std::uint32_t count);
+  void note_broken_off_step();
+  std::string take_exception();
+  Failure* find_failure(const Where& where);
+  // Throws Error for the first step that failed since the last report.
+  void report_failed_step(const Where& where);
   void require_whole_variables();
   void break_variables(const BrokenCommit& why);
   void settle();
   StepBlock download_block();
   Tensor download(const TensorType& type, const void* address);
 
+  ForkMark fork_mark_;
   CompileOptions options_;
   Log log_;
   GraphData graph_;                      // the snapshot
@@ -173,7 +210,11 @@ class Program::Impl {
   std::optional<Plan> unbound_;  // for the shapes written last, if they were planned but not bound
   bool is_prepared_ = false;     // that one
   LaunchParams params_;
-  std::vector<std::uint32_t> records_read_;  // per record: how many were taken so far
+  std::vector<Record> records_;
+  std::shared_ptr<Writer> told_by_reads_ = std::make_shared<Writer>(*this);  // known to the Variables it writes
+  std::optional<Failure> failure_;                                           // found, and to be reported
+  std::uint32_t acknowledged_ = 0;                                           // failures that were reported
+  bool has_outputs_ = false;                                                 // the last run left some
   std::uint32_t step_times_read_ = 0;
   StepClock step_clock_;  // empty: the device's
   RunningCalls running_calls_;

@@ -4,14 +4,18 @@
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <system_error>
 
+#include "base/log.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/safetensors.h"
+#include "graphsink/program.h"
 
 namespace graphsink {
 namespace {
 
+constexpr const char* kStep = "step";  // metadata: the number of a program's next step
 constexpr const char* kAgain = "copy the file again, or write it again with write_checkpoint()";
 
 // A regular file and its size; memory is never taken for more than that.
@@ -139,6 +143,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& path, Where where) {
   return checkpoint;
 }
 
+void require_writable(const std::filesystem::path& path, Where where) { FileWriter(path, where); }
+
 void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint, Where where) {
   FileLayout layout = lay_out(checkpoint, path.string(), where);
   FileWriter file(path, where);
@@ -154,8 +160,10 @@ Checkpoint snapshot(std::span<const Variable> variables, Where where) {
   return checkpoint;
 }
 
-Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options,
-                 Where where) {
+namespace {
+
+Restored write_variables(std::span<const Variable> variables, const Checkpoint& checkpoint,
+                         const RestoreOptions& options, const Where& where) {
   std::map<std::string_view, const Variable*> by_name = names_of(variables, "restore", where);
   std::string source = name_of(checkpoint);
   for (const auto& [name, tensor] : checkpoint.tensors) {
@@ -183,6 +191,44 @@ Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoi
   for (const auto& [name, tensor] : checkpoint.tensors)
     if (!by_name.contains(name)) result.unused.push_back(name);
   for (auto& [variable, tensor] : writes) variable.write(tensor);
+  return result;
+}
+
+}  // namespace
+
+Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options,
+                 Where where) {
+  Restored result = write_variables(variables, checkpoint, options, where);
+  if (options.without_step) return result;
+  auto step = checkpoint.metadata.find(kStep);
+  Log(options.log)
+      .warn({to_string(where), ": restore() of Variables alone: programs keep the step that they have, ",
+             step == checkpoint.metadata.end() ? "and the checkpoint has none" : "the checkpoint has step ",
+             step == checkpoint.metadata.end() ? "" : step->second,
+             "; call snapshot() and restore() with the program, or set without_step"});
+  return result;
+}
+
+Checkpoint snapshot(Program& program, Where where) {
+  program.sync(where);
+  Checkpoint checkpoint = snapshot(program.variables(), where);
+  checkpoint.metadata[kStep] = std::to_string(program.steps());
+  return checkpoint;
+}
+
+Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOptions& options, Where where) {
+  std::int64_t step = options.without_step ? 0 : checkpoint.number(kStep, where);
+  if (step > std::numeric_limits<std::int32_t>::max()) {
+    throw Error(name_of(checkpoint), where, "metadata \"step\": " + std::to_string(step) + " is not below 2^31",
+                "give a checkpoint that this program wrote");
+  }
+  try {
+    program.sync(where);
+  } catch (const Error& e) {
+    Log(options.log).warn({to_string(where), ": restore() replaces the state behind a failed step: ", e.what()});
+  }
+  Restored result = write_variables(program.variables(), checkpoint, options, where);
+  if (!options.without_step) program.set_steps(step, where);
   return result;
 }
 

@@ -23,6 +23,9 @@ struct LaunchParams {
   std::uint32_t seed = 0;
   StepTimes* times = nullptr;  // where each step reports how long it took; null: the steps are not timed
   std::uint64_t tag = 0;       // reported with the time
+  // How many failures the user has been told of, modulo 2^32. Where it is another number than the launch before had,
+  // the device forgets the failure that it knows of, and steps may commit again.
+  std::uint32_t acknowledged = 0;
 };
 
 // In host memory that the device can read and write.
@@ -57,6 +60,7 @@ GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
   params.seed = read_host(slot.seed);
   params.times = read_host(slot.times);
   params.tag = read_host(slot.tag);
+  params.acknowledged = read_host(slot.acknowledged);
   *ring.next = number + 1;
   tell_host(ring.taken, number + 1);
   StepBlock& block = *ring.block;
@@ -67,6 +71,10 @@ GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
   block.times = params.times;
   block.tag = params.tag;
   if (params.times) block.began = device_now();
+  if (params.acknowledged == block.acknowledged) return;
+  block.acknowledged = params.acknowledged;
+  block.error_node = -1;
+  block.error = StepError::unknown;
 }
 
 }  // namespace graphsink

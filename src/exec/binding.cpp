@@ -99,7 +99,8 @@ void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
     if (node.op == system_ops().check_host) {
       node.attrs = HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node};
     }
-    if (node.op == system_ops().end_step) node.attrs = ProgressAttrs{addresses.progress};
+    if (node.op == system_ops().end_step)
+      node.attrs = EndAttrs{node.attrs.as<EndAttrs>().capacities, addresses.progress};
     BoundNode bound;
     bound.op = node.op;
     bound.attrs = &node.attrs;

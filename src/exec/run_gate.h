@@ -45,6 +45,9 @@ class RunGate {
     while (is_inside_.load() != 0 && thread_.load(std::memory_order_relaxed) != this_thread()) is_inside_.wait(1);
   }
 
+  // Whether this thread is the one that used the program last.
+  bool is_used_here() const { return thread_.load(std::memory_order_relaxed) == this_thread(); }
+
   // The program is outside between these two, unless this thread is the one that is inside. For others, holding the
   // Variable's lock.
   void hold() {

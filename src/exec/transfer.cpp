@@ -14,19 +14,19 @@ Memory Transfer::allocate(std::size_t bytes) {
 
 void Transfer::wait(Stream& stream) {
   std::lock_guard lock(mutex_);
-  device_->sync(stream);
+  device_->wait(stream);
 }
 
 void Transfer::upload(void* destination, const void* source, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   device_->upload(stream(), destination, source, bytes);
-  device_->sync(stream());
+  device_->wait(stream());
 }
 
 void Transfer::download(void* destination, const void* source, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   device_->copy(stream(), destination, source, bytes);
-  device_->sync(stream());
+  device_->wait(stream());
 }
 
 }  // namespace graphsink

@@ -56,6 +56,7 @@ void DeviceVariable::wait_for_user() {
 }
 
 Tensor DeviceVariable::read() {
+  fork_mark_.require_parent("Variable::read", Where());
   Tensor tensor(type_);
   const Held users(users_);
   require_whole();  // now that no commit can break off
@@ -65,6 +66,7 @@ Tensor DeviceVariable::read() {
 }
 
 void DeviceVariable::write(const Tensor& tensor) {
+  fork_mark_.require_parent("Variable::write", Where());
   touch_users();
   const Held users(users_);
   ++version_;
@@ -81,6 +83,7 @@ void DeviceVariable::write(const Tensor& tensor) {
 
 void DeviceVariable::take(Device& device, const std::shared_ptr<Stream>& stream, const RunGate& gate) {
   if (last_user_ == stream) return;
+  fork_mark_.require_parent("run", Where());
   if (users_.size() > 1 && InBody::here()) {
     throw Error("run", Where(),
                 "was called by the body of an op, and other programs use Variables of this program, too",

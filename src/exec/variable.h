@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fork_mark.h"
 #include "exec/run_gate.h"
 #include "exec/transfer.h"
 #include "ir/graph_data.h"
@@ -43,6 +44,7 @@ class DeviceVariable : public VariableStorage {
   void touch_users(const RunGate* except = nullptr) const;
   void wait_for_user();
 
+  ForkMark fork_mark_;
   std::shared_ptr<Transfer> transfer_;
   TensorType type_;
   Memory memory_;

@@ -1,6 +1,7 @@
 #include "graphsink/graph.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 
 #include "base/in_body.h"
@@ -134,7 +135,10 @@ const TensorType& Variable::type() const { return data_->type; }
 Tensor Variable::read() const {
   refuse_in_body(*this, "read");
   std::lock_guard lock(data_->lock);
-  return data_->storage ? data_->storage->read() : data_->value;
+  Tensor value = data_->storage ? data_->storage->read() : data_->value;
+  for (const auto& known : data_->writers)
+    if (auto writer = known.lock()) writer->report_failed_step();
+  return value;
 }
 
 void Variable::write(const Tensor& tensor) {
@@ -206,7 +210,7 @@ ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
 }
 }  // namespace
 
-void Graph::record(std::string name, Arg value) {
+void Graph::record(std::string name, Arg value, const RecordOptions& options) {
   check_name(data_->records, name, "record", value.where());
   ValueRef ref = resolve(*data_, value, "record");
   const TensorType& type = data_->type(ref);
@@ -214,7 +218,13 @@ void Graph::record(std::string name, Arg value) {
     throw Error("record", value.where(), "\"" + name + "\" is " + to_string(type) + ", not one float",
                 "record a float scalar, such as a mean()");
   }
-  data_->records.push_back({std::move(name), ref, value.where()});
+  if (options.capacity < 0 || options.capacity > kMaxRecordCapacity) {
+    throw Error("record", value.where(),
+                "\"" + name + "\" with a capacity of " + std::to_string(options.capacity) + " values",
+                "give a number from 1 to 2^30, or 0 for the default");
+  }
+  auto capacity = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(options.capacity)));
+  data_->records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});
 }
 
 void Graph::output(std::string name, Arg value) {

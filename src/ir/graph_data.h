@@ -95,6 +95,7 @@ struct NamedValue {
   std::string name;
   ValueRef value;
   Where where;
+  std::int64_t capacity = 0;  // of a record's ring; 0: the plan's choice
 };
 
 // What is known in a graph about a Variable.
@@ -154,12 +155,21 @@ class VariableStorage {
   virtual void write(const Tensor& tensor) = 0;
 };
 
+// A program whose steps write Variables.
+class VariableWriter {
+ public:
+  virtual ~VariableWriter() = default;
+  // Throws Error if a step failed and nobody was told of it yet. For a thread that holds the lock of one of them.
+  virtual void report_failed_step() = 0;
+};
+
 struct VariableData {
   std::string name;
   TensorType type;
   Tensor value;     // the data, until a program takes it to its device
-  TicketLock lock;  // of `value` and `storage`
+  TicketLock lock;  // of all below and of `value`
   std::shared_ptr<VariableStorage> storage;
+  std::vector<std::weak_ptr<VariableWriter>> writers;
 };
 
 }  // namespace graphsink

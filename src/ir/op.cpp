@@ -5,6 +5,23 @@
 #include "ir/graph_data.h"
 
 namespace graphsink {
+
+std::string to_string(StepError error, std::int64_t index) {
+  switch (error) {
+    case StepError::not_finite:
+      return "element " + std::to_string(index) + " is not finite";
+    case StepError::index:
+      return "index " + std::to_string(index) + " lies outside the axis";
+    case StepError::target:
+      return "target " + std::to_string(index) + " is not a class";
+    case StepError::iterations:
+      return "its condition still held after " + std::to_string(index) + " iterations";
+    case StepError::unknown:
+      break;
+  }
+  return "its body failed the step and did not say why";
+}
+
 namespace {
 
 // The graph that the operands belong to; Values of two graphs are refused.

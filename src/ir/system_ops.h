@@ -1,6 +1,8 @@
 // The ops that passes add to a plan. Defined in kernels/; passes see them as data.
 #pragma once
 
+#include <vector>
+
 #include "graphsink/op.h"
 
 namespace graphsink {
@@ -10,10 +12,10 @@ struct SystemOps {
   // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
-  // Last node of every step. Inputs: one float scalar per record. Output: the record ring f64 [records, capacity], in
-  // host memory that the device can write. If ok: appends the records at column records % capacity, then ++records and
-  // ++step. Always: ++slice, more = ok && slice < end_slice. ProgressAttrs tells where the host looks. Says what the
-  // step took if StepBlock::times asks.
+  // Last node of every step. Inputs: one float scalar per record. Output: f64, the rings of all records in host memory
+  // that the device can write; EndAttrs has their sizes. If ok: puts each record at place records % capacity of its
+  // ring, then ++records and ++step; else tells Progress why not. Always: ++slice, more = ok && slice < end_slice. Says
+  // what the step took if StepBlock::times asks.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;
@@ -38,11 +40,16 @@ struct HostFlagAttrs {
 
 // What end_step tells the host while later steps run. In memory from Device::allocate_host.
 struct Progress {
-  std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the ring by then
-  std::uint32_t failed = 0;   // a step committed nothing, and no sync() has said so yet
+  std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
+  std::uint32_t failed = 0;   // a step committed nothing, and nobody was told of it; written behind the next four
+  std::int32_t error_node = -1;
+  std::int32_t error_step = 0;
+  StepError error = StepError::unknown;
+  std::int64_t error_index = 0;
 };
-struct ProgressAttrs {
-  Progress* progress = nullptr;
+struct EndAttrs {
+  std::vector<std::int64_t> capacities;  // of the ring of each record; powers of two
+  Progress* progress = nullptr;          // known when the plan is bound
 };
 
 // The built-in ones (kernels/system.cu).

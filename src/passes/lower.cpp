@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "passes/locations.h"
 #include "passes/passes.h"
@@ -7,6 +8,13 @@ namespace graphsink {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Of the ring of each of so many records that ask for none in particular.
+std::int64_t shared_capacity(std::int64_t records) {
+  constexpr std::int64_t kShared = std::int64_t{1} << 20;  // values of 8 bytes
+  auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(records, 1));
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::bit_floor(share)), 16, kRecordCapacity);
+}
 
 class Lowering {
  public:
@@ -298,15 +306,7 @@ class Lowering {
       add_operand(store, kept(values_.on_device(0, use.assigned)), type(use.assigned));
     }
     store.inputs = static_cast<int>(store.operands.size());
-    PlanNode end = system_node(system_.end_step, {}, Where());
-    for (const NamedValue& record : graph_.records) {
-      int buffer = kept(values_.on_device(0, record.value));
-      plan_.records.push_back({record.name, buffer, type(record.value)});
-      add_operand(end, buffer, type(record.value));
-    }
-    end.inputs = static_cast<int>(end.operands.size());
-    TensorType ring{DType::f64, {end.inputs, kRecordCapacity}};
-    add_operand(end, values_.add_buffer(Storage::record_ring, ring.bytes()), ring);
+    PlanNode end = end_step();
     for (const NamedValue& output : graph_.outputs) {
       plan_.outputs.push_back({output.name, output.value.node, output.value.output,
                                kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
@@ -316,6 +316,25 @@ class Lowering {
     for (int id : commits_) lower_op(0, id);
     if (store.inputs > 0) add_call(0, std::move(store));
     add_call(0, std::move(end));
+  }
+
+  PlanNode end_step() {
+    const auto& records = graph_.records;
+    auto shares = std::count_if(records.begin(), records.end(), [](const NamedValue& r) { return r.capacity == 0; });
+    EndAttrs attrs;
+    PlanNode end = system_node(system_.end_step, {}, Where());
+    for (const NamedValue& record : records) {
+      std::int64_t capacity = record.capacity > 0 ? record.capacity : shared_capacity(shares);
+      int buffer = kept(values_.on_device(0, record.value));
+      plan_.records.push_back({record.name, buffer, type(record.value), capacity});
+      attrs.capacities.push_back(capacity);
+      add_operand(end, buffer, type(record.value));
+    }
+    end.attrs = std::move(attrs);
+    end.inputs = static_cast<int>(end.operands.size());
+    TensorType ring{DType::f64, {static_cast<std::int64_t>(ring_bytes(plan_) / sizeof(double))}};
+    add_operand(end, values_.add_buffer(Storage::record_ring, ring.bytes()), ring);
+    return end;
   }
 
   // What it reads is on the device before the commit begins: a copy in between would make those before it part of the

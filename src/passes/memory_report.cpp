@@ -37,7 +37,7 @@ class Reporter {
     report_.hoisted = plan_.hoisted_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
-    report_.records = std::max<std::size_t>(plan_.records.size(), 1) * kRecordCapacity * sizeof(double);
+    report_.records = rounded_block(ring_bytes(plan_));
     for (std::size_t bytes : workspaces(plan_).device) report_.workspaces += bytes ? rounded_block(bytes) : 0;
     find_makers();
     for (std::size_t i = 0; i < plan_.buffers.size(); ++i) add(static_cast<int>(i));
@@ -150,6 +150,12 @@ void add_line(std::string& text, const char* what, std::size_t bytes, const std:
 }
 
 }  // namespace
+
+std::size_t ring_bytes(const Plan& plan) {
+  std::size_t bytes = 0;
+  for (const PlanRecord& record : plan.records) bytes += static_cast<std::size_t>(record.capacity) * sizeof(double);
+  return bytes;
+}
 
 MemoryReport memory_report(const Plan& plan, std::span<const std::size_t> feed_bytes) {
   return Reporter(plan, feed_bytes).run();

@@ -107,6 +107,9 @@ constexpr int kForever = 1 << 30;
 // Lifetimes of all arena and host arena buffers, in order of definition; buffers that are never touched are left out.
 std::vector<Lifetime> lifetimes(const Plan& plan);
 
+// Bytes of the rings of all records.
+std::size_t ring_bytes(const Plan& plan);
+
 // Device memory that is asked for as one block takes this much.
 std::size_t rounded_block(std::size_t bytes);
 

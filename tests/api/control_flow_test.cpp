@@ -286,5 +286,53 @@ TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+// A loop of as many iterations as its limit allows is whole; with one less the step fails, and names the loop.
+TEST_P(OnDevice, ALoopThatReachesItsLimitFailsTheStep) {
+  Graph g;
+  Value x = g.input("x", f32, {});
+  Variable w("w", Tensor::scalar(0.0f));
+  auto [y] = while_(
+      {x}, [](Value s) { return s < 8.0; }, [](Value s) { return s * 2.0; }, {.max_iterations = 3});
+  assign(w, y);
+  auto write = [&](Program& p, float start) { p.write(x, std::vector<float>{start}); };
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    for (float start : {1.0f, 4.0f, 9.0f}) {
+      write(p, start);
+      p.run(mode);
+      EXPECT_EQ(w.read().at(0), std::max(8.0f, start));
+    }
+    for (float start : {0.5f, -1.0f}) {  // the second would never end
+      write(p, start);
+      p.run(mode);
+      try {
+        p.sync();
+        FAIL() << "the limit was not seen";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.op(), "while_");
+        EXPECT_NE(std::string(e.what()).find("control_flow_test.cpp"), std::string::npos) << e.what();
+        EXPECT_NE(e.problem().find("its condition still held after 3 iterations, in step 3"), std::string::npos)
+            << e.what();
+      }
+      EXPECT_EQ(w.read().at(0), 9.0);
+    }
+    write(p, 2);
+    p.run(mode);
+    EXPECT_EQ(w.read().at(0), 8.0);
+  }
+}
+
+TEST_P(OnDevice, TheLimitOfALoopIsChecked) {
+  Graph g;
+  Value x = g.input("x", f32, {});
+  auto loop = [&](std::int64_t limit) {
+    while_(
+        {x}, [](Value s) { return s < 8.0; }, [](Value s) { return s * 2.0; }, {.max_iterations = limit});
+  };
+  EXPECT_THROW(loop(-1), Error);
+  EXPECT_THROW(loop(std::int64_t{1} << 31), Error);
+}
+
 }  // namespace
 }  // namespace graphsink

@@ -1,6 +1,8 @@
 // Steps that fail commit nothing, say why, and the next step may run.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "program_fixture.h"
 
 namespace graphsink {
@@ -112,6 +114,175 @@ TEST_P(OnDevice, ReadsReportAFailedStepOnce) {
     EXPECT_THROW(p.read_output("y"), Error);
     EXPECT_NO_THROW(p.sync());
   }
+}
+
+// w += table[index]: fails for an index that the table does not have.
+struct Lookup {
+  Graph g;
+  Value index = g.input("index", i32, {1});
+  Variable w{"w", Tensor({10.0f})};
+
+  Lookup() {
+    Value row = gather(g.constant(Tensor({1.0f, 2.0f, 3.0f})), index);
+    assign(w, g.value(w) + row);
+    g.output("row", row);
+    g.record("row", sum(row));
+  }
+  void run(Program& p, std::int32_t i, Mode mode) {
+    p.write(index, std::vector<std::int32_t>{i});
+    p.run(mode);
+  }
+};
+
+TEST_P(OnDevice, ADestroyedProgramLogsAFailedStepThatNobodyAskedFor) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    std::vector<std::string> log;
+    auto keep = [&](LogLevel, std::string_view message) { log.emplace_back(message); };
+    Lookup lookup;
+    {
+      Program p = compile(lookup.g, {.log = keep});
+      lookup.run(p, 1, mode);
+      lookup.run(p, 7, mode);
+    }
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("a failed step that nobody asked for"), std::string::npos) << log[0];
+    EXPECT_NE(log[0].find("gather: index 7 lies outside the axis, in step 1"), std::string::npos) << log[0];
+    {
+      Program p = compile(lookup.g, {.log = keep});
+      lookup.run(p, 7, mode);
+      EXPECT_THROW(p.sync(), Error);
+    }
+    EXPECT_EQ(log.size(), 1u) << "sync() has said it";
+  }
+}
+
+TEST_P(OnDevice, AReadOfAVariableThatAFailedStepWouldHaveWrittenSaysSoOnce) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    Lookup lookup;
+    Variable other("other", Tensor({1.0f}));
+    lookup.g.output("other", lookup.g.value(other));
+    Program p = compile(lookup.g);
+    lookup.run(p, 1, mode);
+    lookup.run(p, 3, mode);
+    EXPECT_EQ(other.read().at(0), 1.0) << "the program only reads it";
+    try {
+      (void)lookup.w.read();
+      FAIL() << "the failure was not reported";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "gather");
+      EXPECT_NE(std::string(e.what()).find("index 3 lies outside the axis, in step 1"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(lookup.w.read().at(0), 12.0);
+    EXPECT_NO_THROW(p.sync()) << "said once";
+    lookup.run(p, 2, mode);
+    EXPECT_EQ(lookup.w.read().at(0), 15.0) << "steps commit again";
+    EXPECT_EQ(p.steps(), 2);
+  }
+}
+
+TEST_P(OnDevice, AReadOnAnotherThreadLeavesTheFailureToTheThreadOfTheProgram) {
+  Lookup lookup;
+  Program p = compile(lookup.g);
+  lookup.run(p, 3, sink);
+  std::thread([&] {
+    EXPECT_THROW((void)lookup.w.read(), Error);
+    EXPECT_EQ(lookup.w.read().at(0), 10.0) << "said once";
+  }).join();
+  EXPECT_THROW(p.sync(), Error);
+  EXPECT_NO_THROW(p.sync());
+  lookup.run(p, 2, sink);
+  EXPECT_EQ(lookup.w.read().at(0), 13.0);
+}
+
+TEST_P(OnDevice, AReadOfAVariableSaysWhatABodyThrew) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    Variable w("w", Tensor({10.0f}));
+    assign(w, g.value(w) + emit(cpu_refuse_negative, {x})[0]);
+    Program p = compile(g);
+    p.write(x, std::vector<float>{-1});
+    p.run(mode);
+    EXPECT_EQ(p.steps(), 0) << "does not ask how they ended";
+    try {
+      (void)w.read();
+      FAIL() << "the failure was not reported";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("refuse_negative: its body threw: negative input, in step 0"),
+                std::string::npos)
+          << e.what();
+    }
+    p.sync();
+    EXPECT_EQ(w.read().at(0), 10.0);
+  }
+}
+
+TEST_P(OnDevice, AVariableIsReadWhenItsProgramIsGone) {
+  Lookup lookup;
+  {
+    Program p = compile(lookup.g, {.log = [](LogLevel, std::string_view) {}});
+    lookup.run(p, 7, sink);
+  }
+  EXPECT_EQ(lookup.w.read().at(0), 10.0);
+}
+
+TEST_P(OnDevice, AFailedStepLeavesNoOutputs) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    Lookup lookup;
+    Program p = compile(lookup.g);
+    lookup.run(p, 0, mode);
+    EXPECT_EQ(p.read_output("row").at(0), 1.0);
+    lookup.run(p, -1, mode);
+    EXPECT_THROW(p.read_output("row"), Error);
+    try {
+      (void)p.read_output("row");
+      FAIL() << "these are not the outputs of a step";
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find("a step of the last run failed"), std::string::npos) << e.what();
+    }
+    EXPECT_NO_THROW(p.sync());
+    lookup.run(p, 2, mode);
+    EXPECT_EQ(p.read_output("row").at(0), 3.0);
+  }
+}
+
+// What the step `f` makes says of itself when it fails.
+template <class Make>
+std::string failure_of(DeviceId device, const Make& make, bool check_finite = false) {
+  Graph g;
+  make(g);
+  Program p = graphsink::compile(g, {.target = device, .check_finite = check_finite});
+  p.run(sink);
+  p.run(sink);  // does nothing: nobody was told yet
+  try {
+    p.sync();
+  } catch (const Error& e) {
+    return e.op() + ": " + e.problem();
+  }
+  return "no failure";
+}
+
+TEST_P(OnDevice, AFailedStepSaysWhichValueWasBad) {
+  Tensor indices({0, 1, -4}), targets({2, 5}), numbers({1.0f, 2.0f, 1000.0f});
+  EXPECT_EQ(failure_of(GetParam(), [&](Graph& g) { g.output("x", gather(g.constant(numbers), g.constant(indices))); }),
+            "gather: index -4 lies outside the axis, in step 0");
+  EXPECT_EQ(failure_of(GetParam(),
+                       [&](Graph& g) {
+                         g.output("x", scatter_add(g.constant(numbers), g.constant(indices), g.constant(numbers)));
+                       }),
+            "scatter_add: index -4 lies outside the axis, in step 0");
+  EXPECT_EQ(failure_of(GetParam(),
+                       [&](Graph& g) {
+                         g.output("x", cross_entropy(g.constant(Tensor(f32, {2, 3})), g.constant(targets)));
+                       }),
+            "cross_entropy: target 5 is not a class, in step 0");
+  EXPECT_EQ(failure_of(
+                GetParam(), [&](Graph& g) { g.output("x", exp(g.constant(numbers))); }, true),
+            "exp: element 2 is not finite, in step 0");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(CheckpointFile, ComesBackBitForBit) {
   EXPECT_EQ(read.metadata, written.metadata);
   EXPECT_EQ(read.number("step"), 12);
   EXPECT_EQ(read.source, (directory / "a.safetensors").string());
-  EXPECT_FALSE(std::filesystem::exists(directory / "a.safetensors.partial"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << "something was left over";
   write_checkpoint(directory / "b.safetensors", read);
   EXPECT_EQ(bytes_of(directory / "a.safetensors"), bytes_of(directory / "b.safetensors"));
 }
@@ -74,14 +74,6 @@ TEST(CheckpointFile, ANumberInTheMetadataIsWholeOrAnError) {
   EXPECT_THROW(checkpoint.number("other"), Error);
   checkpoint.metadata["step"] = "9223372036854775807";
   EXPECT_EQ(checkpoint.number("step"), std::numeric_limits<std::int64_t>::max());
-}
-
-TEST(CheckpointFile, AFileThatCannotBeWrittenIsLeftAsItWas) {
-  TemporaryDirectory directory;
-  std::filesystem::create_directory(directory / "taken");
-  EXPECT_THROW(write_checkpoint(directory / "missing" / "file", example()), Error);
-  EXPECT_THROW(write_checkpoint(directory / "taken", example()), Error);  // rename fails: it is a directory
-  EXPECT_FALSE(std::filesystem::exists(directory / "taken.partial"));
 }
 
 TEST(Restore, WritesVariablesByName) {
@@ -152,15 +144,12 @@ TEST(Restore, AResumedProgramGoesOnBitForBit) {
     Graph graph;
     Variable w{"w", Tensor::uniform({3, 4}, 1)};
     Optimizer optimizer;
-    std::vector<Variable> variables;
     std::unique_ptr<Program> program;
 
     Training() {
-      Value loss = mean(tanh(graph.value(w)) * 0.5 + cast(graph.step(), f32));
+      Value loss = mean(dropout(tanh(graph.value(w)), 0.5) + cast(graph.step(), f32));
       optimizer = adamw(loss, {w});
       graph.record("loss", loss);
-      variables = optimizer.variables();
-      variables.push_back(w);
       program = std::make_unique<Program>(compile(graph));
     }
   };
@@ -169,21 +158,86 @@ TEST(Restore, AResumedProgramGoesOnBitForBit) {
   undisturbed.program->run(sink, {.steps = 7});
   Training first;
   first.program->run(sink, {.steps = 3});
-  Checkpoint checkpoint = snapshot(first.variables);
-  checkpoint.metadata["step"] = std::to_string(first.program->steps());
-  write_checkpoint(directory / "run", checkpoint);
+  write_checkpoint(directory / "run", snapshot(*first.program));
 
   Training second;
-  Checkpoint read = read_checkpoint(directory / "run");
-  restore(second.variables, read);
-  second.program->set_steps(read.number("step"));
+  std::vector<Variable> variables = second.program->variables();
+  EXPECT_EQ(variables.size(), second.optimizer.variables().size() + 1);
+  Restored restored = restore(*second.program, read_checkpoint(directory / "run"));
+  EXPECT_EQ(restored.loaded.size(), variables.size());
+  EXPECT_EQ(second.program->steps(), 3);
   second.program->run(sink, {.steps = 4});
-  EXPECT_EQ(second.program->steps(), 7);
-  for (std::size_t i = 0; i < second.variables.size(); ++i)
-    EXPECT_TRUE(same(second.variables[i].read(), undisturbed.variables[i].read())) << second.variables[i].name();
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    EXPECT_TRUE(same(variables[i].read(), undisturbed.program->variables()[i].read())) << variables[i].name();
   std::vector<float> losses = undisturbed.program->read("loss");
   EXPECT_EQ(second.program->read("loss"), std::vector<float>(losses.begin() + 3, losses.end()));
   EXPECT_THROW(second.program->set_steps(-1), Error);
+}
+
+// w += x, which fails for an x that is not finite.
+struct Sum {
+  Graph graph;
+  Value x = graph.input("x", f32, {1});
+  Variable w{"w", Tensor({1.0f})};
+  std::vector<std::string> log;
+
+  Sum() { assign(w, graph.value(w) + check_finite(x)); }
+  RestoreOptions options() {
+    return {.log = [this](LogLevel, std::string_view message) { log.emplace_back(message); }};
+  }
+  void run(Program& p, float by) {
+    p.write(x, std::vector<float>{by});
+    p.run();
+  }
+};
+
+TEST(Restore, OfAProgramNeedsAStepUnlessToldOtherwise) {
+  Sum sum;
+  Program p = compile(sum.graph);
+  sum.run(p, 2);
+  Checkpoint without = snapshot(std::vector{sum.w});
+  sum.run(p, 2);
+  for (const char* step : {"", "-1", "2147483648"}) {
+    if (*step) without.metadata["step"] = step;
+    EXPECT_THROW(restore(p, without), Error) << step;
+    EXPECT_EQ(sum.w.read().at(0), 5.0) << "written before all was checked";
+  }
+  restore(p, without, {.without_step = true});
+  EXPECT_EQ(sum.w.read().at(0), 3.0);
+  EXPECT_EQ(p.steps(), 2);
+}
+
+TEST(Restore, ReplacesTheStateBehindAFailedStep) {
+  Sum sum;
+  Program p = compile(sum.graph);
+  sum.run(p, 2);
+  Checkpoint good = snapshot(p);
+  sum.run(p, std::numeric_limits<float>::infinity());
+  EXPECT_THROW((void)snapshot(p), Error);
+  sum.run(p, std::numeric_limits<float>::infinity());
+  restore(p, good, sum.options());
+  ASSERT_EQ(sum.log.size(), 1u);
+  EXPECT_NE(sum.log[0].find("element 0 is not finite"), std::string::npos) << sum.log[0];
+  sum.run(p, 4);
+  p.sync();
+  EXPECT_EQ(sum.w.read().at(0), 7.0);
+  EXPECT_EQ(p.steps(), 2);
+}
+
+TEST(Restore, OfVariablesAloneWarnsThatTheStepStays) {
+  Sum sum;
+  Program p = compile(sum.graph);
+  sum.run(p, 2);
+  restore(std::vector{sum.w}, snapshot(p), sum.options());
+  ASSERT_EQ(sum.log.size(), 1u);
+  EXPECT_NE(sum.log[0].find("the checkpoint has step 1"), std::string::npos) << sum.log[0];
+  restore(std::vector{sum.w}, snapshot(std::vector{sum.w}), sum.options());
+  ASSERT_EQ(sum.log.size(), 2u);
+  EXPECT_NE(sum.log[1].find("the checkpoint has none"), std::string::npos) << sum.log[1];
+  RestoreOptions silent = sum.options();
+  silent.without_step = true;
+  restore(std::vector{sum.w}, snapshot(p), silent);
+  EXPECT_EQ(sum.log.size(), 2u);
 }
 
 }  // namespace

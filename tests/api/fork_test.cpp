@@ -1,0 +1,64 @@
+// A child of fork() has none of the threads that run a program.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::OnDevice;
+
+// The exit code of a child that makes the call: 0 if that throws an Error that speaks of fork(). A child that hangs is
+// ended by the alarm.
+template <class Call>
+int in_child(const Call& call) {
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    int code = 1;
+    try {
+      call();
+    } catch (const Error& e) {
+      code = e.problem().find("fork()") != std::string::npos ? 0 : 2;
+    }
+    _exit(code);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
+  Graph g;
+  Value x = g.input("x", f32, {1});
+  Variable w("w", Tensor({1.0f}));
+  assign(w, g.value(w) + x);
+  g.output("x", x * 2.0);
+  g.record("sum", sum(x));
+  Program p = compile(g);
+  p.write(x, std::vector<float>{1});
+  for (Mode mode : testing::kModes) p.run(mode);
+  EXPECT_EQ(in_child([&] { p.write(x, std::vector<float>{1}); }), 0);
+  EXPECT_EQ(in_child([&] { p.run(); }), 0);
+  EXPECT_EQ(in_child([&] { p.run(interactive); }), 0);
+  EXPECT_EQ(in_child([&] { p.sync(); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.poll(); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.read("sum"); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.read_output("x"); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.steps(); }), 0);
+  EXPECT_EQ(in_child([&] { p.set_steps(0); }), 0);
+  EXPECT_EQ(in_child([&] { (void)w.read(); }), 0);
+  EXPECT_EQ(in_child([&] { w.write(Tensor({1.0f})); }), 0);
+  EXPECT_EQ(in_child([&] {
+              Program gone = std::move(p);  // destroyed, which waits for nothing
+            }),
+            1);
+  p.run();
+  EXPECT_EQ(w.read().at(0), 5.0) << "the parent goes on";
+}
+
+}  // namespace
+}  // namespace graphsink

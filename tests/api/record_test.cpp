@@ -1,0 +1,77 @@
+// Records: how many values wait to be read, and what becomes of the others.
+#include <gtest/gtest.h>
+
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::device_name;
+using testing::kModes;
+using testing::OnDevice;
+
+INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
+
+TEST_P(OnDevice, LostRecordsAreCountedAndLoggedOnce) {
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    std::vector<std::string> log;
+    Graph g;
+    g.record("step", cast(g.step(), f32), {.capacity = 4});
+    g.record("half", cast(g.step(), f32) * 0.5);
+    Program p = compile(g, {.log = [&](LogLevel, std::string_view message) { log.emplace_back(message); }});
+    p.run(mode, {.steps = 4});
+    EXPECT_EQ(p.read("step"), (std::vector<float>{0, 1, 2, 3}));
+    EXPECT_EQ(p.lost_records("step"), 0);
+    EXPECT_TRUE(log.empty());
+    p.run(mode, {.steps = 10});
+    EXPECT_EQ(p.read("step"), (std::vector<float>{10, 11, 12, 13}));
+    EXPECT_EQ(p.lost_records("step"), 6);
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("record \"step\": 6 values were lost"), std::string::npos) << log[0];
+    p.run(mode, {.steps = 5});
+    p.sync();
+    EXPECT_EQ(p.try_read("step"), (std::vector<float>{16, 17, 18})) << "the oldest might be in the making";
+    EXPECT_EQ(p.lost_records("step"), 8);
+    EXPECT_EQ(log.size(), 1u);
+    EXPECT_EQ(p.read("half").size(), 19u);
+    EXPECT_EQ(p.lost_records("half"), 0);
+  }
+}
+
+TEST_P(OnDevice, ManyRecordsShareTheirMemoryUnlessTheyAskForMore) {
+  Graph g;
+  for (int i = 0; i < 200; ++i) g.record("r" + std::to_string(i), cast(g.step(), f32) + i);
+  g.record("long", cast(g.step(), f32), {.capacity = 100'000});
+  Program p = compile(g);
+  EXPECT_LE(p.memory().records, (std::size_t{8} << 20) + (std::size_t{1} << 20));
+  p.run(sink, {.steps = 3000});
+  for (int i : {0, 127, 128, 199}) {  // more than one launch keeps
+    std::vector<float> values = p.read("r" + std::to_string(i));
+    ASSERT_EQ(values.size(), 3000u);
+    EXPECT_EQ(values.front(), static_cast<float>(i));
+    EXPECT_EQ(values.back(), static_cast<float>(2999 + i));
+  }
+  EXPECT_EQ(p.read("long").size(), 3000u);
+}
+
+TEST_P(OnDevice, AGraphWithoutRecordsHasNoRings) {
+  Graph g;
+  g.output("step", g.step());
+  Program p = compile(g);
+  EXPECT_LE(p.memory().records, 256u);
+  p.run();
+  EXPECT_EQ(p.read_output("step").at(0), 0.0);
+}
+
+TEST(Records, ACapacityIsChecked) {
+  Graph g;
+  Value x = sum(g.feed("x", f32, {1}));
+  EXPECT_THROW(g.record("x", x, {.capacity = -1}), Error);
+  EXPECT_THROW(g.record("x", x, {.capacity = kMaxRecordCapacity + 1}), Error);
+  g.record("x", x, {.capacity = 1});
+  EXPECT_THROW((void)compile(g).lost_records("y"), Error);
+}
+
+}  // namespace
+}  // namespace graphsink

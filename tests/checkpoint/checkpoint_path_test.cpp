@@ -1,0 +1,126 @@
+// Where checkpoints are written: what is refused, links, and several writers of one path.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "graphsink/checkpoint.h"
+#include "temporary_directory.h"
+
+namespace graphsink {
+namespace {
+
+namespace fs = std::filesystem;
+
+Checkpoint checkpoint_of(int value) {
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("x", Tensor::full(f32, {1000}, value));
+  checkpoint.metadata["step"] = std::to_string(value);
+  return checkpoint;
+}
+
+std::ptrdiff_t files_in(const fs::path& directory) { return std::distance(fs::directory_iterator(directory), {}); }
+
+std::string refusal_of(const fs::path& path) {
+  std::string said;
+  try {
+    require_writable(path);
+  } catch (const Error& e) {
+    said = e.what();
+  }
+  try {
+    write_checkpoint(path, checkpoint_of(1));
+  } catch (const Error& e) {
+    EXPECT_EQ(said.substr(said.find(": ")), std::string(e.what()).substr(std::string(e.what()).find(": ")));
+    EXPECT_EQ(e.op(), path.string());
+    return e.problem();
+  }
+  return "written";
+}
+
+TEST(CheckpointPath, OfWhatIsNoFileIsRefusedBeforeAnythingIsWritten) {
+  TemporaryDirectory directory;
+  fs::create_directory(directory / "taken");
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(refusal_of(directory / "taken"), "cannot be written: it is a directory");
+  EXPECT_EQ(refusal_of((directory / "taken").string() + "/"), "cannot be written: it is a directory");
+  EXPECT_EQ(refusal_of(""), "cannot be written: it is a directory");
+  EXPECT_EQ(refusal_of(directory / "pipe"), "cannot be written: it is a pipe");
+  EXPECT_EQ(refusal_of("/dev/null"), "cannot be written: it is a device");
+  EXPECT_EQ(refusal_of(directory / "missing" / "file"), "cannot be written: open: No such file or directory");
+  EXPECT_EQ(files_in(directory.path()), 2);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST(CheckpointPath, ThatCanBeWrittenIsLeftAsItIs) {
+  TemporaryDirectory directory;
+  require_writable(directory / "new");
+  EXPECT_EQ(files_in(directory.path()), 0);
+  write_checkpoint(directory / "old", checkpoint_of(1));
+  require_writable(directory / "old");
+  EXPECT_EQ(files_in(directory.path()), 1);
+  EXPECT_EQ(read_checkpoint(directory / "old").number("step"), 1);
+}
+
+TEST(CheckpointPath, ALinkStaysALink) {
+  TemporaryDirectory directory;
+  fs::create_directory(directory / "store");
+  fs::create_symlink("store/latest", directory / "first");
+  fs::create_symlink(directory / "first", directory / "second");
+  for (int value : {1, 2}) {  // the target is made, then replaced
+    write_checkpoint(directory / "second", checkpoint_of(value));
+    EXPECT_TRUE(fs::is_symlink(directory / "first"));
+    EXPECT_TRUE(fs::is_symlink(directory / "second"));
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(directory / "store" / "latest")));
+    EXPECT_EQ(read_checkpoint(directory / "second").number("step"), value);
+  }
+  EXPECT_EQ(files_in(directory / "store"), 1);
+  fs::create_symlink("around", directory / "around");
+  EXPECT_NE(refusal_of(directory / "around").find("symbolic links"), std::string::npos);
+}
+
+// The name that the temporary file had in earlier versions, led elsewhere.
+TEST(CheckpointPath, ALinkInTheWayOfTheTemporaryFileIsNotFollowed) {
+  TemporaryDirectory directory;
+  write_checkpoint(directory / "victim", checkpoint_of(1));
+  fs::create_symlink(directory / "victim", directory / "file.partial");
+  write_checkpoint(directory / "file", checkpoint_of(2));
+  EXPECT_EQ(read_checkpoint(directory / "victim").number("step"), 1);
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(directory / "file")));
+}
+
+// Every save of each succeeds, and what is there is always one of them, whole.
+TEST(CheckpointPath, SeveralWritersOfOneFileDoNotDisturbEachOther) {
+  constexpr int kSaves = 50;
+  TemporaryDirectory directory;
+  fs::path path = directory / "file";
+  write_checkpoint(path, checkpoint_of(0));
+  auto save = [&](int first) {
+    for (int i = 0; i < kSaves; ++i) write_checkpoint(path, checkpoint_of(first + i));
+  };
+  pid_t child = fork();
+  if (child == 0) {
+    try {
+      save(1000);
+    } catch (const Error&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  std::thread other([&] { EXPECT_NO_THROW(save(2000)); });
+  EXPECT_NO_THROW(save(3000));
+  for (int i = 0; i < kSaves; ++i) {
+    Checkpoint read = read_checkpoint(path);
+    EXPECT_EQ(read.tensors.at("x").at(999), static_cast<double>(read.number("step")));
+  }
+  other.join();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "a save of the other process failed";
+  EXPECT_EQ(files_in(directory.path()), 1);
+}
+
+}  // namespace
+}  // namespace graphsink
