@@ -1,8 +1,12 @@
 #include "device/cpu/queue.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "base/in_body.h"
 
@@ -28,39 +32,54 @@ void pause() {
 
 }  // namespace
 
+void CpuQueue::Unmap::operator()(CpuTask* tasks) const { munmap(tasks, kCapacity * sizeof(CpuTask)); }
+
 CpuQueue::~CpuQueue() {
-  if (!thread_.joinable()) return;
   stop_.store(true);
-  push({});  // wakes it
-  thread_.join();
+  wake();
+  for (Thread now = state_.load(); now != Thread::ended; now = state_.load()) state_.wait(now);
 }
 
 void CpuQueue::start() {
-  if (thread_.joinable()) thread_.join();  // it has ended
   state_.store(Thread::awake);
-  thread_ = std::thread([this] { work(); });
+  try {
+    // It is detached, so that its stack goes with it when it ends; what it does last here is to say so.
+    std::thread([this] { work(); }).detach();
+  } catch (const std::system_error& e) {
+    state_.store(Thread::ended);
+    throw Error("cpu", Where(), std::string("there is no thread for a stream: ") + e.what(),
+                "end other threads of this process, or raise the limit on them (ulimit -u)");
+  }
 }
 
-void CpuQueue::wake() {
+CpuQueue::Thread CpuQueue::wake() {
   Thread seen = Thread::asleep;
   if (state_.compare_exchange_strong(seen, Thread::awake)) {
     { std::lock_guard lock(mutex_); }  // it waits by now, or has seen that it is awake
     awakened_.notify_one();
-  } else if (seen == Thread::ended) {
-    start();
   }
+  return seen;
 }
 
 void CpuQueue::push(const CpuTask& task) {
   if (!tasks_) {
-    tasks_.reset(static_cast<CpuTask*>(std::calloc(kCapacity, sizeof(CpuTask))));
-    if (!tasks_) throw std::bad_alloc();
+    void* mapped =
+        mmap(nullptr, kCapacity * sizeof(CpuTask), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    tasks_.reset(static_cast<CpuTask*>(mapped));
   }
+  if (state_.load(std::memory_order_relaxed) == Thread::ended) start();
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
   head_.store(head + 1);  // sequentially consistent: before the look at state_
-  if (state_.load() != Thread::awake) wake();
+  if (state_.load() == Thread::awake || wake() != Thread::ended) return;
+  try {
+    start();  // it has ended meanwhile
+  } catch (...) {
+    head_.store(head);
+    throw;
+  }
 }
 
 const CpuProgress& CpuQueue::keep_progress_of(const CpuQueue& other) {
@@ -102,10 +121,14 @@ bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
     state_.store(Thread::awake);
     return true;
   }
-  std::unique_lock lock(mutex_);
-  awakened_.wait_for(lock, kLongestSleep, [this] { return state_.load() == Thread::awake; });
+  if (!stop_.load()) {
+    std::unique_lock lock(mutex_);
+    awakened_.wait_for(lock, kLongestSleep, [this] { return state_.load() == Thread::awake; });
+  }
   Thread asleep = Thread::asleep;
-  return !state_.compare_exchange_strong(asleep, Thread::ended);
+  if (!state_.compare_exchange_strong(asleep, Thread::ended)) return true;
+  state_.notify_all();
+  return false;
 }
 
 void CpuQueue::work() {
@@ -119,7 +142,7 @@ void CpuQueue::work() {
       progress_->set_done(++done);
     }
     publish();
-  } while (!stop_.load() && sleep_until_pushed(done));
+  } while (sleep_until_pushed(done));
 }
 
 }  // namespace graphsink

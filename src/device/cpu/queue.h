@@ -4,7 +4,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -70,26 +69,26 @@ class CpuQueue : public Stream {
 
  private:
   static constexpr std::uint64_t kCapacity = 8192;
-  void start();
-  void work();
-  // Returns false where nothing came for a long time; the thread ends.
-  bool sleep_until_pushed(std::uint64_t seen);
-  void wake();
+  enum class Thread { awake, asleep, ended };  // asleep: or about to look a last time
 
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
+  void start();
+  // Of the thread. Ends it, and touches nothing of the queue any more, after sleep_until_pushed() returned false: there
+  // was nothing to do for a long time, or the queue ends.
+  void work();
+  bool sleep_until_pushed(std::uint64_t seen);
+  Thread wake();  // returns what it was
+
+  struct Unmap {
+    void operator()(CpuTask* tasks) const;
   };
-  // As calloc() gives them: tasks that were never pushed take no memory.
-  std::unique_ptr<CpuTask[], Free> tasks_;
+  std::unique_ptr<CpuTask[], Unmap> tasks_;         // kCapacity of them; those that were never pushed take no memory
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
-  enum class Thread { awake, asleep, ended };       // asleep: or about to look a last time
   alignas(64) std::atomic<Thread> state_{Thread::ended};
   std::mutex mutex_;  // of awakened_
   std::condition_variable awakened_;
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
-  std::thread thread_;
 };
 
 }  // namespace graphsink
