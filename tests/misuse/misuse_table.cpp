@@ -109,13 +109,46 @@ const OpDef writes_and_prints{.name = "writes_and_prints",
                               .purity = Purity::host_effect,
                               .cpu = [](const CpuArgs&) {}};
 
+// An op of two inputs with a gradient.
+constexpr OpDef two_inputs(std::vector<Value> (*grad)(const GradArgs&)) {
+  return {.name = "two_inputs",
+          .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+          .cpu = plus_one,
+          .grad = grad};
+}
+const OpDef one_gradient = two_inputs([](const GradArgs& a) { return std::vector{a.grads[0]}; });
+const OpDef three_gradients = two_inputs([](const GradArgs& a) { return std::vector(3, a.grads[0]); });
+const OpDef scalar_gradients = two_inputs([](const GradArgs& a) { return std::vector(2, sum(a.grads[0])); });
+const OpDef int_gradients = two_inputs([](const GradArgs& a) { return std::vector(2, cast(a.grads[0], i32)); });
+const OpDef foreign_gradients =
+    two_inputs([](const GradArgs&) { return std::vector(2, Graph().constant(Tensor(f32, {3}))); });
+void grad_through(const OpDef& op, Where where = Where::current()) {
+  Value y = emit(op, {Arg(x() * w(), where), Arg(x() * w(), where)})[0];
+  grad(sum(y), {w()});
+}
+
+// --- control flow: bodies that keep a Value for later
+
+Value kept;
+Value keep(Value value) { return kept = std::move(value); }
+// A branch that has ended, and of which a body kept a Value.
+void branch_that_keeps() {
+  if_(
+      predicate(), [] { return keep(x() * 2.0); }, [] { return x() * 1.0; });
+}
+
 }  // namespace
 
 std::span<const Row> misuses() {
   static const Row kRows[] = {
       // --- handles that refer to nothing: Value
+      Row{"TypeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().type(); }},
+      Row{"DtypeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().dtype(); }},
+      Row{"ShapeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().shape(); }},
+      Row{"ShapeOfMovedFromValue", "Value", {"moved-from"}, [] { moved_from(floats(2)).shape(); }},
       Row{"DefaultValueAsOperand", "relu", {"default-constructed"}, [] { relu(Value()); }},
       Row{"DefaultValueAsSecondOperand", "add", {"default-constructed"}, [] { x() + Value(); }},
+      Row{"MovedFromValueAsOperand", "tanh", {"moved-from"}, [] { tanh(moved_from(floats(2))); }},
       Row{"DefaultValueInMean", "mean", {"default-constructed"}, [] { mean(Value()); }},
       Row{"DefaultValueInConcat", "concat", {"default-constructed"}, [] { concat({x(), Value()}, 0); }},
       Row{"DefaultValueInStack", nullptr, {"default-constructed"}, [] { stack({Value(), x()}); }},
@@ -135,12 +168,127 @@ std::span<const Row> misuses() {
       Row{"DefaultValueAsWrt", "grad", {"not a Value"}, [] { grad(loss(), {Value()}); }},
       Row{"DefaultValueAsInput", "write", {"not an input"}, [] { program().write(Value(), Tensor({1.0f})); }},
       Row{"DefaultValueRead", "read", {"another graph"}, [] { program().read(Value()); }},
+      Row{"DefaultValueReadByAnEager", "Eager::read", {"default-constructed"}, [] { Eager::read(Value()); }},
+      Row{"DefaultValueAsLossOfSgd", "sgd", {"not a Value"}, [] { sgd(Value(), {w()}); }},
+      Row{"DefaultValueAsScaledLoss",
+          "adamw",
+          {"not a Value"},
+          [] { adamw(Value(), {w()}, {.gradients = {.loss_scale = LossScale{}}}); }},
 
       // --- handles that refer to nothing: Variable
+      Row{"NameOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().name(); }},
+      Row{"TypeOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().type(); }},
+      Row{"ReadOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().read(); }},
+      Row{"WriteOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().write(Tensor({1.0f})); }},
+      Row{"ReadOfMovedFromVariable", "Variable", {"moved from"}, [] { moved_from(w()).read(); }},
+      Row{"WriteOfMovedFromVariable", "Variable", {"moved from"}, [] { moved_from(w()).write(Tensor({1.0f})); }},
+      Row{"DefaultVariableAsOperand", "mul", {"refers to nothing"}, [] { x() * Variable(); }},
+      Row{"DefaultVariableAsFirstOperand", "mul", {"refers to nothing"}, [] { Variable() * x(); }},
+      Row{"DefaultVariableBesideANumber", "add", {"refers to nothing"}, [] { Variable() + 1.0; }},
+      Row{"DefaultVariableInAGraph", "Variable", {"refers to nothing"}, [] { graph().value(Variable()); }},
+      Row{"DefaultVariableAsOutput", "Variable", {"refers to nothing"}, [] { graph().output("y", Variable()); }},
+      Row{"DefaultVariableAssigned", "assign", {"refers to nothing"}, [] { assign(Variable(), x()); }},
+      Row{"DefaultVariableAsWrt", "Variable", {"refers to nothing"}, [] { grad(loss(), {Variable()}); }},
+      Row{"DefaultVariableAsParameter", "sgd", {"refers to nothing"}, [] { sgd(loss(), {Variable()}); }},
+      Row{"TwoDefaultParameters", "adamw", {"refers to nothing"}, [] { adamw(loss(), {Variable(), Variable()}); }},
+      Row{"DefaultVariableAsLearningRate", "Variable", {"refers to nothing"}, [] { sgd(loss(), {w()}, {Variable()}); }},
+      Row{"DefaultVariableInAnEager", "relu", {"refers to nothing"}, [] { Eager().tensor({1}) + relu(Variable()); }},
+      Row{"SnapshotOfADefaultVariable",
+          "snapshot",
+          {"refers to nothing"},
+          [] { snapshot(std::vector<Variable>{Variable()}); }},
+      Row{"RestoreOfADefaultVariable",
+          "restore",
+          {"refers to nothing"},
+          [] { restore(std::vector<Variable>{Variable()}, Checkpoint()); }},
+      Row{"WriteOfAScheduledLearningRate",
+          "Variable",
+          {"the lr of an optimizer whose learning rate is a schedule"},
+          [] {
+            Optimizer opt = sgd(loss(), {w()}, {.lr = cosine_schedule(graph(), {.steps = 10})});
+            opt.lr.write(Tensor({0.1f}));
+          }},
+      Row{"ReadOfALearningRateThatAGroupDoesNotHave",
+          "Variable",
+          {"the lr of an optimizer"},
+          [] { sgd(loss(), {w()}).group_lr[0].read(); }},
 
       // --- handles that refer to nothing: Tensor
+      Row{"TypeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().type(); }},
+      Row{"DtypeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().dtype(); }},
+      Row{"ShapeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().shape(); }},
+      Row{"BytesOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().bytes(); }},
+      Row{"DataOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().data(); }},
+      Row{"ElementsOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().as<float>(); }},
+      Row{"ElementOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().at(0); }},
+      Row{"ConversionOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().to(f64); }},
+      Row{"ElementsOfMovedFromTensor", "Tensor", {"moved-from"}, [] { moved_from(Tensor({1.0f})).as<float>(); }},
+      Row{"ElementOfMovedFromTensor", "Tensor", {"moved-from"}, [] { moved_from(Tensor({1.0f})).at(0); }},
+      Row{"DefaultTensorAsConstant", "constant", {"default-constructed"}, [] { graph().constant(Tensor()); }},
+      Row{"DefaultTensorInAVariable", "Variable \"v\"", {"default-constructed"}, [] { Variable("v", Tensor()); }},
+      Row{"DefaultTensorWrittenToAVariable", "Variable \"w\"", {"default"}, [] { w().write(Tensor()); }},
+      Row{"MovedFromTensorWrittenToAVariable",
+          "Variable \"w\"",
+          {"moved-from"},
+          [] { w().write(moved_from(Tensor({1.0f, 2.0f, 3.0f}))); }},
+      Row{"DefaultTensorWrittenToAnInput", "write", {"default"}, [] { program().write(x(), Tensor()); }},
+      Row{"MovedFromTensorWrittenToAnInput",
+          "write",
+          {"moved-from"},
+          [] { program().write(x(), moved_from(Tensor({1.0f, 2.0f, 3.0f}))); }},
+      Row{"DefaultTensorInAnEager", "Eager", {"default-constructed"}, [] { Eager().tensor(Tensor()); }},
+      Row{"DefaultTensorInACheckpoint",
+          nullptr,
+          {"tensor \"v\"", "default-constructed", "remedy"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("v", Tensor())); }},
+      Row{"MovedFromTensorInACheckpoint",
+          nullptr,
+          {"tensor \"v\"", "moved from"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("v", moved_from(Tensor({1.0f})))); }},
+      Row{"DefaultTensorRestored",
+          "the checkpoint",
+          {"tensor \"w\"", "default-constructed"},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor())); }},
 
       // --- handles that refer to nothing: Graph, Program, Eager
+      Row{"InputOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).input("x", f32, {3}); }},
+      Row{"FeedOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).feed("x", f32, {3}); }},
+      Row{"ConstantOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).constant(Tensor({1.0f})); }},
+      Row{"ValueOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).value(w()); }},
+      Row{"StepOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).step(); }},
+      Row{"RecordOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).record("s", sum(x())); }},
+      Row{"OutputOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).output("y", x()); }},
+      Row{"CompileOfMovedFromGraph", "Graph", {"moved-from"}, [] { compile(moved_from(Graph())); }},
+      Row{"RandomOfMovedFromGraph", "Graph", {"moved-from"}, [] { random_uniform(moved_from(Graph()), f32, {3}); }},
+      Row{"ScheduleOfMovedFromGraph", "Graph", {"moved-from"}, [] { cosine_schedule(moved_from(Graph()), {}); }},
+      Row{"PlanOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).plan(); }},
+      Row{"ExplainMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).explain(); }},
+      Row{"MemoryOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).memory(); }},
+      Row{"WriteToMovedFromProgram",
+          "Program",
+          {"moved-from"},
+          [] { moved_from(program()).write(x(), Tensor({1.0f, 2.0f, 3.0f})); }},
+      Row{"WriteElementsToMovedFromProgram",
+          "Program",
+          {"moved-from"},
+          [] { moved_from(program()).write(x(), std::vector<float>(3)); }},
+      Row{"BindMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).bind(); }},
+      Row{"RunMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).run(); }},
+      Row{"SyncMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).sync(); }},
+      Row{"PollMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).poll(); }},
+      Row{"ReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read("s"); }},
+      Row{"TryReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).try_read("s"); }},
+      Row{"ReadOutputOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read_output("y"); }},
+      Row{"ReadValueOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read(x()); }},
+      Row{"SetSeedOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_seed(1); }},
+      Row{"StepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).steps(); }},
+      Row{"SetStepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_steps(1); }},
+      Row{"CountersOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).counters(); }},
+      Row{"ReportOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).automatic_report(); }},
+      Row{"RecordingOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).recording(); }},
+      Row{"ArenaOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).arena_bytes(); }},
+      Row{"TargetOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).target(); }},
+      Row{"TensorOfMovedFromEager", "Eager", {"moved-from"}, [] { moved_from(Eager()).tensor({1}); }},
 
       // --- building a graph
       Row{"TwoGraphs", "add", {"two graphs"}, [] { x() + Graph().constant(Tensor({1.0f})); }},
@@ -171,6 +319,7 @@ std::span<const Row> misuses() {
       Row{"AssignNumber", "assign", {"not a Value"}, [] { assign(w(), 1.0); }},
       Row{"AssignVariable", "assign", {"not a Value", "graph.value"}, [] { assign(w(), w()); }},
       Row{"AssignOtherType", "assign", {"\"w\"", "f32[3]", "f32[]"}, [] { assign(w(), sum(x())); }},
+      Row{"AssignValueOfAnEager", "assign", {"Eager", "write()"}, [] { assign(w(), Eager().tensor({1, 2, 3})); }},
       Row{"AssignAfterTheOptimizer",
           "assign",
           {"\"w\"", "optimizer at misuse_table.cpp:", "one place"},
@@ -333,6 +482,33 @@ std::span<const Row> misuses() {
             while_(
                 {x()}, [](Value s) { return sum(s); }, [](Value s) { return s * 2.0; });
           }},
+      Row{"LoopConditionIsADefaultValue",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x()}, [](Value) { return Value(); }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"LoopStateIsADefaultValue",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x(), Value()}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s, t};
+                });
+          }},
+      Row{"LoopStateOfAnotherGraph",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x(), Graph().constant(Tensor({1.0f}))}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s, t};
+                });
+          }},
       Row{"LoopStateOfNumbers",
           "while_",
           {"no operand is a Value"},
@@ -376,14 +552,288 @@ std::span<const Row> misuses() {
           }},
 
       // --- control flow: a Value of another body
+      Row{"OperandOfAnEndedBody",
+          "relu",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "return it from the body"},
+          [] {
+            branch_that_keeps();
+            relu(kept);
+          }},
+      Row{"SecondOperandOfAnEndedBody",
+          "add",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            x() + kept;
+          }},
+      Row{"OperandOfTheOtherBranch",
+          "tanh",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "before the if_"},
+          [] {
+            if_(
+                predicate(), [] { return keep(x() * 2.0); }, [] { return tanh(kept); });
+          }},
+      Row{"ResultOfTheOtherBranch",
+          "if_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "before the if_"},
+          [] {
+            if_(
+                predicate(), [] { return keep(x() * 2.0); }, [] { return kept; });
+          }},
+      Row{"ResultOfAnEarlierBody",
+          "if_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            if_(
+                predicate(), [] { return kept; }, [] { return x() * 1.0; });
+          }},
+      Row{"PredicateOfAnEndedBody",
+          "if_",
+          {"greater at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(sum(x()) > 2.0); }, [] { return predicate(); });
+            if_(
+                kept, [] { return x() * 2.0; }, [] { return x() * 1.0; });
+          }},
+      Row{"StateOfAnEndedBody",
+          "while_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            while_(
+                {kept}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"ResultOfALoopIsAValueOfAnEndedBody",
+          "while_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value) { return kept; });
+          }},
+      Row{"ConditionIsAValueOfAnEndedBody",
+          "while_",
+          {"greater at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(sum(x()) > 2.0); }, [] { return predicate(); });
+            while_(
+                {x()}, [](Value) { return kept; }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"StateOfALoopUsedAfterIt",
+          "relu",
+          {"parameter at misuse_table.cpp:", "while_ at misuse_table.cpp:"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return keep(s) * 2.0; });
+            relu(kept);
+          }},
+      Row{"ValueOfAnInnerBodyInTheOuterOne",
+          "tanh",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value) {
+                  branch_that_keeps();
+                  return tanh(kept);
+                });
+          }},
+      Row{"ValueOfABodyThatThrew",
+          "relu",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            auto throws = [] { return keep(x() * 2.0) + floats(2); };
+            try {
+              if_(predicate(), throws, throws);
+            } catch (const Error&) {
+              relu(kept);
+            }
+          }},
+      Row{"OutputOfAnEndedBody",
+          "output",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            graph().output("y", kept);
+          }},
+      Row{"RecordInABody",
+          "record",
+          {"sum at misuse_table.cpp:", "if_ at misuse_table.cpp:", "return it"},
+          [] {
+            auto records = [] {
+              graph().record("s", sum(x()));
+              return x() * 2.0;
+            };
+            if_(predicate(), records, records);
+          }},
+      Row{"AssignAValueOfAnEndedBody",
+          "assign",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            assign(w(), kept);
+          }},
+      Row{"LossOfAnEndedBody",
+          "grad",
+          {"sum at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(loss()); }, [] { return sum(x()); });
+            grad(kept, {w()});
+          }},
+      Row{"GradientWithRespectToAValueOfAnEndedBody",
+          "grad",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            grad(loss(), {kept});
+          }},
 
       // --- gradients through control flow
+      Row{"GradientOfWhatABranchCaptures",
+          "if_",
+          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "where("},
+          [] {
+            Value ww = graph().value(w());
+            Value y = if_(
+                predicate(), [&] { return ww * ww; }, [&] { return ww * 3.0; });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfWhatTheSecondBranchCaptures",
+          "if_",
+          {"tanh at misuse_table.cpp:"},
+          [] {
+            Value y = if_(
+                predicate(), [] { return x() * 1.0; }, [] { return tanh(x() * w()); });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfWhatABranchReturns",
+          "if_",
+          {"variable at misuse_table.cpp:"},
+          [] {
+            Value ww = graph().value(w());
+            Value y = if_(
+                predicate(), [&] { return ww; }, [] { return x() * 1.0; });
+            grad(sum(y), {ww});
+          }},
+      Row{"GradientThroughAnInnerBranch",
+          "if_",
+          {"exp at misuse_table.cpp:"},
+          [] {
+            Value v = x() * w();
+            auto inner = [&] {
+              return if_(
+                  predicate(), [&] { return exp(v); }, [] { return x() * 1.0; });
+            };
+            grad(sum(if_(predicate(), inner, inner) * 2.0), {w()});
+          }},
+      Row{"GradientOfWhatALoopCaptures",
+          "while_",
+          {"add at misuse_table.cpp:", "grad() at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s + w(); });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfTheStateOfALoop",
+          "while_",
+          {"mul at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x() + w()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientThroughAnotherStateOfALoop",
+          "while_",
+          {"sub at misuse_table.cpp:"},
+          [] {
+            auto [y, z] = while_(
+                {x(), x()}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s - t, t * w()};
+                });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientThroughABranchInALoop",
+          "while_",
+          {"log at misuse_table.cpp:"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  return if_(
+                      predicate(), [&] { return log(s * w()); }, [&] { return s * 1.0; });
+                });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfAValueThatABranchCaptures",
+          "if_",
+          {"mul at misuse_table.cpp:"},
+          [] {
+            Value h = tanh(x());
+            Value y = if_(
+                predicate(), [&] { return h * 2.0; }, [&] { return h * 3.0; });
+            grad(sum(y), {h});
+          }},
+      Row{"SgdThroughABranch",
+          "if_",
+          {"mul at misuse_table.cpp:", "where("},
+          [] {
+            Value y = if_(
+                predicate(), [] { return x() * w(); }, [] { return x() * 1.0; });
+            sgd(sum(y), {w()});
+          }},
+      Row{"AdamwThroughALoop",
+          "while_",
+          {"mul at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * w(); });
+            adamw(sum(y), {w()});
+          }},
+      Row{"GradientInALoopOfWhatItsStateBeganWith",
+          "while_",
+          {"grad() at misuse_table.cpp:", "state"},
+          [] {
+            while_(
+                {x() * w()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) { return s - grad(sum(s * s), {w()})[0]; });
+          }},
+      Row{"GradientInALoopOfAnEarlierIteration",
+          "while_",
+          {"grad() at misuse_table.cpp:", "state"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) { return s * w() - grad(sum(s * w()), {w()})[0]; });
+          }},
 
       // --- gradients
       Row{"NoGradient",
           "cpu_plus_one",
           {"no gradient", "grad() at misuse_table.cpp:", ".grad"},
           [] { grad(sum(emit(cpu_plus_one, {x() * w()})[0]), {w()}); }},
+      Row{"TooFewGradients",
+          "two_inputs",
+          {"1 Value for 2 inputs", "grad() at misuse_table.cpp:", "one Value per input"},
+          [] { grad_through(one_gradient); }},
+      Row{"TooManyGradients", "two_inputs", {"3 Values for 2 inputs"}, [] { grad_through(three_gradients); }},
+      Row{"GradientOfAnotherShape",
+          "two_inputs",
+          {"f32[] for input 0, which is f32[3]"},
+          [] { grad_through(scalar_gradients); }},
+      Row{"GradientOfAnotherDtype",
+          "two_inputs",
+          {"i32[3] for input 0, which is f32[3]"},
+          [] { grad_through(int_gradients); }},
+      Row{"GradientOfAnotherGraph", "two_inputs", {"another graph"}, [] { grad_through(foreign_gradients); }},
+      Row{"SgdWithTooFewGradients",
+          "two_inputs",
+          {"1 Value for 2 inputs"},
+          [] { sgd(sum(emit(one_gradient, {x() * w(), x()})[0]), {w()}); }},
       Row{"LossIsAVector", "grad", {"f32[3]", "mean()"}, [] { grad(x() * w(), {w()}); }},
       Row{"LossIsAnInteger", "grad", {"i32[]"}, [] { grad(sum(ints(3)), {w()}); }},
       Row{"LossIsANumber", "grad", {"not a Value"}, [] { grad(1.0, {w()}); }},
@@ -430,11 +880,28 @@ std::span<const Row> misuses() {
           {"i32[1]", "floats"},
           [] { sgd(loss(), {Variable("i", Tensor({1}))}); }},
       Row{"LossOfSgdIsAVector", "grad", {"f32[3]", "mean()"}, [] { sgd(x() * w(), {w()}); }},
-      Row{"SgdOfAnEager", nullptr, {"Eager"}, [] { sgd(sum(Eager().tensor({1})), {w()}); }},
+      Row{"SgdOfAnEager", "sgd", {"Eager"}, [] { sgd(sum(Eager().tensor({1})), {w()}); }},
+
+      Row{"ScaledAdamwOfAnEager",
+          "adamw",
+          {"Eager"},
+          [] { adamw(sum(Eager().tensor({1})), {w()}, {.gradients = {.loss_scale = LossScale{}}}); }},
 
       // --- ops of users
+      Row{"OpWithoutInfer", "no_infer", {"no .infer"}, [] { emit(no_infer, {x()}); }},
+      Row{"OpWithoutInferInAnEager", "no_infer", {"no .infer"}, [] { emit(no_infer, {Eager().tensor({1})}); }},
       Row{"OpWithoutABody", "no_body", {"body"}, [] { run(emit(no_body, {x()})[0]); }},
       Row{"OpWithoutABodyInAnEager", "no_body", {"no body"}, [] { emit(no_body, {Eager().tensor({1})}); }},
+      Row{"ViewLargerThanItsInput",
+          "larger_view",
+          {"output 0 is a view of input 0, and larger than it: f32[3]"},
+          [] { emit(larger_view, {x()}); }},
+      Row{"ViewLargerThanItsInputInAnEager",
+          "larger_view",
+          {"output 0", "input 0"},
+          [] { emit(larger_view, {Eager().tensor({1})}); }},
+      Row{"ViewOfAnInputThatIsNotThere", "view_of_nothing", {"input 1"}, [] { emit(view_of_nothing, {x()}); }},
+      Row{"ViewThatIsNoOutput", "nothing_is_view", {"output 1"}, [] { emit(nothing_is_view, {x()}); }},
       Row{"OpWithoutInputs", "cpu_plus_one", {"no operand"}, [] { emit(cpu_plus_one, {}); }, Line::none},
       Row{"OpWithTooManyInputs",
           "cpu_plus_one",
@@ -580,11 +1047,17 @@ std::span<const Row> misuses() {
       Row{"NotFiniteAnywhere", "log", {"non-finite"}, [] { run(log(-x()), {.check_finite = true}); }},
 
       // --- Variables, Tensors and Shapes
+      Row{"VariableOtherType", "Variable \"w\"", {"f32[3]", "f32[2]"}, [] { w().write(Tensor({1.0f, 2.0f})); }},
+      Row{"VariableOtherDtype", "Variable \"w\"", {"f32[3]", "i32[3]"}, [] { w().write(Tensor({1, 2, 3})); }},
       Row{"TensorCount", "Tensor", {"2 values for f32[3]"}, [] { Tensor({3}, std::vector<float>(2)); }, Line::none},
+      Row{"TensorElementType", "Tensor::as", {"f32, not f64"}, [] { Tensor({1.0f}).as<double>(); }},
+      Row{"TensorIndex", "Tensor::at", {"element 1 of f32[1]"}, [] { Tensor({1.0f}).at(1); }},
+      Row{"TensorNegativeIndex", "Tensor::at", {"element -1 of f32[1]"}, [] { Tensor({1.0f}).at(-1); }},
       Row{"TensorNegativeDimension", "Tensor", {"negative"}, [] { Tensor(f32, {-1}); }, Line::none},
       Row{"ShapeOfRankNine", "Shape", {"more than 8"}, [] { Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}); }, Line::none},
 
       // --- Eager
+      Row{"EagerReadsAValueOfAGraph", "Eager::read", {"belongs to a Graph"}, [] { Eager::read(x()); }},
       Row{"EagerAndGraph", "add", {"two graphs"}, [] { Eager().tensor({1}) + x(); }},
       Row{"TwoEagers", "add", {"two graphs"}, [] { Eager().tensor({1}) + Eager().tensor({1}); }},
       Row{"EagerShapes",
