@@ -215,7 +215,7 @@ const OpDef normal_op = random_op<Normal>("random_normal");
 
 Value random_of(const OpDef& op, const Graph& graph, const TensorType& type, double first, double second, Label label,
                 const Where& where) {
-  std::vector<Value> sources = sources_of(*graph.data(), where);
+  std::vector<Value> sources = sources_of(data_of(graph, where), where);
   std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
   for (const Value& source : sources) operands.emplace_back(source);
   return emit(op, operands, RandomAttrs{type, first, second}, label)[0];
@@ -267,7 +267,9 @@ std::vector<Value> dropout_grad(const GradArgs& a) {
   if (attrs.node < 0) attrs.node = a.outputs[0].node();
   std::vector<Arg> operands{Arg(a.grads[0], a.where)};
   operands.insert(operands.end(), a.inputs.begin() + 1, a.inputs.end());
-  return emit(dropout_op, operands, attrs);
+  std::vector<Value> grads = emit(dropout_op, operands, attrs);
+  grads.resize(a.inputs.size());  // none for the source
+  return grads;
 }
 
 }  // namespace

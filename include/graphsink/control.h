@@ -1,5 +1,7 @@
 // if_ and while_: control flow as nodes. Where the device can hold it, a conditional node of the launch; else the host
-// decides. Bodies may read any Value made before them; they return Values of the types stated below.
+// decides. Bodies may read any Value made before them; they return Values of the types stated below. A Value made in a
+// body has no value outside of it: using one after the body, in the other branch or in another body throws Error,
+// unless the body returned it.
 #pragma once
 
 #include <array>
@@ -45,7 +47,7 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 
 // Repeats body while condition holds: state = init; while (condition(state...)) state = body(state...); returns state.
 // `condition` returns a boolean scalar; `body` returns a Value (N = 1) or std::array<Value, N> of the types of `init`.
-// Both are called while building, the condition twice. There is no gradient through a loop.
+// Both are called while building, the condition twice. There is no gradient through a loop: grad() throws Error.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {
@@ -59,7 +61,7 @@ std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, co
 }
 
 // The result of one of two bodies, each returning a Value; types must agree. `predicate` is a boolean scalar.
-// There is no gradient through a branch.
+// There is no gradient through a branch: grad() throws Error.
 template <class Then, class Else>
 Value if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
   return detail::if_values(

@@ -34,16 +34,16 @@ inline constexpr Label on_device{Place::device};  // the program's: on a program
 // One output of one node.
 class Value {
  public:
-  // Refers to nothing; valid() is false and everything else throws Error.
+  // Refers to nothing, as does one that was moved from: valid() is false and everything else throws Error.
   Value() = default;
   Value(std::shared_ptr<GraphData> graph, int node, int output, std::shared_ptr<EagerStorage> eager = nullptr)
       : graph_(std::move(graph)), node_(node), output_(output), eager_(std::move(eager)) {}
 
   bool valid() const { return graph_ != nullptr; }
   // A copy: the graph's own storage moves as it grows.
-  TensorType type() const;
-  DType dtype() const { return type().dtype; }
-  Shape shape() const { return type().shape; }
+  TensorType type(Where where = Where::current()) const;
+  DType dtype(Where where = Where::current()) const { return type(where).dtype; }
+  Shape shape(Where where = Where::current()) const { return type(where).shape; }
 
   // For the library's own layers.
   const std::shared_ptr<GraphData>& graph() const { return graph_; }
@@ -63,18 +63,19 @@ class Value {
 // runs. The body of an op must not call them (Error), as it is a part of a run.
 class Variable {
  public:
+  // Refers to nothing, as does one that was moved from: valid() is false and everything else throws Error.
   Variable() = default;
-  explicit Variable(std::string name, Tensor initial);
+  explicit Variable(std::string name, Tensor initial, Where where = Where::current());
 
   bool valid() const { return data_ != nullptr; }
-  const std::string& name() const;
-  const TensorType& type() const;
+  const std::string& name(Where where = Where::current()) const;
+  const TensorType& type(Where where = Where::current()) const;
   // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, while it holds a
   // part of a step whose commit broke off (see Program), and once for a failed step that would have written it, if
   // nobody was told of that yet (see Program::sync()): the value is then that of the last step that was committed.
-  Tensor read() const;
+  Tensor read(Where where = Where::current()) const;
   // Likewise, from the host. Throws Error unless the type is the Variable's.
-  void write(const Tensor& tensor);
+  void write(const Tensor& tensor, Where where = Where::current());
 
   const std::shared_ptr<VariableData>& data() const { return data_; }
   friend bool operator==(const Variable& a, const Variable& b) { return a.data_ == b.data_; }
@@ -128,7 +129,7 @@ constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
 
 // A computation under construction. Not thread-safe. compile() takes a snapshot: nodes added later are not part of an
-// already compiled Program.
+// already compiled Program. Every call on one that was moved from throws Error.
 class Graph {
  public:
   Graph();

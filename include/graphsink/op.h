@@ -233,11 +233,11 @@ struct Fused {
 // An op. Constants of static storage duration only: nodes keep a pointer.
 struct OpDef {
   std::string_view name;  // a string literal: profilers keep a pointer to it
-  // Types of all outputs from types of inputs and attributes; refuses bad ones with a.fail().
+  // Types of all outputs from types of inputs and attributes; refuses bad ones with a.fail(). Required.
   void (*infer)(InferArgs&) = nullptr;
   // Access of operand i of n; nullptr: all read.
   Access (*access)(int operand, int operands) = nullptr;
-  // Memory the planner may reuse, or that an output always aliases.
+  // Memory the planner may reuse, or that an output, which is then no larger than the input, always aliases.
   std::span<const Alias> in_place = {};
   std::span<const Alias> views = {};
   Purity purity = Purity::pure;
@@ -268,7 +268,7 @@ struct FuseArgs {
 };
 
 // What a gradient sees: Values of the node and the gradients of its outputs (an invalid Value where none flows).
-// It returns one Value per input, invalid where no gradient flows.
+// It returns one Value per input, of the input's type, and an invalid one where no gradient flows; else grad() throws.
 struct GradArgs {
   std::span<const Value> inputs;
   std::span<const Value> outputs;

@@ -64,8 +64,8 @@ struct CosineSchedule {
 Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where = Where::current());
 
 struct Optimizer {
-  Variable lr;                     // invalid if the learning rate was a Value
-  std::vector<Variable> group_lr;  // of each group; invalid where it is the optimizer's or was a Value
+  Variable lr;                     // refers to nothing if the learning rate was a Value (a schedule)
+  std::vector<Variable> group_lr;  // of each group; refers to nothing where it is the optimizer's or was a Value
   // Each where it is needed: "<optimizer>.loss_scale", the sums over micro-steps "<parameter>.gradient",
   // "<optimizer>.updates" and ".since_change"; then for each parameter in order "<parameter>.adamw.m" and ".v", or
   // "<parameter>.sgd.velocity"; of a 16-bit parameter also ".adamw.master" or ".sgd.master", its value in f32, in a

@@ -73,6 +73,7 @@ struct RunOptions {
 // Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
 // Variables. The destructor waits for its work, and logs a failed step that nobody was told of (CompileOptions::log);
 // where it cannot wait, it logs so and keeps the memory, which the device may still be using.
+// Every call on a Program that was moved from throws Error.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
@@ -86,12 +87,12 @@ class Program {
   ~Program();
 
   // The plan for the shapes written last (the examples, before any write).
-  const Plan& plan() const;
-  std::string explain() const;
+  const Plan& plan(Where where = Where::current()) const;
+  std::string explain(Where where = Where::current()) const;
   // What that plan needs, known before run() allocates it: everything but code, and recordings, which CUDA keeps where
   // it likes. Other shapes that were bound keep workspaces and host arenas of their own; the arena is shared. Lets the
   // ops choose what they need, as bind() would. to_string() of it is for a person. Throws Error as bind().
-  MemoryReport memory();
+  MemoryReport memory(Where where = Where::current());
 
   // Gives data to an input (one tensor) or feed (one slice, used in every step, or one for each step of the coming
   // runs, along a new first dimension). The data is copied before the call returns. For an open dimension the tensor's
@@ -151,23 +152,23 @@ class Program {
   Tensor read(const Value& output, Where where = Where::current());
 
   // Another seed from the next run() on; nothing is recorded anew.
-  void set_seed(std::uint32_t seed);
+  void set_seed(std::uint32_t seed, Where where = Where::current());
   // Committed steps so far. Waits.
-  std::int64_t steps();
+  std::int64_t steps(Where where = Where::current());
   // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
   // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.
   void set_steps(std::int64_t steps, Where where = Where::current());
-  Counters counters() const;
+  Counters counters(Where where = Where::current()) const;
   // What run(automatic) has measured and chosen for the shapes written last. Never waits: the last steps may be
   // missing.
-  AutomaticReport automatic_report();
+  AutomaticReport automatic_report(Where where = Where::current());
   // What `sink` recorded for the current shapes, for one step or for several steps per launch; empty before that.
-  std::optional<RecordingInfo> recording(bool several_steps = false) const;
+  std::optional<RecordingInfo> recording(bool several_steps = false, Where where = Where::current()) const;
   // Bytes of the arena, of all bindings together.
-  std::size_t arena_bytes() const;
-  const Target& target() const;
+  std::size_t arena_bytes(Where where = Where::current()) const;
+  const Target& target(Where where = Where::current()) const;
   // The Variables that the graph names, in the order in which it did: parameters, and the states of optimizers.
-  std::vector<Variable> variables() const;
+  std::vector<Variable> variables(Where where = Where::current()) const;
 
  private:
   void close() noexcept;
@@ -178,6 +179,7 @@ class Program {
   void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where);
   std::vector<double> read_record(std::string_view name, Where where);
   std::vector<double> take_record(std::string_view name, Where where);
+  Impl& impl(const Where& where) const;  // throws Error for a moved-from Program
   std::unique_ptr<Impl> impl_;
 };
 
@@ -187,7 +189,8 @@ Program compile(const Graph& graph, const CompileOptions& options = {}, Where wh
 // Number of usable CUDA devices; 0 without a driver, a device, or CUDA support in this build.
 int cuda_device_count() noexcept;
 
-// Single-op scheduling: each op on Values of an Eager runs as it is called. Used by one thread at a time.
+// Single-op scheduling: each op on Values of an Eager runs as it is called. Used by one thread at a time. tensor() of
+// one that was moved from throws Error.
 class Eager {
  public:
   explicit Eager(DeviceId device = cpu());
@@ -196,7 +199,7 @@ class Eager {
   Value tensor(std::initializer_list<double> values, Where where = Where::current());
   Value tensor(const Tensor& tensor, Where where = Where::current());
   // Waits and copies.
-  static Tensor read(const Value& value);
+  static Tensor read(const Value& value, Where where = Where::current());
 
  private:
   std::shared_ptr<GraphData> data_;

@@ -1,12 +1,15 @@
-// Tensor: dense row-major data on the host, a plain value (copying copies the data).
+// Tensor: dense row-major data on the host, a plain value (copying copies the data). One that is default-constructed or
+// was moved from has no data: all calls but valid() throw Error, and so does what is given one.
 #pragma once
 
 #include <cstring>
 #include <initializer_list>
 #include <iosfwd>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "graphsink/error.h"
 #include "graphsink/type.h"
 
 namespace graphsink {
@@ -42,38 +45,48 @@ class Tensor {
   // f32 samples from U(low, high); the same seed gives the same bits on every machine.
   static Tensor uniform(const Shape& shape, std::uint64_t seed, float low = 0.0f, float high = 1.0f);
 
-  const TensorType& type() const { return type_; }
-  DType dtype() const { return type_.dtype; }
-  const Shape& shape() const { return type_.shape; }
-  std::size_t bytes() const { return bytes_.size(); }
-  std::byte* data() { return bytes_.data(); }
-  const std::byte* data() const { return bytes_.data(); }
+  // False if there is no data. A Tensor of no elements, such as one of shape [0], is valid.
+  bool valid() const { return bytes_.size() == type_.bytes(); }
+  // Throws Error, in the name of `op` and at its line, unless valid(). For what takes a Tensor.
+  void require_valid(const std::string& op, const Where& where) const;
+
+  const TensorType& type(Where where = Where::current()) const { return checked(where).type_; }
+  DType dtype(Where where = Where::current()) const { return checked(where).type_.dtype; }
+  const Shape& shape(Where where = Where::current()) const { return checked(where).type_.shape; }
+  std::size_t bytes(Where where = Where::current()) const { return checked(where).bytes_.size(); }
+  std::byte* data(Where where = Where::current()) { return checked(where), bytes_.data(); }
+  const std::byte* data(Where where = Where::current()) const { return checked(where).bytes_.data(); }
 
   // The elements. Throws Error if T is not the dtype. Borrowed: valid while *this lives.
   template <class T>
-  std::span<T> as() {
-    check_dtype(dtype_of<T>());
+  std::span<T> as(Where where = Where::current()) {
+    check_dtype(dtype_of<T>(), where);
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
   template <class T>
-  std::span<const T> as() const {
-    check_dtype(dtype_of<T>());
+  std::span<const T> as(Where where = Where::current()) const {
+    check_dtype(dtype_of<T>(), where);
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
-  // Element i (row-major) as a double, whatever the dtype: i64 of more than 53 bits are rounded.
-  double at(std::int64_t i) const;
+  // Element i (row-major) as a double, whatever the dtype: i64 of more than 53 bits are rounded. Throws Error unless
+  // 0 <= i < shape().size().
+  double at(std::int64_t i, Where where = Where::current()) const;
   // The same elements in another dtype, converted as the op cast() does.
-  Tensor to(DType dtype) const;
+  Tensor to(DType dtype, Where where = Where::current()) const;
 
  private:
+  const Tensor& checked(const Where& where) const {
+    if (!valid()) require_valid("Tensor", where);
+    return *this;
+  }
   void check_count(std::size_t count) const;
-  void check_dtype(DType dtype) const;
+  void check_dtype(DType dtype, const Where& where) const;
 
   TensorType type_;
   std::vector<std::byte> bytes_;
 };
 
-// "f32[2] [1, 2]", at most 16 elements and then "...".
+// "f32[2] [1, 2]", at most 16 elements and then "...". "(no tensor)" unless valid().
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace graphsink

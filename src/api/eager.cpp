@@ -38,7 +38,7 @@ class EagerRunner {
       pointers.push_back(value.eager()->memory.get());
     }
     InferArgs infer(op.name, types, attrs, where);
-    op.infer(infer);
+    infer_outputs(op, infer);
     std::vector<Value> outputs;
     for (std::size_t j = 0; j < infer.outputs().size(); ++j) {
       const TensorType& type = infer.outputs()[j];
@@ -125,7 +125,11 @@ Eager::Eager(DeviceId device) : data_(std::make_shared<GraphData>()) {
   data_->download_now = [runner](const Value& value) { return runner->download(*value.eager()); };
 }
 
-Value Eager::tensor(const Tensor& tensor, Where) { return data_->upload_now(tensor); }
+Value Eager::tensor(const Tensor& tensor, Where where) {
+  if (!data_) throw Error("Eager", where, "a moved-from Eager", "use the Eager that it was moved to");
+  tensor.require_valid("Eager", where);
+  return data_->upload_now(tensor);
+}
 
 Value Eager::tensor(std::initializer_list<double> values, Where where) {
   Tensor vector(f32, {static_cast<std::int64_t>(values.size())});
@@ -133,9 +137,12 @@ Value Eager::tensor(std::initializer_list<double> values, Where where) {
   return tensor(vector, where);
 }
 
-Tensor Eager::read(const Value& value) {
+Tensor Eager::read(const Value& value, Where where) {
   if (!value.eager()) {
-    throw Error("Eager::read", Where(), "the Value belongs to a Graph", "use Program::read() after a run");
+    throw Error(
+        "Eager::read", where,
+        value.valid() ? "the Value belongs to a Graph" : "a default-constructed or moved-from Value",
+        value.valid() ? "use Program::read() after a run" : "use a Value that an op on Values of an Eager returned");
   }
   return value.graph()->download_now(value);
 }

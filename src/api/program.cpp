@@ -24,41 +24,52 @@ void Program::close() noexcept {
 }
 
 Program compile(const Graph& graph, const CompileOptions& options, Where where) {
+  (void)data_of(graph, where);
   return Program(graph, options, where);
 }
 
-const Plan& Program::plan() const { return impl_->plan(); }
-std::string Program::explain() const { return impl_->plan().explain(); }
+Program::Impl& Program::impl(const Where& where) const {
+  if (!impl_) throw Error("Program", where, "a moved-from Program", "use the Program that it was moved to");
+  return *impl_;
+}
+
+const Plan& Program::plan(Where where) const { return impl(where).plan(); }
+std::string Program::explain(Where where) const { return impl(where).plan().explain(); }
 
 void Program::write(const Value& input, const Tensor& tensor, Where where) {
-  impl_->write(input, tensor.type(), tensor.data(), true, where);
+  tensor.require_valid("write", where);
+  impl(where).write(input, tensor.type(), tensor.data(), true, where);
 }
 void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where) {
-  impl_->write(input, TensorType{dtype, {count}}, data, false, where);
+  impl(where).write(input, TensorType{dtype, {count}}, data, false, where);
 }
 
-MemoryReport Program::memory() { return impl_->memory(); }
-void Program::bind(Where where) { impl_->bind(where); }
-void Program::run(Mode mode, const RunOptions& options, Where where) { impl_->run(mode, options.steps, where); }
-void Program::sync(Where where) { impl_->sync(where); }
-bool Program::poll(Where where) { return impl_->poll(where); }
+MemoryReport Program::memory(Where where) { return impl(where).memory(); }
+void Program::bind(Where where) { impl(where).bind(where); }
+void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options.steps, where); }
+void Program::sync(Where where) { impl(where).sync(where); }
+bool Program::poll(Where where) { return impl(where).poll(where); }
 std::vector<double> Program::take_record(std::string_view name, Where where) {
-  return impl_->take_record(name, true, where);
+  return impl(where).take_record(name, true, where);
 }
-std::vector<double> Program::read_record(std::string_view name, Where where) { return impl_->read_record(name, where); }
-Tensor Program::read_output(std::string_view name, Where where) { return impl_->read_output(name, where); }
-Tensor Program::read(const Value& output, Where where) { return impl_->read_output(output, where); }
-void Program::set_seed(std::uint32_t seed) { impl_->set_seed(seed); }
+std::vector<double> Program::read_record(std::string_view name, Where where) {
+  return impl(where).read_record(name, where);
+}
+Tensor Program::read_output(std::string_view name, Where where) { return impl(where).read_output(name, where); }
+Tensor Program::read(const Value& output, Where where) { return impl(where).read_output(output, where); }
+void Program::set_seed(std::uint32_t seed, Where where) { impl(where).set_seed(seed); }
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
-  return impl_->lost_records(name, where);
+  return impl(where).lost_records(name, where);
 }
-std::int64_t Program::steps() { return impl_->steps(); }
-void Program::set_steps(std::int64_t steps, Where where) { impl_->set_steps(steps, where); }
-Counters Program::counters() const { return impl_->counters(); }
-AutomaticReport Program::automatic_report() { return impl_->automatic_report(); }
-std::optional<RecordingInfo> Program::recording(bool several_steps) const { return impl_->recording(several_steps); }
-std::size_t Program::arena_bytes() const { return impl_->arena_bytes(); }
-const Target& Program::target() const { return impl_->target(); }
-std::vector<Variable> Program::variables() const { return impl_->variables(); }
+std::int64_t Program::steps(Where where) { return impl(where).steps(); }
+void Program::set_steps(std::int64_t steps, Where where) { impl(where).set_steps(steps, where); }
+Counters Program::counters(Where where) const { return impl(where).counters(); }
+AutomaticReport Program::automatic_report(Where where) { return impl(where).automatic_report(); }
+std::optional<RecordingInfo> Program::recording(bool several_steps, Where where) const {
+  return impl(where).recording(several_steps);
+}
+std::size_t Program::arena_bytes(Where where) const { return impl(where).arena_bytes(); }
+const Target& Program::target(Where where) const { return impl(where).target(); }
+std::vector<Variable> Program::variables(Where where) const { return impl(where).variables(); }
 
 }  // namespace graphsink

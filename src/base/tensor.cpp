@@ -84,9 +84,15 @@ Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float 
   return tensor;
 }
 
-double Tensor::at(std::int64_t i) const {
-  if (i < 0 || i >= shape().size()) {
-    throw Error("Tensor::at", Where(), "element " + std::to_string(i) + " of " + to_string(type_),
+void Tensor::require_valid(const std::string& op, const Where& where) const {
+  if (valid()) return;
+  throw Error(op, where, "a default-constructed or moved-from Tensor, which has no data",
+              "make it from a type or from values");
+}
+
+double Tensor::at(std::int64_t i, Where where) const {
+  if (i < 0 || i >= shape(where).size()) {
+    throw Error("Tensor::at", where, "element " + std::to_string(i) + " of " + to_string(type_),
                 "use an index below the number of elements");
   }
   auto k = static_cast<std::size_t>(i);
@@ -95,8 +101,8 @@ double Tensor::at(std::int64_t i) const {
   return value;
 }
 
-Tensor Tensor::to(DType wanted) const {
-  if (wanted == dtype()) return *this;
+Tensor Tensor::to(DType wanted, Where where) const {
+  if (wanted == dtype(where)) return *this;
   Tensor result(wanted, shape());
   with_element_type(dtype(), [&]<class From>(From) {
     with_element_type(wanted, [&]<class To>(To) {
@@ -114,15 +120,16 @@ void Tensor::check_count(std::size_t count) const {
   }
 }
 
-void Tensor::check_dtype(DType wanted) const {
-  if (wanted != dtype()) {
-    throw Error("Tensor::as", Where(),
+void Tensor::check_dtype(DType wanted, const Where& where) const {
+  if (wanted != dtype(where)) {
+    throw Error("Tensor::as", where,
                 "elements are " + std::string(to_string(dtype())) + ", not " + std::string(to_string(wanted)),
                 "ask for the element type that matches the dtype");
   }
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  if (!tensor.valid()) return out << "(no tensor)";
   out << to_string(tensor.type()) << " [";
   std::int64_t size = tensor.shape().size();
   for (std::int64_t i = 0; i < size && i < 16; ++i) out << (i ? ", " : "") << tensor.at(i);

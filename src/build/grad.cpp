@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "build/dependence.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
@@ -11,39 +12,36 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+std::string count(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
 class Backward {
  public:
-  Backward(const Value& loss, const std::vector<Value>& wrt, Where where)
-      : graph_(loss.graph()), where_(where), end_(graph_->nodes.size()), depends_(end_, false), grads_(end_) {
-    for (const Value& value : wrt) depends_[at(value.node())] = true;
-    for (std::size_t id = 0; id < end_; ++id) {
-      const Node& node = graph_->nodes[id];
-      for (ValueRef input : node.inputs) {
-        if (depends_[at(input.node)] && is_float(graph_->type(input).dtype)) depends_[id] = true;
-      }
-    }
-  }
+  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where)
+      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt), grads_(graph->nodes.size()) {}
 
-  std::vector<Value> run(const Value& loss, const std::vector<Value>& wrt) {
-    if (depends_[at(loss.node())]) {
-      accumulate({loss.node(), loss.output()}, one(loss));
-      for (int id = loss.node(); id >= 0; --id) {
+  std::vector<Value> run(ValueRef loss) {
+    if (depends_(loss)) {
+      accumulate(loss, one(loss));
+      for (int id = loss.node; id >= 0; --id) {
         if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
       }
     }
     std::vector<Value> result;
-    for (const Value& value : wrt) {
-      const auto& grads = grads_[at(value.node())];
-      Value g = grads.empty() ? Value() : grads[at(value.output())];
-      result.push_back(g.valid() ? g : zeros_like(value));
+    for (ValueRef v : wrt_) {
+      const auto& grads = grads_[at(v.node)];
+      Value g = grads.empty() ? Value() : grads[at(v.output)];
+      result.push_back(g.valid() ? g : zeros_like(graph_->value(v)));
     }
     return result;
   }
 
  private:
-  Value one(const Value& like) {
-    Value number = Graph(graph_).constant(Tensor::full(like.dtype(), {}, 1.0), where_);
-    return like.shape().rank() == 0 ? number : broadcast_like(Arg(number, where_), like);
+  Value one(ValueRef like) {
+    const TensorType type = graph_->type(like);
+    Value number = Graph(graph_).constant(Tensor::full(type.dtype, {}, 1.0), where_);
+    return type.shape.rank() == 0 ? number : broadcast_like(Arg(number, where_), graph_->value(like));
   }
 
   Value zeros_like(const Value& like) {
@@ -60,11 +58,11 @@ class Backward {
 
   void step(int id) {
     Node node = graph_->nodes[at(id)];  // a copy: the graph grows below
+    if (!node.bodies.empty()) return refuse_bodies(id, node);
     auto needed = std::make_unique<bool[]>(node.inputs.size());
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      bool reads = access_of(*node.op, i, node.inputs.size()) == Access::read;
-      needed[i] = reads && depends_[at(node.inputs[i].node)] && is_float(graph_->type(node.inputs[i]).dtype);
+      needed[i] = reads(node, i) && depends_(node.inputs[i]);
       any = any || needed[i];
     }
     if (!any) return;
@@ -79,17 +77,98 @@ class Backward {
     std::vector<Value> upstream = grads_[at(id)];
     std::vector<Value> result =
         node.op->grad(GradArgs{inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where});
-    for (std::size_t i = 0; i < result.size() && i < node.inputs.size(); ++i) {
-      if (needed[i] && result[i].valid()) accumulate(node.inputs[i], result[i]);
+    check_count(node, result.size());
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      if (!needed[i] || !result[i].valid()) continue;
+      check_gradient(node, i, result[i]);
+      accumulate(node.inputs[i], result[i]);
     }
   }
 
+  void check_count(const Node& node, std::size_t results) const {
+    if (results == node.inputs.size()) return;
+    throw Error(std::string(node.op->name), node.where,
+                "its .grad returned " + count(results, "Value") + " for " + count(node.inputs.size(), "input") +
+                    ", asked by grad() at " + to_string(where_),
+                "return one Value per input, an invalid one where no gradient flows");
+  }
+
+  void check_gradient(const Node& node, std::size_t input, const Value& gradient) const {
+    const TensorType& wanted = graph_->type(node.inputs[input]);
+    std::string seen = "a Value of another graph";
+    if (gradient.graph() == graph_) {
+      const TensorType& given = graph_->type({gradient.node(), gradient.output()});
+      if (given == wanted) return;
+      seen = to_string(given);
+    }
+    throw Error(std::string(node.op->name), node.where,
+                "its .grad returned " + seen + " for input " + std::to_string(input) + ", which is " +
+                    to_string(wanted) + ", asked by grad() at " + to_string(where_),
+                "return a gradient of the input's type, made from GradArgs by ops such as sum_like() and cast()");
+  }
+
+  // Refuses a gradient that would have to flow through the bodies of a branch or loop.
+  void refuse_bodies(int id, const Node& node) const {
+    bool is_loop = node.op == &while_op;
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      if (!grads_[at(id)][j].valid() || !depends_({id, static_cast<int>(j)})) continue;
+      throw Error(std::string(node.op->name), node.where,
+                  "has no gradient, and grad() at " + to_string(where_) + " must pass through " + inside(node, j),
+                  is_loop ? "write the iterations out with a loop of C++, or keep the while_ out of the path from the "
+                            "loss to the parameters"
+                          : "compute both results and choose with where(predicate, a, b), or keep the if_ out of the "
+                            "path from the loss to the parameters");
+    }
+  }
+
+  // What hands the gradient on to an output: "mul at train.cpp:12 in its body". Of bodies in a body, the innermost.
+  std::string inside(const Node& node, std::size_t output) const {
+    for (int body : node.bodies) {
+      ValueRef result = graph_->regions[at(body)].results[output];
+      if (!depends_(result)) continue;
+      const Node& maker = graph_->nodes[at(result.node)];
+      bool is_inner = !maker.bodies.empty() && graph_->is_within(maker.region, body);
+      return is_inner ? inside(maker, at(result.output)) : graph_->describe(result) + " in its body";
+    }
+    return graph_->describe(node.inputs[output]) + ", its first state";
+  }
+
   std::shared_ptr<GraphData> graph_;
+  std::vector<ValueRef> wrt_;
   Where where_;
-  std::size_t end_;
-  std::vector<bool> depends_;              // per node: on a parameter, through float values
+  Dependence depends_;
   std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
 };
+
+// A loss in the body of a loop may depend on what it is differentiated by through the loop's state: by its first value
+// or by an earlier iteration, to which no gradient flows. Refuses that, as far as the body is known.
+void refuse_state(const GraphData& graph, int loop, ValueRef loss, const std::vector<ValueRef>& outside,
+                  const Where& where) {
+  const Region& region = graph.regions[at(loop)];
+  Dependence on_outside(graph, outside);
+  for (ValueRef state : region.parameters) {
+    if (!on_outside(state) || !Dependence(graph, std::span(&state, 1))(loss)) continue;
+    throw Error(std::string(region.op->name), region.where,
+                "grad() at " + to_string(where) + " is in the body, and its loss, " + graph.describe(loss) +
+                    ", depends on the state of the loop, which depends on what the gradient is for; no gradient flows "
+                    "through other iterations",
+                "make what the gradient is for a part of the state, or write the iterations out with a loop of C++");
+  }
+}
+
+// Checks the loops around, now and again when their bodies are complete.
+void check_loops(GraphData& graph, ValueRef loss, const std::vector<ValueRef>& wrt, const Where& where) {
+  for (int loop = graph.current_region; loop > 0; loop = graph.regions[at(loop)].parent) {
+    if (!graph.regions[at(loop)].is_loop) continue;
+    std::vector<ValueRef> outside;
+    std::copy_if(wrt.begin(), wrt.end(), std::back_inserter(outside),
+                 [&](ValueRef v) { return !graph.is_within(graph.nodes[at(v.node)].region, loop); });
+    if (outside.empty()) return;
+    refuse_state(graph, loop, loss, outside, where);
+    graph.regions[at(loop)].checks.push_back(
+        [=](const GraphData& complete) { refuse_state(complete, loop, loss, outside, where); });
+  }
+}
 
 }  // namespace
 
@@ -98,29 +177,33 @@ std::vector<Value> grad(const Arg& loss, const std::vector<Arg>& wrt) {
   if (value == nullptr || !value->valid()) {
     throw Error("grad", loss.where(), "the loss is not a Value", "pass the result of an op");
   }
-  if (value->graph()->run_now) {
+  const std::shared_ptr<GraphData>& graph = value->graph();
+  if (graph->run_now) {
     throw Error("grad", loss.where(), "Values of an Eager keep no history", "build a Graph");
   }
-  if (!is_float(value->dtype()) || value->shape().size() != 1) {
-    throw Error("grad", loss.where(), "the loss is " + to_string(value->type()) + ", not one float",
+  ValueRef from = graph->visible(*value, "grad", loss.where());
+  if (const TensorType& type = graph->type(from); !is_float(type.dtype) || type.shape.size() != 1) {
+    throw Error("grad", loss.where(), "the loss is " + to_string(type) + ", not one float",
                 "reduce it, for example with mean()");
   }
-  std::vector<Value> targets;
+  std::vector<ValueRef> targets;
   for (const Arg& arg : wrt) {
     if (const auto* variable = std::get_if<Variable>(&arg.content())) {
-      targets.push_back(value->graph()->value(value->graph()->use(*variable, arg.where()).read));
-    } else if (const auto* v = std::get_if<Value>(&arg.content()); v && v->valid() && v->graph() == value->graph()) {
-      targets.push_back(*v);
+      targets.push_back(graph->use(*variable, arg.where()).read);
+    } else if (const auto* v = std::get_if<Value>(&arg.content()); v && v->valid() && v->graph() == graph) {
+      targets.push_back(graph->visible(*v, "grad", arg.where()));
     } else {
       throw Error("grad", arg.where(), "with respect to something that is not a Value of the loss's graph",
                   "pass Values or Variables of that graph");
     }
-    if (!is_float(targets.back().dtype())) {
-      throw Error("grad", arg.where(), "with respect to " + to_string(targets.back().type()), "pass floats");
+    const TensorType& type = graph->type(targets.back());
+    if (!is_float(type.dtype)) {
+      throw Error("grad", arg.where(), "with respect to " + to_string(type), "pass floats");
     }
   }
+  check_loops(*graph, from, targets, loss.where());
   // use() above may have added nodes: the walk covers them too.
-  return Backward(*value, targets, loss.where()).run(*value, targets);
+  return Backward(graph, targets, loss.where()).run(from);
 }
 
 }  // namespace graphsink

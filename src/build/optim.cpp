@@ -83,12 +83,15 @@ class Builder {
   }
 
   void check(const std::vector<ParameterGroup>& groups) const {
+    if (!loss_.valid()) throw Error(method_.name, where_, "the loss is not a Value", "pass the result of an op");
+    if (loss_.eager()) throw Error(method_.name, where_, "the loss is a Value of an Eager", "build a Graph");
     if (options_.accumulate < 1) {
       throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
     }
     std::set<const VariableData*> seen;
     for (const ParameterGroup& group : groups) {
       for (const Variable& parameter : group.parameters) {
+        require_valid(parameter, method_.name, where_);
         if (seen.insert(parameter.data().get()).second) continue;
         throw Error(method_.name, where_, "\"" + parameter.name() + "\" is given twice", "put it in one group");
       }

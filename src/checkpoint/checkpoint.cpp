@@ -11,6 +11,7 @@
 #include "checkpoint/file_writer.h"
 #include "checkpoint/safetensors.h"
 #include "graphsink/program.h"
+#include "ir/graph_data.h"
 
 namespace graphsink {
 namespace {
@@ -86,6 +87,7 @@ std::map<std::string_view, const Variable*> names_of(std::span<const Variable> v
                                                      const Where& where) {
   std::map<std::string_view, const Variable*> names;
   for (const Variable& variable : variables) {
+    require_valid(variable, call, where);
     auto [at, is_new] = names.emplace(variable.name(), &variable);
     if (!is_new && !(*at->second == variable))
       throw Error(call, where, "two Variables are named \"" + variable.name() + "\"", "give each a name of its own");
@@ -98,6 +100,10 @@ Tensor fit(const Tensor& tensor, const Variable& variable, const RestoreOptions&
            const Where& where) {
   const TensorType& wanted = variable.type();
   std::string field = "tensor \"" + variable.name() + "\", ";
+  if (!tensor.valid()) {
+    throw Error(source, where, field + "is default-constructed or moved from, and has no data",
+                "give a checkpoint that read_checkpoint() or snapshot() returned");
+  }
   std::string seen = ": expected " + to_string(wanted) + ", seen " + to_string(tensor.type());
   if (tensor.shape() != wanted.shape)
     throw Error(source, where, field + "shape" + seen, "give a checkpoint of a model of the same sizes");

@@ -175,6 +175,10 @@ FileLayout lay_out(const Checkpoint& checkpoint, const std::string& file, Where 
   std::vector<std::pair<std::string_view, const Tensor*>> order;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (name == kMetadata) throw Error(file, where, "a tensor is named " + name, "give it another name");
+    if (!tensor.valid()) {
+      throw Error(file, where, "tensor \"" + name + "\" is default-constructed or moved from, and has no data",
+                  "give it a type and values, or leave it out");
+    }
     order.emplace_back(name, &tensor);
   }
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

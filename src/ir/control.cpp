@@ -10,8 +10,13 @@ void infer_nothing(InferArgs&) {}  // types of control nodes are those of their 
 // Makes the following nodes part of a new body.
 class BodyScope {
  public:
-  BodyScope(GraphData& graph) : graph_(graph), region_(static_cast<int>(graph.regions.size())) {  // NOLINT
-    graph.regions.push_back({graph.current_region, {}, {}, {}});
+  BodyScope(GraphData& graph, const OpDef& op, const Where& where)
+      : graph_(graph), region_(static_cast<int>(graph.regions.size())) {
+    Region region;
+    region.parent = graph.current_region;
+    region.op = &op;
+    region.where = where;
+    graph.regions.push_back(std::move(region));
     parent_ = std::exchange(graph.current_region, region_);
   }
   ~BodyScope() { graph_.current_region = parent_; }
@@ -27,8 +32,9 @@ class BodyScope {
   int parent_ = 0;
 };
 
-Value as_value(GraphData& graph, const Arg& arg) {
-  if (const auto* value = std::get_if<Value>(&arg.content())) return *value;
+Value as_value(GraphData& graph, const Arg& arg, const char* op) {
+  if (const auto* value = std::get_if<Value>(&arg.content()))
+    return graph.value(graph.visible(*value, op, arg.where()));
   if (const auto* variable = std::get_if<Variable>(&arg.content())) {
     return Graph(graph.shared_from_this()).value(*variable, arg.where());
   }
@@ -49,18 +55,14 @@ std::shared_ptr<GraphData> find_graph(std::span<const Arg> args, const char* op)
               "make the initial state or the predicate a Value");
 }
 
-void check_predicate(const Value& predicate, const char* op, const Where& where) {
-  if (predicate.dtype() != DType::boolean || predicate.shape().size() != 1) {
-    throw Error(op, where, "the predicate is " + to_string(predicate.type()) + ", not one bool",
+ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where) {
+  ValueRef ref = graph.visible(predicate, op, where);
+  const TensorType& type = graph.type(ref);
+  if (type.dtype != DType::boolean || type.shape.size() != 1) {
+    throw Error(op, where, "the predicate is " + to_string(type) + ", not one bool",
                 "compare: less(a, b), greater(a, b), ...");
   }
-}
-
-ValueRef ref(const GraphData& graph, const Value& value, const char* op, const Where& where) {
-  if (!value.valid() || value.graph().get() != &graph) {
-    throw Error(op, where, "a body returned something that is not a Value of this graph", "return Values made by ops");
-  }
-  return {value.node(), value.output()};
+  return ref;
 }
 
 // The number of the iteration becomes part of the state, behind the user's.
@@ -87,21 +89,19 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
   node.where = where;
   Values state;
   for (const Arg& arg : init) {
-    state.push_back(as_value(*graph, arg));
+    state.push_back(as_value(*graph, arg, "while_"));
     node.inputs.push_back({state.back().node(), state.back().output()});
     node.outputs.push_back(state.back().type());
   }
-  Value first = condition(state);
-  check_predicate(first, "while_", where);
-  node.inputs.push_back(ref(*graph, first, "while_", where));
+  node.inputs.push_back(check_predicate(*graph, condition(state), "while_", where));
   {
-    BodyScope scope(*graph);
+    BodyScope scope(*graph, while_op, where);
     scope.region().is_loop = true;
     Values parameters;
     for (std::size_t i = 0; i < state.size(); ++i) {
       Node parameter;
       parameter.op = &parameter_op;
-      parameter.attrs = ParameterAttrs{node.outputs[i]};
+      parameter.attrs = ParameterAttrs{node.outputs[i], node.inputs[i]};
       parameter.outputs = {node.outputs[i]};
       parameter.where = where;
       int id = graph->add_node(std::move(parameter));
@@ -116,7 +116,7 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
           "return one Value for each of the state");
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
-      ValueRef result = ref(*graph, next[i], "while_", where);
+      ValueRef result = graph->visible(next[i], "while_", where);
       if (graph->type(result) != node.outputs[i]) {
         throw Error("while_", where,
                     "state " + std::to_string(i) + " is " + to_string(node.outputs[i]) + ", the body returned " +
@@ -125,10 +125,10 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
       }
       scope.region().results.push_back(result);
     }
-    Value again = condition(next);
-    check_predicate(again, "while_", where);
+    ValueRef again = check_predicate(*graph, condition(next), "while_", where);
     if (scope.region().counter.now.node >= 0) count_iterations(*graph, node, scope.region());
-    scope.region().results.push_back(ref(*graph, again, "while_", where));
+    scope.region().results.push_back(again);
+    for (const auto& check : std::exchange(scope.region().checks, {})) check(*graph);
     node.bodies = {scope.index()};
   }
   int id = graph->add_node(std::move(node));
@@ -141,15 +141,14 @@ Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
                  const std::function<Values()>& else_body) {
   std::shared_ptr<GraphData> graph = find_graph(std::span(&predicate, 1), "if_");
   Where where = predicate.where();
-  Value condition = as_value(*graph, predicate);
-  check_predicate(condition, "if_", where);
+  Value condition = as_value(*graph, predicate, "if_");
   Node node;
   node.op = &if_op;
   node.where = where;
-  node.inputs = {{condition.node(), condition.output()}};
+  node.inputs = {check_predicate(*graph, condition, "if_", where)};
   for (const auto* body : {&then_body, &else_body}) {
-    BodyScope scope(*graph);
-    for (const Value& value : (*body)()) scope.region().results.push_back(ref(*graph, value, "if_", where));
+    BodyScope scope(*graph, if_op, where);
+    for (const Value& value : (*body)()) scope.region().results.push_back(graph->visible(value, "if_", where));
     node.bodies.push_back(scope.index());
   }
   const auto& then_results = graph->regions[static_cast<std::size_t>(node.bodies[0])].results;

@@ -63,6 +63,17 @@ void check_name(const std::vector<NamedValue>& taken, const std::string& name, c
   }
 }
 
+// For a Value that is made in a body and used outside of it.
+[[noreturn]] void refuse_inside(const GraphData& graph, ValueRef v, std::string_view op, const Where& where) {
+  int region = graph.nodes[static_cast<std::size_t>(v.node)].region;
+  const Region& body = graph.regions[static_cast<std::size_t>(region)];
+  std::string control(body.op->name);
+  throw Error(std::string(op), where,
+              graph.describe(v) + " is in a body of the " + control + " at " + to_string(body.where) +
+                  " and has no value outside of it",
+              "return it from the body, or compute it before the " + control);
+}
+
 }  // namespace
 
 const OpDef input_op{.name = "input", .infer = infer_input};
@@ -81,10 +92,31 @@ int GraphData::add_node(Node node) {
   return id;
 }
 
-VariableUse& GraphData::use(const Variable& variable, const Where& where) {
-  if (!variable.valid()) {
-    throw Error("Variable", where, "a default-constructed Variable", "give it a name and an initial Tensor");
+bool GraphData::is_within(int region, int outer) const {
+  while (region != outer && region >= 0) region = regions[static_cast<std::size_t>(region)].parent;
+  return region == outer;
+}
+
+std::string GraphData::describe(ValueRef v) const {
+  const Node& node = nodes[static_cast<std::size_t>(v.node)];
+  std::string name(node.op->name), place = to_string(node.where);
+  return place.empty() ? name : name + " at " + place;
+}
+
+ValueRef GraphData::visible(const Value& value, std::string_view op, const Where& where) const {
+  if (!value.valid() || value.graph().get() != this) {
+    std::string seen = value.valid() ? "it belongs to another graph" : "it is default-constructed or moved from";
+    throw Error(std::string(op), where, "not a Value of this graph: " + seen,
+                "pass a Value that an op of this graph returned");
   }
+  ValueRef ref{value.node(), value.output()};
+  if (!is_within(current_region, nodes[static_cast<std::size_t>(ref.node)].region))
+    refuse_inside(*this, ref, op, where);
+  return ref;
+}
+
+VariableUse& GraphData::use(const Variable& variable, const Where& where) {
+  require_valid(variable, "Variable", where);
   auto [entry, is_new] = variable_index.try_emplace(variable.data().get(), static_cast<int>(variables.size()));
   if (is_new) {
     VariableUse use;
@@ -108,7 +140,8 @@ std::vector<Value> GraphData::random_sources(const std::function<Value(const Val
     if (regions[static_cast<std::size_t>(r)].counter.now.node < 0) {
       int inner = std::exchange(current_region, r);
       Value first = Graph(shared_from_this()).constant(Tensor::full(DType::i32, {}, 0.0), where);
-      Value now = add_source(*this, parameter_op, ParameterAttrs{first.type()}, where), after = next(now);
+      ValueRef initial{first.node(), first.output()};
+      Value now = add_source(*this, parameter_op, ParameterAttrs{type(initial), initial}, where), after = next(now);
       current_region = inner;
       regions[static_cast<std::size_t>(r)].counter = {
           {first.node(), 0}, {now.node(), 0}, {after.node(), after.output()}};
@@ -118,21 +151,40 @@ std::vector<Value> GraphData::random_sources(const std::function<Value(const Val
   return sources;
 }
 
-TensorType Value::type() const {
-  if (!valid()) throw Error("Value", Where(), "a default-constructed Value", "use a Value that an op returned");
+TensorType Value::type(Where where) const {
+  if (!valid()) {
+    throw Error("Value", where, "a default-constructed or moved-from Value", "use a Value that an op returned");
+  }
   return eager_ ? eager_->type : graph_->type({node_, output_});
 }
 
-Variable::Variable(std::string name, Tensor initial) : data_(std::make_shared<VariableData>()) {
+void require_valid(const Variable& variable, std::string_view op, const Where& where) {
+  if (variable.valid()) return;
+  throw Error(std::string(op), where,
+              "a Variable refers to nothing: it is default-constructed, moved from, or the lr of an optimizer whose "
+              "learning rate is a schedule or is given elsewhere",
+              "give it a name and an initial Tensor, or the optimizer a number as its learning rate");
+}
+
+Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
+  initial.require_valid("Variable \"" + name + "\"", where);
   data_->name = std::move(name);
   data_->type = initial.type();
   data_->value = std::move(initial);
 }
 
-const std::string& Variable::name() const { return data_->name; }
-const TensorType& Variable::type() const { return data_->type; }
+const std::string& Variable::name(Where where) const {
+  require_valid(*this, "Variable", where);
+  return data_->name;
+}
 
-Tensor Variable::read() const {
+const TensorType& Variable::type(Where where) const {
+  require_valid(*this, "Variable", where);
+  return data_->type;
+}
+
+Tensor Variable::read(Where where) const {
+  require_valid(*this, "Variable", where);
   refuse_in_body(*this, "read");
   std::lock_guard lock(data_->lock);
   Tensor value = data_->storage ? data_->storage->read() : data_->value;
@@ -141,10 +193,13 @@ Tensor Variable::read() const {
   return value;
 }
 
-void Variable::write(const Tensor& tensor) {
+void Variable::write(const Tensor& tensor, Where where) {
+  require_valid(*this, "Variable", where);
+  std::string op = "Variable \"" + name() + "\"";
+  tensor.require_valid(op, where);
   if (tensor.type() != type()) {
-    throw Error("Variable \"" + name() + "\"", Where(),
-                "is " + to_string(type()) + ", was given " + to_string(tensor.type()), "write a tensor of its type");
+    throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
+                "write a tensor of its type");
   }
   refuse_in_body(*this, "write");
   std::lock_guard lock(data_->lock);
@@ -166,20 +221,27 @@ Arg::~Arg() = default;
 
 Graph::Graph() : data_(std::make_shared<GraphData>()) {}
 
+GraphData& data_of(const Graph& graph, const Where& where) {
+  if (!graph.data()) throw Error("Graph", where, "a moved-from Graph", "use the Graph that it was moved to");
+  return *graph.data();
+}
+
 Value Graph::input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
-  return add_source(*data_, input_op, InputAttrs{std::move(name), dtype, dims}, where);
+  return add_source(data_of(*this, where), input_op, InputAttrs{std::move(name), dtype, dims}, where);
 }
 
 Value Graph::feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
-  return add_source(*data_, feed_op, InputAttrs{std::move(name), dtype, dims}, where);
+  return add_source(data_of(*this, where), feed_op, InputAttrs{std::move(name), dtype, dims}, where);
 }
 
 Value Graph::constant(Tensor tensor, Where where) {
-  return add_source(*data_, constant_op, ConstantAttrs{std::make_shared<const Tensor>(std::move(tensor))}, where);
+  tensor.require_valid("constant", where);
+  ConstantAttrs attrs{std::make_shared<const Tensor>(std::move(tensor))};
+  return add_source(data_of(*this, where), constant_op, std::move(attrs), where);
 }
 
 Value Graph::value(const Variable& variable, Where where) {
-  VariableUse& use = data_->use(variable, where);
+  VariableUse& use = data_of(*this, where).use(variable, where);
   if (use.committed) {
     throw Error("Variable \"" + variable.name() + "\"", where,
                 "read after the optimizer at " + to_string(use.committed_where) + " has committed it",
@@ -188,7 +250,7 @@ Value Graph::value(const Variable& variable, Where where) {
   return data_->value(use.assigned.node >= 0 ? use.assigned : use.read);
 }
 
-Value Graph::step(Where where) { return add_source(*data_, step_op, {}, where); }
+Value Graph::step(Where where) { return add_source(data_of(*this, where), step_op, {}, where); }
 
 namespace {
 ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
@@ -197,23 +259,20 @@ ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
     return {value.node(), value.output()};
   }
   const auto* value = std::get_if<Value>(&arg.content());
-  if (value == nullptr || !value->valid()) {
+  if (value == nullptr) {
     throw Error(call, arg.where(), "not a Value of this graph", "pass a Value that an op of this graph returned");
   }
-  if (value->graph().get() != &graph) {
-    throw Error(call, arg.where(), "the Value belongs to another graph", "pass a Value of this graph");
-  }
-  if (graph.nodes[static_cast<std::size_t>(value->node())].region != 0) {
-    throw Error(call, arg.where(), "the Value belongs to the body of an if_ or while_", "return it from the body");
-  }
-  return {value->node(), value->output()};
+  ValueRef ref = graph.visible(*value, call, arg.where());
+  if (graph.nodes[static_cast<std::size_t>(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
+  return ref;
 }
 }  // namespace
 
 void Graph::record(std::string name, Arg value, const RecordOptions& options) {
-  check_name(data_->records, name, "record", value.where());
-  ValueRef ref = resolve(*data_, value, "record");
-  const TensorType& type = data_->type(ref);
+  GraphData& graph = data_of(*this, value.where());
+  check_name(graph.records, name, "record", value.where());
+  ValueRef ref = resolve(graph, value, "record");
+  const TensorType& type = graph.type(ref);
   if (!is_float(type.dtype) || type.shape.size() != 1) {
     throw Error("record", value.where(), "\"" + name + "\" is " + to_string(type) + ", not one float",
                 "record a float scalar, such as a mean()");
@@ -224,13 +283,14 @@ void Graph::record(std::string name, Arg value, const RecordOptions& options) {
                 "give a number from 1 to 2^30, or 0 for the default");
   }
   auto capacity = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(options.capacity)));
-  data_->records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});
+  graph.records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});
 }
 
 void Graph::output(std::string name, Arg value) {
-  check_name(data_->outputs, name, "output", value.where());
-  ValueRef ref = resolve(*data_, value, "output");
-  data_->outputs.push_back({std::move(name), ref, value.where()});
+  GraphData& graph = data_of(*this, value.where());
+  check_name(graph.outputs, name, "output", value.where());
+  ValueRef ref = resolve(graph, value, "output");
+  graph.outputs.push_back({std::move(name), ref, value.where()});
 }
 
 void assign(const Variable& variable, Arg value) {
@@ -238,6 +298,11 @@ void assign(const Variable& variable, Arg value) {
   if (source == nullptr || !source->valid()) {
     throw Error("assign", value.where(), "the assigned value is not a Value",
                 "assign the result of an op, or graph.value(variable)");
+  }
+  require_valid(variable, "assign", value.where());
+  if (source->eager()) {
+    throw Error("assign", value.where(), "the Value belongs to an Eager, which has no steps",
+                "write what Eager::read() returns with Variable::write()");
   }
   GraphData& graph = *source->graph();
   if (graph.current_region != 0) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ticket_lock.h"
@@ -19,6 +20,8 @@ struct ValueRef {
   int output = 0;
   friend bool operator==(const ValueRef&, const ValueRef&) = default;
 };
+
+struct GraphData;
 
 struct Node {
   const OpDef* op = nullptr;
@@ -40,10 +43,14 @@ struct LoopCounter {
 // A body: the step itself is region 0. Nodes are in construction order, which respects dependencies.
 struct Region {
   int parent = -1;
+  const OpDef* op = nullptr;  // the control node that the body belongs to
+  Where where;                // of that node
   std::vector<int> nodes;
   std::vector<ValueRef> parameters;  // while_: the state at the beginning of an iteration
   std::vector<ValueRef> results;     // while_: the next state, then the predicate; if_: the results
   bool is_loop = false;
+  // while_: checks of grad() calls in the body that need the results. They run when the results are known.
+  std::vector<std::function<void(const GraphData&)>> checks{};
   LoopCounter counter{};  // while_
 };
 
@@ -61,6 +68,7 @@ struct VariableAttrs {
 };
 struct ParameterAttrs {
   TensorType type;
+  ValueRef initial;  // the value in the first iteration
 };
 
 // Nodes without a body: they only stand for memory.
@@ -84,6 +92,8 @@ inline bool is_source(const OpDef& op) {
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
   return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
 }
+// Calls op.infer. Throws Error if there is none, where it refuses, and for views that do not fit into their inputs.
+void infer_outputs(const OpDef& op, InferArgs& a);
 // True for ops that are part of the commit.
 inline bool writes_variables(const OpDef& op, std::size_t operands) {
   for (std::size_t i = 0; i < operands; ++i)
@@ -133,12 +143,24 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
     return nodes[static_cast<std::size_t>(v.node)].outputs[static_cast<std::size_t>(v.output)];
   }
   Value value(ValueRef v) { return Value(shared_from_this(), v.node, v.output); }
+  // True if `region` is `outer` or lies within it.
+  bool is_within(int region, int outer) const;
+  // "mul at train.cpp:12": the node that makes the value.
+  std::string describe(ValueRef v) const;
+  // The value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that is made in the body
+  // under construction or in one around it: all others have no memory there.
+  ValueRef visible(const Value& value, std::string_view op, const Where& where) const;
   // What random ops draw from: the step and the seed, then the iteration of each loop around the current region, the
   // innermost first. `next` makes the value that follows an iteration.
   std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
   // The node standing for the Variable's value at the start of the step.
   VariableUse& use(const Variable& variable, const Where& where);
 };
+
+// What `graph` refers to. Throws Error for one that was moved from.
+GraphData& data_of(const Graph& graph, const Where& where);
+// Throws Error, in the name of `op`, for a Variable that refers to nothing.
+void require_valid(const Variable& variable, std::string_view op, const Where& where);
 
 // Memory of a Value of an Eager.
 struct EagerStorage {

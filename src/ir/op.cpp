@@ -28,10 +28,11 @@ namespace {
 std::shared_ptr<GraphData> graph_of(const OpDef& op, std::span<const Arg> args) {
   std::shared_ptr<GraphData> graph;
   for (const Arg& arg : args) {
+    if (const auto* variable = std::get_if<Variable>(&arg.content())) require_valid(*variable, op.name, arg.where());
     const auto* value = std::get_if<Value>(&arg.content());
     if (value == nullptr) continue;
     if (!value->valid()) {
-      throw Error(std::string(op.name), arg.where(), "an operand is a default-constructed Value",
+      throw Error(std::string(op.name), arg.where(), "an operand is a default-constructed or moved-from Value",
                   "use a Value that an op returned");
     }
     if (graph && graph != value->graph()) {
@@ -69,16 +70,6 @@ Value number(GraphData& graph, double x, DType dtype, const Where& where) {
     entry->second = {value.node(), value.output()};
   }
   return graph.value(entry->second);
-}
-
-// A body may use Values of its own region and of those around it.
-void check_region(const GraphData& graph, const OpDef& op, const Value& value, const Where& where) {
-  int region = graph.nodes[static_cast<std::size_t>(value.node())].region;
-  for (int r = graph.current_region; r >= 0; r = graph.regions[static_cast<std::size_t>(r)].parent) {
-    if (r == region) return;
-  }
-  throw Error(std::string(op.name), where, "an operand belongs to the body of an if_ or while_ that has ended",
-              "return it from the body");
 }
 
 // Nothing may come behind the commit, and nothing in it but stores: a step that fails has stored nothing.
@@ -134,6 +125,24 @@ void InferArgs::expect_same_dtype(int count) const {
   }
 }
 
+void infer_outputs(const OpDef& op, InferArgs& a) {
+  if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
+  op.infer(a);
+  for (auto [output, input] : op.views) {
+    auto outputs = static_cast<int>(a.outputs().size());
+    std::string_view problem;
+    if (input < 0 || input >= a.inputs() || output < 0 || output >= outputs) {
+      problem = "and one of the two does not exist";
+    } else if (a.outputs()[static_cast<std::size_t>(output)].bytes() > a.in(input).bytes()) {
+      problem = "and larger than it";
+    }
+    if (problem.empty()) continue;
+    a.fail("output " + std::to_string(output) + " is a view of input " + std::to_string(input) + ", " +
+               std::string(problem),
+           "correct .views of its OpDef, or write the elements of the output");
+  }
+}
+
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
   std::shared_ptr<GraphData> graph = graph_of(op, args);
   Where where = args.empty() ? Where() : args[0].where();
@@ -153,12 +162,11 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   Node node;
   std::vector<TensorType> types;
   for (const Value& value : inputs) {
-    check_region(*graph, op, value, where);
-    types.push_back(value.type());
-    node.inputs.push_back({value.node(), value.output()});
+    node.inputs.push_back(graph->visible(value, op.name, where));
+    types.push_back(graph->type(node.inputs.back()));
   }
   InferArgs infer(op.name, types, attrs, where);
-  op.infer(infer);
+  infer_outputs(op, infer);
   if (op.access) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (op.access(static_cast<int>(i), static_cast<int>(inputs.size())) == Access::write) {

@@ -66,20 +66,14 @@ class Verification {
   const TensorType& type(ValueRef v) const { return verified_.types[at(v.node)][at(v.output)]; }
 
   void infer_types() {
-    std::map<int, ValueRef> initial;  // parameter -> the value it starts with
-    for (const Node& node : graph_.nodes) {
-      if (node.op != &while_op) continue;
-      const Region& body = graph_.regions[at(node.bodies[0])];
-      for (std::size_t i = 0; i < body.parameters.size(); ++i) initial[body.parameters[i].node] = node.inputs[i];
-    }
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (verified_.live[id]) verified_.types[id] = infer(static_cast<int>(id), initial);
+      if (verified_.live[id]) verified_.types[id] = infer(static_cast<int>(id));
     }
   }
 
-  std::vector<TensorType> infer(int id, const std::map<int, ValueRef>& initial) {
+  std::vector<TensorType> infer(int id) {
     const Node& node = graph_.nodes[at(id)];
-    if (node.op == &parameter_op) return {type(initial.at(id))};
+    if (node.op == &parameter_op) return {type(node.attrs.as<ParameterAttrs>().initial)};
     if (auto given = shapes_.find(id); given != shapes_.end()) return {{node.outputs[0].dtype, given->second}};
     if (node.op == &while_op) {
       std::vector<TensorType> out;
@@ -103,7 +97,7 @@ class Verification {
     std::vector<TensorType> inputs;
     for (ValueRef v : node.inputs) inputs.push_back(type(v));
     InferArgs infer(node.op->name, inputs, node.attrs, node.where);
-    node.op->infer(infer);
+    infer_outputs(*node.op, infer);
     return infer.outputs();
   }
 

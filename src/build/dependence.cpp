@@ -1,0 +1,64 @@
+#include "build/dependence.h"
+
+#include <algorithm>
+
+namespace graphsink {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Dependence::Dependence(const GraphData& graph, std::span<const ValueRef> origins) : graph_(graph) {
+  std::size_t outputs = 0;
+  for (const Node& node : graph.nodes) {
+    first_.push_back(outputs);
+    outputs += node.outputs.size();
+  }
+  depends_.assign(outputs, false);
+  for (ValueRef origin : origins) mark(origin);
+  do {
+    for (std::size_t id = 0; id < graph.nodes.size(); ++id) visit(static_cast<int>(id));
+  } while (carry_on());
+}
+
+bool Dependence::mark(ValueRef v) {
+  if (depends_[index(v)] || !is_float(graph_.type(v).dtype)) return false;
+  depends_[index(v)] = true;
+  return true;
+}
+
+// Bodies come before their control node, and a parameter after its first value.
+void Dependence::visit(int id) {
+  const Node& node = graph_.nodes[at(id)];
+  if (node.op == &parameter_op) {
+    if ((*this)(node.attrs.as<ParameterAttrs>().initial)) mark({id, 0});
+    return;
+  }
+  for (int body : node.bodies) {
+    const Region& region = graph_.regions[at(body)];
+    const auto& results = region.is_loop ? region.parameters : region.results;
+    for (std::size_t j = 0; j < node.outputs.size(); ++j)
+      if ((*this)(results[j])) mark({id, static_cast<int>(j)});
+  }
+  if (!node.bodies.empty()) return;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!reads(node, i) || !(*this)(node.inputs[i])) continue;
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) mark({id, static_cast<int>(j)});
+    return;
+  }
+}
+
+bool Dependence::carry_on() {
+  bool is_new = false;
+  for (const Region& region : graph_.regions) {
+    if (!region.is_loop) continue;
+    std::size_t known =
+        std::min(region.parameters.size(), region.results.size());  // of a body under construction: none
+    for (std::size_t i = 0; i < known; ++i)
+      if ((*this)(region.results[i]) && mark(region.parameters[i])) is_new = true;
+  }
+  return is_new;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,1177 @@
+// The table of misuses, grouped by theme. A new row goes to the end of its theme.
+#include <fstream>
+
+#include "misuse.h"
+#include "temporary_directory.h"
+#include "test_ops.h"
+
+// Rows use what was moved from: that is their misuse.
+namespace graphsink::testing {
+namespace {
+
+// --- what rows are made of; each row has a process, and so a graph, of its own
+
+Graph& graph() {
+  static Graph g;
+  return g;
+}
+template <class... Dims>
+Value of(DType dtype, Dims... dims) {
+  return graph().constant(Tensor(dtype, Shape{static_cast<std::int64_t>(dims)...}));
+}
+template <class... Dims>
+Value floats(Dims... dims) {
+  return of(f32, dims...);
+}
+template <class... Dims>
+Value ints(Dims... dims) {
+  return of(i32, dims...);
+}
+template <class T>
+T moved_from(T from) {
+  T to = std::move(from);
+  return from;
+}
+
+// A parameter f32[3], an input f32[3], and a loss that depends on the parameter.
+Variable& w() {
+  static Variable variable("w", Tensor({1.0f, 2.0f, 3.0f}));
+  return variable;
+}
+Value x() {
+  static Value input = graph().input("x", f32, {3});
+  return input;
+}
+Value loss() { return sum(x() * w()); }
+Value predicate() { return sum(x()) > 0.0; }
+
+DeviceId target() { return cuda_device_count() > 0 ? cuda(0) : cpu(); }
+Program compiled(CompileOptions options = {}) {
+  options.target = target();
+  return compile(graph(), options);
+}
+// Has the input x(), the output "y" and the record "s".
+Program program() {
+  graph().output("y", relu(x()));
+  graph().record("s", sum(x()));
+  return compiled();
+}
+// Compiles what `y` needs, runs it with x = {1, 2, 3} and waits.
+void run(const Value& y, CompileOptions options = {}) {
+  graph().output("y", y);
+  graph().output("x", x());
+  Program p = compiled(options);
+  p.write(x(), std::vector<float>{1, 2, 3});
+  p.run();
+  p.sync();
+}
+
+TemporaryDirectory& directory() {
+  static TemporaryDirectory kept;
+  return kept;
+}
+std::string file(const char* name, std::string_view content) {
+  std::ofstream(directory() / name, std::ios::binary) << content;
+  return directory() / name;
+}
+// A safetensors file with this header and so many bytes of data.
+std::string checkpoint_file(std::string header, std::size_t bytes) {
+  std::string size(8, '\0');
+  size[0] = static_cast<char>(header.size());
+  return file("c", size + header + std::string(bytes, '\0'));
+}
+Checkpoint checkpoint_of(const char* name, Tensor tensor) {
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace(name, std::move(tensor));
+  return checkpoint;
+}
+
+// --- ops of users, with and without mistakes
+
+const OpDef no_infer{.name = "no_infer", .cpu = plus_one};
+const OpDef no_body{.name = "no_body", .infer = infer_like_first};
+void infer_twice_as_long(InferArgs& a) { a.out(a.in(0).dtype, {2 * a.in(0).shape.size()}); }
+constexpr Alias kFirst[] = {{0, 0}}, kNoSuchInput[] = {{0, 1}}, kNoSuchOutput[] = {{1, 0}};
+const OpDef larger_view{.name = "larger_view", .infer = infer_twice_as_long, .views = kFirst, .cpu = plus_one};
+const OpDef view_of_nothing{
+    .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .cpu = plus_one};
+const OpDef nothing_is_view{
+    .name = "nothing_is_view", .infer = infer_like_first, .views = kNoSuchOutput, .cpu = plus_one};
+const OpDef wants_attributes{
+    .name = "wants_attributes", .infer = [](InferArgs& a) { a.out(f32, {a.attrs<int>()}); }, .cpu = plus_one};
+Access write_first(int operand, int) { return operand == 0 ? Access::write : Access::read; }
+const OpDef writes{.name = "writes", .infer = [](InferArgs&) {}, .access = write_first, .cpu = [](const CpuArgs&) {}};
+const OpDef writes_and_returns{
+    .name = "writes_and_returns", .infer = infer_like_first, .access = write_first, .cpu = plus_one};
+const OpDef writes_and_prints{.name = "writes_and_prints",
+                              .infer = [](InferArgs&) {},
+                              .access = write_first,
+                              .purity = Purity::host_effect,
+                              .cpu = [](const CpuArgs&) {}};
+
+// An op of two inputs with a gradient.
+constexpr OpDef two_inputs(std::vector<Value> (*grad)(const GradArgs&)) {
+  return {.name = "two_inputs",
+          .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+          .cpu = plus_one,
+          .grad = grad};
+}
+const OpDef one_gradient = two_inputs([](const GradArgs& a) { return std::vector{a.grads[0]}; });
+const OpDef three_gradients = two_inputs([](const GradArgs& a) { return std::vector(3, a.grads[0]); });
+const OpDef scalar_gradients = two_inputs([](const GradArgs& a) { return std::vector(2, sum(a.grads[0])); });
+const OpDef int_gradients = two_inputs([](const GradArgs& a) { return std::vector(2, cast(a.grads[0], i32)); });
+const OpDef foreign_gradients =
+    two_inputs([](const GradArgs&) { return std::vector(2, Graph().constant(Tensor(f32, {3}))); });
+void grad_through(const OpDef& op, Where where = Where::current()) {
+  Value y = emit(op, {Arg(x() * w(), where), Arg(x() * w(), where)})[0];
+  grad(sum(y), {w()});
+}
+
+// --- control flow: bodies that keep a Value for later
+
+Value kept;
+Value keep(Value value) { return kept = std::move(value); }
+// A branch that has ended, and of which a body kept a Value.
+void branch_that_keeps() {
+  if_(
+      predicate(), [] { return keep(x() * 2.0); }, [] { return x() * 1.0; });
+}
+
+}  // namespace
+
+std::span<const Row> misuses() {
+  static const Row kRows[] = {
+      // --- handles that refer to nothing: Value
+      Row{"TypeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().type(); }},
+      Row{"DtypeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().dtype(); }},
+      Row{"ShapeOfDefaultValue", "Value", {"default-constructed"}, [] { Value().shape(); }},
+      Row{"ShapeOfMovedFromValue", "Value", {"moved-from"}, [] { moved_from(floats(2)).shape(); }},
+      Row{"DefaultValueAsOperand", "relu", {"default-constructed"}, [] { relu(Value()); }},
+      Row{"DefaultValueAsSecondOperand", "add", {"default-constructed"}, [] { x() + Value(); }},
+      Row{"MovedFromValueAsOperand", "tanh", {"moved-from"}, [] { tanh(moved_from(floats(2))); }},
+      Row{"DefaultValueInMean", "mean", {"default-constructed"}, [] { mean(Value()); }},
+      Row{"DefaultValueInConcat", "concat", {"default-constructed"}, [] { concat({x(), Value()}, 0); }},
+      Row{"DefaultValueInStack", nullptr, {"default-constructed"}, [] { stack({Value(), x()}); }},
+      Row{"DefaultValueInSplit", "split", {"default-constructed"}, [] { split(Value(), 2, 0); }},
+      Row{"DefaultValueInTopK", "top_k", {"default-constructed"}, [] { top_k(Value(), 1); }},
+      Row{"DefaultValueInDropout", "dropout", {"default-constructed"}, [] { dropout(Value(), 0.5); }},
+      Row{"DefaultValueInRandom", "random_uniform", {"default-constructed"}, [] { random_uniform(Value()); }},
+      Row{"DefaultValueInConv", "conv2d", {"default-constructed"}, [] { conv2d(Value(), floats(1, 1, 1, 1)); }},
+      Row{"DefaultValueInAttention",
+          "attention",
+          {"default-constructed"},
+          [] { attention(Value(), floats(1, 1, 1, 1), floats(1, 1, 1, 1)); }},
+      Row{"DefaultValueAsOutput", "output", {"not a Value"}, [] { graph().output("y", Value()); }},
+      Row{"DefaultValueAsRecord", "record", {"not a Value"}, [] { graph().record("y", Value()); }},
+      Row{"DefaultValueAssigned", "assign", {"not a Value"}, [] { assign(w(), Value()); }},
+      Row{"DefaultValueAsLoss", "grad", {"not a Value"}, [] { grad(Value(), {w()}); }},
+      Row{"DefaultValueAsWrt", "grad", {"not a Value"}, [] { grad(loss(), {Value()}); }},
+      Row{"DefaultValueAsInput", "write", {"not an input"}, [] { program().write(Value(), Tensor({1.0f})); }},
+      Row{"DefaultValueRead", "read", {"another graph"}, [] { program().read(Value()); }},
+      Row{"DefaultValueReadByAnEager", "Eager::read", {"default-constructed"}, [] { Eager::read(Value()); }},
+      Row{"DefaultValueAsLossOfSgd", "sgd", {"not a Value"}, [] { sgd(Value(), {w()}); }},
+      Row{"DefaultValueAsScaledLoss",
+          "adamw",
+          {"not a Value"},
+          [] { adamw(Value(), {w()}, {.gradients = {.loss_scale = LossScale{}}}); }},
+
+      // --- handles that refer to nothing: Variable
+      Row{"NameOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().name(); }},
+      Row{"TypeOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().type(); }},
+      Row{"ReadOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().read(); }},
+      Row{"WriteOfDefaultVariable", "Variable", {"refers to nothing"}, [] { Variable().write(Tensor({1.0f})); }},
+      Row{"ReadOfMovedFromVariable", "Variable", {"moved from"}, [] { moved_from(w()).read(); }},
+      Row{"WriteOfMovedFromVariable", "Variable", {"moved from"}, [] { moved_from(w()).write(Tensor({1.0f})); }},
+      Row{"DefaultVariableAsOperand", "mul", {"refers to nothing"}, [] { x() * Variable(); }},
+      Row{"DefaultVariableAsFirstOperand", "mul", {"refers to nothing"}, [] { Variable() * x(); }},
+      Row{"DefaultVariableBesideANumber", "add", {"refers to nothing"}, [] { Variable() + 1.0; }},
+      Row{"DefaultVariableInAGraph", "Variable", {"refers to nothing"}, [] { graph().value(Variable()); }},
+      Row{"DefaultVariableAsOutput", "Variable", {"refers to nothing"}, [] { graph().output("y", Variable()); }},
+      Row{"DefaultVariableAssigned", "assign", {"refers to nothing"}, [] { assign(Variable(), x()); }},
+      Row{"DefaultVariableAsWrt", "Variable", {"refers to nothing"}, [] { grad(loss(), {Variable()}); }},
+      Row{"DefaultVariableAsParameter", "sgd", {"refers to nothing"}, [] { sgd(loss(), {Variable()}); }},
+      Row{"TwoDefaultParameters", "adamw", {"refers to nothing"}, [] { adamw(loss(), {Variable(), Variable()}); }},
+      Row{"DefaultVariableAsLearningRate", "Variable", {"refers to nothing"}, [] { sgd(loss(), {w()}, {Variable()}); }},
+      Row{"DefaultVariableInAnEager", "relu", {"refers to nothing"}, [] { Eager().tensor({1}) + relu(Variable()); }},
+      Row{"SnapshotOfADefaultVariable",
+          "snapshot",
+          {"refers to nothing"},
+          [] { snapshot(std::vector<Variable>{Variable()}); }},
+      Row{"RestoreOfADefaultVariable",
+          "restore",
+          {"refers to nothing"},
+          [] { restore(std::vector<Variable>{Variable()}, Checkpoint()); }},
+      Row{"WriteOfAScheduledLearningRate",
+          "Variable",
+          {"the lr of an optimizer whose learning rate is a schedule"},
+          [] {
+            Optimizer opt = sgd(loss(), {w()}, {.lr = cosine_schedule(graph(), {.steps = 10})});
+            opt.lr.write(Tensor({0.1f}));
+          }},
+      Row{"ReadOfALearningRateThatAGroupDoesNotHave",
+          "Variable",
+          {"the lr of an optimizer"},
+          [] { sgd(loss(), {w()}).group_lr[0].read(); }},
+
+      // --- handles that refer to nothing: Tensor
+      Row{"TypeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().type(); }},
+      Row{"DtypeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().dtype(); }},
+      Row{"ShapeOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().shape(); }},
+      Row{"BytesOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().bytes(); }},
+      Row{"DataOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().data(); }},
+      Row{"ElementsOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().as<float>(); }},
+      Row{"ElementOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().at(0); }},
+      Row{"ConversionOfDefaultTensor", "Tensor", {"default-constructed"}, [] { Tensor().to(f64); }},
+      Row{"ElementsOfMovedFromTensor", "Tensor", {"moved-from"}, [] { moved_from(Tensor({1.0f})).as<float>(); }},
+      Row{"ElementOfMovedFromTensor", "Tensor", {"moved-from"}, [] { moved_from(Tensor({1.0f})).at(0); }},
+      Row{"DefaultTensorAsConstant", "constant", {"default-constructed"}, [] { graph().constant(Tensor()); }},
+      Row{"DefaultTensorInAVariable", "Variable \"v\"", {"default-constructed"}, [] { Variable("v", Tensor()); }},
+      Row{"DefaultTensorWrittenToAVariable", "Variable \"w\"", {"default"}, [] { w().write(Tensor()); }},
+      Row{"MovedFromTensorWrittenToAVariable",
+          "Variable \"w\"",
+          {"moved-from"},
+          [] { w().write(moved_from(Tensor({1.0f, 2.0f, 3.0f}))); }},
+      Row{"DefaultTensorWrittenToAnInput", "write", {"default"}, [] { program().write(x(), Tensor()); }},
+      Row{"MovedFromTensorWrittenToAnInput",
+          "write",
+          {"moved-from"},
+          [] { program().write(x(), moved_from(Tensor({1.0f, 2.0f, 3.0f}))); }},
+      Row{"DefaultTensorInAnEager", "Eager", {"default-constructed"}, [] { Eager().tensor(Tensor()); }},
+      Row{"DefaultTensorInACheckpoint",
+          nullptr,
+          {"tensor \"v\"", "default-constructed", "remedy"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("v", Tensor())); }},
+      Row{"MovedFromTensorInACheckpoint",
+          nullptr,
+          {"tensor \"v\"", "moved from"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("v", moved_from(Tensor({1.0f})))); }},
+      Row{"DefaultTensorRestored",
+          "the checkpoint",
+          {"tensor \"w\"", "default-constructed"},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor())); }},
+
+      // --- handles that refer to nothing: Graph, Program, Eager
+      Row{"InputOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).input("x", f32, {3}); }},
+      Row{"FeedOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).feed("x", f32, {3}); }},
+      Row{"ConstantOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).constant(Tensor({1.0f})); }},
+      Row{"ValueOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).value(w()); }},
+      Row{"StepOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).step(); }},
+      Row{"RecordOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).record("s", sum(x())); }},
+      Row{"OutputOfMovedFromGraph", "Graph", {"moved-from"}, [] { moved_from(Graph()).output("y", x()); }},
+      Row{"CompileOfMovedFromGraph", "Graph", {"moved-from"}, [] { compile(moved_from(Graph())); }},
+      Row{"RandomOfMovedFromGraph", "Graph", {"moved-from"}, [] { random_uniform(moved_from(Graph()), f32, {3}); }},
+      Row{"ScheduleOfMovedFromGraph", "Graph", {"moved-from"}, [] { cosine_schedule(moved_from(Graph()), {}); }},
+      Row{"PlanOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).plan(); }},
+      Row{"ExplainMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).explain(); }},
+      Row{"MemoryOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).memory(); }},
+      Row{"WriteToMovedFromProgram",
+          "Program",
+          {"moved-from"},
+          [] { moved_from(program()).write(x(), Tensor({1.0f, 2.0f, 3.0f})); }},
+      Row{"WriteElementsToMovedFromProgram",
+          "Program",
+          {"moved-from"},
+          [] { moved_from(program()).write(x(), std::vector<float>(3)); }},
+      Row{"BindMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).bind(); }},
+      Row{"RunMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).run(); }},
+      Row{"SyncMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).sync(); }},
+      Row{"PollMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).poll(); }},
+      Row{"ReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read("s"); }},
+      Row{"TryReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).try_read("s"); }},
+      Row{"ReadOutputOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read_output("y"); }},
+      Row{"ReadValueOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read(x()); }},
+      Row{"SetSeedOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_seed(1); }},
+      Row{"StepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).steps(); }},
+      Row{"SetStepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_steps(1); }},
+      Row{"CountersOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).counters(); }},
+      Row{"ReportOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).automatic_report(); }},
+      Row{"RecordingOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).recording(); }},
+      Row{"ArenaOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).arena_bytes(); }},
+      Row{"TargetOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).target(); }},
+      Row{"TensorOfMovedFromEager", "Eager", {"moved-from"}, [] { moved_from(Eager()).tensor({1}); }},
+
+      // --- building a graph
+      Row{"TwoGraphs", "add", {"two graphs"}, [] { x() + Graph().constant(Tensor({1.0f})); }},
+      Row{"NumbersAlone", "add", {"no operand is a Value", "graph.constant"}, [] { add(1.0, 2.0); }},
+      Row{"VariablesAlone", "mul", {"no operand is a Value", "graph.value"}, [] { w() * w(); }},
+      Row{"RecordOfVector", "record", {"f32[3]", "mean()"}, [] { graph().record("r", x()); }},
+      Row{"RecordOfInteger", "record", {"i32[]", "not one float"}, [] { graph().record("r", ints()); }},
+      Row{"RecordOfNumber", "record", {"not a Value"}, [] { graph().record("r", 1.0); }},
+      Row{"RecordNameTwice",
+          "record",
+          {"\"r\"", "was used at misuse_table.cpp:", "another name"},
+          [] {
+            graph().record("r", sum(x()));
+            graph().record("r", sum(x()));
+          }},
+      Row{"OutputNameTwice",
+          "output",
+          {"\"y\"", "was used at misuse_table.cpp:", "another name"},
+          [] {
+            graph().output("y", x());
+            graph().output("y", x());
+          }},
+      Row{"OutputOfAnotherGraph",
+          "output",
+          {"another graph"},
+          [] { graph().output("y", Graph().constant(Tensor({1.0f}))); }},
+      Row{"OutputOfAnEager", "output", {"another graph"}, [] { graph().output("y", Eager().tensor({1})); }},
+      Row{"AssignNumber", "assign", {"not a Value"}, [] { assign(w(), 1.0); }},
+      Row{"AssignVariable", "assign", {"not a Value", "graph.value"}, [] { assign(w(), w()); }},
+      Row{"AssignOtherType", "assign", {"\"w\"", "f32[3]", "f32[]"}, [] { assign(w(), sum(x())); }},
+      Row{"AssignValueOfAnEager", "assign", {"Eager", "write()"}, [] { assign(w(), Eager().tensor({1, 2, 3})); }},
+      Row{"AssignAfterTheOptimizer",
+          "assign",
+          {"\"w\"", "optimizer at misuse_table.cpp:", "one place"},
+          [] {
+            sgd(loss(), {w()});
+            assign(w(), x());
+          }},
+      Row{"ReadAfterTheOptimizer",
+          "Variable \"w\"",
+          {"optimizer at misuse_table.cpp:", "before"},
+          [] {
+            sgd(loss(), {w()});
+            x() * w();
+          }},
+
+      // --- types and shapes of ops
+      Row{"AddShapes", "add", {"do not broadcast: f32[2, 3], f32[2]"}, [] { add(floats(2, 3), floats(2)); }},
+      Row{"AddDtypes", "add", {"dtypes differ", "cast()"}, [] { add(floats(2), of(f64, 2)); }},
+      Row{"AddBooleans", "add", {"takes f32", "bool"}, [] { add(of(boolean, 2), of(boolean, 2)); }},
+      Row{"SubShapes", "sub", {"do not broadcast"}, [] { floats(4, 1) - floats(3, 1); }},
+      Row{"DivIntegers", "div", {"takes f32", "i32[2]"}, [] { ints(2) / ints(2); }},
+      Row{"NegBooleans", "neg", {"takes", "bool"}, [] { -of(boolean, 2); }},
+      Row{"ReluIntegers", "relu", {"takes f32", "i32[2]"}, [] { relu(ints(2)); }},
+      Row{"ExpIntegers", "exp", {"takes f32", "i32[]"}, [] { exp(ints()); }},
+      Row{"PowIntegers", "pow", {"takes f32", "i32[2]"}, [] { pow(ints(2), ints(2)); }},
+      Row{"LessShapes", "less", {"do not broadcast"}, [] { floats(2) < floats(3); }},
+      Row{"LessDtypes", "less_equal", {"dtypes differ"}, [] { ints(2) <= floats(2); }},
+      Row{"EqualDtypes", "equal", {"dtypes differ"}, [] { equal(of(boolean, 2), floats(2)); }},
+      Row{"AndOfNumbers", "logical_and", {"bool"}, [] { logical_and(floats(2), floats(2)); }},
+      Row{"WhereOfNumbers", "where", {"f32[2]"}, [] { where(floats(2), floats(2), floats(2)); }},
+      Row{"WhereDtypes", "where", {"f32[2]", "i32[2]"}, [] { where(of(boolean, 2), floats(2), ints(2)); }},
+      Row{"MatmulShapes",
+          "matmul",
+          {"inner dimensions differ: f32[2, 3], f32[4, 5]"},
+          [] { matmul(floats(2, 3), floats(4, 5)); }},
+      Row{"MatmulTransposed",
+          "matmul",
+          {"inner dimensions differ, a transposed"},
+          [] { matmul(floats(2, 3), floats(3, 5), true); }},
+      Row{"MatmulOfAVector", "matmul", {"takes two matrices"}, [] { matmul(floats(3), floats(3, 5)); }},
+      Row{"MatmulBatches", "matmul", {"batches do not broadcast"}, [] { matmul(floats(2, 1, 1), floats(3, 1, 1)); }},
+      Row{"SumAxis", "sum", {"there is no axis 2: f32[2, 3]"}, [] { sum(floats(2, 3), {2}); }},
+      Row{"SumAxisTwice", "sum", {"axis -1 is named twice"}, [] { sum(floats(2, 3), {1, -1}); }},
+      Row{"SumOfBooleans", "sum", {"takes numbers: bool"}, [] { sum(of(boolean, 2)); }},
+      Row{"MeanOfIntegers", "mean", {"takes floats: i32"}, [] { mean(ints(2)); }},
+      Row{"MaxOfNothing", "max", {"f32[0]"}, [] { max(floats(0)); }},
+      Row{"ArgmaxAxis", "argmax", {"axis 1"}, [] { argmax(floats(3), 1); }},
+      Row{"TopKOfTooFew", "top_k", {"f32[3]"}, [] { top_k(floats(3), 4); }},
+      Row{"CumsumAxis", "cumsum", {"axis 5"}, [] { cumsum(floats(3), 5); }},
+      Row{"SoftmaxAxis", "softmax", {"axis 2"}, [] { softmax(floats(3), 2); }},
+      Row{"BroadcastLike", "broadcast_like", {"does not broadcast"}, [] { broadcast_like(floats(2), floats(3)); }},
+      Row{"SumLike", "sum_like", {"does not broadcast"}, [] { sum_like(floats(2), floats(2, 2)); }},
+      Row{"ReshapeCount", "reshape", {"f32[6]", "[4, 2]"}, [] { reshape(floats(6), {4, 2}); }},
+      Row{"ReshapeTwoUnknown", "reshape", {"[-1, -1]"}, [] { reshape(floats(6), {-1, -1}); }},
+      Row{"ReshapeLike", "reshape_like", {"f32[6]", "f32[5]"}, [] { reshape_like(floats(6), floats(5)); }},
+      Row{"SqueezeOfTwo", "squeeze", {"f32[2]"}, [] { squeeze(floats(2), 0); }},
+      Row{"UnsqueezeAxis", "unsqueeze", {"axis 3"}, [] { unsqueeze(floats(2), 3); }},
+      Row{"TransposeVector", "transpose", {"needs two axes"}, [] { transpose(floats(3)); }},
+      Row{"PermuteTwice", "permute", {"f32[2, 3]"}, [] { permute(floats(2, 3), {0, 0}); }},
+      Row{"SliceStepZero", "slice", {"f32[3]"}, [] { slice(floats(3), {0}, {3}, {0}); }},
+      Row{"SliceTooManyAxes", "slice", {"f32[3]"}, [] { slice(floats(3), {0, 0}, {1, 1}); }},
+      Row{"PadAxes", "pad", {"f32[3]"}, [] { pad(floats(3), {1, 1}, {1, 1}); }},
+      Row{"PadNegative", "pad", {"f32[3]"}, [] { pad(floats(3), {-1}, {0}); }},
+      Row{"ConcatShapes", "concat", {"f32[2, 3]", "f32[2, 4]"}, [] { concat({floats(2, 3), floats(2, 4)}, 0); }},
+      Row{"ConcatNothing", "concat", {}, [] { concat({}, 0); }, Line::none},
+      Row{"StackShapes", nullptr, {"f32[1, 2]", "f32[1, 3]"}, [] { stack({floats(2), floats(3)}); }},
+      Row{"SplitSizes", "split", {"f32[5]"}, [] { split(floats(5), std::vector<std::int64_t>{2, 2}, 0); }},
+      Row{"SplitParts", "split", {"f32[5]"}, [] { split(floats(5), 2, 0); }},
+      Row{"SplitNoParts", "split", {"f32[5]"}, [] { split(floats(5), 0, 0); }},
+      Row{"GatherIndices", "gather", {"f32[2]", "i32"}, [] { gather(floats(5, 3), floats(2)); }},
+      Row{"ScatterShapes", "scatter_add", {"f32[5, 3]"}, [] { scatter_add(floats(5, 3), ints(2), floats(2, 4)); }},
+      Row{"EmbeddingIndices", "embedding", {"f32[2]", "i32"}, [] { embedding(floats(5, 3), floats(2)); }},
+      Row{"EmbeddingTable", "embedding", {"not a matrix"}, [] { embedding(floats(5), ints(2)); }},
+      Row{"CrossEntropyCount",
+          "cross_entropy",
+          {"f32[5, 3]", "i32[4]"},
+          [] { cross_entropy(floats(5, 3), ints(4)); }},
+      Row{"CrossEntropyTargets", "cross_entropy", {"the targets are not"}, [] { cross_entropy(floats(5, 3), floats(5)); }},
+      Row{"Conv2dChannels", "conv2d", {"f32[1, 2, 4, 4]"}, [] { conv2d(floats(1, 2, 4, 4), floats(1, 3, 2, 2)); }},
+      Row{"Conv2dGroups",
+          "conv2d",
+          {"groups"},
+          [] { conv2d(floats(1, 4, 4, 4), floats(3, 2, 2, 2), {.groups = 2}); }},
+      Row{"Conv2dStride",
+          "conv2d",
+          {"stride"},
+          [] { conv2d(floats(1, 1, 4, 4), floats(1, 1, 2, 2), {.stride = {0, 1}}); }},
+      Row{"PoolWindow", "max_pool2d", {"window"}, [] { max_pool2d(floats(1, 1, 4, 4), {0, 2}); }},
+      Row{"LayerNormGain", "layer_norm", {"f32[4]"}, [] { layer_norm(floats(2, 3), floats(4), floats(3)); }},
+      Row{"AttentionWidth",
+          "attention",
+          {"f32[1, 1, 2, 4]"},
+          [] { attention(floats(1, 1, 2, 3), floats(1, 1, 2, 4), floats(1, 1, 2, 4)); }},
+      Row{"DropoutProbability", "dropout", {"[0, 1)"}, [] { dropout(x(), 1.0); }},
+      Row{"RandomIntegers", "random_uniform", {"not i32"}, [] { random_uniform(graph(), i32, {3}); }},
+      Row{"RandomNaN", "random_normal", {"not finite"}, [] { random_normal(x(), 0.0 / 0.0); }},
+      Row{"CheckFiniteOfIntegers", "check_finite", {"takes f32"}, [] { check_finite(ints(3)); }},
+
+      // --- control flow: predicates, types, bodies
+      Row{"PredicateIsNoBoolean",
+          "if_",
+          {"f32[]", "less(a, b)"},
+          [] {
+            if_(
+                sum(x()), [] { return x(); }, [] { return x(); });
+          }},
+      Row{"PredicateIsAVector",
+          "if_",
+          {"bool[3]", "not one bool"},
+          [] {
+            if_(
+                x() > 0.0, [] { return x(); }, [] { return x(); });
+          }},
+      Row{"PredicateIsADefaultValue",
+          "if_",
+          {"no operand is a Value"},
+          [] {
+            if_(
+                Value(), [] { return x(); }, [] { return x(); });
+          }},
+      Row{"BranchesDiffer",
+          "if_",
+          {"f32[3]", "f32[]"},
+          [] {
+            if_(
+                predicate(), [] { return x() * 2.0; }, [] { return sum(x()); });
+          }},
+      Row{"BranchReturnsNothing",
+          "if_",
+          {"not a Value of this graph"},
+          [] {
+            if_(
+                predicate(), [] { return x() * 2.0; }, [] { return Value(); });
+          }},
+      Row{"BranchReturnsAValueOfAnotherGraph",
+          "if_",
+          {"not a Value of this graph"},
+          [] {
+            if_(
+                predicate(), [] { return x() * 2.0; }, [] { return Graph().constant(Tensor(f32, {3})); });
+          }},
+      Row{"BranchOfAnEager",
+          "if_",
+          {"Eager", "control flow of C++"},
+          [] {
+            if_(
+                Eager().tensor({1}), [] { return x(); }, [] { return x(); });
+          }},
+      Row{"LoopChangesType",
+          "while_",
+          {"f32[3]", "i32[3]"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return cast(s, i32); });
+          }},
+      Row{"LoopConditionIsNoBoolean",
+          "while_",
+          {"f32[]", "less(a, b)"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s); }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"LoopConditionIsADefaultValue",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x()}, [](Value) { return Value(); }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"LoopStateIsADefaultValue",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x(), Value()}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s, t};
+                });
+          }},
+      Row{"LoopStateOfAnotherGraph",
+          "while_",
+          {"not a Value of this graph"},
+          [] {
+            while_(
+                {x(), Graph().constant(Tensor({1.0f}))}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s, t};
+                });
+          }},
+      Row{"LoopStateOfNumbers",
+          "while_",
+          {"no operand is a Value"},
+          [] {
+            while_(
+                {1.0}, [](Value s) { return s < 3.0; }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"AssignInABody",
+          "assign",
+          {"body", "outside"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  assign(w(), s);
+                  return s;
+                });
+          }},
+      Row{"OptimizerInABody",
+          "sgd",
+          {"body", "outside"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  sgd(sum(s * w()), {w()});
+                  return s * 2.0;
+                });
+          }},
+      Row{"RandomNumbersInThreeLoops",
+          "dropout",
+          {"more than two loops"},
+          [] {
+            auto loop = [](Value v, auto body) {
+              return while_(
+                  {v}, [](Value s) { return sum(s) < 3.0; }, body)[0];
+            };
+            loop(x(), [&](Value a) {
+              return loop(a, [&](Value b) { return loop(b, [](Value c) { return dropout(c, 0.5); }); });
+            });
+          }},
+
+      // --- control flow: a Value of another body
+      Row{"OperandOfAnEndedBody",
+          "relu",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "return it from the body"},
+          [] {
+            branch_that_keeps();
+            relu(kept);
+          }},
+      Row{"SecondOperandOfAnEndedBody",
+          "add",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            x() + kept;
+          }},
+      Row{"OperandOfTheOtherBranch",
+          "tanh",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "before the if_"},
+          [] {
+            if_(
+                predicate(), [] { return keep(x() * 2.0); }, [] { return tanh(kept); });
+          }},
+      Row{"ResultOfTheOtherBranch",
+          "if_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "before the if_"},
+          [] {
+            if_(
+                predicate(), [] { return keep(x() * 2.0); }, [] { return kept; });
+          }},
+      Row{"ResultOfAnEarlierBody",
+          "if_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            if_(
+                predicate(), [] { return kept; }, [] { return x() * 1.0; });
+          }},
+      Row{"PredicateOfAnEndedBody",
+          "if_",
+          {"greater at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(sum(x()) > 2.0); }, [] { return predicate(); });
+            if_(
+                kept, [] { return x() * 2.0; }, [] { return x() * 1.0; });
+          }},
+      Row{"StateOfAnEndedBody",
+          "while_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            while_(
+                {kept}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"ResultOfALoopIsAValueOfAnEndedBody",
+          "while_",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value) { return kept; });
+          }},
+      Row{"ConditionIsAValueOfAnEndedBody",
+          "while_",
+          {"greater at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(sum(x()) > 2.0); }, [] { return predicate(); });
+            while_(
+                {x()}, [](Value) { return kept; }, [](Value s) { return s * 2.0; });
+          }},
+      Row{"StateOfALoopUsedAfterIt",
+          "relu",
+          {"parameter at misuse_table.cpp:", "while_ at misuse_table.cpp:"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return keep(s) * 2.0; });
+            relu(kept);
+          }},
+      Row{"ValueOfAnInnerBodyInTheOuterOne",
+          "tanh",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value) {
+                  branch_that_keeps();
+                  return tanh(kept);
+                });
+          }},
+      Row{"ValueOfABodyThatThrew",
+          "relu",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            auto throws = [] { return keep(x() * 2.0) + floats(2); };
+            try {
+              if_(predicate(), throws, throws);
+            } catch (const Error&) {
+              relu(kept);
+            }
+          }},
+      Row{"OutputOfAnEndedBody",
+          "output",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            graph().output("y", kept);
+          }},
+      Row{"RecordInABody",
+          "record",
+          {"sum at misuse_table.cpp:", "if_ at misuse_table.cpp:", "return it"},
+          [] {
+            auto records = [] {
+              graph().record("s", sum(x()));
+              return x() * 2.0;
+            };
+            if_(predicate(), records, records);
+          }},
+      Row{"AssignAValueOfAnEndedBody",
+          "assign",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            assign(w(), kept);
+          }},
+      Row{"LossOfAnEndedBody",
+          "grad",
+          {"sum at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            if_(
+                predicate(), [] { return keep(loss()); }, [] { return sum(x()); });
+            grad(kept, {w()});
+          }},
+      Row{"GradientWithRespectToAValueOfAnEndedBody",
+          "grad",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:"},
+          [] {
+            branch_that_keeps();
+            grad(loss(), {kept});
+          }},
+
+      // --- gradients through control flow
+      Row{"GradientOfWhatABranchCaptures",
+          "if_",
+          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "where("},
+          [] {
+            Value ww = graph().value(w());
+            Value y = if_(
+                predicate(), [&] { return ww * ww; }, [&] { return ww * 3.0; });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfWhatTheSecondBranchCaptures",
+          "if_",
+          {"tanh at misuse_table.cpp:"},
+          [] {
+            Value y = if_(
+                predicate(), [] { return x() * 1.0; }, [] { return tanh(x() * w()); });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfWhatABranchReturns",
+          "if_",
+          {"variable at misuse_table.cpp:"},
+          [] {
+            Value ww = graph().value(w());
+            Value y = if_(
+                predicate(), [&] { return ww; }, [] { return x() * 1.0; });
+            grad(sum(y), {ww});
+          }},
+      Row{"GradientThroughAnInnerBranch",
+          "if_",
+          {"exp at misuse_table.cpp:"},
+          [] {
+            Value v = x() * w();
+            auto inner = [&] {
+              return if_(
+                  predicate(), [&] { return exp(v); }, [] { return x() * 1.0; });
+            };
+            grad(sum(if_(predicate(), inner, inner) * 2.0), {w()});
+          }},
+      Row{"GradientOfWhatALoopCaptures",
+          "while_",
+          {"add at misuse_table.cpp:", "grad() at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s + w(); });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfTheStateOfALoop",
+          "while_",
+          {"mul at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x() + w()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientThroughAnotherStateOfALoop",
+          "while_",
+          {"sub at misuse_table.cpp:"},
+          [] {
+            auto [y, z] = while_(
+                {x(), x()}, [](Value s, Value) { return sum(s) < 3.0; },
+                [](Value s, Value t) {
+                  return std::array{s - t, t * w()};
+                });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientThroughABranchInALoop",
+          "while_",
+          {"log at misuse_table.cpp:"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  return if_(
+                      predicate(), [&] { return log(s * w()); }, [&] { return s * 1.0; });
+                });
+            grad(sum(y), {w()});
+          }},
+      Row{"GradientOfAValueThatABranchCaptures",
+          "if_",
+          {"mul at misuse_table.cpp:"},
+          [] {
+            Value h = tanh(x());
+            Value y = if_(
+                predicate(), [&] { return h * 2.0; }, [&] { return h * 3.0; });
+            grad(sum(y), {h});
+          }},
+      Row{"SgdThroughABranch",
+          "if_",
+          {"mul at misuse_table.cpp:", "where("},
+          [] {
+            Value y = if_(
+                predicate(), [] { return x() * w(); }, [] { return x() * 1.0; });
+            sgd(sum(y), {w()});
+          }},
+      Row{"AdamwThroughALoop",
+          "while_",
+          {"mul at misuse_table.cpp:", "C++"},
+          [] {
+            auto [y] = while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * w(); });
+            adamw(sum(y), {w()});
+          }},
+      Row{"GradientInALoopOfWhatItsStateBeganWith",
+          "while_",
+          {"grad() at misuse_table.cpp:", "state"},
+          [] {
+            while_(
+                {x() * w()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) { return s - grad(sum(s * s), {w()})[0]; });
+          }},
+      Row{"GradientInALoopOfAnEarlierIteration",
+          "while_",
+          {"grad() at misuse_table.cpp:", "state"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) { return s * w() - grad(sum(s * w()), {w()})[0]; });
+          }},
+
+      // --- gradients
+      Row{"NoGradient",
+          "cpu_plus_one",
+          {"no gradient", "grad() at misuse_table.cpp:", ".grad"},
+          [] { grad(sum(emit(cpu_plus_one, {x() * w()})[0]), {w()}); }},
+      Row{"TooFewGradients",
+          "two_inputs",
+          {"1 Value for 2 inputs", "grad() at misuse_table.cpp:", "one Value per input"},
+          [] { grad_through(one_gradient); }},
+      Row{"TooManyGradients", "two_inputs", {"3 Values for 2 inputs"}, [] { grad_through(three_gradients); }},
+      Row{"GradientOfAnotherShape",
+          "two_inputs",
+          {"f32[] for input 0, which is f32[3]"},
+          [] { grad_through(scalar_gradients); }},
+      Row{"GradientOfAnotherDtype",
+          "two_inputs",
+          {"i32[3] for input 0, which is f32[3]"},
+          [] { grad_through(int_gradients); }},
+      Row{"GradientOfAnotherGraph", "two_inputs", {"another graph"}, [] { grad_through(foreign_gradients); }},
+      Row{"SgdWithTooFewGradients",
+          "two_inputs",
+          {"1 Value for 2 inputs"},
+          [] { sgd(sum(emit(one_gradient, {x() * w(), x()})[0]), {w()}); }},
+      Row{"LossIsAVector", "grad", {"f32[3]", "mean()"}, [] { grad(x() * w(), {w()}); }},
+      Row{"LossIsAnInteger", "grad", {"i32[]"}, [] { grad(sum(ints(3)), {w()}); }},
+      Row{"LossIsANumber", "grad", {"not a Value"}, [] { grad(1.0, {w()}); }},
+      Row{"LossIsAVariable", "grad", {"not a Value"}, [] { grad(w(), {w()}); }},
+      Row{"WrtIsANumber", "grad", {"not a Value"}, [] { grad(loss(), {1.0}); }},
+      Row{"WrtIsAnInteger", "grad", {"i32[3]", "floats"}, [] { grad(loss(), {ints(3)}); }},
+      Row{"WrtIsOfAnotherGraph",
+          "grad",
+          {"not a Value of the loss's graph"},
+          [] { grad(loss(), {Graph().constant(Tensor({1.0f}))}); }},
+      Row{"GradientOfAnEager",
+          "grad",
+          {"Eager", "Graph"},
+          [] {
+            Value v = Eager().tensor({1});
+            grad(sum(v), {v});
+          }},
+
+      // --- optimizers
+      Row{"ParameterTwice", "sgd", {"\"w\"", "given twice"}, [] { sgd(loss(), {w(), w()}); }},
+      Row{"ParameterInTwoGroups",
+          "adamw",
+          {"\"w\"", "given twice"},
+          [] { adamw(loss(), std::vector<ParameterGroup>{{{w()}}, {{w()}}}); }},
+      Row{"AccumulateNever", "sgd", {"accumulate is 0"}, [] { sgd(loss(), {w()}, {.gradients = {.accumulate = 0}}); }},
+      Row{"ParameterAlreadyAssigned",
+          "sgd",
+          {"\"w\"", "assigned at misuse_table.cpp:"},
+          [] {
+            Value l = loss();
+            assign(w(), x());
+            sgd(l, {w()});
+          }},
+      Row{"TwoOptimizers",
+          nullptr,
+          {"\"w\"", "optimizer at misuse_table.cpp:"},
+          [] {
+            Value l = loss();
+            sgd(l, {w()});
+            adamw(l, {w()});
+          }},
+      Row{"IntegerParameter",
+          "grad",
+          {"i32[1]", "floats"},
+          [] { sgd(loss(), {Variable("i", Tensor({1}))}); }},
+      Row{"LossOfSgdIsAVector", "grad", {"f32[3]", "mean()"}, [] { sgd(x() * w(), {w()}); }},
+      Row{"SgdOfAnEager", "sgd", {"Eager"}, [] { sgd(sum(Eager().tensor({1})), {w()}); }},
+
+      Row{"ScaledAdamwOfAnEager",
+          "adamw",
+          {"Eager"},
+          [] { adamw(sum(Eager().tensor({1})), {w()}, {.gradients = {.loss_scale = LossScale{}}}); }},
+
+      // --- ops of users
+      Row{"OpWithoutInfer", "no_infer", {"no .infer"}, [] { emit(no_infer, {x()}); }},
+      Row{"OpWithoutInferInAnEager", "no_infer", {"no .infer"}, [] { emit(no_infer, {Eager().tensor({1})}); }},
+      Row{"OpWithoutABody", "no_body", {"body"}, [] { run(emit(no_body, {x()})[0]); }},
+      Row{"OpWithoutABodyInAnEager", "no_body", {"no body"}, [] { emit(no_body, {Eager().tensor({1})}); }},
+      Row{"ViewLargerThanItsInput",
+          "larger_view",
+          {"output 0 is a view of input 0, and larger than it: f32[3]"},
+          [] { emit(larger_view, {x()}); }},
+      Row{"ViewLargerThanItsInputInAnEager",
+          "larger_view",
+          {"output 0", "input 0"},
+          [] { emit(larger_view, {Eager().tensor({1})}); }},
+      Row{"ViewOfAnInputThatIsNotThere", "view_of_nothing", {"input 1"}, [] { emit(view_of_nothing, {x()}); }},
+      Row{"ViewThatIsNoOutput", "nothing_is_view", {"output 1"}, [] { emit(nothing_is_view, {x()}); }},
+      Row{"OpWithoutInputs", "cpu_plus_one", {"no operand"}, [] { emit(cpu_plus_one, {}); }, Line::none},
+      Row{"OpWithTooManyInputs",
+          "cpu_plus_one",
+          {"takes 1 inputs, was given 2"},
+          [] { emit(cpu_plus_one, {x(), x()}); }},
+      Row{"AttributesOfAnotherType", "attrs", {"not of type"}, [] { emit(wants_attributes, {x()}, 1.0); }, Line::none},
+      Row{"WritesWhatIsNoVariable", "writes", {"not a Variable"}, [] { emit(writes, {x()}); }},
+      Row{"WritesAVariableTwice",
+          nullptr,
+          {"\"w\"", "misuse_table.cpp:"},
+          [] {
+            emit(writes, {graph().value(w()), x()});
+            emit(writes, {graph().value(w()), x()});
+          }},
+      Row{"WritesAVariableAndHasOutputs",
+          "writes_and_returns",
+          {"outputs"},
+          [] { emit(writes_and_returns, {graph().value(w())}); }},
+      Row{"WritesAVariableAndHasAnEffect",
+          "writes_and_prints",
+          {"host effect"},
+          [] { emit(writes_and_prints, {graph().value(w())}); }},
+      Row{"BodyThrows", "refuse_negative", {"negative input"}, [] { run(emit(cpu_refuse_negative, {-x()})[0]); }},
+
+      // --- programs: compile and write
+      Row{"NoSuchDevice", "cuda:97", {"remedy"}, [] { compile(graph(), {.target = cuda(97)}); }, Line::none},
+      Row{"WriteOtherShape",
+          "write(\"x\")",
+          {"takes f32[3], was given f32[2]"},
+          [] { program().write(x(), Tensor({1.0f, 2.0f})); }},
+      Row{"WriteOtherCount",
+          "write(\"x\")",
+          {"takes f32[3], was given 4 elements"},
+          [] { program().write(x(), std::vector<float>(4)); }},
+      Row{"WriteOtherDtype",
+          "write(\"x\")",
+          {"f32[3]", "i32", "convert"},
+          [] { program().write(x(), std::vector<std::int32_t>(3)); }},
+      Row{"WriteToWhatIsNoInput", "write", {"not an input"}, [] { program().write(relu(x()), Tensor({1.0f})); }},
+      Row{"WriteToAnInputMadeAfterCompile",
+          "write",
+          {"not an input", "before compile()"},
+          [] {
+            Program p = program();
+            p.write(graph().input("late", f32, {1}), Tensor({1.0f}));
+          }},
+      Row{"WriteToAnInputOfAnotherGraph",
+          "write",
+          {"another graph"},
+          [] { program().write(Graph().input("x", f32, {3}), Tensor({1.0f, 2.0f, 3.0f})); }},
+      Row{"WriteToAnInputOfAnEager",
+          "write",
+          {"another graph"},
+          [] { program().write(Eager().tensor({1}), Tensor({1.0f})); }},
+      Row{"WriteNoSlices",
+          "write(\"f\")",
+          {"at least one slice"},
+          [] {
+            Value f = graph().feed("f", f32, {3});
+            graph().output("f", f * 1.0);
+            program().write(f, Tensor(f32, {0, 3}));
+          }},
+      Row{"WriteHalfASlice",
+          "write(\"f\")",
+          {"5 elements", "whole slices"},
+          [] {
+            Value f = graph().feed("f", f32, {3});
+            graph().output("f", f * 1.0);
+            program().write(f, std::vector<float>(5));
+          }},
+      Row{"WriteElementsForTwoOpenDimensions",
+          "write(\"f\")",
+          {"f32[open, open]", "write a Tensor"},
+          [] {
+            Value f = graph().input("f", f32, {open(2), open(2)});
+            graph().output("f", f * 1.0);
+            program().write(f, std::vector<float>(6));
+          }},
+      Row{"WriteAShapeThatAnOpRefuses",
+          "add",
+          {"do not broadcast: f32[5], f32[3]"},
+          [] {
+            Value f = graph().input("f", f32, {open(3)});
+            graph().output("f", f + x());
+            Program p = program();
+            p.write(f, std::vector<float>(5));
+            p.write(x(), std::vector<float>(3));
+            p.run();
+          }},
+
+      // --- programs: run and read
+      Row{"RunWithoutAnInput",
+          "run",
+          {"nothing was written to \"x\"", "f32[3]", "write()"},
+          [] { program().run(); }},
+      Row{"RunZeroSteps", "run", {"0 steps", "at least 1"}, [] { program().run(sink, {.steps = 0}); }},
+      Row{"RunNegativeSteps", "run", {"-1 steps", "at least 1"}, [] { program().run(sink, {.steps = -1}); }},
+      Row{"RunTooManySteps", "run", {"steps", "2^31"}, [] { program().run(sink, {.steps = std::int64_t{1} << 31}); }},
+      Row{"RunMoreStepsThanSlices",
+          "run",
+          {"\"f\" has 2 slices for 3 steps"},
+          [] {
+            Value f = graph().feed("f", f32, {3});
+            graph().output("f", f * 1.0);
+            Program p = program();
+            p.write(x(), std::vector<float>(3));
+            p.write(f, std::vector<float>(6));
+            p.run(sink, {.steps = 3});
+          }},
+      Row{"ReadUnknownRecord", "read", {"no record \"t\"", "graph.record"}, [] { program().read("t"); }},
+      Row{"TryReadUnknownRecord", "read", {"no record \"t\""}, [] { program().try_read("t"); }},
+      Row{"ReadUnknownOutput", "read", {"no output \"z\"", "graph.output"}, [] { program().read_output("z"); }},
+      Row{"ReadBeforeRun", "read", {"has not run", "run()"}, [] { program().read_output("y"); }},
+      Row{"ReadWhatIsNoOutput",
+          "read",
+          {"not an output", "graph.output"},
+          [] {
+            Program p = program();
+            p.write(x(), std::vector<float>(3));
+            p.run();
+            p.read(x());
+          }},
+      Row{"ReadAValueOfAnotherGraph",
+          "read",
+          {"another graph"},
+          [] { program().read(Graph().constant(Tensor({1.0f}))); }},
+      Row{"SetNegativeSteps", "set_steps", {"-1 steps"}, [] { program().set_steps(-1); }},
+      Row{"SetTooManySteps", "set_steps", {"2^31"}, [] { program().set_steps(std::int64_t{1} << 31); }},
+      Row{"GatherOutOfRange", "gather", {"index out of range"}, [] { run(gather(floats(2), cast(x(), i32))); }},
+      Row{"EmbeddingOutOfRange",
+          "embedding",
+          {"index out of range", "step 0"},
+          [] { run(embedding(floats(2, 2), cast(x(), i32))); }},
+      Row{"ScatterOutOfRange",
+          "scatter_add",
+          {"index out of range"},
+          [] { run(scatter_add(floats(2), cast(x(), i32), x())); }},
+      Row{"TargetOutOfRange",
+          "cross_entropy",
+          {"index out of range"},
+          [] { run(cross_entropy(floats(3, 2), cast(x(), i32))); }},
+      Row{"NotFinite", "check_finite", {"non-finite"}, [] { run(check_finite(x() / 0.0)); }},
+      Row{"NotFiniteAnywhere", "log", {"non-finite"}, [] { run(log(-x()), {.check_finite = true}); }},
+
+      // --- Variables, Tensors and Shapes
+      Row{"VariableOtherType", "Variable \"w\"", {"f32[3]", "f32[2]"}, [] { w().write(Tensor({1.0f, 2.0f})); }},
+      Row{"VariableOtherDtype", "Variable \"w\"", {"f32[3]", "i32[3]"}, [] { w().write(Tensor({1, 2, 3})); }},
+      Row{"TensorCount", "Tensor", {"2 values for f32[3]"}, [] { Tensor({3}, std::vector<float>(2)); }, Line::none},
+      Row{"TensorElementType", "Tensor::as", {"f32, not f64"}, [] { Tensor({1.0f}).as<double>(); }},
+      Row{"TensorIndex", "Tensor::at", {"element 1 of f32[1]"}, [] { Tensor({1.0f}).at(1); }},
+      Row{"TensorNegativeIndex", "Tensor::at", {"element -1 of f32[1]"}, [] { Tensor({1.0f}).at(-1); }},
+      Row{"TensorNegativeDimension", "Tensor", {"negative"}, [] { Tensor(f32, {-1}); }, Line::none},
+      Row{"ShapeOfRankNine", "Shape", {"more than 8"}, [] { Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}); }, Line::none},
+
+      // --- Eager
+      Row{"EagerReadsAValueOfAGraph", "Eager::read", {"belongs to a Graph"}, [] { Eager::read(x()); }},
+      Row{"EagerAndGraph", "add", {"two graphs"}, [] { Eager().tensor({1}) + x(); }},
+      Row{"TwoEagers", "add", {"two graphs"}, [] { Eager().tensor({1}) + Eager().tensor({1}); }},
+      Row{"EagerShapes",
+          "matmul",
+          {"f32[1]"},
+          [] {
+            Eager eager;
+            matmul(eager.tensor({1}), eager.tensor({1}));
+          }},
+      Row{"EagerIndexOutOfRange",
+          "gather",
+          {"index out of range"},
+          [] {
+            Eager eager(target());
+            gather(eager.tensor({1}), eager.tensor(Tensor({5})));
+          }},
+      Row{"EagerNotFinite",
+          "check_finite",
+          {"non-finite"},
+          [] {
+            Eager eager(target());
+            check_finite(log(eager.tensor({-1})));
+          }},
+      Row{"EagerBodyThrows",
+          "refuse_negative",
+          {"negative input"},
+          [] { emit(cpu_refuse_negative, {Eager().tensor({-1})}); }},
+
+      // --- checkpoints
+      Row{"CheckpointIsNotThere", nullptr, {"nothing", "cannot be opened"}, [] { read_checkpoint(directory() / "nothing"); }},
+      Row{"CheckpointIsADirectory", nullptr, {"not a regular file"}, [] { read_checkpoint(directory().path()); }},
+      Row{"CheckpointIsEmpty", nullptr, {"header size"}, [] { read_checkpoint(file("c", "")); }},
+      Row{"CheckpointHeaderIsTooLarge", nullptr, {"header size"}, [] { read_checkpoint(file("c", "12345678")); }},
+      Row{"CheckpointIsNoJson", nullptr, {"header", "not JSON"}, [] { read_checkpoint(checkpoint_file("{", 0)); }},
+      Row{"CheckpointIsNoObject", nullptr, {"not a JSON object"}, [] { read_checkpoint(checkpoint_file("1", 0)); }},
+      Row{"CheckpointIsTruncated",
+          nullptr,
+          {"tensor \"w\"", "data_offsets", "is not within the 3 bytes"},
+          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3)); }},
+      Row{"CheckpointOfUnknownDtype",
+          nullptr,
+          {"tensor \"w\", dtype", "seen \"F8\""},
+          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}})", 1)); }},
+      Row{"CheckpointOfABadBoolean",
+          nullptr,
+          {"tensor \"w\"", "neither 0 nor 1"},
+          [] {
+            std::string header = R"({"w":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}})";
+            read_checkpoint(file("c", std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + "2"));
+          }},
+      Row{"CheckpointInAMissingDirectory",
+          nullptr,
+          {"nowhere"},
+          [] { write_checkpoint(directory() / "nowhere" / "c", Checkpoint()); }},
+      Row{"CheckpointNameIsTaken",
+          nullptr,
+          {"__metadata__", "another name"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("__metadata__", Tensor({1.0f}))); }},
+      Row{"CheckpointNameIsNoText",
+          nullptr,
+          {"not UTF-8"},
+          [] { write_checkpoint(directory() / "c", checkpoint_of("\xff", Tensor({1.0f}))); }},
+      Row{"CheckpointHasNoSuchNumber",
+          "the checkpoint",
+          {"metadata \"step\": is missing"},
+          [] { Checkpoint().number("step"); }},
+      Row{"CheckpointNumberIsText",
+          "the checkpoint",
+          {"metadata \"step\": expected a whole number, seen \"x\""},
+          [] {
+            Checkpoint checkpoint;
+            checkpoint.metadata["step"] = "x";
+            checkpoint.number("step");
+          }},
+      Row{"SnapshotOfTwoOfOneName",
+          "snapshot",
+          {"two Variables are named \"w\""},
+          [] { snapshot(std::vector{w(), Variable("w", Tensor({1.0f}))}); }},
+      Row{"RestoreOfWhatIsMissing",
+          "the checkpoint",
+          {"no tensor \"w\"", "allow_missing"},
+          [] { restore(std::vector{w()}, Checkpoint()); }},
+      Row{"RestoreOfWhatIsUnused",
+          "the checkpoint",
+          {"\"v\" belongs to no Variable", "allow_unused"},
+          [] { restore({}, checkpoint_of("v", Tensor({1.0f}))); }},
+      Row{"RestoreOfAnotherShape",
+          "the checkpoint",
+          {"\"w\", shape", "f32[3]", "f32[1]"},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1.0f}))); }},
+      Row{"RestoreOfAnotherDtype",
+          "the checkpoint",
+          {"\"w\", dtype", "f32[3]", "i32[3]", "convert"},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1, 2, 3}))); }},
+
+      // --- loaders
+      Row{"IdxIsNotThere", nullptr, {"nothing"}, [] { read_idx(directory() / "nothing"); }},
+      Row{"IdxIsNoIdx", nullptr, {"remedy"}, [] { read_idx(file("idx", "this is no IDX file")); }},
+      Row{"IdxIsEmpty", nullptr, {"remedy"}, [] { read_idx(file("idx", "")); }},
+      Row{"DigitsAreNotThere", nullptr, {"t10k-images-idx3-ubyte"}, [] { read_digits(directory().path()); }},
+      Row{"NoDigits", "seeded_digits", {"0"}, [] { seeded_digits(0, 1); }, Line::none},
+      Row{"TextIsNotThere", nullptr, {"nothing"}, [] { read_text(directory() / "nothing"); }},
+      Row{"TextIsTooShort", nullptr, {"256"}, [] { read_text(file("text", "short")); }},
+      Row{"TokenOutsideTheVocabulary",
+          "decode",
+          {"1"},
+          [] {
+            Text text;
+            text.vocabulary = "a";
+            (void)text.decode({1});
+          },
+          Line::none},
+  };
+  return kRows;
+}
+
+}  // namespace graphsink::testing
