@@ -6,11 +6,8 @@
 namespace graphsink {
 namespace {
 
-using testing::device_name;
 using testing::kModes;
 using testing::OnDevice;
-
-INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::ValuesIn(testing::devices()), device_name);
 
 TEST_P(OnDevice, LostRecordsAreCountedAndLoggedOnce) {
   for (Mode mode : kModes) {
