@@ -38,7 +38,7 @@ class EagerRunner {
       pointers.push_back(value.eager()->memory.get());
     }
     InferArgs infer(op.name, types, attrs, where);
-    op.infer(infer);
+    infer_outputs(op, infer);
     std::vector<Value> outputs;
     for (std::size_t j = 0; j < infer.outputs().size(); ++j) {
       const TensorType& type = infer.outputs()[j];

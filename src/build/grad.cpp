@@ -101,7 +101,7 @@ std::vector<Value> grad(const Arg& loss, const std::vector<Arg>& wrt) {
   if (value->graph()->run_now) {
     throw Error("grad", loss.where(), "Values of an Eager keep no history", "build a Graph");
   }
-  if (!is_float(value->dtype()) || value->shape().size() != 1) {
+  if (!is_float(value->dtype()) || !is_single(value->type())) {
     throw Error("grad", loss.where(), "the loss is " + to_string(value->type()) + ", not one float",
                 "reduce it, for example with mean()");
   }

@@ -50,7 +50,7 @@ std::shared_ptr<GraphData> find_graph(std::span<const Arg> args, const char* op)
 }
 
 void check_predicate(const Value& predicate, const char* op, const Where& where) {
-  if (predicate.dtype() != DType::boolean || predicate.shape().size() != 1) {
+  if (predicate.dtype() != DType::boolean || !is_single(predicate.type())) {
     throw Error(op, where, "the predicate is " + to_string(predicate.type()) + ", not one bool",
                 "compare: less(a, b), greater(a, b), ...");
   }
@@ -64,9 +64,8 @@ ValueRef ref(const GraphData& graph, const Value& value, const char* op, const W
 }
 
 // The number of the iteration becomes part of the state, behind the user's.
-void count_iterations(const GraphData& graph, Node& node, Region& body) {
+void count_iterations(Node& node, Region& body) {
   node.inputs.insert(node.inputs.end() - 1, body.counter.first);  // before the predicate
-  node.outputs.push_back(graph.type(body.counter.now));
   body.parameters.push_back(body.counter.now);
   body.results.push_back(body.counter.next);
 }
@@ -89,7 +88,6 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
   for (const Arg& arg : init) {
     state.push_back(as_value(*graph, arg));
     node.inputs.push_back({state.back().node(), state.back().output()});
-    node.outputs.push_back(state.back().type());
   }
   Value first = condition(state);
   check_predicate(first, "while_", where);
@@ -101,8 +99,8 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     for (std::size_t i = 0; i < state.size(); ++i) {
       Node parameter;
       parameter.op = &parameter_op;
-      parameter.attrs = ParameterAttrs{node.outputs[i]};
-      parameter.outputs = {node.outputs[i]};
+      parameter.attrs = ParameterAttrs{graph->type(node.inputs[i])};
+      graph->set_outputs_like(parameter, {&node.inputs[i], 1});
       parameter.where = where;
       int id = graph->add_node(std::move(parameter));
       scope.region().parameters.push_back({id, 0});
@@ -117,9 +115,10 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
       ValueRef result = ref(*graph, next[i], "while_", where);
-      if (graph->type(result) != node.outputs[i]) {
+      const TensorType& type = graph->type(node.inputs[i]);
+      if (graph->type(result) != type) {
         throw Error("while_", where,
-                    "state " + std::to_string(i) + " is " + to_string(node.outputs[i]) + ", the body returned " +
+                    "state " + std::to_string(i) + " is " + to_string(type) + ", the body returned " +
                         to_string(graph->type(result)),
                     "return the type the state began with");
       }
@@ -127,10 +126,11 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     }
     Value again = condition(next);
     check_predicate(again, "while_", where);
-    if (scope.region().counter.now.node >= 0) count_iterations(*graph, node, scope.region());
+    if (scope.region().counter.now.node >= 0) count_iterations(node, scope.region());
     scope.region().results.push_back(ref(*graph, again, "while_", where));
     node.bodies = {scope.index()};
   }
+  graph->set_outputs_like(node, std::span(node.inputs).first(node.inputs.size() - 1));  // without the predicate
   int id = graph->add_node(std::move(node));
   Values results;
   for (std::size_t i = 0; i < state.size(); ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
@@ -165,8 +165,8 @@ Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
           "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
           "return the same type from both");
     }
-    node.outputs.push_back(type);
   }
+  graph->set_outputs_like(node, then_results);
   std::size_t outputs = node.outputs.size();
   int id = graph->add_node(std::move(node));
   Values results;
