@@ -1,4 +1,5 @@
 // concat and split: tensors as pieces of the rows of one tensor.
+#include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "kernels/multi_tensor.h"
 #include "kernels/reduce_ops.h"
@@ -108,7 +109,7 @@ void infer_concat(InferArgs& a) {
     Shape wanted = out;
     wanted[axis] = 0;
     if (rest != wanted) a.fail("the shapes differ beside the axis", "make them equal but for one axis");
-    out[axis] += size;
+    out[axis] = sum_of_sizes(out[axis], size);
   }
   a.out(a.in(0).dtype, out);
 }
@@ -183,8 +184,13 @@ void infer_split(InferArgs& a) {
   Shape shape = a.in(0).shape;
   std::vector<std::int64_t> sizes = attrs.sizes;
   if (attrs.parts > 0) sizes.assign(static_cast<std::size_t>(attrs.parts), shape[axis] / attrs.parts);
-  bool is_negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; });
-  if (sizes.empty() || is_negative || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != shape[axis])
+  bool fits = !sizes.empty();
+  std::int64_t rest = shape[axis];
+  for (std::int64_t size : sizes) {
+    fits = fits && size >= 0 && size <= rest;
+    if (fits) rest -= size;
+  }
+  if (!fits || rest != 0)
     a.fail("the parts do not make up the axis", "give sizes that add up to it, or a number of parts that divides it");
   for (std::int64_t size : sizes) {
     shape[axis] = size;

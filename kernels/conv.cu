@@ -37,6 +37,8 @@ void infer_conv2d(InferArgs& a) {
     a.fail("the channels do not fit, in " + std::to_string(o.groups) + " groups",
            "make the channels of the image those of a filter times the groups, and the filters a multiple of them");
   Windows windows = windows_over(a, x, {w[2], w[3]}, o.stride, o.padding, o.dilation);
+  // The columns of one image are a tensor of the workspace.
+  (void)TensorType{a.in(0).dtype, {x[1], w[2], w[3], windows.y.out, windows.x.out}}.bytes();
   a.out(a.in(0).dtype, {x[0], w[0], windows.y.out, windows.x.out});
 }
 // Inputs: gradient of the result, filters, image (shape only).
@@ -80,8 +82,9 @@ Prepared finish(const PrepareArgs& p, ConvPlan plan, Product product, Operand lh
   std::int64_t columns = plan.is_plain ? 0 : plan.columns_size() * element;
   std::int64_t parts = has_parts ? plan.filter_size() * element : 0;
   plan.at_once = p.cuda || (plan.is_plain && out != Operand::filters) ? std::max<std::int64_t>(1, plan.images) : 1;
-  while (plan.at_once > 1 && (plan.images % plan.at_once != 0 || plan.at_once * (columns + parts) > kMostColumns))
-    --plan.at_once;
+  if (columns + parts > 0)
+    plan.at_once = std::min(plan.at_once, std::max<std::int64_t>(1, kMostColumns / (columns + parts)));
+  while (plan.images % plan.at_once != 0) --plan.at_once;
   Pair by_operand[] = {strides_of(plan, lhs), strides_of(plan, rhs), strides_of(plan, out)};
   if (has_parts) by_operand[2][1] = plan.filter_size();
   product.dtype = p.out(0).dtype;

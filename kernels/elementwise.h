@@ -6,6 +6,7 @@
 #include "graphsink/ops.h"
 #include "kernels/dtype.h"
 #include "kernels/layout.h"
+#include "kernels/reduce_ops.h"
 
 // An expression in x, or in a and b, of type T. With T = float it is also that of half and bfloat16.
 #define UNARY_EXPRESSION(Name, ...)                         \
@@ -240,12 +241,6 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .cuda = kElementwiseCuda<N>,
           .cpu = elementwise_cpu<N>,
           .grad = grad};
-}
-
-// The gradient of an operand that the op may have broadcast. Equal shapes stay equal whatever an open dimension
-// becomes, as long as equal sizes stand for the same dimension: an open dimension has one example.
-inline Value sum_to(const GradArgs& a, const Value& g, const Value& input) {
-  return g.shape() == input.shape() ? g : sum_like(Arg(g, a.where), Arg(input, a.where));
 }
 
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 #include "graphsink/ops.h"
 #include "kernels/epilogue.h"
 #include "kernels/product.h"
+#include "kernels/reduce_ops.h"
 
 namespace graphsink {
 namespace {
@@ -102,10 +103,6 @@ void body(Args& a) {
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label = {});
 
-Value sum_to(const Value& x, const Value& like, Where where) {
-  return x.shape() == like.shape() ? x : sum_like(Arg(x, where), Arg(like, where));
-}
-
 // Transposes go into the products, so that no gradient needs a transposed copy.
 std::vector<Value> matmul_grad(const GradArgs& args) {
   const auto& attrs = args.attrs.as<MatmulAttrs>();
@@ -126,7 +123,7 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
   MatmulAttrs summed{.transpose_a = true, .tf32 = tf32, .sums_batches = true};
   if (args.needed[0]) {
     Value da = transpose_a ? times(b, g, transpose_b, true) : times(g, b, false, !transpose_b);
-    result[0] = sum_to(da, args.inputs[0], args.where);
+    result[0] = sum_to(args, da, args.inputs[0], 2);
   }
   if (args.needed[1]) {
     bool is_plain = !transpose_a && args.inputs[0].shape().rank() > 2 && args.inputs[1].shape().rank() == 2;
@@ -134,7 +131,7 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
       result[1] = transpose_b ? multiply(g, a, summed) : multiply(a, g, summed);
     } else {
       Value db = transpose_b ? times(g, a, true, transpose_a) : times(a, g, !transpose_a, false);
-      result[1] = sum_to(db, args.inputs[1], args.where);
+      result[1] = sum_to(args, db, args.inputs[1], 2);
     }
   }
   return result;

@@ -2,6 +2,7 @@
 #include "graphsink/ops.h"
 #include "kernels/reduce_ops.h"
 #include "kernels/reduction.h"
+#include "kernels/strided_copy.h"
 
 namespace graphsink {
 namespace {
@@ -64,7 +65,17 @@ void infer_sum_like(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(1).shape);
 }
 
+// Open dimensions may turn out to be as large as those of the operand: then nothing is summed.
+bool is_copy(const TensorType& in, const TensorType& out) { return in == out; }
+
 Prepared prepare_sum_like(const PrepareArgs& p) {
+  if (is_copy(p.in(0), p.out(0))) {
+    Layout<1> all;
+    all.size = p.out(0).shape.size();
+    if (all.size > 0) append(all, all.size, {1});
+    auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
+    return {std::make_shared<StridedCopy>(make_strided_copy(p, all, 0, element))};
+  }
   const auto& attrs = p.attrs.as<LikeAttrs>();
   const Shape& shape = p.in(0).shape;
   Shape like = with_axes(p.in(1).shape, attrs.axes);
@@ -75,6 +86,15 @@ Prepared prepare_sum_like(const PrepareArgs& p) {
   }
   return prepare_sums(p, is_reduced, attrs.is_mean);
 }
+
+template <class Args, void reduce(Args&)>
+void sum_like_body(Args& a) {
+  if (!is_copy(a.in_type(0), a.out_type(0))) return reduce(a);
+  bool is_in_place = a.template in<void>(0) == a.template out<void>(0);
+  if (!is_in_place) run_copy(a.template local<StridedCopy>(), a);
+}
+constexpr CudaBody kSumLikeCuda[] = {{0, sum_like_body<CudaArgs, reduction_cuda>}};
+constexpr Alias kSumLikeInPlace[] = {{0, 0}};
 
 std::vector<Value> sum_like_grad(const GradArgs& a) {
   return {emit(broadcast_like_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs)[0], Value()};
@@ -96,9 +116,10 @@ const OpDef mean_op = reduction_op("mean");
 const OpDef sum_like_op{.name = "sum_like",
                         .infer = infer_sum_like,
                         .access = like_access,
+                        .in_place = kSumLikeInPlace,
                         .prepare = prepare_sum_like,
-                        .cuda = kReductionCuda,
-                        .cpu = reduction_cpu,
+                        .cuda = kSumLikeCuda,
+                        .cpu = sum_like_body<const CpuArgs, reduction_cpu>,
                         .grad = sum_like_grad};
 
 Value sum(Arg x, std::vector<int> axes, bool keep_axes, Label label) {

@@ -1,6 +1,7 @@
 // broadcast_like and sum_like as ops: each is the other's gradient, and that of sum and mean.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "graphsink/op.h"
@@ -40,6 +41,32 @@ inline bool broadcasts_to(const Shape& small, const Shape& large) {
   for (int d = -1; d >= -small.rank(); --d)
     if (small[d] != 1 && small[d] != large[d]) return false;
   return true;
+}
+
+// Whether an operand has the shape of a result that all operands are broadcast to, whatever open dimensions become. The
+// last `own_axes` axes are not broadcast.
+inline bool is_never_broadcast(const Value& operand, const Value& result, std::span<const Value> operands,
+                               int own_axes) {
+  Shape shape = operand.shape(), of_result = result.shape();
+  if (shape.rank() != of_result.rank()) return false;
+  for (int d = -1 - own_axes; d >= -shape.rank(); --d) {
+    if (!shape.is_open(d)) {
+      if (of_result.is_open(d) || of_result[d] != shape[d]) return false;
+      continue;
+    }
+    for (const Value& other : operands) {  // beside an open dimension anything but 1 may turn out to be the larger
+      bool is_itself = other.node() == operand.node() && other.output() == operand.output();
+      Shape beside = other.shape();
+      if (!is_itself && beside.rank() >= -d && (beside.is_open(d) || beside[d] != 1)) return false;
+    }
+  }
+  return true;
+}
+
+// The gradient of an operand from `g`, that of what it was broadcast to.
+inline Value sum_to(const GradArgs& a, const Value& g, const Value& operand, int own_axes = 0) {
+  if (is_never_broadcast(operand, g, a.inputs, own_axes)) return g;
+  return emit(sum_like_op, {Arg(g, a.where), Arg(operand, a.where)}, LikeAttrs{})[0];
 }
 
 }  // namespace graphsink

@@ -1,4 +1,6 @@
 // reshape, reshape_like, flatten, squeeze, unsqueeze: views, so nothing runs.
+#include <utility>
+
 #include "graphsink/ops.h"
 #include "kernels/kernel.h"
 #include "kernels/reduce_ops.h"
@@ -12,31 +14,52 @@ constexpr CudaBody kCuda[] = {{0, cuda_body}};
 constexpr Alias kView[] = {{0, 0}};
 
 struct ReshapeAttrs {
-  Shape shape;
+  NewShape shape;
 };
+
+std::string to_string(const NewShape& shape) {
+  std::string text;
+  for (const NewDim& dim : shape.dims()) {
+    text += text.empty() ? "" : ", ";
+    text += dim.kept ? "keep(" + std::to_string(*dim.kept) + ")" : std::to_string(dim.size);
+  }
+  return "[" + text + "]";
+}
 
 void infer_reshape(InferArgs& a) {
   a.expect_inputs(1);
-  Shape shape = a.attrs<ReshapeAttrs>().shape;
-  std::int64_t size = a.in(0).shape.size();
-  std::int64_t known = 1;
-  int open = -1;
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (shape[d] >= 0) {
-      known *= shape[d];
-    } else if (shape[d] == -1 && open < 0) {
-      open = d;
+  const Shape& in = a.in(0).shape;
+  const NewShape& wanted = a.attrs<ReshapeAttrs>().shape;
+  bool is_kept[Shape::kMaxRank] = {};
+  Shape out, given;  // `given`: sizes for the axes that are not kept
+  int left_over = -1;
+  for (const NewDim& dim : wanted.dims()) {
+    if (dim.kept) {
+      int axis = axis_from_front(a, *dim.kept, in.rank());
+      if (std::exchange(is_kept[axis], true))
+        a.fail("to " + to_string(wanted) + " keeps axis " + std::to_string(axis) + " twice", "keep each axis once");
+      out.push_back(in[axis]);
+    } else if (dim.size >= 0) {
+      out.push_back(dim.size);
+      given.push_back(dim.size);
+    } else if (dim.size == -1 && left_over < 0) {
+      left_over = out.rank();
+      out.push_back(1);
     } else {
-      a.fail("to " + to_string(shape), "give sizes, and -1 for at most one of them");
+      a.fail("to " + to_string(wanted), "give sizes, and -1 for at most one of them");
     }
   }
-  if (open >= 0 && known > 0 && size % known == 0) shape[open] = size / known;
-  if (shape.size() != size || (open >= 0 && shape[open] < 0)) {
-    a.fail(
-        "to " + to_string(a.attrs<ReshapeAttrs>().shape) + " changes the number of elements, " + std::to_string(size),
-        "keep the product of the dimensions");
+  Shape others;
+  for (int d = 0; d < in.rank(); ++d)
+    if (!is_kept[d]) others.push_back(in[d]);
+  std::int64_t size = others.size(), known = given.size();
+  bool fits = left_over < 0 ? size == known : known > 0 && size % known == 0;
+  if (!fits) {
+    a.fail("to " + to_string(wanted) + " changes the number of elements, " + std::to_string(in.size()),
+           "keep the product of the dimensions");
   }
-  a.out(a.in(0).dtype, shape);
+  if (left_over >= 0) out[left_over] = size / known;
+  a.out(a.in(0).dtype, out);
 }
 
 void infer_reshape_like(InferArgs& a) {
@@ -70,11 +93,8 @@ void infer_flatten(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
   int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, shape.rank());
-  Shape out;
-  for (int d = 0; d < axis; ++d) out.push_back(shape[d]);
-  std::int64_t size = 1;
-  for (int d = axis; d < shape.rank(); ++d) size *= shape[d];
-  out.push_back(size);
+  Shape out(shape.dims().first(static_cast<std::size_t>(axis)));
+  out.push_back(Shape(shape.dims().subspan(static_cast<std::size_t>(axis))).size());
   a.out(a.in(0).dtype, out);
 }
 
@@ -110,7 +130,20 @@ const OpDef unsqueeze_op = axis_op("unsqueeze", infer_unsqueeze);
 Value flatten(Arg x, int axis, Label label) { return emit(flatten_op, {x}, AxisAttrs{axis}, label)[0]; }
 Value squeeze(Arg x, int axis, Label label) { return emit(squeeze_op, {x}, AxisAttrs{axis}, label)[0]; }
 Value unsqueeze(Arg x, int axis, Label label) { return emit(unsqueeze_op, {x}, AxisAttrs{axis}, label)[0]; }
-Value reshape(Arg x, Shape shape, Label label) { return emit(reshape_op, {x}, ReshapeAttrs{shape}, label)[0]; }
+
+NewDim keep(int axis) {
+  NewDim dim;
+  dim.kept = axis;
+  return dim;
+}
+
+NewShape::NewShape(const Shape& shape, Where where) {
+  for (std::int64_t dim : shape.dims(where)) dims_.emplace_back(dim);
+}
+
+Value reshape(Arg x, NewShape shape, Label label) {
+  return emit(reshape_op, {x}, ReshapeAttrs{std::move(shape)}, label)[0];
+}
 Value reshape_like(Arg x, Arg like, Label label) { return emit(reshape_like_op, {x, like}, {}, label)[0]; }
 
 }  // namespace graphsink

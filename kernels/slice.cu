@@ -1,4 +1,5 @@
 // slice and pad: a regular part of a tensor, and a tensor as such a part of a larger one.
+#include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "kernels/reduce_ops.h"
 #include "kernels/strided_copy.h"
@@ -18,10 +19,10 @@ struct SliceAttrs {
   Range range(int axis, std::int64_t size) const {
     auto d = static_cast<std::size_t>(axis);
     if (d >= begins.size()) return {0, 1, size};
-    std::int64_t step = d < steps.size() ? steps[d] : 1;
+    std::int64_t step = d < steps.size() ? std::max(steps[d], -std::numeric_limits<std::int64_t>::max()) : 1;
     std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? size : size - 1;
     auto resolve = [&](std::int64_t at) { return std::clamp(at < 0 ? at + size : at, lowest, highest); };
-    std::int64_t begin = resolve(begins[d]), end = resolve(ends[d]);
+    std::int64_t begin = resolve(begins[d]), end = ends[d] == to_end && step < 0 ? lowest : resolve(ends[d]);
     std::int64_t length = step > 0 ? end - begin : begin - end, stride = step > 0 ? step : -step;
     std::int64_t count = length > 0 ? (length - 1) / stride + 1 : 0;
     return {begin, count > 1 ? step : 1, count};
@@ -253,7 +254,7 @@ void infer_pad(InferArgs& a) {
   for (int d = 0; d < shape.rank(); ++d) {
     std::int64_t before = attrs.before[static_cast<std::size_t>(d)], after = attrs.after[static_cast<std::size_t>(d)];
     if (before < 0 || after < 0) a.fail("a padding is negative", "slice() the operand");
-    shape[d] += before + after;
+    shape[d] = sum_of_sizes(shape[d], sum_of_sizes(before, after));
   }
   a.out(a.in(0).dtype, shape);
 }

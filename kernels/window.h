@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/sizes.h"
 #include "kernels/kernel.h"
 
 namespace graphsink {
@@ -63,7 +64,8 @@ inline Windows windows_over(const InferArgs& a, const Shape& shape, const Pair& 
       a.fail("a window, stride or dilation is below 1, or a padding below 0", "use sizes of 1 and more");
     WindowAxis& axis = d == 0 ? result.y : result.x;
     axis = {shape[static_cast<int>(d) - 2], 0, window[d], stride[d], padding[d], dilation[d]};
-    std::int64_t room = axis.in + 2 * axis.padding - axis.dilation * (axis.window - 1) - 1;
+    std::int64_t padded = sum_of_sizes(axis.in, product_of_sizes(2, axis.padding));
+    std::int64_t room = padded - product_of_sizes(axis.dilation, axis.window - 1) - 1;
     if (room < 0) a.fail("the window is larger than the padded image", "use a smaller window or more padding");
     axis.out = room / axis.stride + 1;
   }

@@ -167,20 +167,20 @@ int main(int argc, char** argv) {
   app.add_option("--mode", options.modes, "names, separated by commas; all of --list")->delimiter(',');
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
   app.add_option("--steps", options.steps, "counted steps, after 3 of warm-up")
-      ->check(CLI::Range(1, 100000000))
+      ->check(cli::whole_number(1, cli::kMostSteps))
       ->capture_default_str();
   app.add_option("--steps-per-launch", options.steps_per_launch, "steps in one launch")
-      ->check(CLI::Range(1, 10000))
+      ->check(cli::whole_number(1, cli::kMostStepsPerLaunch))
       ->capture_default_str();
   app.add_option("--size", options.size, "of the workloads")
       ->check(CLI::IsMember({"test", "full"}))
       ->capture_default_str();
   app.add_option("--nodes", options.workload.nodes, "of chain: kernels in a step")
-      ->check(CLI::Range(1, 10000000))
+      ->check(cli::whole_number(1, 10000000))
       ->capture_default_str();
   app.add_option("--crossings", options.workload.crossings,
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
-      ->check(CLI::Range(0, 100000))
+      ->check(cli::whole_number(0, 100000))
       ->capture_default_str();
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,

@@ -113,11 +113,11 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "auto or cuda:N")->capture_default_str();
   app.add_option("--bytes", options.bytes, "sizes of the value that crosses, separated by commas; multiples of 4")
       ->delimiter(',')
-      ->check(CLI::Range(4, 1 << 30))
+      ->check(cli::whole_number(4, 1 << 30))
       ->check([](const std::string& text) { return std::stoll(text) % 4 ? text + " is no multiple of 4" : ""; }, "")
       ->capture_default_str();
   app.add_option("--round-trips", options.round_trips, "to the host and back, in a step")
-      ->check(CLI::Range(1, 10000))
+      ->check(cli::whole_number(1, 10000))
       ->capture_default_str();
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   return cli::run_program(app, argc, argv, [&] { return bench::run(options); });

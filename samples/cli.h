@@ -5,12 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <string>
 #include <system_error>
 
+#include "base/number_text.h"
 #include "graphsink/graphsink.h"
 
 namespace graphsink::cli {
@@ -23,6 +26,35 @@ inline void require_printed() {
   throw Error("stdout", Where(),
               "what was printed is lost" + (errno ? ": " + std::generic_category().message(errno) : ""),
               "make room where it goes, and run it again");
+}
+
+constexpr std::int64_t kMostSteps = 100000000, kMostStepsPerLaunch = 10000;
+constexpr std::int64_t kMostSeed = std::numeric_limits<std::uint32_t>::max();  // CompileOptions::seed
+
+// A whole number from `low` to `high` in decimal digits. CLI11 alone takes -1 for a large number where the option has
+// no sign, and 010 for 8.
+inline CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  std::string range = std::to_string(low) + " to " + std::to_string(high);
+  auto check = [=](const std::string& text) {
+    std::int64_t value = 0;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    bool is_decimal = code == std::errc() && end == text.data() + text.size() && (text[0] != '0' || text.size() == 1);
+    return is_decimal && value >= low && value <= high ? ""
+                                                       : "expected a whole number from " + range + ", seen " + text;
+  };
+  return CLI::Validator(check, range);
+}
+
+// A number from `low` to `high`, which "nan" is not.
+inline CLI::Validator number(double low, double high) {
+  std::string range = number_text(low) + " to " + number_text(high);
+  auto check = [=](const std::string& text) {
+    double value = 0;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    bool is_number = code == std::errc() && end == text.data() + text.size();
+    return is_number && value >= low && value <= high ? "" : "expected a number from " + range + ", seen " + text;
+  };
+  return CLI::Validator(check, range);
 }
 
 // Parses the arguments and calls `body`. Returns the exit code: 2, with the message on stderr, for wrong arguments and
@@ -72,11 +104,13 @@ void add_training_options(CLI::App& app, Options& options) {
                  "interactive-serial, interactive-parallel, split-serial, split-parallel, sink, split-sink or "
                  "automatic")
       ->capture_default_str();
-  app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
+  app.add_option("--steps", options.steps, "training steps")->check(whole_number(1, kMostSteps))->capture_default_str();
   app.add_option("--steps-per-launch", options.steps_per_launch, "training steps in one launch")
-      ->check(CLI::Range(1, 10000))
+      ->check(whole_number(1, kMostStepsPerLaunch))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of everything random")->capture_default_str();
+  app.add_option("--seed", options.seed, "of everything random")
+      ->check(whole_number(0, kMostSeed))
+      ->capture_default_str();
 }
 
 // "step 500/2000  loss 1.234  5678 steps/s": rewritten in place on a terminal, else one line for each tenth of the way.

@@ -58,7 +58,11 @@ std::optional<gs::Checkpoint> open_checkpoint(Options& options) {
                         (name == checkpoint.metadata.end() ? "none" : name->second),
                     "give --model as the checkpoint has it, or another checkpoint");
   }
-  options.seed = static_cast<std::uint64_t>(checkpoint.number("seed"));
+  std::int64_t seed = checkpoint.number("seed");
+  if (seed > cli::kMostSeed)
+    throw gs::Error(options.resume, gs::Where(), "metadata \"seed\": " + std::to_string(seed) + " is 2^32 or more",
+                    "give a checkpoint that this program wrote");
+  options.seed = static_cast<std::uint64_t>(seed);
   options.decay_steps = checkpoint.number("decay_steps");
   return checkpoint;
 }
@@ -113,15 +117,15 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   cli::add_training_options(app, options);
   app.add_option("--dropout", options.dropout, "share of activations dropped in training")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(cli::number(0, 0.9))
       ->capture_default_str();
   app.add_option("--decay-steps", options.decay_steps, "until when the learning rate falls; default: --steps")
-      ->check(CLI::NonNegativeNumber);
+      ->check(cli::whole_number(0, cli::kMostSteps));
   app.add_option("--evaluate-every", options.evaluate_every, "steps between evaluations on held-out text, and saves")
-      ->check(CLI::PositiveNumber)
+      ->check(cli::whole_number(1, cli::kMostSteps))
       ->capture_default_str();
   app.add_option("--evaluate-on", options.evaluate_on, "held-out characters to predict in an evaluation, about")
-      ->check(CLI::PositiveNumber)
+      ->check(cli::whole_number(1, std::int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--save", options.save, "checkpoint to write at every evaluation and at the end");
   app.add_option("--resume", options.resume, "checkpoint to go on from: same model, same text");

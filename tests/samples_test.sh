@@ -173,8 +173,17 @@ for program in train_text train_mnist graphsink-bench; do
   refuses "$program: bad device" "error: .*device \"gpu\".*$remedy" "$bin/$program" --device gpu
   refuses "$program: bad mode" "error: mode \"fast\".*interactive-serial.*$remedy" "$bin/$program" --mode fast
   refuses "$program: no steps" 'steps' "$bin/$program" --steps 0
+  refuses "$program: octal steps" 'steps.*1 to 100000000.*010' "$bin/$program" --steps 010
   refuses "$program: bad option" 'nonsense' "$bin/$program" --nonsense
   prints "$program --help" '--device' '--mode' -- "$bin/$program" --help
+done
+for program in train_text train_mnist; do
+  for seed in -1 4294967296 99999999999999999999 1.5 nan; do
+    refuses "$program: seed $seed" "seed.*0 to 4294967295.*$seed" "$bin/$program" --seed "$seed"
+  done
+done
+for share in nan -0.1 0.91 inf; do
+  refuses "train_text: dropout $share" "dropout.*0 to 0\.9.*$share" "$bin/train_text" --dropout "$share"
 done
 if [[ $flavour == cpu ]]; then
   refuses 'no CUDA in this build' "error: .*cuda:0.*$remedy" "$bin/graphsink-bench" --workload chain --device cuda:0

@@ -40,7 +40,8 @@ class Value {
       : graph_(std::move(graph)), node_(node), output_(output), eager_(std::move(eager)) {}
 
   bool valid() const { return graph_ != nullptr; }
-  // A copy: the graph's own storage moves as it grows.
+  // A copy: the graph's own storage moves as it grows. Dimensions that depend on an open dimension of an input are
+  // open.
   TensorType type(Where where = Where::current()) const;
   DType dtype(Where where = Where::current()) const { return type(where).dtype; }
   Shape shape(Where where = Where::current()) const { return type(where).shape; }
@@ -108,7 +109,8 @@ class Arg {
   Where where_;
 };
 
-// One dimension of a graph input: a number, or open (its size comes with each write; `example` is used until then).
+// One dimension of a graph input: a number, or open: its size comes with each write. Until then it is the `example`,
+// with which the graph is built, so one that all ops can take; dim() is the size as a Value.
 struct Dim {
   std::int64_t size = 0;
   bool is_open = false;
@@ -135,7 +137,7 @@ class Graph {
   Graph();
   explicit Graph(std::shared_ptr<GraphData> data) : data_(std::move(data)) {}  // another handle to the same graph
 
-  // Data given by Program::write(), the same for every step of a run.
+  // Data given by Program::write(), the same for every step of a run. Throws Error, as feed() does, for negative sizes.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   // Data given by Program::write(), one slice of this shape for each step of a run.
   Value feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
+#include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graph.h"
@@ -101,12 +105,42 @@ struct CumsumOptions {
 // The sum of each element of an axis (negative: from the end) and those before it, of dtypes as for sum.
 Value cumsum(Arg x, int axis, CumsumOptions options = {}, Label label = {});
 
+// The size of an axis (negative: from the end), open or not, as an i32 scalar; what was written last counts. Throws
+// Error where an axis has 2^31 elements or more.
+Value dim(Arg x, int axis, Label label = {});
+
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
 Value broadcast_like(Arg x, Arg like, Label label = {});
 Value sum_like(Arg x, Arg like, Label label = {});
 
-// A view; one dimension may be -1.
-Value reshape(Arg x, Shape shape, Label label = {});
+// A dimension of the result of reshape(): a size, -1 for what the other dimensions leave over, or that of an axis of
+// the operand, which may be open: keep(axis), negative from the end.
+struct NewDim {
+  std::int64_t size = 0;
+  std::optional<int> kept = {};  // else
+  template <std::integral T>
+  NewDim(T n) : size(static_cast<std::int64_t>(n)) {}  // NOLINT: implicit
+  friend NewDim keep(int axis);
+
+ private:
+  NewDim() = default;
+};
+NewDim keep(int axis);
+
+// What reshape() makes: {keep(0), 4, -1}, or a Shape without open dimensions.
+class NewShape {
+ public:
+  NewShape(std::initializer_list<NewDim> dims) : dims_(dims) {}   // NOLINT: implicit, as are
+  NewShape(std::vector<NewDim> dims) : dims_(std::move(dims)) {}  // NOLINT: all of these
+  NewShape(const Shape& shape, Where where = Where::current());   // NOLINT
+  const std::vector<NewDim>& dims() const { return dims_; }
+
+ private:
+  std::vector<NewDim> dims_;
+};
+
+// A view of the same elements, whose number may not change. At most one dimension is -1.
+Value reshape(Arg x, NewShape shape, Label label = {});
 Value reshape_like(Arg x, Arg like, Label label = {});
 // Views: all axes from `axis` on become one; an axis of size 1 goes away, or becomes axis `axis` of the result.
 Value flatten(Arg x, int axis = 1, Label label = {});
@@ -117,8 +151,10 @@ Value transpose(Arg x, Label label = {});
 // Axis d of the result is axis axes[d] of x; all axes of x are named, negative ones from the end (a copy).
 Value permute(Arg x, std::vector<int> axes, Label label = {});
 
-// x[begin:end:step, ...] as in NumPy (a copy): negative bounds count from the end, bounds beyond an end stop there
-// (backwards to the first element: INT64_MIN). Axes that are not named are whole; missing steps are 1.
+// The end of slice() that takes all elements that are left in the direction of the step.
+inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
+// x[begin:end:step, ...] as in NumPy (a copy): negative bounds count from the end, bounds beyond an end stop there.
+// Axes that are not named are whole; missing steps are 1.
 Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends,
             std::vector<std::int64_t> steps = {}, Label label = {});
 // x with so many elements of `value` before and after it on each axis.

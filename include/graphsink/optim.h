@@ -19,33 +19,34 @@ struct ParameterGroup {
 // The loss is multiplied by a scale so that small gradients do not vanish in 16 bits; an update with an overflow is
 // skipped and the scale reduced (Micikevicius et al. 2018, "Mixed precision training", section 3.2).
 struct LossScale {
-  double initial = 65536;
-  double growth = 2;     // after `interval` updates without an overflow
-  double backoff = 0.5;  // after one with
-  int interval = 2000;
+  double initial = 65536;  // above 0
+  double growth = 2;       // at least 1; after `interval` updates without an overflow
+  double backoff = 0.5;    // between 0 and 1; after one with
+  int interval = 2000;     // at least 1
 };
 
 // What happens to the gradients before an update.
 struct GradientOptions {
-  // Gradients are scaled down so that their norm, of all parameters together, is at most this; 0: never.
+  // Gradients are scaled down so that their norm, of all parameters together, is at most this; 0: never; infinite: the
+  // norm is computed, nothing is scaled.
   double clip_norm = 0;
   // An update is made in every so many steps, with the mean of their gradients.
   int accumulate = 1;
   std::optional<LossScale> loss_scale = {};
 };
 
-// Options are Args: a number becomes a one-element Variable (returned) that the host may write between runs, a Value
-// (a schedule, made from Graph::step()) is computed in every step.
+// Options are Args: a number, finite and at least 0, becomes a one-element Variable (returned) that the host may write
+// between runs, a Value (a schedule, made from Graph::step()) is computed in every step.
 struct SgdOptions {
   Arg lr = 1e-2;
-  double momentum = 0;
-  bool nesterov = false;
+  double momentum = 0;      // below 1
+  bool nesterov = false;    // needs momentum
   double weight_decay = 0;  // times the parameter, added to the gradient
   GradientOptions gradients = {};
 };
 struct AdamwOptions {
   Arg lr = 1e-3;
-  double beta1 = 0.9;
+  double beta1 = 0.9;  // both below 1
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
@@ -82,7 +83,8 @@ struct Optimizer {
 // same graph is an Error: read it before. Those of f16 and bf16 are updated in a master copy in f32, which begins as
 // what the parameter holds when this is called, and are rounded from it: a host that writes the parameter later writes
 // the copy too. The number of an update is that of committed steps, or of updates where accumulation or loss scaling
-// make them differ. Throw Error for a parameter given twice or assigned already, and as grad() does.
+// make them differ. Throw Error for a parameter given twice or assigned already, for an option that is negative, not a
+// number or out of its range, and as grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.

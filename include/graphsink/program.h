@@ -28,7 +28,7 @@ struct Guards {
   bool poison = false;
   // Every so many sunk runs (0: never) are made twice from the same state, first op by op, and the bits of Variables,
   // outputs and records compared; run() waits, and throws Error naming what differs. What ops do on the host they do
-  // twice.
+  // twice. compile() refuses a negative number.
   int replay_every = 0;
   // After each recording the arguments of its kernels are read back, and a warning is logged, once for each op, for an
   // address in memory that the program has freed or not allocated yet, and for a number that is another than when the
@@ -56,7 +56,7 @@ struct CompileOptions {
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
   std::uint32_t seed = 0;
   // On a device with separate memory, a warning is logged for an op that has been running on the host for so long, and
-  // again each time that doubles: its step, and whoever waits for it, hangs. 0: never.
+  // again each time that doubles: its step, and whoever waits for it, hangs. 0: never; at most 100 years.
   std::chrono::milliseconds host_op_patience{10000};
   Guards guards{};
   // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.

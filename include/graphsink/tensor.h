@@ -17,17 +17,19 @@ namespace graphsink {
 class Tensor {
  public:
   Tensor() = default;
-  // Zero-filled.
-  explicit Tensor(const TensorType& type);
-  Tensor(DType dtype, const Shape& shape) : Tensor(TensorType{dtype, shape}) {}
+  // Zero-filled. Throw Error for a size that depends on an open dimension.
+  explicit Tensor(const TensorType& type, Where where = Where::current());
+  Tensor(DType dtype, const Shape& shape, Where where = Where::current()) : Tensor(TensorType{dtype, shape}, where) {}
   // Copies `values` (row-major). Throws Error if their number is not shape.size().
   template <class T>
-  Tensor(const Shape& shape, std::span<const T> values) : Tensor(dtype_of<T>(), shape) {
-    check_count(values.size());
+  Tensor(const Shape& shape, std::span<const T> values, Where where = Where::current())
+      : Tensor(dtype_of<T>(), shape, where) {
+    check_count(values.size(), where);
     if (!values.empty()) std::memcpy(data(), values.data(), values.size_bytes());
   }
   template <class T>
-  Tensor(const Shape& shape, const std::vector<T>& values) : Tensor(shape, std::span<const T>(values)) {}
+  Tensor(const Shape& shape, const std::vector<T>& values, Where where = Where::current())
+      : Tensor(shape, std::span<const T>(values), where) {}
   // A vector: Tensor({1.0f, 2.0f}) has shape [2].
   template <class T>
   explicit Tensor(std::initializer_list<T> values)
@@ -38,12 +40,13 @@ class Tensor {
     return Tensor(Shape{}, std::span<const T>(&value, 1));
   }
   // Precondition: the value, truncated, is one of an integer dtype.
-  static Tensor full(DType dtype, const Shape& shape, double value);
+  static Tensor full(DType dtype, const Shape& shape, double value, Where where = Where::current());
   // f32 samples from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) * sqrt(6), fan_in = product of all dimensions but the last
   // (He et al. 2015, "Delving deep into rectifiers"). The same seed gives the same bits on every machine.
-  static Tensor kaiming(const Shape& shape, std::uint64_t seed);
+  static Tensor kaiming(const Shape& shape, std::uint64_t seed, Where where = Where::current());
   // f32 samples from U(low, high); the same seed gives the same bits on every machine.
-  static Tensor uniform(const Shape& shape, std::uint64_t seed, float low = 0.0f, float high = 1.0f);
+  static Tensor uniform(const Shape& shape, std::uint64_t seed, float low = 0.0f, float high = 1.0f,
+                        Where where = Where::current());
 
   // False if there is no data. A Tensor of no elements, such as one of shape [0], is valid.
   bool valid() const { return bytes_.size() == type_.bytes(); }
@@ -79,7 +82,7 @@ class Tensor {
     if (!valid()) require_valid("Tensor", where);
     return *this;
   }
-  void check_count(std::size_t count) const;
+  void check_count(std::size_t count, const Where& where) const;
   void check_dtype(DType dtype, const Where& where) const;
 
   TensorType type_;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "graphsink/error.h"
 #include "graphsink/half.h"
 
 namespace graphsink {
@@ -76,43 +77,77 @@ constexpr DType dtype_of() {
 }
 
 // Sizes of the dimensions, outermost first; rank 0 is a scalar. A value type that never allocates.
+//
+// A dimension of the Shape of a Value may be open: its size depends on what is written to an input with open(), and is
+// known only when the program runs. Whatever would read its size throws Error, naming the caller's line and what to use
+// instead, such as dim() or keep().
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
 
   constexpr Shape() = default;
-  Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
-  explicit Shape(std::span<const std::int64_t> dims);  // throws Error above kMaxRank
+  // Throw Error above kMaxRank, and for a negative size.
+  Shape(std::initializer_list<std::int64_t> dims, Where where = Where::current())
+      : Shape(std::span(dims.begin(), dims.size()), where) {}
+  explicit Shape(std::span<const std::int64_t> dims, Where where = Where::current());
+
+  // The number of a dimension, from the front or, if negative, from the end; knows the line that asks.
+  struct Axis {
+    int number;
+    Where where;
+    Axis(int i, Where line = Where::current()) : number(i), where(line) {}  // NOLINT: implicit
+  };
 
   int rank() const { return rank_; }
-  // Negative indices count from the end. Precondition: -rank() <= i < rank().
-  std::int64_t operator[](int i) const { return dims_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
-  std::int64_t& operator[](int i) { return dims_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
-  std::span<const std::int64_t> dims() const { return {dims_.data(), static_cast<std::size_t>(rank_)}; }
-  void push_back(std::int64_t dim);
-  // Number of elements; 1 for a scalar.
-  std::int64_t size() const;
+  // Throw Error unless -rank() <= i < rank().
+  std::int64_t operator[](Axis i) const { return dims_[known(i)]; }
+  std::int64_t& operator[](Axis i) { return dims_[known(i)]; }
+  bool is_open(Axis i) const { return (open_ >> checked(i) & 1) != 0; }
+  bool has_open() const { return open_ != 0; }
+  std::span<const std::int64_t> dims(Where where = Where::current()) const;
+  void push_back(std::int64_t dim, Where where = Where::current());
+  // Number of elements; 1 for a scalar. Throws Error if the product of all dimensions but those of 0 is 2^63 or more.
+  std::int64_t size(Where where = Where::current()) const;
 
-  friend bool operator==(const Shape& a, const Shape& b) {
-    if (a.rank_ != b.rank_) return false;
-    for (int i = 0; i < a.rank_; ++i)
-      if (a[i] != b[i]) return false;
-    return true;
+  // Open dimensions are equal if their examples are; they may still turn out to be of two sizes.
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+  // For the library's own layers: marks a dimension, whose size is now the example; the examples as known sizes.
+  void mark_open(int i) { open_ = static_cast<std::uint8_t>(open_ | 1u << checked(i)); }
+  Shape examples() const {
+    Shape result = *this;
+    result.open_ = 0;
+    return result;
   }
 
  private:
-  std::array<std::int64_t, kMaxRank> dims_{};
+  // The dimension from the front. known(): whose size may be read.
+  std::size_t checked(const Axis& i) const {
+    int d = i.number < 0 ? i.number + rank_ : i.number;
+    if (d < 0 || d >= rank_) refuse_axis(i);
+    return static_cast<std::size_t>(d);
+  }
+  std::size_t known(const Axis& i) const {
+    if (open_ != 0 && is_open(i)) refuse_open(i);
+    return checked(i);
+  }
+  [[noreturn]] void refuse_axis(const Axis& i) const;
+  [[noreturn]] void refuse_open(const Axis& i) const;
+
+  std::array<std::int64_t, kMaxRank> dims_{};  // 0 beyond the rank
   int rank_ = 0;
+  std::uint8_t open_ = 0;  // bit i: dimension i is open
 };
 
-// "[32, 784]".
+// "[32, 784]"; "[open(32), 784]", an open dimension with its example.
 std::string to_string(const Shape& shape);
 
 struct TensorType {
   DType dtype = DType::f32;
   Shape shape;
 
-  std::size_t bytes() const { return size_of(dtype) * static_cast<std::size_t>(shape.size()); }
+  // Throws Error if they are 2^56 or more, which no device addresses, or depend on an open dimension.
+  std::size_t bytes(Where where = Where::current()) const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 

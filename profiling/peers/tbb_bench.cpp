@@ -158,10 +158,14 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures oneTBB flow graphs of the workloads chain and wide; the report is that of graphsink-bench.");
   app.add_option("--steps", options.steps, "counted steps, after 3 of warm-up")
-      ->check(CLI::PositiveNumber)
+      ->check(gs::cli::whole_number(1, gs::cli::kMostSteps))
       ->capture_default_str();
-  app.add_option("--nodes", options.nodes, "of chain")->check(CLI::Range(4, 10000000))->capture_default_str();
-  app.add_option("--threads", options.threads, "at most")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--nodes", options.nodes, "of chain")
+      ->check(gs::cli::whole_number(4, 10000000))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "at most")
+      ->check(gs::cli::whole_number(1, 10000))
+      ->capture_default_str();
   app.add_option("--json", options.json_file, "write the report to this file; - prints it")->capture_default_str();
   return gs::cli::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -40,7 +40,7 @@ Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shar
     entry.attrs = &node.attrs.as<InputAttrs>();
     entry.is_feed = node.op == &feed_op;
     if (!entry.is_feed) entry.input = device_->reserve();
-    entry.shape = node.outputs[0].shape;
+    entry.shape = node.outputs[0].shape.examples();
     for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
   }
 }

@@ -25,6 +25,15 @@ void Program::close() noexcept {
 
 Program compile(const Graph& graph, const CompileOptions& options, Where where) {
   (void)data_of(graph, where);
+  auto expect = [&](bool fits, const char* option, auto value, const char* remedy) {
+    if (!fits) throw Error("compile", where, std::string(option) + " is " + std::to_string(value), remedy);
+  };
+  constexpr std::chrono::milliseconds kMostPatience = std::chrono::hours(24 * 36525);
+  std::chrono::milliseconds patience = options.host_op_patience;
+  expect(options.guards.replay_every >= 0, "guards.replay_every", options.guards.replay_every,
+         "give a number of runs, or 0 for never");
+  expect(patience.count() >= 0 && patience <= kMostPatience, "host_op_patience", patience.count(),
+         "give milliseconds, up to 100 years, or 0 for never");
   return Program(graph, options, where);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <ostream>
 
 #include "base/convert.h"
@@ -57,28 +58,31 @@ void with_element_type(DType dtype, const F& f) {
 
 }  // namespace
 
-Tensor::Tensor(const TensorType& type) : type_(type) {
-  for (std::int64_t dim : type.shape.dims()) {
-    if (dim < 0) throw Error("Tensor", Where(), "negative dimension in " + to_string(type), "give sizes of at least 0");
+Tensor::Tensor(const TensorType& type, Where where) : type_(type) {
+  std::size_t bytes = type.bytes(where);
+  try {
+    bytes_.resize(bytes);
+  } catch (const std::bad_alloc&) {
+    throw Error("Tensor", where, "there is not enough memory for " + to_string(type), "use smaller sizes");
   }
-  bytes_.resize(type.bytes());
 }
 
-Tensor Tensor::full(DType dtype, const Shape& shape, double value) {
-  Tensor tensor(dtype, shape);
+Tensor Tensor::full(DType dtype, const Shape& shape, double value, Where where) {
+  Tensor tensor(dtype, shape, where);
   with_element_type(dtype, [&]<class T>(T) { fill<T>(tensor, value); });
   return tensor;
 }
 
-Tensor Tensor::kaiming(const Shape& shape, std::uint64_t seed) {
+Tensor Tensor::kaiming(const Shape& shape, std::uint64_t seed, Where where) {
+  if (shape.size(where) == 0) return Tensor(DType::f32, shape, where);
   std::int64_t fan_in = 1;
   for (int i = 0; i + 1 < shape.rank(); ++i) fan_in *= shape[i];
   float bound = std::sqrt(6.0f / static_cast<float>(fan_in > 0 ? fan_in : 1));
-  return uniform(shape, seed, -bound, bound);
+  return uniform(shape, seed, -bound, bound, where);
 }
 
-Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float high) {
-  Tensor tensor(DType::f32, shape);
+Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float high, Where where) {
+  Tensor tensor(DType::f32, shape, where);
   SplitMix random(seed);
   for (float& x : tensor.as<float>()) x = low + (high - low) * random.uniform();
   return tensor;
@@ -113,9 +117,9 @@ Tensor Tensor::to(DType wanted, Where where) const {
   return result;
 }
 
-void Tensor::check_count(std::size_t count) const {
+void Tensor::check_count(std::size_t count, const Where& where) const {
   if (static_cast<std::int64_t>(count) != shape().size()) {
-    throw Error("Tensor", Where(), std::to_string(count) + " values for " + to_string(type_),
+    throw Error("Tensor", where, std::to_string(count) + " values for " + to_string(type_),
                 "give " + std::to_string(shape().size()) + " values or another shape");
   }
 }

@@ -182,7 +182,7 @@ std::vector<Value> grad(const Arg& loss, const std::vector<Arg>& wrt) {
     throw Error("grad", loss.where(), "Values of an Eager keep no history", "build a Graph");
   }
   ValueRef from = graph->visible(*value, "grad", loss.where());
-  if (const TensorType& type = graph->type(from); !is_float(type.dtype) || type.shape.size() != 1) {
+  if (const TensorType& type = graph->type(from); !is_float(type.dtype) || !is_single(type)) {
     throw Error("grad", loss.where(), "the loss is " + to_string(type) + ", not one float",
                 "reduce it, for example with mean()");
   }

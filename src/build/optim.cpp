@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/number_text.h"
 #include "graphsink/grad.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
@@ -33,6 +34,11 @@ Tensor in_f32(const Tensor& x) {
   std::int64_t i = 0;
   for (float& element : result.as<float>()) element = static_cast<float>(x.at(i++));
   return result;
+}
+
+void expect_option(bool fits, const std::string& method, const Where& where, const std::string& option, double value,
+                   const std::string& range) {
+  if (!fits) throw Error(method, where, option + " is " + number_text(value), "give " + range);
 }
 
 class Builder {
@@ -88,6 +94,13 @@ class Builder {
     if (options_.accumulate < 1) {
       throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
     }
+    check_gradient_options();
+    expect_factor("weight_decay", method_.weight_decay);
+    expect_rate(method_.lr);
+    for (const ParameterGroup& group : groups) {
+      if (group.weight_decay) expect_factor("weight_decay of a group", *group.weight_decay);
+      if (group.lr) expect_rate(*group.lr);
+    }
     std::set<const VariableData*> seen;
     for (const ParameterGroup& group : groups) {
       for (const Variable& parameter : group.parameters) {
@@ -96,6 +109,29 @@ class Builder {
         throw Error(method_.name, where_, "\"" + parameter.name() + "\" is given twice", "put it in one group");
       }
     }
+  }
+
+  void check_gradient_options() const {
+    double clip = options_.clip_norm;
+    expect(clip == 0 || static_cast<float>(clip) > 0, "clip_norm", clip, "a norm above 0 as f32, or 0 for never");
+    if (!options_.loss_scale) return;
+    const LossScale& scale = *options_.loss_scale;
+    auto initial = static_cast<float>(scale.initial), growth = static_cast<float>(scale.growth);
+    expect(initial > 0 && std::isfinite(initial), "loss_scale.initial", scale.initial, "a finite f32 above 0");
+    expect(growth >= 1 && std::isfinite(growth), "loss_scale.growth", scale.growth, "a finite f32 of at least 1");
+    expect(scale.backoff > 0 && scale.backoff < 1, "loss_scale.backoff", scale.backoff, "a number between 0 and 1");
+    expect(scale.interval >= 1, "loss_scale.interval", scale.interval, "at least 1");
+  }
+
+  void expect(bool fits, const std::string& option, double value, const std::string& range) const {
+    expect_option(fits, method_.name, where_, option, value, range);
+  }
+  void expect_factor(const std::string& option, double value) const {
+    expect(value >= 0 && std::isfinite(static_cast<float>(value)), option, value, "a finite f32 of at least 0");
+  }
+  // Of a Value nothing is known yet.
+  void expect_rate(const Arg& lr) const {
+    if (const auto* number = std::get_if<double>(&lr.content())) expect_factor("lr", *number);
   }
 
   std::vector<Value> gradients_of(const std::vector<Variable>& parameters) {
@@ -245,6 +281,10 @@ Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOpt
 
 Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options, Where where) {
   bool is_plain = options.momentum == 0;
+  expect_option(options.momentum >= 0 && options.momentum < 1, "sgd", where, "momentum", options.momentum,
+                "a number from 0 to below 1");
+  expect_option(!options.nesterov || !is_plain, "sgd", where, "nesterov is given, and momentum", options.momentum,
+                "a momentum above 0, or leave nesterov out");
   auto attrs = [=](double decay) { return SgdAttrs{options.momentum, decay, options.nesterov}; };
   Method method{"sgd", &sgd_op, &sgd_16_op, {}, attrs, options.lr, options.weight_decay};
   if (!is_plain) method.op = &momentum_op, method.op_16 = &momentum_16_op, method.states = {"velocity"};
@@ -256,6 +296,11 @@ Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, Adam
 }
 
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options, Where where) {
+  for (auto [name, beta] : {std::pair{"beta1", options.beta1}, {"beta2", options.beta2}})
+    expect_option(beta >= 0 && static_cast<float>(beta) < 1, "adamw", where, name, beta,
+                  "a number from 0 to below 1, as f32");
+  expect_option(options.eps >= 0 && std::isfinite(options.eps), "adamw", where, "eps", options.eps,
+                "a finite number of at least 0");
   auto attrs = [=](double decay) { return AdamwAttrs{options.beta1, options.beta2, options.eps, decay}; };
   Method method{"adamw", &adamw_op, &adamw_16_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
   return Builder(loss, std::move(method), options.gradients, where).build(groups);

@@ -1,7 +1,6 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -112,14 +111,14 @@ class Parser {
     refuse(tensor + ", dtype", "expected one of " + known + ", seen " + shorten(value));
   }
 
-  // Keeps elements times 8 bytes below 2^63.
+  // Keeps elements times 8 bytes below 2^56, as TensorType does.
   Shape parse_shape(const json& value, const std::string& tensor) const {
     if (!value.is_array()) refuse(tensor + ", shape", "expected a list of sizes, seen " + shorten(value));
     if (value.size() > Shape::kMaxRank) {
       refuse(tensor + ", shape", "expected at most " + std::to_string(Shape::kMaxRank) + " dimensions, seen " +
                                      std::to_string(value.size()));
     }
-    constexpr std::uint64_t kMaxElements = std::numeric_limits<std::int64_t>::max() / 8;
+    constexpr std::uint64_t kMaxElements = ((std::uint64_t{1} << 56) - 1) / 8;
     Shape shape;
     std::uint64_t elements = 1;
     for (const json& size : value) {
@@ -127,7 +126,7 @@ class Parser {
       auto dim = size.get<std::uint64_t>();
       // Sizes are bounded even beside a zero, so that no product of some of them overflows later.
       if (dim > kMaxElements || (dim > 0 && elements > kMaxElements / dim))
-        refuse(tensor + ", shape", "expected fewer than 2^60 elements, seen " + shorten(value));
+        refuse(tensor + ", shape", "expected fewer than 2^53 elements, seen " + shorten(value));
       elements *= std::max<std::uint64_t>(dim, 1);
       shape.push_back(static_cast<std::int64_t>(dim));
     }

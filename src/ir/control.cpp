@@ -58,7 +58,7 @@ std::shared_ptr<GraphData> find_graph(std::span<const Arg> args, const char* op)
 ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where) {
   ValueRef ref = graph.visible(predicate, op, where);
   const TensorType& type = graph.type(ref);
-  if (type.dtype != DType::boolean || type.shape.size() != 1) {
+  if (type.dtype != DType::boolean || !is_single(type)) {
     throw Error(op, where, "the predicate is " + to_string(type) + ", not one bool",
                 "compare: less(a, b), greater(a, b), ...");
   }
@@ -66,9 +66,8 @@ ValueRef check_predicate(const GraphData& graph, const Value& predicate, const c
 }
 
 // The number of the iteration becomes part of the state, behind the user's.
-void count_iterations(const GraphData& graph, Node& node, Region& body) {
+void count_iterations(Node& node, Region& body) {
   node.inputs.insert(node.inputs.end() - 1, body.counter.first);  // before the predicate
-  node.outputs.push_back(graph.type(body.counter.now));
   body.parameters.push_back(body.counter.now);
   body.results.push_back(body.counter.next);
 }
@@ -91,7 +90,6 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
   for (const Arg& arg : init) {
     state.push_back(as_value(*graph, arg, "while_"));
     node.inputs.push_back({state.back().node(), state.back().output()});
-    node.outputs.push_back(state.back().type());
   }
   node.inputs.push_back(check_predicate(*graph, condition(state), "while_", where));
   {
@@ -101,8 +99,8 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     for (std::size_t i = 0; i < state.size(); ++i) {
       Node parameter;
       parameter.op = &parameter_op;
-      parameter.attrs = ParameterAttrs{node.outputs[i], node.inputs[i]};
-      parameter.outputs = {node.outputs[i]};
+      parameter.attrs = ParameterAttrs{graph->type(node.inputs[i]), node.inputs[i]};
+      graph->set_outputs_like(parameter, {&node.inputs[i], 1});
       parameter.where = where;
       int id = graph->add_node(std::move(parameter));
       scope.region().parameters.push_back({id, 0});
@@ -117,20 +115,22 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
       ValueRef result = graph->visible(next[i], "while_", where);
-      if (graph->type(result) != node.outputs[i]) {
+      const TensorType& type = graph->type(node.inputs[i]);
+      if (graph->type(result) != type) {
         throw Error("while_", where,
-                    "state " + std::to_string(i) + " is " + to_string(node.outputs[i]) + ", the body returned " +
+                    "state " + std::to_string(i) + " is " + to_string(type) + ", the body returned " +
                         to_string(graph->type(result)),
                     "return the type the state began with");
       }
       scope.region().results.push_back(result);
     }
     ValueRef again = check_predicate(*graph, condition(next), "while_", where);
-    if (scope.region().counter.now.node >= 0) count_iterations(*graph, node, scope.region());
+    if (scope.region().counter.now.node >= 0) count_iterations(node, scope.region());
     scope.region().results.push_back(again);
     for (const auto& check : std::exchange(scope.region().checks, {})) check(*graph);
     node.bodies = {scope.index()};
   }
+  graph->set_outputs_like(node, std::span(node.inputs).first(node.inputs.size() - 1));  // without the predicate
   int id = graph->add_node(std::move(node));
   Values results;
   for (std::size_t i = 0; i < state.size(); ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
@@ -164,8 +164,8 @@ Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
           "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
           "return the same type from both");
     }
-    node.outputs.push_back(type);
   }
+  graph->set_outputs_like(node, then_results);
   std::size_t outputs = node.outputs.size();
   int id = graph->add_node(std::move(node));
   Values results;

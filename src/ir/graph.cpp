@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <mutex>
 
 #include "base/in_body.h"
@@ -13,7 +14,11 @@ namespace {
 void infer_input(InferArgs& a) {
   const auto& attrs = a.attrs<InputAttrs>();
   Shape shape;
-  for (const Dim& dim : attrs.dims) shape.push_back(dim.size);
+  for (const Dim& dim : attrs.dims) {
+    if (dim.size < 0)
+      a.fail("a dimension of \"" + attrs.name + "\" is " + std::to_string(dim.size), "give sizes of at least 0");
+    shape.push_back(dim.size);
+  }
   a.out(attrs.dtype, shape);
 }
 void infer_constant(InferArgs& a) {
@@ -38,14 +43,39 @@ void refuse_in_body(const Variable& variable, const std::string& call) {
               "give the op the Variable's value as an operand, and assign() what it returns");
 }
 
+// The dimensions of an input in one of the trials.
+TensorType in_trial(const GraphData& graph, const InputAttrs& attrs, std::size_t trial) {
+  TensorType type{attrs.dtype, {}};
+  for (const Dim& dim : attrs.dims) {
+    bool is_doubled = dim.is_open && (trial == 1 || (trial > 1 && graph.open_examples[trial - 2] == dim.size));
+    std::int64_t twice = dim.size > std::numeric_limits<std::int64_t>::max() / 2 ? dim.size : 2 * dim.size;
+    type.shape.push_back(dim.is_open && trial == 0 ? 1 : is_doubled ? twice : dim.size);
+  }
+  return type;
+}
+
+void mark_open_dimensions(GraphData& graph, Node& node) {
+  constexpr std::size_t kMost = 8;  // each is another trial of all ops
+  const auto& attrs = node.attrs.as<InputAttrs>();
+  for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
+    if (!attrs.dims[i].is_open) continue;
+    node.outputs[0].shape.mark_open(static_cast<int>(i));
+    bool is_known = std::ranges::count(graph.open_examples, attrs.dims[i].size) > 0;
+    if (!is_known && graph.open_examples.size() < kMost) graph.open_examples.push_back(attrs.dims[i].size);
+  }
+  if (!node.outputs[0].shape.has_open()) return;
+  for (std::size_t k = 0; k < graph.trials(); ++k) node.trials.push_back({in_trial(graph, attrs, k)});
+}
+
 Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
   InferArgs infer(op.name, {}, attrs, where);
-  op.infer(infer);
+  infer_outputs(op, infer);
   Node node;
   node.op = &op;
   node.attrs = std::move(attrs);
   node.outputs = std::move(infer.outputs());
   node.where = where;
+  if (&op == &input_op || &op == &feed_op) mark_open_dimensions(graph, node);
   // Sources stand for memory that outlives any body, wherever they were first named.
   int region = &op == &parameter_op ? graph.current_region : 0;
   int saved = std::exchange(graph.current_region, region);
@@ -113,6 +143,21 @@ ValueRef GraphData::visible(const Value& value, std::string_view op, const Where
   if (!is_within(current_region, nodes[static_cast<std::size_t>(ref.node)].region))
     refuse_inside(*this, ref, op, where);
   return ref;
+}
+
+TensorType GraphData::type_in_trial(ValueRef v, std::size_t trial) const {
+  const Node& node = nodes[static_cast<std::size_t>(v.node)];
+  if (trial < node.trials.size()) return node.trials[trial][static_cast<std::size_t>(v.output)];
+  return {type(v).dtype, type(v).shape.examples()};  // it is older than the open dimension that the trial is about
+}
+
+void GraphData::set_outputs_like(Node& node, std::span<const ValueRef> values) const {
+  node.outputs.clear();
+  node.trials.assign(trials(), {});
+  for (ValueRef v : values) {
+    node.outputs.push_back(type(v));
+    for (std::size_t k = 0; k < trials(); ++k) node.trials[k].push_back(type_in_trial(v, k));
+  }
 }
 
 VariableUse& GraphData::use(const Variable& variable, const Where& where) {
@@ -273,7 +318,7 @@ void Graph::record(std::string name, Arg value, const RecordOptions& options) {
   check_name(graph.records, name, "record", value.where());
   ValueRef ref = resolve(graph, value, "record");
   const TensorType& type = graph.type(ref);
-  if (!is_float(type.dtype) || type.shape.size() != 1) {
+  if (!is_float(type.dtype) || !is_single(type)) {
     throw Error("record", value.where(), "\"" + name + "\" is " + to_string(type) + ", not one float",
                 "record a float scalar, such as a mean()");
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,9 @@ struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
   std::vector<ValueRef> inputs;
-  std::vector<TensorType> outputs;
+  std::vector<TensorType> outputs;  // their open dimensions are marked
+  // The outputs in each trial of the graph, if any depends on an open dimension.
+  std::vector<std::vector<TensorType>> trials;
   Where where;
   Label label;
   int region = 0;
@@ -101,6 +104,12 @@ inline bool writes_variables(const OpDef& op, std::size_t operands) {
   return false;
 }
 
+// Runs the op's infer(), and refuses results that no tensor can be.
+void infer_outputs(const OpDef& op, InferArgs& infer);
+
+// Whether a value has one element, whatever is written to the inputs.
+inline bool is_single(const TensorType& type) { return !type.shape.has_open() && type.shape.size() == 1; }
+
 struct NamedValue {
   std::string name;
   ValueRef value;
@@ -142,6 +151,15 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   const TensorType& type(ValueRef v) const {
     return nodes[static_cast<std::size_t>(v.node)].outputs[static_cast<std::size_t>(v.output)];
   }
+  // Which sizes depend on open dimensions is found by trials: results are inferred with the examples, and again with
+  // other sizes. In trial 0 all open dimensions are 1, in trial 1 twice their example; in trial 2 + k those whose
+  // example is open_examples[k] are twice that, and the others as they are, for where ops refuse that all of them
+  // change.
+  std::vector<std::int64_t> open_examples;  // the first few different ones
+  std::size_t trials() const { return 2 + open_examples.size(); }
+  TensorType type_in_trial(ValueRef v, std::size_t trial) const;
+  // The outputs of a control node or parameter are those of `values`, whatever open dimensions become.
+  void set_outputs_like(Node& node, std::span<const ValueRef> values) const;
   Value value(ValueRef v) { return Value(shared_from_this(), v.node, v.output); }
   // True if `region` is `outer` or lies within it.
   bool is_within(int region, int outer) const;

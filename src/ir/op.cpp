@@ -1,5 +1,7 @@
 #include "graphsink/op.h"
 
+#include <algorithm>
+#include <exception>
 #include <map>
 
 #include "ir/graph_data.h"
@@ -127,7 +129,13 @@ void InferArgs::expect_same_dtype(int count) const {
 
 void infer_outputs(const OpDef& op, InferArgs& a) {
   if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
-  op.infer(a);
+  try {
+    op.infer(a);
+    for (const TensorType& type : a.outputs()) (void)type.bytes();
+  } catch (const Error& e) {
+    if (e.op() == op.name) throw;
+    a.fail(e.problem(), e.remedy());  // of a Shape, which does not know the op
+  }
   for (auto [output, input] : op.views) {
     auto outputs = static_cast<int>(a.outputs().size());
     std::string_view problem;
@@ -142,6 +150,45 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
            "correct .views of its OpDef, or write the elements of the output");
   }
 }
+
+namespace {
+
+// The outputs in one of the trials. One that the op refuses says nothing: they are as with the examples.
+std::vector<TensorType> outputs_in_trial(const GraphData& graph, const Node& node, std::size_t trial) {
+  std::vector<TensorType> inputs;
+  for (ValueRef input : node.inputs) inputs.push_back(graph.type_in_trial(input, trial));
+  InferArgs infer(node.op->name, inputs, node.attrs, node.where);
+  try {
+    infer_outputs(*node.op, infer);
+  } catch (const std::exception&) {
+    return node.outputs;
+  }
+  auto is_alike = [](const TensorType& a, const TensorType& b) {
+    return a.dtype == b.dtype && a.shape.rank() == b.shape.rank();
+  };
+  return std::ranges::equal(infer.outputs(), node.outputs, is_alike) ? infer.outputs() : node.outputs;
+}
+
+// Marks the dimensions of the outputs that differ in a trial. What this misses is refused when the program meets other
+// sizes.
+void find_open_dimensions(const GraphData& graph, Node& node) {
+  auto is_open = [&](ValueRef input) { return graph.type(input).shape.has_open(); };
+  if (std::ranges::none_of(node.inputs, is_open)) return;
+  for (std::size_t k = 0; k < graph.trials(); ++k) node.trials.push_back(outputs_in_trial(graph, node, k));
+  bool has_open = false;
+  for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+    Shape examples = node.outputs[j].shape;
+    for (int d = 0; d < examples.rank(); ++d) {
+      auto differs = [&](const auto& outputs) { return outputs[j].shape[d] != examples[d]; };
+      if (std::ranges::none_of(node.trials, differs)) continue;
+      node.outputs[j].shape.mark_open(d);
+      has_open = true;
+    }
+  }
+  if (!has_open) node.trials.clear();
+}
+
+}  // namespace
 
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
   std::shared_ptr<GraphData> graph = graph_of(op, args);
@@ -163,7 +210,8 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   std::vector<TensorType> types;
   for (const Value& value : inputs) {
     node.inputs.push_back(graph->visible(value, op.name, where));
-    types.push_back(graph->type(node.inputs.back()));
+    const TensorType& type = graph->type(node.inputs.back());
+    types.push_back({type.dtype, type.shape.examples()});
   }
   InferArgs infer(op.name, types, attrs, where);
   infer_outputs(op, infer);
@@ -180,6 +228,7 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   node.outputs = std::move(infer.outputs());
   node.where = where;
   node.label = label;
+  find_open_dimensions(*graph, node);
   std::size_t outputs = node.outputs.size();
   int id = graph->add_node(std::move(node));
   std::vector<Value> results;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -52,20 +51,21 @@ Shape read_shape(FileReader& file, int rank) {
                     " dimensions, seen " + std::to_string(sizes.size()),
                 kAgain);
   }
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 53;  // times 8 bytes: what a TensorType can have
   Shape shape;
   std::int64_t elements = 1;
   bool overflows = false;
   for (std::size_t i = 0; i < sizes.size(); i += 4) {
     std::int64_t dim = std::int64_t{sizes[i]} << 24 | sizes[i + 1] << 16 | sizes[i + 2] << 8 | sizes[i + 3];
     shape.push_back(dim);
-    overflows = overflows || (dim != 0 && elements > std::numeric_limits<std::int64_t>::max() / dim);
+    overflows = overflows || (dim != 0 && elements > (kMostElements - 1) / dim);
     if (!overflows) elements *= dim;
   }
   std::span<const std::int64_t> dims = shape.dims();
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) {
     file.refuse("is empty: expected sizes of at least 1, seen " + to_string(shape), kAgain);
   }
-  if (overflows) file.refuse("expected fewer than 2^63 elements, seen " + to_string(shape), kAgain);
+  if (overflows) file.refuse("expected fewer than 2^53 elements, seen " + to_string(shape), kAgain);
   return shape;
 }
 

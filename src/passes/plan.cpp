@@ -17,6 +17,28 @@ std::vector<PlanSource> used_sources(const GraphData& graph, const Verified& ver
   return sources;
 }
 
+// Every offset and every total is at most the sum of all buffers.
+void refuse_overflow(const Plan& plan) {
+  std::size_t total = 0;
+  bool fits = true;
+  for (const Buffer& buffer : plan.buffers)
+    fits = fits && !__builtin_add_overflow(total, rounded_block(buffer.bytes), &total) && total >> 63 == 0;
+  if (fits) return;
+  std::string op = "compile";
+  Where where;
+  std::size_t largest = 0;
+  for (const PlanNode& node : plan.nodes) {
+    for (const TensorType& type : node.types) {
+      if (type.bytes() <= largest) continue;
+      largest = type.bytes();
+      op = node.op->name;
+      where = node.where;
+    }
+  }
+  throw Error(op, where, "the values of the graph take 2^63 bytes or more together; here is the largest",
+              "use smaller sizes, or split the graph");
+}
+
 }  // namespace
 
 std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
@@ -59,6 +81,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   add_costs(plan);
   partition(plan);
   assign_streams(plan);
+  refuse_overflow(plan);
   assign_memory(plan);
   return plan;
 }

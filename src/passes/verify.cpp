@@ -67,7 +67,9 @@ class Verification {
 
   void infer_types() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (verified_.live[id]) verified_.types[id] = infer(static_cast<int>(id));
+      if (!verified_.live[id]) continue;
+      verified_.types[id] = infer(static_cast<int>(id));
+      expect_known_sizes(graph_.nodes[id], verified_.types[id]);
     }
   }
 
@@ -99,6 +101,21 @@ class Verification {
     InferArgs infer(node.op->name, inputs, node.attrs, node.where);
     infer_outputs(*node.op, infer);
     return infer.outputs();
+  }
+
+  // Whoever built the graph may have read any size that was not open.
+  void expect_known_sizes(const Node& node, const std::vector<TensorType>& types) const {
+    for (std::size_t j = 0; j < types.size(); ++j) {
+      const TensorType& known = node.outputs[j];
+      bool fits = types[j].dtype == known.dtype && types[j].shape.rank() == known.shape.rank();
+      for (int d = 0; fits && d < known.shape.rank(); ++d)
+        fits = known.shape.is_open(d) || known.shape[d] == types[j].shape[d];
+      if (!fits)
+        throw Error(std::string(node.op->name), node.where,
+                    "with these input shapes it makes " + to_string(types[j]) + ", and the graph was built for " +
+                        to_string(known),
+                    "write other sizes, or give open() an example at which the size of this result follows it");
+    }
   }
 
   static void expect_same(const Node& node, const TensorType& a, const TensorType& b) {

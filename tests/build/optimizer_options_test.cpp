@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
+#include "ir/graph_data.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -262,6 +264,83 @@ TEST(OptimizerErrors, SayWhatToDo) {
   Problem problem;
   EXPECT_THROW(adamw(problem.loss, problem.w, {.gradients = {.accumulate = 0}}), Error);
   EXPECT_THROW(sgd(problem.loss, std::vector<ParameterGroup>{{{problem.w[0]}}, {{problem.w[0]}}}), Error);
+}
+
+struct BadOption {
+  std::string option;
+  std::function<void(const Problem&)> call;
+};
+
+const std::vector<BadOption>& bad_options() {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  static const std::vector<BadOption> kRows = [=] {
+    std::vector<BadOption> rows;
+    auto add_sgd = [&](const char* option, SgdOptions options) {
+      rows.push_back({option, [=](const Problem& p) { sgd(p.loss, p.w, options); }});
+    };
+    auto add_adamw = [&](const char* option, AdamwOptions options) {
+      rows.push_back({option, [=](const Problem& p) { adamw(p.loss, p.w, options); }});
+    };
+    auto add_gradients = [&](const char* option, const GradientOptions& gradients) {
+      add_sgd(option, {.gradients = gradients});
+    };
+    for (double bad : {kNan, kInfinity, -1e-3, 1e39}) {
+      add_sgd("lr", {.lr = bad});
+      add_adamw("lr", {.lr = bad});
+      add_sgd("weight_decay", {.weight_decay = bad});
+      add_adamw("weight_decay", {.weight_decay = bad});
+      add_gradients("loss_scale.initial", {.loss_scale = LossScale{.initial = bad}});
+      add_gradients("loss_scale.growth", {.loss_scale = LossScale{.growth = bad}});
+      rows.push_back({"lr", [=](const Problem& p) { sgd(p.loss, {{.parameters = p.w, .lr = Arg(bad)}}); }});
+      rows.push_back({"weight_decay of a group",
+                      [=](const Problem& p) { adamw(p.loss, {{.parameters = p.w, .weight_decay = bad}}); }});
+    }
+    for (double bad : {kNan, kInfinity, -0.1, 1.0, 1.5}) {
+      add_sgd("momentum", {.momentum = bad});
+      add_adamw("beta1", {.beta1 = bad});
+      add_adamw("beta2", {.beta2 = bad});
+    }
+    for (double bad : {kNan, kInfinity, -1e-8}) add_adamw("eps", {.eps = bad});
+    add_adamw("beta2", {.beta2 = 1 - 1e-12});  // 1 as f32: nothing would ever change
+    add_sgd("nesterov", {.nesterov = true});
+    for (double bad : {kNan, -1.0, 1e-60}) add_gradients("clip_norm", {.clip_norm = bad});
+    add_gradients("loss_scale.initial", {.loss_scale = LossScale{.initial = 0}});
+    add_gradients("loss_scale.growth", {.loss_scale = LossScale{.growth = 0.5}});
+    for (double bad : {kNan, kInfinity, 0.0, 1.0, -0.5})
+      add_gradients("loss_scale.backoff", {.loss_scale = LossScale{.backoff = bad}});
+    for (int bad : {0, -1}) add_gradients("loss_scale.interval", {.loss_scale = LossScale{.interval = bad}});
+    for (int bad : {0, -1}) add_gradients("accumulate", {.accumulate = bad});
+    return rows;
+  }();
+  return kRows;
+}
+
+TEST(OptimizerOptions, OutOfRangeAreRefused) {
+  for (const BadOption& row : bad_options()) {
+    Problem problem;
+    std::size_t nodes = problem.g.data()->nodes.size();
+    try {
+      row.call(problem);
+      ADD_FAILURE() << "no error for " << row.option;
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find(row.option), std::string::npos) << e.what() << ", expected " << row.option;
+      EXPECT_FALSE(e.remedy().empty());
+      EXPECT_NE(e.where().line(), 0u) << e.what();
+    }
+    EXPECT_EQ(problem.g.data()->nodes.size(), nodes) << row.option << ": the graph has changed";
+  }
+}
+
+TEST(OptimizerOptions, AtTheirLimitsAreTaken) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Problem a, b;
+  sgd(a.loss, a.w,
+      {.lr = 0.0, .gradients = {.clip_norm = kInfinity, .loss_scale = LossScale{.growth = 1, .interval = 1}}});
+  Optimizer adam = adamw(b.loss, b.w, {.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0, .weight_decay = 0});
+  EXPECT_TRUE(adam.lr.valid());
+  Program p = compile(a.g);
+  a.run(p, 3, sink);
+  EXPECT_EQ(a.w[0].read().at(0), initial(0, 0));
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ inline Array sliced(const Array& x, const Numbers& begins, const Numbers& ends, 
   for (int d = 0; d < x.shape.rank(); ++d) {
     auto i = static_cast<std::size_t>(d);
     std::int64_t step = i < steps.size() ? steps[i] : 1;
-    indices.push_back(i < begins.size() ? walk(x.shape[d], begins[i], ends[i], step)
+    bool is_to_begin = i < ends.size() && ends[i] == to_end && step < 0;
+    indices.push_back(i < begins.size() ? walk(x.shape[d], begins[i], is_to_begin ? -x.shape[d] - 1 : ends[i], step)
                                         : walk(x.shape[d], 0, x.shape[d], 1));
     shape.push_back(static_cast<std::int64_t>(indices.back().size()));
   }

@@ -113,6 +113,23 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          reshape(of(g, f32, {2, 3}), {-1, -1});
        }},
+      {"reshape", "to [keep(0), keep(-2)] keeps axis 0 twice",
+       [](Graph& g) {
+         reshape(of(g, f32, {2, 3}), {keep(0), keep(-2)});
+       }},
+      {"reshape", "there is no axis 2",
+       [](Graph& g) {
+         reshape(of(g, f32, {2, 3}), {keep(2), -1});
+       }},
+      {"reshape", "to [keep(0), 2] changes the number of elements, 6",
+       [](Graph& g) {
+         reshape(of(g, f32, {2, 3}), {keep(0), 2});
+       }},
+      {"dim", "there is no axis -3",
+       [](Graph& g) {
+         dim(of(g, f32, {2, 3}), -3);
+       }},
+      {"dim", "axis 0 is too long for an i32", [](Graph& g) { dim(g.input("x", u8, {std::int64_t{1} << 31}), 0); }},
       {"reshape_like", "numbers of elements differ",
        [](Graph& g) {
          reshape_like(of(g, f32, {2, 3}), of(g, f32, {5}));

@@ -163,7 +163,7 @@ inline OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> c
           true};
 }
 
-inline OpRow reshape_row(const Shape& to, const Shape& full, std::vector<Case> cases) {
+inline OpRow reshape_row(const NewShape& to, const Shape& full, std::vector<Case> cases) {
   return {"reshape",
           kAll,
           std::move(cases),
@@ -245,6 +245,14 @@ inline std::vector<OpRow> op_table() {
       reshape_row({-1, 3}, {0, 3}, {{{0}}}),
       reshape_row({}, {}, {{{1}}, {{1, 1}}}),
       reshape_row({-1, 37}, {41, 37}, {{{37, 41}}}),
+      reshape_row({keep(0), 2, -1}, {3, 2, 4}, {{{3, 8}}, {{3, 2, 4}}}),
+      reshape_row({keep(0), 2, -1}, {0, 2, 4}, {{{0, 8}}}),
+      reshape_row({-1, keep(-1), keep(0)}, {6, 5, 4}, {{{4, 6, 5}}}),
+      {"dim",
+       kAll,
+       {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
+       [](const auto& in) { return dim(in[0], -2); },
+       [](const Arrays& in) { return generate({}, [&](Shape) { return static_cast<double>(in[0].shape[0]); }); }},
       {"reshape_like", kAll, kReshapes, [](const auto& in) { return reshape_like(in[0], in[1]); },
        [](const Arrays& in) { return with_shape(in[0], in[1].shape); }, true},
       {"transpose", kAll, kMatrices, [](const auto& in) { return transpose(in[0]); },

@@ -138,6 +138,7 @@ inline void add_slice_rows(std::vector<OpRow>& rows) {
   rows.push_back(slice_row({-3}, {-1}, {}, {{{5}}, {{2}}, {{4, 3}}}));
   rows.push_back(slice_row({4}, {1}, {}, {{{5}}}));
   rows.push_back(slice_row({kMost}, {kLeast}, {-1}, {{{5}}, {{0}}, {{1}}, {{1031}}, {{4, 3}}}));
+  rows.push_back(slice_row({-2}, {to_end}, {-2}, {{{5}}, {{1}}, {{0}}, {{7, 3}}}));
   rows.push_back(slice_row({-2}, {-20}, {-3}, {{{11}}, {{2}}, {{4, 5}}}));
   rows.push_back(slice_row({1, 0}, {kMost, kMost}, {2, 3}, {{{7, 10}}, {{2, 2}}, {{37, 41}}}));
   rows.push_back(slice_row({0, 1, 4}, {2, -1, 12}, {1, 1, 1}, {{{3, 4, 16}}, {{2, 3, 12}}}));

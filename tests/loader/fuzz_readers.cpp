@@ -154,6 +154,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"checkpoint", "idx"}));
   app.add_option("--iterations", options.iterations, "files to read")->capture_default_str();
   app.add_option("--seconds", options.seconds, "instead: CPU time to go on for");
-  app.add_option("--seed", options.seed, "of the damage")->capture_default_str();
+  app.add_option("--seed", options.seed, "of the damage")
+      ->check(gs::cli::whole_number(0, gs::cli::kMostSeed))
+      ->capture_default_str();
   return gs::cli::run_program(app, argc, argv, [&] { return fuzz(options); });
 }
