@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "base/convert.h"
+#include "base/number_text.h"
 
 #include "graphsink/error.h"
 
@@ -64,7 +65,17 @@ Tensor::Tensor(const TensorType& type) : type_(type) {
   bytes_.resize(type.bytes());
 }
 
+bool holds(DType dtype, double x) {
+  bool result = false;
+  with_element_type(dtype, [&]<class T>(T) { result = holds<T>(x); });
+  return result;
+}
+
 Tensor Tensor::full(DType dtype, const Shape& shape, double value) {
+  if (!holds(dtype, value)) {
+    throw Error("Tensor::full", Where(), std::string(to_string(dtype)) + " cannot hold " + number_text(value),
+                "pass a number of the dtype, or use to() on a tensor of another dtype");
+  }
   Tensor tensor(dtype, shape);
   with_element_type(dtype, [&]<class T>(T) { fill<T>(tensor, value); });
   return tensor;
