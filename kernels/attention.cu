@@ -1,6 +1,6 @@
 // attention: softmax(scale * q k^T) v for each head, without the matrix of scores in memory: Dao, Fu, Ermon, Rudra & Re
-// 2022, "FlashAttention", and Dao 2023, "FlashAttention-2". Forward keeps the log-sum-exp of each query; backward makes
-// the scores again, once for the gradient of the queries and once for those of keys and values.
+// 2022, "FlashAttention", and Dao 2023, "FlashAttention-2". Forward keeps two numbers of each query, AttentionNorms;
+// backward makes the scores again, once for the gradient of the queries and once for those of keys and values.
 #include "kernels/attention_cpu.h"
 #include "kernels/attention_kernels.h"
 
@@ -57,7 +57,7 @@ void attention_on(CudaArgs& a, const AttentionSizes& s) {
   with_width(s.width, [&](auto width) {
     using B = ForwardBlock<T, width()>;
     a.launch(attention_rows<B, T>, tiles_of<B>(s.heads, s.queries), Extent{B::kThreads}, 0, a.in<T>(0), a.in<T>(1),
-             a.in<T>(2), a.out<T>(0), a.out<T>(1), s);
+             a.in<T>(2), a.out<T>(0), AttentionNorms<T>{a.out<T>(1), a.out<T>(2)}, s);
   });
 }
 
@@ -66,8 +66,8 @@ void attention_grad_on(CudaArgs& a, const AttentionSizes& s) {
   T* delta = static_cast<T*>(a.workspace());
   std::int64_t rows = s.heads * s.queries;
   LaunchSize launch = launch_size(rows * kWarp);
-  a.launch(attention_deltas<T>, launch.grid, launch.block, 0, a.in<T>(3), a.in<T>(5), delta, rows, s.width);
-  AttentionGradInputs<T> in{a.in<T>(0), a.in<T>(1), a.in<T>(2), a.in<T>(4), a.in<T>(5), delta};
+  a.launch(attention_deltas<T>, launch.grid, launch.block, 0, a.in<T>(3), a.in<T>(6), delta, rows, s.width);
+  AttentionGradInputs<T> in{a.in<T>(0), a.in<T>(1), a.in<T>(2), {a.in<T>(4), a.in<T>(5)}, a.in<T>(6), delta};
   with_width(s.width, [&](auto width) {
     using Q = QueryGradBlock<T, width()>;
     a.launch(attention_query_grads<Q, T>, tiles_of<Q>(s.heads, s.queries), Extent{Q::kThreads}, 0, in, a.out<T>(0), s);
@@ -99,7 +99,7 @@ void attention_on(const CpuArgs& a, const AttentionSizes& s) {
   std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
   for (std::int64_t h = 0; h < s.heads; ++h) {
     attend_head(s, a.in<T>(0) + h * queries, a.in<T>(1) + h * keys, a.in<T>(2) + h * keys, a.out<T>(0) + h * queries,
-                a.out<T>(1) + h * s.queries, scores);
+                AttentionNorms<T>{a.out<T>(1), a.out<T>(2)}.from(h * s.queries), scores);
   }
 }
 
@@ -109,9 +109,10 @@ void attention_grad_on(const CpuArgs& a, const AttentionSizes& s) {
   auto* scratch = static_cast<T*>(a.workspace());
   std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
   for (std::int64_t h = 0; h < s.heads; ++h) {
-    AttentionGradHead<T> head{a.in<T>(0) + h * queries,  a.in<T>(1) + h * keys,      a.in<T>(2) + h * keys,
-                              a.in<T>(3) + h * queries,  a.in<T>(4) + h * s.queries, a.in<T>(5) + h * queries,
-                              a.out<T>(0) + h * queries, a.out<T>(1) + h * keys,     a.out<T>(2) + h * keys};
+    AttentionNorms<const T> norms{a.in<T>(4), a.in<T>(5)};
+    AttentionGradHead<T> head{a.in<T>(0) + h * queries,  a.in<T>(1) + h * keys,     a.in<T>(2) + h * keys,
+                              a.in<T>(3) + h * queries,  norms.from(h * s.queries), a.in<T>(6) + h * queries,
+                              a.out<T>(0) + h * queries, a.out<T>(1) + h * keys,    a.out<T>(2) + h * keys};
     attend_head_grad(s, head, scratch);
   }
 }
@@ -120,7 +121,7 @@ std::size_t cpu_workspace(DType dtype, std::size_t tiles) {
   return tiles * static_cast<std::size_t>(kCpuQueries * kCpuKeys) * size_of(dtype);
 }
 
-// --- the ops. Inputs: q, k, v, and backward also the output, the log-sum-exps, the gradient of the output.
+// --- the ops. Inputs: q, k, v, and backward also all three outputs and the gradient of the first.
 
 template <class Args>
 void forward(Args& a) {
@@ -144,6 +145,7 @@ void infer_attention(InferArgs& a) {
   if (q[3] > kMaxHeadWidth)
     a.fail("heads are wider than " + std::to_string(kMaxHeadWidth), "use more heads, or matmul() and softmax()");
   a.out(a.in(0).dtype, q);
+  a.out(a.in(0).dtype, {q[0], q[1], q[2]});
   a.out(a.in(0).dtype, {q[0], q[1], q[2]});
 }
 
@@ -177,7 +179,8 @@ const OpDef attention_grad_op{.name = "attention_grad",
 
 std::vector<Value> attention_grad(const GradArgs& a) {
   Arg q(a.inputs[0], a.where);
-  return emit(attention_grad_op, {q, a.inputs[1], a.inputs[2], a.outputs[0], a.outputs[1], a.grads[0]}, a.attrs);
+  const auto& out = a.outputs;
+  return emit(attention_grad_op, {q, a.inputs[1], a.inputs[2], out[0], out[1], out[2], a.grads[0]}, a.attrs);
 }
 
 constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};

@@ -25,4 +25,22 @@ struct AttentionSizes {
   }
 };
 
+// Of each query, for the gradient: the largest score, and the logarithm of the sum of exp(score - largest). They are
+// kept apart, because added up, scores far from 0 would lose the digits of the logarithm.
+template <class T>
+struct AttentionNorms {
+  T *largest, *log_sum;
+
+  HD AttentionNorms from(std::int64_t query) const { return {largest + query, log_sum + query}; }
+  HD std::remove_const_t<T> weight(T score, std::int64_t query) const {
+    return math::exp(score - largest[query] - log_sum[query]);
+  }
+};
+
+// What is subtracted from scores of which `largest` is the largest: where that is -inf, their exponentials are 0.
+template <class T>
+HD T subtrahend(T largest) {
+  return largest == T(-INFINITY) ? T(0) : largest;
+}
+
 }  // namespace graphsink

@@ -48,15 +48,16 @@ void add_to_keys(const AttentionTile& t, const AttentionSizes& s, T factor, cons
            BlasMatrix<T>{b + t.first * s.width, width}, T(1), out + t.at * s.width, width);
 }
 
-// The scores of a query become exponentials; `out` is relative to the largest score so far.
+// The scores of a query become exponentials; `out` is relative to the largest score so far. Before a score above -inf,
+// all exponentials are 0.
 template <class T>
 void soften_row(T* scores, std::int64_t seen, std::int64_t columns, T& largest, double& sum, T* out,
                 std::int64_t width) {
-  T most = std::max(largest, chained_max(seen, scores));
-  for (std::int64_t j = 0; j < seen; ++j) scores[j] = math::exp(scores[j] - most);
+  T most = std::max(largest, chained_max(seen, scores)), base = subtrahend(most);
+  for (std::int64_t j = 0; j < seen; ++j) scores[j] = math::exp(scores[j] - base);
   std::fill(scores + seen, scores + columns, T(0));
   if (largest != most) {
-    T shrink = math::exp(largest - most);
+    T shrink = math::exp(largest - base);
     sum *= shrink;
     for_each_index(width, [=](std::int64_t c) { out[c] *= shrink; });
     largest = most;
@@ -65,20 +66,18 @@ void soften_row(T* scores, std::int64_t seen, std::int64_t columns, T& largest, 
 }
 
 template <class T>
-void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T* out, T* lse, T* scores) {
-  T largest[kCpuQueries];
+void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T* out, AttentionNorms<T> norms,
+                 T* scores) {
   double sum[kCpuQueries];
   std::fill_n(out, s.queries * s.width, T(0));
-  std::fill_n(lse, s.queries, -std::numeric_limits<T>::infinity());  // of a query that sees no key
+  std::fill_n(norms.largest, s.queries, -std::numeric_limits<T>::infinity());
+  std::fill_n(norms.log_sum, s.queries, T(0));  // of a query that sees no key
   for_each_tile(s, [&](const AttentionTile& t) {
-    if (t.at == 0) {
-      std::fill_n(largest, t.rows, -std::numeric_limits<T>::infinity());
-      std::fill_n(sum, t.rows, 0.0);
-    }
+    if (t.at == 0) std::fill_n(sum, t.rows, 0.0);
     multiply_rows(t, s, static_cast<T>(s.scale), q, k, scores);
     for (std::int64_t i = 0; i < t.rows; ++i) {
       std::int64_t query = t.first + i, seen = std::clamp<std::int64_t>(s.visible(query) - t.at, 0, t.columns);
-      soften_row(scores + i * kCpuKeys, seen, t.columns, largest[i], sum[i], out + query * s.width, s.width);
+      soften_row(scores + i * kCpuKeys, seen, t.columns, norms.largest[query], sum[i], out + query * s.width, s.width);
     }
     add_to_queries(t, s, T(1), scores, v, out);
     bool is_last = t.at + t.columns == s.visible(t.first + t.rows - 1);
@@ -87,14 +86,16 @@ void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T*
       T* row = out + (t.first + i) * s.width;
       auto total = static_cast<T>(sum[i]);
       for_each_index(s.width, [=](std::int64_t c) { row[c] /= total; });
-      lse[t.first + i] = largest[i] + static_cast<T>(math::log(sum[i]));
+      norms.log_sum[t.first + i] = static_cast<T>(math::log(sum[i]));
     }
   });
 }
 
 template <class T>
 struct AttentionGradHead {
-  const T *q, *k, *v, *out, *lse, *g;
+  const T *q, *k, *v, *out;
+  AttentionNorms<const T> norms;
+  const T* g;
   T *q_grad, *k_grad, *v_grad;
 };
 
@@ -115,8 +116,8 @@ void attend_head_grad(const AttentionSizes& s, const AttentionGradHead<T>& h, T*
     multiply_rows(t, s, T(1), h.g, h.v, score_grad);
     for (std::int64_t i = 0; i < t.rows; ++i) {
       std::int64_t query = t.first + i, seen = std::clamp<std::int64_t>(s.visible(query) - t.at, 0, t.columns);
-      T *weight = weights + i * kCpuKeys, *grad = score_grad + i * kCpuKeys, lse = h.lse[query], delta = deltas[i];
-      for (std::int64_t j = 0; j < seen; ++j) weight[j] = math::exp(weight[j] - lse);
+      T *weight = weights + i * kCpuKeys, *grad = score_grad + i * kCpuKeys, delta = deltas[i];
+      for (std::int64_t j = 0; j < seen; ++j) weight[j] = h.norms.weight(weight[j], query);
       for_each_index(seen, [=](std::int64_t j) { grad[j] = weight[j] * (grad[j] - delta); });
       std::fill(weight + seen, weight + t.columns, T(0));
       std::fill(grad + seen, grad + t.columns, T(0));

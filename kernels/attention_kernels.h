@@ -72,7 +72,8 @@ struct AttentionBlock {
 };
 
 // Exponentials of one row of a tile go to `weights`; `largest` and `sum` are of the whole row so far, and `sums`, which
-// are relative to the largest score, follow it. Keys [0, seen) of the tile are visible.
+// are relative to the largest score, follow it. Keys [0, seen) of the tile are visible. Before a score above -inf, all
+// exponentials are 0.
 template <class B, class T>
 __device__ void soften_row(T (&scores)[B::kRows], T (&weights)[B::kTile + 1], std::int64_t seen, T& largest, T& sum,
                            T (&sums)[B::kColumns]) {
@@ -80,21 +81,21 @@ __device__ void soften_row(T (&scores)[B::kRows], T (&weights)[B::kTile + 1], st
   for (int j = 0; j < B::kRows; ++j)
     if (B::x() + j * B::kSide < seen) most = most < scores[j] ? scores[j] : most;
   most = B::combine_row(most, [](T a, T b) { return a < b ? b : a; });
-  T added(0);
+  T base = subtrahend(most), added(0);
   for (int j = 0; j < B::kRows; ++j) {
-    T weight = B::x() + j * B::kSide < seen ? math::exp(scores[j] - most) : T(0);
+    T weight = B::x() + j * B::kSide < seen ? math::exp(scores[j] - base) : T(0);
     weights[B::x() + j * B::kSide] = weight;
     added += weight;
   }
   added = B::combine_row(added, [](T a, T b) { return a + b; });
-  T shrink = largest == most ? T(1) : math::exp(largest - most);
+  T shrink = largest == most ? T(1) : math::exp(largest - base);
   sum = sum * shrink + added;
   for (T& s : sums) s *= shrink;
   largest = most;
 }
 
 template <class B, class T>
-__global__ void attention_rows(const T* q, const T* k, const T* v, T* out, T* lse, AttentionSizes s) {
+__global__ void attention_rows(const T* q, const T* k, const T* v, T* out, AttentionNorms<T> norms, AttentionSizes s) {
   wait_for_inputs();
   __shared__ typename B::Vectors queries, others;  // keys, then values
   __shared__ typename B::Scores weights;
@@ -125,9 +126,11 @@ __global__ void attention_rows(const T* q, const T* k, const T* v, T* out, T* ls
   }
   for (int i = 0; i < B::kRows; ++i) {
     int row = B::y() + i * B::kSide;
-    if (sum[i] != T(0))  // else no key is visible
-      for (T& x : sums[i]) x /= sum[i];
-    if (row < count && B::x() == 0) lse[head * s.queries + first + row] = largest[i] + math::log(sum[i]);
+    bool sees_keys = s.visible(first + row) > 0;
+    for (T& x : sums[i]) x = sees_keys ? x / sum[i] : T(0);
+    if (row >= count || B::x() != 0) continue;
+    norms.largest[head * s.queries + first + row] = largest[i];
+    norms.log_sum[head * s.queries + first + row] = sees_keys ? math::log(sum[i]) : T(0);
   }
   B::store(out + (head * s.queries + first) * s.width, sums, T(1), count, s.width);
 }
@@ -149,15 +152,18 @@ __global__ void attention_deltas(const T* out, const T* g, T* delta, std::int64_
 
 template <class T>
 struct AttentionGradInputs {
-  const T *q, *k, *v, *lse, *g, *delta;
+  const T *q, *k, *v;
+  AttentionNorms<const T> norms;
+  const T *g, *delta;
 };
 
 // Gradients of the scores of a tile of queries and a tile of keys, and, if wanted, the weights themselves.
 template <class B, class T>
 __device__ void score_grads(const typename B::Vectors& queries, const typename B::Vectors& keys,
-                            const typename B::Vectors& values, const typename B::Vectors& grads, const T* lse,
-                            const T* delta, std::int64_t first_query, std::int64_t first_key, const AttentionSizes& s,
-                            typename B::Scores& score_grad, typename B::Scores* weights) {
+                            const typename B::Vectors& values, const typename B::Vectors& grads,
+                            AttentionNorms<const T> norms, const T* delta, std::int64_t first_query,
+                            std::int64_t first_key, const AttentionSizes& s, typename B::Scores& score_grad,
+                            typename B::Scores* weights) {
   T scores[B::kRows][B::kRows], weight_grads[B::kRows][B::kRows];
   B::multiply(queries, keys, scores);
   B::multiply(grads, values, weight_grads);
@@ -167,7 +173,7 @@ __device__ void score_grads(const typename B::Vectors& queries, const typename B
     for (int j = 0; j < B::kRows; ++j) {
       int column = B::x() + j * B::kSide;
       bool is_seen = query < s.queries && first_key + column < s.keys && first_key + column < s.visible(query);
-      T weight = is_seen ? math::exp(scores[i][j] * static_cast<T>(s.scale) - lse[query]) : T(0);
+      T weight = is_seen ? norms.weight(scores[i][j] * static_cast<T>(s.scale), query) : T(0);
       score_grad[row][column] = is_seen ? weight * (weight_grads[i][j] - delta[query]) : T(0);
       if (weights != nullptr) (*weights)[row][column] = weight;
     }
@@ -191,8 +197,8 @@ __global__ void attention_query_grads(AttentionGradInputs<T> in, T* out, Attenti
     B::load(keys, in.k + other + at * s.width, s.keys - at, s.width);
     B::load(values, in.v + other + at * s.width, s.keys - at, s.width);
     __syncthreads();
-    score_grads<B>(queries, keys, values, grads, in.lse + head * s.queries, in.delta + head * s.queries, first, at, s,
-                   score_grad, static_cast<typename B::Scores*>(nullptr));
+    score_grads<B>(queries, keys, values, grads, in.norms.from(head * s.queries), in.delta + head * s.queries, first,
+                   at, s, score_grad, static_cast<typename B::Scores*>(nullptr));
     __syncthreads();
     B::template add_product<false>(score_grad, keys, sums);
     __syncthreads();  // before the next keys
@@ -216,8 +222,8 @@ __global__ void attention_key_grads(AttentionGradInputs<T> in, T* key_grad, T* v
     B::load(queries, in.q + other + at * s.width, s.queries - at, s.width);
     B::load(grads, in.g + other + at * s.width, s.queries - at, s.width);
     __syncthreads();
-    score_grads<B>(queries, keys, values, grads, in.lse + head * s.queries, in.delta + head * s.queries, at, first, s,
-                   score_grad, &weights);
+    score_grads<B>(queries, keys, values, grads, in.norms.from(head * s.queries), in.delta + head * s.queries, at,
+                   first, s, score_grad, &weights);
     __syncthreads();
     B::template add_product<true>(weights, grads, value_sums);
     B::template add_product<true>(score_grad, queries, key_sums);

@@ -14,10 +14,23 @@ BINARY_EXPRESSION(Minimum, a < b || a != a ? a : b);  // a NaN in either operand
 BINARY_EXPRESSION(Maximum, a > b || a != a ? a : b);
 // Of the base a and the exponent b.
 BINARY_EXPRESSION(PowSlope, b == T(0) ? T(0) : b * math::pow(a, b - T(1)));
-// Of the base a and the power b: the slope along the exponent, 0 where the base is 0.
-BINARY_EXPRESSION(PowLog, a == T(0) ? T(0) : b * math::log(a));
-// The operands' shares of the gradient: a's if it is the result, half if both are.
-BINARY_EXPRESSION(MinimumShare, a < b ? T(1) : a == b ? T(0.5) : T(0));
+// Of the base a and the power b: the slope along the exponent, 0 where the base is 0 and the exponent is not negative.
+BINARY_EXPRESSION(PowLog, a == T(0) && b <= T(1) ? T(0) : b * math::log(a));
+// -(a * b / c), in an order in which nothing overflows that need not.
+template <class T>
+HD T negative_quotient(T a, T b, T c) {
+  T larger = math::abs(a) > math::abs(b) ? a : b, smaller = math::abs(a) > math::abs(b) ? b : a;
+  return math::abs(c) < T(1) ? -(smaller / c * larger) : -(larger / c * smaller);
+}
+TERNARY_EXPRESSION(DivSlope, negative_quotient(a, b, c));
+
+// Of the gradient a: all of it to the operand that is the result, half if the other one is, too.
+template <class T>
+HD T share(T gradient, bool is_own, bool is_other) {
+  return !is_own ? T(0) : is_other ? T(0.5) * gradient : gradient;
+}
+TERNARY_EXPRESSION(MinimumShare, share(a, b <= c || b != b, c <= b || c != c));
+TERNARY_EXPRESSION(MaximumShare, share(a, b >= c || b != b, c >= b || c != c));
 
 std::vector<Value> add_grad(const GradArgs& a) {
   std::vector<Value> result(2);
@@ -40,21 +53,32 @@ std::vector<Value> mul_grad(const GradArgs& a) {
   return result;
 }
 
+std::vector<Value> div_slope_grad(const GradArgs& a);
+const OpDef div_slope_op = elementwise_op<DivSlope, 3, float, double>("div_slope", div_slope_grad);
+
+Value div_slope(const GradArgs& a, const Value& factor, const Value& divisor) {
+  return emit(div_slope_op, {Arg(a.grads[0], a.where), factor, divisor})[0];
+}
+
 // d(a/b)/da = 1/b; d(a/b)/db = -(a/b)/b.
 std::vector<Value> div_grad(const GradArgs& a) {
   std::vector<Value> result(2);
-  Value g_over_b = div(Arg(a.grads[0], a.where), a.inputs[1]);
-  if (a.needed[0]) result[0] = sum_to(a, g_over_b, a.inputs[0]);
-  if (a.needed[1]) {
-    Value g = mul(Arg(mul(Arg(g_over_b, a.where), a.outputs[0]), a.where), -1.0);
-    result[1] = sum_to(a, g, a.inputs[1]);
-  }
+  if (a.needed[0]) result[0] = sum_to(a, div(Arg(a.grads[0], a.where), a.inputs[1]), a.inputs[0]);
+  if (a.needed[1]) result[1] = sum_to(a, div_slope(a, a.outputs[0], a.inputs[1]), a.inputs[1]);
+  return result;
+}
+
+// Of y = -(a * b / c): -b/c, -a/c and -y/c.
+std::vector<Value> div_slope_grad(const GradArgs& a) {
+  const Value factors[] = {a.inputs[1], a.inputs[0], a.outputs[0]};
+  std::vector<Value> result(3);
+  for (std::size_t i = 0; i < 3; ++i)
+    if (a.needed[i]) result[i] = sum_to(a, div_slope(a, factors[i], a.inputs[2]), a.inputs[i]);
   return result;
 }
 
 const OpDef pow_slope_op = elementwise_op<PowSlope, 2, float, double>("pow_slope");
 const OpDef pow_log_op = elementwise_op<PowLog, 2, float, double>("pow_log");
-const OpDef minimum_share_op = elementwise_op<MinimumShare, 2, float, double>("minimum_share");
 
 std::vector<Value> pow_grad(const GradArgs& a) {
   std::vector<Value> result(2);
@@ -64,16 +88,27 @@ std::vector<Value> pow_grad(const GradArgs& a) {
   return result;
 }
 
-// The operand that is first in the comparison is the smaller one: for maximum they change places.
+template <bool is_minimum>
+std::vector<Value> share_grad(const GradArgs& a);
+template <bool is_minimum>
+const OpDef share_op = elementwise_op<std::conditional_t<is_minimum, MinimumShare, MaximumShare>, 3, float, double>(
+    is_minimum ? "minimum_share" : "maximum_share", share_grad<is_minimum>);
+
+template <bool is_minimum>
+Value share_of(const GradArgs& a, const Value& own, const Value& other) {
+  return emit(share_op<is_minimum>, {Arg(a.grads[0], a.where), own, other})[0];
+}
+// Operands decide on the share, but small changes of them do not change it.
+template <bool is_minimum>
+std::vector<Value> share_grad(const GradArgs& a) {
+  return {share_of<is_minimum>(a, a.inputs[1], a.inputs[2]), Value(), Value()};
+}
+
 template <bool is_minimum>
 std::vector<Value> extremum_grad(const GradArgs& a) {
   std::vector<Value> result(2);
-  for (std::size_t i = 0; i < 2; ++i) {
-    if (!a.needed[i]) continue;
-    const Value &own = a.inputs[i], &other = a.inputs[1 - i];
-    Value share = emit(minimum_share_op, {is_minimum ? own : other, is_minimum ? other : own})[0];
-    result[i] = sum_to(a, mul(Arg(a.grads[0], a.where), share), own);
-  }
+  for (std::size_t i = 0; i < 2; ++i)
+    if (a.needed[i]) result[i] = sum_to(a, share_of<is_minimum>(a, a.inputs[i], a.inputs[1 - i]), a.inputs[i]);
   return result;
 }
 

@@ -1,6 +1,7 @@
 // concat and split: tensors as pieces of the rows of one tensor.
 #include "base/sizes.h"
 #include "graphsink/ops.h"
+#include "ir/graph_data.h"
 #include "kernels/multi_tensor.h"
 #include "kernels/reduce_ops.h"
 #include "kernels/words.h"
@@ -218,8 +219,10 @@ Value concat(const std::vector<Arg>& values, int axis, Label label) {
   return emit(concat_op, values, AxisAttrs{axis}, label)[0];
 }
 Value stack(const std::vector<Arg>& values, int axis, Label label) {
+  std::vector<Value> parts = operand_values("stack", values);
   std::vector<Arg> rows;
-  for (const Arg& value : values) rows.emplace_back(unsqueeze(value, axis), value.where());
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    rows.emplace_back(unsqueeze(Arg(parts[i], values[i].where()), axis), values[i].where());
   return concat(rows, axis, label);
 }
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label) {

@@ -1,4 +1,6 @@
-// cross_entropy: mean over rows of -log softmax(logits)[target], and its gradient (softmax - one_hot) / rows.
+// cross_entropy: mean over rows of -log softmax(logits)[target], and its gradient (softmax - one_hot) / rows. The
+// maximum of a row and the logarithm of its sum of exp(x - maximum) are kept apart: added up, logits far from 0 would
+// lose the digits of the logarithm.
 #include <optional>
 
 #include "graphsink/ops.h"
@@ -7,11 +9,23 @@
 namespace graphsink {
 namespace {
 
-// Each warp takes a row at a time: its log-sum-exp goes to `lse`, its loss into the sum of the block. One block alone
-// writes the mean, several write their sums, for add_partial_losses.
+// -log softmax(x), where `largest` and `log_sum` are those of the row.
 template <class T>
-__global__ void row_losses(const T* logits, const std::int32_t* targets, T* loss, T* lse, T* partial, std::int64_t rows,
-                           std::int64_t classes, StepBlock* step, int node) {
+HD T row_loss(T x, T largest, T log_sum) {
+  return largest - x + log_sum;
+}
+
+// Of each row.
+template <class T>
+struct Normalizers {
+  T *largest, *log_sum;
+};
+
+// Each warp takes a row at a time: its loss goes into the sum of the block. One block alone writes the mean, several
+// write their sums, for add_partial_losses.
+template <class T>
+__global__ void row_losses(const T* logits, const std::int32_t* targets, T* loss, Normalizers<T> out, T* partial,
+                           std::int64_t rows, std::int64_t classes, StepBlock* step, int node) {
   wait_for_inputs();
   std::int64_t lane = threadIdx.x % kWarp;
   T sum(0);
@@ -22,12 +36,13 @@ __global__ void row_losses(const T* logits, const std::int32_t* targets, T* loss
     largest = warp_max(largest);
     T scaled(0);
     for (std::int64_t c = lane; c < classes; c += kWarp) scaled += math::exp(x[c] - largest);
-    T log_sum = largest + math::log(warp_sum(scaled));
+    T log_sum = math::log(warp_sum(scaled));
     if (lane != 0) continue;
-    lse[row] = log_sum;
+    out.largest[row] = largest;
+    out.log_sum[row] = log_sum;
     std::int64_t target = targets[row];
     if (target >= 0 && target < classes) {
-      sum += log_sum - x[target];
+      sum += row_loss(x[target], largest, log_sum);
     } else {
       fail_step(step, node, StepError::target, target);
     }
@@ -51,18 +66,18 @@ __global__ void add_partial_losses(const T* partial, T* loss, int parts, std::in
 }
 
 template <class T>
-HD T logit_grad(T logit, T lse, bool is_target, T scale) {
-  return (math::exp(logit - lse) - (is_target ? T(1) : T(0))) * scale;
+HD T logit_grad(T logit, T largest, T log_sum, bool is_target, T scale) {
+  return (math::exp(logit - largest - log_sum) - (is_target ? T(1) : T(0))) * scale;
 }
 
 template <class T>
-__global__ void logit_grads(const T* logits, const std::int32_t* targets, const T* lse, const T* grad, T* out,
-                            std::int64_t rows, std::int64_t classes) {
+__global__ void logit_grads(const T* logits, const std::int32_t* targets, Normalizers<const T> in, const T* grad,
+                            T* out, std::int64_t rows, std::int64_t classes) {
   wait_for_inputs();
   T scale = *grad / static_cast<T>(rows);
   for (std::int64_t i = thread_index(); i < rows * classes; i += all_threads()) {
     std::int64_t row = i / classes;
-    out[i] = logit_grad(logits[i], lse[row], targets[row] == i % classes, scale);
+    out[i] = logit_grad(logits[i], in.largest[row], in.log_sum[row], targets[row] == i % classes, scale);
   }
 }
 
@@ -81,7 +96,8 @@ void cross_entropy_on(CudaArgs& a) {
   T* partial = static_cast<T*>(a.workspace());
   std::int64_t threads = blocks > 1 ? kThreads : std::clamp<std::int64_t>(logits[0], 1, kOneBlock / kWarp) * kWarp;
   a.launch(row_losses<T>, Extent{static_cast<unsigned>(blocks)}, Extent{static_cast<unsigned>(threads)}, 0, a.in<T>(0),
-           a.in<std::int32_t>(1), a.out<T>(0), a.out<T>(1), partial, logits[0], logits[1], a.step(), a.node().id);
+           a.in<std::int32_t>(1), a.out<T>(0), Normalizers<T>{a.out<T>(1), a.out<T>(2)}, partial, logits[0], logits[1],
+           a.step(), a.node().id);
   if (blocks == 1) return;
   a.launch(add_partial_losses<T>, Extent{}, Extent{static_cast<unsigned>(kThreads)}, 0, partial, a.out<T>(0),
            static_cast<int>(blocks), logits[0]);
@@ -99,10 +115,11 @@ void cross_entropy_on(const CpuArgs& a) {
     for (std::int64_t c = 0; c < classes; ++c) largest = x[c] > largest ? x[c] : largest;
     double scaled = 0;
     for (std::int64_t c = 0; c < classes; ++c) scaled += math::exp(x[c] - largest);
-    T log_sum = largest + static_cast<T>(math::log(scaled));
-    a.out<T>(1)[row] = log_sum;
+    double log_sum = math::log(scaled);
+    a.out<T>(1)[row] = largest;
+    a.out<T>(2)[row] = static_cast<T>(log_sum);
     bool is_class = targets[row] >= 0 && targets[row] < classes;
-    if (is_class) sum += log_sum - x[targets[row]];
+    if (is_class) sum += row_loss(double{x[targets[row]]}, double{largest}, log_sum);
     if (!is_class && !bad) bad = targets[row];
   }
   *a.out<T>(0) = static_cast<T>(sum / static_cast<double>(rows));
@@ -113,20 +130,20 @@ template <class T>
 void cross_entropy_grad_on(CudaArgs& a) {
   const Shape& logits = a.in_type(0).shape;
   LaunchSize launch = launch_size(logits.size());
-  a.launch(logit_grads<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<std::int32_t>(1), a.in<T>(2), a.in<T>(3),
-           a.out<T>(0), logits[0], logits[1]);
+  a.launch(logit_grads<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<std::int32_t>(1),
+           Normalizers<const T>{a.in<T>(2), a.in<T>(3)}, a.in<T>(4), a.out<T>(0), logits[0], logits[1]);
 }
 
 template <class T>
 void cross_entropy_grad_on(const CpuArgs& a) {
   std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1];
-  T scale = *a.in<T>(3) / static_cast<T>(rows);
+  T scale = *a.in<T>(4) / static_cast<T>(rows);
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* x = a.in<T>(0) + row * classes;
     T* out = a.out<T>(0) + row * classes;
-    T lse = a.in<T>(2)[row];
+    T largest = a.in<T>(2)[row], log_sum = a.in<T>(3)[row];
     std::int64_t target = a.in<std::int32_t>(1)[row];
-    for (std::int64_t c = 0; c < classes; ++c) out[c] = logit_grad(x[c], lse, c == target, scale);
+    for (std::int64_t c = 0; c < classes; ++c) out[c] = logit_grad(x[c], largest, log_sum, c == target, scale);
   }
 }
 
@@ -139,7 +156,7 @@ void backward(Args& a) {
   a.in_type(0).dtype == DType::f32 ? cross_entropy_grad_on<float>(a) : cross_entropy_grad_on<double>(a);
 }
 
-// Outputs: the loss, and the log-sum-exp of each row for the gradient.
+// Outputs: the loss, and for the gradient the maximum and the logarithm of the sum of each row.
 void infer_cross_entropy(InferArgs& a) {
   a.expect_inputs(2);
   const TensorType &logits = a.in(0), &targets = a.in(1);
@@ -150,6 +167,7 @@ void infer_cross_entropy(InferArgs& a) {
     a.fail("the targets are not one i32 for each row of logits", "reshape() or cast() them");
   a.out(logits.dtype, {});
   a.out(logits.dtype, {logits.shape[0]});
+  a.out(logits.dtype, {logits.shape[0]});
 }
 
 Prepared prepare_cross_entropy(const PrepareArgs& p) {
@@ -158,7 +176,7 @@ Prepared prepare_cross_entropy(const PrepareArgs& p) {
   return {nullptr, p.cuda && blocks > 1 ? static_cast<std::size_t>(blocks) * size_of(p.in(0).dtype) : 0};
 }
 
-// Inputs: logits, targets, log-sum-exps, gradient of the loss.
+// Inputs: logits, targets, maxima, logarithms of sums, gradient of the loss.
 void infer_cross_entropy_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
 
 constexpr Alias kInPlace[] = {{0, 0}};
@@ -172,7 +190,7 @@ const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
 
 std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   Arg logits(a.inputs[0], a.where);
-  return {emit(cross_entropy_grad_op, {logits, a.inputs[1], a.outputs[1], a.grads[0]})[0], Value()};
+  return {emit(cross_entropy_grad_op, {logits, a.inputs[1], a.outputs[1], a.outputs[2], a.grads[0]})[0], Value()};
 }
 
 constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};

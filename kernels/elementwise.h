@@ -8,7 +8,7 @@
 #include "kernels/layout.h"
 #include "kernels/reduce_ops.h"
 
-// An expression in x, or in a and b, of type T. With T = float it is also that of half and bfloat16.
+// An expression in x, in a and b, or in a, b and c, of type T. With T = float it is also that of half and bfloat16.
 #define UNARY_EXPRESSION(Name, ...)                         \
   struct Name {                                             \
     static constexpr std::string_view kText = #__VA_ARGS__; \
@@ -22,6 +22,14 @@
     static constexpr std::string_view kText = #__VA_ARGS__; \
     template <class T>                                      \
     HD static auto apply(T a, T b) {                        \
+      return __VA_ARGS__;                                   \
+    }                                                       \
+  }
+#define TERNARY_EXPRESSION(Name, ...)                       \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T a, T b, T c) {                   \
       return __VA_ARGS__;                                   \
     }                                                       \
   }
@@ -45,8 +53,10 @@ template <class F, class In, int N>
 HD auto apply(const In (&x)[N]) {
   if constexpr (N == 1) {
     return F::apply(Wide<In>(x[0]));
-  } else {
+  } else if constexpr (N == 2) {
     return F::apply(Wide<In>(x[0]), Wide<In>(x[1]));
+  } else {
+    return F::apply(Wide<In>(x[0]), Wide<In>(x[1]), Wide<In>(x[2]));
   }
 }
 
@@ -123,6 +133,16 @@ void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, s
     for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), Wide<In>(b[i]))); });
   }
 }
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, std::int64_t step_b, const In* c,
+             std::int64_t step_c, Out* out) {
+  auto at = [](In x, In y, In z) { return static_cast<Out>(F::apply(Wide<In>(x), Wide<In>(y), Wide<In>(z))); };
+  if (step_a == 1 && step_b == 1 && step_c == 1) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = at(a[i], b[i], c[i]); });
+  } else {
+    for_each_index(size, [=](std::int64_t i) { out[i] = at(a[i * step_a], b[i * step_b], c[i * step_c]); });
+  }
+}
 
 template <class F, class In, class Out, int N>
 void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
@@ -132,9 +152,12 @@ void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
     if (i > 0) layout.find(i, offsets);
     if constexpr (N == 1) {
       map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.out<Out>(0) + i);
-    } else {
+    } else if constexpr (N == 2) {
       map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
                  a.out<Out>(0) + i);
+    } else {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
+                 a.in<In>(2) + offsets[2], layout.step(2), a.out<Out>(0) + i);
     }
   }
 }
@@ -172,6 +195,8 @@ template <int N>
 inline constexpr Alias kElementwiseInPlace[N] = {};
 template <>
 inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
+template <>
+inline constexpr Alias kElementwiseInPlace<3>[3] = {{0, 0}, {0, 1}, {0, 2}};
 
 inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y) {
   Shape result = x.rank() >= y.rank() ? x : y;
@@ -211,7 +236,7 @@ void infer_elementwise(InferArgs& a) {
     a.fail("takes " + taken, "cast() the operands");
   }
   Shape shape = a.in(0).shape;
-  if constexpr (N == 2) shape = broadcast_shape(a, shape, a.in(1).shape);
+  for (int n = 1; n < N; ++n) shape = broadcast_shape(a, shape, a.in(n).shape);
   constexpr bool is_comparison = (std::is_same_v<typename ResultOf<F, Ts, N>::Type, bool> && ...);
   a.out(is_comparison ? DType::boolean : in, shape);
 }

@@ -2,6 +2,7 @@
 #include "kernels/extremes.h"
 
 #include "graphsink/ops.h"
+#include "kernels/elementwise.h"
 #include "kernels/reduction.h"
 
 namespace graphsink {
@@ -67,6 +68,10 @@ Prepared prepare(const PrepareArgs& p) {
   return prepared(p, plan);
 }
 
+// Whether element a is the extreme b, or is NaN: then the extreme is, too.
+BINARY_EXPRESSION(IsExtreme, a == b || a != a);
+const OpDef is_extreme_op = elementwise_op<IsExtreme, 2, float, double>("is_extreme");
+
 // x and its extreme with the same axes: equal elements share the gradient. Halves could not count them.
 std::vector<Value> extreme_grad(const GradArgs& a) {
   const auto& attrs = a.attrs.as<ExtremeAttrs>();
@@ -82,7 +87,7 @@ std::vector<Value> extreme_grad(const GradArgs& a) {
   };
   DType dtype = a.grads[0].dtype();
   DType wide = is_half(dtype) ? DType::f32 : dtype;
-  Value is_most = equal(arg(a.inputs[0]), arg(with_all_axes(a.outputs[0])));
+  Value is_most = emit(is_extreme_op, {arg(a.inputs[0]), arg(with_all_axes(a.outputs[0]))})[0];
   Value count = sum(arg(as(wide, is_most)), attrs.axes, true);
   Value share = div(arg(as(wide, with_all_axes(a.grads[0]))), arg(count));
   return {where(arg(is_most), arg(as(dtype, share)), 0.0)};

@@ -97,12 +97,15 @@ namespace math {
 #ifdef __CUDA_ARCH__
 HD float exp(float x) { return ::expf(x); }
 HD float tanh(float x) { return ::tanhf(x); }
+HD double tanh(double x) { return ::tanh(x); }
 #else
 HD float exp(float x) { return host_math::exp(x); }
 HD float tanh(float x) { return host_math::tanh(x); }
+HD double tanh(double x) { return host_math::tanh(x); }
 #endif
 HD double exp(double x) { return ::exp(x); }
-HD double tanh(double x) { return ::tanh(x); }
+HD float abs(float x) { return ::fabsf(x); }
+HD double abs(double x) { return ::fabs(x); }
 HD float log(float x) { return ::logf(x); }
 HD double log(double x) { return ::log(x); }
 HD float sqrt(float x) { return ::sqrtf(x); }

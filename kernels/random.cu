@@ -3,6 +3,8 @@
 // makes the mask of the forward node again.
 #include <optional>
 
+#include "base/convert.h"
+#include "base/number_text.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
 #include "kernels/dtype.h"
@@ -175,13 +177,30 @@ struct RandomAttrs {
 
 Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
 
+template <template <class> class D>
+constexpr bool is_uniform = std::is_same_v<D<float>, Uniform<float>>;
+
+void expect_float(const InferArgs& a, const char* what, double x, DType dtype) {
+  if (!math::is_finite(x) || !holds(dtype, x))
+    a.fail(std::string(what) + " is " + number_text(x), "pass a finite number of " + std::string(to_string(dtype)));
+}
+
+template <template <class> class D>
 void infer_random(InferArgs& a) {
   const auto& attrs = a.attrs<RandomAttrs>();
   TensorType type = attrs.type ? *attrs.type : a.in(0);
   if (!is_float(type.dtype) || is_half(type.dtype))
     a.fail("makes f32 and f64, not " + std::string(to_string(type.dtype)), "cast() the result");
-  if (!math::is_finite(attrs.first) || !math::is_finite(attrs.second))
-    a.fail("a bound, mean or deviation is not finite", "pass finite numbers");
+  expect_float(a, is_uniform<D> ? "the lower bound" : "the mean", attrs.first, type.dtype);
+  expect_float(a, is_uniform<D> ? "the upper bound" : "the deviation", attrs.second, type.dtype);
+  if constexpr (is_uniform<D>) {
+    expect_float(a, "the upper bound less the lower", attrs.second - attrs.first, type.dtype);
+    if (attrs.first > attrs.second)
+      a.fail("the lower bound, " + number_text(attrs.first) + ", is above the upper, " + number_text(attrs.second),
+             "change their order");
+  } else {
+    if (attrs.second < 0) a.fail("the deviation is " + number_text(attrs.second), "pass one of at least 0");
+  }
   expect_random(a, type.shape);
   a.out(type.dtype, type.shape);
 }
@@ -189,8 +208,7 @@ void infer_random(InferArgs& a) {
 template <template <class> class D, class Args>
 void random_body(Args& a) {
   const auto& attrs = a.template attrs<RandomAttrs>();
-  constexpr bool is_uniform = std::is_same_v<D<float>, Uniform<float>>;
-  double second = is_uniform ? attrs.second - attrs.first : attrs.second;
+  double second = is_uniform<D> ? attrs.second - attrs.first : attrs.second;
   if (a.out_type(0).dtype == DType::f32) {
     fill_on<float>(a, D<float>{static_cast<float>(attrs.first), static_cast<float>(second)});
   } else {
@@ -203,7 +221,7 @@ constexpr CudaBody kRandomCuda[] = {{0, random_body<D, CudaArgs>}};
 template <template <class> class D>
 constexpr OpDef random_op(std::string_view name) {
   return {.name = name,
-          .infer = infer_random,
+          .infer = infer_random<D>,
           .access = random_access,
           .purity = Purity::random,
           .prepare = load_kernels<fill_random<D<float>, float>, fill_random<D<double>, double>>,

@@ -1,4 +1,6 @@
 // slice and pad: a regular part of a tensor, and a tensor as such a part of a larger one.
+#include "base/convert.h"
+#include "base/number_text.h"
 #include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "kernels/reduce_ops.h"
@@ -249,6 +251,9 @@ void infer_pad(InferArgs& a) {
   const auto& attrs = a.attrs<PadAttrs>();
   Shape shape = a.in(0).shape;
   auto rank = static_cast<std::size_t>(shape.rank());
+  if (!holds(a.in(0).dtype, attrs.value))
+    a.fail(std::string(to_string(a.in(0).dtype)) + " cannot hold the value " + number_text(attrs.value),
+           "cast() the operand, or pass a value of its dtype");
   if (attrs.before.size() != rank || attrs.after.size() != rank)
     a.fail("the numbers of paddings do not fit", "give one before and one after each axis");
   for (int d = 0; d < shape.rank(); ++d) {

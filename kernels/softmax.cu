@@ -41,6 +41,8 @@ struct Normalizer {
       largest = x;
     }
   }
+  // The sum of exp(x - most), 0 of no elements; `most` is at least the maximum. NaN if `most` is infinite and was seen.
+  HD T sum_below(T most) const { return sum == T(0) ? T(0) : sum * math::exp(largest - most); }
 };
 
 // `norm` is the sum, or its logarithm if is_log.
@@ -67,7 +69,7 @@ __global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t
     Normalizer<Wide<T>> mine;
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize) mine.add(from[k]);
     Wide<T> largest = Group::combine(mine.largest, [](Wide<T> a, Wide<T> b) { return a < b ? b : a; });
-    Wide<T> sum = Group::sum(mine.sum == Wide<T>(0) ? Wide<T>(0) : mine.sum * math::exp(mine.largest - largest));
+    Wide<T> sum = Group::sum(mine.sum_below(largest));
     Wide<T> norm = is_log ? math::log(sum) : sum;
     for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
       to[k] = T(softmax_value<Wide<T>>(from[k], largest, norm, is_log));
@@ -82,7 +84,8 @@ __global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
     T* to = out + lines.first(line);
     Normalizer<Wide<T>> all;
     for (std::int64_t k = 0; k < lines.length; ++k) all.add(from[k * lines.inner]);
-    Wide<T> norm = is_log ? math::log(all.sum) : all.sum;
+    Wide<T> sum = all.sum_below(all.largest);
+    Wide<T> norm = is_log ? math::log(sum) : sum;
     for (std::int64_t k = 0; k < lines.length; ++k)
       to[k * lines.inner] = T(softmax_value<Wide<T>>(from[k * lines.inner], all.largest, norm, is_log));
   }
@@ -179,8 +182,10 @@ void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i) normalizers[i - first].add(x[k * inner + i]);
       Wide<T> norms[kColumns];
-      for (std::int64_t i = 0; i < end - first; ++i)
-        norms[i] = is_log ? math::log(normalizers[i].sum) : normalizers[i].sum;
+      for (std::int64_t i = 0; i < end - first; ++i) {
+        Wide<T> sum = normalizers[i].sum_below(normalizers[i].largest);
+        norms[i] = is_log ? math::log(sum) : sum;
+      }
       for (std::int64_t k = 0; k < length; ++k)
         for (std::int64_t i = first; i < end; ++i)
           out[k * inner + i] =

@@ -5,7 +5,7 @@ namespace graphsink {
 namespace {
 
 UNARY_EXPRESSION(Neg, -x);
-UNARY_EXPRESSION(Abs, x < T(0) ? -x : x);
+UNARY_EXPRESSION(Abs, math::abs(x));
 UNARY_EXPRESSION(Exp, math::exp(x));
 UNARY_EXPRESSION(Log, math::log(x));
 UNARY_EXPRESSION(Sqrt, math::sqrt(x));
@@ -16,8 +16,9 @@ UNARY_EXPRESSION(LogicalNot, !x);
 
 template <class T>
 HD T gelu_slope(T x) {
-  T t = gelu_tanh(x);
-  return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * T(kGelu) * (T(1) + T(3 * kCubic) * x * x);
+  T t = gelu_tanh(x), tail = T(1) - t * t;
+  if (tail == T(0)) return T(0.5) * (T(1) + t);  // 0 or 1, where x * x may be infinite
+  return T(0.5) * (T(1) + t) + T(0.5) * x * tail * T(kGelu) * (T(1) + T(3 * kCubic) * x * x);
 }
 template <class T>
 HD T silu_slope(T x) {
@@ -26,13 +27,13 @@ HD T silu_slope(T x) {
 }
 
 // Of the gradient a and the forward output b.
-BINARY_EXPRESSION(ReluGrad, b > T(0) ? a : T(0));
+BINARY_EXPRESSION(ReluGrad, b <= T(0) ? T(0) : a);  // a where b is NaN
 BINARY_EXPRESSION(SqrtGrad, a* T(0.5) / b);
 BINARY_EXPRESSION(RsqrtGrad, a* T(-0.5) * b * b * b);
 BINARY_EXPRESSION(TanhGrad, a*(T(1) - b * b));
 BINARY_EXPRESSION(SigmoidGrad, a* b*(T(1) - b));
 // Of the gradient a and the input b.
-BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : T(0));
+BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : b == T(0) ? T(0) : b);
 BINARY_EXPRESSION(SinGrad, a* math::cos(b));
 BINARY_EXPRESSION(CosGrad, -(a* math::sin(b)));
 BINARY_EXPRESSION(SiluGrad, a* silu_slope(b));

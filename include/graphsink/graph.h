@@ -85,8 +85,10 @@ class Variable {
   std::shared_ptr<VariableData> data_;
 };
 
-// What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number (which takes the
-// dtype of the first other operand that is not boolean, if there is one). Records the user's line.
+// What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number. A number takes the
+// dtype of the first other operand that is not boolean, if there is one, and is rounded to it; one that the dtype
+// cannot hold is refused: a fraction beside integers, or a number outside the range of the dtype. Records the user's
+// line.
 class Arg {
  public:
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are

@@ -16,19 +16,23 @@
 namespace graphsink {
 
 // Floats are f32, f64, f16 and bf16. Elements of f16 and bf16 are computed in f32 and rounded once for each op.
+//
+// Infinities and NaNs are those of IEEE 754. Ops that choose elements (relu, minimum, maximum, min, max, max_pool2d,
+// top_k) choose a NaN before all others, and whatever they choose gets the gradient: a NaN just as a number.
 
 // Element-wise on floats, i32, i64, which wrap (div: floats only).
 Value add(Arg a, Arg b, Label label = {});
 Value sub(Arg a, Arg b, Label label = {});
 Value mul(Arg a, Arg b, Label label = {});
 Value div(Arg a, Arg b, Label label = {});
-// The smaller or larger of both, on numbers; a NaN in either is the result. Equal operands share the gradient.
+// The smaller or larger of both, on numbers; a NaN in either is the result. Equal operands, and two NaNs, share the
+// gradient.
 Value minimum(Arg a, Arg b, Label label = {});
 Value maximum(Arg a, Arg b, Label label = {});
 // a to the power of b, on floats.
 Value pow(Arg a, Arg b, Label label = {});
 
-// Element-wise on floats; neg also on i32, i64. The gradients of abs and relu at 0 are 0.
+// Element-wise on floats; neg also on i32, i64. The gradients of abs and relu at 0 are 0; that of abs at a NaN is NaN.
 Value neg(Arg x, Label label = {});
 Value abs(Arg x, Label label = {});
 Value exp(Arg x, Label label = {});
@@ -45,7 +49,8 @@ Value silu(Arg x, Label label = {});     // x * sigmoid(x)
 // units").
 Value gelu(Arg x, Label label = {});
 
-// Comparisons of numbers to boolean (equal: of booleans as well).
+// Comparisons of numbers to boolean (equal: of booleans as well). With a number that the dtype of the other operand
+// cannot hold, the answer is that of exact arithmetic: less(x, 300) is true for every x of u8.
 Value less(Arg a, Arg b, Label label = {});
 Value less_equal(Arg a, Arg b, Label label = {});
 Value greater(Arg a, Arg b, Label label = {});
@@ -84,8 +89,8 @@ inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, La
 // Floats (of f16 and bf16 the sum is f32, rounded at the end); sum and sum_like also i32, i64, which wrap.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
-// The largest or smallest element over axes as of sum, of any dtype but boolean; NaN if there is one. Equal elements
-// share the gradient; where the result is NaN there is none. At least one element is reduced.
+// The largest or smallest element over axes as of sum, of any dtype but boolean; NaN if there is one. Equal elements,
+// and all NaNs, share the gradient. At least one element is reduced.
 Value max(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value min(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 // The index i32 of that element along one axis of at most 2^31 - 1: the first of equals, the first NaN if there is one.
@@ -157,7 +162,7 @@ inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
 // Axes that are not named are whole; missing steps are 1.
 Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends,
             std::vector<std::int64_t> steps = {}, Label label = {});
-// x with so many elements of `value` before and after it on each axis.
+// x with so many elements of `value`, which the dtype of x must be able to hold, before and after it on each axis.
 Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0, Label label = {});
 // One after the other along an axis, on which alone their shapes differ.
 Value concat(const std::vector<Arg>& values, int axis, Label label = {});
@@ -199,7 +204,8 @@ Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions option
 Value cross_entropy(Arg logits, Arg targets, Label label = {});
 
 // exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. Floats: f16 and bf16 are
-// computed in f32 and rounded once.
+// computed in f32 and rounded once. As in NumPy, all of a line is NaN if an element of it is NaN or +inf, or if all are
+// -inf.
 Value softmax(Arg x, int axis = -1, Label label = {});
 Value log_softmax(Arg x, int axis = -1, Label label = {});
 // (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias, and x / sqrt(mean(x * x) + epsilon) * gain, along the last
@@ -216,9 +222,9 @@ struct AttentionOptions {
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Label label = {});
 
 // Random f32 or f64 of the type of `like` (whose data is not read), or of the type given: uniform in [low, high], the
-// upper end by rounding alone, or normal. The same for the same seed of the program, step, node of the graph and
-// iteration of the loops around it (two at most), in every mode; uniform ones on every device, normal ones up to the
-// last bits.
+// upper end by rounding alone, or normal; low is at most high, a deviation at least 0. The same for the same seed of
+// the program, step, node of the graph and iteration of the loops around it (two at most), in every mode; uniform ones
+// on every device, normal ones up to the last bits.
 Value random_uniform(Arg like, double low = 0, double high = 1, Label label = {});
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 0, double high = 1, Label label = {},
                      Where where = Where::current());

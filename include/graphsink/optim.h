@@ -35,8 +35,9 @@ struct GradientOptions {
   std::optional<LossScale> loss_scale = {};
 };
 
-// Options are Args: a number, finite and at least 0, becomes a one-element Variable (returned) that the host may write
-// between runs, a Value (a schedule, made from Graph::step()) is computed in every step.
+// Options are Args: a number, finite and at least 0, becomes a one-element Variable (returned; f64 if a parameter that
+// it is for is, else f32) that the host may write between runs, a Value (a schedule, made from Graph::step()) is
+// computed in every step.
 struct SgdOptions {
   Arg lr = 1e-2;
   double momentum = 0;      // below 1
@@ -54,14 +55,17 @@ struct AdamwOptions {
 };
 
 // A learning rate that rises linearly to `peak` in `warmup` steps, then falls to `final` of it at step `steps` as half
-// a cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak.
+// a cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak; other
+// numbers of steps are above `warmup`.
 struct CosineSchedule {
   double peak = 1e-3;
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
   double final = 0.1;
+  DType dtype = f32;  // of the rate: f64 for parameters of f64
 };
-// f32 scalar of Graph::step(): ordinary nodes.
+// A scalar of Graph::step(): ordinary nodes. Throws Error for a schedule that ends before its warm-up, and for numbers
+// that are negative or not finite.
 Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where = Where::current());
 
 struct Optimizer {

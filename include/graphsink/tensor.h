@@ -39,7 +39,8 @@ class Tensor {
   static Tensor scalar(T value) {
     return Tensor(Shape{}, std::span<const T>(&value, 1));
   }
-  // Precondition: the value, truncated, is one of an integer dtype.
+  // Every element is `value`, rounded to the dtype. Throws Error if the dtype cannot hold it: a fraction in an integer
+  // dtype, or a number outside the range of the dtype.
   static Tensor full(DType dtype, const Shape& shape, double value, Where where = Where::current());
   // f32 samples from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) * sqrt(6), fan_in = product of all dimensions but the last
   // (He et al. 2015, "Delving deep into rectifiers"). The same seed gives the same bits on every machine.

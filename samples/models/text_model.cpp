@@ -50,6 +50,7 @@ void check_length(const TextModel& model, std::int64_t characters, const char* p
 
 Value learning_rate(Graph& graph, const TextTraining& options) {
   CosineSchedule schedule{.peak = options.lr, .warmup = options.warmup, .steps = options.decay_steps};
+  if (schedule.steps > 0) schedule.warmup = std::min(schedule.warmup, schedule.steps / 2);  // in short runs
   return cosine_schedule(graph, schedule);
 }
 

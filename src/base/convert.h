@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "graphsink/half.h"
+#include "graphsink/type.h"
 
 namespace graphsink {
 
@@ -28,5 +28,24 @@ constexpr To convert(From x) {
     return static_cast<To>(x);
   }
 }
+
+// Whether a number can stand for itself in To: as a whole number within the range of an integer type, as 0 or 1 in
+// bool, and in a float type up to rounding, which must not make it infinite or 0.
+template <class To>
+constexpr bool holds(double x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x == 0 || x == 1;
+  } else if constexpr (std::is_integral_v<To>) {
+    constexpr auto kLowest = static_cast<double>(std::numeric_limits<To>::lowest());
+    constexpr double kEnd = static_cast<double>(std::numeric_limits<To>::max() / 2 + 1) * 2;
+    if (!(x >= kLowest && x < kEnd)) return false;
+    return static_cast<double>(static_cast<To>(x)) == x;
+  } else {
+    double rounded = static_cast<To>(x);
+    bool is_finite = x - x == 0, stays_finite = rounded - rounded == 0;
+    return is_finite == stays_finite && (x == 0) == (rounded == 0);
+  }
+}
+bool holds(DType dtype, double x);
 
 }  // namespace graphsink

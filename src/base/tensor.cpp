@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "base/convert.h"
+#include "base/number_text.h"
 
 #include "graphsink/error.h"
 
@@ -67,7 +68,17 @@ Tensor::Tensor(const TensorType& type, Where where) : type_(type) {
   }
 }
 
+bool holds(DType dtype, double x) {
+  bool result = false;
+  with_element_type(dtype, [&]<class T>(T) { result = holds<T>(x); });
+  return result;
+}
+
 Tensor Tensor::full(DType dtype, const Shape& shape, double value, Where where) {
+  if (!holds(dtype, value)) {
+    throw Error("Tensor::full", where, std::string(to_string(dtype)) + " cannot hold " + number_text(value),
+                "pass a number of the dtype, or use to() on a tensor of another dtype");
+  }
   Tensor tensor(dtype, shape, where);
   with_element_type(dtype, [&]<class T>(T) { fill<T>(tensor, value); });
   return tensor;

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/convert.h"
 #include "base/number_text.h"
 #include "graphsink/grad.h"
 #include "graphsink/op.h"
@@ -57,14 +58,14 @@ class Builder {
     }
     std::vector<Value> gradients = accumulate(gradients_of(parameters), parameters);
     Controls controls = decide(gradients);
-    Value lr = learning_rate(method_.lr, method_.name + ".lr", result_.lr);
+    Value lr = learning_rate(method_.lr, method_.name + ".lr", parameters, result_.lr);
     std::size_t first = 0;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       Value group_lr = lr;
       result_.group_lr.emplace_back();
       if (groups[i].lr) {
         std::string name = method_.name + ".lr." + std::to_string(i);
-        group_lr = learning_rate(*groups[i].lr, name, result_.group_lr.back());
+        group_lr = learning_rate(*groups[i].lr, name, groups[i].parameters, result_.group_lr.back());
       }
       std::span<const Value> own(gradients.data() + first, groups[i].parameters.size());
       update(groups[i], own, group_lr, controls);
@@ -190,13 +191,16 @@ class Builder {
     return updates;
   }
 
-  // A number becomes a Variable of the host's; a Value stays what it is.
-  Value learning_rate(const Arg& lr, const std::string& name, Variable& variable) {
+  // A number becomes a Variable of the host's, of f64 if a parameter is; a Value stays what it is.
+  Value learning_rate(const Arg& lr, const std::string& name, const std::vector<Variable>& parameters,
+                      Variable& variable) {
     if (const auto* value = std::get_if<Value>(&lr.content())) return *value;
     if (const auto* given = std::get_if<Variable>(&lr.content())) {
       variable = *given;
     } else {
-      variable = Variable(name, Tensor::full(DType::f32, {}, std::get<double>(lr.content())));
+      bool is_f64 = std::any_of(parameters.begin(), parameters.end(),
+                                [](const Variable& parameter) { return parameter.type().dtype == f64; });
+      variable = Variable(name, Tensor::full(is_f64 ? f64 : f32, {}, std::get<double>(lr.content())));
     }
     return graph_.value(variable, lr.where());
   }
@@ -251,12 +255,31 @@ class Builder {
   LossScaleAttrs count_attrs_;
 };
 
+void check(const CosineSchedule& schedule, const Where& where) {
+  auto refuse = [&](const std::string& problem, const char* remedy) {
+    throw Error("cosine_schedule", where, problem, remedy);
+  };
+  if (schedule.warmup < 0 || schedule.steps < 0)
+    refuse("warmup is " + std::to_string(schedule.warmup) + " and steps is " + std::to_string(schedule.steps),
+           "give numbers of at least 0");
+  if (schedule.steps > 0 && schedule.steps <= schedule.warmup)
+    refuse("the schedule of " + std::to_string(schedule.steps) + " steps ends before its warm-up of " +
+               std::to_string(schedule.warmup) + " does",
+           "give more steps than the warm-up has, or steps = 0 to stay at the peak");
+  if (schedule.dtype != f32 && schedule.dtype != f64)
+    refuse("the dtype is " + std::string(to_string(schedule.dtype)), "use f32 or f64");
+  for (double x : {schedule.peak, schedule.final})
+    if (!std::isfinite(x) || !holds(schedule.dtype, x))
+      refuse("peak or final is " + number_text(x), "give finite numbers of the dtype");
+}
+
 }  // namespace
 
 Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where) {
+  check(schedule, where);
   auto arg = [&](const Value& value) { return Arg(value, where); };
-  Value step = cast(arg(Graph(graph).step(where)), f32);
-  Value rate = Graph(graph).constant(Tensor::full(f32, {}, schedule.peak), where);
+  Value step = cast(arg(Graph(graph).step(where)), schedule.dtype);
+  Value rate = Graph(graph).constant(Tensor::full(schedule.dtype, {}, schedule.peak), where);
   if (schedule.steps > schedule.warmup) {
     double length = static_cast<double>(schedule.steps - schedule.warmup);
     Value done = (arg(step) - static_cast<double>(schedule.warmup)) / length;

@@ -138,8 +138,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::map<const VariableData*, int> variable_index;
   std::vector<NamedValue> records;
   std::vector<NamedValue> outputs;
-  std::map<std::pair<double, DType>, ValueRef> numbers;  // constants made from numbers, shared
-  ValueRef random_state{};                               // the only node of its op
+  std::map<std::pair<std::uint64_t, DType>, ValueRef> numbers;  // constants made from numbers, by their bits
+  ValueRef random_state{};                                      // the only node of its op
 
   // An Eager runs the op instead of keeping the node.
   std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Label, Where)> run_now;
@@ -179,6 +179,9 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
 GraphData& data_of(const Graph& graph, const Where& where);
 // Throws Error, in the name of `op`, for a Variable that refers to nothing.
 void require_valid(const Variable& variable, std::string_view op, const Where& where);
+// The operands of an op as Values of the one graph that they name, numbers and Variables included. Throws Error naming
+// the op if they name none or two, or if the dtype that a number takes cannot hold it.
+std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args);
 
 // Memory of a Value of an Eager.
 struct EagerStorage {

@@ -1,9 +1,12 @@
 #include "graphsink/op.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <map>
 
+#include "base/convert.h"
+#include "base/number_text.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -27,24 +30,24 @@ std::string to_string(StepError error, std::int64_t index) {
 namespace {
 
 // The graph that the operands belong to; Values of two graphs are refused.
-std::shared_ptr<GraphData> graph_of(const OpDef& op, std::span<const Arg> args) {
+std::shared_ptr<GraphData> graph_of(std::string_view op, std::span<const Arg> args) {
   std::shared_ptr<GraphData> graph;
   for (const Arg& arg : args) {
-    if (const auto* variable = std::get_if<Variable>(&arg.content())) require_valid(*variable, op.name, arg.where());
+    if (const auto* variable = std::get_if<Variable>(&arg.content())) require_valid(*variable, op, arg.where());
     const auto* value = std::get_if<Value>(&arg.content());
     if (value == nullptr) continue;
     if (!value->valid()) {
-      throw Error(std::string(op.name), arg.where(), "an operand is a default-constructed or moved-from Value",
+      throw Error(std::string(op), arg.where(), "an operand is a default-constructed or moved-from Value",
                   "use a Value that an op returned");
     }
     if (graph && graph != value->graph()) {
-      throw Error(std::string(op.name), arg.where(), "the operands belong to two graphs",
+      throw Error(std::string(op), arg.where(), "the operands belong to two graphs",
                   "build both in one graph, or carry the data over with read() and write()");
     }
     graph = value->graph();
   }
   if (!graph) {
-    throw Error(std::string(op.name), args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
+    throw Error(std::string(op), args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
                 "use graph.value(variable) or graph.constant(tensor) for one of them");
   }
   return graph;
@@ -64,9 +67,15 @@ DType number_dtype(std::span<const Arg> args) {
   return has_boolean ? DType::boolean : DType::f32;
 }
 
-Value number(GraphData& graph, double x, DType dtype, const Where& where) {
+Value number(GraphData& graph, std::string_view op, double x, DType dtype, const Where& where) {
+  if (!holds(dtype, x)) {
+    throw Error(std::string(op), where,
+                "the number " + number_text(x) + " meets an operand of " + std::string(to_string(dtype)) +
+                    ", which cannot hold it",
+                "cast() that operand to a dtype that holds both, or pass another number");
+  }
   if (graph.upload_now) return graph.upload_now(Tensor::full(dtype, {}, x));
-  auto [entry, is_new] = graph.numbers.try_emplace({x, dtype});
+  auto [entry, is_new] = graph.numbers.try_emplace({std::bit_cast<std::uint64_t>(x), dtype});
   if (is_new) {
     Value value = Graph(graph.shared_from_this()).constant(Tensor::full(dtype, {}, x), where);
     entry->second = {value.node(), value.output()};
@@ -190,20 +199,26 @@ void find_open_dimensions(const GraphData& graph, Node& node) {
 
 }  // namespace
 
-std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
+std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args) {
   std::shared_ptr<GraphData> graph = graph_of(op, args);
-  Where where = args.empty() ? Where() : args[0].where();
-  std::vector<Value> inputs;
+  std::vector<Value> values;
   for (const Arg& arg : args) {
     if (const auto* value = std::get_if<Value>(&arg.content())) {
-      inputs.push_back(*value);
+      values.push_back(*value);
     } else if (const auto* variable = std::get_if<Variable>(&arg.content())) {
-      inputs.push_back(graph->upload_now ? graph->upload_now(variable->read())
+      values.push_back(graph->upload_now ? graph->upload_now(variable->read())
                                          : Graph(graph).value(*variable, arg.where()));
     } else {
-      inputs.push_back(number(*graph, std::get<double>(arg.content()), number_dtype(args), arg.where()));
+      values.push_back(number(*graph, op, std::get<double>(arg.content()), number_dtype(args), arg.where()));
     }
   }
+  return values;
+}
+
+std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
+  std::vector<Value> inputs = operand_values(op.name, args);
+  Where where = args.empty() ? Where() : args[0].where();
+  std::shared_ptr<GraphData> graph = inputs[0].graph();
   if (graph->run_now) return graph->run_now(op, inputs, attrs, label, where);
 
   Node node;

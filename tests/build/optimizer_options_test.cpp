@@ -172,7 +172,7 @@ TEST_P(OptimizerOptions, GroupsHaveTheirOwnOptionsAndOthersAreFrozen) {
   EXPECT_FALSE(optimizer.group_lr[0].valid());
   Program program = compile(problem);
   problem.run(program, 2, interactive);
-  optimizer.group_lr[1].write(Tensor::scalar(0.125f));
+  optimizer.group_lr[1].write(Tensor::scalar(0.125));
   problem.run(program, 1, sink, 2);
   Vectors w = initial_parameters();
   for (std::int64_t s = 0; s < 3; ++s) {

@@ -69,7 +69,6 @@ TEST_P(OpOptimizer, AdamwFollowsItsFormula) {
   p.run(interactive, {.steps = 2});
   p.run(interactive, {.steps = kSteps - 2});
   p.sync();
-  double lr = static_cast<float>(kLr);  // kept in f32
   for (std::size_t index = 0; index < parameters.variables.size(); ++index) {
     SCOPED_TRACE(parameters.variables[index].name());
     auto parameter = static_cast<std::int64_t>(index);
@@ -82,7 +81,7 @@ TEST_P(OpOptimizer, AdamwFollowsItsFormula) {
         moments.m = kBeta1 * moments.m + (1 - kBeta1) * g;
         moments.v = kBeta2 * moments.v + (1 - kBeta2) * g * g;
         double m_hat = moments.m / (1 - std::pow(kBeta1, t)), v_hat = moments.v / (1 - std::pow(kBeta2, t));
-        x -= lr * (m_hat / (std::sqrt(v_hat) + kEps) + kDecay * x);
+        x -= kLr * (m_hat / (std::sqrt(v_hat) + kEps) + kDecay * x);
       }
       w.push_back(x);
       m.push_back(moments.m);

@@ -82,8 +82,8 @@ TEST_P(OrderOps, EqualsShareTheGradientOfAnExtreme) {
       Graph g;
       Tensor data = Tensor({1.0, 3.0, 3.0, 2.0, 2.0, kNan}).to(dtype);
       Value x = reshape(g.constant(data), {2, 3});
-      expect_elements(run(g, grad(sum(max(x, {1}, keep_axes)), {x})[0]), {0, 0.5, 0.5, 0, 0, 0});
-      expect_elements(run(g, grad(sum(min(x, {-1}, keep_axes)), {x})[0]), {1, 0, 0, 0, 0, 0});
+      expect_elements(run(g, grad(sum(max(x, {1}, keep_axes)), {x})[0]), {0, 0.5, 0.5, 0, 0, 1});
+      expect_elements(run(g, grad(sum(min(x, {-1}, keep_axes)), {x})[0]), {1, 0, 0, 0, 0, 1});
     }
     // More equals than a half can count.
     Graph g;
