@@ -357,9 +357,9 @@ inline std::vector<SpecialRow> special_line_rows() {
       {{1e4, 1e4 + 1, 1e4 + 2}, {-1e6, -1e6 + 1, -1e6 + 2}, {-kInfinite, 1, 2}, {0, -0.0, 1e-40}, {88, -88, 0}},
       {1, 2, 2, 0, 0}));
   rows.push_back(special_cross_entropy_row({{kInfinite, 1, 2}, {1, kNan, 2}, {1, 2, 3}}, {0, 0, 1}));
-  // Scores of 2^26, 8 from their neighbours; one of several tiles that is far below the others, and one that is -inf.
+  // Scores of 2^26, which is 8 from its neighbours, and below; a tile of scores that are -inf in f32; infinite scores.
   rows.push_back(special_attention_row(8192, {8192, 8192}, {1, 3}));
-  rows.push_back(special_attention_row(-8192, {-8192, -8192, 8192, -8192 - 0x1p-10}, {1, 3, 7, -2}));
+  rows.push_back(special_attention_row(-8192, {-8192, 8192, -8192, -8192 + 0x1p-8}, {1, 7, 3, -2}));
   Line k(300, -1e30), v(300, 1);
   k[290] = k[299] = 1;
   v[299] = 5;
