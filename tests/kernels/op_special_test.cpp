@@ -221,8 +221,9 @@ TEST(OpSpecials, HaveARowForEveryFloatOp) {
   ASSERT_TRUE(file.is_open());
   // Of booleans alone; what casts make of special values is in dtype_test.cpp, of argmax and argmin in
   // op_order_test.cpp, random numbers have no operands.
-  std::set<std::string> tested{"logical_and", "logical_or",     "logical_xor",   "logical_not", "cast",        "argmax",
-                               "argmin",      "random_uniform", "random_normal", "dropout",     "check_finite"};
+  std::set<std::string> tested{"logical_and",   "logical_or", "logical_xor",  "logical_not",
+                               "cast",          "argmax",     "argmin",       "random_uniform",
+                               "random_normal", "dropout",    "check_finite", "dim"};
   tested.insert(kMoves.begin(), kMoves.end());
   for (const SpecialRow& row : special_rows()) tested.insert(row.name);
   for (std::string line; std::getline(file, line);)
