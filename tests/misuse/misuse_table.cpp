@@ -1053,7 +1053,7 @@ std::span<const Row> misuses() {
       Row{"TensorElementType", "Tensor::as", {"f32, not f64"}, [] { Tensor({1.0f}).as<double>(); }},
       Row{"TensorIndex", "Tensor::at", {"element 1 of f32[1]"}, [] { Tensor({1.0f}).at(1); }},
       Row{"TensorNegativeIndex", "Tensor::at", {"element -1 of f32[1]"}, [] { Tensor({1.0f}).at(-1); }},
-      Row{"TensorNegativeDimension", "Tensor", {"negative"}, [] { Tensor(f32, {-1}); }, Line::none},
+      Row{"TensorNegativeDimension", "Shape", {"a dimension is -1"}, [] { Tensor(f32, {-1}); }},
       Row{"ShapeOfRankNine", "Shape", {"more than 8"}, [] { Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}); }, Line::none},
 
       // --- Eager
@@ -1069,14 +1069,14 @@ std::span<const Row> misuses() {
           }},
       Row{"EagerIndexOutOfRange",
           "gather",
-          {"index out of range"},
+          {"index 5 lies outside the axis"},
           [] {
             Eager eager(target());
             gather(eager.tensor({1}), eager.tensor(Tensor({5})));
           }},
       Row{"EagerNotFinite",
           "check_finite",
-          {"non-finite"},
+          {"element 0 is not finite"},
           [] {
             Eager eager(target());
             check_finite(log(eager.tensor({-1})));
