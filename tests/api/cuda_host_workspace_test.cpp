@@ -91,6 +91,28 @@ TEST_F(CudaHostWorkspace, IsHostMemoryInEveryMode) {
   }
 }
 
+// Of one stream, ops on the host and on the device have a workspace each.
+TEST_F(CudaHostWorkspace, IsHostMemoryWhereItsStreamHasAWorkspaceOnTheDeviceToo) {
+  Graph g;
+  auto seen = std::make_shared<Seen>();
+  Value x = g.input("x", f32, {2, 3, 8, 8}), w = g.input("w", f32, {3, 3, 3, 3});
+  Value on_host = emit(scratch_op, {conv2d(x, w)}, Scratch{seen, 1})[0];
+  g.output("y", conv2d(on_host, w));
+  Program p = compile(g, {.target = cuda(0)});
+  ASSERT_GT(p.memory().workspaces, 0u);
+  p.write(x, Tensor::uniform({2, 3, 8, 8}, 1));
+  p.write(w, Tensor::uniform({3, 3, 3, 3}, 2));
+  p.run(interactive, {.steps = 2});
+  p.sync();
+  EXPECT_EQ(seen->overwritten, 0);
+  ASSERT_FALSE(seen->addresses.empty());
+  for (void* address : seen->addresses) {
+    cudaPointerAttributes attributes;
+    ASSERT_EQ(cudaPointerGetAttributes(&attributes, address), cudaSuccess);
+    EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+  }
+}
+
 TEST_F(CudaHostWorkspace, IsCountedWithTheHostArena) {
   Branches branches;
   Program p = compile(branches.g, {.target = cuda(0)});

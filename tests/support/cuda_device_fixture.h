@@ -40,6 +40,9 @@ inline const OpDef host_throws_a_number = {.name = "host_throws_a_number", .cpu 
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
+#ifdef GRAPHSINK_EMULATED
+    ASSERT_GT(count_cuda_devices(), 0) << "a test before this one left an error on the software device";
+#endif
     if (count_cuda_devices() == 0) GTEST_SKIP() << "no CUDA device answers";
     device_ = open_cuda_device(0);
     stream_ = device_->make_stream();
