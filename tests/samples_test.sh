@@ -198,7 +198,7 @@ refuses 'unwritable report' "error: .*report\.json.*$remedy" \
 
 refuses 'a directory as report' "error: .*it is a directory.*$remedy" \
   "$bin/graphsink-bench" --workload chain --json "$work/empty"
-refuses 'a device as checkpoint' "error: /dev/null.*it is a device.*$remedy" "$bin/train_text" --save /dev/null
+refuses 'a device as checkpoint' "error: .*/dev/null.*it is a device.*$remedy" "$bin/train_text" --save /dev/null
 refuses 'no directory for the checkpoint, before training' "error: .*nowhere/file.*make its directory.*$remedy" \
   timeout 60 "$bin/train_text" --steps 100000000 --save "$work/nowhere/file"
 
