@@ -199,7 +199,7 @@ refuses 'unwritable report' "error: .*report\.json.*$remedy" \
 refuses 'a directory as report' "error: .*it is a directory.*$remedy" \
   "$bin/graphsink-bench" --workload chain --json "$work/empty"
 refuses 'a device as checkpoint' "error: .*/dev/null.*it is a device.*$remedy" "$bin/train_text" --save /dev/null
-refuses 'no directory for the checkpoint, before training' "error: .*nowhere/file.*make its directory.*$remedy" \
+refuses 'no directory for the checkpoint, before training' "error: .*nowhere/file.*remedy: make its directory" \
   timeout 60 "$bin/train_text" --steps 100000000 --save "$work/nowhere/file"
 
 # What is printed to a full device is lost, and that is an error.
