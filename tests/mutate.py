@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Mutations of what orders work: takes single barriers, waits, copies and edges out of a copy of this tree, and counts
-how many of these mutants the tests catch on the emulated device. Sites are found by pattern and drawn by a seed.
+"""Mutations of what orders work: takes single barriers, waits, copies and edges out of a copy of this tree, the software
+CUDA device included, and counts how many of these mutants the CI tier of tests/run.sh catches. Sites are found by pattern
+and drawn by a seed.
 """
 
 import argparse
@@ -20,6 +21,7 @@ LEAST_CAUGHT = 0.95
 
 CUDA = ["kernels", "src/device/cuda"]
 ISSUE = ["src/device/cuda", "src/exec", "src/api"]
+EMULATOR = ["tests/cuda_emulator"]
 # Statements that are taken out: kind, folders, pattern.
 STATEMENTS = [
     ("barrier", CUDA, r"__syncthreads\(|__syncwarp\("),
@@ -33,6 +35,10 @@ STATEMENTS = [
      r"\bafter\.push_back\(|\bwait_for\(|\.(reads|writes)\)?\.push_back\(|^(writer|readers)\[.*( = |push_back)|"
      r"\blast_effect = |\b(last_end|needed)(\[s\])? = |^needed = |\b(mark_written|forget_crossings|join|use)\(|"
      r"\bvariable_written\[.* = true|\bcrossings_\.push_back\("),
+    ("event wait", EMULATOR, r"\b(executor|event|changed_)\b.*\b(wait|notify_all)\(|\bwait_for\w*\(|\bask_again_after\("),
+    ("copy", EMULATOR, r"std::mem(cpy|set)\("),
+    ("dependency edge", EMULATOR,
+     r"\b(before|after|all|ends|edges|frontier\w*|dropped|left)\.(push_back|insert)\(|\bfrontier = |\btail = |\bmissing\["),
 ]
 # Parts of expressions that are replaced: kind, folders, pattern, replacement.
 EXPRESSIONS = [
@@ -73,12 +79,6 @@ FIRST_TESTS = {
     "src/api": ["test_api"],
     "tests/cuda_emulator": ["cuda_emulator_test", "conformance_test"],
 }
-SLOW_TESTS = ["test_kernels", "test_faults"]  # where they are not first: last, and with one seed
-UNRELATED_TESTS = ["test_loader", "test_checkpoint", "test_allocation"]
-# Those of the stages of tests/run.sh, each with its own build there: coverage, address sanitizer, thread sanitizer.
-SEEDS = [0, 1, 2]
-# Where a missing barrier changes no value, the thread sanitizer, which knows barriers alone, still sees the race.
-RACE_TESTS = ["test_kernels"]
 DECLARATION = re.compile(r"(?!return\b|throw\b|else\b)[\w:<>,&*\s]*[\w>&*]\s+[&*]?\w+\s*[({=;]")
 HEADER = re.compile(r"\b(if constexpr|if|for|while|switch)\s*$")
 
@@ -134,7 +134,8 @@ def statements(text):
 
 
 def files_in(folder):
-    return sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".cpp", ".cu", ".h"))
+    paths = (ROOT / folder).rglob("*")
+    return sorted(p for p in paths if p.suffix in (".cpp", ".cu", ".h") and not re.search(r"_test\.|test_", p.name))
 
 
 def find_sites():
@@ -179,66 +180,78 @@ def copy_tree():
             path.unlink()
 
 
-class Tests:
-    """The test programs of a preset, built in the scratch tree."""
+class Stage:
+    """A stage of the CI tier: a build in the scratch tree, and its tests as tests/run.sh runs them."""
 
-    def __init__(self, jobs, preset="emulated"):
-        self.jobs, self.preset = jobs, preset
-        self.build_folder = SCRATCH / "build" / preset
-        folders = sorted({path.parent.name for path in (ROOT / "tests").glob("*/*_test.cpp")})
-        names = ["test_" + folder for folder in folders if folder not in ("cuda_emulator", "conformance")]
-        quick = [name for name in names if name not in SLOW_TESTS + UNRELATED_TESTS]
-        self.programs = quick + ["cuda_emulator_test", "conformance_test"] + SLOW_TESTS
-        self.seconds = {}
+    def __init__(self, name, jobs, environment, options=(), definitions=()):
+        self.name, self.jobs, self.environment = name, jobs, environment
+        self.options, self.definitions = list(options), list(definitions)
+        self.folder = SCRATCH / "build" / name
+        self.is_ready = False
 
-    def configure(self):
-        command = ["cmake", "-S", SCRATCH, "--preset", self.preset, "-DCMAKE_CXX_FLAGS=-w",
-                   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1"]
-        done = subprocess.run(command, capture_output=True, text=True)
+    def prepare(self):
+        """Builds the unchanged tree, once, which must pass."""
+        if self.is_ready:
+            return
+        configure = ["cmake", "-S", SCRATCH, "--preset", self.name, *self.definitions]
+        done = subprocess.run(configure, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
+        if problem := self.build():
+            sys.exit(f"the unchanged tree does not build in {self.folder}:\n{problem}")
+        if failed := self.failed_tests():
+            sys.exit(f"the unchanged tree fails in {self.folder}: {failed}")
+        self.is_ready = True
 
-    def build(self, programs):
-        command = ["cmake", "--build", self.build_folder, "--parallel", str(self.jobs), "--target", *programs]
+    def build(self, programs=("test_programs",)):
+        command = ["cmake", "--build", self.folder, "--parallel", str(self.jobs), "--target", *programs]
         done = subprocess.run(command, capture_output=True, text=True)
         return "" if done.returncode == 0 else done.stdout[-3000:] + done.stderr[-3000:]
 
-    def passes(self, program, seed):
-        # The sanitizer's shadow has a fixed place, which a random layout may have taken.
-        command = ["setarch", "-R"] if self.preset.endswith("tsan") else []
-        command += [self.build_folder / "bin" / program, "--gtest_brief=1", "--gtest_fail_fast"]
-        if self.preset.endswith("tsan"):
-            command.append("--gtest_filter=-*_cpu")
-        limit = 20 + 5 * self.seconds.get(program, 20)
-        start = time.monotonic()
+    def run(self, command, limit):
+        # The sanitizers' shadows have fixed places, which a random layout may have taken.
+        prefix = ["setarch", "-R"] if "san" in self.name else []
         try:
-            done = subprocess.run(command, env={**os.environ, "GS_EMU_SEED": str(seed)}, timeout=limit, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            return subprocess.run(prefix + command, env={**os.environ, **self.environment}, timeout=limit, text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except subprocess.TimeoutExpired:
-            return False
-        self.seconds.setdefault(program, time.monotonic() - start)
-        return done.returncode == 0
+            return None
 
-    def in_order_for(self, site):
-        first = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
-        first = [p for p in first if p in self.programs]
-        return first, [p for p in self.programs if p not in first]
+    def passes(self, program):
+        done = self.run([self.folder / "bin" / program, "--gtest_brief=1", "--gtest_fail_fast"], 300)
+        return done is not None and done.returncode == 0
 
-    def verdict(self, site):
-        """What caught the mutant that is in the scratch tree now; "" if nothing did, None if it does not compile."""
-        first, others = self.in_order_for(site)
-        for group in (first, others):
-            if group and self.build(group):
-                return None
-            caught_by = next((p for p in group if not self.passes(p, SEEDS[0])), None)
-            if caught_by:
-                return f"{caught_by}, seed {SEEDS[0]}"
-        for seed in SEEDS[1:]:
-            quick = [p for p in others if p not in SLOW_TESTS]
-            caught_by = next((p for p in first + quick if not self.passes(p, seed)), None)
-            if caught_by:
-                return f"{caught_by}, seed {seed}"
-        return ""
+    def failed_tests(self):
+        """The first test that fails; "" if none does."""
+        command = ["ctest", "--test-dir", self.folder, "--stop-on-failure", "--timeout", "300", "--parallel", str(self.jobs)]
+        done = self.run(command + ["-LE", "slow", "-E", "^(samples|bench)$"] + self.options, 1800)
+        if done is None:
+            return "time-out"
+        failed = re.search(r"\d+ - (\S+) \(", done.stdout.partition("The following tests FAILED")[2])
+        return failed.group(1) if failed else "" if done.returncode == 0 else done.stdout[-300:]
+
+
+def ci_tier(jobs):
+    # The first builds without line counts, which change no test, but slow every run of one down.
+    plain = Stage("emulated", jobs, {"GS_EMU_SEED": "0"}, definitions=["-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1"])
+    asan = Stage("emulated-asan", jobs, {"GS_EMU_SEED": "1", "GS_EMU_PROTECT": "1"})
+    return [plain, asan, Stage("emulated-tsan", jobs, {"GS_EMU_SEED": "2"})]
+
+
+def verdict(site, stages):
+    """What caught the mutant that is in the scratch tree now; "" if nothing did, None if it does not compile."""
+    likely = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
+    if stages[0].build(likely):
+        return None
+    for program in likely:
+        if not stages[0].passes(program):
+            return f"{program} in {stages[0].name}"
+    for stage in stages:
+        if stage.build():
+            return None
+        if failed := stage.failed_tests():
+            return f"{failed} in {stage.name}"
+    return ""
 
 
 def print_counts(sites):
@@ -246,30 +259,12 @@ def print_counts(sites):
     print(f"{len(sites)} sites: " + ", ".join(f"{k} {sum(s.kind == k for s in sites)}" for k in kinds))
 
 
-def try_mutant(site, tests):
+def try_mutant(site, stages):
     target = SCRATCH / site.path
     original = target.read_text()
     target.write_text(site.mutated(original))
     try:
-        return tests.verdict(site)
-    finally:
-        target.write_text(original)
-
-
-def race_of(site, races):
-    """The test under the thread sanitizer that sees the race of a barrier's mutant; "" if none does."""
-    target = SCRATCH / site.path
-    original = target.read_text()
-    if not races.seconds:  # of the unchanged tree, once
-        races.configure()
-        if races.build(RACE_TESTS) or not all(races.passes(p, SEEDS[0]) for p in RACE_TESTS):
-            sys.exit("the unchanged tree does not build or fails under the thread sanitizer")
-    target.write_text(site.mutated(original))
-    try:
-        if races.build(RACE_TESTS):
-            return ""
-        caught_by = next((p for p in RACE_TESTS if not races.passes(p, SEEDS[0])), None)
-        return f"{caught_by}, thread sanitizer" if caught_by else ""
+        return verdict(site, stages)
     finally:
         target.write_text(original)
 
@@ -285,33 +280,28 @@ def chance_sites():
     return sites
 
 
-def run(sites, count, tests):
+def run(sites, count, stages):
     """The survivors among the first `count` sites that compile without what they do, and how many were tried."""
     copy_tree()
-    tests.configure()
-    problem = tests.build(tests.programs)
-    if problem:
-        sys.exit("the unchanged tree does not build:\n" + problem)
-    failed = [(p, seed) for seed in SEEDS for p in tests.programs if not tests.passes(p, seed)]
-    if failed:
-        sys.exit(f"the unchanged tree fails: {failed}")
-    survivors, tried, races = [], 0, Tests(tests.jobs, "emulated-tsan")
+    for stage in stages:
+        start = time.monotonic()
+        stage.prepare()
+        print(f"the unchanged tree passes in {stage.name}, {time.monotonic() - start:.0f} s", flush=True)
+    survivors, tried = [], 0
     while sites and tried < count:
         # In the order of files, so that few are compiled twice; more where some did not compile.
         batch, sites = sites[: count - tried], sites[count - tried :]
         for site in sorted(batch, key=lambda site: (site.path, site.begin)):
             start = time.monotonic()
-            verdict = try_mutant(site, tests)
-            if verdict == "" and site.kind == "barrier":
-                verdict = race_of(site, races)
+            caught_by = try_mutant(site, stages)
             seconds = f"{time.monotonic() - start:.0f} s"
-            if verdict is None:
+            if caught_by is None:
                 print(f"[--/{count}] no mutant {site} does not compile, {seconds}", flush=True)
                 continue
             tried += 1
-            if not verdict:
+            if not caught_by:
                 survivors.append(site)
-            outcome = f"caught    {site} by {verdict}" if verdict else f"SURVIVED  {site} {site.code}"
+            outcome = f"caught    {site} by {caught_by}" if caught_by else f"SURVIVED  {site} {site.code}"
             print(f"[{tried:2}/{count}] {outcome}, {seconds}", flush=True)
     return survivors, tried
 
@@ -340,7 +330,7 @@ def main():
         print(f"drawing {min(arguments.count, len(sites))} with seed {arguments.seed}", flush=True)
         random.Random(arguments.seed).shuffle(sites)
     start = time.monotonic()
-    survivors, tried = run(sites, arguments.count, Tests(arguments.jobs))
+    survivors, tried = run(sites, arguments.count, ci_tier(arguments.jobs))
     for site in survivors:
         print(f"\nsurvived: {site}\n{site.diff((SCRATCH / site.path).read_text())}")
     caught = tried - len(survivors)
