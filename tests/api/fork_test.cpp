@@ -53,7 +53,9 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(in_child([&] { (void)w.read(); }), 0);
   EXPECT_EQ(in_child([&] { w.write(Tensor({1.0f})); }), 0);
   EXPECT_EQ(in_child([&] {
-              Program gone = std::move(p);  // destroyed, which waits for nothing
+              Graph graph = std::move(g);
+              Variable variable = std::move(w);
+              Program gone = std::move(p);  // all are destroyed, which waits for nothing
             }),
             1);
   p.run();

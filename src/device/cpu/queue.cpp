@@ -35,6 +35,7 @@ void pause() {
 void CpuQueue::Unmap::operator()(CpuTask* tasks) const { munmap(tasks, kCapacity * sizeof(CpuTask)); }
 
 CpuQueue::~CpuQueue() {
+  if (fork_mark_.is_in_child()) return;  // its thread is the parent's
   stop_.store(true);
   wake();
   for (Thread now = state_.load(); now != Thread::ended; now = state_.load()) state_.wait(now);

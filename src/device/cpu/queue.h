@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fork_mark.h"
 #include "device/device.h"
 
 namespace graphsink {
@@ -89,6 +90,7 @@ class CpuQueue : public Stream {
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
+  ForkMark fork_mark_;
 };
 
 }  // namespace graphsink
