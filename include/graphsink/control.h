@@ -1,7 +1,7 @@
 // if_ and while_: control flow as nodes. Where the device can hold it, a conditional node of the launch; else the host
 // decides. Bodies may read any Value made before them; they return Values of the types stated below. A Value made in a
-// body has no value outside of it: using one after the body, in the other branch or in another body throws Error, unless
-// the body returned it.
+// body has no value outside of it: using one after the body, in the other branch or in another body throws Error,
+// unless the body returned it.
 #pragma once
 
 #include <array>
