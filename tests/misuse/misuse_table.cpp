@@ -56,6 +56,14 @@ Program program() {
   graph().record("s", sum(x()));
   return compiled();
 }
+// A program() of which a step fails, while nobody has asked yet.
+Program with_failed_step(Where where = Where::current()) {
+  graph().output("rows", gather(Arg(floats(2), where), cast(x(), i32)));
+  Program p = program();
+  p.write(x(), std::vector<float>{1, 2, 3});
+  p.run();
+  return p;
+}
 // Compiles what `y` needs, runs it with x = {1, 2, 3} and waits.
 void run(const Value& y, CompileOptions options = {}) {
   graph().output("y", y);
@@ -97,6 +105,9 @@ const OpDef view_of_nothing{
     .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .cpu = plus_one};
 const OpDef nothing_is_view{
     .name = "nothing_is_view", .infer = infer_like_first, .views = kNoSuchOutput, .cpu = plus_one};
+// Not larger than an input of one element.
+void infer_squared(InferArgs& a) { a.out(a.in(0).dtype, {a.in(0).shape.size() * a.in(0).shape.size()}); }
+const OpDef squared_view{.name = "squared_view", .infer = infer_squared, .views = kFirst, .cpu = plus_one};
 const OpDef wants_attributes{
     .name = "wants_attributes", .infer = [](InferArgs& a) { a.out(f32, {a.attrs<int>()}); }, .cpu = plus_one};
 Access write_first(int operand, int) { return operand == 0 ? Access::write : Access::read; }
@@ -384,6 +395,7 @@ std::span<const Row> misuses() {
       Row{"PadAxes", "pad", {"f32[3]"}, [] { pad(floats(3), {1, 1}, {1, 1}); }},
       Row{"PadNegative", "pad", {"f32[3]"}, [] { pad(floats(3), {-1}, {0}); }},
       Row{"ConcatShapes", "concat", {"f32[2, 3]", "f32[2, 4]"}, [] { concat({floats(2, 3), floats(2, 4)}, 0); }},
+      Row{"ConcatNumbers", "concat", {"no operand is a Value"}, [] { concat({1.0, 2.0}, 0); }},
       Row{"ConcatNothing", "concat", {}, [] { concat({}, 0); }, Line::none},
       Row{"StackShapes", nullptr, {"f32[1, 2]", "f32[1, 3]"}, [] { stack({floats(2), floats(3)}); }},
       Row{"SplitSizes", "split", {"f32[5]"}, [] { split(floats(5), std::vector<std::int64_t>{2, 2}, 0); }},
@@ -413,6 +425,8 @@ std::span<const Row> misuses() {
           "attention",
           {"f32[1, 1, 2, 4]"},
           [] { attention(floats(1, 1, 2, 3), floats(1, 1, 2, 4), floats(1, 1, 2, 4)); }},
+      Row{"DropoutNegative", "dropout", {"[0, 1)"}, [] { dropout(x(), -0.5); }},
+      Row{"DropoutNaN", "dropout", {"[0, 1)"}, [] { dropout(x(), 0.0 / 0.0); }},
       Row{"DropoutProbability", "dropout", {"[0, 1)"}, [] { dropout(x(), 1.0); }},
       Row{"RandomIntegers", "random_uniform", {"not i32"}, [] { random_uniform(graph(), i32, {3}); }},
       Row{"RandomNaN", "random_normal", {"the mean is", "a finite number"}, [] { random_normal(x(), 0.0 / 0.0); }},
@@ -900,6 +914,17 @@ std::span<const Row> misuses() {
           "larger_view",
           {"output 0", "input 0"},
           [] { emit(larger_view, {Eager().tensor({1})}); }},
+      Row{"ViewLargerThanItsInputForAnotherSize",
+          "squared_view",
+          {"larger than it: f32[3]"},
+          [] {
+            Value f = graph().input("f", f32, {open(1)});
+            graph().output("squared", emit(squared_view, {f})[0]);
+            Program p = program();
+            p.write(f, std::vector<float>(3));
+            p.write(x(), std::vector<float>(3));
+            p.run();
+          }},
       Row{"ViewOfAnInputThatIsNotThere", "view_of_nothing", {"input 1"}, [] { emit(view_of_nothing, {x()}); }},
       Row{"ViewThatIsNoOutput", "nothing_is_view", {"output 1"}, [] { emit(nothing_is_view, {x()}); }},
       Row{"OpWithoutInputs", "cpu_plus_one", {"no operand"}, [] { emit(cpu_plus_one, {}); }, Line::none},
@@ -992,6 +1017,18 @@ std::span<const Row> misuses() {
             p.run();
           }},
 
+      Row{"TooManyFeeds",
+          "compile",
+          {"60 feeds"},
+          [] {
+            for (int i = 0; i < 60; ++i) {
+              std::string name = "f" + std::to_string(i);
+              graph().output(name, graph().feed(name, f32, {1}) * 1.0);
+            }
+            compiled();
+          },
+          Line::none},
+
       // --- programs: run and read
       Row{"RunWithoutAnInput",
           "run",
@@ -1045,6 +1082,29 @@ std::span<const Row> misuses() {
           [] { run(cross_entropy(floats(3, 2), cast(x(), i32))); }},
       Row{"NotFinite", "check_finite", {"element 0 is not finite"}, [] { run(check_finite(x() / 0.0)); }},
       Row{"NotFiniteAnywhere", "log", {"element 0 is not finite"}, [] { run(log(-x()), {.check_finite = true}); }},
+
+      Row{"ReadOfARecordAfterAFailedStep",
+          "gather",
+          {"index 2 lies outside the axis"},
+          [] {
+            Program p = with_failed_step();
+            p.read("s");
+          }},
+      Row{"ReadOfAnOutputAfterAFailedStep",
+          "gather",
+          {"index 2 lies outside the axis"},
+          [] {
+            Program p = with_failed_step();
+            p.read_output("y");
+          }},
+      Row{"PollAfterAFailedStep",
+          "gather",
+          {"index 2 lies outside the axis"},
+          [] {
+            Program p = with_failed_step();
+            while (!p.poll()) {
+            }
+          }},
 
       // --- Variables, Tensors and Shapes
       Row{"VariableOtherType", "Variable \"w\"", {"f32[3]", "f32[2]"}, [] { w().write(Tensor({1.0f, 2.0f})); }},
