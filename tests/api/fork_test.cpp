@@ -52,12 +52,14 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(in_child([&] { p.set_steps(0); }), 0);
   EXPECT_EQ(in_child([&] { (void)w.read(); }), 0);
   EXPECT_EQ(in_child([&] { w.write(Tensor({1.0f})); }), 0);
+#ifndef __SANITIZE_THREAD__  // which takes the threads of the parent for those of the child
   EXPECT_EQ(in_child([&] {
               Graph graph = std::move(g);
               Variable variable = std::move(w);
               Program gone = std::move(p);  // all are destroyed, which waits for nothing
             }),
             1);
+#endif
   p.run();
   EXPECT_EQ(w.read().at(0), 5.0) << "the parent goes on";
 }
