@@ -70,7 +70,7 @@ void Program::set_seed(std::uint32_t seed, Where where) { impl(where).set_seed(s
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
   return impl(where).lost_records(name, where);
 }
-std::int64_t Program::steps(Where where) { return impl(where).steps(); }
+std::int64_t Program::steps(Where where) { return impl(where).steps(where); }
 void Program::set_steps(std::int64_t steps, Where where) { impl(where).set_steps(steps, where); }
 Counters Program::counters(Where where) const { return impl(where).counters(); }
 AutomaticReport Program::automatic_report(Where where) { return impl(where).automatic_report(); }

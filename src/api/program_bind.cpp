@@ -179,7 +179,7 @@ void Program::Impl::bring_variables(const Plan& plan, const Where& where) {
                          "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
                          where, [&] { return home_of(variable, transfer_, gate_, where); });
     variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
-    if (plan.variable_written[i]) told_by_reads_->write(variable);
+    if (plan.variable_written[i]) told_by_reads_->add(variable);
     gate_->touch();  // take_variables() has not seen it yet
   }
 }

@@ -184,8 +184,8 @@ Tensor Program::Impl::download(const TensorType& type, const void* address) {
   return tensor;
 }
 
-std::int64_t Program::Impl::steps() {
-  fork_mark_.require_parent("steps", Where());
+std::int64_t Program::Impl::steps(const Where& where) {
+  fork_mark_.require_parent("steps", where);
   const RunGate::Inside inside(*gate_);
   return download_block().step;
 }

@@ -58,7 +58,7 @@ class Program::Impl {
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);
   void set_seed(std::uint32_t seed) { params_.seed = seed; }
-  std::int64_t steps();
+  std::int64_t steps(const Where& where);
   void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;
   AutomaticReport automatic_report();
@@ -84,8 +84,8 @@ class Program::Impl {
    public:
     explicit Writer(Impl& program) : program_(&program) {}
     void report_failed_step() override;
-    void write(const Variable& variable);  // from now on reads of it ask
-    void leave();                          // the program ends
+    void add(const Variable& variable);  // from now on reads of it ask
+    void leave();                        // the program ends
 
    private:
     std::mutex mutex_;

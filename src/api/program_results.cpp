@@ -11,18 +11,6 @@ namespace {
 constexpr const char* kRemedy =
     "the step committed nothing; mend its input, or lower the learning rate, and run it again";
 
-// Keeps a program outside of its calls while it lives.
-class Held {
- public:
-  explicit Held(RunGate& gate) : gate_(gate) { gate_.hold(); }
-  ~Held() { gate_.release(); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
- private:
-  RunGate& gate_;
-};
-
 }  // namespace
 
 // --- failures
@@ -31,7 +19,7 @@ class Held {
 void Program::Impl::Writer::report_failed_step() {
   std::lock_guard lock(mutex_);
   if (!program_) return;
-  const Held held(*program_->gate_);
+  const RunGate::Held held(*program_->gate_);
   if (program_->gate_->is_used_here()) return program_->report_failed_step(Where());
   Failure* failure = program_->find_failure(Where());  // which stays for the thread that uses the program
   if (!failure || std::exchange(failure->is_told, true)) return;
@@ -43,7 +31,7 @@ void Program::Impl::Writer::leave() {
   program_ = nullptr;
 }
 
-void Program::Impl::Writer::write(const Variable& variable) {
+void Program::Impl::Writer::add(const Variable& variable) {
   VariableData& data = *variable.data();
   std::lock_guard lock(data.lock);
   std::erase_if(data.writers, [](const auto& writer) { return writer.expired(); });

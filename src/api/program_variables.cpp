@@ -37,7 +37,9 @@ void Program::Impl::enter_run(std::optional<RunGate::Inside>& inside) {
 }
 
 void Program::Impl::take_variables() {
-  std::uint64_t epoch = gate_->epoch();  // moved by nobody as long as all are locked
+  // From before: a Variable that is marked as broken meanwhile moves it, and the next run finds out. Nothing else can,
+  // as all Variables are locked.
+  std::uint64_t epoch = gate_->epoch();
   for (auto& [data, used] : variables_) {
     used.home->take(*device_, streams_[0], *gate_);
     used.home->require_whole();

@@ -38,7 +38,7 @@ class RunGate {
   // Moves whenever somebody else has used or broken a Variable of the program; never 0.
   std::uint64_t epoch() const { return epoch_.load(); }
 
-  // For others, holding the Variable's lock: the next run() takes its Variables again.
+  // For others, holding the Variable's lock, or marking it as broken: the next run() takes its Variables again.
   void touch() { epoch_.fetch_add(1); }
   // After touch(): returns when the program is not inside. Returns at once on the thread that is inside.
   void wait_until_outside() const {
@@ -58,6 +58,18 @@ class RunGate {
     holds_.fetch_sub(1);
     holds_.notify_all();
   }
+
+  // Holds a gate while it lives.
+  class Held {
+   public:
+    explicit Held(RunGate& gate) : gate_(gate) { gate_.hold(); }
+    ~Held() { gate_.release(); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    RunGate& gate_;
+  };
 
  private:
   void enter() {

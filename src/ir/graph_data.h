@@ -95,7 +95,8 @@ inline bool is_source(const OpDef& op) {
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
   return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
 }
-// Calls op.infer. Throws Error if there is none, where it refuses, and for views that do not fit into their inputs.
+// Calls op.infer. Throws Error if there is none, where it refuses, for results that no tensor can be, and for views
+// that do not fit into their inputs.
 void infer_outputs(const OpDef& op, InferArgs& a);
 // True for ops that are part of the commit.
 inline bool writes_variables(const OpDef& op, std::size_t operands) {
@@ -103,9 +104,6 @@ inline bool writes_variables(const OpDef& op, std::size_t operands) {
     if (access_of(op, i, operands) == Access::write) return true;
   return false;
 }
-
-// Runs the op's infer(), and refuses results that no tensor can be.
-void infer_outputs(const OpDef& op, InferArgs& infer);
 
 // Whether a value has one element, whatever is written to the inputs.
 inline bool is_single(const TensorType& type) { return !type.shape.has_open() && type.shape.size() == 1; }
@@ -210,7 +208,7 @@ struct VariableData {
   std::string name;
   TensorType type;
   Tensor value;     // the data, until a program takes it to its device
-  TicketLock lock;  // of all below and of `value`
+  TicketLock lock;  // protects `value`, `writers` and `storage`
   std::shared_ptr<VariableStorage> storage;
   std::vector<std::weak_ptr<VariableWriter>> writers;
 };

@@ -56,7 +56,8 @@ class CpuArena : public Arena {
       if (found == MAP_FAILED) continue;
       base_ = static_cast<std::byte*>(found);
       reserved_ = kPiece;
-      if (room > kPiece) munmap(base_ + kPiece, room - kPiece);  // whoever maps memory next does not begin there
+      // What the kernel maps next, it maps at the other end of this hole, and further arenas where a hole is as large.
+      if (room > kPiece) munmap(base_ + kPiece, room - kPiece);
       return;
     }
     throw OutOfMemory("arena", Where(), "no addresses are left for an arena", kRemedy);
