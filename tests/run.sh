@@ -36,7 +36,8 @@ emulated-asan    every test program under address and undefined-         samples
                  at every 11th call, no determinism
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models; 50 of
-                 the random graphs, faults at every 31st call
+                 the random graphs, faults at every 31st call, no choice
+                 of a mode over thousands of steps
 cuda             nvcc compiles every kernel, links the library and       the whole preset
                  test_device; runs all tests where a GPU answers
 gpu_check                                                                profiling/gpu_check.sh --dry-run

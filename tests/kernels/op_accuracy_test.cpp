@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "op_case.h"
 #include "test_ops.h"
+#include "tests/op_table/op_case.h"
 
 namespace graphsink {
 namespace {

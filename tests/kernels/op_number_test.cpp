@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "op_case.h"
 #include "test_ops.h"
+#include "tests/op_table/op_case.h"
 
 namespace graphsink {
 namespace {

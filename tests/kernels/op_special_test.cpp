@@ -6,10 +6,10 @@
 #include <fstream>
 #include <set>
 
-#include "op_case.h"
 #include "op_table_special_lines.h"
 #include "samples/models/source_dir.h"
 #include "test_ops.h"
+#include "tests/op_table/op_case.h"
 
 namespace graphsink {
 namespace {

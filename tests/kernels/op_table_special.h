@@ -2,7 +2,8 @@
 // ops, their exact results and their exact slopes. Part of op_table.h.
 #pragma once
 
-#include "op_table.h"
+#include "tests/op_table/op_reference_order.h"
+#include "tests/op_table/op_rows.h"
 
 namespace graphsink::testing {
 

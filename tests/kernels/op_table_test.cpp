@@ -5,9 +5,9 @@
 #include <fstream>
 #include <set>
 
-#include "op_case.h"
 #include "samples/models/source_dir.h"
 #include "test_ops.h"
+#include "tests/op_table/op_case.h"
 
 namespace graphsink {
 namespace {

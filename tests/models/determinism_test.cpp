@@ -8,7 +8,7 @@
 #include "base/vector_level.h"
 #include "program_fixture.h"
 #include "samples/models/workloads.h"
-#include "tests/kernels/op_case.h"
+#include "tests/op_table/op_case.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
 #endif

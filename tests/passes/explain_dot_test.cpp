@@ -3,6 +3,8 @@
 
 #include "dot_reader.h"
 #include "explain_plans.h"
+#include "graphsink/graphsink.h"
+#include "test_ops.h"
 
 namespace graphsink {
 namespace {
@@ -11,6 +13,7 @@ using testing::at;
 using testing::branch_in_loop_plan;
 using testing::DotGraph;
 using testing::expect_golden;
+using testing::explain_json_of;
 using testing::flat;
 using testing::further_device_plan;
 using testing::hoisted_plan;
@@ -60,7 +63,7 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
 
 TEST(Explain, HoistedCopiesLeadToWhoReadsThem) {
   Plan plan = hoisted_plan();
-  json root = json::parse(plan.explain_json());
+  json root = explain_json_of(plan);
   DotGraph dot = read_dot(plan.explain_dot());
   ASSERT_EQ(root["hoisted"].size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {

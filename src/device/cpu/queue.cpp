@@ -38,16 +38,17 @@ CpuQueue::~CpuQueue() {
   if (fork_mark_.is_in_child()) return;  // its thread is the parent's
   stop_.store(true);
   wake();
-  for (Thread now = state_.load(); now != Thread::ended; now = state_.load()) state_.wait(now);
+  std::atomic<Thread>& state = sleep_->state;
+  for (Thread now = state.load(); now != Thread::ended; now = state.load()) state.wait(now);
 }
 
 void CpuQueue::start() {
-  state_.store(Thread::awake);
+  sleep_->state.store(Thread::awake);
   try {
-    // It is detached, so that its stack goes with it when it ends; what it does last here is to say so.
-    std::thread([this] { work(); }).detach();
+    // It is detached, so that its stack goes with it when it ends.
+    std::thread([this, kept = sleep_] { work(); }).detach();
   } catch (const std::system_error& e) {
-    state_.store(Thread::ended);
+    sleep_->state.store(Thread::ended);
     throw Error("cpu", Where(), std::string("there is no thread for a stream: ") + e.what(),
                 "end other threads of this process, or raise the limit on them (ulimit -u)");
   }
@@ -55,9 +56,9 @@ void CpuQueue::start() {
 
 CpuQueue::Thread CpuQueue::wake() {
   Thread seen = Thread::asleep;
-  if (state_.compare_exchange_strong(seen, Thread::awake)) {
-    { std::lock_guard lock(mutex_); }  // it waits by now, or has seen that it is awake
-    awakened_.notify_one();
+  if (sleep_->state.compare_exchange_strong(seen, Thread::awake)) {
+    { std::lock_guard lock(sleep_->mutex); }  // it waits by now, or has seen that it is awake
+    sleep_->awakened.notify_one();
   }
   return seen;
 }
@@ -69,12 +70,12 @@ void CpuQueue::push(const CpuTask& task) {
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     tasks_.reset(static_cast<CpuTask*>(mapped));
   }
-  if (state_.load(std::memory_order_relaxed) == Thread::ended) start();
+  if (sleep_->state.load(std::memory_order_acquire) == Thread::ended) start();
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
-  head_.store(head + 1);  // sequentially consistent: before the look at state_
-  if (state_.load() == Thread::awake || wake() != Thread::ended) return;
+  head_.store(head + 1);  // sequentially consistent: before the look at the state
+  if (sleep_->state.load() == Thread::awake || wake() != Thread::ended) return;
   try {
     start();  // it has ended meanwhile
   } catch (...) {
@@ -117,18 +118,19 @@ bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
     if (head_.load(std::memory_order_acquire) != seen) return true;
     pause();
   }
-  state_.store(Thread::asleep);
+  Sleep& sleep = *sleep_;
+  sleep.state.store(Thread::asleep);
   if (head_.load() != seen) {
-    state_.store(Thread::awake);
+    sleep.state.store(Thread::awake);
     return true;
   }
   if (!stop_.load()) {
-    std::unique_lock lock(mutex_);
-    awakened_.wait_for(lock, kLongestSleep, [this] { return state_.load() == Thread::awake; });
+    std::unique_lock lock(sleep.mutex);
+    sleep.awakened.wait_for(lock, kLongestSleep, [&] { return sleep.state.load() == Thread::awake; });
   }
   Thread asleep = Thread::asleep;
-  if (!state_.compare_exchange_strong(asleep, Thread::ended)) return true;
-  state_.notify_all();
+  if (!sleep.state.compare_exchange_strong(asleep, Thread::ended)) return true;
+  sleep.state.notify_all();
   return false;
 }
 

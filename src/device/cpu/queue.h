@@ -71,6 +71,12 @@ class CpuQueue : public Stream {
  private:
   static constexpr std::uint64_t kCapacity = 8192;
   enum class Thread { awake, asleep, ended };  // asleep: or about to look a last time
+  // The thread shares it: the last thing it does is to say that it has ended, when the queue may be gone at once.
+  struct Sleep {
+    alignas(64) std::atomic<Thread> state{Thread::ended};
+    std::mutex mutex;  // of awakened
+    std::condition_variable awakened;
+  };
 
   void start();
   // Of the thread. Ends it, and touches nothing of the queue any more, after sleep_until_pushed() returned false: there
@@ -84,9 +90,7 @@ class CpuQueue : public Stream {
   };
   std::unique_ptr<CpuTask[], Unmap> tasks_;         // kCapacity of them; those that were never pushed take no memory
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
-  alignas(64) std::atomic<Thread> state_{Thread::ended};
-  std::mutex mutex_;  // of awakened_
-  std::condition_variable awakened_;
+  const std::shared_ptr<Sleep> sleep_ = std::make_shared<Sleep>();
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};

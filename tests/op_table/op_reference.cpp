@@ -1,58 +1,45 @@
-// The ops in plain C++ and f64: what every body is compared with.
-#pragma once
+#include "op_reference.h"
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <vector>
-
-#include "graphsink/type.h"
 
 namespace graphsink::testing {
 
-struct Array {
-  Shape shape;
-  std::vector<double> at;
-
-  Array() = default;
-  explicit Array(const Shape& s) : shape(s), at(static_cast<std::size_t>(s.size())) {}
-  double& operator[](std::int64_t i) { return at[static_cast<std::size_t>(i)]; }
-  double operator[](std::int64_t i) const { return at[static_cast<std::size_t>(i)]; }
-};
-using Arrays = std::vector<Array>;
-
-// Where element i of a tensor of shape `large` is in one of shape `small`, which broadcasts to it.
-inline std::int64_t position(std::int64_t i, const Shape& large, const Shape& small) {
-  std::int64_t result = 0, stride = 1;
+std::vector<std::size_t> positions(const Shape& large, const Shape& small) {
+  // From the innermost dimension outwards: what is known of one of its rows holds for each, moved by the dimension's
+  // step.
+  std::vector<std::size_t> result{0};
+  if (large.size() == 0) return {};
+  std::size_t stride = 1;
   for (int d = -1; d >= -large.rank(); --d) {
-    std::int64_t coordinate = i % large[d];
-    i /= large[d];
-    if (d < -small.rank()) continue;
-    if (small[d] != 1) result += coordinate * stride;
-    stride *= small[d];
+    bool is_repeated = d < -small.rank() || small[d] == 1;
+    std::size_t step = is_repeated ? 0 : stride, row = result.size();
+    for (std::size_t k = 1; k < static_cast<std::size_t>(large[d]); ++k)
+      for (std::size_t i = 0; i < row; ++i) result.push_back(result[i] + k * step);
+    if (!is_repeated) stride *= static_cast<std::size_t>(small[d]);
   }
   return result;
 }
 
-inline Array map(const Array& x, const std::function<double(double)>& f) {
+Array map(const Array& x, const std::function<double(double)>& f) {
   Array y(x.shape);
-  for (std::int64_t i = 0; i < y.shape.size(); ++i) y[i] = f(x[i]);
+  for (std::size_t i = 0; i < y.at.size(); ++i) y.at[i] = f(x.at[i]);
   return y;
 }
 
-inline Array map(const Array& a, const Array& b, const std::function<double(double, double)>& f) {
+Array map(const Array& a, const Array& b, const std::function<double(double, double)>& f) {
   Shape shape = a.shape.rank() >= b.shape.rank() ? a.shape : b.shape;
   const Shape& other = a.shape.rank() >= b.shape.rank() ? b.shape : a.shape;
   for (int d = -1; d >= -other.rank(); --d)
     if (shape[d] == 1) shape[d] = other[d];
   Array y(shape);
-  for (std::int64_t i = 0; i < shape.size(); ++i)
-    y[i] = f(a[position(i, shape, a.shape)], b[position(i, shape, b.shape)]);
+  std::vector<std::size_t> in_a = positions(shape, a.shape), in_b = positions(shape, b.shape);
+  for (std::size_t i = 0; i < y.at.size(); ++i) y.at[i] = f(a.at[in_a[i]], b.at[in_b[i]]);
   return y;
 }
 
-// Elements of a where x < 1/2, of b elsewhere.
-inline Array choose(const Array& x, const Array& a, const Array& b) {
+Array choose(const Array& x, const Array& a, const Array& b) {
   auto shaped = [&](const Array& y) {
     return map(map(map(x, a, [](double, double v) { return v; }), b, [](double v, double) { return v; }), y,
                [](double, double v) { return v; });
@@ -64,25 +51,26 @@ inline Array choose(const Array& x, const Array& a, const Array& b) {
   return second;
 }
 
-inline Array broadcast_to(const Array& x, const Shape& shape) {
+Array broadcast_to(const Array& x, const Shape& shape) {
   Array y(shape);
-  for (std::int64_t i = 0; i < shape.size(); ++i) y[i] = x[position(i, shape, x.shape)];
+  std::vector<std::size_t> in_x = positions(shape, x.shape);
+  for (std::size_t i = 0; i < y.at.size(); ++i) y.at[i] = x.at[in_x[i]];
   return y;
 }
 
-// Sums x to a shape that broadcasts to its own.
-inline Array sum_to(const Array& x, const Shape& shape) {
+Array sum_to(const Array& x, const Shape& shape) {
   Array y(shape);
-  for (std::int64_t i = 0; i < x.shape.size(); ++i) y[position(i, x.shape, shape)] += x[i];
+  std::vector<std::size_t> in_y = positions(x.shape, shape);
+  for (std::size_t i = 0; i < x.at.size(); ++i) y.at[in_y[i]] += x.at[i];
   return y;
 }
 
-inline Array with_shape(Array x, const Shape& shape) {
+Array with_shape(Array x, const Shape& shape) {
   x.shape = shape;
   return x;
 }
 
-inline Array reduce(const Array& x, std::vector<int> axes, bool keep_axes, bool is_mean) {
+Array reduce(const Array& x, std::vector<int> axes, bool keep_axes, bool is_mean) {
   Shape kept = x.shape, dropped;
   for (int& axis : axes) axis = axis < 0 ? axis + x.shape.rank() : axis;
   double terms = 1;
@@ -98,7 +86,7 @@ inline Array reduce(const Array& x, std::vector<int> axes, bool keep_axes, bool 
   return keep_axes ? y : with_shape(y, dropped);
 }
 
-inline Array swap_last(const Array& x) {
+Array swap_last(const Array& x) {
   Shape shape = x.shape;
   std::swap(shape[-1], shape[-2]);
   Array y(shape);
@@ -110,7 +98,7 @@ inline Array swap_last(const Array& x) {
   return y;
 }
 
-inline Array product(Array a, Array b, bool transpose_a, bool transpose_b) {
+Array product(Array a, Array b, bool transpose_a, bool transpose_b) {
   if (transpose_a) a = swap_last(a);
   if (transpose_b) b = swap_last(b);
   Array y({a.shape[0], b.shape[1]});
@@ -121,7 +109,7 @@ inline Array product(Array a, Array b, bool transpose_a, bool transpose_b) {
   return y;
 }
 
-inline Array rows_of(const Array& table, const Array& indices) {
+Array rows_of(const Array& table, const Array& indices) {
   Shape shape = indices.shape;
   std::int64_t width = table.shape[1];
   shape.push_back(width);
@@ -131,7 +119,7 @@ inline Array rows_of(const Array& table, const Array& indices) {
   return y;
 }
 
-inline Array mean_cross_entropy(const Array& logits, const Array& targets) {
+Array mean_cross_entropy(const Array& logits, const Array& targets) {
   std::int64_t rows = logits.shape[0], classes = logits.shape[1];
   double sum = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -143,5 +131,4 @@ inline Array mean_cross_entropy(const Array& logits, const Array& targets) {
   y[0] = sum / static_cast<double>(rows);
   return y;
 }
-
 }  // namespace graphsink::testing

@@ -1,13 +1,14 @@
-// Rows of the op table: ops that compare elements, or go along an axis. Part of op_table.h.
-#pragma once
-
+// Rows of the op table: ops that compare elements, or go along an axis.
 #include "op_reference_order.h"
+#include "op_rows.h"
 
 namespace graphsink::testing {
 
+namespace {
+
 // Gradients where elements differ; coarse rows have equal ones, and more cases.
-inline void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep_axes,
-                             const std::vector<Case>& cases, const std::vector<Case>& more = {}) {
+void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep_axes, const std::vector<Case>& cases,
+                      const std::vector<Case>& more = {}) {
   for (bool is_max : {true, false}) {
     OpRow row{is_max ? "max" : "min",
               kSingleAndDouble,
@@ -22,7 +23,7 @@ inline void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bo
   }
 }
 
-inline void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const std::vector<Case>& cases) {
+void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const std::vector<Case>& cases) {
   for (bool is_max : {true, false}) {
     rows.push_back(coarse(
         {is_max ? "argmax" : "argmin", kComparable, cases,
@@ -32,8 +33,8 @@ inline void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, c
 }
 
 // Where the last of the k and the next one are as close as the steps of the differences, gradients are left out.
-inline void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, const std::vector<Case>& cases,
-                           bool has_grad = true) {
+void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, const std::vector<Case>& cases,
+                    bool has_grad = true) {
   OpRow values{"top_k",
                kSingleAndDouble,
                cases,
@@ -47,7 +48,7 @@ inline void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, c
                          [=](const Arrays& in) { return top_of(in[0], k, axis, true); }}));
 }
 
-inline void add_cumsum_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& cases, bool has_grad = true) {
+void add_cumsum_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& cases, bool has_grad = true) {
   for (bool exclusive : {false, true}) {
     for (bool reverse : {false, true}) {
       rows.push_back({"cumsum", kNumbers, cases,
@@ -57,8 +58,10 @@ inline void add_cumsum_rows(std::vector<OpRow>& rows, int axis, const std::vecto
   }
 }
 
+}  // namespace
+
 // Thread, warp and block for each element, several blocks for one, none at all.
-inline void add_order_rows(std::vector<OpRow>& rows) {
+void add_order_rows(std::vector<OpRow>& rows) {
   add_extreme_rows(rows, {}, false, {{{2, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}}, {{{1, 33000}}});
   add_extreme_rows(rows, {1}, false, {{{2, 3}}, {{0, 3}}, {{1, 1}}, {{1031, 5}}, {{5, 1031}}}, {{{1031, 37}}});
   add_extreme_rows(rows, {0}, true, {{{2, 3}}, {{3, 0}}, {{1031, 5}}}, {{{33, 8200}}});

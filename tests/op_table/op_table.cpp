@@ -1,76 +1,20 @@
-// The op table: a row for each op of ops.h, or for each way to call it.
-#pragma once
+#include "op_table.h"
 
-#include <functional>
-#include <string>
-#include <vector>
+#include <algorithm>
+#include <cmath>
 
-#include "graphsink/graphsink.h"
-#include "op_reference.h"
+#include "op_reference_data.h"
+#include "op_rows.h"
 
 namespace graphsink::testing {
 
-// One operand of a case: of the dtype under test, or i32 indices below `limit`.
-struct Operand {
-  Shape shape;
-  int limit = 0;
-  Operand(Shape s) : shape(s) {}  // NOLINT: implicit
-  Operand(std::initializer_list<std::int64_t> dims) : shape(dims) {}
-};
-inline Operand indices(const Shape& shape, int limit) {
+Operand indices(const Shape& shape, int limit) {
   Operand operand(shape);
   operand.limit = limit;
   return operand;
 }
-using Case = std::vector<Operand>;
 
-struct OpRow {
-  std::string name;  // in ops.h
-  std::vector<DType> dtypes;
-  std::vector<Case> cases;
-  std::function<Value(const std::vector<Value>&)> apply;
-  std::function<Array(const Arrays&)> reference;
-  bool has_grad = false;
-  bool is_coarse = false;    // inputs are multiples of a half, so that some are equal
-  bool is_positive = false;  // inputs are
-};
-
-inline const std::vector<DType> kSingleAndDouble{f32, f64};
-inline const std::vector<DType> kFloats{f32, f64, f16, bf16};
-inline const std::vector<DType> kNumbers{f32, f64, f16, bf16, i32, i64};
-inline const std::vector<DType> kComparable{f32, f64, f16, bf16, i32, i64, u8};
-inline const std::vector<DType> kAll{f32, f64, f16, bf16, i32, i64, u8, boolean};
-
-// Small, empty, one element, primes around a block of 256 threads and its 4 elements for each, beyond a warp both ways.
-inline const std::vector<Case> kUnary{{{2, 3}}, {{0}}, {{0, 3}}, {Shape{}}, {{1}}, {{257}}, {{1031}}, {{37, 41}}};
-inline const std::vector<Case> kBinary{
-    {{2, 3}, {2, 3}},        {{2, 3}, {3}},     {{3}, {2, 3}},      {{4, 1, 3}, {5, 1}},  {{2, 1, 3, 1}, {1, 4, 1, 2}},
-    {{0, 3}, {3}},           {{0}, {1}},        {Shape{}, Shape{}}, {{1}, {1, 1}},        {{257}, {257}},
-    {{1031}, {1031}},        {Shape{}, {1031}}, {{1031}, {1}},      {{257, 3}, {257, 1}}, {{37, 41}, {41}},
-    {{33, 1, 5}, {33, 7, 1}}};
-
-inline const std::vector<Case> kChoices{{{2, 3}, {2, 3}, {2, 3}},       {{3}, {2, 3}, {1}}, {Shape{}, {257}, {257}},
-                                        {{4, 1, 3}, {5, 1}, {4, 1, 1}}, {{0}, {1}, {1}},    {{1031}, Shape{}, {1031}},
-                                        {{37, 41}, {37, 1}, {41}}};
-inline const std::vector<Case> kBroadcasts{
-    {{3}, {2, 3}},    {{3, 1}, {3, 4}},        {Shape{}, {1031}},          {{1}, {257}},      {{0}, {2, 0}}, {{1}, {0}},
-    {{2, 3}, {2, 3}}, {{5, 1, 7}, {5, 37, 7}}, {{1, 3, 1}, {2, 2, 3, 67}}, {Shape{}, Shape{}}};
-inline const std::vector<Case> kSums{
-    {{2, 3}, {3}},    {{3, 4}, {3, 1}},        {{1031}, Shape{}},          {{257}, {1}},      {{2, 0}, {0}}, {{0}, {1}},
-    {{2, 3}, {2, 3}}, {{5, 37, 7}, {5, 1, 7}}, {{2, 2, 3, 67}, {1, 3, 1}}, {Shape{}, Shape{}}};
-inline const std::vector<Case> kReshapes{
-    {{2, 3}, {6}}, {{0}, {3, 0}}, {{1}, Shape{}}, {{1031}, {1, 1031}}, {{37, 41}, {41, 37}}};
-inline const std::vector<Case> kMatrices{{{2, 3}},   {{0, 3}},     {{1, 1}},       {{1, 257}},
-                                         {{37, 41}}, {{3, 5, 33}}, {{2, 2, 70, 3}}};
-inline const std::vector<Case> kLookups{{{5, 3}, indices({4}, 5)},      {{5, 3}, indices({2, 3}, 5)},
-                                        {{5, 3}, indices({0}, 5)},      {{1, 1}, indices({}, 1)},
-                                        {{5, 0}, indices({4}, 5)},      {{7, 257}, indices({31}, 7)},
-                                        {{11, 2}, indices({1031}, 11)}, {{257, 5}, indices({17}, 257)}};
-inline const std::vector<Case> kClasses{{{2, 3}, indices({2}, 3)},     {{1, 1}, indices({1}, 1)},
-                                        {{257, 5}, indices({257}, 5)}, {{3, 1031}, indices({3}, 1031)},
-                                        {{33, 33}, indices({33}, 33)}, {{700, 100}, indices({700}, 100)}};
-
-inline OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double)) {
+OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double)) {
   return {std::move(name),
           std::move(dtypes),
           kUnary,
@@ -78,8 +22,9 @@ inline OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg,
           [=](const Arrays& in) { return map(in[0], f); },
           true};
 }
-inline OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
-                        double (*f)(double, double)) {
+
+OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+                 double (*f)(double, double)) {
   return {std::move(name),
           std::move(dtypes),
           kBinary,
@@ -87,28 +32,33 @@ inline OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)
           [=](const Arrays& in) { return map(in[0], in[1], f); },
           true};
 }
-inline OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
-                        double (*f)(double, double)) {
+
+OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+                 double (*f)(double, double)) {
   OpRow row = arithmetic(std::move(name), std::move(dtypes), op, f);
   row.has_grad = false;
   row.is_coarse = true;
   return row;
 }
 
-inline OpRow positive(OpRow row) {
+OpRow positive(OpRow row) {
   row.is_positive = true;
   return row;
 }
-inline OpRow coarse(OpRow row) {
+
+OpRow coarse(OpRow row) {
   row.is_coarse = true;
   return row;
 }
-inline OpRow without_grad(OpRow row) {
+
+OpRow without_grad(OpRow row) {
   row.has_grad = false;
   return row;
 }
 
-inline OpRow cast_row(DType to) {
+namespace {
+
+OpRow cast_row(DType to) {
   // Negative integers wrap to u8: dtype_test.cpp.
   return {"cast",
           to == u8 ? std::vector<DType>{f32, f64, f16, bf16, u8, boolean} : kAll,
@@ -123,7 +73,7 @@ inline OpRow cast_row(DType to) {
           is_float(to)};
 }
 
-inline OpRow matmul_row(bool ta, bool tb) {
+OpRow matmul_row(bool ta, bool tb) {
   std::vector<Case> cases;
   struct Sizes {
     std::int64_t m, k, n;
@@ -146,7 +96,7 @@ inline OpRow matmul_row(bool ta, bool tb) {
           true};
 }
 
-inline OpRow sum_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
+OpRow sum_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
   return {"sum",
           kNumbers,
           std::move(cases),
@@ -154,7 +104,8 @@ inline OpRow sum_row(std::vector<int> axes, bool keep_axes, std::vector<Case> ca
           [=](const Arrays& in) { return reduce(in[0], axes, keep_axes, false); },
           true};
 }
-inline OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
+
+OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
   return {"mean",
           kFloats,
           std::move(cases),
@@ -163,7 +114,7 @@ inline OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> c
           true};
 }
 
-inline OpRow reshape_row(const NewShape& to, const Shape& full, std::vector<Case> cases) {
+OpRow reshape_row(const NewShape& to, const Shape& full, std::vector<Case> cases) {
   return {"reshape",
           kAll,
           std::move(cases),
@@ -172,15 +123,9 @@ inline OpRow reshape_row(const NewShape& to, const Shape& full, std::vector<Case
           true};
 }
 
-}  // namespace graphsink::testing
+}  // namespace
 
-#include "op_table_data.h"
-#include "op_table_order.h"
-#include "op_table_text.h"  // rows of its own, made of what is above
-
-namespace graphsink::testing {
-
-inline std::vector<OpRow> op_table() {
+std::vector<OpRow> op_table() {
   std::vector<OpRow> rows{
       arithmetic("add", kNumbers, add, [](double a, double b) { return a + b; }),
       arithmetic("sub", kNumbers, sub, [](double a, double b) { return a - b; }),
@@ -265,7 +210,7 @@ inline std::vector<OpRow> op_table() {
   };
   add_data_rows(rows);
   add_order_rows(rows);
-  for (OpRow& row : text_rows()) rows.push_back(std::move(row));
+  add_text_rows(rows);
   return rows;
 }
 

@@ -1,18 +1,16 @@
-// References for products and for ops that move data.
-#pragma once
+#include "op_reference_data.h"
 
-#include <array>
-
-#include "graphsink/ops.h"
-#include "op_reference.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace graphsink::testing {
 
-inline Array batched_product(const Array& a, const Array& b, bool transpose_a, bool transpose_b) {
+Array batched_product(const Array& a, const Array& b, bool transpose_a, bool transpose_b) {
   auto leading = [](const Shape& s) { return Shape(s.dims().first(static_cast<std::size_t>(s.rank() - 2))); };
-  auto matrix = [](const Array& x, std::int64_t index) {
+  auto matrix = [](const Array& x, std::size_t index) {
     Array one({x.shape[-2], x.shape[-1]});
-    for (std::int64_t i = 0; i < one.shape.size(); ++i) one[i] = x[index * one.shape.size() + i];
+    std::copy_n(x.at.begin() + static_cast<std::ptrdiff_t>(index * one.at.size()), one.at.size(), one.at.begin());
     return one;
   };
   Shape batch_a = leading(a.shape), batch_b = leading(b.shape);
@@ -21,16 +19,15 @@ inline Array batched_product(const Array& a, const Array& b, bool transpose_a, b
   y.shape = batch;
   y.shape.push_back(a.shape[transpose_a ? -1 : -2]);
   y.shape.push_back(b.shape[transpose_b ? -2 : -1]);
-  for (std::int64_t i = 0; i < batch.size(); ++i) {
-    Array one = product(matrix(a, position(i, batch, batch_a)), matrix(b, position(i, batch, batch_b)), transpose_a,
-                        transpose_b);
+  std::vector<std::size_t> in_a = positions(batch, batch_a), in_b = positions(batch, batch_b);
+  for (std::size_t i = 0; i < in_a.size(); ++i) {
+    Array one = product(matrix(a, in_a[i]), matrix(b, in_b[i]), transpose_a, transpose_b);
     y.at.insert(y.at.end(), one.at.begin(), one.at.end());
   }
   return y;
 }
 
-// A tensor of f(coordinates).
-inline Array generate(const Shape& shape, const std::function<double(const Shape&)>& f) {
+Array generate(const Shape& shape, const std::function<double(const Shape&)>& f) {
   Array y(shape);
   for (std::int64_t i = 0; i < shape.size(); ++i) {
     Shape at = shape;
@@ -43,14 +40,16 @@ inline Array generate(const Shape& shape, const std::function<double(const Shape
   }
   return y;
 }
-inline std::int64_t index_of(const Shape& shape, const Shape& at) {
+
+std::int64_t index_of(const Shape& shape, const Shape& at) {
   std::int64_t index = 0;
   for (int d = 0; d < shape.rank(); ++d) index = index * shape[d] + at[d];
   return index;
 }
-inline int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
 
-inline Array permuted(const Array& x, const std::vector<int>& axes) {
+int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
+
+Array permuted(const Array& x, const std::vector<int>& axes) {
   Shape shape, from = x.shape;
   for (int axis : axes) shape.push_back(x.shape[axis]);
   return generate(shape, [&](const Shape& at) {
@@ -59,10 +58,7 @@ inline Array permuted(const Array& x, const std::vector<int>& axes) {
   });
 }
 
-using Numbers = std::vector<std::int64_t>;
-
-// The indices of begin:end:step, walked one by one.
-inline Numbers walk(std::int64_t size, std::int64_t begin, std::int64_t end, std::int64_t step) {
+Numbers walk(std::int64_t size, std::int64_t begin, std::int64_t end, std::int64_t step) {
   Numbers result;
   if (end < 0) end += size;
   std::int64_t i = begin < 0 ? begin + size : begin;
@@ -71,7 +67,7 @@ inline Numbers walk(std::int64_t size, std::int64_t begin, std::int64_t end, std
   return result;
 }
 
-inline Array sliced(const Array& x, const Numbers& begins, const Numbers& ends, const Numbers& steps) {
+Array sliced(const Array& x, const Numbers& begins, const Numbers& ends, const Numbers& steps) {
   std::vector<Numbers> indices;
   Shape shape;
   for (int d = 0; d < x.shape.rank(); ++d) {
@@ -88,7 +84,7 @@ inline Array sliced(const Array& x, const Numbers& begins, const Numbers& ends, 
   });
 }
 
-inline Array padded(const Array& x, const Numbers& before, const Numbers& after, double value) {
+Array padded(const Array& x, const Numbers& before, const Numbers& after, double value) {
   Shape shape = x.shape;
   for (int d = 0; d < shape.rank(); ++d)
     shape[d] += before[static_cast<std::size_t>(d)] + after[static_cast<std::size_t>(d)];
@@ -101,7 +97,7 @@ inline Array padded(const Array& x, const Numbers& before, const Numbers& after,
   });
 }
 
-inline Array joined(const Arrays& parts, int axis) {
+Array joined(const Arrays& parts, int axis) {
   Shape shape = parts[0].shape;
   axis = from_front(axis, shape.rank());
   shape[axis] = 0;
@@ -113,7 +109,7 @@ inline Array joined(const Arrays& parts, int axis) {
   });
 }
 
-inline Arrays parted(const Array& x, const Numbers& sizes, int axis) {
+Arrays parted(const Array& x, const Numbers& sizes, int axis) {
   Arrays parts;
   axis = from_front(axis, x.shape.rank());
   std::int64_t begin = 0;
@@ -129,8 +125,7 @@ inline Arrays parted(const Array& x, const Numbers& sizes, int axis) {
   return parts;
 }
 
-// Element `at` of a tensor whose axis is indexed: the index, and where it is in the tensor with the axis.
-inline std::int64_t indexed_position(const Shape& at, const Shape& x, const Array& indices, int axis) {
+std::int64_t indexed_position(const Shape& at, const Shape& x, const Array& indices, int axis) {
   Shape index, from;
   for (int d = 0; d < at.rank(); ++d) {
     if (d == axis) from.push_back(0);
@@ -145,7 +140,7 @@ inline std::int64_t indexed_position(const Shape& at, const Shape& x, const Arra
   return index_of(x, from);
 }
 
-inline Array gathered(const Array& x, const Array& indices, int axis) {
+Array gathered(const Array& x, const Array& indices, int axis) {
   axis = from_front(axis, x.shape.rank());
   Shape shape;
   for (int d = 0; d < x.shape.rank(); ++d) {
@@ -155,7 +150,7 @@ inline Array gathered(const Array& x, const Array& indices, int axis) {
   return generate(shape, [&](const Shape& at) { return x[indexed_position(at, x.shape, indices, axis)]; });
 }
 
-inline Array scattered(Array base, const Array& indices, const Array& updates, int axis) {
+Array scattered(Array base, const Array& indices, const Array& updates, int axis) {
   axis = from_front(axis, base.shape.rank());
   generate(updates.shape, [&](const Shape& at) {
     base[indexed_position(at, base.shape, indices, axis)] += updates[index_of(updates.shape, at)];
@@ -164,10 +159,7 @@ inline Array scattered(Array base, const Array& indices, const Array& updates, i
   return base;
 }
 
-struct WindowOptions {
-  std::array<std::int64_t, 2> window, stride, padding, dilation{1, 1};
-};
-inline Shape windowed(Shape shape, const WindowOptions& o) {
+Shape windowed(Shape shape, const WindowOptions& o) {
   for (int d : {0, 1}) {
     auto i = static_cast<std::size_t>(d);
     std::int64_t covered = (o.window[i] - 1) * o.dilation[i] + 1, outputs = 0;
@@ -177,7 +169,7 @@ inline Shape windowed(Shape shape, const WindowOptions& o) {
   return shape;
 }
 
-inline Array convolved(const Array& x, const Array& w, const Conv2dOptions& o) {
+Array convolved(const Array& x, const Array& w, const Conv2dOptions& o) {
   WindowOptions windows{{w.shape[2], w.shape[3]}, o.stride, o.padding, o.dilation};
   Shape shape = windowed(x.shape, windows);
   shape[1] = w.shape[0];
@@ -196,7 +188,7 @@ inline Array convolved(const Array& x, const Array& w, const Conv2dOptions& o) {
   });
 }
 
-inline Array pooled(const Array& x, const WindowOptions& o, bool is_max) {
+Array pooled(const Array& x, const WindowOptions& o, bool is_max) {
   int rank = x.shape.rank();
   return generate(windowed(x.shape, o), [&](const Shape& at) {
     double sum = 0, most = -std::numeric_limits<double>::infinity();
@@ -213,5 +205,4 @@ inline Array pooled(const Array& x, const WindowOptions& o, bool is_max) {
     return is_max ? most : sum / static_cast<double>(o.window[0] * o.window[1]);
   });
 }
-
 }  // namespace graphsink::testing

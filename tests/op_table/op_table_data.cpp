@@ -1,12 +1,13 @@
 // Rows of the op table: products of batches, and ops that move data.
-#pragma once
-
 #include "op_reference_data.h"
+#include "op_rows.h"
 
 namespace graphsink::testing {
 
+namespace {
+
 // Plain matrices on either side, equal batches, and batches that broadcast; none at all, and sums of nothing.
-inline OpRow batched_matmul_row(MatmulOptions options) {
+OpRow batched_matmul_row(MatmulOptions options) {
   std::vector<Case> cases;
   struct Sizes {
     Shape batch_a, batch_b;
@@ -39,7 +40,7 @@ inline OpRow batched_matmul_row(MatmulOptions options) {
           true};
 }
 
-inline OpRow permute_row(std::vector<int> axes, std::vector<Case> cases) {
+OpRow permute_row(std::vector<int> axes, std::vector<Case> cases) {
   std::vector<int> from_front = axes;
   for (int& axis : from_front) axis = axis < 0 ? axis + static_cast<int>(axes.size()) : axis;
   return {"permute",
@@ -50,7 +51,7 @@ inline OpRow permute_row(std::vector<int> axes, std::vector<Case> cases) {
           true};
 }
 
-inline OpRow slice_row(Numbers begins, Numbers ends, Numbers steps, std::vector<Case> cases) {
+OpRow slice_row(Numbers begins, Numbers ends, Numbers steps, std::vector<Case> cases) {
   return {"slice",
           kAll,
           std::move(cases),
@@ -59,7 +60,7 @@ inline OpRow slice_row(Numbers begins, Numbers ends, Numbers steps, std::vector<
           true};
 }
 
-inline OpRow pad_row(Numbers before, Numbers after, double value, std::vector<Case> cases) {
+OpRow pad_row(Numbers before, Numbers after, double value, std::vector<Case> cases) {
   return {"pad",
           kAll,
           std::move(cases),
@@ -68,7 +69,7 @@ inline OpRow pad_row(Numbers before, Numbers after, double value, std::vector<Ca
           true};
 }
 
-inline OpRow concat_row(int axis, std::vector<Case> cases) {
+OpRow concat_row(int axis, std::vector<Case> cases) {
   return {"concat",
           kAll,
           std::move(cases),
@@ -80,7 +81,7 @@ inline OpRow concat_row(int axis, std::vector<Case> cases) {
 }
 
 // The parts in reverse order, the last of them twice: each part takes part, in its place.
-inline OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cases) {
+OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cases) {
   return {"split",
           kAll,
           std::move(cases),
@@ -98,7 +99,7 @@ inline OpRow split_row(Numbers sizes, int parts, int axis, std::vector<Case> cas
           true};
 }
 
-inline OpRow gather_row(int axis, std::vector<Case> cases) {
+OpRow gather_row(int axis, std::vector<Case> cases) {
   return {"gather",
           kAll,
           std::move(cases),
@@ -107,7 +108,7 @@ inline OpRow gather_row(int axis, std::vector<Case> cases) {
           true};
 }
 
-inline OpRow scatter_add_row(int axis, std::vector<Case> cases) {
+OpRow scatter_add_row(int axis, std::vector<Case> cases) {
   return {"scatter_add",
           {f32, f64, f16, bf16, i32},
           std::move(cases),
@@ -117,7 +118,7 @@ inline OpRow scatter_add_row(int axis, std::vector<Case> cases) {
 }
 
 // Rows that stay rows, tiles, axes that merge, axes of one element, and nothing.
-inline void add_permute_rows(std::vector<OpRow>& rows) {
+void add_permute_rows(std::vector<OpRow>& rows) {
   rows.push_back(permute_row({}, {{Shape{}}}));
   rows.push_back(permute_row({0}, {{{257}}, {{0}}}));
   rows.push_back(permute_row({1, 0}, {{{2, 3}}, {{1, 7}}, {{0, 3}}, {{37, 41}}, {{64, 32}}}));
@@ -132,7 +133,7 @@ inline void add_permute_rows(std::vector<OpRow>& rows) {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
                        kLeast = std::numeric_limits<std::int64_t>::min();
 
-inline void add_slice_rows(std::vector<OpRow>& rows) {
+void add_slice_rows(std::vector<OpRow>& rows) {
   rows.push_back(slice_row({}, {}, {}, {{Shape{}}, {{0}}, {{2, 3}}}));
   rows.push_back(slice_row({2}, {kMost}, {}, {{{5}}, {{2}}, {{1}}, {{0}}, {{1031}}, {{4, 16}}, {{37, 3}}}));
   rows.push_back(slice_row({-3}, {-1}, {}, {{{5}}, {{2}}, {{4, 3}}}));
@@ -146,7 +147,7 @@ inline void add_slice_rows(std::vector<OpRow>& rows) {
   rows.push_back(slice_row({1, 1}, {2, 2}, {5, -1}, {{{3, 3}}}));
 }
 
-inline void add_pad_rows(std::vector<OpRow>& rows) {
+void add_pad_rows(std::vector<OpRow>& rows) {
   rows.push_back(pad_row({}, {}, 1, {{Shape{}}}));
   rows.push_back(pad_row({2}, {1}, 1, {{{5}}, {{0}}, {{1031}}}));
   rows.push_back(pad_row({0}, {0}, 1, {{{5}}, {{0}}}));
@@ -156,7 +157,7 @@ inline void add_pad_rows(std::vector<OpRow>& rows) {
   rows.push_back(pad_row({0, 0, 1, 1}, {0, 0, 1, 1}, 0, {{{2, 3, 5, 7}}}));
 }
 
-inline void add_concat_rows(std::vector<OpRow>& rows) {
+void add_concat_rows(std::vector<OpRow>& rows) {
   rows.push_back(concat_row(0, {{{2}, {3}}, {{0}, {5}, {0}}, {{1031}, {257}, {3}}, {{2, 3}, {1, 3}}, {{4}}}));
   rows.push_back(concat_row(-1, {{{2, 3}, {2, 4}}, {{37, 8}, {37, 4}, {37, 16}}, {{0, 3}, {0, 1}}, {{2, 0}, {2, 3}}}));
   rows.push_back(concat_row(1, {{{2, 3, 5}, {2, 1, 5}, {2, 2, 5}}, {{33, 2, 4}, {33, 7, 4}}}));
@@ -166,7 +167,7 @@ inline void add_concat_rows(std::vector<OpRow>& rows) {
   rows.push_back(split_row({257}, 1, 0, {{{257}}}));
 }
 
-inline void add_gather_rows(std::vector<OpRow>& rows) {
+void add_gather_rows(std::vector<OpRow>& rows) {
   rows.push_back(gather_row(0, {{{5}, indices({4}, 5)},
                                 {{5, 3}, indices({2, 3}, 5)},
                                 {{5, 3}, indices({}, 5)},
@@ -191,7 +192,7 @@ inline void add_gather_rows(std::vector<OpRow>& rows) {
       scatter_add_row(-2, {{{3, 5, 2}, indices({4}, 5), {3, 4, 2}}, {{0, 5, 2}, indices({4}, 5), {0, 4, 2}}}));
 }
 
-inline OpRow conv2d_row(Conv2dOptions options, std::vector<Case> cases) {
+OpRow conv2d_row(Conv2dOptions options, std::vector<Case> cases) {
   return {"conv2d",
           kSingleAndDouble,
           std::move(cases),
@@ -200,7 +201,7 @@ inline OpRow conv2d_row(Conv2dOptions options, std::vector<Case> cases) {
           true};
 }
 // One element for each window, filters that are the whole image, one by one, no images, groups, and every option.
-inline void add_conv2d_rows(std::vector<OpRow>& rows) {
+void add_conv2d_rows(std::vector<OpRow>& rows) {
   rows.push_back(conv2d_row({}, {{{1, 1, 1, 1}, {1, 1, 1, 1}},
                                  {{2, 3, 5, 4}, {4, 3, 3, 2}},
                                  {{3, 2, 4, 5}, {3, 2, 4, 5}},
@@ -217,7 +218,7 @@ inline void add_conv2d_rows(std::vector<OpRow>& rows) {
   rows.push_back(conv2d_row({.groups = 3}, {{{2, 6, 4, 3}, {3, 2, 1, 1}}}));
 }
 
-inline OpRow pool_row(bool is_max, std::array<std::int64_t, 2> window, Pool2dOptions options, std::vector<Case> cases) {
+OpRow pool_row(bool is_max, std::array<std::int64_t, 2> window, Pool2dOptions options, std::vector<Case> cases) {
   WindowOptions windows{window, options.stride, options.padding};
   if (options.stride[0] == 0) windows.stride = window;
   return {
@@ -228,7 +229,7 @@ inline OpRow pool_row(bool is_max, std::array<std::int64_t, 2> window, Pool2dOpt
       [=](const Arrays& in) { return pooled(in[0], windows, is_max); },
       true};
 }
-inline void add_pool_rows(std::vector<OpRow>& rows) {
+void add_pool_rows(std::vector<OpRow>& rows) {
   for (bool is_max : {true, false}) {
     rows.push_back(
         pool_row(is_max, {2, 2}, {}, {{{2, 3, 4, 6}}, {{5, 7}}, {{0, 3, 4, 4}}, {{3, 2, 2}}, {{3, 37, 41}}}));
@@ -237,8 +238,8 @@ inline void add_pool_rows(std::vector<OpRow>& rows) {
   }
 }
 
-inline OpRow view_row(std::string name, Value (*op)(Arg, int, Label), int axis, std::vector<Case> cases,
-                      std::function<Shape(Shape)> shape) {
+OpRow view_row(std::string name, Value (*op)(Arg, int, Label), int axis, std::vector<Case> cases,
+               std::function<Shape(Shape)> shape) {
   return {std::move(name),
           kAll,
           std::move(cases),
@@ -246,7 +247,7 @@ inline OpRow view_row(std::string name, Value (*op)(Arg, int, Label), int axis, 
           [=](const Arrays& in) { return with_shape(in[0], shape(in[0].shape)); },
           true};
 }
-inline void add_view_rows(std::vector<OpRow>& rows) {
+void add_view_rows(std::vector<OpRow>& rows) {
   rows.push_back(view_row("flatten", flatten, 1, {{{2, 3}}, {{2, 3, 4}}, {{0, 3, 4}}}, [](Shape s) {
     return Shape{s[0], s.rank() == 2 ? s[1] : s[1] * s[2]};
   }));
@@ -274,7 +275,9 @@ inline void add_view_rows(std::vector<OpRow>& rows) {
   }
 }
 
-inline void add_data_rows(std::vector<OpRow>& rows) {
+}  // namespace
+
+void add_data_rows(std::vector<OpRow>& rows) {
   for (bool transpose_a : {false, true}) {
     for (bool transpose_b : {false, true}) {
       rows.push_back(batched_matmul_row({.transpose_a = transpose_a, .transpose_b = transpose_b}));

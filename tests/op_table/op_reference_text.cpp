@@ -1,11 +1,12 @@
-// The ops of text models in plain C++ and f64.
-#pragma once
+#include "op_reference_text.h"
 
-#include "op_reference.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace graphsink::testing {
 
-inline Array softmax_of(const Array& x, int axis, bool is_log) {
+Array softmax_of(const Array& x, int axis, bool is_log) {
   if (axis < 0) axis += x.shape.rank();
   std::int64_t inner = 1, length = x.shape[axis];
   for (int d = axis + 1; d < x.shape.rank(); ++d) inner *= x.shape[d];
@@ -22,7 +23,7 @@ inline Array softmax_of(const Array& x, int axis, bool is_log) {
   return y;
 }
 
-inline Array norm_of(const Array& x, const Array& gain, const Array* bias, double epsilon) {
+Array norm_of(const Array& x, const Array& gain, const Array* bias, double epsilon) {
   Array y(x.shape);
   std::int64_t width = x.shape[-1];
   for (std::int64_t first = 0; first < x.shape.size(); first += width) {
@@ -37,7 +38,7 @@ inline Array norm_of(const Array& x, const Array& gain, const Array* bias, doubl
   return y;
 }
 
-inline Array attention_of(const Array& q, const Array& k, const Array& v, bool is_causal, double scale) {
+Array attention_of(const Array& q, const Array& k, const Array& v, bool is_causal, double scale) {
   std::int64_t heads = q.shape[0] * q.shape[1], queries = q.shape[2], keys = k.shape[2], width = q.shape[3];
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(width));
   Array y(q.shape);
@@ -58,5 +59,4 @@ inline Array attention_of(const Array& q, const Array& k, const Array& v, bool i
   }
   return y;
 }
-
 }  // namespace graphsink::testing

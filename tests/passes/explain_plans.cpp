@@ -1,0 +1,114 @@
+#include "explain_plans.h"
+
+#include <string_view>
+#include <utility>
+
+#include "graphsink/graphsink.h"
+#include "ir/system_ops.h"
+#include "test_ops.h"
+
+template class nlohmann::basic_json<>;
+
+namespace graphsink::testing {
+
+Plan plan_for(const Graph& graph, const Target& target) { return make_plan(graph, target, system_ops()); }
+
+Plan host_op_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.output("y", relu(emit(cpu_plus_one, {tanh(x)})[0]));
+  return plan_for(g, Target::cuda13());
+}
+
+Plan host_loop_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 2.0; });
+  g.output("y", y);
+  return plan_for(g, Target::cuda13());
+}
+
+Plan hoisted_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  Variable table("table", Tensor(f32, {4, 64}));
+  Value y = emit(cpu_plus_one, {reshape(g.value(table), {256}, on_device)})[0];
+  g.output("y", if_(
+                    sum(x, {}, false, on_device) < 1.0, [&] { return mul(emit(cpu_plus_one, {x})[0], y, on_device); },
+                    [&] { return add(x, y, on_device); }));
+  return plan_for(g, Target::cuda13());
+}
+
+Plan branch_in_loop_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; },
+      [](Value s) {
+        return if_(
+            sum(s) < 10.0, [&] { return s * 3.0; }, [&] { return s + 1.0; });
+      });
+  g.output("y", tanh(y));
+  return plan_for(g, Target::cuda13());
+}
+
+Plan wide_plan() {
+  Graph g;
+  Value x = g.feed("x", f32, {64});
+  for (int branch = 0; branch < 4; ++branch) {
+    Value y = x;
+    for (int i = 0; i < 8; ++i) y = tanh(y);
+    g.record("s" + std::to_string(branch), sum(y));
+  }
+  return plan_for(g, Target::cuda13());
+}
+
+Plan further_device_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {8});
+  Variable w("w", Tensor(f32, {8}));
+  Value there = tanh(x * w, on_device(1));
+  Value here = emit(cpu_plus_one, {there})[0];
+  assign(w, add(here, there, on_device));
+  Target first = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  first.peers = {1};
+  second.peers = {0};
+  return make_plan(g, first, system_ops(), {}, {.further_targets = {second}});
+}
+
+std::vector<Plan> plans() {
+  return {plan_for(small_mlp(), Target::host()),
+          plan_for(small_mlp(), Target::cuda13()),
+          host_op_plan(),
+          host_loop_plan(),
+          hoisted_plan(),
+          branch_in_loop_plan(),
+          wide_plan(),
+          further_device_plan()};
+}
+
+std::vector<json> flat(const json& steps) {
+  std::vector<json> result;
+  for (const json& step : steps) {
+    result.push_back(step);
+    for (const json& body : step.value("bodies", json::array()))
+      for (json& inner : flat(body)) result.push_back(std::move(inner));
+  }
+  return result;
+}
+
+json explain_json_of(const Plan& plan) { return json::parse(plan.explain_json()); }
+
+json schedule_of(const Plan& plan) { return explain_json_of(plan)["steps"]; }
+
+std::vector<json> steps_of(const Plan& plan) { return flat(schedule_of(plan)); }
+
+int number_of(const Plan& plan, std::string_view op) {
+  for (const json& step : steps_of(plan))
+    if (step["op"] == op) return step["number"];
+  return -1;
+}
+
+}  // namespace graphsink::testing
