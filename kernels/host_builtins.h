@@ -2,6 +2,8 @@
 // kernels are never run.
 #pragma once
 
+#define GRAPHSINK_HOST_KERNELS 1  // for CudaArgs::launch()
+
 #define __global__
 #define __device__
 #define __host__

@@ -187,12 +187,9 @@ class Stage:
         self.name, self.jobs, self.environment = name, jobs, environment
         self.options, self.definitions = list(options), list(definitions)
         self.folder = SCRATCH / "build" / name
-        self.is_ready = False
 
     def prepare(self):
-        """Builds the unchanged tree, once, which must pass."""
-        if self.is_ready:
-            return
+        """Builds the unchanged tree, which must pass."""
         configure = ["cmake", "-S", SCRATCH, "--preset", self.name, *self.definitions]
         done = subprocess.run(configure, capture_output=True, text=True)
         if done.returncode != 0:
@@ -201,7 +198,6 @@ class Stage:
             sys.exit(f"the unchanged tree does not build in {self.folder}:\n{problem}")
         if failed := self.failed_tests():
             sys.exit(f"the unchanged tree fails in {self.folder}: {failed}")
-        self.is_ready = True
 
     def build(self, programs=("test_programs",)):
         command = ["cmake", "--build", self.folder, "--parallel", str(self.jobs), "--target", *programs]
@@ -238,20 +234,18 @@ def ci_tier(jobs):
     return [plain, asan, Stage("emulated-tsan", jobs, {"GS_EMU_SEED": "2"})]
 
 
-def verdict(site, stages):
+def verdict(site, stage, programs):
     """What caught the mutant that is in the scratch tree now; "" if nothing did, None if it does not compile."""
-    likely = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
-    if stages[0].build(likely):
-        return None
-    for program in likely:
-        if not stages[0].passes(program):
-            return f"{program} in {stages[0].name}"
-    for stage in stages:
-        if stage.build():
+    if programs:
+        if stage.build(programs):
             return None
-        if failed := stage.failed_tests():
-            return f"{failed} in {stage.name}"
-    return ""
+        for program in programs:
+            if not stage.passes(program):
+                return f"{program} in {stage.name}"
+    if stage.build():
+        return None
+    failed = stage.failed_tests()
+    return f"{failed} in {stage.name}" if failed else ""
 
 
 def print_counts(sites):
@@ -259,12 +253,12 @@ def print_counts(sites):
     print(f"{len(sites)} sites: " + ", ".join(f"{k} {sum(s.kind == k for s in sites)}" for k in kinds))
 
 
-def try_mutant(site, stages):
+def try_mutant(site, stage, programs=()):
     target = SCRATCH / site.path
     original = target.read_text()
     target.write_text(site.mutated(original))
     try:
-        return verdict(site, stages)
+        return verdict(site, stage, programs)
     finally:
         target.write_text(original)
 
@@ -280,29 +274,51 @@ def chance_sites():
     return sites
 
 
+def prepare(stage):
+    start = time.monotonic()
+    stage.prepare()
+    print(f"the unchanged tree passes in {stage.name}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def report(number, site, caught_by, start):
+    seconds = f"{time.monotonic() - start:.0f} s"
+    outcome = f"caught    {site} by {caught_by}" if caught_by else f"survived  {site} {site.code}"
+    print(f"[{number}] {outcome}, {seconds}", flush=True)
+
+
 def run(sites, count, stages):
     """The survivors among the first `count` sites that compile without what they do, and how many were tried."""
     copy_tree()
-    for stage in stages:
-        start = time.monotonic()
-        stage.prepare()
-        print(f"the unchanged tree passes in {stage.name}, {time.monotonic() - start:.0f} s", flush=True)
+    first, *others = stages
+    prepare(first)
     survivors, tried = [], 0
     while sites and tried < count:
         # In the order of files, so that few are compiled twice; more where some did not compile.
         batch, sites = sites[: count - tried], sites[count - tried :]
         for site in sorted(batch, key=lambda site: (site.path, site.begin)):
             start = time.monotonic()
-            caught_by = try_mutant(site, stages)
-            seconds = f"{time.monotonic() - start:.0f} s"
+            likely = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
+            caught_by = try_mutant(site, first, likely)
             if caught_by is None:
-                print(f"[--/{count}] no mutant {site} does not compile, {seconds}", flush=True)
+                print(f"[--/{count}] no mutant {site} does not compile", flush=True)
                 continue
             tried += 1
+            report(f"{tried:2}/{count}", site, caught_by, start)
             if not caught_by:
                 survivors.append(site)
-            outcome = f"caught    {site} by {caught_by}" if caught_by else f"SURVIVED  {site} {site.code}"
-            print(f"[{tried:2}/{count}] {outcome}, {seconds}", flush=True)
+    # The other stages take longer and see only what the first has not caught.
+    for stage in others:
+        if survivors:
+            print(f"{len(survivors)} not caught so far go on to {stage.name}", flush=True)
+            prepare(stage)
+        left = []
+        for site in survivors:
+            start = time.monotonic()
+            caught_by = try_mutant(site, stage)
+            report("  ", site, caught_by, start)
+            if not caught_by:
+                left.append(site)
+        survivors = left
     return survivors, tried
 
 

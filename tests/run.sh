@@ -36,13 +36,15 @@ emulated-asan    every test program under address and undefined-         samples
                  at every 11th call, no determinism
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models; 50 of
-                 the random graphs, faults at every 31st call, no choice
-                 of a mode over thousands of steps
+                 the random graphs, faults at every 31st call of five of
+                 eight workloads, no choice of a mode over thousands of
+                 steps
 cuda             nvcc compiles every kernel, links the library and       the whole preset
                  test_device; runs all tests where a GPU answers
 gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
-                 samples, install, and the CPU bodies with baseline,
+                 samples, install, each public header alone with each
+                 compiler at hand, and the CPU bodies with baseline,
                  AVX2 and AVX-512 instructions; on one core: test_api
 
 Environment: GS_FAULT_OFFSET=N begins the faults at call N + 1 (default: from the commit, so that successive commits try
@@ -237,13 +239,13 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|find_package|vector_levels|api_.*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|find_package|headers|vector_levels|api_.*)$' || return 1
   else
     gs_build cpu smoke || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|find_package|vector_levels|api_.*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|find_package|headers|vector_levels|api_.*)$' || return 1
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'
   elif ! grep -q ' avx512f ' /proc/cpuinfo; then

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +28,10 @@ struct WhileOptions {
 };
 
 namespace detail {
+template <class T>
+concept ArgRange =
+    std::ranges::forward_range<const T> && std::convertible_to<std::ranges::range_reference_t<const T>, Arg>;
+
 Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
                     const std::function<Values(const Values&)>& body);
 // The same with a limit of at least one iteration (src/build/while_limit.cpp).
@@ -60,12 +67,35 @@ std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, co
   return out;
 }
 
-// The result of one of two bodies, each returning a Value; types must agree. `predicate` is a boolean scalar.
-// There is no gradient through a branch: grad() throws Error.
+// The same for a state of any number: `init` is a std::vector, or another range, of Values, Variables or numbers;
+// condition and body take `const Values&`, and body returns Values.
+template <detail::ArgRange Init, class Condition, class Body>
+Values while_(const Init& init, const Condition& condition, const Body& body, const WhileOptions& options = {},
+              Where where = Where::current()) {
+  std::vector<Arg> args;
+  for (const auto& value : init) {
+    if constexpr (std::same_as<std::ranges::range_value_t<Init>, Arg>) {
+      args.push_back(value);
+    } else {
+      args.emplace_back(value, where);
+    }
+  }
+  return detail::while_values(
+      args, [&](const Values& state) { return Value(condition(state)); },
+      [&](const Values& state) { return detail::to_values(body(state)); }, options);
+}
+
+// The result of one of two bodies: a Value if they return one, Values if they return a std::vector of them; number and
+// types must agree. `predicate` is a boolean scalar. There is no gradient through a branch: grad() throws Error.
 template <class Then, class Else>
-Value if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
-  return detail::if_values(
-      predicate, [&] { return detail::to_values(then_body()); }, [&] { return detail::to_values(else_body()); })[0];
+auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
+  Values results = detail::if_values(
+      predicate, [&] { return detail::to_values(then_body()); }, [&] { return detail::to_values(else_body()); });
+  if constexpr (std::convertible_to<std::invoke_result_t<const Then&>, Value>) {
+    return results[0];
+  } else {
+    return results;
+  }
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // CudaArgs: what a CUDA body sees. One of the two public headers that know CUDA types; including it needs no toolkit,
-// launching kernels does (nvcc, or the software CUDA device of the tests).
+// launching kernels does (nvcc, or the software CUDA device of the tests): launch() in a file that another compiler
+// sees does not compile.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +55,11 @@ class CudaArgs : public BodyArgs {
     check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...), "cudaLaunchKernelEx",
                node());
     count_kernel();
-#else
+#elif defined(GRAPHSINK_HOST_KERNELS)  // a kernel file in a build without CUDA, where no CUDA body ever runs
     (void)kernel, (void)grid, (void)block, (void)shared, ((void)arguments, ...);
+#else
+    static_assert(sizeof...(P) == ~std::size_t{0},
+                  "CudaArgs::launch() in a file that no CUDA compiler sees: put the CUDA body into a .cu file");
 #endif
   }
 

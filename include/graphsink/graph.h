@@ -1,8 +1,11 @@
 // Graph, Value, Variable, Arg: the computation. Handles are cheap to copy; a Value keeps its graph alive.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -87,15 +90,16 @@ class Variable {
 
 // What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number. A number takes the
 // dtype of the first other operand that is not boolean, if there is one, and is rounded to it; one that the dtype
-// cannot hold is refused: a fraction beside integers, or a number outside the range of the dtype. Records the user's
-// line.
+// cannot hold is refused: a fraction beside integers, or a number outside the range of the dtype. So is an integer that
+// a double cannot hold. Records the user's line.
 class Arg {
  public:
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are
   Arg(Variable variable, Where where = Where::current());                            // NOLINT: all of these
   Arg(double number, Where where = Where::current());                                // NOLINT
   Arg(float number, Where where = Where::current()) : Arg(double{number}, where) {}  // NOLINT
-  Arg(int number, Where where = Where::current()) : Arg(static_cast<double>(number), where) {}  // NOLINT
+  template <std::integral T>
+  Arg(T number, Where where = Where::current()) : Arg(exactly(number, where), where) {}  // NOLINT
   // Out of line: inlined into users' code, g++ 12 warns of the variant's unused members.
   Arg(const Arg&);
   Arg(Arg&&) noexcept;
@@ -107,6 +111,15 @@ class Arg {
   const Where& where() const { return where_; }
 
  private:
+  // Throw Error unless the double is the same number.
+  static double exactly(std::int64_t number, const Where& where);
+  static double exactly(std::uint64_t number, const Where& where);
+  template <std::integral T>
+  static double exactly(T number, const Where& where) {
+    if constexpr (std::unsigned_integral<T>) return exactly(std::uint64_t{number}, where);
+    return exactly(std::int64_t{number}, where);
+  }
+
   std::variant<Value, Variable, double> content_;
   Where where_;
 };
@@ -140,15 +153,23 @@ class Graph {
   explicit Graph(std::shared_ptr<GraphData> data) : data_(std::move(data)) {}  // another handle to the same graph
 
   // Data given by Program::write(), the same for every step of a run. Throws Error, as feed() does, for negative sizes.
+  // Where a Shape has open dimensions they are open here, too, and may become of other sizes.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
+  Value input(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
+  Value input(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
   // Data given by Program::write(), one slice of this shape for each step of a run.
   Value feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
+  Value feed(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
+  Value feed(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
   // Data frozen into the graph.
   Value constant(Tensor tensor, Where where = Where::current());
   // The Variable's value at the start of the step, or the Value assigned to it.
   Value value(const Variable& variable, Where where = Where::current());
   // i32 scalar: the number of steps committed so far.
   Value step(Where where = Where::current());
+  // As the function assign() below, for a Variable or a number, too, which do not say of which graph the step is. A
+  // number becomes every element.
+  void assign(const Variable& variable, Arg value);
 
   // Keeps `value`, a float scalar, for every step; Program::read(name) returns those of all steps since it was called
   // last, as far as `options` leave room for them. Throws Error for a second record of one name, another type, or a
@@ -164,7 +185,8 @@ class Graph {
 };
 
 // `variable` takes the value of `value` when the step commits; reads of it in this graph from here on see `value`.
-// Types must agree. Throws Error inside a body of while_ or if_ (return the value from the body instead).
+// Types must agree. Throws Error inside a body of while_ or if_ (return the value from the body instead), and for a
+// Variable or a number, which belong to no graph: Graph::assign() takes those.
 void assign(const Variable& variable, Arg value);
 
 }  // namespace graphsink

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,7 +57,8 @@ struct CompileOptions {
   // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
   std::uint32_t seed = 0;
   // On a device with separate memory, a warning is logged for an op that has been running on the host for so long, and
-  // again each time that doubles: its step, and whoever waits for it, hangs. 0: never; at most 100 years.
+  // again each time that doubles: its step, and whoever waits for it, hangs. On any device likewise for a program with
+  // while_ loops, while a call waits and no launch ends for so long. 0: never; at most 100 years.
   std::chrono::milliseconds host_op_patience{10000};
   Guards guards{};
   // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.
@@ -73,7 +75,8 @@ struct RunOptions {
 // Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
 // Variables. The destructor waits for its work, and logs a failed step that nobody was told of (CompileOptions::log);
 // where it cannot wait, it logs so and keeps the memory, which the device may still be using.
-// Every call on a Program that was moved from throws Error.
+// Every call on a Program that was moved from throws Error, and so does one that runs, waits, reads or writes if the
+// body of one of the program's own ops makes it.
 //
 // A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
 // and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
@@ -98,13 +101,11 @@ class Program {
   // runs, along a new first dimension). The data is copied before the call returns. For an open dimension the tensor's
   // shape decides. Throws Error for another dtype or shape.
   void write(const Value& input, const Tensor& tensor, Where where = Where::current());
-  template <class T>
-  void write(const Value& input, std::span<const T> data, Where where = Where::current()) {
-    write_raw(input, dtype_of<T>(), data.data(), static_cast<std::int64_t>(data.size()), where);
-  }
-  template <class T>
-  void write(const Value& input, const std::vector<T>& data, Where where = Where::current()) {
-    write(input, std::span<const T>(data), where);
+  // The same of elements that lie behind each other, in a std::vector, std::array, std::span...
+  template <std::ranges::contiguous_range Range>
+  void write(const Value& input, const Range& data, Where where = Where::current()) {
+    using T = std::ranges::range_value_t<Range>;
+    write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)), where);
   }
 
   // Plans, prepares and allocates for the shapes written last; run() does so by itself when it meets new shapes. Where

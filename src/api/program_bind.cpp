@@ -39,7 +39,7 @@ void Program::Impl::open_further_devices() {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const Where& where) {
-  fork_mark_.require_parent("write", where);
+  require_caller("write", where);
   const RunGate::Inside inside(*gate_);
   settle();
   if (input.valid() && input.graph() != original_) {
@@ -195,17 +195,20 @@ void Program::Impl::prepare_plan() {
 void Program::Impl::watch_host_ops() {
   const auto& nodes = unbound_->nodes;
   bool has_any = std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
-  if (watch_ || !has_any || options_.host_op_patience.count() <= 0) return;
+  std::string loops;
+  for (const Node& node : graph_.nodes)
+    if (node.op == &while_op) loops += (loops.empty() ? "while_ (" : ", while_ (") + to_string(node.where) + ")";
+  if (watch_ || (!has_any && loops.empty()) || options_.host_op_patience.count() <= 0) return;
   try {
-    watch_.emplace(running_calls_, options_.host_op_patience, log_);
+    watch_.emplace(running_calls_, launches_, std::move(loops), options_.host_op_patience, log_);
   } catch (const std::system_error& e) {
-    log_.warn({"nobody watches ops on the host, there is no thread for it: ", e.what()});
+    log_.warn({"nobody watches ops on the host and loops, there is no thread for it: ", e.what()});
   }
 }
 
 void Program::Impl::bind(const Where& where) {
+  require_caller("bind", where);
   if (current_) return;
-  fork_mark_.require_parent("bind", where);
   TraceRange range("bind");
   prepare_plan();
   bring_variables(*unbound_, where);

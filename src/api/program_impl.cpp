@@ -63,8 +63,11 @@ bool Program::Impl::finish() noexcept {
     }
   };
   auto wait = [&](Device& device, Stream& stream) { is_done = log_failure([&] { device.wait(stream); }) && is_done; };
-  for (const auto& stream : streams_) wait(*device_, *stream);
-  for (const FurtherDevice& further : further_) wait(*further.device, *further.stream);
+  {
+    const HostWatch::Wait waits(watch());
+    for (const auto& stream : streams_) wait(*device_, *stream);
+    for (const FurtherDevice& further : further_) wait(*further.device, *further.stream);
+  }
   if (is_done) {
     log_failure([&] { report_failed_step(Where()); });
     return true;
@@ -108,11 +111,20 @@ void Program::Impl::settle() {
   is_unsettled_ = false;
 }
 
+void Program::Impl::require_caller(const char* call, const Where& where) const {
+  fork_mark_.require_parent(call, where);
+  if (!InBody::here()) return;
+  if (InBody::owner() != host_status_.get() && InBody::owner() != device_.get()) return;
+  throw Error(call, where,
+              "was called by the body of an op of the same program, which is a part of what it would wait for",
+              "return from the body, and call it on the program's thread");
+}
+
 void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
-  fork_mark_.require_parent("run", where);
+  require_caller("run", where);
   {
     const RunGate::Inside inside(*gate_);
     settle();
@@ -126,6 +138,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   params_.times = nullptr;
   is_unsettled_ = true;
   has_outputs_ = false;
+  const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
@@ -185,12 +198,14 @@ Tensor Program::Impl::download(const TensorType& type, const void* address) {
 }
 
 std::int64_t Program::Impl::steps(const Where& where) {
-  fork_mark_.require_parent("steps", where);
+  require_caller("steps", where);
   const RunGate::Inside inside(*gate_);
+  const HostWatch::Wait waits(watch());
   return download_block().step;
 }
 
 void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
+  require_caller("set_steps", where);
   if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
     throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
   const RunGate::Inside inside(*gate_);

@@ -14,6 +14,8 @@
 
 #include "api/inputs.h"
 #include "base/fork_mark.h"
+#include "base/in_body.h"
+#include "base/thrown.h"
 #include "device/device.h"
 #include "device/step_times.h"
 #include "exec/binding.h"
@@ -111,6 +113,7 @@ class Program::Impl {
   Plan make_current_plan() const;
   void prepare_plan();
   void watch_host_ops();
+  HostWatch* watch() { return watch_ ? &*watch_ : nullptr; }
   MemoryReport report();  // its workspaces are those of the ops prepared so far
   // What `make` returns. Where there is no memory for it, an Error that names `what`, and what the program needs.
   template <class Make>
@@ -160,12 +163,14 @@ class Program::Impl {
   void audit_arguments(const Recording& recording);
   void warn_of_argument(const BoundNode* node, const std::string& problem);
 
+  // Throws Error in a child of fork(), and in the body of an op of this program.
+  void require_caller(const char* call, const Where& where) const;
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
   HostStatus& host_status() const { return *static_cast<HostStatus*>(host_status_.get()); }
   Record& record(std::string_view name, const Where& where);
   void note_lost(Record& record, std::uint32_t count);
   void note_broken_off_step();
-  std::string take_exception();
+  std::optional<Thrown> take_exception();
   Failure* find_failure(const Where& where);
   // Throws Error for the first step that failed since the last report.
   void report_failed_step(const Where& where);
@@ -218,7 +223,7 @@ class Program::Impl {
   std::uint32_t step_times_read_ = 0;
   StepClock step_clock_;  // empty: the device's
   RunningCalls running_calls_;
-  std::optional<HostWatch> watch_;  // once a binding has ops on the host; gone before what it looks at
+  std::optional<HostWatch> watch_;  // once a binding has ops on the host or loops; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
   std::int64_t sunk_runs_ = 0;
   std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments_;  // of each kernel of an op

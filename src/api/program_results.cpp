@@ -53,18 +53,19 @@ void Program::Impl::note_broken_off_step() {
 }
 
 // What a body threw, if one did. Once.
-std::string Program::Impl::take_exception() {
+std::optional<Thrown> Program::Impl::take_exception() {
   if (device_->target().separate_memory) {
     HostStatus& status = host_status();
-    std::string text = status.failed ? "its body threw: " + std::string(status.message) : "";
+    std::optional<Thrown> what;
+    if (status.failed) what = {std::string("its body threw: ") + status.problem, status.remedy};
     status.clear();
-    return text;
+    return what;
   }
   try {
     device_->sync(*streams_[0]);
-    return "";
+    return {};
   } catch (const Error& e) {
-    return e.problem();
+    return Thrown{e.problem(), e.remedy()};
   }
 }
 
@@ -74,16 +75,17 @@ Program::Impl::Failure* Program::Impl::find_failure(const Where& where) {
   Progress& told = progress();
   if (std::atomic_ref(told.failed).load(std::memory_order_acquire) == 0) return nullptr;
   StepError error = std::atomic_ref(told.error).load();
-  std::string thrown = take_exception();
-  bool has_thrown = error == StepError::unknown && !thrown.empty();
-  std::string problem = (has_thrown ? thrown : to_string(error, std::atomic_ref(told.error_index).load())) +
+  std::optional<Thrown> what = take_exception();
+  if (error != StepError::unknown) what.reset();
+  std::string problem = (what ? what->problem : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
+  std::string remedy = what ? what->remedy + "; the step committed nothing" : kRemedy;
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
-  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, kRemedy));
+  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
   const Node& source = graph_.nodes[node];
   std::string op(source.op->name);
   if (!writes_variables(*source.op, source.inputs.size()))
-    return &failure_.emplace(Error(op, source.where, problem, kRemedy));
+    return &failure_.emplace(Error(op, source.where, problem, remedy));
   BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
                       "an op that writes Variables must not throw");
   break_variables(broken);
@@ -102,8 +104,9 @@ void Program::Impl::report_failed_step(const Where& where) {
 }
 
 void Program::Impl::sync(const Where& where) {
-  fork_mark_.require_parent("sync", where);
+  require_caller("sync", where);
   const RunGate::Inside inside(*gate_);
+  const HostWatch::Wait waits(watch());
   settle();
   device_->wait(*streams_[0]);
   report_failed_step(where);
@@ -111,7 +114,7 @@ void Program::Impl::sync(const Where& where) {
 }
 
 bool Program::Impl::poll(const Where& where) {
-  fork_mark_.require_parent("poll", where);
+  require_caller("poll", where);
   const RunGate::Inside inside(*gate_);
   std::size_t busy = is_unsettled_ ? streams_.size() : 1;
   for (std::size_t i = 0; i < busy; ++i)
@@ -183,7 +186,7 @@ Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
 }
 
 Tensor Program::Impl::read_output(const Value& value, const Where& where) {
-  fork_mark_.require_parent("read", where);
+  require_caller("read", where);
   const RunGate::Inside inside(*gate_);
   if (!value.valid() || value.graph() != original_) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");

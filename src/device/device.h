@@ -81,17 +81,18 @@ struct RecordedKernel {
 };
 
 // Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device
-// reads, and keeps its message for sync(). In memory from Device::allocate_host.
+// reads, and keeps its text for sync(). In memory from Device::allocate_host.
 struct HostStatus {
   std::uint32_t failed = 0;
   std::int32_t node = -1;
-  char message[240] = {};
+  char problem[240] = {};
+  char remedy[160] = {};
   RunningCalls* running = nullptr;  // of the program, or nobody looks
 
   void clear() {
     failed = 0;
     node = -1;
-    message[0] = '\0';
+    problem[0] = remedy[0] = '\0';
   }
 };
 

@@ -4,8 +4,20 @@
 
 namespace graphsink {
 
-HostWatch::HostWatch(const RunningCalls& calls, std::chrono::milliseconds patience, Log log)
-    : calls_(calls), patience_(patience), log_(std::move(log)), thread_([this] { watch(); }) {}
+namespace {
+std::string milliseconds(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms";
+}
+}  // namespace
+
+HostWatch::HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
+                     std::chrono::milliseconds patience, Log log)
+    : calls_(calls),
+      launches_(launches),
+      loops_(std::move(loops)),
+      patience_(patience),
+      log_(std::move(log)),
+      thread_([this] { watch(); }) {}
 
 HostWatch::~HostWatch() {
   {
@@ -22,7 +34,20 @@ void HostWatch::watch() {
   while (!changed_.wait_for(lock, pause, [&] { return is_over_; })) look(RunningCalls::now());
 }
 
+void HostWatch::look_at_launches(std::chrono::nanoseconds now) {
+  std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
+  if (wait == 0) return;
+  std::uint32_t begun = launches_.taken();
+  if (wait != seen_.wait || begun != seen_.begun) seen_ = {wait, begun, now, {}};
+  auto age = now - seen_.since;
+  if (age < std::max(2 * seen_.reported, std::chrono::nanoseconds(patience_))) return;
+  seen_.reported = age;
+  log_.warn({"no launch has ended for ", milliseconds(age), ", and the program waits for one; its loops: ", loops_,
+             "; give one that may not end WhileOptions::max_iterations"});
+}
+
 void HostWatch::look(std::chrono::nanoseconds now) {
+  look_at_launches(now);
   for (std::size_t i = 0; i < RunningCalls::kSlots; ++i) {
     const BoundNode* node = calls_.slots[i].node.load(std::memory_order_acquire);
     std::int64_t since = calls_.slots[i].since.load(std::memory_order_relaxed);
@@ -32,9 +57,8 @@ void HostWatch::look(std::chrono::nanoseconds now) {
     auto next = reported.since == since ? 2 * reported.age : std::chrono::nanoseconds(patience_);
     if (age < next) continue;
     reported = {since, age};
-    std::string milliseconds = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
-    log_.warn({node->op->name, " (", to_string(node->where), ") has been running on the host for ", milliseconds,
-               " ms, and its step waits for it"});
+    log_.warn({node->op->name, " (", to_string(node->where), ") has been running on the host for ", milliseconds(age),
+               ", and its step waits for it"});
   }
 }
 

@@ -23,8 +23,10 @@ class LaunchQueue {
   // are free again, and the next launch takes the next slot that is written.
   void resume() { pushed_ = taken(); }
 
- private:
+  // How many launches have begun, modulo 2^32. Any thread.
   std::uint32_t taken() const;
+
+ private:
   LaunchSlots& slots() const { return *static_cast<LaunchSlots*>(memory_.get()); }
 
   Memory memory_;  // LaunchSlots

@@ -258,6 +258,18 @@ void Variable::write(const Tensor& tensor, Where where) {
 Arg::Arg(Value value, Where where) : content_(std::move(value)), where_(where) {}
 Arg::Arg(Variable variable, Where where) : content_(std::move(variable)), where_(where) {}
 Arg::Arg(double number, Where where) : content_(number), where_(where) {}
+double Arg::exactly(std::int64_t number, const Where& where) {
+  auto magnitude = static_cast<std::uint64_t>(number);
+  return number < 0 ? -exactly(0 - magnitude, where) : exactly(magnitude, where);
+}
+double Arg::exactly(std::uint64_t number, const Where& where) {
+  // A double holds 53 bits: those from the highest that is set down to the lowest.
+  if (number != 0 && std::bit_width(number) - std::countr_zero(number) > std::numeric_limits<double>::digits) {
+    throw Error("a number", where, std::to_string(number) + " would be rounded: numbers are of type double",
+                "make it a constant of the graph: g.constant(Tensor::scalar(...))");
+  }
+  return static_cast<double>(number);
+}
 Arg::Arg(const Arg&) = default;
 Arg::Arg(Arg&&) noexcept = default;
 Arg& Arg::operator=(const Arg&) = default;
@@ -272,11 +284,34 @@ GraphData& data_of(const Graph& graph, const Where& where) {
 }
 
 Value Graph::input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
-  return add_source(data_of(*this, where), input_op, InputAttrs{std::move(name), dtype, dims}, where);
+  return input(std::move(name), dtype, std::span(dims.begin(), dims.size()), where);
+}
+Value Graph::feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
+  return feed(std::move(name), dtype, std::span(dims.begin(), dims.size()), where);
 }
 
-Value Graph::feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where) {
-  return add_source(data_of(*this, where), feed_op, InputAttrs{std::move(name), dtype, dims}, where);
+Value Graph::input(std::string name, DType dtype, std::span<const Dim> dims, Where where) {
+  return add_source(data_of(*this, where), input_op, InputAttrs{std::move(name), dtype, {dims.begin(), dims.end()}},
+                    where);
+}
+Value Graph::feed(std::string name, DType dtype, std::span<const Dim> dims, Where where) {
+  return add_source(data_of(*this, where), feed_op, InputAttrs{std::move(name), dtype, {dims.begin(), dims.end()}},
+                    where);
+}
+
+namespace {
+std::vector<Dim> dims_of(const Shape& shape) {
+  std::vector<Dim> dims;
+  for (int d = 0; d < shape.rank(); ++d) dims.emplace_back(shape.examples()[d], shape.is_open(d));
+  return dims;
+}
+}  // namespace
+
+Value Graph::input(std::string name, DType dtype, const Shape& shape, Where where) {
+  return input(std::move(name), dtype, dims_of(shape), where);
+}
+Value Graph::feed(std::string name, DType dtype, const Shape& shape, Where where) {
+  return feed(std::move(name), dtype, dims_of(shape), where);
 }
 
 Value Graph::constant(Tensor tensor, Where where) {
@@ -338,11 +373,26 @@ void Graph::output(std::string name, Arg value) {
   graph.outputs.push_back({std::move(name), ref, value.where()});
 }
 
+void Graph::assign(const Variable& variable, Arg value) {
+  GraphData& graph = data_of(*this, value.where());
+  Value assigned;
+  if (const auto* number = std::get_if<double>(&value.content())) {
+    const TensorType& type = variable.type(value.where());
+    assigned = constant(Tensor::full(type.dtype, type.shape, *number, value.where()), value.where());
+  } else {
+    assigned = graph.value(resolve(graph, value, "assign"));
+  }
+  graphsink::assign(variable, Arg(assigned, value.where()));
+}
+
 void assign(const Variable& variable, Arg value) {
   const auto* source = std::get_if<Value>(&value.content());
-  if (source == nullptr || !source->valid()) {
-    throw Error("assign", value.where(), "the assigned value is not a Value",
-                "assign the result of an op, or graph.value(variable)");
+  if (source == nullptr) {
+    throw Error("assign", value.where(), "a Variable or a number does not say which graph assigns it",
+                "call g.assign(variable, value) of the graph");
+  }
+  if (!source->valid()) {
+    throw Error("assign", value.where(), "the assigned value is not a Value", "assign the result of an op");
   }
   require_valid(variable, "assign", value.where());
   if (source->eager()) {

@@ -313,5 +313,39 @@ TEST_P(OnDevice, ABodyCannotRunAProgramThatSharesVariablesWithAnother) {
   EXPECT_EQ(v.read().at(0), 1.0);
 }
 
+// Each of them would wait for the step that waits for the body.
+TEST_P(OnDevice, ABodyCannotCallItsOwnProgram) {
+  Graph g;
+  std::function<void()> call;
+  Value x = g.input("x", f32, {1});
+  g.output("y", emit(between_op, {x}, Between{&call})[0]);
+  g.record("x", sum(x));
+  Program p = compile(g);
+  p.write(x, std::vector<float>{1});
+  const std::function<void()> calls[] = {
+      [&] { p.sync(); },       [&] { (void)p.poll(); },    [&] { p.run(); },
+      [&] { p.bind(); },       [&] { (void)p.steps(); },   [&] { p.write(x, std::vector<float>{2}); },
+      [&] { p.set_steps(0); }, [&] { (void)p.read("x"); }, [&] { (void)p.read_output("y"); },
+      [&] { (void)p.read(x); }};
+  for (const auto& each : calls) {
+    call = each;
+    for (Mode mode : testing::kModes) {
+      SCOPED_TRACE(std::string(to_string(mode)) + ", call " + std::to_string(&each - calls));
+      p.run(mode);
+      try {
+        p.sync();
+        FAIL() << "the body called its program";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.op(), "between");
+        EXPECT_NE(e.problem().find("was called by the body of an op of the same program"), std::string::npos)
+            << e.what();
+      }
+    }
+  }
+  call = [] {};
+  p.run();
+  EXPECT_EQ(p.read_output("y").at(0), 1.0);
+}
+
 }  // namespace
 }  // namespace graphsink

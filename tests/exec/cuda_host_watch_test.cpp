@@ -72,6 +72,34 @@ TEST(HostWatch, AnOpThatBlocksIsNamed) {
   }
 }
 
+// The loop takes longer with each run, until somebody has waited for too long.
+TEST(HostWatch, ALoopThatDoesNotEndIsNamed) {
+  for (DeviceId device : testing::devices()) {
+    for (Mode mode : {interactive, sink}) {
+      SCOPED_TRACE(to_string(device) + " " + to_string(mode));
+      Graph g;
+      Value x = g.input("x", f32, {});
+      int line = __LINE__ + 1;
+      auto [y] = while_(
+          {x}, [](Value s) { return s > 0.0; }, [](Value s) { return s - 1.0; });
+      g.output("y", y);
+      Messages messages;
+      auto add = [&](LogLevel, std::string_view message) { messages.add(message); };
+      Program p = compile(g, {.target = device, .host_op_patience = 10ms, .log = add});
+      for (float n = 64; messages.all().empty() && n < 1e7f; n *= 4) {
+        p.write(x, std::vector<float>{n});
+        p.run(mode);
+        EXPECT_EQ(p.read_output("y").at(0), 0.0);
+      }
+      ASSERT_FALSE(messages.all().empty());
+      std::string seen = messages.all()[0];
+      EXPECT_EQ(seen.find("no launch has ended for "), 0u) << seen;
+      EXPECT_NE(seen.find("while_ (cuda_host_watch_test.cpp:" + std::to_string(line)), std::string::npos) << seen;
+      EXPECT_NE(seen.find("WhileOptions::max_iterations"), std::string::npos) << seen;
+    }
+  }
+}
+
 TEST(HostWatch, AnOpThatComesBackIsNot) {
   Graph g;
   Value x = g.input("x", f32, {1});

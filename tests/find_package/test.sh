@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build in $1 and uses it from a project that knows only the prefix: y = 3 x is learned to w = 3.
+# Installs the build in $1 and uses it from a project that knows only the prefix: y = 3 x is learned to w = 3. Then a
+# project that contains graphsink is configured: it gets the library, no tests, no samples, and nothing is installed.
 set -euo pipefail
 
 if [[ $# -ne 1 || ! -f $1/CMakeCache.txt ]]; then
@@ -28,5 +29,25 @@ output=$("$scratch/build/uses_graphsink")
 echo "$output"
 if [[ $output != "loss "*", w 3" ]]; then
   echo "expected 'loss ..., w 3'" >&2
+  exit 1
+fi
+
+mkdir "$scratch/parent"
+cat >"$scratch/parent/CMakeLists.txt" <<TEXT
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES CXX)
+add_subdirectory($(cd "$source/../.." && pwd) graphsink)
+add_library(uses_graphsink STATIC $source/main.cpp)
+target_link_libraries(uses_graphsink PRIVATE graphsink::graphsink)
+TEXT
+cmake -G Ninja -S "$scratch/parent" -B "$scratch/inside" -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)" >/dev/null
+ninja -C "$scratch/inside" -t targets all >"$scratch/targets"
+if grep -E 'test_api|graphsink-bench|train_mnist' "$scratch/targets"; then
+  echo "expected no tests and no samples inside of another project"
+  exit 1
+fi
+cmake --install "$scratch/inside" --prefix "$scratch/nothing" >/dev/null
+if [[ -e $scratch/nothing/include ]]; then
+  echo "expected nothing to be installed by another project"
   exit 1
 fi

@@ -181,17 +181,11 @@ void run_items(const CpuItems& items, CpuFailure& failure) {
 }  // namespace
 
 void CpuFailure::take(const BoundNode& bad) noexcept {
-  std::string text = "unknown exception";
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    text = e.what();
-  } catch (...) {
-  }
+  Thrown text = thrown();
   std::lock_guard lock(mutex);
   if (node == nullptr) {
     node = &bad;
-    message = text;
+    what = std::move(text);
   }
   if (bad.step) {
     std::atomic_ref(bad.step->ok).store(0);
@@ -200,6 +194,29 @@ void CpuFailure::take(const BoundNode& bad) noexcept {
       bad.step->error_step = bad.step->step;
     }
   }
+}
+
+void CpuStaging::upload(CpuQueue& queue, void* destination, const void* source, std::size_t bytes) {
+  Slot& slot = slots_[next_++ % slots_.size()];
+  if (slot.progress) slot.progress->wait_for(slot.number);
+  if (slot.size < bytes) {
+    slot = {};  // first, so that both need not fit
+    slot.memory = allocate_counted(bytes, held_, &HeldBytes::host);
+    slot.size = rounded_block(bytes);
+  }
+  std::memcpy(slot.memory.get(), source, bytes);
+  queue.push(
+      {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, slot.memory.get(), destination, bytes});
+  slot.progress = queue.progress();
+  slot.number = queue.pushed();
+  // Whoever waits for the slot is woken now, not when the queue has nothing left to do.
+  queue.push({[](const CpuTask& t) { static_cast<CpuQueue*>(t.second)->publish(); }, nullptr, &queue});
+}
+
+std::size_t CpuStaging::bytes() const {
+  std::size_t sum = 0;
+  for (const Slot& slot : slots_) sum += slot.size;
+  return sum;
 }
 
 CpuDevice::CpuDevice() : target_(Target::host()) {
@@ -234,8 +251,8 @@ void CpuDevice::sync(Stream& stream) {
   wait(stream);
   std::lock_guard lock(failure_.mutex);
   if (const BoundNode* node = std::exchange(failure_.node, nullptr)) {
-    throw Error(std::string(node->op->name), node->where, "its body threw: " + failure_.message,
-                "the step committed nothing; mend the cause and run it again");
+    throw Error(std::string(node->op->name), node->where, "its body threw: " + failure_.what.problem,
+                failure_.what.remedy);
   }
 }
 
@@ -305,10 +322,14 @@ void CpuDevice::fill(Stream& stream, void* memory, unsigned char value, std::siz
 }
 
 void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
-  // The memory is the host's own: waiting for what may still read it costs less than a second copy of the data.
   CpuQueue& queue = queue_of(stream);
+  if (bytes == 0) return;
+  if (!queue.is_done() && bytes <= CpuStaging::kLargest) {
+    ++counters_.copies;
+    return staging_.upload(queue, destination, source, bytes);
+  }
   queue.wait_for(queue.pushed());
-  if (bytes > 0) std::memcpy(destination, source, bytes);
+  std::memcpy(destination, source, bytes);
 }
 
 void CpuDevice::record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies) {

@@ -1,12 +1,14 @@
 // The host as a device: streams are in-order queues with threads, a recording is an array of pre-bound calls.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/in_body.h"
+#include "base/thrown.h"
 #include "device/cpu/queue.h"
 #include "device/device.h"
 
@@ -27,10 +29,36 @@ struct CpuRecordingItem {
 struct CpuFailure {
   std::mutex mutex;
   const BoundNode* node = nullptr;
-  std::string message;
+  Thrown what;
 
   // Called in a catch block: keeps the exception's text and fails the step of `node`.
   void take(const BoundNode& node) noexcept;
+};
+
+// Copies of what is on its way to a stream that is busy, so that whoever writes data for the next steps need not wait
+// for the steps before them.
+class CpuStaging {
+ public:
+  // Larger data is not staged.
+  static constexpr std::size_t kLargest = std::size_t{64} << 20;
+
+  explicit CpuStaging(std::shared_ptr<HeldBytes> held) : held_(std::move(held)) {}
+
+  // Queues a copy of `bytes` to `destination` behind what `queue` holds. `source` is free when it returns; waits while
+  // all slots hold copies that are still to be made. Throws OutOfMemory.
+  void upload(CpuQueue& queue, void* destination, const void* source, std::size_t bytes);
+  std::size_t bytes() const;
+
+ private:
+  struct Slot {
+    Memory memory;
+    std::size_t size = 0;
+    std::shared_ptr<const CpuProgress> progress;  // of the queue that copies from it, until `number` tasks are done
+    std::uint64_t number = 0;
+  };
+  std::shared_ptr<HeldBytes> held_;
+  std::array<Slot, 4> slots_;
+  std::size_t next_ = 0;
 };
 
 class CpuDevice : public Device {
@@ -41,8 +69,8 @@ class CpuDevice : public Device {
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
-  std::size_t staging_bytes() const override { return 0; }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(); }
+  std::size_t staging_bytes() const override { return staging_.bytes(); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this); }
   void wait(Stream& stream) override;
   void sync(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
@@ -52,8 +80,8 @@ class CpuDevice : public Device {
   void call(Stream& stream, const BoundNode& node) override;
   // Nothing needs these: every CPU body is one of the device.
   void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
-  void host_call_now(const BoundNode& node, HostStatus&) override {
-    const InBody body;
+  void host_call_now(const BoundNode& node, HostStatus& status) override {
+    const InBody body(&status);
     node.op->cpu(CpuArgs(node));
   }
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
@@ -74,6 +102,7 @@ class CpuDevice : public Device {
   Target target_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
+  CpuStaging staging_{held_};
   CpuFailure failure_;
   std::unique_ptr<CpuItems> items_;  // of the recording in progress
 };

@@ -135,7 +135,7 @@ bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
 }
 
 void CpuQueue::work() {
-  const InBody bodies;
+  const InBody bodies(owner_);
   std::uint64_t done = progress_->done();
   do {
     std::uint64_t head = head_.load(std::memory_order_acquire);

@@ -48,7 +48,8 @@ class CpuProgress {
 // that do not run have none.
 class CpuQueue : public Stream {
  public:
-  CpuQueue() = default;
+  // `owner`: of the bodies that run on it, for InBody.
+  explicit CpuQueue(const void* owner) : owner_(owner) {}
   ~CpuQueue() override;
   CpuQueue(const CpuQueue&) = delete;
   CpuQueue& operator=(const CpuQueue&) = delete;
@@ -59,6 +60,8 @@ class CpuQueue : public Stream {
   std::uint64_t pushed() const { return head_.load(std::memory_order_acquire); }
   void wait_for(std::uint64_t count) const { progress_->wait_for(count); }
   bool is_done() const { return progress_->done() >= pushed(); }
+  // May outlive the queue.
+  std::shared_ptr<const CpuProgress> progress() const { return progress_; }
   // The progress of another queue, for a task of this one that waits for it. It stays alive until that task is done.
   const CpuProgress& keep_progress_of(const CpuQueue& other);
   // Called by a task, on this queue's thread, before it waits for another queue: whoever waits for the tasks before it
@@ -94,6 +97,7 @@ class CpuQueue : public Stream {
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
+  const void* owner_;
   ForkMark fork_mark_;
 };
 

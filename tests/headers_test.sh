@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Each public header compiles alone, without a warning, with every compiler at hand; a CUDA body in a file that no CUDA
+# compiler sees does not, and says why.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+warnings=(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+failed=0
+
+# check COMPILER ARGUMENT...: all headers.
+check() {
+  local header
+  for header in "$root"/include/graphsink/*.h; do
+    echo "#include \"graphsink/${header##*/}\"" >"$scratch/one.cpp"
+    if ! "$@" -std=c++20 -I"$root/include" -c "$scratch/one.cpp" -o "$scratch/one.o" 2>"$scratch/messages"; then
+      echo "$1: include/graphsink/${header##*/} does not compile alone:"
+      head -n 20 "$scratch/messages"
+      failed=1
+    fi
+  done
+  echo "$1: $(find "$root/include/graphsink" -name '*.h' | wc -l) headers"
+}
+
+compilers=(g++)
+for version in 16 17 18 19 20; do
+  if command -v "clang++-$version" >/dev/null; then compilers+=("clang++-$version"); fi
+done
+for compiler in "${compilers[@]}"; do check "$compiler" "${warnings[@]}"; done
+for nvcc in nvcc /usr/local/cuda/bin/nvcc; do
+  if command -v "$nvcc" >/dev/null; then
+    check "$nvcc" -x cu -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow --Werror all-warnings
+    break
+  fi
+done
+
+cat >"$scratch/launch.cpp" <<'CPP'
+#include "graphsink/cuda.h"
+void kernel(int);
+void body(graphsink::CudaArgs& a) { a.launch(kernel, {}, {}, 0, 1); }
+CPP
+for compiler in "${compilers[@]}"; do
+  if "$compiler" -std=c++20 -I"$root/include" -fsyntax-only "$scratch/launch.cpp" 2>"$scratch/messages"; then
+    echo "$compiler: CudaArgs::launch() compiles where no CUDA compiler sees it"
+    failed=1
+  elif ! grep -q 'put the CUDA body into a .cu file' "$scratch/messages"; then
+    echo "$compiler: CudaArgs::launch() does not say what to do:"
+    head -n 20 "$scratch/messages"
+    failed=1
+  fi
+done
+exit "$failed"
