@@ -15,7 +15,6 @@
 #include "api/inputs.h"
 #include "base/fork_mark.h"
 #include "base/in_body.h"
-#include "base/thrown.h"
 #include "device/device.h"
 #include "device/step_times.h"
 #include "exec/binding.h"
@@ -170,7 +169,7 @@ class Program::Impl {
   Record& record(std::string_view name, const Where& where);
   void note_lost(Record& record, std::uint32_t count);
   void note_broken_off_step();
-  std::optional<Thrown> take_exception();
+  std::optional<Error> take_exception();
   Failure* find_failure(const Where& where);
   // Throws Error for the first step that failed since the last report.
   void report_failed_step(const Where& where);

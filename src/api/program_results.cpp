@@ -53,19 +53,19 @@ void Program::Impl::note_broken_off_step() {
 }
 
 // What a body threw, if one did. Once.
-std::optional<Thrown> Program::Impl::take_exception() {
+std::optional<Error> Program::Impl::take_exception() {
   if (device_->target().separate_memory) {
     HostStatus& status = host_status();
-    std::optional<Thrown> what;
-    if (status.failed) what = {std::string("its body threw: ") + status.problem, status.remedy};
+    std::optional<Error> result;
+    if (status.failed) result.emplace(body_error("step", Where(), status.what));
     status.clear();
-    return what;
+    return result;
   }
   try {
     device_->sync(*streams_[0]);
     return {};
   } catch (const Error& e) {
-    return Thrown{e.problem(), e.remedy()};
+    return e;
   }
 }
 
@@ -75,11 +75,11 @@ Program::Impl::Failure* Program::Impl::find_failure(const Where& where) {
   Progress& told = progress();
   if (std::atomic_ref(told.failed).load(std::memory_order_acquire) == 0) return nullptr;
   StepError error = std::atomic_ref(told.error).load();
-  std::optional<Thrown> what = take_exception();
-  if (error != StepError::unknown) what.reset();
-  std::string problem = (what ? what->problem : to_string(error, std::atomic_ref(told.error_index).load())) +
+  std::optional<Error> thrown = take_exception();
+  if (error != StepError::unknown) thrown.reset();
+  std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
-  std::string remedy = what ? what->remedy + "; the step committed nothing" : kRemedy;
+  std::string remedy = thrown ? thrown->remedy() + "; the step committed nothing" : kRemedy;
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
   if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
   const Node& source = graph_.nodes[node];

@@ -1,31 +1,49 @@
 // What the body of an op threw, as it goes into the Error of its step.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "graphsink/error.h"
 
 namespace graphsink {
 
+// Texts that are cut where they are longer: plain data, so that a host call can leave it where another thread reads it,
+// and no memory is needed where memory may be what failed.
 struct Thrown {
-  std::string problem = "unknown exception";
-  std::string remedy = "mend the cause";
+  char problem[480] = "unknown exception";
+  char remedy[160] = "mend the cause";  // that of an Error is its own
 };
 
-// For a catch block. Without memory for a text it is left out.
+// For a catch block.
 inline Thrown thrown() noexcept {
-  Thrown result;
+  Thrown what;
   try {
     throw;
   } catch (const Error& e) {
-    std::string place = to_string(e.where());
-    result = {(place.empty() ? "" : place + ": ") + e.op() + ": " + e.problem(), e.remedy()};
+    const char* file = e.where().file_name();
+    if (const char* slash = std::strrchr(file, '/')) file = slash + 1;
+    std::size_t used = 0;
+    if (e.where().line() > 0) {
+      int length = std::snprintf(what.problem, sizeof what.problem, "%s:%u: ", file, unsigned{e.where().line()});
+      used = std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof what.problem - 1);
+    }
+    std::snprintf(what.problem + used, sizeof what.problem - used, "%s: %s", e.op().c_str(), e.problem().c_str());
+    std::snprintf(what.remedy, sizeof what.remedy, "%s", e.remedy().c_str());
   } catch (const std::exception& e) {
-    result.problem = e.what();
+    std::snprintf(what.problem, sizeof what.problem, "%s", e.what());
   } catch (...) {
   }
-  return result;
+  return what;
+}
+
+inline Error body_error(std::string op, const Where& where, const Thrown& what) {
+  return Error(std::move(op), where, std::string("its body threw: ") + what.problem, what.remedy);
 }
 
 }  // namespace graphsink

@@ -11,6 +11,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
+#include "base/thrown.h"
 #include "device/launch_ring.h"
 #include "device/memory_map.h"
 #include "device/running_calls.h"
@@ -85,14 +86,13 @@ struct RecordedKernel {
 struct HostStatus {
   std::uint32_t failed = 0;
   std::int32_t node = -1;
-  char problem[240] = {};
-  char remedy[160] = {};
+  Thrown what;
   RunningCalls* running = nullptr;  // of the program, or nobody looks
 
   void clear() {
     failed = 0;
     node = -1;
-    problem[0] = remedy[0] = '\0';
+    what = {};
   }
 };
 

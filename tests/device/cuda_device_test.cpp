@@ -111,7 +111,7 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
     device_->sync(*stream_);
     EXPECT_EQ(status.failed, 1u);
     EXPECT_EQ(status.node, first.id);
-    EXPECT_STREQ(status.problem, "the file is not there");
+    EXPECT_STREQ(status.what.problem, "the file is not there");
     status = HostStatus{};
   };
   issue(*stream_);
@@ -130,7 +130,7 @@ TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
   device_->sync(*stream_);
   EXPECT_EQ(status.failed, 1u);
   EXPECT_EQ(status.node, throws.id);
-  EXPECT_STREQ(status.problem, "unknown exception");
+  EXPECT_STREQ(status.what.problem, "unknown exception");
 }
 
 TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {

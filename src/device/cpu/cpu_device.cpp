@@ -185,7 +185,7 @@ void CpuFailure::take(const BoundNode& bad) noexcept {
   std::lock_guard lock(mutex);
   if (node == nullptr) {
     node = &bad;
-    what = std::move(text);
+    what = text;
   }
   if (bad.step) {
     std::atomic_ref(bad.step->ok).store(0);
@@ -251,8 +251,7 @@ void CpuDevice::sync(Stream& stream) {
   wait(stream);
   std::lock_guard lock(failure_.mutex);
   if (const BoundNode* node = std::exchange(failure_.node, nullptr)) {
-    throw Error(std::string(node->op->name), node->where, "its body threw: " + failure_.what.problem,
-                failure_.what.remedy);
+    throw body_error(std::string(node->op->name), node->where, failure_.what);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/in_body.h"
-#include "base/thrown.h"
 #include "device/cpu/queue.h"
 #include "device/device.h"
 

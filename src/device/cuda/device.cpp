@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/in_body.h"
-#include "base/thrown.h"
 #include "device/cuda/control.h"
 #include "device/cuda/target.h"
 #include "passes/passes.h"
@@ -26,14 +25,10 @@ void (*body_of(const BoundNode& node, int sm))(CudaArgs&) {
 
 CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
 
-// The step that sees `failed` commits nothing; the first text is kept. Called in a catch block.
+// The step that sees `failed` commits nothing; what was thrown first is kept. Called in a catch block.
 void report_exception(const BoundNode& node, HostStatus& status) noexcept {
   std::int32_t none = -1;
-  if (std::atomic_ref(status.node).compare_exchange_strong(none, node.id)) {
-    Thrown text = thrown();
-    std::strncpy(status.problem, text.problem.c_str(), sizeof status.problem - 1);
-    std::strncpy(status.remedy, text.remedy.c_str(), sizeof status.remedy - 1);
-  }
+  if (std::atomic_ref(status.node).compare_exchange_strong(none, node.id)) status.what = thrown();
   std::atomic_ref(status.failed).store(1, std::memory_order_release);
 }
 
