@@ -279,21 +279,21 @@ check_all() {
   sanitized=cpu
   if gs_has_cuda_headers; then
     sanitized=emulated # which has the CPU device too
-    stage emulated 420 check_emulated
+    stage emulated 380 check_emulated
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
-  stage "$sanitized-asan" 480 check_asan "$sanitized-asan"
+  stage "$sanitized-asan" 650 check_asan "$sanitized-asan"
   [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
-  stage "$sanitized-tsan" 420 check_tsan "$sanitized-tsan"
+  stage "$sanitized-tsan" 400 check_tsan "$sanitized-tsan"
   if gs_has_nvcc; then
-    stage cuda 240 check_cuda
+    stage cuda 180 check_cuda
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
   [[ -z ${GS_FULL:-} ]] || stage gpu_check 1800 check_gpu_check
-  stage cpu 200 check_cpu
+  stage cpu 150 check_cpu
   summary
 }
 
