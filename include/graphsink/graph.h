@@ -116,8 +116,11 @@ class Arg {
   static double exactly(std::uint64_t number, const Where& where);
   template <std::integral T>
   static double exactly(T number, const Where& where) {
-    if constexpr (std::unsigned_integral<T>) return exactly(std::uint64_t{number}, where);
-    return exactly(std::int64_t{number}, where);
+    if constexpr (std::unsigned_integral<T>) {
+      return exactly(std::uint64_t{number}, where);
+    } else {
+      return exactly(std::int64_t{number}, where);
+    }
   }
 
   std::variant<Value, Variable, double> content_;

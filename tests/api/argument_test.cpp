@@ -49,7 +49,7 @@ TEST_P(OnDevice, WritesTakeWhateverLiesInARow) {
 TEST_P(OnDevice, NumbersMayBeOfAnyIntegerType) {
   Graph g;
   Value x = g.constant(Tensor({1.0f})), n = g.constant(Tensor({std::int64_t{1}}));
-  g.output("x", (x + std::int64_t{3}) * std::size_t{2} - 1U + short{4});
+  g.output("x", (x + std::int64_t{3}) * std::size_t{2} - 1U + short{4} + 1ULL - 1LL + false);
   g.output("n", n + (std::int64_t{1} << 60));
   g.output("least", where(equal(n, 1), std::numeric_limits<std::int64_t>::min(), n));
   EXPECT_THROW((void)(n + ((std::int64_t{1} << 53) + 1)), Error);

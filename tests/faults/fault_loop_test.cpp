@@ -418,7 +418,8 @@ INSTANTIATE_TEST_SUITE_P(Workloads, FaultLoop, ::testing::ValuesIn(kWorkloads),
 
 class FaultWorkloads : public FaultLoop {};
 
-// So that what the loop above makes fail is all of it.
+// So that what the loop above makes fail is all of it. It goes through all workloads itself: its parameter, which the
+// fixture asks for, is not used.
 TEST_P(FaultWorkloads, CallAllThatTheProductCalls) {
   for (const NamedWorkload& workload : kWorkloads) {
     const Workload work = workload.make();
