@@ -283,49 +283,58 @@ def prepare(stage):
 def report(number, site, caught_by, start):
     seconds = f"{time.monotonic() - start:.0f} s"
     outcome = f"caught    {site} by {caught_by}" if caught_by else f"survived  {site} {site.code}"
+    if caught_by is None:
+        outcome = f"no mutant {site} does not compile"
     print(f"[{number}] {outcome}, {seconds}", flush=True)
 
 
-def run(sites, count, stages):
-    """The survivors among the first `count` sites that compile without what they do, and how many were tried."""
+def run(draws, count, stages):
+    """What caught each site that was tried ("" if nothing did, None if it does not compile): of each draw, the first `count`
+    sites that compile. What several draws have in common is tried once.
+    """
     copy_tree()
     first, *others = stages
     prepare(first)
-    survivors, tried = [], 0
-    while sites and tried < count:
-        # In the order of files, so that few are compiled twice; more where some did not compile.
-        batch, sites = sites[: count - tried], sites[count - tried :]
-        for site in sorted(batch, key=lambda site: (site.path, site.begin)):
+    outcomes = {}
+    while batch := {site for draw in draws for site in missing_from(draw, count, outcomes)}:
+        # In the order of files, so that few are compiled twice.
+        for number, site in enumerate(sorted(batch, key=lambda site: (site.path, site.begin)), 1):
             start = time.monotonic()
             likely = next((tests for folder, tests in FIRST_TESTS.items() if site.path.startswith(folder)), [])
-            caught_by = try_mutant(site, first, likely)
-            if caught_by is None:
-                print(f"[--/{count}] no mutant {site} does not compile", flush=True)
-                continue
-            tried += 1
-            report(f"{tried:2}/{count}", site, caught_by, start)
-            if not caught_by:
-                survivors.append(site)
+            outcomes[site] = try_mutant(site, first, likely)
+            report(f"{number:2}/{len(batch)}", site, outcomes[site], start)
     # The other stages take longer and see only what the first has not caught.
     for stage in others:
-        if survivors:
+        if survivors := [site for site in outcomes if outcomes[site] == ""]:
             print(f"{len(survivors)} not caught so far go on to {stage.name}", flush=True)
             prepare(stage)
-        left = []
-        for site in survivors:
-            start = time.monotonic()
-            caught_by = try_mutant(site, stage)
-            report("  ", site, caught_by, start)
-            if not caught_by:
-                left.append(site)
-        survivors = left
-    return survivors, tried
+            for number, site in enumerate(survivors, 1):
+                start = time.monotonic()
+                outcomes[site] = try_mutant(site, stage)
+                report(f"{number:2}/{len(survivors)}", site, outcomes[site], start)
+    return outcomes
+
+
+def tried_of(draw, count, outcomes):
+    """The first `count` sites of the draw that were tried and compile."""
+    return [site for site in draw if outcomes.get(site) is not None][:count]
+
+
+def missing_from(draw, count, outcomes):
+    """The sites of the draw to try next, so that `count` of it are tried in the end."""
+    return [site for site in draw if site not in outcomes][: count - len(tried_of(draw, count, outcomes))]
+
+
+def shuffled(sites, seed):
+    result = list(sites)
+    random.Random(seed).shuffle(result)
+    return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog="exit: 0 enough were caught, 1 too few, 2 wrong usage")
-    parser.add_argument("--seed", type=int, default=1, help="draws the sites (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=40, help="mutants to try (default: %(default)s)")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="each draws sites of its own (default: 1)")
+    parser.add_argument("--count", type=int, default=40, help="mutants to try for each seed (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="print all sites and try none")
     parser.add_argument("--only", metavar="REGEX", help="draw from sites whose file:line or kind matches")
@@ -341,16 +350,22 @@ def main():
         print("\n".join(f"{site}  {site.code}" for site in sites))
         return 0
     if arguments.chance:
-        arguments.count = len(sites)
+        draws, arguments.count = {"--chance": sites}, len(sites)
     else:
-        print(f"drawing {min(arguments.count, len(sites))} with seed {arguments.seed}", flush=True)
-        random.Random(arguments.seed).shuffle(sites)
+        draws = {f"--seed {seed}": shuffled(sites, seed) for seed in arguments.seed}
+        print(f"drawing {min(arguments.count, len(sites))} for each of {', '.join(draws)}", flush=True)
     start = time.monotonic()
-    survivors, tried = run(sites, arguments.count, ci_tier(arguments.jobs))
-    for site in survivors:
-        print(f"\nsurvived: {site}\n{site.diff((SCRATCH / site.path).read_text())}")
-    caught = tried - len(survivors)
-    print(f"\n{caught} of {tried} mutants caught, seed {arguments.seed}, {time.monotonic() - start:.0f} s")
+    outcomes = run(draws.values(), arguments.count, ci_tier(arguments.jobs))
+    for site in outcomes:
+        if outcomes[site] == "":
+            print(f"\nsurvived: {site}\n{site.diff((SCRATCH / site.path).read_text())}")
+    print()
+    tried, caught = 0, 0
+    for name, draw in draws.items():
+        results = [outcomes[site] for site in tried_of(draw, arguments.count, outcomes)]
+        print(f"{sum(map(bool, results))} of {len(results)} mutants caught, {name}")
+        tried, caught = tried + len(results), caught + sum(map(bool, results))
+    print(f"{caught} of {tried} in all, {time.monotonic() - start:.0f} s")
     if not arguments.keep:
         shutil.rmtree(SCRATCH, ignore_errors=True)
     return 0 if tried and caught >= LEAST_CAUGHT * tried else 1

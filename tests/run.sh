@@ -215,7 +215,7 @@ check_fuzzed() {
 }
 
 check_mutants() {
-  nice -n 10 python3 tests/mutate.py --count 60 --jobs "$(nproc)" --keep &&
+  nice -n 10 python3 tests/mutate.py --seed 1 2 --count 30 --jobs "$(nproc)" --keep &&
     nice -n 10 python3 tests/mutate.py --chance --jobs "$(nproc)"
 }
 
