@@ -8,11 +8,6 @@
 namespace graphsink {
 namespace {
 
-struct ExtremeAttrs {
-  std::vector<int> axes;
-  bool keep_axes;
-};
-
 template <class T, class Order>
 struct Extreme {
   using Term = T;
@@ -42,7 +37,7 @@ struct ArgExtreme {
 void infer_extreme(InferArgs& a, bool is_place) {
   a.expect_inputs(1);
   expect_comparable(a, 0);
-  const auto& attrs = a.attrs<ExtremeAttrs>();
+  const auto& attrs = a.attrs<ReduceAttrs>();
   const Shape& shape = a.in(0).shape;
   Shape out = reduced_shape(a, attrs.axes, attrs.keep_axes);
   bool is_reduced[Shape::kMaxRank] = {};
@@ -62,7 +57,7 @@ void infer(InferArgs& a) {
 template <template <class, class> class Op, class Order>
 Prepared prepare(const PrepareArgs& p) {
   bool is_reduced[Shape::kMaxRank] = {};
-  mark_axes(p.attrs.as<ExtremeAttrs>().axes, p.in(0).shape.rank(), is_reduced);
+  mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
   for_comparable(p.in(0).dtype, [&]<class T>() { choose_op<Op<T, Order>, Op<T, Order>>(p, plan); });
   return prepared(p, plan);
@@ -74,22 +69,14 @@ const OpDef is_extreme_op = elementwise_op<IsExtreme, 2, float, double>("is_extr
 
 // x and its extreme with the same axes: equal elements share the gradient. Halves could not count them.
 std::vector<Value> extreme_grad(const GradArgs& a) {
-  const auto& attrs = a.attrs.as<ExtremeAttrs>();
-  int rank = a.inputs[0].shape().rank();
-  bool is_reduced[Shape::kMaxRank] = {};
-  mark_axes(attrs.axes, rank, is_reduced);
+  const auto& attrs = a.attrs.as<ReduceAttrs>();
   auto arg = [&](const Value& value) { return Arg(value, a.where); };
   auto as = [&](DType dtype, const Value& value) { return value.dtype() == dtype ? value : cast(arg(value), dtype); };
-  auto with_all_axes = [&](Value value) {
-    for (int d = 0; d < rank; ++d)
-      if (is_reduced[d] && !attrs.keep_axes) value = unsqueeze(arg(value), d);
-    return value;
-  };
   DType dtype = a.grads[0].dtype();
   DType wide = is_half(dtype) ? DType::f32 : dtype;
-  Value is_most = emit(is_extreme_op, {arg(a.inputs[0]), arg(with_all_axes(a.outputs[0]))})[0];
+  Value is_most = emit(is_extreme_op, {arg(a.inputs[0]), arg(with_reduced_axes(a, attrs, a.outputs[0]))})[0];
   Value count = sum(arg(as(wide, is_most)), attrs.axes, true);
-  Value share = div(arg(as(wide, with_all_axes(a.grads[0]))), arg(count));
+  Value share = div(arg(as(wide, with_reduced_axes(a, attrs, a.grads[0]))), arg(count));
   return {where(arg(is_most), arg(as(dtype, share)), 0.0)};
 }
 
@@ -118,16 +105,16 @@ const OpDef argmin_op = place_op<Smaller>("argmin");
 }  // namespace
 
 Value max(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(max_op, {x}, ExtremeAttrs{std::move(axes), keep_axes}, label)[0];
+  return emit(max_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
 }
 Value min(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(min_op, {x}, ExtremeAttrs{std::move(axes), keep_axes}, label)[0];
+  return emit(min_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
 }
 Value argmax(Arg x, int axis, bool keep_axis, Label label) {
-  return emit(argmax_op, {x}, ExtremeAttrs{{axis}, keep_axis}, label)[0];
+  return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
 }
 Value argmin(Arg x, int axis, bool keep_axis, Label label) {
-  return emit(argmin_op, {x}, ExtremeAttrs{{axis}, keep_axis}, label)[0];
+  return emit(argmin_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
 }
 
 }  // namespace graphsink

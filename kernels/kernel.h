@@ -116,6 +116,14 @@ HD float sin(float x) { return ::sinf(x); }
 HD double sin(double x) { return ::sin(x); }
 HD float cos(float x) { return ::cosf(x); }
 HD double cos(double x) { return ::cos(x); }
+HD float floor(float x) { return ::floorf(x); }
+HD double floor(double x) { return ::floor(x); }
+HD float ceil(float x) { return ::ceilf(x); }
+HD double ceil(double x) { return ::ceil(x); }
+HD float rint(float x) { return ::rintf(x); }
+HD double rint(double x) { return ::rint(x); }
+HD float erf(float x) { return ::erff(x); }
+HD double erf(double x) { return ::erf(x); }
 template <class T>
 HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));

@@ -1,6 +1,6 @@
-// random_uniform, random_normal, dropout. Each element is a function of the seed, the node, the step, the iterations of
-// loops and its own number (philox.h), so it is the same in every mode and order of execution. The gradient of dropout
-// makes the mask of the forward node again.
+// random_uniform, random_normal, randint, dropout. Each element is a function of the seed, the node, the step, the
+// iterations of loops and its own number (philox.h), so it is the same in every mode and order of execution. The
+// gradient of dropout makes the mask of the forward node again.
 #include <optional>
 
 #include "base/convert.h"
@@ -59,7 +59,7 @@ void expect_random(InferArgs& a, const Shape& shape) {
 // --- distributions: kPerBlock<T> elements are made of the four words of a block
 
 template <class T>
-constexpr int kPerBlock = std::is_same_v<T, double> ? 2 : 4;
+constexpr int kPerBlock = std::is_same_v<T, float> ? 4 : 2;
 
 template <class T>
 HD void units(const PhiloxWords& w, T (&u)[kPerBlock<T>]) {
@@ -93,6 +93,20 @@ struct Normal {
       sine_cosine(T(6.283185307179586) * x[i + 1], sine, cosine);
       x[i] = mean + deviation * (radius * cosine);
       x[i + 1] = mean + deviation * (radius * sine);
+    }
+  }
+};
+
+// low + floor(range * u / 2^64) for a random u of 64 bits and a range of at most 2^32 (Lemire 2019, "Fast random
+// integer generation in an interval", without its rejection): probabilities differ by at most one part in 2^32.
+template <class T>
+struct Integers {
+  std::int64_t low;
+  std::uint64_t range;
+  HD void make(const PhiloxWords& w, T (&x)[2]) const {
+    for (int i = 0; i < 2; ++i) {
+      std::uint64_t high_part = w.at[2 * i] * range, low_part = w.at[2 * i + 1] * range;
+      x[i] = static_cast<T>(low + static_cast<std::int64_t>((high_part + (low_part >> 32)) >> 32));
     }
   }
 };
@@ -231,13 +245,57 @@ constexpr OpDef random_op(std::string_view name) {
 const OpDef uniform_op = random_op<Uniform>("random_uniform");
 const OpDef normal_op = random_op<Normal>("random_normal");
 
-Value random_of(const OpDef& op, const Graph& graph, const TensorType& type, double first, double second, Label label,
-                const Where& where) {
+// For attributes that give the type.
+std::vector<Arg> random_operands(const Graph& graph, const Where& where) {
   std::vector<Value> sources = sources_of(data_of(graph, where), where);
   std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
   for (const Value& source : sources) operands.emplace_back(source);
-  return emit(op, operands, RandomAttrs{type, first, second}, label)[0];
+  return operands;
 }
+
+// --- randint: operands as above
+
+struct IntegerAttrs {
+  DType dtype;
+  std::optional<Shape> shape;
+  std::int64_t low, high;
+};
+
+void infer_integers(InferArgs& a) {
+  const auto& [dtype, shape, low, high] = a.attrs<IntegerAttrs>();
+  if (dtype != DType::i32 && dtype != DType::i64)
+    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)), "cast() the result");
+  std::string bounds = "[" + std::to_string(low) + ", " + std::to_string(high) + ")";
+  if (low >= high) a.fail("there is no integer in " + bounds, "pass an upper bound above the lower");
+  if (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > std::uint64_t{1} << 32)
+    a.fail(bounds + " has more than 2^32 integers", "pass bounds that are closer to one another");
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (dtype == DType::i32 && (low < kLeast || high > kMost + 1))
+    a.fail("i32 does not hold the integers in " + bounds, "ask for i64");
+  expect_random(a, shape ? *shape : a.in(0).shape);
+  a.out(dtype, shape ? *shape : a.in(0).shape);
+}
+
+template <class Args>
+void integers_body(Args& a) {
+  const auto& [dtype, shape, low, high] = a.template attrs<IntegerAttrs>();
+  std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  if (dtype == DType::i32) {
+    fill_on<std::int32_t>(a, Integers<std::int32_t>{low, range});
+  } else {
+    fill_on<std::int64_t>(a, Integers<std::int64_t>{low, range});
+  }
+}
+constexpr CudaBody kIntegersCuda[] = {{0, integers_body<CudaArgs>}};
+const OpDef integers_op{.name = "randint",
+                        .infer = infer_integers,
+                        .access = random_access,
+                        .purity = Purity::random,
+                        .prepare = load_kernels<fill_random<Integers<std::int32_t>, std::int32_t>,
+                                                fill_random<Integers<std::int64_t>, std::int64_t>>,
+                        .cuda = kIntegersCuda,
+                        .cpu = integers_body<const CpuArgs>};
 
 // --- dropout: x, then the source
 
@@ -296,14 +354,22 @@ Value random_uniform(Arg like, double low, double high, Label label) {
   return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, label)[0];
 }
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Label label, Where where) {
-  return random_of(uniform_op, graph, {dtype, shape}, low, high, label, where);
+  return emit(uniform_op, random_operands(graph, where), RandomAttrs{TensorType{dtype, shape}, low, high}, label)[0];
 }
 Value random_normal(Arg like, double mean, double deviation, Label label) {
   return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, label)[0];
 }
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Label label,
                     Where where) {
-  return random_of(normal_op, graph, {dtype, shape}, mean, deviation, label, where);
+  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation};
+  return emit(normal_op, random_operands(graph, where), attrs, label)[0];
+}
+Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Label label) {
+  return emit(integers_op, random_operands(like), IntegerAttrs{dtype, {}, low, high}, label)[0];
+}
+Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Label label,
+              Where where) {
+  return emit(integers_op, random_operands(graph, where), IntegerAttrs{dtype, shape, low, high}, label)[0];
 }
 Value dropout(Arg x, double probability, Label label) {
   return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, label)[0];

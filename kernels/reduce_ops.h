@@ -5,8 +5,31 @@
 #include <vector>
 
 #include "graphsink/op.h"
+#include "graphsink/ops.h"
 
 namespace graphsink {
+
+// Of a reduction over axes, negative ones from the end, all of them if none are named.
+struct ReduceAttrs {
+  std::vector<int> axes;
+  bool keep_axes;
+};
+
+// Marks those axes. Precondition: infer() has checked them.
+inline void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
+  for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
+  for (int axis : axes) is_reduced[axis < 0 ? axis + rank : axis] = true;
+}
+
+// A result of the reduction of a.inputs[0], or its gradient, with 1 in place of each axis that was reduced.
+inline Value with_reduced_axes(const GradArgs& a, const ReduceAttrs& attrs, Value value) {
+  int rank = a.inputs[0].shape().rank();
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(attrs.axes, rank, is_reduced);
+  for (int d = 0; d < rank; ++d)
+    if (is_reduced[d] && !attrs.keep_axes) value = unsqueeze(Arg(value, a.where), d);
+  return value;
+}
 
 struct LikeAttrs {
   // Axes of the larger tensor that the smaller one lacks (ascending, from the front); its other axes are aligned at the

@@ -12,6 +12,7 @@
 #include "kernels/block.h"
 #include "kernels/dtype.h"
 #include "kernels/layout.h"
+#include "kernels/reduce_ops.h"
 
 namespace graphsink {
 
@@ -214,12 +215,6 @@ void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
       for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = op.result(all[j]);
     }
   }
-}
-
-// All axes if none are named.
-inline void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
-  for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
-  for (int axis : axes) is_reduced[axis < 0 ? axis + rank : axis] = true;
 }
 
 // The shape of the first operand without these axes, or with 1 in their place.

@@ -1,4 +1,4 @@
-// reshape, reshape_like, flatten, squeeze, unsqueeze: views, so nothing runs.
+// reshape, reshape_like, flatten, squeeze, unsqueeze, stop_gradient: views, so nothing runs.
 #include <utility>
 
 #include "graphsink/ops.h"
@@ -125,8 +125,17 @@ const OpDef flatten_op = axis_op("flatten", infer_flatten);
 const OpDef squeeze_op = axis_op("squeeze", infer_squeeze);
 const OpDef unsqueeze_op = axis_op("unsqueeze", infer_unsqueeze);
 
+void infer_same(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+std::vector<Value> no_grad(const GradArgs&) { return {Value()}; }
+const OpDef stop_gradient_op{
+    .name = "stop_gradient", .infer = infer_same, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = no_grad};
+
 }  // namespace
 
+Value stop_gradient(Arg x, Label label) { return emit(stop_gradient_op, {x}, {}, label)[0]; }
 Value flatten(Arg x, int axis, Label label) { return emit(flatten_op, {x}, AxisAttrs{axis}, label)[0]; }
 Value squeeze(Arg x, int axis, Label label) { return emit(squeeze_op, {x}, AxisAttrs{axis}, label)[0]; }
 Value unsqueeze(Arg x, int axis, Label label) { return emit(unsqueeze_op, {x}, AxisAttrs{axis}, label)[0]; }

@@ -1,8 +1,9 @@
-// top_k: the largest elements of each line and their places, and the gradient of the elements.
+// top_k: the largest elements of each line and their places.
 #include "graphsink/ops.h"
 #include "kernels/extremes.h"
 #include "kernels/lines.h"
 #include "kernels/sort.h"
+#include "kernels/take_along.h"
 
 namespace graphsink {
 namespace {
@@ -46,23 +47,6 @@ __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines li
   }
 }
 
-// A block for each line of dx.
-template <class T>
-__global__ void place_top(const T* g, const std::int32_t* places, T* dx, Lines lines, int k) {
-  wait_for_inputs();
-  Lines selected = lines;
-  selected.length = k;
-  for (std::int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
-    T* to = dx + lines.first(line);
-    for (std::int64_t i = threadIdx.x; i < lines.length; i += blockDim.x) to[i * lines.inner] = T(0);
-    __syncthreads();
-    for (std::int64_t i = threadIdx.x; i < k; i += blockDim.x) {
-      std::int64_t from = selected.first(line) + i * lines.inner;
-      to[places[from] * lines.inner] = g[from];
-    }
-  }
-}
-
 Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))}; }
 
 template <class T>
@@ -92,38 +76,12 @@ void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
   }
 }
 
-template <class T>
-void place_top_on(CudaArgs& a, const Lines& lines, int k) {
-  a.launch(place_top<T>, line_blocks(lines), kBlock, 0, a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0), lines, k);
-}
-template <class T>
-void place_top_on(const CpuArgs& a, const Lines& lines, int k) {
-  T* dx = a.out<T>(0);
-  std::fill_n(dx, lines.count() * lines.length, T(0));
-  Lines selected = lines;
-  selected.length = k;
-  for (std::int64_t line = 0; line < lines.count(); ++line) {
-    for (std::int64_t i = 0; i < k; ++i) {
-      std::int64_t from = selected.first(line) + i * lines.inner;
-      dx[lines.first(line) + a.in<std::int32_t>(1)[from] * lines.inner] = a.in<T>(0)[from];
-    }
-  }
-}
-
 template <class Args>
 void top_k_any(Args& a) {
   const auto& [k, axis] = a.template attrs<TopKAttrs>();
   Lines lines = lines_of(a.in_type(0).shape, axis);
   for_comparable(a.in_type(0).dtype, [&, k = static_cast<int>(k)]<class T>() { top_k_on<T>(a, lines, k); });
 }
-template <class Args>
-void place_top_any(Args& a) {
-  const auto& [k, axis] = a.template attrs<TopKAttrs>();
-  Lines lines = lines_of(a.out_type(0).shape, axis);
-  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
-                                           [&, k = static_cast<int>(k)]<class T>() { place_top_on<T>(a, lines, k); });
-}
-
 void infer_top_k(InferArgs& a) {
   a.expect_inputs(1);
   expect_comparable(a, 0);
@@ -150,21 +108,9 @@ Prepared prepare_top_k(const PrepareArgs& p) {
   return {nullptr, workspace};
 }
 
-// Inputs: the gradient of the values, the indices, the operand of top_k (shape only).
-void infer_top_k_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
-Access top_k_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
-
-constexpr CudaBody kGradCuda[] = {{0, place_top_any<CudaArgs>}};
-const OpDef top_k_grad_op{
-    .name = "top_k_grad",
-    .infer = infer_top_k_grad,
-    .access = top_k_grad_access,
-    .prepare = load_kernels<place_top<float>, place_top<double>, place_top<half>, place_top<bfloat16>>,
-    .cuda = kGradCuda,
-    .cpu = place_top_any<const CpuArgs>};
-
 std::vector<Value> top_k_grad(const GradArgs& a) {
-  return emit(top_k_grad_op, {Arg(a.grads[0], a.where), a.outputs[1], a.inputs[0]}, a.attrs);
+  return emit(place_along_op, {Arg(a.grads[0], a.where), a.outputs[1], a.inputs[0]},
+              TakeAlongAttrs{a.attrs.as<TopKAttrs>().axis});
 }
 
 constexpr CudaBody kCuda[] = {{0, top_k_any<CudaArgs>}};

@@ -12,6 +12,11 @@ UNARY_EXPRESSION(Sqrt, math::sqrt(x));
 UNARY_EXPRESSION(Rsqrt, T(1) / math::sqrt(x));
 UNARY_EXPRESSION(Sin, math::sin(x));
 UNARY_EXPRESSION(Cos, math::cos(x));
+UNARY_EXPRESSION(Sign, x > T(0) ? T(1) : x < T(0) ? T(-1) : x);
+UNARY_EXPRESSION(Floor, math::floor(x));
+UNARY_EXPRESSION(Ceil, math::ceil(x));
+UNARY_EXPRESSION(Round, math::rint(x));
+UNARY_EXPRESSION(Erf, math::erf(x));
 UNARY_EXPRESSION(LogicalNot, !x);
 
 template <class T>
@@ -36,6 +41,7 @@ BINARY_EXPRESSION(SigmoidGrad, a* b*(T(1) - b));
 BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : b == T(0) ? T(0) : b);
 BINARY_EXPRESSION(SinGrad, a* math::cos(b));
 BINARY_EXPRESSION(CosGrad, -(a* math::sin(b)));
+BINARY_EXPRESSION(ErfGrad, a* T(1.1283791670955126) * math::exp(-b * b));  // 2 / sqrt(pi)
 BINARY_EXPRESSION(SiluGrad, a* silu_slope(b));
 BINARY_EXPRESSION(GeluGrad, a* gelu_slope(b));
 
@@ -55,6 +61,7 @@ const OpDef sigmoid_grad_op = grad_op<SigmoidGrad>("sigmoid_grad");
 const OpDef abs_grad_op = grad_op<AbsGrad>("abs_grad");
 const OpDef sin_grad_op = grad_op<SinGrad>("sin_grad");
 const OpDef cos_grad_op = grad_op<CosGrad>("cos_grad");
+const OpDef erf_grad_op = grad_op<ErfGrad>("erf_grad");
 const OpDef silu_grad_op = grad_op<SiluGrad>("silu_grad");
 const OpDef gelu_grad_op = grad_op<GeluGrad>("gelu_grad");
 
@@ -69,6 +76,8 @@ std::vector<Value> from_input(const GradArgs& a) {
 std::vector<Value> neg_grad(const GradArgs& a) { return {neg(Arg(a.grads[0], a.where))}; }
 std::vector<Value> exp_grad(const GradArgs& a) { return {mul(Arg(a.grads[0], a.where), a.outputs[0])}; }
 std::vector<Value> log_grad(const GradArgs& a) { return {div(Arg(a.grads[0], a.where), a.inputs[0])}; }
+// Of functions that are constant almost everywhere.
+std::vector<Value> no_grad(const GradArgs&) { return {Value()}; }
 
 const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t, std::uint64_t>("neg", neg_grad);
 const OpDef abs_op = elementwise_op<Abs, 1, float, double>("abs", from_input<abs_grad_op>);
@@ -83,6 +92,11 @@ const OpDef tanh_op = float_op<Tanh>("tanh", from_output<tanh_grad_op>);
 const OpDef sigmoid_op = float_op<Sigmoid>("sigmoid", from_output<sigmoid_grad_op>);
 const OpDef silu_op = float_op<Silu>("silu", from_input<silu_grad_op>);
 const OpDef gelu_op = float_op<Gelu>("gelu", from_input<gelu_grad_op>);
+const OpDef erf_op = float_op<Erf>("erf", from_input<erf_grad_op>);
+const OpDef sign_op = elementwise_op<Sign, 1, float, double, std::int32_t, std::int64_t>("sign", no_grad);
+const OpDef floor_op = float_op<Floor>("floor", no_grad);
+const OpDef ceil_op = float_op<Ceil>("ceil", no_grad);
+const OpDef round_op = float_op<Round>("round", no_grad);
 const OpDef logical_not_op = elementwise_op<LogicalNot, 1, bool>("logical_not");
 
 }  // namespace
@@ -100,6 +114,11 @@ Value tanh(Arg x, Label label) { return emit(tanh_op, {x}, {}, label)[0]; }
 Value sigmoid(Arg x, Label label) { return emit(sigmoid_op, {x}, {}, label)[0]; }
 Value silu(Arg x, Label label) { return emit(silu_op, {x}, {}, label)[0]; }
 Value gelu(Arg x, Label label) { return emit(gelu_op, {x}, {}, label)[0]; }
+Value erf(Arg x, Label label) { return emit(erf_op, {x}, {}, label)[0]; }
+Value sign(Arg x, Label label) { return emit(sign_op, {x}, {}, label)[0]; }
+Value floor(Arg x, Label label) { return emit(floor_op, {x}, {}, label)[0]; }
+Value ceil(Arg x, Label label) { return emit(ceil_op, {x}, {}, label)[0]; }
+Value round(Arg x, Label label) { return emit(round_op, {x}, {}, label)[0]; }
 Value logical_not(Arg x, Label label) { return emit(logical_not_op, {x}, {}, label)[0]; }
 
 }  // namespace graphsink

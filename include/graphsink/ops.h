@@ -31,6 +31,10 @@ Value minimum(Arg a, Arg b, Label label = {});
 Value maximum(Arg a, Arg b, Label label = {});
 // a to the power of b, on floats.
 Value pow(Arg a, Arg b, Label label = {});
+// x, but `low` where it is below that and `high` where it is above, on numbers and u8; the bounds, of which low is not
+// the larger, are numbers that the dtype holds, infinite ones too. A NaN stays one. The gradient passes where x is from
+// low to high.
+Value clamp(Arg x, double low, double high, Label label = {});
 
 // Element-wise on floats; neg also on i32, i64. The gradients of abs and relu at 0 are 0; that of abs at a NaN is NaN.
 Value neg(Arg x, Label label = {});
@@ -48,6 +52,16 @@ Value silu(Arg x, Label label = {});     // x * sigmoid(x)
 // x * P(X < x) of a normal X, by its usual approximation with tanh (Hendrycks & Gimpel 2016, "Gaussian error linear
 // units").
 Value gelu(Arg x, Label label = {});
+
+Value erf(Arg x, Label label = {});  // 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x
+// Constant almost everywhere: their gradients are 0. sign (also on i32, i64): 1, -1, or x itself if it is zero or NaN;
+// round: the nearest integer, and the even one of two.
+Value sign(Arg x, Label label = {});
+Value floor(Arg x, Label label = {});
+Value ceil(Arg x, Label label = {});
+Value round(Arg x, Label label = {});
+// x itself, of any dtype; no gradient flows through it.
+Value stop_gradient(Arg x, Label label = {});
 
 // Comparisons of numbers to boolean (equal: of booleans as well). With a number that the dtype of the other operand
 // cannot hold, the answer is that of exact arithmetic: less(x, 300) is true for every x of u8.
@@ -89,6 +103,16 @@ inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, La
 // Floats (of f16 and bf16 the sum is f32, rounded at the end); sum and sum_like also i32, i64, which wrap.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// The variance over axes as of sum, divided by the number n of elements less `correction`, which is below n: 0 as in
+// NumPy, 1 for the unbiased estimate of PyTorch. f16 and bf16 are computed in f32.
+Value var(Arg x, std::vector<int> axes = {}, bool keep_axes = false, double correction = 0, Label label = {});
+// The product over axes as of sum, of floats (in f64, rounded once) or of i32, i64, which wrap; 1 of nothing.
+Value prod(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// log(sum(exp(x))) over axes as of sum, of floats, where exp(x) may overflow; -inf of nothing.
+Value logsumexp(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+// Of booleans, over axes as of sum: is any true, are all?
+Value any(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
+Value all(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 // The largest or smallest element over axes as of sum, of any dtype but boolean; NaN if there is one. Equal elements,
 // and all NaNs, share the gradient. At least one element is reduced.
 Value max(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
@@ -103,6 +127,13 @@ struct TopK {
 // all others; and their indices. Any dtype but boolean; the gradient of the values goes to the elements chosen.
 TopK top_k(Arg x, std::int64_t k, int axis = -1, Label label = {});
 
+struct Sorted {
+  Value values, indices;  // of the dtype of x, and i32; of its shape
+};
+// The elements of an axis in order, the smallest first unless `descending`, equals as they are in x; a NaN counts as
+// the largest. And their indices. Any dtype but boolean; the gradient of the values goes to the elements they are.
+Sorted sort(Arg x, int axis = -1, bool descending = false, Label label = {});
+
 struct CumsumOptions {
   bool exclusive = false;  // without the element itself
   bool reverse = false;    // of those behind it instead of those before
@@ -113,6 +144,17 @@ Value cumsum(Arg x, int axis, CumsumOptions options = {}, Label label = {});
 // The size of an axis (negative: from the end), open or not, as an i32 scalar; what was written last counts. Throws
 // Error where an axis has 2^31 elements or more.
 Value dim(Arg x, int axis, Label label = {});
+
+// The numbers 0, 1, 2, ... of an axis (negative: from the end) of `like` (whose data is not read), open or not: f32,
+// f64, i32 or i64 [size]. Of f32 at most 2^24.
+Value arange(Arg like, int axis, DType dtype = i32, Label label = {});
+// begin, begin + step, begin + 2 * step, ... up to `end`, which is not among them, as a constant; none if `end` is not
+// behind `begin`. Of any dtype but boolean that holds all of them.
+Value arange(const Graph& graph, DType dtype, double begin, double end, double step = 1,
+             Where where = Where::current());
+// For each index i32 a line [classes] of zeros with a 1 at the index, as a new last axis. An index outside
+// [0, classes) gives zeros and fails the step.
+Value one_hot(Arg indices, std::int64_t classes, DType dtype = f32, Label label = {});
 
 // x broadcast to, or summed to, the shape of `like` (whose data is not read).
 Value broadcast_like(Arg x, Arg like, Label label = {});
@@ -156,6 +198,11 @@ Value transpose(Arg x, Label label = {});
 // Axis d of the result is axis axes[d] of x; all axes of x are named, negative ones from the end (a copy).
 Value permute(Arg x, std::vector<int> axes, Label label = {});
 
+// The matrices of the last two axes, of any dtype, with zeros above, or below, a diagonal: 0 the main one, positive
+// ones above it.
+Value tril(Arg x, std::int64_t diagonal = 0, Label label = {});
+Value triu(Arg x, std::int64_t diagonal = 0, Label label = {});
+
 // The end of slice() that takes all elements that are left in the direction of the step.
 inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
 // x[begin:end:step, ...] as in NumPy (a copy): negative bounds count from the end, bounds beyond an end stop there.
@@ -179,6 +226,11 @@ Value gather(Arg x, Arg indices, int axis = 0, Label label = {});
 // same on every run. An index outside [0, n) adds nothing and fails the step. Floats, i32.
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis = 0, Label label = {});
 
+// Element indices[..., k, ...] of each line of an axis: indices i32 of the shape of x, but for the axis itself, whose
+// size is that of the result. An index outside the axis gives a zero and fails the step. Gradients of equal indices add
+// up in their order, the same on every run.
+Value take_along_axis(Arg x, Arg indices, int axis, Label label = {});
+
 // Rows of table [v, d] by indices i32 [...] -> [..., d]; an index outside [0, v) gives a row of zeros and fails the
 // step.
 Value embedding(Arg table, Arg indices, Label label = {});
@@ -200,8 +252,13 @@ struct Pool2dOptions {
 Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
 Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options = {}, Label label = {});
 
-// Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 [n] -> scalar. f32, f64.
-Value cross_entropy(Arg logits, Arg targets, Label label = {});
+struct CrossEntropyOptions {
+  std::optional<std::int64_t> ignore_index = {};  // rows of this target have no loss, no gradient, no part in the mean
+  bool per_row = false;                           // the loss of each row, 0 where it is ignored, in place of the mean
+};
+// Mean over rows of -log softmax(logits)[target]: logits [n, c], targets i32 or i64 [n] -> scalar, or [n] for each row.
+// The mean over no rows is NaN, and its gradient 0. Other targets outside [0, c) fail the step. f32, f64.
+Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options = {}, Label label = {});
 
 // exp(x) / sum(exp(x)) along an axis (negative: from the end), and its logarithm. Floats: f16 and bf16 are
 // computed in f32 and rounded once. As in NumPy, all of a line is NaN if an element of it is NaN or +inf, or if all are
@@ -213,6 +270,21 @@ Value log_softmax(Arg x, int axis = -1, Label label = {});
 Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
 Value rms_norm(Arg x, Arg gain, double epsilon = 1e-5, Label label = {});
 
+struct BatchNorm {
+  Value y;               // of the shape of x
+  Value mean, variance;  // of the batch: [c], the variance divided by the number of elements
+};
+// (x - mean) / sqrt(variance + epsilon) * gain + bias of x [n, c, ...], for each channel c over all other axes; gain
+// and bias are [c]. For training; what is kept for evaluation is up to the caller:
+//   graph.assign(mean, 0.9 * graph.value(mean) + 0.1 * normed.mean);
+// Floats: f16 and bf16 are computed in f32, as the mean and the variance are then.
+BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
+// The same with a mean and a variance [c] that are given: for evaluation.
+Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsilon = 1e-5, Label label = {});
+// The same for each sample and group of neighbouring channels, whose number is divided by `groups`: x [n, c, ...], gain
+// and bias [c].
+Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon = 1e-5, Label label = {});
+
 struct AttentionOptions {
   bool causal = false;  // query i sees keys up to i + keys - queries: the last query sees all, as in FlashAttention 2.1
   double scale = 0;     // of the scores; 0: 1 / sqrt(width)
@@ -220,6 +292,10 @@ struct AttentionOptions {
 // softmax(scale * q k^T) v for each head: q [batch, heads, queries, width], k and v [batch, heads, keys, width] ->
 // shape of q. A query that sees no key gives zeros. Width up to 128; f32, f64.
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Label label = {});
+// The same with a mask, which is false where a query does not see a key, or a bias of the dtype of q, which is added to
+// the scores and has a gradient: either broadcasts to [batch, heads, queries, keys]. Any width; the scores are kept in
+// memory for the gradient. Scores that are all -inf by the bias give NaN, as in softmax().
+Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options = {}, Label label = {});
 
 // Random f32 or f64 of the type of `like` (whose data is not read), or of the type given: uniform in [low, high], the
 // upper end by rounding alone, or normal; low is at most high, a deviation at least 0. The same for the same seed of
@@ -231,6 +307,15 @@ Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 
 Value random_normal(Arg like, double mean = 0, double deviation = 1, Label label = {});
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean = 0, double deviation = 1,
                     Label label = {}, Where where = Where::current());
+// Random integers from `low` to `high` - 1, i32 or i64, of the shape of `like` or the one given: high - low is from 1
+// to 2^32. Else as for random_uniform, and the same on every device.
+Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype = i32, Label label = {});
+Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Label label = {},
+              Where where = Where::current());
+// Booleans that are true with these probabilities, f32 or f64, or with this one, from 0 to 1: as for random_uniform.
+// A probability below 0 or NaN counts as 0 and one above 1 as 1, but the one number, which is refused.
+Value bernoulli(Arg probabilities, Label label = {});
+Value bernoulli(const Graph& graph, Shape shape, double probability, Label label = {}, Where where = Where::current());
 // x / (1 - probability), and 0 with the given probability, in [0, 1), as for random_uniform; its gradient has the same
 // mask. For training alone: leave it out where a model is evaluated. f32, f64.
 Value dropout(Arg x, double probability, Label label = {});

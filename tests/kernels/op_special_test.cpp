@@ -31,9 +31,10 @@ const std::vector<SpecialRow>& special_rows() {
 }
 
 // Ops whose results are elements of their operands.
-const std::set<std::string> kMoves{
-    "broadcast_like", "reshape", "reshape_like", "transpose", "permute", "slice",   "pad",       "concat",
-    "stack",          "split",   "gather",       "embedding", "flatten", "squeeze", "unsqueeze", "where"};
+const std::set<std::string> kMoves{"broadcast_like", "reshape",   "reshape_like", "transpose",      "permute",
+                                   "slice",          "pad",       "concat",       "stack",          "split",
+                                   "gather",         "embedding", "flatten",      "squeeze",        "unsqueeze",
+                                   "where",          "tril",      "triu",         "take_along_axis"};
 
 double tolerance_of(DType dtype) { return dtype == f64 ? 1e-13 : dtype == f32 ? 4e-6 : dtype == f16 ? 2e-3 : 1.6e-2; }
 
@@ -219,15 +220,16 @@ TEST_P(OpMoves, KeepSpecialValues) {
 TEST(OpSpecials, HaveARowForEveryFloatOp) {
   std::ifstream file(std::string(source_dir()) + "/include/graphsink/ops.h");
   ASSERT_TRUE(file.is_open());
-  // Of booleans alone; what casts make of special values is in dtype_test.cpp, of argmax and argmin in
-  // op_order_test.cpp, random numbers have no operands.
-  std::set<std::string> tested{"logical_and",   "logical_or", "logical_xor",  "logical_not",
-                               "cast",          "argmax",     "argmin",       "random_uniform",
-                               "random_normal", "dropout",    "check_finite", "dim"};
+  // Of booleans, indices or shapes alone; what casts make of special values is in dtype_test.cpp, of argmax and argmin
+  // in op_order_test.cpp, random numbers have no operands.
+  std::set<std::string> tested{"any",       "all",          "one_hot",    "arange",         "randint",
+                               "bernoulli", "logical_and",  "logical_or", "logical_xor",    "logical_not",
+                               "cast",      "argmax",       "argmin",     "random_uniform", "random_normal",
+                               "dropout",   "check_finite", "dim"};
   tested.insert(kMoves.begin(), kMoves.end());
   for (const SpecialRow& row : special_rows()) tested.insert(row.name);
   for (std::string line; std::getline(file, line);)
-    for (const std::string start : {"Value ", "std::vector<Value> ", "TopK "})
+    for (const std::string start : {"Value ", "std::vector<Value> ", "TopK ", "Sorted ", "BatchNorm "})
       if (line.starts_with(start)) {
         std::string name = line.substr(start.size(), line.find('(') - start.size());
         EXPECT_TRUE(tested.contains(name)) << name;

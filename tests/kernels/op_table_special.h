@@ -129,6 +129,7 @@ inline SpecialRow cancelling(SpecialRow row) {
 
 inline std::vector<SpecialRow> special_elementwise_rows() {
   auto both = [](double g, double, double, double) { return g; };
+  auto none = [](double, double, double) { return 0.0; };
   return {
       special(
           "neg", neg, [](double x) { return -x; }, [](double g, double, double) { return -g; }),
@@ -165,6 +166,30 @@ inline std::vector<SpecialRow> special_elementwise_rows() {
       cancelling(special(
           "gelu", gelu, [](double x) { return 0.5 * x * (1 + exact_gelu_tanh(x)); },
           [](double g, double x, double) { return g * exact_gelu_slope(x); })),
+      special(
+          "erf", erf, [](double x) { return std::erf(x); },
+          [](double g, double x, double) { return g * (2 / std::sqrt(M_PI)) * std::exp(-x * x); }),
+      special(
+          "sign", sign, [](double x) { return x > 0   ? 1
+                                              : x < 0 ? -1
+                                                      : x; }, none),
+      special(
+          "floor", floor, [](double x) { return std::floor(x); }, none),
+      special(
+          "ceil", ceil, [](double x) { return std::ceil(x); }, none),
+      special(
+          "round", round, [](double x) { return std::nearbyint(x); }, none),
+      special(
+          "stop_gradient", stop_gradient, [](double x) { return x; }, none),
+      special(
+          "clamp", [](Arg x, Label label) { return clamp(x, -1, 0.5, label); },
+          [](double x) { return x < -1    ? -1
+                                : x > 0.5 ? 0.5
+                                          : x; },
+          [](double g, double x, double) { return x < -1 || x > 0.5 ? 0 : g; }),
+      special(
+          "clamp", [](Arg x, Label label) { return clamp(x, -kInfinite, kInfinite, label); },
+          [](double x) { return x; }, [](double g, double, double) { return g; }),
       special(
           "add", add, [](double a, double b) { return a + b; }, both, both),
       special(

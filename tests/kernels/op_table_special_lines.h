@@ -204,6 +204,33 @@ Line exact_extreme_grad(const Line& x, double g) {
   return result;
 }
 
+inline double exact_product(const Line& x) {
+  double product = 1;
+  for (double v : x) product *= v;
+  return product;
+}
+inline Line exact_product_grad(const Line& x, double g) {
+  Line result;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    Line others = x;
+    others[i] = 1;
+    result.push_back(g * exact_product(others));
+  }
+  return result;
+}
+inline double exact_log_sum_exp(const Line& x) {
+  double most = -kInfinite, sum = 0;
+  for (double v : x) most = v > most ? v : most;
+  for (double v : x) sum += v == most ? 1 : std::exp(v - most);
+  return most + std::log(sum);
+}
+inline Line exact_log_sum_exp_grad(const Line& x, double g) {
+  double y = exact_log_sum_exp(x);
+  Line result;
+  for (double v : x) result.push_back(y == -kInfinite ? 0 : g * std::exp(v - y));
+  return result;
+}
+
 inline void add_fold_rows(std::vector<SpecialRow>& rows) {
   for (bool is_last : {true, false}) {
     int axis = is_last ? 1 : 0;
@@ -225,6 +252,11 @@ inline void add_fold_rows(std::vector<SpecialRow>& rows) {
           return reshape(slice(cumsum(x, axis), {axis ? 0 : 2, axis ? 2 : 0}, {10, 10}), {-1});
         },
         is_last, exact_sum, same));
+    rows.push_back(special_fold_row(
+        "prod", [=](const Value& x) { return prod(x, {axis}); }, is_last, exact_product, exact_product_grad));
+    rows.push_back(special_fold_row(
+        "logsumexp", [=](const Value& x) { return logsumexp(x, {axis}); }, is_last, exact_log_sum_exp,
+        exact_log_sum_exp_grad));
     rows.push_back(special_fold_row(
         "max", [=](const Value& x) { return max(x, {axis}); }, is_last, exact_extreme<true>, exact_extreme_grad<true>));
     rows.push_back(special_fold_row(
@@ -333,6 +365,45 @@ inline void add_norm_rows(std::vector<SpecialRow>& rows) {
       written_row("rms_norm", kSingleAndDouble, rms, [](const auto& in) { return rms_norm(in[0], in[1], 0.0); }));
 }
 
+// Far from 0, without spread, with an infinite element and with a NaN.
+inline SpecialRow special_var_row() {
+  Array x = matrix_of({{256, 258, 260}, {5, 5, 5}, {kInfinite, 1, 2}, {kNan, 0, 0}});
+  Written w{{x}, vector_of({8.0 / 3, 0, kNan, kNan}), [](const Array& g) {
+              return Arrays{matrix_of({{-4 * g[0] / 3, 0, 4 * g[0] / 3}, {0, 0, 0}, Line(3, kNan), Line(3, kNan)})};
+            }};
+  return written_row("var", kFloats, w, [](const auto& in) { return var(in[0], {1}); });
+}
+
+// As for layer_norm, with two samples of each channel, and with two channels in each group.
+inline void add_channel_norm_rows(std::vector<SpecialRow>& rows) {
+  Array two = vector_of({2, 2}), three = vector_of({3, 3}), zero = matrix_of({{0, 0}, {0, 0}});
+  Written batch{{matrix_of({{4097, -1}, {4095, 1}}), two, three}, matrix_of({{5, 1}, {1, 5}}), [=](const Array& g) {
+                  return Arrays{zero, vector_of({g[0] - g[2], g[3] - g[1]}), vector_of({g[0] + g[2], g[1] + g[3]})};
+                }};
+  rows.push_back(written_row("batch_norm", kSingleAndDouble, batch,
+                             [](const auto& in) { return batch_norm(in[0], in[1], in[2], 0.0).y; }));
+  Array twos = vector_of(Line(4, 2)), threes = vector_of(Line(4, 3));
+  Written group{{matrix_of({{4097, 4095, -1, 1}}), twos, threes}, matrix_of({{5, 1, 1, 5}}), [](const Array& g) {
+                  return Arrays{matrix_of({Line(4, 0)}), vector_of({g[0], -g[1], -g[2], g[3]}), vector_of(g.at)};
+                }};
+  rows.push_back(written_row("group_norm", kSingleAndDouble, group,
+                             [](const auto& in) { return group_norm(in[0], 2, in[1], in[2], 0.0); }));
+}
+
+// Zeros of both signs are equal and keep their order; a NaN is the largest.
+inline SpecialRow special_sort_row(bool descends) {
+  Line line{kNan, 1, -0.0, kInfinite, 0, -kInfinite, kNan, 1, -0.0}, sorted(9);
+  std::vector<std::size_t> order = descends ? std::vector<std::size_t>{0, 6, 3, 1, 7, 2, 4, 8, 5}
+                                            : std::vector<std::size_t>{5, 2, 4, 8, 1, 7, 3, 0, 6};
+  for (std::size_t i = 0; i < 9; ++i) sorted[i] = line[order[i]];
+  Written w{{vector_of(line)}, vector_of(sorted), [=](const Array& g) {
+              Array d({9});
+              for (std::size_t i = 0; i < 9; ++i) d.at[order[i]] = g.at[i];
+              return Arrays{d};
+            }};
+  return written_row("sort", kFloats, w, [=](const auto& in) { return sort(in[0], 0, descends).values; });
+}
+
 inline SpecialRow special_scatter_add_row() {
   Written w{{vector_of({0, -0.0, kInfinite, 1, 6e4}), vector_of({1, 2, 3, 3, 4}),
              vector_of({-0.0, -kInfinite, kInfinite, 1, -6e4})},
@@ -372,6 +443,10 @@ inline std::vector<SpecialRow> special_line_rows() {
   add_pool_rows(rows);
   add_norm_rows(rows);
   rows.push_back(special_scatter_add_row());
+  rows.push_back(special_var_row());
+  add_channel_norm_rows(rows);
+  rows.push_back(special_sort_row(false));
+  rows.push_back(special_sort_row(true));
   return rows;
 }
 

@@ -119,16 +119,27 @@ Array rows_of(const Array& table, const Array& indices) {
   return y;
 }
 
-Array mean_cross_entropy(const Array& logits, const Array& targets) {
+Array row_losses(const Array& logits, const Array& targets, std::optional<std::int64_t> ignored) {
   std::int64_t rows = logits.shape[0], classes = logits.shape[1];
-  double sum = 0;
+  Array losses({rows});
   for (std::int64_t r = 0; r < rows; ++r) {
+    auto target = static_cast<std::int64_t>(targets[r]);
+    if (target == ignored) continue;
     double total = 0;
     for (std::int64_t c = 0; c < classes; ++c) total += std::exp(logits[r * classes + c]);
-    sum += std::log(total) - logits[r * classes + static_cast<std::int64_t>(targets[r])];
+    losses[r] = std::log(total) - logits[r * classes + target];
   }
-  Array y{Shape{}};
-  y[0] = sum / static_cast<double>(rows);
-  return y;
+  return losses;
+}
+
+Array mean_of_counted(const Array& losses, const Array& targets, std::optional<std::int64_t> ignored) {
+  double sum = 0, count = 0;
+  for (std::int64_t r = 0; r < losses.shape.size(); ++r) {
+    sum += losses[r];
+    count += static_cast<std::int64_t>(targets[r]) == ignored ? 0 : 1;
+  }
+  Array mean{Shape{}};
+  mean[0] = sum / count;
+  return mean;
 }
 }  // namespace graphsink::testing

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "graphsink/type.h"
@@ -34,5 +35,8 @@ Array reduce(const Array& x, std::vector<int> axes, bool keep_axes, bool is_mean
 Array swap_last(const Array& x);
 Array product(Array a, Array b, bool transpose_a, bool transpose_b);
 Array rows_of(const Array& table, const Array& indices);
-Array mean_cross_entropy(const Array& logits, const Array& targets);
+// -log softmax(logits)[target] of each row, 0 where the target is `ignored`.
+Array row_losses(const Array& logits, const Array& targets, std::optional<std::int64_t> ignored);
+// Of the others.
+Array mean_of_counted(const Array& losses, const Array& targets, std::optional<std::int64_t> ignored);
 }  // namespace graphsink::testing

@@ -6,17 +6,22 @@
 
 namespace graphsink::testing {
 
-Array extreme_of(const Array& x, std::vector<int> axes, bool keep_axes, bool is_max) {
+Array folded(const Array& x, const std::vector<int>& axes, bool keep_axes,
+             const std::function<double(const std::vector<double>&)>& f) {
   Array shaped = reduce(x, axes, keep_axes, false);
   Shape kept = reduce(x, axes, true, false).shape;
   std::vector<std::vector<double>> groups(static_cast<std::size_t>(kept.size()));
   std::vector<std::size_t> group = positions(x.shape, kept);
   for (std::size_t i = 0; i < x.at.size(); ++i) groups[group[i]].push_back(x.at[i]);
-  for (std::size_t o = 0; o < groups.size(); ++o) {
-    auto [least, most] = std::minmax_element(groups[o].begin(), groups[o].end());
-    shaped.at[o] = is_max ? *most : *least;
-  }
+  std::transform(groups.begin(), groups.end(), shaped.at.begin(), f);
   return shaped;
+}
+
+Array extreme_of(const Array& x, std::vector<int> axes, bool keep_axes, bool is_max) {
+  return folded(x, axes, keep_axes, [=](const std::vector<double>& group) {
+    auto [least, most] = std::minmax_element(group.begin(), group.end());
+    return is_max ? *most : *least;
+  });
 }
 
 Numbers sorted_places(const Array& x, const Lines& lines, std::int64_t line, bool descends) {
@@ -37,19 +42,29 @@ Array extreme_place(const Array& x, int axis, bool keep_axis, bool is_max) {
   return y;
 }
 
-Array top_of(const Array& x, std::int64_t k, int axis, bool are_places) {
+namespace {
+Array first_of(const Array& x, std::int64_t k, int axis, bool descends, bool are_places) {
   Shape shape = x.shape;
   shape[axis] = k;
   Array y(shape);
   Lines lines(x.shape, axis);
   for (std::int64_t line = 0; line < lines.outer * lines.inner; ++line) {
-    Numbers places = sorted_places(x, lines, line, true);
+    Numbers places = sorted_places(x, lines, line, descends);
     for (std::int64_t i = 0; i < k; ++i) {
       std::int64_t place = places[static_cast<std::size_t>(i)];
       y[lines.at(line, i, k)] = are_places ? static_cast<double>(place) : x[lines.at(line, place)];
     }
   }
   return y;
+}
+}  // namespace
+
+Array top_of(const Array& x, std::int64_t k, int axis, bool are_places) {
+  return first_of(x, k, axis, true, are_places);
+}
+
+Array sorted_of(const Array& x, int axis, bool descends, bool are_places) {
+  return first_of(x, x.shape[axis], axis, descends, are_places);
 }
 
 Array sums_along(const Array& x, int axis, bool exclusive, bool reverse) {

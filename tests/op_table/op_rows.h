@@ -50,6 +50,7 @@ OpRow coarse(OpRow row);
 OpRow without_grad(OpRow row);
 
 void add_data_rows(std::vector<OpRow>& rows);
+void add_fold_rows(std::vector<OpRow>& rows);
 void add_order_rows(std::vector<OpRow>& rows);
 void add_text_rows(std::vector<OpRow>& rows);
 

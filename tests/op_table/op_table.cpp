@@ -123,6 +123,27 @@ OpRow reshape_row(const NewShape& to, const Shape& full, std::vector<Case> cases
           true};
 }
 
+OpRow clamp_row(std::vector<DType> dtypes, double low, double high) {
+  return {"clamp",
+          std::move(dtypes),
+          kUnary,
+          [=](const auto& in) { return clamp(in[0], low, high); },
+          [=](const Arrays& in) { return map(in[0], [=](double x) { return std::clamp(x, low, high); }); },
+          true};
+}
+
+OpRow cross_entropy_row(const CrossEntropyOptions& options, DType targets) {
+  return {"cross_entropy",
+          kSingleAndDouble,
+          kClasses,
+          [=](const auto& in) { return cross_entropy(in[0], cast(in[1], targets), options); },
+          [=](const Arrays& in) {
+            Array losses = row_losses(in[0], in[1], options.ignore_index);
+            return options.per_row ? losses : mean_of_counted(losses, in[1], options.ignore_index);
+          },
+          true};
+}
+
 }  // namespace
 
 std::vector<OpRow> op_table() {
@@ -145,6 +166,15 @@ std::vector<OpRow> op_table() {
       unary("silu", kFloats, silu, [](double x) { return x / (1 + std::exp(-x)); }),
       unary("gelu", kFloats, gelu,
             [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }),
+      unary("erf", kFloats, erf, [](double x) { return std::erf(x); }),
+      coarse(without_grad(unary("sign", kNumbers, sign, [](double x) { return double(x > 0) - double(x < 0); }))),
+      without_grad(unary("floor", kFloats, floor, [](double x) { return std::floor(x); })),
+      without_grad(unary("ceil", kFloats, ceil, [](double x) { return std::ceil(x); })),
+      coarse(without_grad(unary("round", kFloats, round, [](double x) { return std::nearbyint(x); }))),
+      without_grad(unary("stop_gradient", kAll, stop_gradient, [](double x) { return x; })),
+      clamp_row(kSingleAndDouble, -0.7123, 1.1357),
+      coarse(without_grad(clamp_row(kComparable, 1, 3))),
+      coarse(without_grad(clamp_row({f32, f64, f16, bf16, i32, i64}, -1, 1))),
       positive(arithmetic("pow", kFloats, pow, [](double a, double b) { return std::pow(a, b); })),
       coarse(arithmetic("minimum", kNumbers, minimum, [](double a, double b) { return std::min(a, b); })),
       coarse(arithmetic("maximum", kNumbers, maximum, [](double a, double b) { return std::max(a, b); })),
@@ -204,11 +234,14 @@ std::vector<OpRow> op_table() {
        [](const Arrays& in) { return swap_last(in[0]); }, true},
       {"embedding", kFloats, kLookups, [](const auto& in) { return embedding(in[0], in[1]); },
        [](const Arrays& in) { return rows_of(in[0], in[1]); }, true},
-      {"cross_entropy", kSingleAndDouble, kClasses, [](const auto& in) { return cross_entropy(in[0], in[1]); },
-       [](const Arrays& in) { return mean_cross_entropy(in[0], in[1]); }, true},
+      cross_entropy_row({}, i32),
+      cross_entropy_row({.ignore_index = 1}, i64),
+      cross_entropy_row({.per_row = true}, i64),
+      cross_entropy_row({.ignore_index = 0, .per_row = true}, i32),
       unary("check_finite", kFloats, check_finite, [](double x) { return x; }),
   };
   add_data_rows(rows);
+  add_fold_rows(rows);
   add_order_rows(rows);
   add_text_rows(rows);
   return rows;

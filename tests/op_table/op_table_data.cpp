@@ -275,6 +275,71 @@ void add_view_rows(std::vector<OpRow>& rows) {
   }
 }
 
+// Rectangles of both kinds, with the diagonal in them and beyond them.
+void add_triangle_rows(std::vector<OpRow>& rows) {
+  for (std::int64_t diagonal : {0, 2, -1, 40}) {
+    for (bool is_upper : {false, true}) {
+      rows.push_back({is_upper ? "triu" : "tril", kAll, kMatrices,
+                      [=](const auto& in) { return is_upper ? triu(in[0], diagonal) : tril(in[0], diagonal); },
+                      [=](const Arrays& in) {
+                        return generate(in[0].shape, [&](const Shape& at) {
+                          bool is_kept = is_upper ? at[-1] - at[-2] >= diagonal : at[-1] - at[-2] <= diagonal;
+                          return is_kept ? in[0][index_of(in[0].shape, at)] : 0.0;
+                        });
+                      },
+                      true});
+    }
+  }
+}
+
+void add_take_along_rows(std::vector<OpRow>& rows, int axis, std::vector<Case> cases,
+                         std::vector<DType> dtypes = kAll) {
+  rows.push_back({"take_along_axis", std::move(dtypes), std::move(cases),
+                  [=](const auto& in) { return take_along_axis(in[0], in[1], axis); },
+                  [=](const Arrays& in) {
+                    return generate(in[1].shape, [&](Shape at) {
+                      at[axis] = static_cast<std::int64_t>(in[1][index_of(in[1].shape, at)]);
+                      return in[0][index_of(in[0].shape, at)];
+                    });
+                  },
+                  true});
+}
+
+void add_index_rows(std::vector<OpRow>& rows) {
+  // One index for each line and many, lines that are apart, none of either.
+  add_take_along_rows(rows, 1,
+                      {{{2, 5}, indices({2, 1}, 5)},
+                       {{5, 37}, indices({5, 1031}, 37)},
+                       {{2, 7, 33}, indices({2, 4, 33}, 7)},
+                       {{0, 5}, indices({0, 3}, 5)},
+                       {{3, 5}, indices({3, 0}, 5)}});
+  add_take_along_rows(rows, -1, {{{5}, indices({9000}, 5)}, {{3, 1, 4}, indices({3, 1, 4}, 4)}}, kFloats);
+  for (DType dtype : kAll) {
+    rows.push_back(
+        {"one_hot",
+         {i32},
+         {{indices({2}, 5)}, {indices({3, 2}, 5)}, {indices({0}, 5)}, {indices({}, 5)}, {indices({1031}, 5)}},
+         [=](const auto& in) { return one_hot(in[0], 5, dtype); },
+         [=](const Arrays& in) {
+           Shape shape = in[0].shape;
+           shape.push_back(5);
+           return generate(shape, [&](const Shape& at) {
+             Shape line(at.dims().first(static_cast<std::size_t>(at.rank() - 1)));
+             return double(in[0][index_of(in[0].shape, line)] == static_cast<double>(at[-1]));
+           });
+         }});
+  }
+  for (DType dtype : {f32, f64, i32, i64}) {
+    rows.push_back({"arange",
+                    {f32, boolean},
+                    {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
+                    [=](const auto& in) { return arange(in[0], -2, dtype); },
+                    [=](const Arrays& in) {
+                      return generate({in[0].shape[0]}, [&](const Shape& at) { return static_cast<double>(at[0]); });
+                    }});
+  }
+}
+
 }  // namespace
 
 void add_data_rows(std::vector<OpRow>& rows) {
@@ -289,6 +354,8 @@ void add_data_rows(std::vector<OpRow>& rows) {
   add_pad_rows(rows);
   add_concat_rows(rows);
   add_gather_rows(rows);
+  add_triangle_rows(rows);
+  add_index_rows(rows);
   add_view_rows(rows);
   add_conv2d_rows(rows);
   add_pool_rows(rows);

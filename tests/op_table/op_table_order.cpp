@@ -48,6 +48,23 @@ void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, const st
                          [=](const Arrays& in) { return top_of(in[0], k, axis, true); }}));
 }
 
+void add_sort_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& cases, bool has_grad = true) {
+  for (bool descends : {false, true}) {
+    OpRow values{"sort",
+                 kSingleAndDouble,
+                 cases,
+                 [=](const auto& in) { return sort(in[0], axis, descends).values; },
+                 [=](const Arrays& in) { return sorted_of(in[0], axis, descends, false); },
+                 true};
+    if (has_grad) rows.push_back(values);
+    values.dtypes = kComparable;
+    rows.push_back(coarse(without_grad(std::move(values))));
+    rows.push_back(
+        coarse({"sort", kComparable, cases, [=](const auto& in) { return sort(in[0], axis, descends).indices; },
+                [=](const Arrays& in) { return sorted_of(in[0], axis, descends, true); }}));
+  }
+}
+
 void add_cumsum_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& cases, bool has_grad = true) {
   for (bool exclusive : {false, true}) {
     for (bool reverse : {false, true}) {
@@ -73,6 +90,10 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_top_k_rows(rows, 1, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 257}}, {{2, 5000}}});
   add_top_k_rows(rows, 3, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}, {{2, 1031, 3}}});
   add_top_k_rows(rows, 1024, 0, {{{1024}}, {{1031}}, {{3100, 2}}}, false);
+  // A block for each line; several blocks for one, all of whose runs are merged.
+  add_sort_rows(rows, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 0}}, {{3, 257}}});
+  add_sort_rows(rows, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}});
+  add_sort_rows(rows, 0, {{{2049}}, {{9000, 2}}}, false);
   // A thread for each line, one chunk of a block and several.
   add_cumsum_rows(rows, 0, {{{3}}, {{0}}, {{1}}, {{257}}, {{1031}}, {{31, 5}}, {{3, 0}}});
   add_cumsum_rows(rows, -1, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{37, 41}}, {{2, 1031}}});

@@ -1,4 +1,8 @@
 // Rows of the op table: the ops of text models.
+#include <cmath>
+#include <limits>
+
+#include "op_reference_order.h"
 #include "op_reference_text.h"
 #include "op_rows.h"
 
@@ -55,6 +59,77 @@ OpRow attention_row(AttentionOptions options, const std::vector<Heads>& sizes) {
           true};
 }
 
+// A mask is false where its operand is not negative.
+OpRow biased_attention_row(AttentionOptions options, bool is_mask, const Shape& bias, const Heads& sizes) {
+  auto [b, h, queries, keys, width] = sizes;
+  return {"attention",
+          kSingleAndDouble,
+          {{{b, h, queries, width}, {b, h, keys, width}, {b, h, keys, width}, bias}},
+          [=](const auto& in) { return attention(in[0], in[1], in[2], is_mask ? less(in[3], 0) : in[3], options); },
+          [=, heads = h, ahead = keys - queries](const Arrays& in) {
+            Array full = broadcast_to(in[3], {b, heads, queries, keys});
+            return attention_of(in[0], in[1], in[2], options.scale,
+                                [&](std::int64_t head, std::int64_t i, std::int64_t j, double score) {
+                                  double extra = full[(head * queries + i) * keys + j];
+                                  bool is_hidden = (is_mask && extra >= 0) || (options.causal && j > i + ahead);
+                                  if (is_hidden) return -std::numeric_limits<double>::infinity();
+                                  return is_mask ? score : score + extra;
+                                });
+          },
+          true};
+}
+
+// Samples, channels and lengths of one and more, and of none.
+const std::vector<Shape> kChannels{{2, 3}, {1, 4, 1}, {5, 2, 3}, {3, 4, 2, 5}, {2, 6, 7, 37}};
+
+std::vector<Case> channel_cases(const std::vector<Shape>& shapes, std::size_t vectors) {
+  std::vector<Case> cases;
+  for (const Shape& x : shapes) {
+    cases.push_back({x});
+    for (std::size_t i = 0; i < vectors; ++i) cases.back().push_back(Shape{x[1]});
+  }
+  return cases;
+}
+
+void add_channel_norm_rows(std::vector<OpRow>& rows) {
+  for (double epsilon : {1e-5, 0.5}) {
+    rows.push_back({"batch_norm", kSingleAndDouble, channel_cases(kChannels, 2),
+                    [=](const auto& in) { return batch_norm(in[0], in[1], in[2], epsilon).y; },
+                    [=](const Arrays& in) { return channel_norm_of(in[0], 0, in[1], in[2], epsilon); }, true});
+  }
+  auto of_channels = [](const Array& x, bool is_variance) {
+    std::vector<int> axes{0};
+    for (int d = 2; d < x.shape.rank(); ++d) axes.push_back(d);
+    return folded(x, axes, false, [=](const std::vector<double>& group) {
+      double mean = 0, squares = 0;
+      for (double value : group) mean += value / static_cast<double>(group.size());
+      for (double value : group) squares += (value - mean) * (value - mean) / static_cast<double>(group.size());
+      return is_variance ? squares : mean;
+    });
+  };
+  rows.push_back({"batch_norm", kSingleAndDouble, channel_cases(kChannels, 2),
+                  [](const auto& in) { return batch_norm(in[0], in[1], in[2]).mean; },
+                  [=](const Arrays& in) { return of_channels(in[0], false); }, true});
+  rows.push_back({"batch_norm", kSingleAndDouble, channel_cases(kChannels, 2),
+                  [](const auto& in) { return batch_norm(in[0], in[1], in[2]).variance; },
+                  [=](const Arrays& in) { return of_channels(in[0], true); }, true});
+  rows.push_back({"batch_norm", kFloats, channel_cases({{2, 3}, {3, 4, 2, 5}}, 4),
+                  [](const auto& in) { return batch_norm(in[0], in[1], in[2], in[3], mul(in[4], in[4])); },
+                  [](const Arrays& in) {
+                    std::int64_t inner = in[0].shape.rank() == 2 ? 1 : 10;
+                    return generate(in[0].shape, [&](const Shape& at) {
+                      std::int64_t i = index_of(in[0].shape, at), c = i / inner % in[0].shape[1];
+                      return (in[0][i] - in[3][c]) / std::sqrt(in[4][c] * in[4][c] + 1e-5) * in[1][c] + in[2][c];
+                    });
+                  },
+                  true});
+  for (int groups : {1, 2, 4}) {
+    rows.push_back({"group_norm", kSingleAndDouble, channel_cases({{2, 4}, {1, 4, 3}, {3, 4, 2, 5}, {0, 4, 3}}, 2),
+                    [=](const auto& in) { return group_norm(in[0], groups, in[1], in[2], 0.1); },
+                    [=](const Arrays& in) { return channel_norm_of(in[0], groups, in[1], in[2], 0.1); }, true});
+  }
+}
+
 // Draws that leave nothing to chance: shapes and dtypes. What is random is tested in op_random_test.cpp.
 OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
   return {std::move(name),
@@ -68,6 +143,19 @@ OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
 }  // namespace
 
 void add_text_rows(std::vector<OpRow>& rows) {
+  add_channel_norm_rows(rows);
+  for (DType dtype : {i32, i64}) {
+    rows.push_back({"randint",
+                    {f32},
+                    kUnary,
+                    [=](const auto& in) { return randint(in[0], -7, -6, dtype); },
+                    [](const Arrays& in) { return map(in[0], [](double) { return -7.0; }); }});
+  }
+  for (double probability : {0.0, 1.0}) {
+    rows.push_back({"bernoulli", kSingleAndDouble, kUnary,
+                    [=](const auto& in) { return bernoulli(mul(mul(in[0], 0), 0) + probability); },
+                    [=](const Arrays& in) { return map(in[0], [=](double) { return probability; }); }});
+  }
   const std::vector<Case> lines{{{2, 3}}, {{0}},      {{0, 3}},     {{3, 0}},   {{1}},
                                 {{257}},  {{37, 41}}, {{9, 5, 33}}, {{3, 1031}}};
   const std::vector<Case> columns{{{2, 3, 4}}, {{2, 0, 4}}, {{2, 3, 0}}, {{1, 1, 1}}, {{3, 257, 5}}, {{2, 7, 131}}};
@@ -94,6 +182,12 @@ void add_text_rows(std::vector<OpRow>& rows) {
               "random_uniform", [](const Value& x) { return random_uniform(x, 1.5, 1.5); }, 1.5),
           certain_row(
               "random_normal", [](const Value& x) { return random_normal(x, 2.5, 0.0); }, 2.5),
+          biased_attention_row({}, true, {5, 7}, {2, 2, 5, 7, 3}),
+          biased_attention_row({.scale = 0.5}, true, {2, 1, 1, 7}, {2, 3, 5, 7, 130}),
+          biased_attention_row({}, false, {2, 1, 5, 7}, {2, 2, 5, 7, 3}),
+          biased_attention_row({.causal = true}, false, {3, 1, 1}, {2, 3, 5, 7, 4}),
+          biased_attention_row({.causal = true}, true, {1, 1, 7, 5}, {1, 2, 7, 5, 4}),
+          biased_attention_row({}, false, {}, {1, 1, 0, 3, 4}),
           certain_row(
               "dropout", [](const Value& x) { return dropout(x, 0.0); }, 0),
       });

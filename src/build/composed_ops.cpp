@@ -1,0 +1,261 @@
+// Ops that are made of other ops: their gradients are those of the parts.
+#include <cmath>
+#include <limits>
+#include <variant>
+
+#include "base/convert.h"
+#include "base/number_text.h"
+#include "graphsink/op.h"
+#include "graphsink/ops.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+// What the parts of one composed op share: its name and the user's line.
+class Composed {
+ public:
+  Composed(std::string_view op, Where where) : op_(op), where_(where) {}
+
+  [[noreturn]] void fail(const std::string& problem, const std::string& remedy) const {
+    throw Error(std::string(op_), where_, problem, remedy);
+  }
+
+  // The operands as Values of one graph, as emit() takes them.
+  std::vector<Value> values(std::initializer_list<Arg> operands) const {
+    return operand_values(op_, std::span(operands.begin(), operands.size()));
+  }
+  template <class T>
+  Arg arg(const T& operand) const {
+    return Arg(operand, where_);
+  }
+
+  void expect_floats(const Value& x, const char* what) const {
+    if (!is_float(x.dtype())) fail(std::string(what) + " is not of floats: " + to_string(x.type()), "cast() it");
+  }
+
+  Value as(DType dtype, const Value& x, Label label = {}) const {
+    return x.dtype() == dtype ? x : cast(arg(x), dtype, label);
+  }
+  // Halves are computed in f32.
+  Value wide(const Value& x) const { return as(is_half(x.dtype()) ? DType::f32 : x.dtype(), x); }
+
+ private:
+  std::string_view op_;
+  Where where_;
+};
+
+// --- var
+
+// The number of elements over these axes, which infer() has checked, as a number, or as a scalar of `dtype` where an
+// axis is open.
+std::variant<double, Value> count_over(const Composed& c, const Value& x, std::vector<int> axes, DType dtype) {
+  Shape shape = x.shape();
+  if (axes.empty())
+    for (int d = 0; d < shape.rank(); ++d) axes.push_back(d);
+  double fixed = 1;
+  Value open;
+  for (int axis : axes) {
+    if (!shape.is_open(axis)) {
+      fixed *= static_cast<double>(shape[axis]);
+    } else {
+      Value size = cast(c.arg(dim(c.arg(x), axis)), dtype);
+      open = open.valid() ? mul(c.arg(open), c.arg(size)) : size;
+    }
+  }
+  if (!open.valid()) return fixed;
+  return mul(c.arg(open), c.arg(fixed));
+}
+
+// --- norms over axes: (x - mean) / sqrt(variance + epsilon) * gain + bias, a gain and a bias for each channel
+
+// [c] as [c, 1, ..., 1], which broadcasts to x [n, c, ...].
+Value by_channel(const Composed& c, Value x, int rank) {
+  for (int d = 2; d < rank; ++d) x = unsqueeze(c.arg(x), -1);
+  return x;
+}
+
+void check_norm(const Composed& c, const Value& x, std::initializer_list<std::pair<const char*, Value>> of_channels,
+                double epsilon) {
+  c.expect_floats(x, "the operand");
+  Shape shape = x.shape();
+  if (shape.rank() < 2)
+    c.fail("the operand has no channels: " + to_string(x.type()), "reshape() it to [n, channels, ...]");
+  if (shape.is_open(1)) c.fail("the number of channels is open: " + to_string(x.type()), "give it a size");
+  if (!(epsilon >= 0) || !std::isfinite(epsilon))
+    c.fail("epsilon is " + number_text(epsilon), "pass a finite number of at least 0");
+  for (const auto& [name, value] : of_channels) {
+    c.expect_floats(value, name);
+    if (value.shape().rank() != 1 || value.shape().is_open(0) || value.shape()[0] != shape[1]) {
+      c.fail(std::string(name) + " is not one number for each channel: " + to_string(x.type()) + ", " +
+                 to_string(value.type()),
+             "pass a vector of " + std::to_string(shape[1]));
+    }
+  }
+}
+
+// All in the dtype of the result but x, which is centred; `spread` is the variance, with as many axes.
+Value scaled(const Composed& c, const Value& centred, const Value& spread, double epsilon, Value gain, Value bias,
+             DType dtype, Label label) {
+  int rank = centred.shape().rank();
+  gain = by_channel(c, c.as(centred.dtype(), gain), rank);
+  bias = by_channel(c, c.as(centred.dtype(), bias), rank);
+  Value scale = mul(c.arg(rsqrt(c.arg(add(c.arg(spread), c.arg(epsilon))))), c.arg(gain));
+  return c.as(dtype, add(c.arg(mul(c.arg(centred), c.arg(scale))), c.arg(bias), label));
+}
+
+// --- attention with a mask
+
+void check_attention(const Composed& c, const Value& q, const Value& k, const Value& v) {
+  for (const Value& x : {q, k, v}) {
+    if (x.shape().rank() != 4 || (x.dtype() != DType::f32 && x.dtype() != DType::f64) || x.dtype() != q.dtype()) {
+      c.fail("q, k and v are not all f32 or all f64 [batch, heads, length, width]: " + to_string(q.type()) + ", " +
+                 to_string(k.type()) + ", " + to_string(v.type()),
+             "reshape() or cast() them");
+    }
+  }
+}
+
+}  // namespace
+
+Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Label label) {
+  Composed c("var", x.where());
+  Value operand = c.values({x})[0];
+  c.expect_floats(operand, "the operand");
+  Value wide = c.wide(operand);
+  Value centred = sub(c.arg(wide), c.arg(mean(c.arg(wide), axes, true)));
+  Value result = mean(c.arg(mul(c.arg(centred), c.arg(centred))), axes, keep_axes, label);
+  if (!std::isfinite(correction)) c.fail("the correction is " + number_text(correction), "pass 0 or 1");
+  if (correction != 0) {
+    std::variant<double, Value> count = count_over(c, operand, axes, wide.dtype());
+    if (const double* n = std::get_if<double>(&count)) {
+      if (*n <= correction) {
+        c.fail("the correction " + number_text(correction) + " is not below the number of elements, " + number_text(*n),
+               "pass a smaller correction, or reduce more elements");
+      }
+      result = mul(c.arg(result), c.arg(*n / (*n - correction)), label);
+    } else {
+      Arg size = c.arg(std::get<Value>(count));
+      result = mul(c.arg(result), c.arg(div(size, c.arg(sub(size, c.arg(correction))))), label);
+    }
+  }
+  return c.as(operand.dtype(), result, label);
+}
+
+Value arange(const Graph& graph, DType dtype, double begin, double end, double step, Where where) {
+  Composed c("arange", where);
+  if (dtype == DType::boolean) c.fail("makes numbers, not bool", "compare the result");
+  for (double x : {begin, end, step})
+    if (!std::isfinite(x)) c.fail("a bound or the step is " + number_text(x), "pass finite numbers");
+  if (step == 0) c.fail("the step is 0", "pass one that leads from the first bound to the second");
+  double count = std::max(0.0, std::ceil((end - begin) / step));
+  if (count > 0x1p40) c.fail("more than 2^40 numbers", "pass bounds that are closer, or a larger step");
+  double last = begin + (count - 1) * step;
+  for (double x : {begin, step, last})
+    if (count > 0 && !holds(dtype, x) && (x != step || count > 1))
+      c.fail("the number " + number_text(x) + " is not one of " + std::string(to_string(dtype)),
+             "ask for another dtype");
+  Tensor numbers(DType::f64, {static_cast<std::int64_t>(count)});
+  std::span<double> elements = numbers.as<double>();
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = begin + static_cast<double>(i) * step;
+  Value result = Graph(graph).constant(std::move(numbers), where);
+  return dtype == DType::f64 ? result : cast(Arg(result, where), dtype);
+}
+
+Value bernoulli(Arg probabilities, Label label) {
+  Composed c("bernoulli", probabilities.where());
+  Value p = c.values({probabilities})[0];
+  if (p.dtype() != DType::f32 && p.dtype() != DType::f64)
+    c.fail("the probabilities are not f32 or f64: " + to_string(p.type()), "cast() them");
+  return less(c.arg(random_uniform(c.arg(p))), c.arg(p), label);
+}
+Value bernoulli(const Graph& graph, Shape shape, double probability, Label label, Where where) {
+  if (!(probability >= 0 && probability <= 1))
+    throw Error("bernoulli", where, "the probability is " + number_text(probability), "pass one from 0 to 1");
+  Value uniform = random_uniform(graph, DType::f64, std::move(shape), 0, 1, label, where);
+  return less(Arg(uniform, where), Arg(probability, where), label);
+}
+
+BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon, Label label) {
+  Composed c("batch_norm", x.where());
+  std::vector<Value> in = c.values({x, gain, bias});
+  const Value &operand = in[0], &g = in[1], &b = in[2];
+  check_norm(c, operand, {{"the gain", g}, {"the bias", b}}, epsilon);
+  std::vector<int> axes{0};
+  for (int d = 2; d < operand.shape().rank(); ++d) axes.push_back(d);
+  Value wide = c.wide(operand);
+  Value center = mean(c.arg(wide), axes, true), centred = sub(c.arg(wide), c.arg(center));
+  Value spread = mean(c.arg(mul(c.arg(centred), c.arg(centred))), axes, true);
+  Value y = scaled(c, centred, spread, epsilon, g, b, operand.dtype(), label);
+  std::int64_t channels = operand.shape()[1];
+  return {y, reshape(c.arg(center), {channels}), reshape(c.arg(spread), {channels})};
+}
+
+Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsilon, Label label) {
+  Composed c("batch_norm", x.where());
+  std::vector<Value> in = c.values({x, gain, bias, mean, variance});
+  const Value &operand = in[0], &g = in[1], &b = in[2], &m = in[3], &v = in[4];
+  check_norm(c, operand, {{"the gain", g}, {"the bias", b}, {"the mean", m}, {"the variance", v}}, epsilon);
+  Value wide = c.wide(operand);
+  int rank = wide.shape().rank();
+  auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
+  Value centred = sub(c.arg(wide), c.arg(widened(m)));
+  return scaled(c, centred, widened(v), epsilon, g, b, operand.dtype(), label);
+}
+
+Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Label label) {
+  Composed c("group_norm", x.where());
+  std::vector<Value> in = c.values({x, gain, bias});
+  const Value &operand = in[0], &g = in[1], &b = in[2];
+  check_norm(c, operand, {{"the gain", g}, {"the bias", b}}, epsilon);
+  std::int64_t channels = operand.shape()[1];
+  if (groups < 1 || channels % groups != 0) {
+    c.fail(std::to_string(channels) + " channels are not " + std::to_string(groups) +
+               " groups of one size: " + to_string(operand.type()),
+           "pass a number that divides the channels");
+  }
+  Value wide = c.wide(operand);
+  Value grouped = reshape(c.arg(wide), {keep(0), groups, -1});
+  Value centred = sub(c.arg(grouped), c.arg(mean(c.arg(grouped), {2}, true)));
+  Value spread = mean(c.arg(mul(c.arg(centred), c.arg(centred))), {2}, true);
+  Value normed = mul(c.arg(centred), c.arg(rsqrt(c.arg(add(c.arg(spread), c.arg(epsilon))))));
+  int rank = wide.shape().rank();
+  auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
+  Value y = mul(c.arg(reshape_like(c.arg(normed), c.arg(wide))), c.arg(widened(g)));
+  return c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), label));
+}
+
+Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Label label) {
+  Composed c("attention", q.where());
+  std::vector<Value> in = c.values({q, k, v, mask_or_bias});
+  const Value &queries = in[0], &keys = in[1], &values = in[2], &extra = in[3];
+  check_attention(c, queries, keys, values);
+  bool is_mask = extra.dtype() == DType::boolean;
+  if (!is_mask && extra.dtype() != queries.dtype())
+    c.fail("the mask or bias is " + to_string(extra.type()), "pass booleans, or a bias of the dtype of q");
+  if (options.scale == 0 && queries.shape().is_open(3))
+    c.fail("the width is open: " + to_string(queries.type()), "pass the scale of the scores");
+  double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(queries.shape()[3]));
+  Value scores = mul(c.arg(matmul(c.arg(queries), c.arg(keys), false, true)), c.arg(scale));
+  // What each query sees, of booleans that broadcast to the scores; invalid: all of it.
+  Value seen = is_mask ? extra : Value();
+  Value biased = is_mask ? scores : add(c.arg(scores), c.arg(extra));
+  if (biased.shape().rank() != 4 || (is_mask && extra.shape().rank() > 4))
+    c.fail("the mask or bias does not broadcast to the scores: " + to_string(extra.type()) + ", " +
+               to_string(scores.type()),
+           "give it the shape [batch, heads, queries, keys], with 1 where it is the same for all");
+  if (options.causal) {
+    Value row = unsqueeze(c.arg(arange(c.arg(queries), 2)), 1), column = arange(c.arg(keys), 2);
+    Value shift = sub(c.arg(dim(c.arg(keys), 2)), c.arg(dim(c.arg(queries), 2)));
+    Value is_past = less_equal(c.arg(column), c.arg(add(c.arg(row), c.arg(shift))));
+    seen = seen.valid() ? logical_and(c.arg(seen), c.arg(is_past)) : is_past;
+  }
+  if (!seen.valid()) return matmul(c.arg(softmax(c.arg(biased))), c.arg(values), MatmulOptions{}, label);
+  double none = -std::numeric_limits<double>::infinity();
+  Value weights = softmax(c.arg(where(c.arg(seen), c.arg(biased), c.arg(none))));
+  // A query that sees nothing has a line of NaNs, which become zeros.
+  weights = where(c.arg(seen), c.arg(weights), c.arg(0.0));
+  return matmul(c.arg(weights), c.arg(values), MatmulOptions{}, label);
+}
+
+}  // namespace graphsink
