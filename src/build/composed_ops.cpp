@@ -104,7 +104,19 @@ Value scaled(const Composed& c, const Value& centred, const Value& spread, doubl
   return c.as(dtype, add(c.arg(mul(c.arg(centred), c.arg(scale))), c.arg(bias), label));
 }
 
-// --- attention with a mask
+// --- attention with a mask or bias
+
+// Open dimensions are checked when the program meets their sizes.
+void check_broadcast(const Composed& c, const Value& extra, const Value& scores) {
+  Shape from = extra.shape(), to = scores.shape();
+  bool fits = from.rank() <= to.rank();
+  for (int d = -1; fits && d >= -from.rank(); --d)
+    fits = from.is_open(d) || to.is_open(d) || from[d] == 1 || from[d] == to[d];
+  if (fits) return;
+  c.fail(
+      "the mask or bias does not broadcast to the scores: " + to_string(extra.type()) + ", " + to_string(scores.type()),
+      "give it the shape [batch, heads, queries, keys], with 1 where it is the same for all");
+}
 
 void check_attention(const Composed& c, const Value& q, const Value& k, const Value& v) {
   for (const Value& x : {q, k, v}) {
@@ -237,13 +249,10 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
     c.fail("the width is open: " + to_string(queries.type()), "pass the scale of the scores");
   double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(queries.shape()[3]));
   Value scores = mul(c.arg(matmul(c.arg(queries), c.arg(keys), false, true)), c.arg(scale));
+  check_broadcast(c, extra, scores);
   // What each query sees, of booleans that broadcast to the scores; invalid: all of it.
   Value seen = is_mask ? extra : Value();
   Value biased = is_mask ? scores : add(c.arg(scores), c.arg(extra));
-  if (biased.shape().rank() != 4 || (is_mask && extra.shape().rank() > 4))
-    c.fail("the mask or bias does not broadcast to the scores: " + to_string(extra.type()) + ", " +
-               to_string(scores.type()),
-           "give it the shape [batch, heads, queries, keys], with 1 where it is the same for all");
   if (options.causal) {
     Value row = unsqueeze(c.arg(arange(c.arg(queries), 2)), 1), column = arange(c.arg(keys), 2);
     Value shift = sub(c.arg(dim(c.arg(keys), 2)), c.arg(dim(c.arg(queries), 2)));

@@ -362,6 +362,26 @@ TEST_F(SeveralDevices, GuardsReachThem) {
   EXPECT_EQ(train(two, guarded, sink), expected);
 }
 
+#ifdef GRAPHSINK_EMULATED
+// In whatever order the devices begin, nothing poisons what a step has written.
+TEST_F(SeveralDevices, ArePoisonedBeforeTheStep) {
+  auto weights = [](Label second, const CompileOptions& options) {
+    Model model(second, on_device);
+    Program program = compile(model.g, options);
+    program.write(model.x, Tensor::uniform({1, 16, 8}, 5));
+    for (int step = 0; step < 30; ++step) program.run(sink);
+    return values_of(model.w1.read());
+  };
+  std::vector<float> expected = weights(on_device, {.target = cuda(0)});
+  CompileOptions poisoned = options();
+  poisoned.guards.poison = true;
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    emu::set_seed(seed);
+    EXPECT_EQ(weights(on_device(1), poisoned), expected) << seed;
+  }
+}
+#endif
+
 TEST_F(SeveralDevices, RefusesDevicesThatCannotServe) {
   Graph g;
   g.output("y", tanh(g.input("x", f32, {2})));

@@ -44,6 +44,22 @@ TEST_P(OnDevice, ThrowingCpuOpFailsTheStepAndCommitsNothing) {
   }
 }
 
+TEST_P(OnDevice, SetStepsWaitsForStepsAndTellsOfAFailedOne) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    Variable w("w", Tensor({10.0f}));
+    assign(w, g.value(w) + emit(cpu_refuse_negative, {x})[0]);
+    Program p = compile(g);
+    p.write(x, std::vector<float>{-1});
+    p.run(mode);
+    EXPECT_THROW(p.set_steps(7), Error);
+    p.set_steps(7);
+    EXPECT_EQ(p.steps(), 7);
+  }
+}
+
 TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
   for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));

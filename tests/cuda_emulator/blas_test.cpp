@@ -67,7 +67,7 @@ class BlasTest : public EmulatorTest {
   }
 
   template <class T>
-  void check(bool ta, bool tb, cublasLtOrder_t order, bool captured);
+  void check(bool ta, bool tb, cublasLtOrder_t order, bool captured, bool device_factors);
 
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
@@ -83,7 +83,7 @@ std::size_t position(const Shape& shape, cublasLtOrder_t order, std::uint64_t i,
 }
 
 template <class T>
-void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured) {
+void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured, bool device_factors) {
   const Shape a{5, 7, ta}, b{7, 3, tb}, d{5, 3, false};
   const int batches = 2;
   std::vector<T> left(batches * 35), right(batches * 21), add(batches * 15), expected(batches * 15);
@@ -104,6 +104,13 @@ void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured) {
     }
   }
   operation<T>(ta, tb);
+  const T *factor = &alpha, *addend_factor = &beta;
+  if (device_factors) {
+    const cublasLtPointerMode_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+    ASSERT_BLAS(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode));
+    factor = device(std::vector<T>{alpha});
+    addend_factor = device(std::vector<T>{beta});
+  }
   const auto la = layout<T>(a.stored_rows(), a.stored_cols(), order, batches);
   const auto lb = layout<T>(b.stored_rows(), b.stored_cols(), order, batches);
   const auto ld = layout<T>(5, 3, order, batches);
@@ -116,7 +123,7 @@ void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured) {
   if (captured) {
     ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }
-  ASSERT_BLAS(cublasLtMatmul(handle_, operation_, &alpha, pa, la, pb, lb, &beta, pd, ld, pd, ld, &chosen.algo,
+  ASSERT_BLAS(cublasLtMatmul(handle_, operation_, factor, pa, la, pb, lb, addend_factor, pd, ld, pd, ld, &chosen.algo,
                              workspace, bytes_, stream_));
   cudaGraph_t graph = nullptr;
   if (captured) {
@@ -131,8 +138,10 @@ TEST_F(BlasTest, MultipliesAsTheReference) {
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
       for (const cublasLtOrder_t order : {CUBLASLT_ORDER_ROW, CUBLASLT_ORDER_COL}) {
-        check<float>(ta, tb, order, false);
-        check<double>(ta, tb, order, true);
+        for (const bool device_factors : {false, true}) {
+          check<float>(ta, tb, order, false, device_factors);
+          check<double>(ta, tb, order, true, device_factors);
+        }
       }
     }
   }

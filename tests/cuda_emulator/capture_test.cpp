@@ -256,6 +256,19 @@ TEST_F(CaptureTest, GoesOnWithoutADestroyedStreamThatJoinedIt) {
   }
 }
 
+TEST_F(CaptureTest, WhatWasJoinedStaysSoWhenItIsTakenOutOfTheDependencies) {
+  int* target = device(std::vector<int>{0});
+  begin();
+  join(stream_, other_);
+  ASSERT_OK(launch_set(other_, target, 7));
+  join(other_, stream_);
+  ASSERT_OK(cudaStreamUpdateCaptureDependencies(stream_, nullptr, nullptr, 0, cudaStreamSetCaptureDependencies));
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+  launch_and_destroy(graph);
+  EXPECT_EQ(7, host(target, 1)[0]);
+}
+
 TEST_F(CaptureTest, KeepsACapturingStreamWhereToldSo) {
   begin();
   emu::set_destroy_ends_capture(false);

@@ -86,7 +86,6 @@ void Executor::complete(const OpRef& op) {
     current->after.clear();
     live_.erase(current.get());
   }
-  changed_.notify_all();
 }
 
 void Executor::want(const OpRef& op) {

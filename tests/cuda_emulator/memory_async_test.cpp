@@ -126,6 +126,29 @@ TEST_F(AsyncMemoryTest, AGraphWithAnAllocationCannotBeCopiedOrTakenApart) {
   for (const cudaGraph_t made : {graph, other}) ASSERT_OK(cudaGraphDestroy(made));
 }
 
+TEST_F(AsyncMemoryTest, WhatAMovedChildAllocatesLivesUntilItIsFreed) {
+  int* memory = nullptr;
+  cudaGraph_t graph = nullptr, inner = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  ASSERT_OK(cudaGraphCreate(&inner, 0));
+  add_alloc(inner, memory);
+  cudaGraphNodeParams params = node_params(cudaGraphNodeTypeGraph);
+  params.graph = {inner, cudaGraphChildGraphOwnershipMove};
+  cudaGraphNode_t child = nullptr;
+  ASSERT_OK(cudaGraphAddNode(&child, graph, nullptr, nullptr, 0, &params));
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphLaunch(exec, stream_)) << "it is allocated already";
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  ASSERT_OK(cudaFree(memory));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  ASSERT_OK(cudaFreeAsync(memory, stream_));
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  ASSERT_OK(cudaGraphDestroy(graph));
+}
+
 TEST_F(AsyncMemoryTest, MemoryOfANodeIsNotTheProgramsToFree) {
   int* memory = nullptr;
   cudaGraph_t graph = nullptr;
