@@ -134,8 +134,13 @@ Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Label
   Composed c("var", x.where());
   Value operand = c.values({x})[0];
   c.expect_floats(operand, "the operand");
-  Value wide = c.wide(operand);
-  Value centred = sub(c.arg(wide), c.arg(mean(c.arg(wide), axes, true)));
+  Value wide = c.wide(operand), center;
+  try {
+    center = mean(c.arg(wide), axes, true);
+  } catch (const Error& e) {  // the axes are wrong
+    c.fail(e.problem(), e.remedy());
+  }
+  Value centred = sub(c.arg(wide), c.arg(center));
   Value result = mean(c.arg(mul(c.arg(centred), c.arg(centred))), axes, keep_axes, label);
   if (!std::isfinite(correction)) c.fail("the correction is " + number_text(correction), "pass 0 or 1");
   if (correction != 0) {

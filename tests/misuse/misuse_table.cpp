@@ -1,4 +1,5 @@
 // The table of misuses, grouped by theme. A new row goes to the end of its theme.
+#include <cmath>
 #include <fstream>
 
 #include "misuse.h"
@@ -379,6 +380,61 @@ std::span<const Row> misuses() {
       Row{"MaxOfNothing", "max", {"f32[0]"}, [] { max(floats(0)); }},
       Row{"ArgmaxAxis", "argmax", {"axis 1"}, [] { argmax(floats(3), 1); }},
       Row{"TopKOfTooFew", "top_k", {"f32[3]"}, [] { top_k(floats(3), 4); }},
+      Row{"SortAxis", "sort", {"there is no axis 1: f32[3]"}, [] { sort(floats(3), 1); }},
+      Row{"SortOfBooleans", "sort", {"takes", "bool[3]"}, [] { sort(of(boolean, 3)); }},
+      Row{"ClampBounds", "clamp", {"bounds are 3 and 2"}, [] { clamp(floats(3), 3, 2); }},
+      Row{"ClampBoundOfAnotherDtype", "clamp", {"0.5", "i32"}, [] { clamp(ints(3), 0, 0.5); }},
+      Row{"ClampBetweenNans", "clamp", {"nan"}, [] { clamp(floats(3), std::nan(""), 1); }},
+      Row{"VarOfIntegers", "var", {"not of floats: i32[2]"}, [] { var(ints(2)); }},
+      Row{"VarCorrection", "var", {"correction 3", "elements, 3"}, [] { var(floats(3), {}, false, 3); }},
+      Row{"VarAxis", "var", {"there is no axis 4"}, [] { var(floats(3), {4}); }},
+      Row{"ProdOfBooleans", "prod", {"takes", "bool[2]"}, [] { prod(of(boolean, 2)); }},
+      Row{"AnyOfNumbers", "any", {"takes bool: f32[2]"}, [] { any(floats(2)); }},
+      Row{"AllAxis", "all", {"there is no axis 1"}, [] { all(of(boolean, 2), {1}); }},
+      Row{"LogSumExpOfIntegers", "logsumexp", {"takes f32", "i32[2]"}, [] { logsumexp(ints(2)); }},
+      Row{"ArangeOfAnAxisThatIsNotThere", "arange", {"there is no axis 1"}, [] { arange(floats(2), 1); }},
+      Row{"ArangeOfHalves", "arange", {"not f16"}, [] { arange(floats(2), 0, f16); }},
+      Row{"ArangeStepOfZero", "arange", {"step is 0"}, [] { arange(Graph(), f32, 0, 1, 0); }},
+      Row{"ArangeOfFractions", "arange", {"0.5", "i32"}, [] { arange(Graph(), i32, 0, 2, 0.5); }},
+      Row{"ArangeBeyondItsDtype", "arange", {"256", "u8"}, [] { arange(Graph(), u8, 250, 257); }},
+      Row{"OneHotOfFloats", "one_hot", {"indices are not i32: f32[2]"}, [] { one_hot(floats(2), 3); }},
+      Row{"OneHotOfNoClasses", "one_hot", {"0 classes"}, [] { one_hot(ints(2), 0); }},
+      Row{"TrilOfAVector", "tril", {"needs two axes: f32[3]"}, [] { tril(floats(3)); }},
+      Row{"TakeAlongShapes",
+          "take_along_axis",
+          {"differ beside axis 1: f32[2, 3], i32[3, 1]"},
+          [] { take_along_axis(floats(2, 3), ints(3, 1), 1); }},
+      Row{"TakeAlongFloats", "take_along_axis", {"not i32"}, [] { take_along_axis(floats(2), floats(2), 0); }},
+      Row{"BatchNormOfAVector", "batch_norm", {"no channels: f32[3]"}, [] { batch_norm(floats(3), floats(3), floats(3)); }},
+      Row{"BatchNormGain",
+          "batch_norm",
+          {"gain", "f32[2, 3], f32[2]"},
+          [] { batch_norm(floats(2, 3), floats(2), floats(3)); }},
+      Row{"GroupNormGroups",
+          "group_norm",
+          {"3 channels are not 2 groups"},
+          [] { group_norm(floats(2, 3), 2, floats(3), floats(3)); }},
+      Row{"AttentionMask",
+          "attention",
+          {"does not broadcast", "f32[1, 1, 3, 3]"},
+          [] {
+            Value q = reshape(floats(3, 4), {1, 1, 3, 4});
+            attention(q, q, q, of(boolean, 2));
+          }},
+      Row{"AttentionBiasDtype",
+          "attention",
+          {"mask or bias is i32[3]"},
+          [] {
+            Value q = reshape(floats(3, 4), {1, 1, 3, 4});
+            attention(q, q, q, ints(3));
+          }},
+      Row{"RandintOfNothing", "randint", {"[3, 3)"}, [] { randint(floats(2), 3, 3); }},
+      Row{"RandintOfTooMany", "randint", {"2^32"}, [] { randint(floats(2), 0, std::int64_t{1} << 33, i64); }},
+      Row{"RandintBeyondItsDtype", "randint", {"i32 does not hold"}, [] { randint(floats(2), 0, std::int64_t{1} << 32); }},
+      Row{"RandintOfFloats", "randint", {"not f32"}, [] { randint(floats(2), 0, 3, f32); }},
+      Row{"BernoulliOfTwo", "bernoulli", {"probability is 2"}, [] { bernoulli(Graph(), {3}, 2); }},
+      Row{"BernoulliOfIntegers", "bernoulli", {"i32[2]"}, [] { bernoulli(ints(2)); }},
+      Row{"StopGradientOfNothing", "stop_gradient", {"default-constructed"}, [] { stop_gradient(Value()); }},
       Row{"CumsumAxis", "cumsum", {"axis 5"}, [] { cumsum(floats(3), 5); }},
       Row{"SoftmaxAxis", "softmax", {"axis 2"}, [] { softmax(floats(3), 2); }},
       Row{"BroadcastLike", "broadcast_like", {"does not broadcast"}, [] { broadcast_like(floats(2), floats(3)); }},

@@ -87,6 +87,11 @@ const Kind kKinds[] = {
     {"sigmoid", kU, 1, 3, unary<sigmoid>},
     {"silu", kU, 1, 3, unary<silu>},
     {"gelu", kU, 1, 3, unary<gelu>},
+    {"erf", kU, 1, 1, unary<erf>},
+    {"sign", kU, 1, 1, unary<sign>},
+    {"floor", kU, 1, 1, unary<floor>},
+    {"round", kU, 1, 1, unary<round>},
+    {"clamp", kU, 1, 1, [](Site& s) { return Values{clamp(s.number(0), -2, 3, s.label)}; }},
     {"add", kB, 2, 6, binary<add>},
     {"sub", kB, 2, 4, binary<sub>},
     {"mul", kB, 2, 4, binary<mul>},
@@ -154,11 +159,18 @@ const Kind kKinds[] = {
      }},
     {"cross_entropy", Family::softmax, 2, 1,
      [](Site& s) {
-       return Values{s.tame(cross_entropy(Site::fit(s.real(0), {3, 4}), s.indices(1, 4, {3}), s.label))};
+       CrossEntropyOptions options{.per_row = s.random.chance(40)};
+       if (s.random.chance(40)) options.ignore_index = 5;  // none of them, or all would be NaN
+       Value targets = s.indices(1, 4, {3});
+       if (s.random.chance(40)) targets = cast(targets, i64);
+       return Values{s.tame(cross_entropy(Site::fit(s.real(0), {3, 4}), targets, options, s.label))};
      }},
     {"random_uniform", Family::random, 1, 2, [](Site& s) { return Values{random_uniform(s.real(0), -2, 2, s.label)}; }},
     {"random_normal", Family::random, 1, 1,
      [](Site& s) { return Values{s.tame(random_normal(s.real(0), 0, 1, s.label))}; }},
+    {"randint", Family::random, 1, 1,
+     [](Site& s) { return Values{randint(s.any(0), -5, 20, s.random.chance(50) ? i32 : i64, s.label)}; }},
+    {"bernoulli", Family::random, 1, 1, [](Site& s) { return Values{bernoulli(sigmoid(s.real(0)), s.label)}; }},
     {"dropout", Family::random, 1, 2, [](Site& s) { return Values{s.tame(dropout(s.real(0), 0.3, s.label))}; }},
 };
 

@@ -16,7 +16,9 @@ std::vector<int> axes(Site& s, const Value& x) {
 template <Value (*op)(Arg, std::vector<int>, bool, Label)>
 Values reduce(Site& s) {
   Value x = s.number(0);
-  if (op == mean) x = s.floating(0);
+  if (op == mean || op == logsumexp) x = s.floating(0);
+  if (op == prod) x = clamp(x, -1, 1);
+  if (op == any || op == all) x = Site::as(x, boolean);
   std::vector<int> over = axes(s, x);
   return {s.tame(op(x, over, s.random.chance(50), s.label))};
 }
@@ -97,6 +99,19 @@ Values top(Site& s) {
   TopK found = top_k(x, 1 + s.random.below(static_cast<int>(x.shape()[d])), d, s.label);
   return {found.values, found.indices};
 }
+Values sorts(Site& s) {
+  Value x = s.any(0);
+  x = Site::with_axes(x.dtype() == boolean ? Site::as(x, i32) : x);
+  Sorted sorted = sort(x, s.axis(x), s.random.chance(50), s.label);
+  return {sorted.values, sorted.indices};
+}
+Values takes_along(Site& s) {
+  Value x = Site::with_axes(s.any(0));
+  int d = s.axis(x);
+  Shape shape = x.shape();
+  shape[d] = 2;
+  return {take_along_axis(x, s.indices(1, x.shape()[d], shape), d, s.label)};
+}
 Values arg(Site& s) {
   Value x = Site::with_axes(s.number(0));
   return {(s.random.chance(50) ? argmax : argmin)(x, s.axis(x), s.random.chance(50), s.label)};
@@ -106,6 +121,15 @@ const Kind kKinds[] = {
     {"gather", Family::gather, 2, 3, gathers},
     {"scatter_add", Family::gather, 3, 2, scatters},
     {"embedding", Family::gather, 2, 1, embeds},
+    {"take_along_axis", Family::gather, 2, 1, takes_along},
+    {"one_hot", Family::gather, 1, 1,
+     [](Site& s) {
+       return Values{one_hot(s.indices(0, 3, {2, 2}), 3, f32, s.label)};
+     }},
+    {"tril", Family::movement, 1, 1,
+     [](Site& s) { return Values{tril(s.matrices(0), s.random.below(3) - 1, s.label)}; }},
+    {"triu", Family::movement, 1, 1,
+     [](Site& s) { return Values{triu(s.matrices(0), s.random.below(3) - 1, s.label)}; }},
     {"transpose", Family::movement, 1, 3, [](Site& s) { return Values{transpose(s.matrices(0), s.label)}; }},
     {"permute", Family::movement, 1, 2, permutes},
     {"slice", Family::movement, 1, 3, slices},
@@ -119,9 +143,16 @@ const Kind kKinds[] = {
      }},
     {"reshape", Family::view, 1, 4, reshapes},
     {"flatten", Family::view, 1, 1, [](Site& s) { return Values{flatten(Site::with_axes(s.any(0)), 0, s.label)}; }},
+    {"stop_gradient", Family::view, 1, 1, [](Site& s) { return Values{stop_gradient(s.any(0), s.label)}; }},
     {"unsqueeze", Family::view, 1, 1, [](Site& s) { return Values{squeeze(unsqueeze(s.any(0), 0), 0, s.label)}; }},
     {"argmax", Family::order, 1, 2, arg},
     {"top_k", Family::order, 1, 1, top},
+    {"sort", Family::order, 1, 1, sorts},
+    {"arange", Family::order, 1, 1,
+     [](Site& s) {
+       Value x = Site::with_axes(s.any(0));
+       return Values{arange(x, s.axis(x), s.random.chance(50) ? i32 : f32, s.label)};
+     }},
     {"cumsum", Family::order, 1, 2,
      [](Site& s) {
        Value x = Site::with_axes(s.number(0));
@@ -132,6 +163,15 @@ const Kind kKinds[] = {
     {"mean", Family::reduction, 1, 3, reduce<mean>},
     {"max", Family::reduction, 1, 2, reduce<max>},
     {"min", Family::reduction, 1, 2, reduce<min>},
+    {"prod", Family::reduction, 1, 1, reduce<prod>},
+    {"logsumexp", Family::reduction, 1, 1, reduce<logsumexp>},
+    {"any", Family::reduction, 1, 1, reduce<any>},
+    {"all", Family::reduction, 1, 1, reduce<all>},
+    {"var", Family::reduction, 1, 1,
+     [](Site& s) {
+       Value x = s.floating(0);
+       return Values{s.tame(var(x, axes(s, x), s.random.chance(50), 0, s.label))};
+     }},
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ enum class Family : std::uint8_t {
   cast,
   product,
   reduction,
-  order,  // argmax, top_k, cumsum
+  order,  // argmax, top_k, sort, cumsum
   softmax,
   gather,
   movement,
