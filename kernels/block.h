@@ -23,7 +23,8 @@ __device__ inline T warp_max(T x) {
   return x;
 }
 
-// In the first warp. The block is one-dimensional and made of whole warps; all its threads make the call, once.
+// In the first warp. The block is one-dimensional and made of whole warps; all its threads make the call. Between two
+// calls there is a barrier.
 template <class T>
 __device__ inline T block_sum(T x) {
   __shared__ T partial[kWarp];

@@ -80,6 +80,7 @@ __global__ void row_losses(const T* logits, const Target* targets, Losses<T> los
   if (losses.mean == nullptr) return;
   sum = block_sum(sum);
   if (ignored.is_set) {
+    __syncthreads();  // before block_sum() uses its memory again
     count = block_sum(count);
   } else {
     count = static_cast<T>(rows);
@@ -102,6 +103,7 @@ __global__ void add_partial_losses(const T* partial, Losses<T> losses, int parts
     count += partial[parts + i];
   }
   sum = block_sum(sum);
+  __syncthreads();  // before block_sum() uses its memory again
   count = block_sum(count);
   if (threadIdx.x == 0) store_mean(losses, sum, losses.count == nullptr ? static_cast<T>(rows) : count);
 }

@@ -33,7 +33,7 @@ constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
 struct SortPlan {
   Lines lines;
   std::int64_t padded = 2;
-  std::int64_t items() const { return lines.count() * padded; }
+  HD std::int64_t items() const { return lines.count() * padded; }
 };
 SortPlan sort_plan(const Shape& shape, int axis) {
   SortPlan plan{lines_of(shape, axis)};
@@ -57,7 +57,8 @@ __device__ inline void store_item(const Placed<Compared<T>>& item, T* values, st
   places[to] = item.place;
 }
 
-// A block for each line that fits into one.
+// A block for each line that fits into one. Here and below, the items that a thread stores are those that it loads
+// next: there is no barrier between.
 template <class T, class Order>
 __global__ void sort_lines(const T* x, T* values, std::int32_t* places, SortPlan plan) {
   wait_for_inputs();
@@ -68,7 +69,6 @@ __global__ void sort_lines(const T* x, T* values, std::int32_t* places, SortPlan
     for (int i = thread; i < size; i += threads) items[i] = load_item<T, Order>(x, plan, line, i);
     sort_in_block(items, size, 0, precedes<Order, Compared<T>>);
     for (int i = thread; i < size; i += threads) store_item(items[i], values, places, plan, line, i);
-    __syncthreads();  // before items are loaded again
   }
 }
 
@@ -85,7 +85,6 @@ __global__ void sort_blocks(const T* x, Placed<Compared<T>>* all, SortPlan plan)
     for (int i = thread; i < kBlockSort; i += threads) items[i] = load_item<T, Order>(x, plan, line, begin + i);
     sort_in_block(items, kBlockSort, begin, precedes<Order, Compared<T>>);
     for (int i = thread; i < kBlockSort; i += threads) all[first + i] = items[i];
-    __syncthreads();  // before items are loaded again
   }
 }
 // One step of items that are too far apart for a block.
@@ -110,7 +109,6 @@ __global__ void merge_near(Placed<V>* all, SortPlan plan, std::int64_t run) {
     for (int i = thread; i < kBlockSort; i += threads) items[i] = all[first + i];
     merge_in_block(items, kBlockSort, first - line * plan.padded, run, kBlockSort / 2, precedes<Order, V>);
     for (int i = thread; i < kBlockSort; i += threads) all[first + i] = items[i];
-    __syncthreads();  // before items are loaded again
   }
 }
 template <class T>

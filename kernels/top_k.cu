@@ -13,12 +13,11 @@ struct TopKAttrs {
   int axis;
 };
 
-constexpr int kMost = 1024;           // of a line
-constexpr std::int64_t kLeast = 256;  // a sort of fewer is no faster
+constexpr int kMost = 1024;  // of a line
 static_assert(kMost < kBlockSort);
-constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
 
-// A block for each line sorts its first elements, then the best k so far with the next ones in place of the others.
+// A block for each line sorts its first elements, then the best k so far with the next ones in place of the others. The
+// items that a thread stores are those that it loads of the next line: there is no barrier between.
 template <class T>
 __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines lines, int k, int size) {
   wait_for_inputs();
@@ -43,7 +42,6 @@ __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines li
       values[to] = static_cast<T>(items[i].value);
       places[to] = items[i].place;
     }
-    __syncthreads();  // before items are loaded again
   }
 }
 
@@ -51,9 +49,10 @@ Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(
 
 template <class T>
 void top_k_on(CudaArgs& a, const Lines& lines, int k) {
-  std::int64_t size = kLeast;
+  std::int64_t size = 2;
   while (size < kBlockSort && size < lines.length) size *= 2;
-  a.launch(select_top<T>, line_blocks(lines), kBlock, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, k,
+  Extent block{static_cast<unsigned>(std::clamp<std::int64_t>(size / 2, kWarp, kThreads))};
+  a.launch(select_top<T>, line_blocks(lines), block, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, k,
            static_cast<int>(size));
 }
 

@@ -89,6 +89,8 @@ void add_fold_rows(std::vector<OpRow>& rows) {
     rows.push_back(coarse(fold_row("prod", kNumbers, axes, kNothing, prod, product_of)));
   }
   rows.push_back(fold_row("prod", kSingleAndDouble, kAxes[0], {}, prod, product_of));
+  // More products than a grid has blocks.
+  rows.push_back(coarse(fold_row("prod", {f32}, {{1}, false, {{{4099, 3}}}}, {}, prod, product_of)));
   rows.push_back(coarse(fold_row("prod", {f32}, kAxes[0], {{{1, 33000}}}, prod, product_of)));
   rows.push_back(var_row(kAxes[2], 1, kAxes[2].cases));
   rows.push_back(var_row(kAxes[0], 1, {{{2, 3}}, {{257}}}));

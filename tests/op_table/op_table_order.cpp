@@ -90,6 +90,18 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_top_k_rows(rows, 1, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 257}}, {{2, 5000}}});
   add_top_k_rows(rows, 3, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}, {{2, 1031, 3}}});
   add_top_k_rows(rows, 1024, 0, {{{1024}}, {{1031}}, {{3100, 2}}}, false);
+  // More lines than a grid has blocks.
+  const Case many_lines{{4099, 3}};
+  rows.push_back(coarse({"top_k",
+                         {f32},
+                         {many_lines},
+                         [](const auto& in) { return top_k(in[0], 2, 1).values; },
+                         [](const Arrays& in) { return top_of(in[0], 2, 1, false); }}));
+  rows.push_back(coarse({"sort",
+                         {f32},
+                         {many_lines},
+                         [](const auto& in) { return sort(in[0], 1).values; },
+                         [](const Arrays& in) { return sorted_of(in[0], 1, false, false); }}));
   // A block for each line; several blocks for one, all of whose runs are merged.
   add_sort_rows(rows, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 0}}, {{3, 257}}});
   add_sort_rows(rows, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}});
