@@ -39,7 +39,11 @@ Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shar
     Entry& entry = entries_[static_cast<int>(id)];
     entry.attrs = &node.attrs.as<InputAttrs>();
     entry.is_feed = node.op == &feed_op;
-    if (!entry.is_feed) entry.input = device_->reserve();
+    if (entry.is_feed) {
+      entry.feed = device_->make_feed_memory();
+    } else {
+      entry.input = device_->reserve();
+    }
     entry.shape = node.outputs[0].shape.examples();
     for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
   }
@@ -96,19 +100,11 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   std::size_t bytes = given.bytes();
   ++entry.version;
   entry.slices = 0;  // in case the copy fails half-way: then nothing was written
-  void* destination = nullptr;
   if (entry.is_feed) {
-    if (bytes > entry.ring_bytes || !entry.ring) {
-      Memory larger = device_->allocate(bytes);
-      device_->sync(*stream_);  // a launch may still read the old one
-      entry.ring = std::move(larger);
-      entry.ring_bytes = bytes;
-    }
-    destination = entry.ring.get();
+    entry.first_slice = entry.feed->write(*stream_, data, bytes);
   } else {
-    destination = address(input.node(), bytes);
+    device_->upload(*stream_, address(input.node(), bytes), data, bytes);
   }
-  device_->upload(*stream_, destination, data, bytes);
   bool reshaped = !(slice == entry.shape);
   entry.shape = slice;
   entry.slices = slices;
@@ -145,7 +141,7 @@ FeedTable Inputs::feed_table(const Plan& plan) const {
   FeedTable table;
   for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
     const Entry& e = entry(plan.feeds[i].source);
-    table.rings[i] = e.ring.get();
+    table.rings[i] = e.first_slice;
     table.strides[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
   }
   return table;
@@ -165,7 +161,8 @@ std::vector<std::size_t> Inputs::feed_bytes(const Plan& plan) const {
   std::vector<std::size_t> bytes;
   for (const PlanFeed& feed : plan.feeds) {
     const Entry& e = entry(feed.source);
-    bytes.push_back(rounded_block(e.ring ? e.ring_bytes : TensorType{e.attrs->dtype, e.shape}.bytes()));
+    std::size_t held = e.feed->bytes();
+    bytes.push_back(held > 0 ? held : rounded_block(TensorType{e.attrs->dtype, e.shape}.bytes()));
   }
   return bytes;
 }

@@ -52,9 +52,9 @@ class Inputs {
     Shape shape;              // of one slice
     std::int64_t slices = 0;  // 0: nothing was written yet
     std::uint64_t version = 0;
-    std::unique_ptr<Arena> input;  // of an input
-    Memory ring;                   // of a feed
-    std::size_t ring_bytes = 0;
+    std::unique_ptr<Arena> input;      // of an input
+    std::unique_ptr<FeedMemory> feed;  // of a feed
+    const void* first_slice = nullptr;
   };
   Entry& find(const Value& input, const Where& where);
   const Entry& entry(int node) const { return entries_.at(node); }

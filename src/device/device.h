@@ -96,6 +96,16 @@ struct HostStatus {
   }
 };
 
+// Where the data of a feed lies, which comes anew for every few steps.
+class FeedMemory {
+ public:
+  virtual ~FeedMemory() = default;
+  // Copies `bytes` of host memory, which the caller may reuse at once, behind what work that was given to `stream`, a
+  // live one, still reads. Returns where work that is given to it until the next call finds them. Throws OutOfMemory.
+  virtual const void* write(Stream& stream, const void* source, std::size_t bytes) = 0;
+  virtual std::size_t bytes() const = 0;  // of the memory it holds
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -105,6 +115,7 @@ class Device {
   virtual Memory allocate(std::size_t bytes) = 0;
   virtual Memory allocate_host(std::size_t bytes) = 0;
   virtual std::unique_ptr<Arena> reserve() = 0;
+  virtual std::unique_ptr<FeedMemory> make_feed_memory() = 0;  // the device must outlive it
   // Bytes of the host that the device keeps for its uploads and decisions; grow with the first uploads.
   virtual std::size_t staging_bytes() const = 0;
 

@@ -196,28 +196,57 @@ void CpuFailure::take(const BoundNode& bad) noexcept {
   }
 }
 
-void CpuStaging::upload(CpuQueue& queue, void* destination, const void* source, std::size_t bytes) {
-  Slot& slot = slots_[next_++ % slots_.size()];
+CpuSlots::Slot& CpuSlots::free_slot(std::size_t bytes) {
+  auto goes_first = [](const Slot& a, const Slot& b) {
+    if (a.is_read() != b.is_read()) return b.is_read();
+    if (a.is_read()) return a.number < b.number;
+    return a.size > b.size;  // rather one that has memory
+  };
+  std::size_t used = bytes > kLargest ? 1 : slots_.size();
+  Slot& slot = *std::min_element(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(used), goes_first);
   if (slot.progress) slot.progress->wait_for(slot.number);
   if (slot.size < bytes) {
     slot = {};  // first, so that both need not fit
-    slot.memory = allocate_counted(bytes, held_, &HeldBytes::host);
+    slot.memory = allocate_counted(bytes, held_, kind_);
     slot.size = rounded_block(bytes);
   }
-  std::memcpy(slot.memory.get(), source, bytes);
-  queue.push(
-      {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, slot.memory.get(), destination, bytes});
-  slot.progress = queue.progress();
-  slot.number = queue.pushed();
-  // Whoever waits for the slot is woken now, not when the queue has nothing left to do.
-  queue.push({[](const CpuTask& t) { static_cast<CpuQueue*>(t.second)->publish(); }, nullptr, &queue});
+  return slot;
 }
 
-std::size_t CpuStaging::bytes() const {
+void CpuSlots::release(Slot& slot, CpuQueue& queue) {
+  slot.progress = queue.progress();
+  slot.number = queue.pushed();
+  // Whoever waits for the slot is woken when that is done, not when the queue has nothing left to do.
+  if (slot.is_read())
+    queue.push({[](const CpuTask& t) { static_cast<CpuQueue*>(t.second)->publish(); }, nullptr, &queue});
+}
+
+std::size_t CpuSlots::bytes() const {
   std::size_t sum = 0;
   for (const Slot& slot : slots_) sum += slot.size;
   return sum;
 }
+
+namespace {
+
+class CpuFeedMemory : public FeedMemory {
+ public:
+  explicit CpuFeedMemory(std::shared_ptr<HeldBytes> held) : slots_(std::move(held), &HeldBytes::device) {}
+
+  const void* write(Stream& stream, const void* source, std::size_t bytes) override {
+    if (current_ != nullptr) CpuSlots::release(*std::exchange(current_, nullptr), queue_of(stream));
+    current_ = &slots_.free_slot(bytes);
+    if (bytes > 0) std::memcpy(current_->memory.get(), source, bytes);
+    return current_->memory.get();
+  }
+  std::size_t bytes() const override { return slots_.bytes(); }
+
+ private:
+  CpuSlots slots_;
+  CpuSlots::Slot* current_ = nullptr;  // written last
+};
+
+}  // namespace
 
 CpuDevice::CpuDevice() : target_(Target::host()) {
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
@@ -229,6 +258,8 @@ Memory CpuDevice::allocate(std::size_t bytes) { return allocate_counted(bytes, h
 Memory CpuDevice::allocate_host(std::size_t bytes) { return allocate_counted(bytes, held_, &HeldBytes::host); }
 
 std::unique_ptr<Arena> CpuDevice::reserve() { return std::make_unique<CpuArena>(held_); }
+
+std::unique_ptr<FeedMemory> CpuDevice::make_feed_memory() { return std::make_unique<CpuFeedMemory>(held_); }
 
 Counters CpuDevice::counters() const {
   Counters counters = counters_;
@@ -323,9 +354,13 @@ void CpuDevice::fill(Stream& stream, void* memory, unsigned char value, std::siz
 void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   CpuQueue& queue = queue_of(stream);
   if (bytes == 0) return;
-  if (!queue.is_done() && bytes <= CpuStaging::kLargest) {
+  if (!queue.is_done() && bytes <= CpuSlots::kLargest) {
     ++counters_.copies;
-    return staging_.upload(queue, destination, source, bytes);
+    CpuSlots::Slot& slot = staging_.free_slot(bytes);
+    std::memcpy(slot.memory.get(), source, bytes);
+    queue.push(
+        {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, slot.memory.get(), destination, bytes});
+    return CpuSlots::release(slot, queue);
   }
   queue.wait_for(queue.pushed());
   std::memcpy(destination, source, bytes);

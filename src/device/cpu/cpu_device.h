@@ -34,30 +34,33 @@ struct CpuFailure {
   void take(const BoundNode& node) noexcept;
 };
 
-// Copies of what is on its way to a stream that is busy, so that whoever writes data for the next steps need not wait
-// for the steps before them.
-class CpuStaging {
+// Memory of the host that a queue reads while the next data is written: up to four slots, which are used in turn.
+class CpuSlots {
  public:
-  // Larger data is not staged.
+  // Larger data has one slot, which is written when the queue is done with it.
   static constexpr std::size_t kLargest = std::size_t{64} << 20;
-
-  explicit CpuStaging(std::shared_ptr<HeldBytes> held) : held_(std::move(held)) {}
-
-  // Queues a copy of `bytes` to `destination` behind what `queue` holds. `source` is free when it returns; waits while
-  // all slots hold copies that are still to be made. Throws OutOfMemory.
-  void upload(CpuQueue& queue, void* destination, const void* source, std::size_t bytes);
-  std::size_t bytes() const;
-
- private:
   struct Slot {
     Memory memory;
     std::size_t size = 0;
-    std::shared_ptr<const CpuProgress> progress;  // of the queue that copies from it, until `number` tasks are done
+    std::shared_ptr<const CpuProgress> progress;  // of the queue that reads it, until `number` tasks are done
     std::uint64_t number = 0;
+    bool is_read() const { return progress && progress->done() < number; }
   };
+
+  // `kind`: what its memory counts as.
+  CpuSlots(std::shared_ptr<HeldBytes> held, std::atomic<std::size_t> HeldBytes::*kind)
+      : held_(std::move(held)), kind_(kind) {}
+
+  // A slot of that size that nothing reads; waits for one where all are read. Throws OutOfMemory.
+  Slot& free_slot(std::size_t bytes);
+  // Work that was given to `queue` so far reads it, and nothing else will.
+  static void release(Slot& slot, CpuQueue& queue);
+  std::size_t bytes() const;
+
+ private:
   std::shared_ptr<HeldBytes> held_;
+  std::atomic<std::size_t> HeldBytes::*kind_;
   std::array<Slot, 4> slots_;
-  std::size_t next_ = 0;
 };
 
 class CpuDevice : public Device {
@@ -68,6 +71,7 @@ class CpuDevice : public Device {
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
+  std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override { return staging_.bytes(); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this); }
   void wait(Stream& stream) override;
@@ -101,7 +105,8 @@ class CpuDevice : public Device {
   Target target_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
-  CpuStaging staging_{held_};
+  // Copies of what is on its way to a stream that is busy.
+  CpuSlots staging_{held_, &HeldBytes::host};
   CpuFailure failure_;
   std::unique_ptr<CpuItems> items_;  // of the recording in progress
 };

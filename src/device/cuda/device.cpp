@@ -85,6 +85,35 @@ std::unique_ptr<Arena> CudaDevice::reserve() {
   return reserve_arena(calls_);
 }
 
+namespace {
+
+// One place, to which data is copied in stream order.
+class CudaFeedMemory : public FeedMemory {
+ public:
+  explicit CudaFeedMemory(CudaDevice& device) : device_(device) {}
+
+  const void* write(Stream& stream, const void* source, std::size_t bytes) override {
+    if (bytes > size_ || !memory_) {
+      Memory larger = device_.allocate(bytes);
+      device_.sync(stream);  // a launch may still read the old one
+      memory_ = std::move(larger);
+      size_ = bytes;
+    }
+    device_.upload(stream, memory_.get(), source, bytes);
+    return memory_.get();
+  }
+  std::size_t bytes() const override { return memory_ ? rounded_block(size_) : 0; }
+
+ private:
+  CudaDevice& device_;
+  Memory memory_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<FeedMemory> CudaDevice::make_feed_memory() { return std::make_unique<CudaFeedMemory>(*this); }
+
 std::size_t CudaDevice::staging_bytes() const { return staging_.bytes() + rounded_block(sizeof(bool)); }
 
 std::unique_ptr<Stream> CudaDevice::make_stream() {

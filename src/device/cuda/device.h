@@ -26,6 +26,7 @@ class CudaDevice : public Device {
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
+  std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override;
   std::unique_ptr<Stream> make_stream() override;
   void wait(Stream& stream) override;
