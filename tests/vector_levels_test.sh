@@ -24,5 +24,10 @@ for level in baseline avx2 avx512; do
   expected=$bits
   [[ $levels == *" $used "* ]] || levels+="$used "
 done
+if ! GRAPHSINK_VECTOR_LEVEL=avx3 "$1/test_models" --gtest_filter='*Determinism*cpu' |
+  grep 'GRAPHSINK_VECTOR_LEVEL is "avx3", and changes nothing'; then
+  echo "a level that does not exist was not said" >&2
+  exit 1
+fi
 echo "compared:$levels"
 [[ $(wc -w <<<"$levels") -gt 1 ]] || exit 77

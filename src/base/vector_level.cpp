@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/log.h"
+
 namespace graphsink {
 namespace {
 
@@ -18,8 +20,10 @@ VectorLevel level_of_processor() noexcept {
 VectorLevel allowed_level() noexcept {
   const char* text = std::getenv("GRAPHSINK_VECTOR_LEVEL");
   std::string_view wanted = text ? text : "";
-  for (VectorLevel level : {VectorLevel::baseline, VectorLevel::avx2})
+  for (VectorLevel level : {VectorLevel::baseline, VectorLevel::avx2, VectorLevel::avx512})
     if (wanted == to_string(level)) return level;
+  if (!wanted.empty())
+    Log().warn({"GRAPHSINK_VECTOR_LEVEL is \"", wanted, "\", and changes nothing: it may be baseline, avx2 or avx512"});
   return VectorLevel::avx512;
 }
 
