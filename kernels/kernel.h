@@ -10,12 +10,13 @@
 #include <string>
 
 #include "base/vector_level.h"
+#include "device/host_memory.h"
 #include "device/wait_for_inputs.h"
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
 #include "kernels/host_math.h"
 
-#define HD __host__ __device__ inline
+#define HD GRAPHSINK_ON_BOTH inline
 
 namespace graphsink {
 

@@ -194,7 +194,8 @@ struct Plan {
   //                           between_devices_bytes
   //   hoisted                 copies that run only when their source was written; each: direction, bytes, source,
   //                           destination
-  //   memory                  arena_bytes, host_arena_bytes, hoisted_bytes, value_bytes, live_bytes (see live_bytes())
+  //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), hoisted_bytes,
+  //                           value_bytes, live_bytes (see live_bytes())
   //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), mark (see Island;
   //                           or null)
   //   split_islands           likewise, those of split_sink; empty if they are the same

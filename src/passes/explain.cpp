@@ -178,7 +178,7 @@ std::string summary_text(const Plan& plan) {
   for (int i : further)
     text += "; " + bytes_text(plan.further_arena_bytes[at(i - 1)] + plan.further_hoisted_bytes[at(i - 1)]) + " on " +
             device_name(plan, i);
-  std::size_t on_host = plan.host_arena_bytes + plan.hoisted_bytes;
+  std::size_t on_host = host_arena_bytes(plan) + plan.hoisted_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";
 }

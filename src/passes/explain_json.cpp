@@ -68,7 +68,7 @@ class Writer {
             {"hoisted", std::move(hoisted)},
             {"memory",
              {{"arena_bytes", plan_.arena_bytes},
-              {"host_arena_bytes", plan_.host_arena_bytes},
+              {"host_arena_bytes", host_arena_bytes(plan_)},
               {"hoisted_bytes", plan_.hoisted_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},

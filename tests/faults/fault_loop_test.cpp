@@ -8,6 +8,7 @@
 
 #include "fault_harness.h"
 #include "fault_workloads.h"
+#include "messages.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
@@ -150,8 +151,6 @@ struct Fault {
   std::string function;  // the first to fail; "" where it is to be found out
   int nth = 1;           // call of the phase; of the function if that alone fails
 };
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // The headers' template stands for cudaLaunchKernelExC.
 bool names(const std::string& text, const std::string& function) {

@@ -15,20 +15,9 @@
 #include "cuda_device_kernels.h"
 #include "device/cuda/open.h"
 #include "exec/launch_queue.h"
+#include "messages.h"
 
 namespace graphsink::testing {
-
-template <class F>
-std::string message_of(F&& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
-inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 inline const OpDef host_double = {.name = "host_double",
                                   .cpu = [](const CpuArgs& a) { *a.in_out<float>(1) = 2 * *a.in<float>(0); }};

@@ -1,0 +1,240 @@
+// What the bodies of ops and of control flow may record, and how what they may not is said.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "cuda_device_fixture.h"
+#include "graphsink/cuda.h"
+#ifdef GRAPHSINK_EMULATED
+#include "emulator.h"
+#endif
+
+namespace graphsink::testing {
+namespace {
+
+class CudaRecordedBodyTest : public CudaDeviceTest {};
+
+TEST_F(CudaRecordedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
+  auto other = device_->make_stream();
+  float *x = make(1.0f), *y = make(1.0f);
+  std::int32_t* counter = make(3);
+  bool* more = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    device_->loop(s, more, [&](Streams body) {
+      ASSERT_EQ(body.size(), 2u);
+      device_->fence(*body[1], *body[0]);
+      call(*body[1], slow_affine, {y}, Affine{3, 0});
+      call(*body[0], slow_affine, {x}, Affine{2, 0});
+      call(*body[0], count_down, {counter});
+      call(*body[0], is_positive, {counter, more});
+    });
+  });
+  device_->launch(*stream_, *recording);
+  EXPECT_EQ(get(x), 8.0f);
+  EXPECT_EQ(get(y), 27.0f);
+}
+
+TEST_F(CudaRecordedBodyTest, AHostCallInALoopCannotBeRecorded) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  auto attempt = [&] {
+    record([&](Stream& s) {
+      loop(s, more, [&](Stream& body) {
+        call(body, affine, {x});
+        device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
+      });
+    });
+  };
+  EXPECT_THROW(attempt(), RecordingFailed);
+  std::string message = message_of(attempt);
+  EXPECT_TRUE(contains(message, "cuda_recorded_body_test.cpp:")) << message;
+  // CUDA may refuse the call while it is captured, or the node when the graph is instantiated, before which we look.
+  bool is_refused_at_capture = contains(message, "host_double: cudaLaunchHostFunc returned");
+  std::cout << "either way: CUDA refuses a host function in a body "
+            << (is_refused_at_capture ? "while it is captured" : "only when the graph is instantiated") << '\n';
+  if (!is_refused_at_capture) {
+    EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
+    EXPECT_TRUE(contains(message, "remedy: give it a .cuda body")) << message;
+  }
+  expect_usable();
+#ifdef GRAPHSINK_EMULATED
+  EXPECT_FALSE(is_refused_at_capture);
+  emu::fail("cudaLaunchHostFunc", 1, cudaErrorStreamCaptureUnsupported);
+  message = message_of(attempt);
+  EXPECT_TRUE(contains(message, "host_double: cudaLaunchHostFunc returned")) << message;
+  expect_usable();
+#endif
+}
+
+TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureIsNamed) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  for (const OpDef* op : {&allocates, &waits}) {
+    for (bool in_body : {false, true}) {
+      auto attempt = [&] {
+        record([&](Stream& s) {
+          call(s, affine, {x});
+          auto bad = [&](Stream& b) {
+            call(b, affine, {x});
+            call(b, *op, {});
+          };
+          in_body ? loop(s, more, bad) : bad(s);
+        });
+      };
+      EXPECT_THROW(attempt(), RecordingFailed);
+      std::string message = message_of(attempt);
+      EXPECT_TRUE(contains(message, op->name)) << message;
+      EXPECT_TRUE(contains(message, "remedy: bodies may only enqueue")) << message;
+      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+      expect_usable();
+    }
+  }
+}
+
+#ifdef GRAPHSINK_EMULATED
+// Drivers are known that crash when a capture into the body of a conditional node is broken and then ended.
+TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditionalNode) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  for (const OpDef* op : {&allocates, &waits}) {
+    for (bool in_inner : {false, true}) {
+      emu::reset_calls();
+      EXPECT_THROW(record([&](Stream& s) {
+                     loop(s, more, [&](Stream& body) {
+                       call(body, affine, {x});
+                       auto bad = [&](Stream& b) { call(b, *op, {}); };
+                       in_inner ? branch(
+                                      body, more, [](Stream&) {}, bad)
+                                : bad(body);
+                     });
+                   }),
+                   RecordingFailed);
+      EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u) << op->name;
+      EXPECT_EQ(emu::live_objects().graphs, 0u);
+      expect_usable();
+    }
+  }
+}
+
+TEST_F(CudaRecordedBodyTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalNode) {
+  bool* more = make(true);
+  Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
+  auto* on_host = static_cast<float*>(host.get());
+  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  emu::reset_calls();
+  EXPECT_THROW(record([&](Stream& s) {
+                 loop(s, more, [&](Stream& body) {
+                   device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
+                 });
+               }),
+               RecordingFailed);
+  EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u);
+}
+#endif
+
+// What a body records is said of the op whose it is, although each body is captured twice.
+TEST_F(CudaRecordedBodyTest, KernelsOfBodiesBelongToTheirOps) {
+  float* x = make(1.0f);
+  bool* more = make(true);
+  auto recording = record([&](Stream& s) {
+    call(s, slow_affine, {x});
+    loop(s, more, [&](Stream& body) {
+      call(body, affine, {x});
+      branch(
+          body, more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
+    });
+    call(s, affine, {x});
+  });
+  std::vector<std::string_view> names;
+  for (const RecordedKernel& kernel : device_->kernels(*recording))
+    if (kernel.node) names.push_back(kernel.node->op->name);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string_view>{"affine", "affine", "affine", "slow_affine"}));
+}
+
+// A library may record more than kernels.
+const CudaBody kFills[] = {
+    {0, [](CudaArgs& a) { (void)cudaMemsetAsync(a.in_out<float>(0), 0, sizeof(float), a.stream()); }}};
+const OpDef fills = {.name = "fills", .cuda = kFills};
+const CudaBody kLaunchesAGraph[] = {
+    {0, [](CudaArgs& a) { (void)cudaGraphLaunch(*a.attrs<cudaGraphExec_t*>(), a.stream()); }}};
+const OpDef launches_a_graph = {.name = "launches_a_graph", .cuda = kLaunchesAGraph};
+
+TEST_F(CudaRecordedBodyTest, FillsAndGraphsOfABodyAreCounted) {
+  float *x = make(3.0f), *y = make(1.0f);
+  std::int32_t* counter = make(2);
+  bool* more = make(true);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  cudaGraphNodeParams params = {};
+  params.type = cudaGraphNodeTypeMemset;
+  params.memset.dst = y;
+  params.memset.elementSize = 4;
+  params.memset.width = 1;
+  params.memset.height = 1;
+  cudaGraphNode_t member = nullptr;
+  ASSERT_EQ(cudaGraphAddNode(&member, graph, nullptr, nullptr, 0, &params), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  auto recording = record([&](Stream& s) {
+    call(s, launches_a_graph, {}, &exec);
+    loop(s, more, [&](Stream& body) {
+      call(body, fills, {x});
+      call(body, affine, {x}, Affine{1, 1});
+      call(body, count_down, {counter});
+      call(body, is_positive, {counter, more});
+    });
+  });
+  EXPECT_EQ(recording->info().copies, 2);
+  EXPECT_EQ(recording->info().kernels, 2 + 3);
+  device_->launch(*stream_, *recording);
+  EXPECT_EQ(get(x), 1.0f);
+  EXPECT_EQ(get(y), 0.0f);
+  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(CudaRecordedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  std::int32_t* counter = make(3);
+  bool* more = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    device_->loop(s, more, [&](Streams body) {
+      call(*body[0], affine, {x}, Affine{2, 0});
+      device_->fence(*body[1], *body[0]);
+      call(*body[0], count_down, {counter});
+      call(*body[0], is_positive, {counter, more});
+    });
+  });
+  device_->launch(*stream_, *recording);
+  EXPECT_EQ(get(x), 8.0f);
+}
+
+TEST_F(CudaRecordedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
+  auto other = device_->make_stream();
+  float* x = make(1.0f);
+  bool* yes = make(true);
+  Stream* const streams[] = {stream_.get(), other.get()};
+  auto recording = record(streams, [&](Streams s) {
+    auto then_body = [&](Streams body) {
+      device_->fence(*body[1], *body[0]);
+      call(*body[1], affine, {x}, Affine{2, 0});
+      device_->fence(*body[0], *body[1]);
+      call(*body[1], affine, {x}, Affine{1, 3});
+    };
+    device_->branch(s, yes, then_body, [](Streams) {});
+  });
+  device_->launch(*stream_, *recording);
+  EXPECT_EQ(get(x), 5.0f);
+}
+
+}  // namespace
+}  // namespace graphsink::testing

@@ -1,0 +1,89 @@
+// Allocations that find no memory say what they were for and what the program needs.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "fault_fixture.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+using testing::contains;
+using testing::Fault;
+using testing::message_of;
+
+// One row for each thing that memory is for.
+struct MemoryRow {
+  const char* name;
+  enum Call { kCompile, kWrite, kBind } call;  // which of these meets it
+  const char* function;
+  int nth;  // call of the function in there
+  std::vector<const char*> words;
+};
+void PrintTo(const MemoryRow& row, std::ostream* out) { *out << row.name; }
+
+const MemoryRow kMemoryRows[] = {
+    {"Status",
+     MemoryRow::kCompile,
+     "cudaMalloc",
+     1,
+     {"no room for what steps report: out of memory: cudaMalloc needs", "MiB are free"}},
+    {"Records",
+     MemoryRow::kCompile,
+     "cudaHostAlloc",
+     7,
+     {"no room for the rings of 2 records (1.0 MiB): out of memory: cudaHostAlloc", "record fewer values"}},
+    {"Slices",
+     MemoryRow::kWrite,
+     "cudaMalloc",
+     1,
+     {"no room for what was written (3.8 MiB): out of memory: cudaMalloc needs", "write fewer slices"}},
+    {"Arena",
+     MemoryRow::kBind,
+     "cuMemCreate",
+     1,
+     {"no room for the arena", "out of memory: cuMemCreate for an arena needs", "MiB are free", "smaller batches"}},
+    {"HostArena",
+     MemoryRow::kBind,
+     "cudaHostAlloc",
+     2,
+     {"no room for the values and workspaces of ops on the host (39.5 KiB)", "give these ops a .cuda body"}},
+    {"Constant", MemoryRow::kBind, "cudaMalloc", 2, {"no room for a constant (1.0 KiB)", "make it smaller"}},
+    {"Variable", MemoryRow::kBind, "cudaMalloc", 1, {"no room for Variable \"w\" (3.9 KiB)", "less state (sgd)"}},
+};
+
+class NoMemory : public Fault, public ::testing::WithParamInterface<MemoryRow> {};
+INSTANTIATE_TEST_SUITE_P(For, NoMemory, ::testing::ValuesIn(kMemoryRows),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(NoMemory, IsSaidWithWhatItWasForAndWhatTheProgramNeeds) {
+  const MemoryRow& row = GetParam();
+  Graph g;
+  Variable w("w", Tensor(f32, {1000}));
+  Value x = g.feed("x", f32, {5000});
+  Value y = emit(testing::cpu_plus_one, {x})[0];
+  g.record("y", sum(y) + sum(g.constant(Tensor(f32, {256}))));
+  g.record("w", sum(g.value(w)));
+  std::optional<Program> p;
+  auto fail_in = [&](MemoryRow::Call call, auto&& act) {
+    if (row.call != call) return act();
+    emu::fail(row.function, row.nth, cudaErrorMemoryAllocation);
+    std::string message = message_of(act);
+    for (const char* word : row.words) EXPECT_TRUE(contains(message, word)) << word << " in: " << message;
+    for (const char* word : {"no_memory_test.cpp:", "the program needs ", "its largest values are ",
+                             "feed \"x\" f32[5000]", "(no_memory_test.cpp:", "; remedy: "})
+      EXPECT_TRUE(contains(message, word)) << word << " in: " << message;
+    EXPECT_EQ(emu::injected().size(), 1u);
+    act();  // there is memory again
+  };
+  emu::reset_calls();
+  fail_in(MemoryRow::kCompile, [&] { p.emplace(compile(g, {.target = cuda(0)})); });
+  fail_in(MemoryRow::kWrite, [&] { p->write(x, std::vector<float>(200 * 5000, 1.0f)); });
+  fail_in(MemoryRow::kBind, [&] { p->bind(); });
+  p->run();
+  EXPECT_EQ(p->read("y"), (std::vector<float>{10000}));
+}
+
+}  // namespace
+}  // namespace graphsink
