@@ -80,7 +80,7 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   attempt();
   auto are_live = [] { return emu::live_objects().graphs + emu::live_objects().execs; };
   std::size_t before = are_live();  // other tests may have left some
-  std::size_t not_destroyed = 0;  // graphs whose destruction was made to fail
+  std::size_t not_destroyed = 0;    // graphs whose destruction was made to fail
   int failures = 0;
   for (int n = 1;; ++n) {
     emu::reset_calls();
