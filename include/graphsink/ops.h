@@ -17,6 +17,8 @@ namespace graphsink {
 
 // Floats are f32, f64, f16 and bf16. Elements of f16 and bf16 are computed in f32 and rounded once for each op.
 //
+// A label holds for all nodes that an op is made of.
+//
 // Infinities and NaNs are those of IEEE 754. Ops that choose elements (relu, minimum, maximum, min, max, max_pool2d,
 // top_k) choose a NaN before all others, and whatever they choose gets the gradient: a NaN just as a number.
 

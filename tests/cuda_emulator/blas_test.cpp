@@ -132,6 +132,7 @@ void BlasTest::check(bool ta, bool tb, cublasLtOrder_t order, bool captured, boo
   }
   ASSERT_OK(cudaStreamSynchronize(stream_));
   EXPECT_EQ(expected, host(pd, expected.size())) << ta << tb << order;
+  EXPECT_EQ('\xA5', host(workspace, 1)[0]) << "what lay in the workspace is lost, as on a GPU";
 }
 
 TEST_F(BlasTest, MultipliesAsTheReference) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "ir/system_ops.h"
+#include "passes/passes.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -206,6 +208,21 @@ TEST_P(OpBehaviour, FollowsOpenDimensionsWithTheSameBitsInEveryMode) {
       }
     }
   }
+}
+
+TEST(OpLabels, HoldForAllNodesOfAnOp) {
+  Graph g;
+  Value x = g.input("x", f32, {2, 4, 3}), c = g.constant(Tensor::full(f32, {4}, 1)), q = unsqueeze(x, 1);
+  g.output("var", var(x, {0}, false, 1, on_cpu));
+  g.output("batch_norm", batch_norm(x, c, c, 1e-5, on_cpu).y);
+  g.output("group_norm", group_norm(x, 2, c, c, 1e-5, on_cpu));
+  g.output("attention", attention(q, q, q, 0.5, {.causal = true}, on_cpu));
+  g.output("bernoulli", bernoulli(x, on_cpu));
+  Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {});
+  std::string on_the_device;
+  for (const PlanNode& node : plan.nodes)
+    if (!node.on_host && node.op->views.empty()) on_the_device += " " + std::string(node.op->name);
+  EXPECT_EQ(on_the_device, " begin_step check_host end_step");
 }
 
 TEST_P(OpBehaviour, ArangeOfNumbers) {
