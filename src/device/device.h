@@ -100,8 +100,9 @@ struct HostStatus {
 class FeedMemory {
  public:
   virtual ~FeedMemory() = default;
-  // Copies `bytes` of host memory, which the caller may reuse at once, behind what work that was given to `stream`, a
-  // live one, still reads. Returns where work that is given to it until the next call finds them. Throws OutOfMemory.
+  // Copies `bytes` from host memory, which the caller may reuse at once, and leaves alone what work that was given to
+  // `stream`, a live one, still reads. The result is the address at which work that is given to it until the next call
+  // finds them. Throws OutOfMemory.
   virtual const void* write(Stream& stream, const void* source, std::size_t bytes) = 0;
   virtual std::size_t bytes() const = 0;  // of the memory it holds
 };
