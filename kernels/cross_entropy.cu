@@ -79,15 +79,11 @@ __global__ void row_losses(const T* logits, const Target* targets, Losses<T> los
   }
   if (losses.mean == nullptr) return;
   sum = block_sum(sum);
-  if (ignored.is_set) {
-    __syncthreads();  // before block_sum() uses its memory again
-    count = block_sum(count);
-  } else {
-    count = static_cast<T>(rows);
-  }
+  __syncthreads();  // before block_sum() uses its memory again
+  count = block_sum(count);
   if (threadIdx.x != 0) return;
   if (gridDim.x == 1) {
-    store_mean(losses, sum, count);
+    store_mean(losses, sum, losses.count == nullptr ? static_cast<T>(rows) : count);
   } else {
     partial[blockIdx.x] = sum;
     partial[gridDim.x + blockIdx.x] = count;

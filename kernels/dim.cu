@@ -1,6 +1,7 @@
 // dim: the size of an axis, which may be open, as a number that ops can use.
 #include "graphsink/ops.h"
 #include "kernels/kernel.h"
+#include "kernels/op_parts.h"
 
 namespace graphsink {
 namespace {
@@ -8,8 +9,6 @@ namespace {
 struct DimAttrs {
   int axis;
 };
-
-Access only_shape(int, int) { return Access::shape_only; }
 
 void infer_dim(InferArgs& a) {
   a.expect_inputs(1);

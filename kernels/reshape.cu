@@ -3,6 +3,7 @@
 
 #include "graphsink/ops.h"
 #include "kernels/kernel.h"
+#include "kernels/op_parts.h"
 #include "kernels/reduce_ops.h"
 
 namespace graphsink {
@@ -129,7 +130,6 @@ void infer_same(InferArgs& a) {
   a.expect_inputs(1);
   a.out(a.in(0).dtype, a.in(0).shape);
 }
-std::vector<Value> no_grad(const GradArgs&) { return {Value()}; }
 const OpDef stop_gradient_op{
     .name = "stop_gradient", .infer = infer_same, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = no_grad};
 

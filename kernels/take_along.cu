@@ -144,7 +144,7 @@ void add_any(Args& a) {
   for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { add_on<T>(a, lines); });
 }
 
-// --- the gradient where the places of a line differ: it is as above, without sums
+// --- the gradient where the places of a line differ: nothing is added up
 
 // A block for each line of dx.
 template <class T>
@@ -170,7 +170,12 @@ void place_on(CudaArgs& a, const TwoLines& lines) {
 }
 template <class T>
 void place_on(const CpuArgs& a, const TwoLines& lines) {
-  add_on<T>(a, lines);
+  const auto& [of, taken] = lines;
+  std::fill_n(a.out<T>(0), a.out_type(0).shape.size(), T(0));
+  for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) {
+    std::int64_t above = i / taken.inner, place = a.in<std::int32_t>(1)[i];
+    a.out<T>(0)[(above / taken.length * of.length + place) * of.inner + i % taken.inner] = a.in<T>(0)[i];
+  }
 }
 
 template <class Args>
@@ -182,11 +187,14 @@ void place_any(Args& a) {
 void infer_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
 Access grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
 
-Prepared prepare_grad(const PrepareArgs& p) {
-  for_dtype<float, double, half, bfloat16>(p.out(0).dtype, [&]<class T>() {
-    load_kernels<fill_zeros<Wide<T>>, add_along<T>, store_sums<T>, place_along<T>>(p);
-  });
+Prepared prepare_add(const PrepareArgs& p) {
+  for_dtype<float, double, half, bfloat16>(
+      p.out(0).dtype, [&]<class T>() { load_kernels<fill_zeros<Wide<T>>, add_along<T>, store_sums<T>>(p); });
   return {nullptr, is_half(p.out(0).dtype) ? static_cast<std::size_t>(p.out(0).shape.size()) * sizeof(float) : 0};
+}
+Prepared prepare_place(const PrepareArgs& p) {
+  for_dtype<float, double, half, bfloat16>(p.out(0).dtype, [&]<class T>() { load_kernel(p, place_along<T>); });
+  return {};
 }
 
 // Of either gradient.
@@ -198,7 +206,7 @@ constexpr CudaBody kAddCuda[] = {{0, add_any<CudaArgs>}};
 const OpDef add_along_op{.name = "take_along_axis_grad",
                          .infer = infer_grad,
                          .access = grad_access,
-                         .prepare = prepare_grad,
+                         .prepare = prepare_add,
                          .cuda = kAddCuda,
                          .cpu = add_any<const CpuArgs>,
                          .grad = grad_of_grad};
@@ -221,7 +229,7 @@ constexpr CudaBody kPlaceCuda[] = {{0, place_any<CudaArgs>}};
 const OpDef place_along_op{.name = "place_along_axis",
                            .infer = infer_grad,
                            .access = grad_access,
-                           .prepare = prepare_grad,
+                           .prepare = prepare_place,
                            .cuda = kPlaceCuda,
                            .cpu = place_any<const CpuArgs>,
                            .grad = grad_of_grad};

@@ -1,5 +1,6 @@
 // Element-wise functions of one operand, and their gradients, each one kernel.
 #include "kernels/activation.h"
+#include "kernels/op_parts.h"
 
 namespace graphsink {
 namespace {
@@ -76,9 +77,6 @@ std::vector<Value> from_input(const GradArgs& a) {
 std::vector<Value> neg_grad(const GradArgs& a) { return {neg(Arg(a.grads[0], a.where))}; }
 std::vector<Value> exp_grad(const GradArgs& a) { return {mul(Arg(a.grads[0], a.where), a.outputs[0])}; }
 std::vector<Value> log_grad(const GradArgs& a) { return {div(Arg(a.grads[0], a.where), a.inputs[0])}; }
-// Of functions that are constant almost everywhere.
-std::vector<Value> no_grad(const GradArgs&) { return {Value()}; }
-
 const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t, std::uint64_t>("neg", neg_grad);
 const OpDef abs_op = elementwise_op<Abs, 1, float, double>("abs", from_input<abs_grad_op>);
 const OpDef relu_op = float_op<Relu>("relu", from_output<relu_grad_op>);

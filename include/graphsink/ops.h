@@ -105,8 +105,9 @@ inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, La
 // Floats (of f16 and bf16 the sum is f32, rounded at the end); sum and sum_like also i32, i64, which wrap.
 Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
 Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});
-// The variance over axes as of sum, divided by the number n of elements less `correction`, which is below n: 0 as in
-// NumPy, 1 for the unbiased estimate of PyTorch. f16 and bf16 are computed in f32.
+// The variance over axes as of sum, divided by the number n of elements less `correction`: 0 as in NumPy, 1 for the
+// unbiased estimate of PyTorch. Refused unless it is below n; where axes are open, that is up to the caller: n =
+// correction gives NaN. f16 and bf16 are computed in f32.
 Value var(Arg x, std::vector<int> axes = {}, bool keep_axes = false, double correction = 0, Label label = {});
 // The product over axes as of sum, of floats (in f64, rounded once) or of i32, i64, which wrap; 1 of nothing.
 Value prod(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Label label = {});

@@ -135,6 +135,17 @@ void check_attention(const Composed& c, const Value& q, const Value& k, const Va
              "reshape() or cast() them");
     }
   }
+  auto differ = [](const Value& a, const Value& b, int axis) {
+    Shape left = a.shape(), right = b.shape();
+    return !left.is_open(axis) && !right.is_open(axis) && left[axis] != right[axis];
+  };
+  for (int axis = 0; axis < 4; ++axis) {
+    if (differ(k, v, axis) || (axis != 2 && differ(q, k, axis))) {
+      c.fail("q, k, v do not fit together: " + to_string(q.type()) + ", " + to_string(k.type()) + ", " +
+                 to_string(v.type()),
+             "let q and k differ in length alone, and k and v not at all");
+    }
+  }
 }
 
 }  // namespace

@@ -421,6 +421,13 @@ std::span<const Row> misuses() {
             Value q = reshape(floats(3, 4), {1, 1, 3, 4});
             attention(q, q, q, of(boolean, 2));
           }},
+      Row{"AttentionHeadsWithAMask",
+          "attention",
+          {"do not fit together", "f32[1, 2, 3, 2]", "f32[1, 1, 3, 2]"},
+          [] {
+            Value q = reshape(floats(3, 4), {1, 2, 3, 2}), k = reshape(floats(3, 2), {1, 1, 3, 2});
+            attention(q, k, k, of(boolean, 3));
+          }},
       Row{"AttentionBiasDtype",
           "attention",
           {"mask or bias is i32[3]"},
