@@ -9,6 +9,7 @@ namespace {
 struct ArangeAttrs {
   int axis;
   DType dtype;
+  friend bool operator==(const ArangeAttrs&, const ArangeAttrs&) = default;
 };
 
 template <class Body>
@@ -52,13 +53,11 @@ Prepared prepare_arange(const PrepareArgs& p) {
   return {};
 }
 
-constexpr CudaBody kCuda[] = {{0, arange_cuda}};
 const OpDef arange_op{.name = "arange",
                       .infer = infer_arange,
                       .access = only_shape,
                       .prepare = prepare_arange,
-                      .cuda = kCuda,
-                      .cpu = arange_cpu};
+                      .bodies = {arange_cpu, arange_cuda}};
 
 }  // namespace
 

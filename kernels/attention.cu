@@ -170,12 +170,10 @@ Prepared prepare_attention_grad(const PrepareArgs& p) {
   return {nullptr, p.in(4).bytes()};
 }
 
-constexpr CudaBody kGradCuda[] = {{0, backward<CudaArgs>}};
 const OpDef attention_grad_op{.name = "attention_grad",
                               .infer = infer_attention_grad,
                               .prepare = prepare_attention_grad,
-                              .cuda = kGradCuda,
-                              .cpu = backward<const CpuArgs>};
+                              .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
 
 std::vector<Value> attention_grad(const GradArgs& a) {
   Arg q(a.inputs[0], a.where);
@@ -183,12 +181,10 @@ std::vector<Value> attention_grad(const GradArgs& a) {
   return emit(attention_grad_op, {q, a.inputs[1], a.inputs[2], out[0], out[1], out[2], a.grads[0]}, a.attrs);
 }
 
-constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};
 const OpDef attention_op{.name = "attention",
                          .infer = infer_attention,
                          .prepare = prepare_attention,
-                         .cuda = kCuda,
-                         .cpu = forward<const CpuArgs>,
+                         .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
                          .grad = attention_grad};
 
 }  // namespace

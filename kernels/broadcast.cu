@@ -88,7 +88,6 @@ void cuda_body(CudaArgs& a) {
   const auto& plan = a.local<BroadcastPlan>();
   plan.cuda(plan, a);
 }
-constexpr CudaBody kCuda[] = {{0, cuda_body}};
 
 std::vector<Value> broadcast_grad(const GradArgs& a) {
   return {emit(sum_like_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs)[0], Value()};
@@ -100,8 +99,7 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
                               .infer = infer_broadcast,
                               .access = like_access,
                               .prepare = prepare_broadcast,
-                              .cuda = kCuda,
-                              .cpu = cpu_body,
+                              .bodies = {cpu_body, cuda_body},
                               .grad = broadcast_grad};
 
 Value broadcast_like(Arg x, Arg like, Label label) { return emit(broadcast_like_op, {x, like}, LikeAttrs{}, label)[0]; }

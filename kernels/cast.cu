@@ -7,6 +7,7 @@ namespace {
 
 struct CastAttrs {
   DType dtype;
+  friend bool operator==(const CastAttrs&, const CastAttrs&) = default;
 };
 
 template <class Out>
@@ -44,8 +45,7 @@ const OpDef cast_op{.name = "cast",
                     .infer = infer_cast,
                     .in_place = kElementwiseInPlace<1>,
                     .prepare = prepare_cast,
-                    .cuda = kElementwiseCuda<1>,
-                    .cpu = elementwise_cpu<1>,
+                    .bodies = {elementwise_cpu<1>, elementwise_cuda<1>},
                     .grad = cast_grad};
 
 }  // namespace

@@ -56,26 +56,22 @@ std::vector<Value> check_finite_grad(const GradArgs& a) { return {a.grads[0]}; }
 constexpr auto* kLoad =
     load_kernels<find_non_finite<float>, find_non_finite<double>, find_non_finite<half>, find_non_finite<bfloat16>>;
 constexpr Alias kView[] = {{0, 0}};
-constexpr CudaBody kItselfCuda[] = {{0, check_itself<CudaArgs>}};
-constexpr CudaBody kOtherCuda[] = {{0, check_other<CudaArgs>}};
 
 const OpDef check_finite_op{.name = "check_finite",
                             .infer = infer_check_finite,
                             .views = kView,
-                            .purity = Purity::host_effect,
+                            .traits = {.host_effect = true},
                             .prepare = kLoad,
-                            .cuda = kItselfCuda,
-                            .cpu = check_itself<const CpuArgs>,
+                            .bodies = {check_itself<const CpuArgs>, check_itself<CudaArgs>},
                             .grad = check_finite_grad};
 
 }  // namespace
 
 const OpDef check_op{.name = "check",
                      .infer = infer_check,
-                     .purity = Purity::host_effect,
+                     .traits = {.host_effect = true},
                      .prepare = kLoad,
-                     .cuda = kOtherCuda,
-                     .cpu = check_other<const CpuArgs>};
+                     .bodies = {check_other<const CpuArgs>, check_other<CudaArgs>}};
 
 Value check_finite(Arg x, Label label) { return emit(check_finite_op, {x}, {}, label)[0]; }
 

@@ -57,7 +57,7 @@ void for_each_piece(const RowsPlan& plan, const F& f) {
 }
 
 template <bool is_concat>
-void rows_body(CudaArgs& a) {
+void rows_cuda(CudaArgs& a) {
   const auto& plan = a.local<RowsPlan>();
   if (plan.rows == 0) return;
   with_word(plan.word, [&]<class T>(T) {
@@ -75,7 +75,7 @@ void rows_body(CudaArgs& a) {
 }
 
 template <bool is_concat>
-void rows_body(const CpuArgs& a) {
+void rows_cpu(const CpuArgs& a) {
   const auto& plan = a.local<RowsPlan>();
   auto word = static_cast<std::int64_t>(plan.word);
   for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
@@ -92,11 +92,9 @@ void rows_body(const CpuArgs& a) {
   });
 }
 
-template <bool is_concat>
-constexpr CudaBody kCuda[] = {{0, rows_body<is_concat>}};
-
 struct AxisAttrs {
   int axis;
+  friend bool operator==(const AxisAttrs&, const AxisAttrs&) = default;
 };
 
 void infer_concat(InferArgs& a) {
@@ -155,8 +153,7 @@ const OpDef split_like_op{.name = "split_like",
                           .infer = infer_split_like,
                           .access = split_like_access,
                           .prepare = prepare_split,
-                          .cuda = kCuda<false>,
-                          .cpu = rows_body<false>,
+                          .bodies = {rows_cpu<false>, rows_cuda<false>},
                           .grad = split_like_grad};
 
 std::vector<Value> concat_grad(const GradArgs& a) {
@@ -168,14 +165,14 @@ std::vector<Value> concat_grad(const GradArgs& a) {
 const OpDef concat_op{.name = "concat",
                       .infer = infer_concat,
                       .prepare = prepare_concat,
-                      .cuda = kCuda<true>,
-                      .cpu = rows_body<true>,
+                      .bodies = {rows_cpu<true>, rows_cuda<true>},
                       .grad = concat_grad};
 
 struct SplitAttrs {
   int axis;
   std::vector<std::int64_t> sizes;  // else
   int parts = 0;                    // of equal size
+  friend bool operator==(const SplitAttrs&, const SplitAttrs&) = default;
 };
 
 void infer_split(InferArgs& a) {
@@ -209,8 +206,7 @@ std::vector<Value> split_grad(const GradArgs& a) { return {whole_gradient(a, a.a
 const OpDef split_op{.name = "split",
                      .infer = infer_split,
                      .prepare = prepare_split_op,
-                     .cuda = kCuda<false>,
-                     .cpu = rows_body<false>,
+                     .bodies = {rows_cpu<false>, rows_cuda<false>},
                      .grad = split_grad};
 
 }  // namespace

@@ -225,8 +225,6 @@ void any(Args& a) {
   const auto& plan = a.template local<ConvPlan>();
   a.out_type(0).dtype == DType::f32 ? Body::template run<float>(a, plan) : Body::template run<double>(a, plan);
 }
-template <class Body>
-constexpr CudaBody kCuda[] = {{0, any<Body, CudaArgs>}};
 
 // Each of the three is linear in both operands, and the others are its gradients.
 Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a);
@@ -251,22 +249,19 @@ std::vector<Value> filter_grad_grad(const GradArgs& a) {
 const OpDef conv2d_op{.name = "conv2d",
                       .infer = infer_conv2d,
                       .prepare = prepare_conv2d,
-                      .cuda = kCuda<ForwardBody>,
-                      .cpu = any<ForwardBody, const CpuArgs>,
+                      .bodies = {any<ForwardBody, const CpuArgs>, any<ForwardBody, CudaArgs>},
                       .grad = conv2d_grad};
 const OpDef image_grad_op{.name = "conv2d_image_grad",
                           .infer = infer_image_grad,
                           .access = last_is_shape,
                           .prepare = prepare_image_grad,
-                          .cuda = kCuda<ImageGradBody>,
-                          .cpu = any<ImageGradBody, const CpuArgs>,
+                          .bodies = {any<ImageGradBody, const CpuArgs>, any<ImageGradBody, CudaArgs>},
                           .grad = image_grad_grad};
 const OpDef filter_grad_op{.name = "conv2d_filter_grad",
                            .infer = infer_filter_grad,
                            .access = last_is_shape,
                            .prepare = prepare_filter_grad,
-                           .cuda = kCuda<FilterGradBody>,
-                           .cpu = any<FilterGradBody, const CpuArgs>,
+                           .bodies = {any<FilterGradBody, const CpuArgs>, any<FilterGradBody, CudaArgs>},
                            .grad = filter_grad_grad};
 
 Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a) {

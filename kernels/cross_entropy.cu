@@ -281,13 +281,11 @@ Prepared prepare_cross_entropy_grad(const PrepareArgs& p) {
 }
 
 constexpr Alias kInPlace[] = {{0, 0}};
-constexpr CudaBody kGradCuda[] = {{0, backward<CudaArgs>}};
 const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .infer = infer_cross_entropy_grad,
                                   .in_place = kInPlace,
                                   .prepare = prepare_cross_entropy_grad,
-                                  .cuda = kGradCuda,
-                                  .cpu = backward<const CpuArgs>};
+                                  .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
 
 std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   std::vector<Arg> operands{Arg(a.inputs[0], a.where), a.inputs[1]};
@@ -296,12 +294,10 @@ std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   return {emit(cross_entropy_grad_op, operands, a.attrs)[0], Value()};
 }
 
-constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};
 const OpDef cross_entropy_op{.name = "cross_entropy",
                              .infer = infer_cross_entropy,
                              .prepare = prepare_cross_entropy,
-                             .cuda = kCuda,
-                             .cpu = forward<const CpuArgs>,
+                             .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
                              .grad = cross_entropy_grad};
 
 }  // namespace

@@ -164,13 +164,11 @@ std::vector<Value> cumsum_grad(const GradArgs& a) {
 
 // Elements are written by the thread that has read them.
 constexpr Alias kInPlace[] = {{0, 0}};
-constexpr CudaBody kCuda[] = {{0, cumsum_any<CudaArgs>}};
 const OpDef cumsum_op{.name = "cumsum",
                       .infer = infer_cumsum,
                       .in_place = kInPlace,
                       .prepare = prepare_cumsum,
-                      .cuda = kCuda,
-                      .cpu = cumsum_any<const CpuArgs>,
+                      .bodies = {cumsum_any<const CpuArgs>, cumsum_any<CudaArgs>},
                       .grad = cumsum_grad};
 
 }  // namespace

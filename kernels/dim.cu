@@ -8,6 +8,7 @@ namespace {
 
 struct DimAttrs {
   int axis;
+  friend bool operator==(const DimAttrs&, const DimAttrs&) = default;
 };
 
 void infer_dim(InferArgs& a) {
@@ -30,14 +31,12 @@ __global__ void store_number(std::int32_t number, std::int32_t* out) {
 
 void dim_cuda(CudaArgs& a) { a.launch(store_number, Extent{}, Extent{}, 0, size_of_axis(a), a.out<std::int32_t>(0)); }
 void dim_cpu(const CpuArgs& a) { *a.out<std::int32_t>(0) = size_of_axis(a); }
-constexpr CudaBody kCuda[] = {{0, dim_cuda}};
 
 const OpDef dim_op{.name = "dim",
                    .infer = infer_dim,
                    .access = only_shape,
                    .prepare = load_kernels<store_number>,
-                   .cuda = kCuda,
-                   .cpu = dim_cpu};
+                   .bodies = {dim_cpu, dim_cuda}};
 
 }  // namespace
 

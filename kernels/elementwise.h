@@ -190,8 +190,6 @@ void elementwise_cuda(CudaArgs& a) {
   plan.cuda(plan.layout, a);
 }
 template <int N>
-inline constexpr CudaBody kElementwiseCuda[] = {{0, elementwise_cuda<N>}};
-template <int N>
 inline constexpr Alias kElementwiseInPlace[N] = {};
 template <>
 inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
@@ -263,8 +261,7 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .in_place = kElementwiseInPlace<N>,
           .prepare = prepare_elementwise<F, N, Ts...>,
           .expr = F::kText,
-          .cuda = kElementwiseCuda<N>,
-          .cpu = elementwise_cpu<N>,
+          .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
           .grad = grad};
 }
 

@@ -85,8 +85,7 @@ constexpr OpDef extreme_op(std::string_view name) {
   return {.name = name,
           .infer = infer<false>,
           .prepare = prepare<Extreme, Order>,
-          .cuda = kReductionCuda,
-          .cpu = reduction_cpu,
+          .bodies = {reduction_cpu, reduction_cuda},
           .grad = extreme_grad};
 }
 template <class Order>
@@ -94,8 +93,7 @@ constexpr OpDef place_op(std::string_view name) {
   return {.name = name,
           .infer = infer<true>,
           .prepare = prepare<ArgExtreme, Order>,
-          .cuda = kReductionCuda,
-          .cpu = reduction_cpu};
+          .bodies = {reduction_cpu, reduction_cuda}};
 }
 const OpDef max_op = extreme_op<Larger>("max");
 const OpDef min_op = extreme_op<Smaller>("min");

@@ -175,12 +175,10 @@ Prepared prepare_prod_grad(const PrepareArgs& p) {
   return {std::make_shared<Reduction>(reduction), static_cast<std::size_t>(products) * sizeof(double)};
 }
 
-constexpr CudaBody kProdGradCuda[] = {{0, multiply_others_any<CudaArgs>}};
 const OpDef prod_grad_op{.name = "prod_grad",
                          .infer = infer_prod_grad,
                          .prepare = prepare_prod_grad,
-                         .cuda = kProdGradCuda,
-                         .cpu = multiply_others_any<const CpuArgs>};
+                         .bodies = {multiply_others_any<const CpuArgs>, multiply_others_any<CudaArgs>}};
 
 std::vector<Value> prod_grad(const GradArgs& a) {
   return emit(prod_grad_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs);
@@ -220,7 +218,7 @@ struct LogSumExpOf {
 
 constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&), Prepared (*prepare)(const PrepareArgs&),
                         std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
-  return {.name = name, .infer = infer, .prepare = prepare, .cuda = kReductionCuda, .cpu = reduction_cpu, .grad = grad};
+  return {.name = name, .infer = infer, .prepare = prepare, .bodies = {reduction_cpu, reduction_cuda}, .grad = grad};
 }
 const OpDef any_op = fold_op("any", infer_flags, prepare_fold<Always<Any>, bool>);
 const OpDef all_op = fold_op("all", infer_flags, prepare_fold<Always<All>, bool>);

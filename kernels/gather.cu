@@ -80,10 +80,12 @@ std::vector<Value> gather_grad(const GradArgs& a) {
   return {emit(gather_grad_op, {Arg(a.grads[0], a.where), a.inputs[1], a.inputs[0]}, a.attrs)[0], Value()};
 }
 
-constexpr CudaBody kCuda[] = {{0, gather_cuda}};
 constexpr OpDef gather_like_op(std::string_view name, void (*infer)(InferArgs&)) {
-  return {
-      .name = name, .infer = infer, .prepare = prepare_gather, .cuda = kCuda, .cpu = gather_cpu, .grad = gather_grad};
+  return {.name = name,
+          .infer = infer,
+          .prepare = prepare_gather,
+          .bodies = {gather_cpu, gather_cuda},
+          .grad = gather_grad};
 }
 const OpDef gather_op = gather_like_op("gather", infer_gather);
 const OpDef embedding_op = gather_like_op("embedding", infer_embedding);

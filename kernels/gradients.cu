@@ -92,8 +92,6 @@ Prepared prepare_norm(const PrepareArgs& p) {
   return {nullptr, p.cuda ? static_cast<std::size_t>(chunks) * sizeof(double) : 0};
 }
 
-constexpr CudaBody kNormCuda[] = {{0, norm_cuda}};
-
 // --- accumulate: sum_i = (the first micro-step ? 0 : sum so far) + gradient.
 
 template <class G>
@@ -158,8 +156,6 @@ Prepared prepare_accumulate(const PrepareArgs& p) {
   return {};
 }
 
-constexpr CudaBody kAccumulateCuda[] = {{0, accumulate_cuda}};
-
 // --- control_update
 
 struct Decision {
@@ -207,7 +203,6 @@ void infer_control(InferArgs& a) {
   a.out(DType::f32, {});
   a.out(DType::boolean, {});
 }
-constexpr CudaBody kControlCuda[] = {{0, control_cuda}};
 
 // --- count_update
 
@@ -251,27 +246,23 @@ void count_cpu(const CpuArgs& a) {
 }
 void infer_count(InferArgs&) {}
 Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
-constexpr CudaBody kCountCuda[] = {{0, count_cuda}};
 
 }  // namespace
 
 const OpDef gradient_norm_op{
-    .name = "gradient_norm", .infer = infer_norm, .prepare = prepare_norm, .cuda = kNormCuda, .cpu = norm_cpu};
+    .name = "gradient_norm", .infer = infer_norm, .prepare = prepare_norm, .bodies = {norm_cpu, norm_cuda}};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
                           .prepare = prepare_accumulate,
-                          .cuda = kAccumulateCuda,
-                          .cpu = accumulate_cpu};
+                          .bodies = {accumulate_cpu, accumulate_cuda}};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
                               .prepare = load_kernels<decide_update>,
-                              .cuda = kControlCuda,
-                              .cpu = control_cpu};
+                              .bodies = {control_cpu, control_cuda}};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,
                             .prepare = load_kernels<count_one_update>,
-                            .cuda = kCountCuda,
-                            .cpu = count_cpu};
+                            .bodies = {count_cpu, count_cuda}};
 
 }  // namespace graphsink

@@ -7,6 +7,7 @@ namespace graphsink {
 
 struct IndexedAttrs {
   int axis;
+  friend bool operator==(const IndexedAttrs&, const IndexedAttrs&) = default;
 };
 
 // The tensor with the axis is [outer, rows, width], the one with an element for each index [outer, count, width].

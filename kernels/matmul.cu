@@ -14,6 +14,7 @@ struct MatmulAttrs {
   // The result is the sum of the products of all batches, [..., k, m]^T x [..., k, n] -> [m, n]: one product, with all
   // rows in k. The gradient of a plain matrix.
   bool sums_batches = false;
+  friend bool operator==(const MatmulAttrs&, const MatmulAttrs&) = default;
 };
 
 // Precondition: two matrices at least.
@@ -167,16 +168,12 @@ Prepared prepare_fused(const PrepareArgs& p) {
   return prepare_matmul_op(p);
 }
 
-template <class Activation, bool has_bias>
-constexpr CudaBody kFusedCuda[] = {{0, fused_body<Activation, has_bias, CudaArgs>}};
-
 // Emitted by no one: fuse() puts it in place of ops whose types are known.
 template <class Activation, bool has_bias>
 constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
-          .cuda = kFusedCuda<Activation, has_bias>,
-          .cpu = fused_body<Activation, has_bias, const CpuArgs>,
+          .bodies = {fused_body<Activation, has_bias, const CpuArgs>, fused_body<Activation, has_bias, CudaArgs>},
           .fuse = fuse};
 }
 
@@ -213,12 +210,10 @@ Fused fuse_matmul(const FuseArgs& a) {
   return {&matmul_bias_op, a.attrs};
 }
 
-constexpr CudaBody kCuda[] = {{0, body<CudaArgs>}};
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .prepare = prepare_matmul_op,
-                      .cuda = kCuda,
-                      .cpu = body<const CpuArgs>,
+                      .bodies = {body<const CpuArgs>, body<CudaArgs>},
                       .grad = matmul_grad,
                       .fuse = fuse_matmul};
 

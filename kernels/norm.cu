@@ -288,12 +288,10 @@ Prepared prepare_norm_grad(const PrepareArgs& p) {
   return {nullptr, parts > 1 ? parts * sums * size_of(p.in(0).dtype) : 0};
 }
 
-constexpr CudaBody kGradCuda[] = {{0, norm_grad_any<CudaArgs>}};
 const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
                          .prepare = prepare_norm_grad,
-                         .cuda = kGradCuda,
-                         .cpu = norm_grad_any<const CpuArgs>};
+                         .bodies = {norm_grad_any<const CpuArgs>, norm_grad_any<CudaArgs>}};
 
 std::vector<Value> norm_grad(const GradArgs& a) {
   std::vector<Arg> inputs{Arg(a.inputs[0], a.where), a.inputs[1]};
@@ -302,13 +300,11 @@ std::vector<Value> norm_grad(const GradArgs& a) {
   return emit(norm_grad_op, inputs, a.attrs);
 }
 
-constexpr CudaBody kCuda[] = {{0, norm_any<CudaArgs>}};
 constexpr OpDef op(std::string_view name) {
   return {.name = name,
           .infer = infer_norm,
           .prepare = prepare_norm,
-          .cuda = kCuda,
-          .cpu = norm_any<const CpuArgs>,
+          .bodies = {norm_any<const CpuArgs>, norm_any<CudaArgs>},
           .grad = norm_grad};
 }
 const OpDef layer_norm_op = op("layer_norm");

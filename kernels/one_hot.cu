@@ -10,6 +10,7 @@ namespace {
 struct OneHotAttrs {
   std::int64_t classes;
   DType dtype;
+  friend bool operator==(const OneHotAttrs&, const OneHotAttrs&) = default;
 };
 
 template <class Body>
@@ -69,9 +70,8 @@ Prepared prepare_one_hot(const PrepareArgs& p) {
   return {};
 }
 
-constexpr CudaBody kCuda[] = {{0, one_hot_cuda}};
 const OpDef one_hot_op{
-    .name = "one_hot", .infer = infer_one_hot, .prepare = prepare_one_hot, .cuda = kCuda, .cpu = one_hot_cpu};
+    .name = "one_hot", .infer = infer_one_hot, .prepare = prepare_one_hot, .bodies = {one_hot_cpu, one_hot_cuda}};
 
 }  // namespace
 

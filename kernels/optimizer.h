@@ -205,16 +205,12 @@ Prepared prepare_optimizer(const PrepareArgs& p) {
 }
 
 template <class Update, bool is_16_bit>
-inline constexpr CudaBody kOptimizerCuda[] = {{0, optimizer_body<Update, is_16_bit, CudaArgs>}};
-
-template <class Update, bool is_16_bit>
 constexpr OpDef optimizer_op(std::string_view name) {
   return {.name = name,
           .infer = infer_optimizer<Update, is_16_bit>,
           .access = optimizer_access<Update, is_16_bit>,
           .prepare = prepare_optimizer<Update, is_16_bit>,
-          .cuda = kOptimizerCuda<Update, is_16_bit>,
-          .cpu = optimizer_body<Update, is_16_bit, const CpuArgs>};
+          .bodies = {optimizer_body<Update, is_16_bit, const CpuArgs>, optimizer_body<Update, is_16_bit, CudaArgs>}};
 }
 
 }  // namespace graphsink

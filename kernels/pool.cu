@@ -168,10 +168,6 @@ template <class Pool, class Args>
 void pool_grad_any(Args& a) {
   for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_grad_on<Pool, T>(a); });
 }
-template <class Pool>
-constexpr CudaBody kCuda[] = {{0, pool_any<Pool, CudaArgs>}};
-template <class Pool>
-constexpr CudaBody kGradCuda[] = {{0, pool_grad_any<Pool, CudaArgs>}};
 
 // Inputs: gradient, image (of avg_pool2d the shape only).
 void infer_pool_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
@@ -185,14 +181,12 @@ std::vector<Value> avg_grad_grad(const GradArgs& a) {
 const OpDef max_grad_op{.name = "max_pool2d_grad",
                         .infer = infer_pool_grad,
                         .prepare = prepare_pool<MaxPool, 1>,
-                        .cuda = kGradCuda<MaxPool>,
-                        .cpu = pool_grad_any<MaxPool, const CpuArgs>};
+                        .bodies = {pool_grad_any<MaxPool, const CpuArgs>, pool_grad_any<MaxPool, CudaArgs>}};
 const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .infer = infer_pool_grad,
                         .access = avg_grad_access,
                         .prepare = prepare_pool<AvgPool, 1>,
-                        .cuda = kGradCuda<AvgPool>,
-                        .cpu = pool_grad_any<AvgPool, const CpuArgs>,
+                        .bodies = {pool_grad_any<AvgPool, const CpuArgs>, pool_grad_any<AvgPool, CudaArgs>},
                         .grad = avg_grad_grad};
 
 template <const OpDef& grad_op>
@@ -203,14 +197,12 @@ std::vector<Value> pool2d_grad(const GradArgs& a) {
 const OpDef max_op{.name = "max_pool2d",
                    .infer = infer_pool,
                    .prepare = prepare_pool<MaxPool, 0>,
-                   .cuda = kCuda<MaxPool>,
-                   .cpu = pool_any<MaxPool, const CpuArgs>,
+                   .bodies = {pool_any<MaxPool, const CpuArgs>, pool_any<MaxPool, CudaArgs>},
                    .grad = pool2d_grad<max_grad_op>};
 const OpDef avg_op{.name = "avg_pool2d",
                    .infer = infer_pool,
                    .prepare = prepare_pool<AvgPool, 0>,
-                   .cuda = kCuda<AvgPool>,
-                   .cpu = pool_any<AvgPool, const CpuArgs>,
+                   .bodies = {pool_any<AvgPool, const CpuArgs>, pool_any<AvgPool, CudaArgs>},
                    .grad = pool2d_grad<avg_grad_op>};
 
 }  // namespace

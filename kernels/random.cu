@@ -229,18 +229,15 @@ void random_body(Args& a) {
     fill_on<double>(a, D<double>{attrs.first, second});
   }
 }
-template <template <class> class D>
-constexpr CudaBody kRandomCuda[] = {{0, random_body<D, CudaArgs>}};
 
 template <template <class> class D>
 constexpr OpDef random_op(std::string_view name) {
   return {.name = name,
           .infer = infer_random<D>,
           .access = random_access,
-          .purity = Purity::random,
+          .traits = {.random = true},
           .prepare = load_kernels<fill_random<D<float>, float>, fill_random<D<double>, double>>,
-          .cuda = kRandomCuda<D>,
-          .cpu = random_body<D, const CpuArgs>};
+          .bodies = {random_body<D, const CpuArgs>, random_body<D, CudaArgs>}};
 }
 const OpDef uniform_op = random_op<Uniform>("random_uniform");
 const OpDef normal_op = random_op<Normal>("random_normal");
@@ -287,15 +284,13 @@ void integers_body(Args& a) {
     fill_on<std::int64_t>(a, Integers<std::int64_t>{low, range});
   }
 }
-constexpr CudaBody kIntegersCuda[] = {{0, integers_body<CudaArgs>}};
 const OpDef integers_op{.name = "randint",
                         .infer = infer_integers,
                         .access = random_access,
-                        .purity = Purity::random,
+                        .traits = {.random = true},
                         .prepare = load_kernels<fill_random<Integers<std::int32_t>, std::int32_t>,
                                                 fill_random<Integers<std::int64_t>, std::int64_t>>,
-                        .cuda = kIntegersCuda,
-                        .cpu = integers_body<const CpuArgs>};
+                        .bodies = {integers_body<const CpuArgs>, integers_body<CudaArgs>}};
 
 // --- dropout: x, then the source
 
@@ -328,14 +323,12 @@ void infer_dropout(InferArgs& a) {
 std::vector<Value> dropout_grad(const GradArgs& a);
 
 constexpr Alias kInPlace[] = {{0, 0}};
-constexpr CudaBody kDropoutCuda[] = {{0, dropout_body<CudaArgs>}};
 const OpDef dropout_op{.name = "dropout",
                        .infer = infer_dropout,
                        .in_place = kInPlace,
-                       .purity = Purity::random,
+                       .traits = {.random = true},
                        .prepare = load_kernels<drop_elements<float>, drop_elements<double>>,
-                       .cuda = kDropoutCuda,
-                       .cpu = dropout_body<const CpuArgs>,
+                       .bodies = {dropout_body<const CpuArgs>, dropout_body<CudaArgs>},
                        .grad = dropout_grad};
 
 std::vector<Value> dropout_grad(const GradArgs& a) {

@@ -11,6 +11,7 @@ struct SumAttrs {
   std::vector<int> axes;
   bool keep_axes;
   bool is_mean;
+  friend bool operator==(const SumAttrs&, const SumAttrs&) = default;
 };
 
 // u8 would wrap at once.
@@ -93,7 +94,6 @@ void sum_like_body(Args& a) {
   bool is_in_place = a.template in<void>(0) == a.template out<void>(0);
   if (!is_in_place) run_copy(a.template local<StridedCopy>(), a);
 }
-constexpr CudaBody kSumLikeCuda[] = {{0, sum_like_body<CudaArgs, reduction_cuda>}};
 constexpr Alias kSumLikeInPlace[] = {{0, 0}};
 
 std::vector<Value> sum_like_grad(const GradArgs& a) {
@@ -104,8 +104,7 @@ constexpr OpDef reduction_op(std::string_view name) {
   return {.name = name,
           .infer = infer_sum,
           .prepare = prepare_sum,
-          .cuda = kReductionCuda,
-          .cpu = reduction_cpu,
+          .bodies = {reduction_cpu, reduction_cuda},
           .grad = sum_grad};
 }
 const OpDef sum_op = reduction_op("sum");
@@ -113,14 +112,14 @@ const OpDef mean_op = reduction_op("mean");
 
 }  // namespace
 
-const OpDef sum_like_op{.name = "sum_like",
-                        .infer = infer_sum_like,
-                        .access = like_access,
-                        .in_place = kSumLikeInPlace,
-                        .prepare = prepare_sum_like,
-                        .cuda = kSumLikeCuda,
-                        .cpu = sum_like_body<const CpuArgs, reduction_cpu>,
-                        .grad = sum_like_grad};
+const OpDef sum_like_op{
+    .name = "sum_like",
+    .infer = infer_sum_like,
+    .access = like_access,
+    .in_place = kSumLikeInPlace,
+    .prepare = prepare_sum_like,
+    .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
+    .grad = sum_like_grad};
 
 Value sum(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
   return emit(sum_op, {x}, SumAttrs{std::move(axes), keep_axes, false}, label)[0];

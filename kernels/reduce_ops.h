@@ -13,6 +13,7 @@ namespace graphsink {
 struct ReduceAttrs {
   std::vector<int> axes;
   bool keep_axes;
+  friend bool operator==(const ReduceAttrs&, const ReduceAttrs&) = default;
 };
 
 // Marks those axes. Precondition: infer() has checked them.
@@ -37,6 +38,7 @@ struct LikeAttrs {
   std::vector<int> axes;
   // Divide by the number of elements that become one, or that one becomes.
   bool is_mean = false;
+  friend bool operator==(const LikeAttrs&, const LikeAttrs&) = default;
 };
 
 extern const OpDef broadcast_like_op;

@@ -278,6 +278,5 @@ inline void reduction_cuda(CudaArgs& a) {
   const auto& plan = a.local<ReductionPlan>();
   plan.cuda(plan, a);
 }
-inline constexpr CudaBody kReductionCuda[] = {{0, reduction_cuda}};
 
 }  // namespace graphsink

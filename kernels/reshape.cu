@@ -11,7 +11,6 @@ namespace {
 
 void cpu_body(const CpuArgs&) {}
 void cuda_body(CudaArgs&) {}
-constexpr CudaBody kCuda[] = {{0, cuda_body}};
 constexpr Alias kView[] = {{0, 0}};
 
 struct ReshapeAttrs {
@@ -77,17 +76,17 @@ std::vector<Value> reshape_grad(const GradArgs& a) {
 }
 
 const OpDef reshape_op{
-    .name = "reshape", .infer = infer_reshape, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = reshape_grad};
+    .name = "reshape", .infer = infer_reshape, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = reshape_grad};
 const OpDef reshape_like_op{.name = "reshape_like",
                             .infer = infer_reshape_like,
                             .access = like_access,
                             .views = kView,
-                            .cuda = kCuda,
-                            .cpu = cpu_body,
+                            .bodies = {cpu_body, cuda_body},
                             .grad = reshape_grad};
 
 struct AxisAttrs {
   int axis;
+  friend bool operator==(const AxisAttrs&, const AxisAttrs&) = default;
 };
 
 void infer_flatten(InferArgs& a) {
@@ -120,7 +119,7 @@ void infer_unsqueeze(InferArgs& a) {
 }
 
 constexpr OpDef axis_op(std::string_view name, void (*infer)(InferArgs&)) {
-  return {.name = name, .infer = infer, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = reshape_grad};
+  return {.name = name, .infer = infer, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = reshape_grad};
 }
 const OpDef flatten_op = axis_op("flatten", infer_flatten);
 const OpDef squeeze_op = axis_op("squeeze", infer_squeeze);
@@ -131,7 +130,7 @@ void infer_same(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 const OpDef stop_gradient_op{
-    .name = "stop_gradient", .infer = infer_same, .views = kView, .cuda = kCuda, .cpu = cpu_body, .grad = no_grad};
+    .name = "stop_gradient", .infer = infer_same, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = no_grad};
 
 }  // namespace
 

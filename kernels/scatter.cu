@@ -211,15 +211,12 @@ std::vector<Value> scatter_add_grad(const GradArgs& a) {
   return {a.grads[0], Value(), updates};
 }
 
-constexpr CudaBody kGatherGradCuda[] = {{0, add_any<CudaArgs, kGatherGrad>}};
-constexpr CudaBody kScatterCuda[] = {{0, add_any<CudaArgs, kScatter>}};
 constexpr Alias kInPlace[] = {{0, 0}};
 const OpDef scatter_add_op{.name = "scatter_add",
                            .infer = infer_scatter_add,
                            .in_place = kInPlace,
                            .prepare = prepare_add,
-                           .cuda = kScatterCuda,
-                           .cpu = add_any<const CpuArgs, kScatter>,
+                           .bodies = {add_any<const CpuArgs, kScatter>, add_any<CudaArgs, kScatter>},
                            .grad = scatter_add_grad};
 
 }  // namespace
@@ -228,8 +225,7 @@ const OpDef gather_grad_op{.name = "gather_grad",
                            .infer = infer_gather_grad,
                            .access = gather_grad_access,
                            .prepare = prepare_add,
-                           .cuda = kGatherGradCuda,
-                           .cpu = add_any<const CpuArgs, kGatherGrad>,
+                           .bodies = {add_any<const CpuArgs, kGatherGrad>, add_any<CudaArgs, kGatherGrad>},
                            .grad = gather_grad_grad};
 
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Label label) {

@@ -29,6 +29,7 @@ struct SliceAttrs {
     std::int64_t count = length > 0 ? (length - 1) / stride + 1 : 0;
     return {begin, count > 1 ? step : 1, count};
   }
+  friend bool operator==(const SliceAttrs&, const SliceAttrs&) = default;
 };
 
 // The larger tensor of words, `fill` but for the part: where its elements come from.
@@ -216,25 +217,21 @@ std::vector<Value> slice_grad_grad(const GradArgs& a) {
   return {slice_of(a.grads[0], a.attrs.as<SliceAttrs>(), a.where), Value()};
 }
 
-constexpr CudaBody kPlaceCuda[] = {{0, place_cuda}};
 const OpDef slice_grad_op{.name = "slice_grad",
                           .infer = infer_slice_grad,
                           .access = like_access,
                           .prepare = prepare_slice_grad,
-                          .cuda = kPlaceCuda,
-                          .cpu = place_cpu,
+                          .bodies = {place_cpu, place_cuda},
                           .grad = slice_grad_grad};
 
 std::vector<Value> slice_grad(const GradArgs& a) {
   return emit(slice_grad_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs);
 }
 
-constexpr CudaBody kSliceCuda[] = {{0, slice_body<CudaArgs>}};
 const OpDef slice_op{.name = "slice",
                      .infer = infer_slice,
                      .prepare = prepare_slice,
-                     .cuda = kSliceCuda,
-                     .cpu = slice_body<const CpuArgs>,
+                     .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
                      .grad = slice_grad};
 
 Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
@@ -281,7 +278,7 @@ std::vector<Value> pad_grad(const GradArgs& a) {
 }
 
 const OpDef pad_op{
-    .name = "pad", .infer = infer_pad, .prepare = prepare_pad, .cuda = kPlaceCuda, .cpu = place_cpu, .grad = pad_grad};
+    .name = "pad", .infer = infer_pad, .prepare = prepare_pad, .bodies = {place_cpu, place_cuda}, .grad = pad_grad};
 
 }  // namespace
 

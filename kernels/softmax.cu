@@ -11,6 +11,7 @@ namespace {
 struct SoftmaxAttrs {
   int axis;
   bool is_log;
+  friend bool operator==(const SoftmaxAttrs&, const SoftmaxAttrs&) = default;
 };
 
 // Element k of line (o, i) is at (o * length + k) * inner + i.
@@ -268,26 +269,22 @@ Prepared prepare_softmax_grad(const PrepareArgs& p) {
 // An element is written by the thread that read it last, in place too.
 constexpr Alias kInPlace[] = {{0, 0}};
 constexpr Alias kGradInPlace[] = {{0, 0}, {0, 1}};
-constexpr CudaBody kGradCuda[] = {{0, backward<CudaArgs>}};
 const OpDef softmax_grad_op{.name = "softmax_grad",
                             .infer = infer_softmax_grad,
                             .in_place = kGradInPlace,
                             .prepare = prepare_softmax_grad,
-                            .cuda = kGradCuda,
-                            .cpu = backward<const CpuArgs>};
+                            .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
 
 std::vector<Value> softmax_grad(const GradArgs& a) {
   return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);
 }
 
-constexpr CudaBody kCuda[] = {{0, forward<CudaArgs>}};
 constexpr OpDef op(std::string_view name) {
   return {.name = name,
           .infer = infer_softmax,
           .in_place = kInPlace,
           .prepare = prepare_softmax,
-          .cuda = kCuda,
-          .cpu = forward<const CpuArgs>,
+          .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
           .grad = softmax_grad};
 }
 const OpDef softmax_op = op("softmax");

@@ -12,6 +12,7 @@ namespace {
 struct SortAttrs {
   int axis;
   bool descends;
+  friend bool operator==(const SortAttrs&, const SortAttrs&) = default;
 };
 
 // The smallest first. A NaN counts as the largest of all, as in NumPy.
@@ -204,12 +205,10 @@ std::vector<Value> sort_grad(const GradArgs& a) {
               TakeAlongAttrs{a.attrs.as<SortAttrs>().axis});
 }
 
-constexpr CudaBody kCuda[] = {{0, sort_any<CudaArgs>}};
 const OpDef sort_op{.name = "sort",
                     .infer = infer_sort,
                     .prepare = prepare_sort,
-                    .cuda = kCuda,
-                    .cpu = sort_any<const CpuArgs>,
+                    .bodies = {sort_any<const CpuArgs>, sort_any<CudaArgs>},
                     .grad = sort_grad};
 
 }  // namespace

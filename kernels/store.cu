@@ -37,11 +37,9 @@ void store_cpu(const CpuArgs& a) {
 
 Access store_access(int operand, int) { return operand % 2 == 0 ? Access::write : Access::read; }
 
-constexpr CudaBody kCuda[] = {{0, store_cuda}};
-
 }  // namespace
 
 const OpDef store_op{
-    .name = "store", .access = store_access, .prepare = load_kernels<store_tensors>, .cuda = kCuda, .cpu = store_cpu};
+    .name = "store", .access = store_access, .prepare = load_kernels<store_tensors>, .bodies = {store_cpu, store_cuda}};
 
 }  // namespace graphsink

@@ -62,8 +62,7 @@ void begin_cpu(const CpuArgs& a) {
   }
 }
 
-constexpr CudaBody kBeginCuda[] = {{0, begin_cuda}};
-const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, .cuda = kBeginCuda, .cpu = begin_cpu};
+const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, .bodies = {begin_cpu, begin_cuda}};
 
 // --- end_step
 
@@ -159,8 +158,7 @@ void end_cpu(const CpuArgs& a) {
   tell_time(step, ok ? 1 : 0);
 }
 
-constexpr CudaBody kEndCuda[] = {{0, end_cuda}};
-const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .cuda = kEndCuda, .cpu = end_cpu};
+const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .bodies = {end_cpu, end_cuda}};
 
 // --- check_host
 
@@ -175,11 +173,10 @@ void check_host_cuda(CudaArgs& a) {
   a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, a.step());
 }
 
-constexpr CudaBody kCheckHostCuda[] = {{0, check_host_cuda}};
 const OpDef check_host_op{.name = "check_host",
-                          .purity = Purity::host_effect,
+                          .traits = {.host_effect = true},
                           .prepare = load_kernels<read_host_flag>,
-                          .cuda = kCheckHostCuda};
+                          .bodies = {check_host_cuda}};
 
 // --- check_device
 
@@ -192,11 +189,10 @@ __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
 
 void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
 
-constexpr CudaBody kCheckDeviceCuda[] = {{0, check_device_cuda}};
 const OpDef check_device_op{.name = "check_device",
-                            .purity = Purity::host_effect,  // of the commit, as check_host
+                            .traits = {.host_effect = true},  // of the commit, as check_host
                             .prepare = load_kernels<read_step_block>,
-                            .cuda = kCheckDeviceCuda};
+                            .bodies = {check_device_cuda}};
 
 }  // namespace
 

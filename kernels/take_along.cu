@@ -202,27 +202,22 @@ std::vector<Value> grad_of_grad(const GradArgs& a) {
   return {take_along_axis(Arg(a.grads[0], a.where), a.inputs[1], a.attrs.as<TakeAlongAttrs>().axis), Value(), Value()};
 }
 
-constexpr CudaBody kAddCuda[] = {{0, add_any<CudaArgs>}};
 const OpDef add_along_op{.name = "take_along_axis_grad",
                          .infer = infer_grad,
                          .access = grad_access,
                          .prepare = prepare_add,
-                         .cuda = kAddCuda,
-                         .cpu = add_any<const CpuArgs>,
+                         .bodies = {add_any<const CpuArgs>, add_any<CudaArgs>},
                          .grad = grad_of_grad};
 
 std::vector<Value> take_grad(const GradArgs& a) {
   return {emit(add_along_op, {Arg(a.grads[0], a.where), a.inputs[1], a.inputs[0]}, a.attrs)[0], Value()};
 }
 
-constexpr CudaBody kCuda[] = {{0, take_cuda}};
 const OpDef take_along_op{.name = "take_along_axis",
                           .infer = infer_take,
                           .prepare = prepare_take,
-                          .cuda = kCuda,
-                          .cpu = take_cpu,
+                          .bodies = {take_cpu, take_cuda},
                           .grad = take_grad};
-constexpr CudaBody kPlaceCuda[] = {{0, place_any<CudaArgs>}};
 
 }  // namespace
 
@@ -230,8 +225,7 @@ const OpDef place_along_op{.name = "place_along_axis",
                            .infer = infer_grad,
                            .access = grad_access,
                            .prepare = prepare_place,
-                           .cuda = kPlaceCuda,
-                           .cpu = place_any<const CpuArgs>,
+                           .bodies = {place_any<const CpuArgs>, place_any<CudaArgs>},
                            .grad = grad_of_grad};
 
 Value take_along_axis(Arg x, Arg indices, int axis, Label label) {

@@ -7,6 +7,7 @@ namespace graphsink {
 
 struct TakeAlongAttrs {
   int axis;
+  friend bool operator==(const TakeAlongAttrs&, const TakeAlongAttrs&) = default;
 };
 
 // Gradients of the elements that were chosen, their places i32, and the operand they were chosen from (shape only) ->

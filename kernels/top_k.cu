@@ -11,6 +11,7 @@ namespace {
 struct TopKAttrs {
   std::int64_t k;
   int axis;
+  friend bool operator==(const TopKAttrs&, const TopKAttrs&) = default;
 };
 
 constexpr int kMost = 1024;  // of a line
@@ -112,12 +113,10 @@ std::vector<Value> top_k_grad(const GradArgs& a) {
               TakeAlongAttrs{a.attrs.as<TopKAttrs>().axis});
 }
 
-constexpr CudaBody kCuda[] = {{0, top_k_any<CudaArgs>}};
 const OpDef top_k_op{.name = "top_k",
                      .infer = infer_top_k,
                      .prepare = prepare_top_k,
-                     .cuda = kCuda,
-                     .cpu = top_k_any<const CpuArgs>,
+                     .bodies = {top_k_any<const CpuArgs>, top_k_any<CudaArgs>},
                      .grad = top_k_grad};
 
 }  // namespace

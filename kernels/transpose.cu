@@ -110,10 +110,10 @@ void body(Args& a) {
   const auto& plan = a.template local<PermutePlan>();
   plan.is_tiled ? run_matrices(plan.matrices, plan.element, a) : run_copy(plan.copy, a);
 }
-constexpr CudaBody kCuda[] = {{0, body<CudaArgs>}};
 
 struct PermuteAttrs {
   std::vector<int> axes;
+  friend bool operator==(const PermuteAttrs&, const PermuteAttrs&) = default;
 };
 
 std::vector<int> from_front(std::vector<int> axes, int rank) {
@@ -148,8 +148,7 @@ std::vector<Value> permute_grad(const GradArgs& a) {
 const OpDef permute_op{.name = "permute",
                        .infer = infer_permute,
                        .prepare = prepare_permute,
-                       .cuda = kCuda,
-                       .cpu = body<const CpuArgs>,
+                       .bodies = {body<const CpuArgs>, body<CudaArgs>},
                        .grad = permute_grad};
 
 void infer_transpose(InferArgs& a) {
@@ -172,8 +171,7 @@ std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.g
 const OpDef transpose_op{.name = "transpose",
                          .infer = infer_transpose,
                          .prepare = prepare_transpose,
-                         .cuda = kCuda,
-                         .cpu = body<const CpuArgs>,
+                         .bodies = {body<const CpuArgs>, body<CudaArgs>},
                          .grad = transpose_grad};
 
 }  // namespace

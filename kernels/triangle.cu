@@ -8,6 +8,7 @@ namespace {
 struct TriangleAttrs {
   std::int64_t diagonal;
   bool is_upper;
+  friend bool operator==(const TriangleAttrs&, const TriangleAttrs&) = default;
 };
 
 // Element (r, c) of each matrix is kept if c - r is at most, or at least, the number of the diagonal.
@@ -66,14 +67,12 @@ std::vector<Value> triangle_grad(const GradArgs& a) {
 }
 
 constexpr Alias kInPlace[] = {{0, 0}};
-constexpr CudaBody kCuda[] = {{0, triangle_cuda}};
 constexpr OpDef triangle_op(std::string_view name) {
   return {.name = name,
           .infer = infer_triangle,
           .in_place = kInPlace,
           .prepare = prepare_triangle,
-          .cuda = kCuda,
-          .cpu = triangle_cpu,
+          .bodies = {triangle_cpu, triangle_cuda},
           .grad = triangle_grad};
 }
 const OpDef tril_op = triangle_op("tril");

@@ -66,14 +66,12 @@ std::vector<Value> where_grad(const GradArgs& a) {
 }
 
 constexpr Alias kInPlace[] = {{0, 1}, {0, 2}};
-constexpr CudaBody kCuda[] = {{0, where_cuda}};
 
 const OpDef where_op{.name = "where",
                      .infer = infer_where,
                      .in_place = kInPlace,
                      .prepare = prepare_where,
-                     .cuda = kCuda,
-                     .cpu = where_cpu,
+                     .bodies = {where_cpu, where_cuda},
                      .grad = where_grad};
 
 }  // namespace

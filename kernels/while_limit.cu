@@ -22,15 +22,12 @@ void limit_cpu(const CpuArgs& a) {
 
 void infer_limit(InferArgs& a) { a.expect_inputs(1); }
 
-constexpr CudaBody kCuda[] = {{0, limit_cuda}};
-
 }  // namespace
 
 const OpDef while_limit_op{.name = "while_",  // what its Error names
                            .infer = infer_limit,
-                           .purity = Purity::host_effect,
+                           .traits = {.host_effect = true},
                            .prepare = load_kernels<refuse_more>,
-                           .cuda = kCuda,
-                           .cpu = limit_cpu};
+                           .bodies = {limit_cpu, limit_cuda}};
 
 }  // namespace graphsink

@@ -33,8 +33,7 @@ gs::Prepared prepare(const gs::PrepareArgs&) {
   return {};
 }
 void cuda_body(gs::CudaArgs& a) { a.launch(link_kernel, {1}, {32}, 0, a.in<float>(0), a.out<float>(0)); }
-constexpr gs::CudaBody kBodies[] = {{0, cuda_body}};
-const gs::OpDef link_op{.name = "link", .infer = infer, .prepare = prepare, .cuda = kBodies};
+const gs::OpDef link_op{.name = "link", .infer = infer, .prepare = prepare, .bodies = {cuda_body}};
 
 // The same kernels with nothing around them.
 class Bare {

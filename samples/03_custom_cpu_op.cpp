@@ -25,7 +25,7 @@ std::vector<gs::Value> gradient(const gs::GradArgs& a) {
   return {a.grads[0] * (3.0 * (x * x))};
 }
 
-const gs::OpDef cube_op{.name = "cube", .infer = infer, .cpu = body, .grad = gradient};
+const gs::OpDef cube_op{.name = "cube", .infer = infer, .bodies = {body}, .grad = gradient};
 
 gs::Value cube(gs::Arg x) { return gs::emit(cube_op, {x})[0]; }
 

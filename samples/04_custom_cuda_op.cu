@@ -45,9 +45,7 @@ static void cpu_body(const gs::CpuArgs& a) {
   for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) a.out<float>(0)[i] = a.attrs<Axpy>().a * x[i] + y[i];
 }
 
-static constexpr gs::CudaBody kCudaBodies[] = {{0, cuda_body}};
-static const gs::OpDef axpy_op{
-    .name = "axpy", .infer = infer, .prepare = prepare, .cuda = kCudaBodies, .cpu = cpu_body};
+static const gs::OpDef axpy_op{.name = "axpy", .infer = infer, .prepare = prepare, .bodies = {cpu_body, cuda_body}};
 
 static gs::Value axpy(float a, const gs::Arg& x, const gs::Arg& y) { return gs::emit(axpy_op, {x, y}, Axpy{a})[0]; }
 

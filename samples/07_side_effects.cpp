@@ -15,7 +15,7 @@ void say(const gs::CpuArgs& a) {
   std::cout << "  r = " << *a.in<float>(0) << "\n";
   *a.out<float>(0) = *a.in<float>(0);
 }
-const gs::OpDef say_op{.name = "say", .infer = infer, .purity = gs::Purity::host_effect, .cpu = say};
+const gs::OpDef say_op{.name = "say", .infer = infer, .traits = {.host_effect = true}, .bodies = {say}};
 
 }  // namespace
 

@@ -35,7 +35,7 @@ void tokenize(const gs::CpuArgs& a) {
     }
   }
 }
-const gs::OpDef tokenize_op{.name = "tokenize", .infer = infer, .cpu = tokenize};
+const gs::OpDef tokenize_op{.name = "tokenize", .infer = infer, .bodies = {tokenize}};
 
 }  // namespace
 

@@ -30,6 +30,7 @@ struct Label {
   int device = 0;  // which one of the program, if place is `device`
   // on_device(1): the first of CompileOptions::further_devices.
   constexpr Label operator()(int number) const { return {place, number}; }
+  friend bool operator==(const Label&, const Label&) = default;
 };
 inline constexpr Label on_cpu{Place::cpu};
 inline constexpr Label on_device{Place::device};  // the program's: on a program for cpu() nothing changes

@@ -2,7 +2,11 @@
 // constant (see kernels/ for the built-in ones and samples/ for a user's); nothing has to be registered.
 #pragma once
 
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,10 +35,22 @@ enum class Access : std::uint8_t {
   write,
 };
 
-enum class Purity : std::uint8_t {
-  pure,         // outputs depend on inputs and attributes alone; an unused node may be dropped
-  random,       // also on the step, the program's seed and the node's id
-  host_effect,  // does something the graph cannot see (prints, reads a file): never dropped or reordered
+// What the planner has to know of an op before it runs. What is not said here is found out when a capture fails, and
+// the steps run op by op then.
+struct OpTraits {
+  // The outputs depend on the step, the program's seed and the node's number (BoundNode::id), too, not only on inputs
+  // and attributes: two equal nodes are two draws.
+  bool random = false;
+  // The op does something that the graph cannot see: it prints, reads a file, counts. Such a node runs once a step even
+  // if nobody uses it, and after all nodes with an effect that were built before it.
+  bool host_effect = false;
+  // A capturing stream can hold what the CUDA body enqueues. If false, the host issues the op in every step, between
+  // two launches: for bodies that wait for the device or call a library that does.
+  bool capturable = true;
+  // The body of a conditional node can hold what the CUDA body enqueues: kernels, copies and memsets within its device
+  // and graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the host drives the loops and
+  // branches around the op, and several steps take several launches.
+  bool allowed_in_bodies = true;
 };
 
 // Output `output` may reuse (in place) or does alias (view) the memory of input `input`.
@@ -49,7 +65,18 @@ class Attrs {
   Attrs() = default;
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
-      : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {}  // NOLINT: implicit
+      : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {  // NOLINT: implicit
+    if constexpr (std::equality_comparable<T>)
+      are_equal_ = [](const void* a, const void* b) { return *static_cast<const T*>(a) == *static_cast<const T*>(b); };
+  }
+
+  // Attributes are equal if they are copies of each other, or structs of one type that its operator== calls equal. The
+  // planner computes one of two nodes with equal inputs and equal attributes, so an operator== must tell apart all that
+  // makes a difference to the outputs: 0.0 and -0.0, for example. Without one, nodes are never taken for equal.
+  friend bool operator==(const Attrs& a, const Attrs& b) {
+    if (a.data_ == b.data_) return true;
+    return a.type_ && b.type_ && *a.type_ == *b.type_ && a.are_equal_ && a.are_equal_(a.data_.get(), b.data_.get());
+  }
 
   // The struct given to emit(). Throws Error if it was of another type.
   template <class T>
@@ -62,6 +89,7 @@ class Attrs {
   [[noreturn]] static void throw_mismatch(const char* wanted);
   std::shared_ptr<const void> data_;
   const std::type_info* type_ = nullptr;
+  bool (*are_equal_)(const void*, const void*) = nullptr;
 };
 
 // What infer() sees. It runs when the op is emitted and again, with concrete shapes, for each binding.
@@ -218,10 +246,44 @@ class CpuArgs : public BodyArgs {
   using BodyArgs::BodyArgs;
 };
 
-// The CUDA body for devices of compute capability `min_sm` (90 = 9.0) and above; the first that fits is taken.
-struct CudaBody {
-  int min_sm = 0;
-  void (*body)(CudaArgs&) = nullptr;
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// A function that computes an op on one kind of device.
+struct OpBody {
+  using Cpu = void (*)(const CpuArgs&);
+  using Cuda = void (*)(CudaArgs&);
+
+  constexpr OpBody() = default;
+  // A body for the CPU.
+  template <std::convertible_to<Cpu> F>
+  constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
+  // A body for CUDA devices of compute capability `least` (90 stands for 9.0) and above.
+  template <std::convertible_to<Cuda> F>
+  constexpr OpBody(F body, int least = 0)  // NOLINT: implicit
+      : device(DeviceKind::cuda), least_capability(least), cuda(body) {}
+
+  DeviceKind device = DeviceKind::cpu;
+  int least_capability = 0;
+  Cpu cpu = nullptr;    // if `device` is cpu
+  Cuda cuda = nullptr;  // if `device` is cuda
+};
+
+// The bodies of an op: {cpu_body, cuda_body}, or {cpu_body, cuda_body, {cuda_body_for_hopper, 90}}.
+class OpBodies {
+ public:
+  static constexpr std::size_t kMost = 4;
+
+  constexpr OpBodies() = default;
+  // More than kMost do not compile in a constant.
+  constexpr OpBodies(std::initializer_list<OpBody> bodies) {
+    for (const OpBody& body : bodies) bodies_.at(size_++) = body;
+  }
+  constexpr const OpBody* begin() const { return bodies_.data(); }
+  constexpr const OpBody* end() const { return bodies_.data() + size_; }
+
+ private:
+  std::array<OpBody, kMost> bodies_{};
+  std::size_t size_ = 0;
 };
 
 // The op that computes two nodes at once, with its attributes; no op: the two stay two.
@@ -240,19 +302,23 @@ struct OpDef {
   // Memory the planner may reuse, or that an output, which is then no larger than the input, always aliases.
   std::span<const Alias> in_place = {};
   std::span<const Alias> views = {};
-  Purity purity = Purity::pure;
+  OpTraits traits = {};
   // Chooses and loads everything the body needs; nullptr: nothing to prepare.
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
   // Element-wise ops: the scalar expression of the op, e.g. "a + b".
   std::string_view expr = {};
-  // Enqueues on a.stream(): no allocation, no sync, no host read, no choice, no first use. In loops, captured twice.
-  std::span<const CudaBody> cuda = {};
-  void (*cpu)(const CpuArgs&) = nullptr;
+  // What computes the op, on each device that can. A CUDA body enqueues on a.stream(): no allocation, no sync, no host
+  // read, no choice, no first use. In a loop it is captured twice.
+  OpBodies bodies = {};
   // Gradients of the inputs as graph; nullptr: none, and grad() says so.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
   // Takes the next node over, the bits staying what they were; nullptr: never.
   Fused (*fuse)(const FuseArgs&) = nullptr;
 };
+
+// The body that runs on a device of that kind and compute capability: of those that fit, the one that asks for most.
+// nullptr if there is none.
+const OpBody* body_for(const OpDef& op, DeviceKind device, int capability = 0);
 
 // What fuse() sees: a node with one output, and the first of the nodes that use it. Inputs of the fused op are those of
 // the node, then the other ones of `next`; outputs are those of `next`, then, with `is_kept`, the node's own.

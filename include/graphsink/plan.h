@@ -13,8 +13,6 @@
 
 namespace graphsink {
 
-enum class DeviceKind : std::uint8_t { cpu, cuda };
-
 // Which device; cpu() is the host itself.
 struct DeviceId {
   DeviceKind kind = DeviceKind::cpu;

@@ -39,7 +39,7 @@ void hash_sequences(const CpuArgs& a) {
     }
   }
 }
-const OpDef hash_op{.name = "hash_sequences", .infer = infer_hash, .cpu = hash_sequences};
+const OpDef hash_op{.name = "hash_sequences", .infer = infer_hash, .bodies = {hash_sequences}};
 
 // f32 [buckets, 1] and how often each is in i32 indices, added.
 void infer_count(InferArgs& a) {
@@ -53,7 +53,7 @@ void count_buckets(const CpuArgs& a) {
   const auto* index = a.in<std::int32_t>(1);
   for (std::int64_t i = 0; i < a.in_type(1).shape.size(); ++i) ++now[index[i]];
 }
-const OpDef count_op{.name = "count_buckets", .infer = infer_count, .cpu = count_buckets};
+const OpDef count_op{.name = "count_buckets", .infer = infer_count, .bodies = {count_buckets}};
 
 void infer_like_first(InferArgs& a) {
   a.expect_inputs(1);
@@ -73,7 +73,7 @@ void trim(const CpuArgs& a) {
 }
 // Which examples are left out does not depend smoothly on their losses.
 std::vector<Value> no_gradient(const GradArgs& a) { return std::vector<Value>(a.inputs.size()); }
-const OpDef trim_op{.name = "trim", .infer = infer_like_first, .cpu = trim, .grad = no_gradient};
+const OpDef trim_op{.name = "trim", .infer = infer_like_first, .bodies = {trim}, .grad = no_gradient};
 
 // To multiples of 1/256, as if to be stored in 16 bits.
 void round_values(const CpuArgs& a) {
@@ -83,7 +83,7 @@ void round_values(const CpuArgs& a) {
 // The gradient of the value itself (Bengio et al. 2013, "Estimating or propagating gradients through stochastic
 // neurons": the straight-through estimator).
 std::vector<Value> straight_through(const GradArgs& a) { return {a.grads[0]}; }
-const OpDef round_op{.name = "round", .infer = infer_like_first, .cpu = round_values, .grad = straight_through};
+const OpDef round_op{.name = "round", .infer = infer_like_first, .bodies = {round_values}, .grad = straight_through};
 
 // --- the model
 

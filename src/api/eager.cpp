@@ -69,12 +69,11 @@ class EagerRunner {
   void call(const OpDef& op, const Attrs& attrs, const std::vector<TensorType>& types, std::vector<void*>& pointers,
             int inputs, const Where& where) {
     bool on_cuda = device_->target().separate_memory;
-    bool has_cuda = false;
-    for (const CudaBody& body : op.cuda) has_cuda = has_cuda || body.min_sm <= device_->target().sm;
-    if (on_cuda ? !has_cuda : op.cpu == nullptr) {
+    const Target& target = device_->target();
+    if (body_for(op, target.id.kind, target.sm) == nullptr) {
       throw Error(
           std::string(op.name), where, std::string("has no body for ") + to_string(device_->target().id),
-          on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a .cpu");
+          on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a CPU body");
     }
     Prepared prepared;
     if (op.prepare) prepared = op.prepare(PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});

@@ -110,7 +110,7 @@ void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& wher
     throw Error("replay audit", where,
                 name + " differs between op by op and sunk: " + difference + ", in the run that began at step " +
                     std::to_string(before.block.step),
-                "look for an op whose .cuda body reads something of the host that changes: a recording keeps its first "
+                "look for an op whose CUDA body reads something of the host that changes: a recording keeps its first "
                 "value; make it an input or a Variable");
   }
 }

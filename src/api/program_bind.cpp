@@ -127,13 +127,13 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   }
   if (std::size_t bytes = host_arena_bytes(plan); bytes > 0) {
     a.host_arena = allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
-                            "use smaller batches, or give these ops a .cuda body", where,
+                            "use smaller batches, or give these ops a CUDA body", where,
                             [&] { return device_->allocate_host(bytes); });
   }
   a.hoisted.resize(1 + further_.size());
   if (plan.hoisted_bytes > 0) {
     a.hoisted[0] = allocate("copies on the host of what no step changes (" + bytes_text(plan.hoisted_bytes) + ")",
-                            "give the ops that read them a .cuda body, or " + std::string(kEndOthers), where,
+                            "give the ops that read them a CUDA body, or " + std::string(kEndOthers), where,
                             [&] { return device_->allocate_host(plan.hoisted_bytes); });
   }
   for (std::size_t i = 0; i < further_.size(); ++i) {

@@ -86,7 +86,7 @@ Value number(GraphData& graph, std::string_view op, double x, DType dtype, const
 // Nothing may come behind the commit, and nothing in it but stores: a step that fails has stored nothing.
 void refuse_early_commit(const GraphData& graph, const OpDef& op, InferArgs& infer) {
   if (graph.current_region != 0) infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
-  if (op.purity == Purity::host_effect)
+  if (op.traits.host_effect)
     infer.fail("commits a Variable and has a host effect, which no failed step can undo",
                "leave the effect to an op of its own, which reads the assigned value");
   if (!infer.outputs().empty())
@@ -115,6 +115,15 @@ void commit_variable(GraphData& graph, const OpDef& op, ValueRef ref, const Wher
 void Attrs::throw_mismatch(const char* wanted) {
   throw Error("attrs", Where(), std::string("the node's attributes are not of type ") + wanted,
               "read the struct that was given to emit()");
+}
+
+const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
+  const OpBody* best = nullptr;
+  for (const OpBody& body : op.bodies) {
+    bool fits = body.device == device && body.least_capability <= capability;
+    if (fits && (best == nullptr || body.least_capability > best->least_capability)) best = &body;
+  }
+  return best;
 }
 
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {

@@ -9,14 +9,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-Locations::Locations(const GraphData& graph, const std::vector<std::vector<TensorType>>& types, Plan& plan)
-    : graph_(graph),
-      types_(types),
-      plan_(plan),
-      devices_(plan.further_targets.size() + 1, Table(graph.nodes.size())),
-      host_(graph.nodes.size()) {}
-
-std::size_t Locations::bytes_of(ValueRef v) const { return types_[at(v.node)][at(v.output)].bytes(); }
+Locations::Locations(const PlannerIr& ir, Plan& plan)
+    : ir_(ir), plan_(plan), devices_(plan.further_targets.size() + 1, Table(ir.nodes.size())), host_(ir.nodes.size()) {}
 
 int Locations::add_buffer(Storage storage, std::size_t bytes, int index, int device) {
   plan_.buffers.push_back({storage, bytes, 0, index, device});
@@ -43,21 +37,21 @@ void Locations::add_copy_between(int source, int destination) {
 
 int& Locations::slot(int place, ValueRef v) {
   auto& outputs = (place == kHost ? host_ : devices_[at(place)])[at(v.node)];
-  if (outputs.empty()) outputs.assign(graph_.nodes[at(v.node)].outputs.size(), -1);
+  if (outputs.empty()) outputs.assign(ir_.node(v).outputs.size(), -1);
   return outputs[at(v.output)];
 }
 
 void Locations::put(ValueRef v, int place, int buffer) { slot(place, v) = buffer; }
 
 int Locations::source_buffer(ValueRef v) {
-  const Node& node = graph_.nodes[at(v.node)];
+  const IrNode& node = ir_.node(v);
   if (node.op == &constant_op) return add_buffer(Storage::constant, bytes_of(v), v.node);
   if (node.op == &input_op) return add_buffer(Storage::input, bytes_of(v), v.node);
   if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes_of(v));
   const Variable& variable = node.attrs.as<VariableAttrs>().variable;
   plan_.variables.push_back(variable);
-  int use = graph_.variable_index.at(variable.data().get());
-  plan_.variable_written.push_back(graph_.variables[at(use)].is_written());
+  int use = ir_.variable_index.at(variable.data().get());
+  plan_.variable_written.push_back(ir_.variables[at(use)].is_written());
   return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1);
 }
 
@@ -85,7 +79,7 @@ int Locations::hoisted_buffer(int origin, int place) {
 int Locations::on_device(int sequence, ValueRef v, int device) {
   int& buffer = slot(device, v);
   if (buffer >= 0) return buffer;
-  const OpDef& op = *graph_.nodes[at(v.node)].op;
+  const OpDef& op = *ir_.node(v).op;
   if (is_source(op) && device == 0) return buffer = source_buffer(v);
   if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), v.node, device);
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
@@ -102,8 +96,7 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
 int Locations::on_host(int sequence, ValueRef v) {
   int& buffer = slot(kHost, v);
   if (buffer >= 0) return buffer;
-  if (graph_.nodes[at(v.node)].op == &constant_op)
-    return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
+  if (ir_.node(v).op == &constant_op) return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
   int source = on_device(sequence, v, home_of(v));
   if (is_steady(source)) return buffer = hoisted_buffer(source, kHost);
   buffer = add_buffer(Storage::host_arena, bytes_of(v));
@@ -113,14 +106,14 @@ int Locations::on_host(int sequence, ValueRef v) {
 }
 
 int Locations::home_of(ValueRef v) {
-  if (is_source(*graph_.nodes[at(v.node)].op)) return 0;
+  if (is_source(*ir_.node(v).op)) return 0;
   for (int device = 0; device < static_cast<int>(devices_.size()); ++device)
     if (slot(device, v) >= 0) return device;
   return kHost;
 }
 
 bool Locations::is_there(ValueRef v) {
-  if (graph_.nodes[at(v.node)].op == &parameter_op) return slot(0, v) >= 0;
+  if (ir_.node(v).op == &parameter_op) return slot(0, v) >= 0;
   return home_of(v) != kHost || slot(kHost, v) >= 0;
 }
 

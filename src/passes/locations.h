@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "passes/passes.h"
+#include "passes/planner_ir.h"
 
 namespace graphsink {
 
@@ -11,8 +11,8 @@ class Locations {
  public:
   static constexpr int kHost = -1;  // beside the numbers of devices
 
-  // All three are used for as long as this lives; buffers, Variables and copies are added to the plan.
-  Locations(const GraphData& graph, const std::vector<std::vector<TensorType>>& types, Plan& plan);
+  // Both are used for as long as this lives; buffers, Variables and copies are added to the plan.
+  Locations(const PlannerIr& ir, Plan& plan);
 
   int add_buffer(Storage storage, std::size_t bytes, int index = -1, int device = 0);
   void add_copy(int sequence, int source, int destination);
@@ -41,15 +41,14 @@ class Locations {
     int place;
   };
 
-  std::size_t bytes_of(ValueRef v) const;
+  std::size_t bytes_of(ValueRef v) const { return ir_.type(v).bytes(); }
   int& slot(int place, ValueRef v);
   int source_buffer(ValueRef v);
   bool is_steady(int buffer) const;
   int hoisted_buffer(int origin, int place);
   bool are_linked(int a, int b) const;
 
-  const GraphData& graph_;
-  const std::vector<std::vector<TensorType>>& types_;
+  const PlannerIr& ir_;
   Plan& plan_;
   std::vector<Table> devices_;
   Table host_;

@@ -18,28 +18,19 @@ std::int64_t shared_capacity(std::int64_t records) {
 
 class Lowering {
  public:
-  Lowering(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
-           const SystemOps& system, const PlanOptions& options, Plan& plan)
-      : graph_(graph),
-        placement_(placement),
-        system_(system),
-        options_(options),
-        plan_(plan),
-        fusions_(std::move(fusions)),
-        live_(std::move(verified.live)),
-        types_(std::move(verified.types)),
-        values_(graph, types_, plan) {}
+  Lowering(const PlannerIr& ir, const SystemOps& system, const PlanOptions& options, Plan& plan)
+      : ir_(ir), system_(system), options_(options), plan_(plan), values_(ir, plan) {}
 
   void run() {
     plan_.sequences.resize(1);
     begin();
     begin_further_devices();
-    for (int id : graph_.regions[0].nodes) lower_node(0, id);
+    for (int id : ir_.regions[0].nodes) lower_node(0, id);
     finish();
   }
 
  private:
-  const TensorType& type(ValueRef v) const { return types_[at(v.node)][at(v.output)]; }
+  const TensorType& type(ValueRef v) const { return ir_.type(v); }
 
   // --- steps
 
@@ -72,8 +63,8 @@ class Lowering {
 
   void begin() {
     std::vector<int> feeds;
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
-      if (live_[id] && graph_.nodes[id].op == &feed_op) feeds.push_back(static_cast<int>(id));
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
+      if (ir_.nodes[id].is_live && ir_.nodes[id].op == &feed_op) feeds.push_back(static_cast<int>(id));
     auto count = static_cast<std::int64_t>(feeds.size());
     PlanNode node = system_node(system_.begin_step, {}, Where());
     TensorType table{DType::f64, {count}};  // 8 bytes an element: addresses and strides
@@ -81,10 +72,11 @@ class Lowering {
     add_operand(node, values_.add_buffer(Storage::feed_strides, table.bytes()), table);
     node.inputs = 2;
     for (int id : feeds) {
-      int buffer = values_.add_buffer(Storage::arena, types_[at(id)][0].bytes());
+      const TensorType& slice = type({id, 0});
+      int buffer = values_.add_buffer(Storage::arena, slice.bytes());
       values_.put({id, 0}, 0, buffer);
       plan_.feeds.push_back({id, buffer});
-      add_operand(node, buffer, types_[at(id)][0]);
+      add_operand(node, buffer, slice);
     }
     add_call(0, std::move(node));
   }
@@ -93,9 +85,9 @@ class Lowering {
   // before the commit.
   void begin_further_devices() {
     plan_.further_step_blocks.assign(plan_.further_targets.size(), -1);
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      int device = placement_.device[id];
-      if (device == 0 || fusions_.absorbed[id] || plan_.further_step_blocks[at(device - 1)] >= 0) continue;
+    for (const IrNode& node : ir_.nodes) {
+      int device = node.device;
+      if (device == 0 || !node.is_live || plan_.further_step_blocks[at(device - 1)] >= 0) continue;
       int block = values_.add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
       if (step_block_ < 0) step_block_ = values_.add_buffer(Storage::step_block, sizeof(StepBlock));
       values_.add_copy_between(step_block_, block);
@@ -118,8 +110,8 @@ class Lowering {
   }
 
   void lower_node(int sequence, int id) {
-    const Node& node = graph_.nodes[at(id)];
-    if (!live_[at(id)] || is_source(*node.op) || fusions_.absorbed[at(id)]) return;
+    const IrNode& node = ir_.nodes[at(id)];
+    if (!node.is_live || is_source(*node.op)) return;
     if (node.op == &while_op) return lower_while(sequence, id);
     if (node.op == &if_op) return lower_if(sequence, id);
     if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
@@ -130,17 +122,14 @@ class Lowering {
   }
 
   void lower_op(int sequence, int id) {
-    auto fused = fusions_.nodes.find(id);
-    bool is_fused = fused != fusions_.nodes.end();
-    const Node& node = is_fused ? fused->second.node : graph_.nodes[at(id)];
-    std::size_t outputs = is_fused ? fused->second.values.size() : node.outputs.size();
+    const IrNode& node = ir_.nodes[at(id)];
     PlanNode lowered;
     lowered.op = node.op;
     lowered.attrs = node.attrs;
     lowered.where = node.where;
-    lowered.id = id;
-    lowered.on_host = placement_.on_host[at(id)];
-    lowered.device = placement_.device[at(id)];
+    lowered.id = node.origin;
+    lowered.on_host = node.is_on_host;
+    lowered.device = node.device;
     int device = lowered.device;
     lowered.inputs = static_cast<int>(node.inputs.size());
     int place = lowered.on_host ? Locations::kHost : device;
@@ -152,8 +141,8 @@ class Lowering {
       add_operand(lowered, buffer, type(v));
     }
     std::vector<std::pair<int, TensorType>> checked;
-    for (std::size_t j = 0; j < outputs; ++j) {
-      ValueRef v = is_fused ? fused->second.values[j] : ValueRef{id, static_cast<int>(j)};
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      ValueRef v{id, static_cast<int>(j)};
       int buffer = -1;
       for (Alias view : node.op->views)
         if (view.output == static_cast<int>(j)) buffer = lowered.operands[at(view.input)];
@@ -167,7 +156,7 @@ class Lowering {
     host_work_ = host_work_ || lowered.on_host;
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
-      PlanNode check = system_node(system_.check, NodeAttrs{id}, node.where);
+      PlanNode check = system_node(system_.check, NodeAttrs{node.origin}, node.where);
       check.device = device;
       add_operand(check, buffer, checked_type);
       check.inputs = 1;
@@ -180,12 +169,12 @@ class Lowering {
   int lower_region(int region_index) {
     int sequence = static_cast<int>(plan_.sequences.size());
     plan_.sequences.emplace_back();
-    for (int id : graph_.regions[at(region_index)].nodes) lower_node(sequence, id);
+    for (int id : ir_.regions[at(region_index)].nodes) lower_node(sequence, id);
     return sequence;
   }
 
   void lower_if(int sequence, int id) {
-    const Node& node = graph_.nodes[at(id)];
+    const IrNode& node = ir_.nodes[at(id)];
     Step step;
     step.kind = StepKind::branch;
     step.source = values_.on_device(sequence, node.inputs[0]);
@@ -197,7 +186,7 @@ class Lowering {
     }
     for (int body : node.bodies) {
       int lowered = lower_region(body);
-      const auto& results = graph_.regions[at(body)].results;
+      const auto& results = ir_.regions[at(body)].results;
       for (std::size_t j = 0; j < results.size(); ++j)
         values_.add_copy(lowered, values_.on_device(lowered, results[j]), outputs[j]);
       values_.forget_copies(lowered);
@@ -207,8 +196,8 @@ class Lowering {
   }
 
   void lower_while(int sequence, int id) {
-    const Node& node = graph_.nodes[at(id)];
-    const Region& region = graph_.regions[at(node.bodies[0])];
+    const IrNode& node = ir_.nodes[at(id)];
+    const IrRegion& region = ir_.regions[at(node.bodies[0])];
     bring_inside(sequence, node, true);
     std::vector<int> state;  // then the predicate
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -249,23 +238,23 @@ class Lowering {
 
   // Values from outside are copied to where the bodies read them before the control node, not once for each iteration;
   // but to the host only for a loop: the body of a branch may not run.
-  void bring_inside(int sequence, const Node& node, bool is_loop) {
+  void bring_inside(int sequence, const IrNode& node, bool is_loop) {
     for (int body : node.bodies) {
-      for (int inner : graph_.regions[at(body)].nodes) {
-        const Node& user = graph_.nodes[at(inner)];
-        if (!live_[at(inner)]) continue;
+      for (int inner : ir_.regions[at(body)].nodes) {
+        const IrNode& user = ir_.nodes[at(inner)];
+        if (!user.is_live) continue;
         for (std::size_t i = 0; i < user.inputs.size(); ++i) {
           ValueRef v = user.inputs[i];
-          if (graph_.nodes[at(v.node)].region == body || !values_.is_there(v)) continue;
+          if (ir_.node(v).region == body || !values_.is_there(v)) continue;
           if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
-          if (!placement_.on_host[at(inner)]) values_.on_device(sequence, v);
+          if (!user.is_on_host) values_.on_device(sequence, v);
           bool is_elsewhere = values_.home_of(v) > 0;  // a body holds no work of further devices
-          if (placement_.on_host[at(inner)] && (is_loop || is_elsewhere)) values_.on_host(sequence, v);
+          if (user.is_on_host && (is_loop || is_elsewhere)) values_.on_host(sequence, v);
         }
         bring_inside(sequence, user, is_loop);
       }
-      for (ValueRef v : graph_.regions[at(body)].results)
-        if (graph_.nodes[at(v.node)].region != body && values_.is_there(v)) values_.on_device(sequence, v);
+      for (ValueRef v : ir_.regions[at(body)].results)
+        if (ir_.node(v).region != body && values_.is_there(v)) values_.on_device(sequence, v);
     }
   }
   // --- effects: the commit
@@ -299,7 +288,7 @@ class Lowering {
   void finish() {
     for (int id : commits_) prepare_commit(id);
     PlanNode store = system_node(system_.store, {}, Where());
-    for (const VariableUse& use : graph_.variables) {
+    for (const VariableUse& use : ir_.variables) {
       if (!use.is_assigned()) continue;
       store.where = use.assigned_where;
       add_operand(store, values_.on_device(0, use.read), type(use.read));
@@ -307,8 +296,8 @@ class Lowering {
     }
     store.inputs = static_cast<int>(store.operands.size());
     PlanNode end = end_step();
-    for (const NamedValue& output : graph_.outputs) {
-      plan_.outputs.push_back({output.name, output.value.node, output.value.output,
+    for (const IrOutput& output : ir_.outputs) {
+      plan_.outputs.push_back({output.name, output.origin.node, output.origin.output,
                                kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
     check_further_devices();
@@ -319,7 +308,7 @@ class Lowering {
   }
 
   PlanNode end_step() {
-    const auto& records = graph_.records;
+    const auto& records = ir_.records;
     auto shares = std::count_if(records.begin(), records.end(), [](const NamedValue& r) { return r.capacity == 0; });
     EndAttrs attrs;
     PlanNode end = system_node(system_.end_step, {}, Where());
@@ -340,20 +329,16 @@ class Lowering {
   // What it reads is on the device before the commit begins: a copy in between would make those before it part of the
   // step, not of the commit.
   void prepare_commit(int id) {
-    const Node& node = graph_.nodes[at(id)];
+    const IrNode& node = ir_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) values_.on_device(0, node.inputs[i]);
     }
   }
 
-  const GraphData& graph_;
-  const Placement& placement_;
+  const PlannerIr& ir_;
   const SystemOps& system_;
   const PlanOptions& options_;
   Plan& plan_;
-  Fusions fusions_;
-  std::vector<bool> live_;
-  std::vector<std::vector<TensorType>> types_;
   Locations values_;
   int step_block_ = -1;
   std::vector<int> commits_;
@@ -362,9 +347,8 @@ class Lowering {
 
 }  // namespace
 
-void lower(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
-           const SystemOps& system, const PlanOptions& options, Plan& plan) {
-  Lowering(graph, std::move(verified), placement, std::move(fusions), system, options, plan).run();
+void lower(const PlannerIr& ir, const SystemOps& system, const PlanOptions& options, Plan& plan) {
+  Lowering(ir, system, options, plan).run();
 }
 
 }  // namespace graphsink

@@ -44,7 +44,7 @@ void add_step(const Plan& plan, const Step& step, Touched& result) {
 
 // Whether the step or one of its bodies does something that the graph cannot see.
 bool has_effect(const Plan& plan, const Step& step) {
-  if (step.kind == StepKind::call) return plan.nodes[at(step.node)].op->purity == Purity::host_effect;
+  if (step.kind == StepKind::call) return plan.nodes[at(step.node)].op->traits.host_effect;
   for (int sequence : step.sequences)
     for (const Step& inner : plan.sequences[at(sequence)].steps)
       if (has_effect(plan, inner)) return true;
@@ -92,7 +92,7 @@ int first_commit_step(const Plan& plan) {
     if (step.kind != StepKind::call) break;
     const PlanNode& node = plan.nodes[at(step.node)];
     bool commits = writes_variables(*node.op, at(node.inputs));
-    bool checks_others = node.id < 0 && node.op->purity == Purity::host_effect;  // the host, or further devices
+    bool checks_others = node.id < 0 && node.op->traits.host_effect;  // the host, or further devices
     if (!commits && !checks_others) break;
     --first;
   }

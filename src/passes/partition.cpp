@@ -9,16 +9,58 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// The first node in these bodies that runs on the host, or nullptr.
-const PlanNode* host_node(const Plan& plan, const Step& step) {
-  if (is_on_host(plan, step)) return &plan.nodes[at(step.node)];
+// The first node that the step calls, itself or in its bodies, for which `holds` is true, or nullptr.
+template <class Holds>
+const PlanNode* find_node(const Plan& plan, const Step& step, const Holds& holds) {
+  if (step.kind == StepKind::call) {
+    const PlanNode& node = plan.nodes[at(step.node)];
+    return holds(node) ? &node : nullptr;
+  }
   for (int sequence : step.sequences)
     for (const Step& inner : plan.sequences[at(sequence)].steps)
-      if (const PlanNode* node = host_node(plan, inner)) return node;
+      if (const PlanNode* node = find_node(plan, inner, holds)) return node;
   return nullptr;
 }
 
+bool runs_on_host(const PlanNode& node) { return node.on_host; }
+
+// Whether a launch can hold what the node does. One that runs on the host is a host node there, whatever its traits
+// are.
+bool is_capturable(const Plan& plan, const PlanNode& node) {
+  return node.on_host || plan.target.id.kind == DeviceKind::cpu || node.op->traits.capturable;
+}
+
+// The first node that a conditional node of the target cannot hold, and why.
+struct Obstacle {
+  const PlanNode* node = nullptr;
+  std::string why, remedy;
+};
+Obstacle obstacle_in_body(const Plan& plan, const Step& step) {
+  if (!plan.target.host_nodes_in_bodies) {
+    if (const PlanNode* node = find_node(plan, step, runs_on_host))
+      return {node, "runs on the host, and a conditional node may not hold host nodes", "give its OpDef a CUDA body"};
+  }
+  auto is_refused = [&](const PlanNode& node) {
+    return !is_capturable(plan, node) ||
+           (!node.on_host && plan.target.id.kind == DeviceKind::cuda && !node.op->traits.allowed_in_bodies);
+  };
+  const PlanNode* node = find_node(plan, step, is_refused);
+  if (node == nullptr) return {};
+  bool is_named = node->op->traits.capturable;
+  return {node,
+          is_named ? "is declared as not allowed in the body of a conditional node" : "is declared as not capturable",
+          "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
+}
+
 bool can_sink(Plan& plan, const Step& step) {
+  if (step.kind == StepKind::call) {
+    const PlanNode& node = plan.nodes[at(step.node)];
+    if (is_capturable(plan, node)) return true;
+    plan.reasons.push_back({std::string(node.op->name) + " is issued by the host", node.where,
+                            "its OpDef declares it as not capturable", "one more launch",
+                            "give it a CUDA body that only enqueues work on its stream"});
+    return false;
+  }
   if (step.sequences.empty()) return true;
   const char* what = step.kind == StepKind::loop ? "a loop" : "a branch";
   if (!plan.target.conditional_nodes) {
@@ -27,15 +69,13 @@ bool can_sink(Plan& plan, const Step& step) {
                             "use a driver of CUDA 12.8 or newer"});
     return false;
   }
-  const PlanNode* node = plan.target.host_nodes_in_bodies ? nullptr : host_node(plan, step);
-  if (node) {
-    plan.reasons.push_back({std::string(what) + " is driven by the host", node->where,
-                            std::string(node->op->name) +
-                                " in its body runs on the host, and a conditional node may not "
-                                "hold host nodes",
-                            "a wait for each predicate, and one more launch", "give its OpDef a .cuda"});
+  Obstacle obstacle = obstacle_in_body(plan, step);
+  if (obstacle.node) {
+    plan.reasons.push_back({std::string(what) + " is driven by the host", obstacle.node->where,
+                            std::string(obstacle.node->op->name) + " in its body " + obstacle.why,
+                            "a wait for each predicate, and one more launch", obstacle.remedy});
   }
-  return node == nullptr;
+  return obstacle.node == nullptr;
 }
 
 // The order of the schedule that takes the fewest islands, and within each the fewest changes between host and device:
@@ -186,10 +226,10 @@ bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.isl
 void partition(Plan& plan) {
   const std::vector<Step> steps = plan.sequences[0].steps;
   std::vector<bool> sinks;
-  bool has_host_node = false;
+  Obstacle obstacle;  // to a loop over steps in a launch
   for (const Step& step : steps) {
     sinks.push_back(can_sink(plan, step));
-    has_host_node = has_host_node || host_node(plan, step) != nullptr;
+    if (!obstacle.node) obstacle = obstacle_in_body(plan, step);
   }
   std::vector<int> order = Grouping(plan, sinks).run();
   for (std::size_t i = 0; i < steps.size(); ++i) plan.sequences[0].steps[i] = steps[at(order[i])];
@@ -204,16 +244,20 @@ void partition(Plan& plan) {
     if (step.split_island >= 0) plan.split_islands[at(step.split_island)].mark = i;
   }
   bool is_on_one_device = used_further_devices(plan).empty();
-  plan.loop_over_steps = sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device &&
-                         (plan.target.host_nodes_in_bodies || !has_host_node);
+  plan.loop_over_steps =
+      sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device && obstacle.node == nullptr;
   if (sinks_whole(plan) && !is_on_one_device) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step runs on several devices, and a loop in a launch stays on one",
                             "one launch for each step", "remove the labels on_device(1) and so on"});
-  } else if (sinks_whole(plan) && !plan.loop_over_steps) {
+  } else if (sinks_whole(plan) && obstacle.node && obstacle.node->on_host) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step holds host nodes, and a loop in a launch may not", "one launch for each step",
                             "give every op a CUDA body"});
+  } else if (sinks_whole(plan) && obstacle.node) {
+    plan.reasons.push_back({"several steps take several launches", obstacle.node->where,
+                            std::string(obstacle.node->op->name) + " " + obstacle.why, "one launch for each step",
+                            "give it a CUDA body that only launches kernels"});
   }
 }
 

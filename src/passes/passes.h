@@ -1,4 +1,5 @@
-// The passes that make a Plan, in the order in which make_plan() runs them. Each is a pure function on plain data.
+// The passes that finish a Plan once lower() has made its nodes and schedule (planner_ir.h has those before), and what
+// they ask about it. Each is a pure function on plain data.
 #pragma once
 
 #include <span>
@@ -8,41 +9,6 @@
 #include "ir/system_ops.h"
 
 namespace graphsink {
-
-// Which nodes are needed at all, and the concrete types of their outputs (none for the others).
-struct Verified {
-  std::vector<bool> live;
-  std::vector<std::vector<TensorType>> types;
-};
-Verified verify(const GraphData& graph, const InputShapes& shapes);
-
-// Which nodes run on the host, by node of the graph; appends the reasons to the plan. Throws Error for a node that no
-// body can serve where its label wants it.
-struct Placement {
-  std::vector<bool> on_host;
-  std::vector<int> device;  // else; as in PlanNode
-  bool is_same(int a, int b) const {
-    return on_host[static_cast<std::size_t>(a)] == on_host[static_cast<std::size_t>(b)] &&
-           device[static_cast<std::size_t>(a)] == device[static_cast<std::size_t>(b)];
-  }
-};
-Placement place(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan);
-
-// Nodes that are computed together with the one before them: see OpDef::fuse.
-struct FusedNode {
-  Node node;                     // what runs in place of the last of them
-  std::vector<ValueRef> values;  // its outputs are these values of the graph
-};
-struct Fusions {
-  std::map<int, FusedNode> nodes;  // by the last node
-  std::vector<bool> absorbed;      // the others, which do not run
-};
-Fusions fuse(const GraphData& graph, const Verified& verified, const Placement& placement);
-
-// Effects and copies: nodes, buffers and one schedule per region, in the user's order, with the commit at the
-// end and copies where a value crosses between host and device.
-void lower(const GraphData& graph, Verified verified, const Placement& placement, Fusions fusions,
-           const SystemOps& system, const PlanOptions& options, Plan& plan);
 
 // Says what each op on the host costs, in the reasons of the placement.
 void add_costs(Plan& plan);

@@ -4,6 +4,7 @@
 
 #include "passes/min_cut.h"
 #include "passes/passes.h"
+#include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
@@ -15,51 +16,47 @@ enum class Side : std::uint8_t { here, there, either };
 
 class Placing {
  public:
-  Placing(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan)
-      : graph_(graph), verified_(verified), options_(options), plan_(plan), side_(graph.nodes.size(), Side::here) {}
+  Placing(PlannerIr& ir, const PlanOptions& options, Plan& plan)
+      : ir_(ir), options_(options), plan_(plan), side_(ir.nodes.size(), Side::here) {}
 
-  Placement run() {
+  void run() {
     bool has_host = false, has_free = false;
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       if (!runs(id)) continue;
-      side_[id] = side_of(graph_.nodes[id]);
+      side_[id] = side_of(ir_.nodes[id]);
       has_host = has_host || side_[id] == Side::there;
       has_free = has_free || side_[id] == Side::either;
     }
-    Placement placement;
-    placement.on_host.assign(graph_.nodes.size(), false);
-    placement.device.assign(graph_.nodes.size(), 0);
-    std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(graph_.nodes.size());
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      placement.on_host[id] = side_[id] == Side::there || moved[id];
-      if (placement.on_host[id]) plan_.reasons.push_back(reason(id));
+    std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(ir_.nodes.size());
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      ir_.nodes[id].is_on_host = side_[id] == Side::there || moved[id];
+      if (ir_.nodes[id].is_on_host) plan_.reasons.push_back(reason(ir_.nodes[id]));
     }
-    if (plan_.target.separate_memory) place_on_further_devices(placement);
-    return placement;
+    if (plan_.target.separate_memory) place_on_further_devices();
   }
 
  private:
   bool runs(std::size_t id) const {
-    const Node& node = graph_.nodes[id];
-    return verified_.live[id] && !is_source(*node.op) && node.bodies.empty();
+    const IrNode& node = ir_.nodes[id];
+    return node.is_live && !is_source(*node.op) && node.bodies.empty();
   }
 
   bool has_device_body(const OpDef& op, int device = 0) const {
-    int sm = device == 0 ? plan_.target.sm : plan_.further_targets[at(device - 1)].sm;
-    return std::any_of(op.cuda.begin(), op.cuda.end(),
-                       [&](const CudaBody& body) { return body.body && body.min_sm <= sm; });
+    const Target& target = device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
+    return body_for(op, target.id.kind, target.sm) != nullptr;
   }
 
-  Place wanted(const Node& node) const {
+  Place wanted(const IrNode& node) const {
     return node.label.place == Place::anywhere ? options_.default_place : node.label.place;
   }
 
-  Side side_of(const Node& node) const {
+  Side side_of(const IrNode& node) const {
     const OpDef& op = *node.op;
     std::string name(op.name);
+    bool has_cpu = body_for(op, DeviceKind::cpu) != nullptr;
     if (!plan_.target.separate_memory) {
-      if (op.cpu) return Side::here;
-      throw Error(name, node.where, "has no CPU body", "give its OpDef a .cpu, or compile for a GPU");
+      if (has_cpu) return Side::here;
+      throw Error(name, node.where, "has no CPU body", "give its OpDef a CPU body, or compile for a GPU");
     }
     if (node.label.place == Place::device && node.label.device != 0) {
       require_further_device(node);
@@ -67,27 +64,27 @@ class Placing {
     }
     bool has_cuda = has_device_body(op);
     bool commits = writes_variables(op, node.inputs.size());
-    if (node.label.place == Place::cpu && (!op.cpu || commits)) {
+    if (node.label.place == Place::cpu && (!has_cpu || commits)) {
       throw Error(name, node.where,
                   commits ? "is labelled on_cpu, but commits Variables, which live on the device"
                           : "is labelled on_cpu, but has no CPU body",
-                  commits ? "remove the label" : "give its OpDef a .cpu, or remove the label");
+                  commits ? "remove the label" : "give its OpDef a CPU body, or remove the label");
     }
     if (node.label.place == Place::device && !has_cuda)
       throw Error(name, node.where, "is labelled on_device, but has no body for this device",
-                  "give its OpDef a .cuda, or remove the label");
-    if (!has_cuda && !op.cpu)
-      throw Error(name, node.where, "has no body for this device", "give its OpDef a .cpu or .cuda");
+                  "give its OpDef a CUDA body, or remove the label");
+    if (!has_cuda && !has_cpu)
+      throw Error(name, node.where, "has no body for this device", "give its OpDef a CPU body or a CUDA body");
     if (!has_cuda && commits)
-      throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a .cuda");
+      throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a CUDA body");
     if (!has_cuda) return Side::there;
-    if (!op.cpu || commits) return Side::here;
+    if (!has_cpu || commits) return Side::here;
     if (wanted(node) == Place::cpu) return Side::there;
     // A conditional node may not hold host nodes: what can stay on the device there, does.
     return wanted(node) == Place::device || node.region != 0 ? Side::here : Side::either;
   }
 
-  void require_further_device(const Node& node) const {
+  void require_further_device(const IrNode& node) const {
     std::string name(node.op->name), label = "on_device(" + std::to_string(node.label.device) + ")";
     auto count = static_cast<int>(plan_.further_targets.size());
     if (node.label.device < 0 || node.label.device > count)
@@ -103,19 +100,19 @@ class Placing {
                   "remove the label");
     if (!has_device_body(*node.op, node.label.device))
       throw Error(name, node.where, "is labelled " + label + ", but has no body for this device",
-                  "give its OpDef a .cuda, or remove the label");
+                  "give its OpDef a CUDA body, or remove the label");
   }
 
   // Nodes with a label are there; others move there from the target, one device after the other, where fewer bytes
   // cross then. For one further device this is the least; for more of them it is close to it (the isolating cuts of
   // Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994).
-  void place_on_further_devices(Placement& placement) {
+  void place_on_further_devices() {
     for (int device = 1; device <= static_cast<int>(plan_.further_targets.size()); ++device) {
       bool is_used = false;
-      for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-        const Node& node = graph_.nodes[id];
+      for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+        const IrNode& node = ir_.nodes[id];
         side_[id] = Side::here;
-        if (!runs(id) || placement.on_host[id] || placement.device[id] != 0) continue;
+        if (!runs(id) || node.is_on_host || node.device != 0) continue;
         const Label& label = node.label;
         if (label.place == Place::device && label.device == device) side_[id] = Side::there;
         bool is_free = label.place == Place::anywhere && wanted(node) == Place::anywhere && node.region == 0 &&
@@ -125,19 +122,17 @@ class Placing {
       }
       if (!is_used) continue;
       std::vector<bool> moved = cheapest();
-      for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
-        if (side_[id] == Side::there || moved[id]) placement.device[id] = device;
+      for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
+        if (side_[id] == Side::there || moved[id]) ir_.nodes[id].device = device;
     }
   }
 
   // Its cost is known when the copies are.
-  Reason reason(std::size_t id) const {
-    const Node& node = graph_.nodes[id];
+  Reason reason(const IrNode& node) const {
     auto because = [&](const char* why, const char* remedy) {
-      return Reason{
-          std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, static_cast<int>(id)};
+      return Reason{std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, node.origin};
     };
-    if (!has_device_body(*node.op)) return because("it has only a CPU body", "give its OpDef a .cuda");
+    if (!has_device_body(*node.op)) return because("it has only a CPU body", "give its OpDef a CUDA body");
     if (node.label.place == Place::cpu) return because("asked for by on_cpu", "remove the label");
     if (options_.default_place == Place::cpu) return because("asked for by default_place", "label it on_device");
     return because("its neighbours do, and so fewer bytes cross", "label it on_device");
@@ -152,22 +147,22 @@ class Placing {
   // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".
   std::vector<bool> cheapest() {
     MinCut cut;
-    std::vector<int> vertex(graph_.nodes.size());
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+    std::vector<int> vertex(ir_.nodes.size());
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       Side side = side_[id];
       vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::here ? MinCut::kSource : MinCut::kSink;
     }
     std::vector<std::vector<std::vector<int>>> users = users_of_outputs();
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (!verified_.live[id] || graph_.nodes[id].op == &constant_op) continue;  // constants are on both sides
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      if (!ir_.nodes[id].is_live || ir_.nodes[id].op == &constant_op) continue;  // constants are on both sides
       for (std::size_t j = 0; j < users[id].size(); ++j) {
-        auto bytes = static_cast<std::int64_t>(verified_.types[id][j].bytes());
+        auto bytes = static_cast<std::int64_t>(ir_.nodes[id].outputs[j].bytes());
         add_value(cut, vertex[id], users[id][j], vertex, bytes);
       }
     }
     cut.solve();
-    std::vector<bool> moved(graph_.nodes.size());
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+    std::vector<bool> moved(ir_.nodes.size());
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
       moved[id] = side_[id] == Side::either && cut.is_with_sink(vertex[id]);
     return moved;
   }
@@ -192,34 +187,33 @@ class Placing {
 
   // Per node and output.
   std::vector<std::vector<std::vector<int>>> users_of_outputs() const {
-    std::vector<std::vector<std::vector<int>>> users(graph_.nodes.size());
+    std::vector<std::vector<std::vector<int>>> users(ir_.nodes.size());
     auto add = [&](ValueRef v, int user) {
       if (v.node < 0) return;
       auto& of_node = users[at(v.node)];
-      if (of_node.empty()) of_node.resize(graph_.nodes[at(v.node)].outputs.size());
+      if (of_node.empty()) of_node.resize(ir_.node(v).outputs.size());
       of_node[at(v.output)].push_back(user);
     };
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      const Node& node = graph_.nodes[id];
-      if (!verified_.live[id]) continue;
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      const IrNode& node = ir_.nodes[id];
+      if (!node.is_live) continue;
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         ValueRef v = node.inputs[i];
         if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
-        bool enters_a_body = node.region != graph_.nodes[at(v.node)].region;  // by way of the device
+        bool enters_a_body = node.region != ir_.node(v).region;  // by way of the device
         if (enters_a_body || !node.bodies.empty()) add(v, kDevice);
         if (node.bodies.empty()) add(v, static_cast<int>(id));
       }
       for (int body : node.bodies)
-        for (ValueRef v : graph_.regions[at(body)].results) add(v, kDevice);
+        for (ValueRef v : ir_.regions[at(body)].results) add(v, kDevice);
     }
-    for (const NamedValue& named : graph_.records) add(named.value, kDevice);
-    for (const NamedValue& named : graph_.outputs) add(named.value, kDevice);
-    for (const VariableUse& use : graph_.variables) add(use.assigned, kDevice);
+    for (const NamedValue& named : ir_.records) add(named.value, kDevice);
+    for (const IrOutput& output : ir_.outputs) add(output.value, kDevice);
+    for (const VariableUse& use : ir_.variables) add(use.assigned, kDevice);
     return users;
   }
 
-  const GraphData& graph_;
-  const Verified& verified_;
+  PlannerIr& ir_;
   const PlanOptions& options_;
   Plan& plan_;
   std::vector<Side> side_;
@@ -227,8 +221,6 @@ class Placing {
 
 }  // namespace
 
-Placement place(const GraphData& graph, const Verified& verified, const PlanOptions& options, Plan& plan) {
-  return Placing(graph, verified, options, plan).run();
-}
+void place(PlannerIr& ir, const PlanOptions& options, Plan& plan) { Placing(ir, options, plan).run(); }
 
 }  // namespace graphsink

@@ -1,18 +1,18 @@
 #include "graphsink/plan.h"
 
 #include "passes/passes.h"
+#include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
 
-std::vector<PlanSource> used_sources(const GraphData& graph, const Verified& verified) {
+std::vector<PlanSource> used_sources(const PlannerIr& ir) {
   std::vector<PlanSource> sources;
-  for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
-    const Node& node = graph.nodes[id];
+  for (const IrNode& node : ir.nodes) {
     bool is_written = node.op == &input_op || node.op == &feed_op;
-    if (!verified.live[id] || !(is_written || node.op == &constant_op)) continue;
+    if (!node.is_live || !(is_written || node.op == &constant_op)) continue;
     std::string name = is_written ? node.attrs.as<InputAttrs>().name : "";
-    sources.push_back({static_cast<int>(id), std::move(name), verified.types[id][0], node.where});
+    sources.push_back({node.origin, std::move(name), node.outputs[0], node.where});
   }
   return sources;
 }
@@ -72,12 +72,12 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   if (plan.further_targets.size() > kMaxFurtherTargets)
     throw Error("compile", Where(), std::to_string(plan.further_targets.size()) + " further devices",
                 "name at most " + std::to_string(kMaxFurtherTargets));
-  Verified verified = verify(*graph.data(), shapes);
-  Placement placement = place(*graph.data(), verified, options, plan);
-  Fusions fusions =
-      options.fuse ? fuse(*graph.data(), verified, placement) : Fusions{{}, std::vector<bool>(verified.live.size())};
-  plan.sources = used_sources(*graph.data(), verified);
-  lower(*graph.data(), std::move(verified), placement, std::move(fusions), system, options, plan);
+  PlannerIr ir = verify(*graph.data(), shapes);
+  simplify(ir);
+  place(ir, options, plan);
+  if (options.fuse) fuse(ir);
+  plan.sources = used_sources(ir);
+  lower(ir, system, options, plan);
   add_costs(plan);
   partition(plan);
   assign_streams(plan);

@@ -1,6 +1,8 @@
+#include <algorithm>
+#include <iterator>
 #include <map>
 
-#include "passes/passes.h"
+#include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
@@ -10,28 +12,33 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 class Verification {
  public:
   Verification(const GraphData& graph, const InputShapes& shapes) : graph_(graph) {
-    verified_.live.assign(graph.nodes.size(), false);
-    verified_.types.resize(graph.nodes.size());
+    ir_.nodes.resize(graph.nodes.size());
     for (const auto& [node, shape] : shapes) shapes_[node] = shape;
   }
 
-  Verified run() {
+  PlannerIr run() {
     mark_live();
-    infer_types();
-    return std::move(verified_);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      if (ir_.nodes[id].is_live) copy_node(id);
+    for (const Region& region : graph_.regions)
+      ir_.regions.push_back({live_nodes(region), region.parameters, region.results});
+    ir_.variables = graph_.variables;
+    ir_.variable_index = graph_.variable_index;
+    ir_.records = graph_.records;
+    for (const NamedValue& output : graph_.outputs) ir_.outputs.push_back({output.name, output.value, output.value});
+    return std::move(ir_);
   }
 
  private:
   void mark(ValueRef v, std::vector<int>& work) {
-    if (!verified_.live[at(v.node)]) {
-      verified_.live[at(v.node)] = true;
-      work.push_back(v.node);
-    }
+    if (ir_.node(v).is_live) return;
+    ir_.node(v).is_live = true;
+    work.push_back(v.node);
   }
 
   // In the node itself or in its bodies.
   bool has_effect(const Node& node) const {
-    if (node.op->purity == Purity::host_effect) return true;
+    if (node.op->traits.host_effect) return true;
     for (int body : node.bodies)
       for (int id : graph_.regions[at(body)].nodes)
         if (has_effect(graph_.nodes[at(id)])) return true;
@@ -63,14 +70,28 @@ class Verification {
     }
   }
 
-  const TensorType& type(ValueRef v) const { return verified_.types[at(v.node)][at(v.output)]; }
+  const TensorType& type(ValueRef v) const { return ir_.type(v); }
 
-  void infer_types() {
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (!verified_.live[id]) continue;
-      verified_.types[id] = infer(static_cast<int>(id));
-      expect_known_sizes(graph_.nodes[id], verified_.types[id]);
-    }
+  std::vector<int> live_nodes(const Region& region) const {
+    std::vector<int> live;
+    std::copy_if(region.nodes.begin(), region.nodes.end(), std::back_inserter(live),
+                 [&](int id) { return ir_.nodes[at(id)].is_live; });
+    return live;
+  }
+
+  void copy_node(std::size_t id) {
+    const Node& node = graph_.nodes[id];
+    IrNode& copy = ir_.nodes[id];
+    copy.op = node.op;
+    copy.attrs = node.attrs;
+    copy.inputs = node.inputs;
+    copy.bodies = node.bodies;
+    copy.region = node.region;
+    copy.label = node.label;
+    copy.where = node.where;
+    copy.origin = static_cast<int>(id);
+    copy.outputs = infer(static_cast<int>(id));
+    expect_known_sizes(node, copy.outputs);
   }
 
   std::vector<TensorType> infer(int id) {
@@ -96,8 +117,7 @@ class Verification {
       }
       return out;
     }
-    std::vector<TensorType> inputs;
-    for (ValueRef v : node.inputs) inputs.push_back(type(v));
+    std::vector<TensorType> inputs = ir_.types(node.inputs);
     InferArgs infer(node.op->name, inputs, node.attrs, node.where);
     infer_outputs(*node.op, infer);
     return infer.outputs();
@@ -128,11 +148,11 @@ class Verification {
 
   const GraphData& graph_;
   std::map<int, Shape> shapes_;
-  Verified verified_;
+  PlannerIr ir_;
 };
 
 }  // namespace
 
-Verified verify(const GraphData& graph, const InputShapes& shapes) { return Verification(graph, shapes).run(); }
+PlannerIr verify(const GraphData& graph, const InputShapes& shapes) { return Verification(graph, shapes).run(); }
 
 }  // namespace graphsink

@@ -129,7 +129,7 @@ void refuse(const CpuArgs& a) {
   throw Error("lookup", Where(), "row " + std::to_string(static_cast<int>(a.in<float>(0)[0])) + " of 3",
               "use a row below 3");
 }
-const OpDef refusing_op{.name = "refusing", .infer = testing::infer_like_first, .cpu = refuse};
+const OpDef refusing_op{.name = "refusing", .infer = testing::infer_like_first, .bodies = {refuse}};
 
 TEST_P(OnDevice, AnErrorOfABodyKeepsItsRemedy) {
   Graph g;

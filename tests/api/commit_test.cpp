@@ -23,13 +23,13 @@ void add_once(const CpuArgs& a) {
   if (*a.in<float>(1) < 0) throw std::runtime_error("negative operand");
   *a.in_out<float>(0) += *a.in<float>(1);
 }
-const OpDef add_op{.name = "add_once", .infer = infer_nothing, .access = write_first, .cpu = add_once};
-const OpDef add_with_output{.name = "add_out", .infer = infer_sum, .access = write_first, .cpu = add_once};
+const OpDef add_op{.name = "add_once", .infer = infer_nothing, .access = write_first, .bodies = {add_once}};
+const OpDef add_with_output{.name = "add_out", .infer = infer_sum, .access = write_first, .bodies = {add_once}};
 const OpDef add_with_effect{.name = "add_effect",
                             .infer = infer_nothing,
                             .access = write_first,
-                            .purity = Purity::host_effect,
-                            .cpu = add_once};
+                            .traits = {.host_effect = true},
+                            .bodies = {add_once}};
 
 std::string problem_of(const std::function<void()>& call) {
   try {
@@ -60,8 +60,8 @@ TEST(Commit, IsNothingThatAnotherOpCouldComeBehind) {
 TEST_P(OnDevice, AnEffectBehindAnAssignThatThrowsCommitsNothing) {
   static const OpDef refuse{.name = "refuse",
                             .infer = testing::infer_like_first,
-                            .purity = Purity::host_effect,
-                            .cpu = testing::refuse_negative};
+                            .traits = {.host_effect = true},
+                            .bodies = {testing::refuse_negative}};
   for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
     Graph g;

@@ -224,7 +224,7 @@ TEST_P(OnDevice, RequireWholeGraphTurnsAllReasonsIntoAnError) {
     ASSERT_NE(first, std::string::npos) << what;
     EXPECT_NE(what.find("a loop is driven by the host", first + 1), std::string::npos) << "every reason: " << what;
     EXPECT_NE(what.find("cpu_plus_one in its body runs on the host"), std::string::npos) << what;
-    EXPECT_EQ(e.remedy(), "give its OpDef a .cuda");
+    EXPECT_EQ(e.remedy(), "give its OpDef a CUDA body");
   }
 }
 
@@ -232,8 +232,10 @@ void count_call(const CpuArgs& a) {
   ++*a.attrs<std::shared_ptr<int>>();
   std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
 }
-const OpDef counts_calls{
-    .name = "counts_calls", .infer = testing::infer_like_first, .purity = Purity::host_effect, .cpu = count_call};
+const OpDef counts_calls{.name = "counts_calls",
+                         .infer = testing::infer_like_first,
+                         .traits = {.host_effect = true},
+                         .bodies = {count_call}};
 
 // Nobody uses what they return.
 TEST_P(OnDevice, EffectsInBodiesAreNotDropped) {

@@ -40,8 +40,8 @@ void rest_body(const CpuArgs& a) {
   testing::plus_one(a);
   calls.of_rest = calls.next++;
 }
-const OpDef in_loop{.name = "in_loop", .infer = testing::infer_like_first, .cpu = loop_body};
-const OpDef in_rest{.name = "in_rest", .infer = testing::infer_like_first, .cpu = rest_body};
+const OpDef in_loop{.name = "in_loop", .infer = testing::infer_like_first, .bodies = {loop_body}};
+const OpDef in_rest{.name = "in_rest", .infer = testing::infer_like_first, .bodies = {rest_body}};
 
 // y: x / 2, increased in a loop on the host until its sum is 20; z: what needs nothing of the loop; sum: of both.
 struct Beside {
@@ -197,9 +197,8 @@ void begin_on_host(const CpuArgs& a) {
   meeting.has_begun = true;
   testing::plus_one(a);
 }
-constexpr CudaBody kWaiting[] = {{0, issue_waiting}};
-const OpDef waiting{.name = "waiting", .infer = testing::infer_like_first, .cuda = kWaiting};
-const OpDef begins{.name = "begins", .infer = testing::infer_like_first, .cpu = begin_on_host};
+const OpDef waiting{.name = "waiting", .infer = testing::infer_like_first, .bodies = {issue_waiting}};
+const OpDef begins{.name = "begins", .infer = testing::infer_like_first, .bodies = {begin_on_host}};
 
 TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   Graph g;

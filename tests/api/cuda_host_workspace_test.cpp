@@ -44,7 +44,7 @@ const OpDef scratch_op{
         [](const PrepareArgs&) {
           return Prepared{nullptr, kBytes};
         },
-    .cpu = plus_one_with_scratch,
+    .bodies = {plus_one_with_scratch},
 };
 
 // Three branches that can run side by side, each with an op on the host, and a loop that the host drives.

@@ -33,7 +33,7 @@ const OpDef hungry{.name = "hungry",
                        [](const PrepareArgs&) {
                          return Prepared{nullptr, std::size_t{1} << 60};
                        },
-                   .cpu = testing::plus_one};
+                   .bodies = {testing::plus_one}};
 
 const Row kRows[] = {
     {"MatmulShapes",

@@ -18,8 +18,10 @@ void count_calls(const CpuArgs& a) {
   ++*a.attrs<Calls>().count;
   std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
 }
-const OpDef count_calls_op{
-    .name = "count_calls", .infer = testing::infer_like_first, .purity = Purity::host_effect, .cpu = count_calls};
+const OpDef count_calls_op{.name = "count_calls",
+                           .infer = testing::infer_like_first,
+                           .traits = {.host_effect = true},
+                           .bodies = {count_calls}};
 
 // A training step with everything that a run leaves behind.
 struct Training {
@@ -86,7 +88,7 @@ TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
 
 // Adds to what it never wrote.
 void accumulate(const CpuArgs& a) { *a.out<float>(0) += *a.in<float>(0); }
-const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .cpu = accumulate};
+const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .bodies = {accumulate}};
 
 TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
   auto result = [&](bool poison) {
@@ -103,9 +105,10 @@ TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
 }
 
 // Gives another result each time.
-const OpDef unstable_op{.name = "unstable", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
-                          *a.out<float>(0) = static_cast<float>(++*a.attrs<Calls>().count);
-                        }};
+const OpDef unstable_op{
+    .name = "unstable",
+    .infer = testing::infer_like_first,
+    .bodies = {[](const CpuArgs& a) { *a.out<float>(0) = static_cast<float>(++*a.attrs<Calls>().count); }}};
 
 TEST(Guards, AReplayThatDiffersIsAnError) {
   Graph g;

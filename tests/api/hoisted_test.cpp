@@ -231,10 +231,10 @@ TEST_P(OnDevice, AnotherProgramAssignsTheVariable) {
 struct Between {
   std::shared_ptr<std::function<void()>> call;
 };
-const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
-                         (*a.attrs<Between>().call)();
-                         *a.out<float>(0) = *a.in<float>(0);
-                       }};
+const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                                (*a.attrs<Between>().call)();
+                                                                                *a.out<float>(0) = *a.in<float>(0);
+                                                                              }}};
 
 // A copy that was made while another program is on its way to the commit would be an old one when that has come.
 TEST_P(OnDevice, ACopyIsNotMadeDuringAnotherProgramsRun) {

@@ -49,10 +49,10 @@ class Gate {
 struct GateAttrs {
   Gate* gate = nullptr;
 };
-const OpDef gate_op{.name = "gate", .infer = infer_like_first, .cpu = [](const CpuArgs& a) {
-                      a.attrs<GateAttrs>().gate->pass();
-                      *a.out<float>(0) = *a.in<float>(0);
-                    }};
+const OpDef gate_op{.name = "gate", .infer = infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                 a.attrs<GateAttrs>().gate->pass();
+                                                                 *a.out<float>(0) = *a.in<float>(0);
+                                                               }}};
 
 class Polls : public ::testing::TestWithParam<std::tuple<DeviceId, Mode>> {
  protected:

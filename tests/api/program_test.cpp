@@ -293,7 +293,7 @@ void append_to_log(const CpuArgs& a) {
   std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
 }
 const OpDef logs{
-    .name = "logs", .infer = testing::infer_like_first, .purity = Purity::host_effect, .cpu = append_to_log};
+    .name = "logs", .infer = testing::infer_like_first, .traits = {.host_effect = true}, .bodies = {append_to_log}};
 
 TEST_P(OnDevice, EffectsComeInTheOrderOfTheGraph) {
   for (Mode mode : kModes) {

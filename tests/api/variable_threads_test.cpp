@@ -27,10 +27,10 @@ Graph adding(std::vector<Variable> variables, double step) {
 struct Between {
   std::function<void()>* call;
 };
-const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
-                         (*a.attrs<Between>().call)();
-                         *a.out<float>(0) = *a.in<float>(0);
-                       }};
+const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                                (*a.attrs<Between>().call)();
+                                                                                *a.out<float>(0) = *a.in<float>(0);
+                                                                              }}};
 
 TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
   if (!is_cuda()) return;  // bodies run on the device's thread

@@ -14,10 +14,11 @@ using testing::OnDevice;
 struct GateAttrs {
   std::shared_future<void>* is_open;
 };
-const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
-                      a.attrs<GateAttrs>().is_open->wait_for(std::chrono::seconds(20));
-                      *a.out<float>(0) = *a.in<float>(0);
-                    }};
+const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                          a.attrs<GateAttrs>().is_open->wait_for(
+                                                                              std::chrono::seconds(20));
+                                                                          *a.out<float>(0) = *a.in<float>(0);
+                                                                        }}};
 
 // An input and a feed, whose sum is recorded behind an op that waits at a gate.
 struct Gated {

@@ -68,7 +68,7 @@ TEST_F(CudaDeviceTest, AnEarlierErrorOfTheUsersIsNotBlamedOnAnOp) {
 TEST_F(CudaDeviceTest, AnOpWithoutABodyForThisDeviceIsNamed) {
   static const OpDef cpu_only = {.name = "cpu_only"};
   std::string message = message_of([&] { call(*stream_, cpu_only, {}); });
-  EXPECT_TRUE(contains(message, "cpu_only: it has no .cuda body")) << message;
+  EXPECT_TRUE(contains(message, "cpu_only: it has no CUDA body")) << message;
 }
 
 TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {

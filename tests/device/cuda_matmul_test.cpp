@@ -26,7 +26,6 @@ const OpDef product = {
 void run_product(CudaArgs& a) {
   run_matmul(a, a.node().local, a.in<void>(0), a.in<void>(1), a.in_out<void>(2), a.workspace());
 }
-const CudaBody kProduct[] = {{0, run_product}};
 
 class MatmulTest : public CudaDeviceTest {
  protected:
@@ -39,7 +38,7 @@ class MatmulTest : public CudaDeviceTest {
     Memory a = filled(lhs), b = filled(rhs), out = filled(seen);
 
     OpDef op = product;
-    op.cuda = kProduct;
+    op.bodies = {run_product};
     BoundNode bound = node(op, {a.get(), b.get(), out.get()}, MatmulCase{spec});
     Attrs attrs = MatmulCase{spec};
     Prepared prepared = op.prepare({op.name, bound.where, {}, 2, attrs, true, device_.get()});
@@ -97,7 +96,7 @@ TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
   Memory memory = device_->allocate(4096);
   auto* data = static_cast<float*>(memory.get());
   OpDef op = product;
-  op.cuda = kProduct;
+  op.bodies = {run_product};
   Attrs attrs = MatmulCase{{f32, 2, 2, 2, false, false}};
   BoundNode bound = node(op, {data + 1, data + 256, data + 512}, attrs);
   Prepared prepared = op.prepare({op.name, bound.where, {}, 2, attrs, true, device_.get()});
@@ -137,7 +136,7 @@ TEST_F(MatmulFaultTest, AFailingCallOfCublasLtIsNamed) {
 TEST_F(MatmulFaultTest, AFailingProductIsNamed) {
   Memory memory = device_->allocate(4096);
   OpDef op = product;
-  op.cuda = kProduct;
+  op.bodies = {run_product};
   MatmulSpec spec{f32, 2, 2, 2, false, false};
   BoundNode bound = node(op, {memory.get(), memory.get(), memory.get()}, MatmulCase{spec});
   Prepared prepared = prepare(spec);

@@ -60,7 +60,7 @@ TEST_F(CudaRecordedBodyTest, AHostCallInALoopCannotBeRecorded) {
             << (is_refused_at_capture ? "while it is captured" : "only when the graph is instantiated") << '\n';
   if (!is_refused_at_capture) {
     EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
-    EXPECT_TRUE(contains(message, "remedy: give it a .cuda body")) << message;
+    EXPECT_TRUE(contains(message, "remedy: give it a CUDA body")) << message;
   }
   expect_usable();
 #ifdef GRAPHSINK_EMULATED
@@ -159,12 +159,12 @@ TEST_F(CudaRecordedBodyTest, KernelsOfBodiesBelongToTheirOps) {
 }
 
 // A library may record more than kernels.
-const CudaBody kFills[] = {
-    {0, [](CudaArgs& a) { (void)cudaMemsetAsync(a.in_out<float>(0), 0, sizeof(float), a.stream()); }}};
-const OpDef fills = {.name = "fills", .cuda = kFills};
-const CudaBody kLaunchesAGraph[] = {
-    {0, [](CudaArgs& a) { (void)cudaGraphLaunch(*a.attrs<cudaGraphExec_t*>(), a.stream()); }}};
-const OpDef launches_a_graph = {.name = "launches_a_graph", .cuda = kLaunchesAGraph};
+const OpDef fills = {.name = "fills", .bodies = {[](CudaArgs& a) {
+                                        (void)cudaMemsetAsync(a.in_out<float>(0), 0, sizeof(float), a.stream());
+                                      }}};
+const OpDef launches_a_graph = {
+    .name = "launches_a_graph",
+    .bodies = {[](CudaArgs& a) { (void)cudaGraphLaunch(*a.attrs<cudaGraphExec_t*>(), a.stream()); }}};
 
 TEST_F(CudaRecordedBodyTest, FillsAndGraphsOfABodyAreCounted) {
   float *x = make(3.0f), *y = make(1.0f);

@@ -30,7 +30,7 @@ void wait_at_gate(const CpuArgs& a) {
     throw std::runtime_error("nobody opened the gate");
   a.out<float>(0)[0] = a.in<float>(0)[0];
 }
-const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .cpu = wait_at_gate};
+const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .bodies = {wait_at_gate}};
 
 // Messages of any thread.
 class Messages {

@@ -77,10 +77,10 @@ TEST_F(Fault, ABrokenCommitIsSaidToAThreadThatWaitedToReadTheVariable) {
     std::function<void()>* call;
   };
   // Runs on the thread of run() in a split mode, before the commit.
-  static const OpDef hook_op{.name = "hook", .infer = testing::infer_like_first, .cpu = [](const CpuArgs& a) {
-                               (*a.attrs<Hook>().call)();
-                               *a.out<float>(0) = *a.in<float>(0);
-                             }};
+  static const OpDef hook_op{.name = "hook", .infer = testing::infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                                   (*a.attrs<Hook>().call)();
+                                                                                   *a.out<float>(0) = *a.in<float>(0);
+                                                                                 }}};
   std::function<void()> call = [] {};
   Variable first("first", Tensor({0.0f})), second("second", Tensor({0.0f}));
   Graph g;

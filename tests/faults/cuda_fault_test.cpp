@@ -107,11 +107,11 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
 }
 
 float pageable = 5;
-const CudaBody kCopiesPageable[] = {{0, [](CudaArgs& a) {
-                                       (void)cudaMemcpyAsync(a.in_out<float>(0), &pageable, sizeof pageable,
-                                                             cudaMemcpyHostToDevice, a.stream());
-                                     }}};
-const OpDef copies_pageable = {.name = "copies_pageable", .cuda = kCopiesPageable};
+const OpDef copies_pageable = {.name = "copies_pageable", .bodies = {[](CudaArgs& a) {
+                                                            (void)cudaMemcpyAsync(a.in_out<float>(0), &pageable,
+                                                                                  sizeof pageable,
+                                                                                  cudaMemcpyHostToDevice, a.stream());
+                                                          }}};
 
 // How a driver says this is not known; the software device says it as cudaGraphInstantiateParams allows.
 TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {

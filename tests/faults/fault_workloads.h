@@ -198,8 +198,7 @@ inline void run_own_graph(CudaArgs& a) {
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
              "cudaMemcpyAsync", a.node());
 }
-inline constexpr CudaBody kOwnGraph[] = {{0, run_own_graph}};
-inline const OpDef own_graph{.name = "own_graph", .infer = infer_like_first, .cuda = kOwnGraph};
+inline const OpDef own_graph{.name = "own_graph", .infer = infer_like_first, .bodies = {run_own_graph}};
 
 // That op behind a batch of products.
 inline Workload child_graph_workload() {

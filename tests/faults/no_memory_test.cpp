@@ -48,7 +48,7 @@ const MemoryRow kMemoryRows[] = {
      MemoryRow::kBind,
      "cudaHostAlloc",
      2,
-     {"no room for the values and workspaces of ops on the host (39.5 KiB)", "give these ops a .cuda body"}},
+     {"no room for the values and workspaces of ops on the host (39.5 KiB)", "give these ops a CUDA body"}},
     {"Constant", MemoryRow::kBind, "cudaMalloc", 2, {"no room for a constant (1.0 KiB)", "make it smaller"}},
     {"Variable", MemoryRow::kBind, "cudaMalloc", 1, {"no room for Variable \"w\" (3.9 KiB)", "less state (sgd)"}},
 };

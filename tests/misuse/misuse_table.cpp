@@ -97,35 +97,36 @@ Checkpoint checkpoint_of(const char* name, Tensor tensor) {
 
 // --- ops of users, with and without mistakes
 
-const OpDef no_infer{.name = "no_infer", .cpu = plus_one};
+const OpDef no_infer{.name = "no_infer", .bodies = {plus_one}};
 const OpDef no_body{.name = "no_body", .infer = infer_like_first};
 void infer_twice_as_long(InferArgs& a) { a.out(a.in(0).dtype, {2 * a.in(0).shape.size()}); }
 constexpr Alias kFirst[] = {{0, 0}}, kNoSuchInput[] = {{0, 1}}, kNoSuchOutput[] = {{1, 0}};
-const OpDef larger_view{.name = "larger_view", .infer = infer_twice_as_long, .views = kFirst, .cpu = plus_one};
+const OpDef larger_view{.name = "larger_view", .infer = infer_twice_as_long, .views = kFirst, .bodies = {plus_one}};
 const OpDef view_of_nothing{
-    .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .cpu = plus_one};
+    .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .bodies = {plus_one}};
 const OpDef nothing_is_view{
-    .name = "nothing_is_view", .infer = infer_like_first, .views = kNoSuchOutput, .cpu = plus_one};
+    .name = "nothing_is_view", .infer = infer_like_first, .views = kNoSuchOutput, .bodies = {plus_one}};
 // Not larger than an input of one element.
 void infer_squared(InferArgs& a) { a.out(a.in(0).dtype, {a.in(0).shape.size() * a.in(0).shape.size()}); }
-const OpDef squared_view{.name = "squared_view", .infer = infer_squared, .views = kFirst, .cpu = plus_one};
+const OpDef squared_view{.name = "squared_view", .infer = infer_squared, .views = kFirst, .bodies = {plus_one}};
 const OpDef wants_attributes{
-    .name = "wants_attributes", .infer = [](InferArgs& a) { a.out(f32, {a.attrs<int>()}); }, .cpu = plus_one};
+    .name = "wants_attributes", .infer = [](InferArgs& a) { a.out(f32, {a.attrs<int>()}); }, .bodies = {plus_one}};
 Access write_first(int operand, int) { return operand == 0 ? Access::write : Access::read; }
-const OpDef writes{.name = "writes", .infer = [](InferArgs&) {}, .access = write_first, .cpu = [](const CpuArgs&) {}};
+const OpDef writes{
+    .name = "writes", .infer = [](InferArgs&) {}, .access = write_first, .bodies = {[](const CpuArgs&) {}}};
 const OpDef writes_and_returns{
-    .name = "writes_and_returns", .infer = infer_like_first, .access = write_first, .cpu = plus_one};
+    .name = "writes_and_returns", .infer = infer_like_first, .access = write_first, .bodies = {plus_one}};
 const OpDef writes_and_prints{.name = "writes_and_prints",
                               .infer = [](InferArgs&) {},
                               .access = write_first,
-                              .purity = Purity::host_effect,
-                              .cpu = [](const CpuArgs&) {}};
+                              .traits = {.host_effect = true},
+                              .bodies = {[](const CpuArgs&) {}}};
 
 // An op of two inputs with a gradient.
 constexpr OpDef two_inputs(std::vector<Value> (*grad)(const GradArgs&)) {
   return {.name = "two_inputs",
           .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
-          .cpu = plus_one,
+          .bodies = {plus_one},
           .grad = grad};
 }
 const OpDef one_gradient = two_inputs([](const GradArgs& a) { return std::vector{a.grads[0]}; });

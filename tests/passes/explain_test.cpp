@@ -170,7 +170,7 @@ TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
 }
 
 const OpDef odd_name{
-    .name = "odd \"name\" \\ {->}\n;\xff", .infer = testing::infer_like_first, .cpu = testing::plus_one};
+    .name = "odd \"name\" \\ {->}\n;\xff", .infer = testing::infer_like_first, .bodies = {testing::plus_one}};
 
 TEST(Explain, NamesMayHoldAnything) {
   Graph g;

@@ -80,8 +80,8 @@ const Case kCases[] = {
        output(g, product + product);
      },
      "matmul add"},
-    {"TwoProducts", [](Graph& g, const Operands& o) { output(g, matmul(o.x, o.w) + matmul(o.x, o.w)); },
-     "matmul matmul add"},
+    {"TwoProducts", [](Graph& g, const Operands& o) { output(g, matmul(o.x, o.w) + matmul(o.x, relu(o.w))); },
+     "relu matmul matmul add"},
     {"ColumnIsNoBias",
      [](Graph& g, const Operands& o) {
        output(g, matmul(o.x, o.w) + slice(o.x, {0, 0}, {3, 1}));

@@ -72,7 +72,7 @@ Step copy(int source, int destination) {
 
 // What the host does in a body keeps its place among what it does outside.
 TEST(Order, EffectsInBodiesFollowThoseOutside) {
-  const OpDef effect{.name = "effect", .purity = Purity::host_effect};
+  const OpDef effect{.name = "effect", .traits = {.host_effect = true}};
   Plan plan;
   plan.buffers.resize(9);
   plan.nodes.resize(3);

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "graphsink/graphsink.h"
@@ -38,8 +40,7 @@ Value host_only(const Value& x) { return emit(testing::cpu_plus_one, {x})[0]; }
 
 // Only planned: the body never runs.
 void no_body(CudaArgs&) {}
-constexpr CudaBody kDeviceOnlyBody[] = {{0, no_body}};
-const OpDef device_only_op{.name = "device_only", .infer = testing::infer_like_first, .cuda = kDeviceOnlyBody};
+const OpDef device_only_op{.name = "device_only", .infer = testing::infer_like_first, .bodies = {no_body}};
 
 bool runs_on_host(const Plan& plan, std::string_view op) {
   for (const PlanNode& node : plan.nodes)
@@ -104,10 +105,10 @@ TEST(Place, RefusesLabelsThatNoBodyCanServe) {
     return "";
   };
   EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(device_only_op, {x}, {}, on_cpu)[0]); }),
-            "device_only: is labelled on_cpu, but has no CPU body; give its OpDef a .cpu, or remove the label");
+            "device_only: is labelled on_cpu, but has no CPU body; give its OpDef a CPU body, or remove the label");
   EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(testing::cpu_plus_one, {x}, {}, on_device)[0]); }),
             "cpu_plus_one: is labelled on_device, but has no body for this device; "
-            "give its OpDef a .cuda, or remove the label");
+            "give its OpDef a CUDA body, or remove the label");
 }
 
 // --- against every choice there is
@@ -120,7 +121,8 @@ struct RandomGraph {
   int free_nodes = 0;
 };
 
-// Others are for the host or the device alone; with `second`, those for the host are for on_device(1) instead.
+// No two nodes are equal: simplify() would compute them once where all choices but one would not. Nodes that are not
+// free are for the host or the device alone; with `second`, those for the host are for on_device(1) instead.
 RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, bool second = false) {
   std::mt19937 random(seed);
   auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -128,16 +130,20 @@ RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, b
   Variable state("state", Tensor(TensorType{f32, {8}}));
   std::vector<Value> values = {result.graph.input("x", f32, {static_cast<std::int64_t>(1 + below(64))}),
                                result.graph.value(state)};
+  std::set<std::array<std::size_t, 3>> made;
   std::size_t nodes = 3 + below(8);
   for (std::size_t i = 0; i < nodes; ++i) {
-    Value x = values[below(values.size())], y = values[below(values.size())];
-    std::size_t kind = below(10);
+    std::size_t first = below(values.size()), other = below(values.size()), kind = below(10);
+    Value x = values[first], y = values[other];
+    bool is_joined = kind == 3 || kind == 4;
+    std::size_t what = kind < 3 || (second && kind > 6 && kind < 9) ? 0 : is_joined ? 3 : kind == 8 ? 7 : kind;
+    if (!made.insert({what, first, is_joined ? other : 0}).second) continue;
     Label label;
     bool is_free = kind < 7;
     if (is_free && !labels.empty()) label = labels[at(result.free_nodes)];
     result.free_nodes += is_free;
     if (kind < 3) values.push_back(tanh(x, label));
-    if (kind == 3 || kind == 4) values.push_back(concat({Arg(x), Arg(y)}, 0, label));
+    if (is_joined) values.push_back(concat({Arg(x), Arg(y)}, 0, label));
     if (kind == 5) values.push_back(slice(x, {0}, {1}, {}, label));
     if (kind == 6) values.push_back(mul(x, x, label));
     if (kind == 7 || kind == 8) values.push_back(second ? tanh(x, on_device(1)) : host_only(x));

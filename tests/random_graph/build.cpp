@@ -167,8 +167,8 @@ Building::Building(const Recipe& recipe) {
 void Building::label_for_second(int percent) {
   for (std::size_t id = 0; id < graph.data()->nodes.size(); ++id) {
     Node& node = graph.data()->nodes[id];
-    bool can_be_there = node.region == 0 && node.bodies.empty() && !is_source(*node.op) && !node.op->cuda.empty() &&
-                        !writes_variables(*node.op, node.inputs.size());
+    bool can_be_there = node.region == 0 && node.bodies.empty() && !is_source(*node.op) &&
+                        body_for(*node.op, DeviceKind::cuda) && !writes_variables(*node.op, node.inputs.size());
     bool is_drawn = Random(id).chance(percent);
     if (can_be_there && is_drawn && node.label.place == Place::anywhere) node.label = on_device(1);
   }

@@ -48,7 +48,7 @@ constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten"
 
 void count_node(const PlanNode& node, Counts& counts) {
   if (node.id < 0) return;
-  bool has_cuda = !node.op->cuda.empty();
+  bool has_cuda = body_for(*node.op, DeviceKind::cuda) != nullptr;
   ++counts[node.device > 0 ? "node: on a further device"
            : !node.on_host ? "node: on the device"
            : has_cuda      ? "node: on the host by choice"

@@ -17,7 +17,7 @@ void mix_body(const CpuArgs& a) {
   for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
     a.out<float>(0)[i] = 0.5f * a.in<float>(0)[i] - 0.25f * a.in<float>(1)[i];
 }
-const OpDef cpu_mix{.name = "cpu_mix", .infer = infer_mix, .cpu = mix_body};
+const OpDef cpu_mix{.name = "cpu_mix", .infer = infer_mix, .bodies = {mix_body}};
 
 void infer_pair(InferArgs& a) {
   a.expect_inputs(1);
@@ -31,7 +31,7 @@ void pair_body(const CpuArgs& a) {
     a.out<std::int32_t>(1)[i] = static_cast<std::int32_t>(x * 3.0f);
   }
 }
-const OpDef cpu_pair{.name = "cpu_pair", .infer = infer_pair, .cpu = pair_body};
+const OpDef cpu_pair{.name = "cpu_pair", .infer = infer_pair, .bodies = {pair_body}};
 
 struct EffectAttrs {
   std::shared_ptr<EffectLog> log;
@@ -51,7 +51,8 @@ void effect_body(const CpuArgs& a) {
   std::lock_guard lock(attrs.log->mutex);
   attrs.log->entries.push_back({attrs.id, hash});
 }
-const OpDef cpu_effect{.name = "cpu_effect", .infer = infer_effect, .purity = Purity::host_effect, .cpu = effect_body};
+const OpDef cpu_effect{
+    .name = "cpu_effect", .infer = infer_effect, .traits = {.host_effect = true}, .bodies = {effect_body}};
 
 Values cpu_effect_of(Site& s) {
   ++s.building.counts["effect"];

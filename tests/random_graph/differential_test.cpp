@@ -115,7 +115,7 @@ TEST(RandomGraph, NothingOfTheHostIsInTheCommit) {
       for (std::size_t k = 0; k < steps.size(); ++k) {
         bool is_call = steps[k].kind == StepKind::call;
         const PlanNode* node = is_call ? &plan.nodes[static_cast<std::size_t>(steps[k].node)] : nullptr;
-        bool has_effect = node && node->id >= 0 && node->op->purity == Purity::host_effect;
+        bool has_effect = node && node->id >= 0 && node->op->traits.host_effect;
         effects += has_effect;
         if (static_cast<int>(k) < first_commit_step(plan)) {
           EXPECT_FALSE(node && writes_variables(*node->op, static_cast<std::size_t>(node->inputs)));

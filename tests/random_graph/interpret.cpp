@@ -56,7 +56,7 @@ class Bodies {
     node.pointers = pointers.data();
     node.workspace = workspace.data();
     node.step = &block;
-    node.op->cpu(CpuArgs(node));
+    body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (viewed(node, static_cast<int>(i)) >= 0) std::memcpy(operands[i]->data(), pointers[i], operands[i]->bytes());
   }
@@ -147,7 +147,7 @@ class Interpreter {
       for (ValueRef v : graph_.nodes[user].inputs)
         if (!is_known[at(v.node)]) on_host_[at(v.node)] = on_host_[user];
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
-      if (graph_.nodes[id].op->cuda.empty()) on_host_[id] = true;
+      if (!body_for(*graph_.nodes[id].op, DeviceKind::cuda)) on_host_[id] = true;
   }
 
   Tensor& value(ValueRef v) { return values_[at(v.node)][at(v.output)]; }

@@ -20,11 +20,12 @@
 namespace graphsink::testing {
 
 inline const OpDef host_double = {.name = "host_double",
-                                  .cpu = [](const CpuArgs& a) { *a.in_out<float>(1) = 2 * *a.in<float>(0); }};
-inline const OpDef host_throws = {.name = "host_throws",
-                                  .cpu = [](const CpuArgs&) { throw std::runtime_error("the file is not there"); }};
+                                  .bodies = {[](const CpuArgs& a) { *a.in_out<float>(1) = 2 * *a.in<float>(0); }}};
+inline const OpDef host_throws = {
+    .name = "host_throws", .bodies = {[](const CpuArgs&) { throw std::runtime_error("the file is not there"); }}};
 
-inline const OpDef host_throws_a_number = {.name = "host_throws_a_number", .cpu = [](const CpuArgs&) { throw 42; }};
+inline const OpDef host_throws_a_number = {.name = "host_throws_a_number",
+                                           .bodies = {[](const CpuArgs&) { throw 42; }}};
 
 class CudaDeviceTest : public ::testing::Test {
  protected:

@@ -11,8 +11,6 @@ namespace {
 
 void infer_nothing(InferArgs&) {}
 
-constexpr CudaBody for_all(void (*body)(CudaArgs&)) { return {0, body}; }
-
 template <class... P, class... A>
 void launch_one(CudaArgs& a, void (*kernel)(P...), A... arguments) {
   a.launch(kernel, {1, 1, 1}, {1, 1, 1}, 0, arguments...);
@@ -38,73 +36,83 @@ __global__ void next_slice_kernel(StepBlock* block) { block->more = ++block->sli
 void take_wrong_body(CudaArgs&) { throw Error("affine", Where(), "the body of another architecture was taken", ""); }
 
 // The newest that the device can run is to be taken, wherever it stands.
-const CudaBody kAffine[] = {
-    {50, [](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 0); }},
-    {0, take_wrong_body},
-    {9999, take_wrong_body}};
-const CudaBody kSlowAffine[] = {
-    for_all([](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); })};
-const CudaBody kAddHostFloat[] = {for_all(
-    [](CudaArgs& a) { launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0)); })};
-const CudaBody kAddsFourNumbers[] = {for_all([](CudaArgs& a) {
-  const float* x = a.in<float>(0);
-  for (float number : {1.0f, 2.0f, 4.0f, 8.0f})
-    launch_one(a, add_kernel, std::exchange(x, a.out<float>(0)), number, a.out<float>(0));
-})};
-const CudaBody kTakesAddress[] = {for_all([](CudaArgs& a) {
-  launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0), static_cast<const void*>(a.local<void*>()));
-})};
-const CudaBody kIsPositive[] = {
-    for_all([](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
-const CudaBody kIsOdd[] = {
-    for_all([](CudaArgs& a) { launch_one(a, odd_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); })};
-const CudaBody kCountDown[] = {
-    for_all([](CudaArgs& a) { launch_one(a, count_down_kernel, a.in_out<std::int32_t>(0)); })};
-const CudaBody kSetCount[] = {
-    for_all([](CudaArgs& a) { launch_one(a, set_count_kernel, a.in_out<std::int32_t>(0), a.attrs<int>()); })};
-const CudaBody kAddSlice[] = {for_all([](CudaArgs& a) {
-  launch_one(a, add_slice_kernel, a.in_out<std::int64_t>(0), a.attrs<FeedTables>(),
-             static_cast<const StepBlock*>(a.step()));
-})};
-const CudaBody kNextSlice[] = {for_all([](CudaArgs& a) { launch_one(a, next_slice_kernel, a.step()); })};
-const CudaBody kAllocates[] = {for_all([](CudaArgs&) {
-  void* memory = nullptr;
-  if (cudaMalloc(&memory, 256) == cudaSuccess) (void)cudaFree(memory);
-})};
-const CudaBody kWaits[] = {for_all([](CudaArgs& a) { (void)cudaStreamSynchronize(a.stream()); })};
-const CudaBody kLaunchesTooMuch[] = {for_all([](CudaArgs& a) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(1);
-  config.blockDim = dim3(4096);
-  config.stream = a.stream();
-  (void)cudaLaunchKernelEx(&config, count_down_kernel, a.in_out<std::int32_t>(0));
-})};
-const CudaBody kLaunchesTooMuchChecked[] = {for_all([](CudaArgs& a) {
-  a.launch(count_down_kernel, {1, 1, 1}, {4096, 1, 1}, 0, a.in_out<std::int32_t>(0));
-})};
 
 }  // namespace
 
-const OpDef affine = {.name = "affine", .infer = infer_nothing, .cuda = kAffine};
+const OpDef affine = {
+    .name = "affine",
+    .infer = infer_nothing,
+    .bodies = {{[](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 0); }, 50},
+               take_wrong_body,
+               {take_wrong_body, 9999}}};
 const OpDef add_host_float = {.name = "add_host_float",
                               .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
-                              .cuda = kAddHostFloat};
+                              .bodies = {[](CudaArgs& a) {
+                                launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0));
+                              }}};
 const OpDef adds_four_numbers = {.name = "adds_four_numbers",
                                  .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
-                                 .cuda = kAddsFourNumbers};
-const OpDef takes_address = {
-    .name = "takes_address", .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }, .cuda = kTakesAddress};
-const OpDef slow_affine = {.name = "slow_affine", .infer = infer_nothing, .cuda = kSlowAffine};
-const OpDef is_positive = {.name = "is_positive", .infer = infer_nothing, .cuda = kIsPositive};
-const OpDef is_odd = {.name = "is_odd", .infer = infer_nothing, .cuda = kIsOdd};
-const OpDef count_down = {.name = "count_down", .infer = infer_nothing, .cuda = kCountDown};
-const OpDef set_count = {.name = "set_count", .infer = infer_nothing, .cuda = kSetCount};
-const OpDef add_slice = {.name = "add_slice", .infer = infer_nothing, .cuda = kAddSlice};
-const OpDef next_slice = {.name = "next_slice", .infer = infer_nothing, .cuda = kNextSlice};
-const OpDef allocates = {.name = "allocates", .infer = infer_nothing, .cuda = kAllocates};
-const OpDef waits = {.name = "waits", .infer = infer_nothing, .cuda = kWaits};
-const OpDef launches_too_much = {.name = "launches_too_much", .infer = infer_nothing, .cuda = kLaunchesTooMuch};
+                                 .bodies = {[](CudaArgs& a) {
+                                   const float* x = a.in<float>(0);
+                                   for (float number : {1.0f, 2.0f, 4.0f, 8.0f})
+                                     launch_one(a, add_kernel, std::exchange(x, a.out<float>(0)), number,
+                                                a.out<float>(0));
+                                 }}};
+const OpDef takes_address = {.name = "takes_address",
+                             .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                             .bodies = {[](CudaArgs& a) {
+                               launch_one(a, copy_kernel, a.in<float>(0), a.out<float>(0),
+                                          static_cast<const void*>(a.local<void*>()));
+                             }}};
+const OpDef slow_affine = {
+    .name = "slow_affine",
+    .infer = infer_nothing,
+    .bodies = {[](CudaArgs& a) { launch_one(a, affine_kernel, a.in_out<float>(0), a.attrs<Affine>(), 20000); }}};
+const OpDef is_positive = {
+    .name = "is_positive",
+    .infer = infer_nothing,
+    .bodies = {[](CudaArgs& a) { launch_one(a, positive_kernel, a.in<std::int32_t>(0), a.in_out<bool>(1)); }}};
+const OpDef is_odd = {.name = "is_odd", .infer = infer_nothing, .bodies = {[](CudaArgs& a) {
+                                                                  launch_one(a, odd_kernel, a.in<std::int32_t>(0),
+                                                                             a.in_out<bool>(1));
+                                                                }}};
+const OpDef count_down = {.name = "count_down",
+                          .infer = infer_nothing,
+                          .bodies = {[](CudaArgs& a) { launch_one(a, count_down_kernel, a.in_out<std::int32_t>(0)); }}};
+const OpDef set_count = {
+    .name = "set_count",
+    .infer = infer_nothing,
+    .bodies = {[](CudaArgs& a) { launch_one(a, set_count_kernel, a.in_out<std::int32_t>(0), a.attrs<int>()); }}};
+const OpDef add_slice = {
+    .name = "add_slice", .infer = infer_nothing, .bodies = {[](CudaArgs& a) {
+                                                   launch_one(a, add_slice_kernel, a.in_out<std::int64_t>(0),
+                                                              a.attrs<FeedTables>(),
+                                                              static_cast<const StepBlock*>(a.step()));
+                                                 }}};
+const OpDef next_slice = {.name = "next_slice", .infer = infer_nothing, .bodies = {[](CudaArgs& a) {
+                                                                          launch_one(a, next_slice_kernel, a.step());
+                                                                        }}};
+const OpDef allocates = {.name = "allocates", .infer = infer_nothing, .bodies = {[](CudaArgs&) {
+                                                                        void* memory = nullptr;
+                                                                        if (cudaMalloc(&memory, 256) == cudaSuccess)
+                                                                          (void)cudaFree(memory);
+                                                                      }}};
+const OpDef waits = {
+    .name = "waits", .infer = infer_nothing, .bodies = {[](CudaArgs& a) { (void)cudaStreamSynchronize(a.stream()); }}};
+const OpDef launches_too_much = {.name = "launches_too_much",
+                                 .infer = infer_nothing,
+                                 .bodies = {[](CudaArgs& a) {
+                                   cudaLaunchConfig_t config = {};
+                                   config.gridDim = dim3(1);
+                                   config.blockDim = dim3(4096);
+                                   config.stream = a.stream();
+                                   (void)cudaLaunchKernelEx(&config, count_down_kernel, a.in_out<std::int32_t>(0));
+                                 }}};
 const OpDef launches_too_much_checked = {
-    .name = "launches_too_much_checked", .infer = infer_nothing, .cuda = kLaunchesTooMuchChecked};
+    .name = "launches_too_much_checked",
+    .infer = infer_nothing,
+    .bodies = {[](CudaArgs& a) {
+      a.launch(count_down_kernel, {1, 1, 1}, {4096, 1, 1}, 0, a.in_out<std::int32_t>(0));
+    }}};
 
 }  // namespace graphsink::testing

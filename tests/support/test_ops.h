@@ -39,7 +39,7 @@ inline void plus_one(const CpuArgs& a) {
   auto* y = a.out<float>(0);
   for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) y[i] = x[i] + 1.0f;
 }
-inline const OpDef cpu_plus_one{.name = "cpu_plus_one", .infer = infer_like_first, .cpu = plus_one};
+inline const OpDef cpu_plus_one{.name = "cpu_plus_one", .infer = infer_like_first, .bodies = {plus_one}};
 
 // Throws if the first element is negative.
 inline void refuse_negative(const CpuArgs& a) {
@@ -47,7 +47,8 @@ inline void refuse_negative(const CpuArgs& a) {
   if (a.in_type(0).shape.size() > 0 && x[0] < 0.0f) throw std::runtime_error("negative input");
   std::copy(x, x + a.in_type(0).shape.size(), a.out<float>(0));
 }
-inline const OpDef cpu_refuse_negative{.name = "refuse_negative", .infer = infer_like_first, .cpu = refuse_negative};
+inline const OpDef cpu_refuse_negative{
+    .name = "refuse_negative", .infer = infer_like_first, .bodies = {refuse_negative}};
 
 // Two layers, trained by adamw; records "loss".
 inline Graph small_mlp() {

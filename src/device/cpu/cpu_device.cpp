@@ -312,7 +312,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
   CpuQueue& queue = queue_of(stream);
   if (queue.recording) {
     CpuRecordingItem item;
-    item.body = node.op->cpu;
+    item.body = body_for(*node.op, DeviceKind::cpu)->cpu;
     item.node = &node;
     queue.recording->push_back(std::move(item));
     return;
@@ -321,7 +321,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
   push(queue, {[](const CpuTask& t) {
                  const auto& bound = *static_cast<const BoundNode*>(t.first);
                  try {
-                   bound.op->cpu(CpuArgs(bound));
+                   body_for(*bound.op, DeviceKind::cpu)->cpu(CpuArgs(bound));
                  } catch (...) {
                    t.failure->take(bound);
                  }

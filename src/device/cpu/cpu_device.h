@@ -85,7 +85,7 @@ class CpuDevice : public Device {
   void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
   void host_call_now(const BoundNode& node, HostStatus& status) override {
     const InBody body(&status);
-    node.op->cpu(CpuArgs(node));
+    body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
   }
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;

@@ -13,14 +13,11 @@
 namespace graphsink {
 namespace {
 
-void (*body_of(const BoundNode& node, int sm))(CudaArgs&) {
-  const CudaBody* best = nullptr;
-  for (const CudaBody& body : node.op->cuda)
-    if (body.min_sm <= sm && (!best || body.min_sm > best->min_sm)) best = &body;
-  if (best) return best->body;
+OpBody::Cuda body_of(const BoundNode& node, int capability) {
+  if (const OpBody* body = body_for(*node.op, DeviceKind::cuda, capability)) return body->cuda;
   throw Error(std::string(node.op->name), node.where,
-              "it has no .cuda body for compute capability " + std::to_string(sm),
-              "give it one, or a .cpu body and the label gs::on_cpu");
+              "it has no CUDA body for compute capability " + std::to_string(capability),
+              "give it one, or a CPU body and the label gs::on_cpu");
 }
 
 CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
@@ -36,7 +33,7 @@ void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
   RunningCall shown(status.running, node);
   const InBody body(&status);
   try {
-    node.op->cpu(CpuArgs(node));
+    body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
   } catch (...) {
     report_exception(node, status);
   }

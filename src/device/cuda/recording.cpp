@@ -171,7 +171,7 @@ void require_body_nodes(cudaGraph_t graph, const RecordedNodes& nodes, Calls& ca
                      "it recorded a " + std::string(node_type_name(type)) +
                          " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, empty, "
                          "child graph and conditional nodes",
-                     "give it a .cuda body that only launches kernels, or move it out of the loop or branch");
+                     "give it a CUDA body that only launches kernels, or move it out of the loop or branch");
   }
 }
 

@@ -1,0 +1,99 @@
+// The planner's own form of a graph. verify() makes it of the user's graph and the shapes of the inputs; the passes up
+// to lower() rewrite it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graphsink/plan.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+struct IrNode {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueRef> inputs;     // of nodes of the same PlannerIr
+  std::vector<TensorType> outputs;  // all sizes are known
+  std::vector<int> bodies;          // regions: then and else of an if_, the body of a while_
+  int region = 0;                   // that it is part of
+  Label label;
+  Where where;
+  // The node's number in the user's graph. Random ops draw from it, and errors and reasons name it, whatever passes
+  // make of the node.
+  int origin = -1;
+  bool is_live = false;  // The others are not computed, and have no types.
+  // Set by place().
+  bool is_on_host = false;  // of a device with separate memory
+  int device = 0;           // where it runs if it does not run on the host, counted as in PlanNode
+
+  bool is_beside(const IrNode& other) const { return is_on_host == other.is_on_host && device == other.device; }
+};
+
+struct IrRegion {
+  std::vector<int> nodes;  // In an order that respects dependencies.
+  std::vector<ValueRef> parameters;
+  std::vector<ValueRef> results;
+};
+
+// A value that Program::read_output() returns: by its name, or by the handle `origin` of the user's graph.
+struct IrOutput {
+  std::string name;
+  ValueRef value;
+  ValueRef origin;
+};
+
+struct PlannerIr {
+  std::vector<IrNode> nodes;      // A node comes after those whose outputs it uses.
+  std::vector<IrRegion> regions;  // [0] is the step.
+  std::vector<VariableUse> variables;
+  std::map<const VariableData*, int> variable_index;
+  std::vector<NamedValue> records;
+  std::vector<IrOutput> outputs;
+
+  IrNode& node(ValueRef v) { return nodes[static_cast<std::size_t>(v.node)]; }
+  const IrNode& node(ValueRef v) const { return nodes[static_cast<std::size_t>(v.node)]; }
+  const TensorType& type(ValueRef v) const { return node(v).outputs[static_cast<std::size_t>(v.output)]; }
+  std::vector<TensorType> types(const std::vector<ValueRef>& values) const;
+  // Calls visit(ValueRef&) for every use of a value outside the bodies: results of regions, records, outputs and what
+  // Variables are assigned.
+  template <class Visit>
+  void for_each_result(Visit&& visit) {
+    for (IrRegion& region : regions)
+      for (ValueRef& v : region.results) visit(v);
+    for (NamedValue& record : records) visit(record.value);
+    for (IrOutput& output : outputs) visit(output.value);
+    for (VariableUse& use : variables)
+      if (use.assigned.node >= 0) visit(use.assigned);
+  }
+};
+
+// Values that others take the place of.
+using Replacements = std::map<std::pair<int, int>, ValueRef>;
+inline void replace(ValueRef& v, const Replacements& replacements) {
+  if (auto found = replacements.find({v.node, v.output}); found != replacements.end()) v = found->second;
+}
+// Every use of them becomes a use of the other value.
+void replace_uses(PlannerIr& ir, const Replacements& replacements);
+
+// Copies what the graph computes, with the types that follow from the shapes of its open inputs. Nodes that nothing
+// needs, and that have no effect, are not live. Throws Error where an op refuses the shapes.
+PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
+
+// Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region
+// and with one label. Random ops, ops with an effect and ops that write Variables stay as they are.
+void simplify(PlannerIr& ir);
+
+// Decides which nodes run on the host and which on a further device; appends the reasons to the plan. Throws Error for
+// a node that no body can serve where its label wants it.
+void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
+
+// Joins nodes with the one that uses them: see OpDef::fuse.
+void fuse(PlannerIr& ir);
+
+// Makes nodes, buffers and one schedule per region, in the user's order, with the commit at the end and copies where a
+// value crosses between host and device.
+void lower(const PlannerIr& ir, const SystemOps& system, const PlanOptions& options, Plan& plan);
+
+}  // namespace graphsink
