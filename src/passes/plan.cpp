@@ -17,6 +17,17 @@ std::vector<PlanSource> used_sources(const PlannerIr& ir) {
   return sources;
 }
 
+// The planner's own form of the graph is rewritten, then lowered to the nodes and the schedule of the plan.
+void lower_graph(const GraphData& graph, const InputShapes& shapes, const SystemOps& system, const PlanOptions& options,
+                 Plan& plan) {
+  PlannerIr ir = verify(graph, shapes);
+  simplify(ir);
+  place(ir, options, plan);
+  if (options.fuse) fuse(ir);
+  plan.sources = used_sources(ir);
+  lower(ir, system, options, plan);
+}
+
 // Every offset and every total is at most the sum of all buffers.
 void refuse_overflow(const Plan& plan) {
   std::size_t total = 0;
@@ -72,12 +83,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   if (plan.further_targets.size() > kMaxFurtherTargets)
     throw Error("compile", Where(), std::to_string(plan.further_targets.size()) + " further devices",
                 "name at most " + std::to_string(kMaxFurtherTargets));
-  PlannerIr ir = verify(*graph.data(), shapes);
-  simplify(ir);
-  place(ir, options, plan);
-  if (options.fuse) fuse(ir);
-  plan.sources = used_sources(ir);
-  lower(ir, system, options, plan);
+  lower_graph(*graph.data(), shapes, system, options, plan);
   add_costs(plan);
   partition(plan);
   assign_streams(plan);

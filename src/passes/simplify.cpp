@@ -1,6 +1,6 @@
-#include <algorithm>
+#include <bit>
 #include <functional>
-#include <unordered_map>
+#include <vector>
 
 #include "passes/planner_ir.h"
 
@@ -26,31 +26,46 @@ std::size_t hash_of(const IrNode& node) {
     add(v.node);
     add(v.output);
   }
-  return hash;
+  return hash ^ (hash >> 32);
 }
+
+// The different nodes so far, by hash: lists in two arrays, as graphs have many nodes.
+class Seen {
+ public:
+  explicit Seen(const PlannerIr& ir)
+      : ir_(ir), newest_(std::bit_ceil(ir.nodes.size() + 1), -1), older_(ir.nodes.size(), -1) {}
+
+  // An earlier node that is the same as node `i`, which is added if there is none; -1 then.
+  int find_or_add(int i) {
+    const IrNode& node = ir_.nodes[static_cast<std::size_t>(i)];
+    int& newest = newest_[hash_of(node) & (newest_.size() - 1)];
+    for (int other = newest; other >= 0; other = older_[static_cast<std::size_t>(other)])
+      if (is_same(ir_.nodes[static_cast<std::size_t>(other)], node)) return other;
+    older_[static_cast<std::size_t>(i)] = newest;
+    newest = i;
+    return -1;
+  }
+
+ private:
+  const PlannerIr& ir_;
+  std::vector<int> newest_, older_;
+};
 
 }  // namespace
 
 void simplify(PlannerIr& ir) {
-  std::unordered_multimap<std::size_t, int> seen;
+  Seen seen(ir);
   Replacements replacements;
-  for (std::size_t i = 0; i < ir.nodes.size(); ++i) {
-    IrNode& node = ir.nodes[i];
+  for (int i = 0; i < static_cast<int>(ir.nodes.size()); ++i) {
+    IrNode& node = ir.nodes[static_cast<std::size_t>(i)];
     if (!node.is_live) continue;
     if (!replacements.empty())
       for (ValueRef& v : node.inputs) replace(v, replacements);
     if (!is_repeatable(node)) continue;
-    std::size_t hash = hash_of(node);
-    auto [begin, end] = seen.equal_range(hash);
-    auto first = std::find_if(
-        begin, end, [&](const auto& entry) { return is_same(ir.nodes[static_cast<std::size_t>(entry.second)], node); });
-    if (first == end) {
-      seen.emplace(hash, static_cast<int>(i));
-      continue;
-    }
+    int first = seen.find_or_add(i);
+    if (first < 0) continue;
     node.is_live = false;
-    for (std::size_t j = 0; j < node.outputs.size(); ++j)
-      replacements[{static_cast<int>(i), static_cast<int>(j)}] = {first->second, static_cast<int>(j)};
+    for (int j = 0; j < static_cast<int>(node.outputs.size()); ++j) replacements[{i, j}] = {first, j};
   }
   replace_uses(ir, replacements);
 }

@@ -117,10 +117,11 @@ class Verification {
       }
       return out;
     }
-    std::vector<TensorType> inputs = ir_.types(node.inputs);
-    InferArgs infer(node.op->name, inputs, node.attrs, node.where);
+    input_types_.clear();
+    for (ValueRef v : node.inputs) input_types_.push_back(type(v));
+    InferArgs infer(node.op->name, input_types_, node.attrs, node.where);
     infer_outputs(*node.op, infer);
-    return infer.outputs();
+    return std::move(infer.outputs());
   }
 
   // Whoever built the graph may have read any size that was not open.
@@ -149,6 +150,7 @@ class Verification {
   const GraphData& graph_;
   std::map<int, Shape> shapes_;
   PlannerIr ir_;
+  std::vector<TensorType> input_types_;  // of the node at hand; kept for its memory
 };
 
 }  // namespace
