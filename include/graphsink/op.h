@@ -41,8 +41,8 @@ struct OpTraits {
   // The outputs depend on the step, the program's seed and the node's number (BoundNode::id), too, not only on inputs
   // and attributes: two equal nodes are two draws.
   bool random = false;
-  // The op does something that the graph cannot see: it prints, reads a file, counts. Such a node runs once a step even
-  // if nobody uses it, and after all nodes with an effect that were built before it.
+  // The op does something that the graph cannot see: it prints, reads a file, counts. Such a node runs even if nobody
+  // uses its outputs, and after all nodes with an effect that were built before it.
   bool host_effect = false;
   // A capturing stream can hold what the CUDA body enqueues. If false, the host issues the op in every step, between
   // two launches: for bodies that wait for the device or call a library that does.

@@ -89,6 +89,9 @@ void refuse_early_commit(const GraphData& graph, const OpDef& op, InferArgs& inf
   if (op.traits.host_effect)
     infer.fail("commits a Variable and has a host effect, which no failed step can undo",
                "leave the effect to an op of its own, which reads the assigned value");
+  if (!op.traits.capturable)
+    infer.fail("commits a Variable and is declared as not capturable, but a commit is part of one launch",
+               "leave what cannot be captured to an op of its own, which computes the new value");
   if (!infer.outputs().empty())
     infer.fail("commits a Variable and has outputs, which nobody could read before the step is over",
                "leave the outputs to an op of its own");
@@ -120,7 +123,8 @@ void Attrs::throw_mismatch(const char* wanted) {
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
   const OpBody* best = nullptr;
   for (const OpBody& body : op.bodies) {
-    bool fits = body.device == device && body.least_capability <= capability;
+    bool is_set = body.cpu != nullptr || body.cuda != nullptr;
+    bool fits = is_set && body.device == device && body.least_capability <= capability;
     if (fits && (best == nullptr || body.least_capability > best->least_capability)) best = &body;
   }
   return best;

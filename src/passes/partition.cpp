@@ -24,13 +24,13 @@ const PlanNode* find_node(const Plan& plan, const Step& step, const Holds& holds
 
 bool runs_on_host(const PlanNode& node) { return node.on_host; }
 
-// Whether a launch can hold what the node does. One that runs on the host is a host node there, whatever its traits
-// are.
-bool is_capturable(const Plan& plan, const PlanNode& node) {
-  return node.on_host || plan.target.id.kind == DeviceKind::cpu || node.op->traits.capturable;
+// What limits where a launch can hold the node. A CPU body is a host node there, whatever the traits of its op are.
+OpTraits cuda_traits(const Plan& plan, const PlanNode& node) {
+  bool runs_cpu_body = node.on_host || plan.target.id.kind == DeviceKind::cpu;
+  return runs_cpu_body ? OpTraits() : node.op->traits;
 }
 
-// The first node that a conditional node of the target cannot hold, and why.
+// The first node that the body of a conditional node cannot hold, and why. No node: there is none.
 struct Obstacle {
   const PlanNode* node = nullptr;
   std::string why, remedy;
@@ -40,22 +40,21 @@ Obstacle obstacle_in_body(const Plan& plan, const Step& step) {
     if (const PlanNode* node = find_node(plan, step, runs_on_host))
       return {node, "runs on the host, and a conditional node may not hold host nodes", "give its OpDef a CUDA body"};
   }
-  auto is_refused = [&](const PlanNode& node) {
-    return !is_capturable(plan, node) ||
-           (!node.on_host && plan.target.id.kind == DeviceKind::cuda && !node.op->traits.allowed_in_bodies);
-  };
-  const PlanNode* node = find_node(plan, step, is_refused);
+  const PlanNode* node = find_node(plan, step, [&](const PlanNode& candidate) {
+    OpTraits traits = cuda_traits(plan, candidate);
+    return !traits.capturable || !traits.allowed_in_bodies;
+  });
   if (node == nullptr) return {};
-  bool is_named = node->op->traits.capturable;
   return {node,
-          is_named ? "is declared as not allowed in the body of a conditional node" : "is declared as not capturable",
+          node->op->traits.capturable ? "is declared as not allowed in the body of a conditional node"
+                                      : "is declared as not capturable",
           "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
 }
 
 bool can_sink(Plan& plan, const Step& step) {
   if (step.kind == StepKind::call) {
     const PlanNode& node = plan.nodes[at(step.node)];
-    if (is_capturable(plan, node)) return true;
+    if (cuda_traits(plan, node).capturable) return true;
     plan.reasons.push_back({std::string(node.op->name) + " is issued by the host", node.where,
                             "its OpDef declares it as not capturable", "one more launch",
                             "give it a CUDA body that only enqueues work on its stream"});
@@ -235,8 +234,13 @@ void partition(Plan& plan) {
   for (std::size_t i = 0; i < steps.size(); ++i) plan.sequences[0].steps[i] = steps[at(order[i])];
   add_islands(plan.islands, 0, static_cast<int>(steps.size()), [&](int i) { return sinks[at(order[at(i)])]; });
   bool has_streams = plan.target.max_streams - static_cast<int>(plan.further_targets.size()) > 1;
-  if (has_streams && plan.islands.size() > 1)
-    mark_islands(plan, plan.islands, &Step::island, [](const Island& next) { return !next.sunk; });
+  // What runs beside a launch is on a stream of the target.
+  auto can_be_beside = [&](const Island& island) {
+    const auto& order_now = plan.sequences[0].steps;
+    return !island.sunk && std::all_of(order_now.begin() + island.first, order_now.begin() + island.last,
+                                       [&](const Step& step) { return device_of(plan, step) == 0; });
+  };
+  if (has_streams && plan.islands.size() > 1) mark_islands(plan, plan.islands, &Step::island, can_be_beside);
   split_islands(plan, has_streams);
   for (int i = 0; i < static_cast<int>(plan.sequences[0].steps.size()); ++i) {
     const Step& step = plan.sequences[0].steps[at(i)];
@@ -246,7 +250,10 @@ void partition(Plan& plan) {
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
       sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device && obstacle.node == nullptr;
-  if (sinks_whole(plan) && !is_on_one_device) {
+  if (sinks_whole(plan) && !plan.target.conditional_nodes) {
+    plan.reasons.push_back({"several steps take several launches", Where(), "this driver has no conditional nodes",
+                            "one launch for each step", "use a driver of CUDA 12.8 or newer"});
+  } else if (sinks_whole(plan) && !is_on_one_device) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step runs on several devices, and a loop in a launch stays on one",
                             "one launch for each step", "remove the labels on_device(1) and so on"});

@@ -56,8 +56,8 @@ struct PlannerIr {
   const IrNode& node(ValueRef v) const { return nodes[static_cast<std::size_t>(v.node)]; }
   const TensorType& type(ValueRef v) const { return node(v).outputs[static_cast<std::size_t>(v.output)]; }
   std::vector<TensorType> types(const std::vector<ValueRef>& values) const;
-  // Calls visit(ValueRef&) for every use of a value outside the bodies: results of regions, records, outputs and what
-  // Variables are assigned.
+  // Calls visit(ValueRef&) for every use of a value that is not an input of a node: results of regions, records,
+  // outputs and what Variables are assigned.
   template <class Visit>
   void for_each_result(Visit&& visit) {
     for (IrRegion& region : regions)
@@ -69,12 +69,12 @@ struct PlannerIr {
   }
 };
 
-// Values that others take the place of.
+// By node and output of a value: the value that is used in its place.
 using Replacements = std::map<std::pair<int, int>, ValueRef>;
 inline void replace(ValueRef& v, const Replacements& replacements) {
   if (auto found = replacements.find({v.node, v.output}); found != replacements.end()) v = found->second;
 }
-// Every use of them becomes a use of the other value.
+// Replaces them wherever they are used.
 void replace_uses(PlannerIr& ir, const Replacements& replacements);
 
 // Copies what the graph computes, with the types that follow from the shapes of its open inputs. Nodes that nothing

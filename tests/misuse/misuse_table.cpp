@@ -122,6 +122,12 @@ const OpDef writes_and_prints{.name = "writes_and_prints",
                               .traits = {.host_effect = true},
                               .bodies = {[](const CpuArgs&) {}}};
 
+const OpDef writes_uncaptured{.name = "writes_uncaptured",
+                              .infer = [](InferArgs&) {},
+                              .access = write_first,
+                              .traits = {.capturable = false},
+                              .bodies = {[](const CpuArgs&) {}}};
+
 // An op of two inputs with a gradient.
 constexpr OpDef two_inputs(std::vector<Value> (*grad)(const GradArgs&)) {
   return {.name = "two_inputs",
@@ -1013,6 +1019,10 @@ std::span<const Row> misuses() {
           "writes_and_prints",
           {"host effect"},
           [] { emit(writes_and_prints, {graph().value(w())}); }},
+      Row{"WritesAVariableAndIsNotCapturable",
+          "writes_uncaptured",
+          {"a commit is part of one launch"},
+          [] { emit(writes_uncaptured, {graph().value(w())}); }},
       Row{"BodyThrows", "refuse_negative", {"negative input"}, [] { run(emit(cpu_refuse_negative, {-x()})[0]); }},
 
       // --- programs: compile and write

@@ -35,10 +35,9 @@ __global__ void next_slice_kernel(StepBlock* block) { block->more = ++block->sli
 
 void take_wrong_body(CudaArgs&) { throw Error("affine", Where(), "the body of another architecture was taken", ""); }
 
-// The newest that the device can run is to be taken, wherever it stands.
-
 }  // namespace
 
+// The newest body that the device can run is to be taken, wherever it stands.
 const OpDef affine = {
     .name = "affine",
     .infer = infer_nothing,

@@ -1,0 +1,53 @@
+// Where the planner cuts around ops that say what a launch cannot hold.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "graphsink/graphsink.h"
+#include "ir/system_ops.h"
+#include "passes/passes.h"
+#include "test_ops.h"
+
+namespace graphsink {
+namespace {
+
+void no_body(CudaArgs&) {}
+const OpDef waits_op{
+    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {no_body}};
+
+TEST(Traits, AnOpThatTheHostIssuesKeepsToAStreamOfItsDevice) {
+  Graph g;
+  Value x = g.input("x", f32, {64});
+  Value beside = x;  // what the launch before still has to do
+  for (int i = 0; i < 8; ++i) beside = tanh(beside, on_device);
+  g.output("y", emit(waits_op, {x}, {}, on_device(1))[0]);
+  g.output("beside", beside);
+  Target first = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  Plan plan = make_plan(g, first, system_ops(), {}, {.further_targets = {second}});
+  EXPECT_FALSE(sinks_whole(plan)) << plan.explain();
+  for (const Step& step : plan.sequences[0].steps)
+    EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(step.stream)), device_of(plan, step)) << plan.explain();
+}
+
+TEST(Traits, ADriverWithoutConditionalNodesIsTheReasonForSeveralLaunches) {
+  Graph g;
+  g.output("y", tanh(g.input("x", f32, {64})));
+  Target old = Target::cuda13();
+  old.conditional_nodes = false;
+  Plan plan = make_plan(g, old, system_ops());
+  EXPECT_FALSE(plan.loop_over_steps);
+  ASSERT_EQ(plan.reasons.size(), 1u) << plan.explain();
+  EXPECT_EQ(plan.reasons[0].what, "several steps take several launches");
+  EXPECT_EQ(plan.reasons[0].why, "this driver has no conditional nodes");
+}
+
+TEST(Traits, ABodyThatIsNullIsNone) {
+  OpBody::Cuda none = nullptr;
+  const OpDef op{.name = "op", .bodies = {none}};
+  EXPECT_EQ(body_for(op, DeviceKind::cuda, 90), nullptr);
+  EXPECT_EQ(body_for(op, DeviceKind::cpu), nullptr);
+}
+
+}  // namespace
+}  // namespace graphsink
