@@ -66,7 +66,7 @@ json row_of(Trial& trial) {
           {"fallbacks", counts.fallbacks},
           {"automatic", trial.mode() == automatic ? to_json(trial.automatic_report()) : json()},
           {"sunk_share", counts.sunk_share},
-          {"arena_bytes", program.plan().arena_bytes},
+          {"arena_bytes", program.plan().devices[0].arena_bytes},
           {"live_bytes", live_bytes(program.plan())},
           {"loss_first", results.loss_first},
           {"loss_last", results.loss_last},

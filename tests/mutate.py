@@ -50,17 +50,17 @@ EXPRESSIONS = [
 # Faults that work by chance on some machine or with some order of events: kind, file, what stands there, what it becomes.
 # --chance tries them all.
 CHANCE = [
-    ("wrong memory", "src/exec/binding.cpp", "plan_.nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
+    ("wrong memory", "src/exec/bound_plan.cpp", "plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
      "workspaces_[stream] ? workspaces_[stream].get() : static_cast<void*>(on_host[stream])"),
     ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
-    ("wrong memory", "src/api/program_bind.cpp", "[&] { return device_->allocate_host(plan.hoisted_bytes); }",
-     "[&] { return device_->allocate(plan.hoisted_bytes); }"),
-    ("missing wait", "src/exec/binding.cpp", "if (waited_for != stream || !step.after.empty()) device.sync(*stream);", ""),
-    ("missing wait", "src/api/sink.cpp", "device_->wait_for_mark(*streams_[1], *mark);", ""),
-    ("missing wait between devices", "src/exec/binding.cpp",
-     "devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
-     "if (plan_.stream_devices[at(later)] == plan_.stream_devices[at(earlier)])"
-     " devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
+    ("wrong memory", "src/api/program_bind.cpp", "[&] { return device().allocate_host(hoisted); }",
+     "[&] { return device().allocate(hoisted); }"),
+    ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !step.after.empty()) device.sync(*stream);", ""),
+    ("missing wait", "src/api/sink.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
+    ("missing wait between devices", "src/exec/bound_plan.cpp",
+     "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
+     "if (plan_->stream_devices[at(later)] == plan_.stream_devices[at(earlier)])"
+     " devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
     ("stale predicate", "src/device/cuda/recorder.cpp",
      'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),
     ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  sync(stream);",

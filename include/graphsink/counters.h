@@ -15,7 +15,8 @@ struct Counters {
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t recordings = 0;
-  std::uint64_t fallbacks = 0;     // steps asked to be sunk that ran interactively, the first of each binding excepted
+  // Steps asked to be sunk that ran interactively; the first for each set of input shapes does not count.
+  std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // likewise, memory of the host that copies may use
 

@@ -49,9 +49,9 @@ struct MemoryReport {
   std::size_t host_bytes() const { return records + host_arena + hoisted + staging + status; }
 };
 
-// What the plan needs, as far as the plan tells: workspaces are known once the plan is bound, and the device may round
-// the arena up. Needs no device. Program::memory() knows the rest.
-MemoryReport memory_report(const Plan& plan);
+// What the plan needs, as far as the plan and the facts tell: the device may round the arena up. Needs no device.
+// Program::memory() knows the rest.
+MemoryReport memory_report(const Plan& plan, const PlanFacts& facts = {});
 
 // Some lines for a person: the sums above, then the largest values with their lines.
 std::string to_string(const MemoryReport& report);

@@ -92,7 +92,7 @@ class Attrs {
   bool (*are_equal_)(const void*, const void*) = nullptr;
 };
 
-// What infer() sees. It runs when the op is emitted and again, with concrete shapes, for each binding.
+// What infer() sees. It runs when the op is emitted and again, with concrete shapes, for each set of input shapes.
 class InferArgs {
  public:
   InferArgs(std::string_view op, std::span<const TensorType> inputs, const Attrs& attrs, Where where)
@@ -158,13 +158,13 @@ struct StepBlock {
   std::uint32_t acknowledged = 0;  // failures that the user has been told of, as the launch before knew; modulo 2^32
 };
 
-// What prepare() returns for one node of one binding.
+// What prepare() returns for one node of a plan.
 struct Prepared {
   std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
   std::size_t workspace = 0;         // bytes of scratch memory, valid during the body only
 };
 
-// What prepare() sees. Called once per node and binding, never while capturing.
+// What prepare() sees. Called once per node of a plan, never while capturing.
 struct PrepareArgs {
   std::string_view op;
   Where where;

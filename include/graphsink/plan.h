@@ -61,7 +61,7 @@ struct Buffer {
   std::size_t bytes = 0;   // as asked for
   std::size_t offset = 0;  // arenas, hoisted: multiple of 256
   int index = -1;
-  int device = 0;  // whose memory, where it is a device's: 0: the target's, k: of further_targets[k - 1]
+  int device = 0;  // whose memory, where it is a device's: an index into Plan::devices
 };
 
 // A node of the graph, or one that a pass added, with everything the executors need.
@@ -75,7 +75,6 @@ struct PlanNode {
   std::vector<int> operands;      // buffers: inputs, then outputs
   std::vector<TensorType> types;  // likewise
   int inputs = 0;
-  Prepared prepared;  // filled at bind time
 };
 
 enum class StepKind : std::uint8_t { call, copy, branch, loop, mark };
@@ -149,9 +148,23 @@ struct PlanOutput {
   TensorType type;
 };
 
-struct Plan {
+// One of the devices that a plan may use, and what it needs there.
+struct PlanDevice {
   Target target;
-  std::vector<Target> further_targets;  // labels may ask for them; control flow and Variables stay on `target`
+  int step_block = -1;  // of a further device: the buffer in which its ops report; -1: no node runs there
+  std::size_t arena_bytes = 0;
+  std::size_t hoisted_bytes = 0;
+};
+
+// What is known of a plan only once a program has bound it or run it.
+struct PlanFacts {
+  std::vector<std::size_t>
+      workspaces;               // bytes of scratch memory that each of Plan::nodes asks for; empty: not asked yet
+  std::vector<Reason> reasons;  // launches that the device refused to capture
+};
+
+struct Plan {
+  std::vector<PlanDevice> devices;  // [0] has control flow and Variables; labels may ask for the others
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
   std::vector<Sequence> sequences;  // [0] is the step
@@ -164,20 +177,19 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  std::vector<Island> split_islands;     // those of Mode::split_sink; empty: no others
-  int streams = 1;                       // used by the schedule
-  std::vector<int> stream_devices;       // per stream; [0] is on device 0
-  std::vector<int> further_step_blocks;  // per further target: its buffer, -1: no node runs there
-  std::size_t arena_bytes = 0;
-  std::vector<std::size_t> further_arena_bytes;
-  std::size_t host_arena_bytes = 0;  // values alone; workspaces of ops on the host are known once they are prepared
-  std::size_t hoisted_bytes = 0;     // on the host
-  std::vector<std::size_t> further_hoisted_bytes;
+  std::vector<Island> split_islands;  // those of Mode::split_sink; empty: no others
+  int streams = 1;                    // used by the schedule
+  std::vector<int> stream_devices;    // per stream; [0] is on device 0
+  std::size_t host_arena_bytes = 0;   // values alone; workspaces of ops on the host are known once they are prepared
+  std::size_t host_hoisted_bytes = 0;
   std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
   bool loop_over_steps = true;  // K steps can be one launch
 
+  const Target& target() const { return devices[0].target; }
+
   // The plan as text: nodes in order with op, type, stream, memory and the user's line; then reasons.
-  std::string explain() const;
+  // Program::explain() adds the facts.
+  std::string explain(const PlanFacts& facts = {}) const;
 
   // The same and more for a script, as one JSON object with these keys in this order; UTF-8, other bytes in names are
   // replaced. Sizes are bytes; a step of a body counts once, however often it runs; "where" is "train.cpp:12" or null.
@@ -206,7 +218,7 @@ struct Plan {
   //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
-  std::string explain_json() const;
+  std::string explain_json(const PlanFacts& facts = {}) const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
   // of the device are blue, of further ones green, of the host orange, copies and marks small and white (hoisted, which

@@ -91,7 +91,10 @@ class Program {
 
   // The plan for the shapes written last (the examples, before any write).
   const Plan& plan(Where where = Where::current()) const;
+  // That plan, and what turned out since it was made: workspaces, once they are known, and launches that the device
+  // refused to capture. See Plan::explain() and Plan::explain_json().
   std::string explain(Where where = Where::current()) const;
+  std::string explain_json(Where where = Where::current()) const;
   // What that plan needs, known before run() allocates it: everything but code, and recordings, which CUDA keeps where
   // it likes. Other shapes that were bound keep workspaces and host arenas of their own; the arena is shared. Lets the
   // ops choose what they need, as bind() would. to_string() of it is for a person. Throws Error as bind().
@@ -114,8 +117,8 @@ class Program {
   void bind(Where where = Where::current());
 
   // Runs steps; returns when they are issued, not when they are done. Allocates nothing on a bound shape. The first
-  // step of each binding runs interactively, and is then recorded. Throws Error, having changed nothing, if an input is
-  // missing or has too few slices.
+  // step for each set of input shapes runs interactively, and is then recorded. Throws Error, having changed nothing,
+  // if an input is missing or has too few slices.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
   // Waits. Throws Error if a step failed and nobody was told of it yet, naming the op and the step: that step, and all
@@ -165,7 +168,7 @@ class Program {
   AutomaticReport automatic_report(Where where = Where::current());
   // What `sink` recorded for the current shapes, for one step or for several steps per launch; empty before that.
   std::optional<RecordingInfo> recording(bool several_steps = false, Where where = Where::current()) const;
-  // Bytes of the arena, of all bindings together.
+  // Bytes of the arena, for all input shapes together.
   std::size_t arena_bytes(Where where = Where::current()) const;
   const Target& target(Where where = Where::current()) const;
   // The Variables that the graph names, in the order in which it did: parameters, and the states of optimizers.

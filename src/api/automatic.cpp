@@ -1,4 +1,4 @@
-// Runs in the mode `automatic`: issues what the chooser of the binding says, and tells it what steps took.
+// Runs in the mode `automatic`: issues what the chooser says, and tells it what steps took.
 #include <ctime>
 
 #include "api/program_impl.h"
@@ -6,7 +6,7 @@
 namespace graphsink {
 namespace {
 
-constexpr int kChooserBits = 48;  // of a tag; those above are the binding's
+constexpr int kChooserBits = 48;  // of a tag; those above are the entry's
 constexpr std::uint64_t kChooserMask = (std::uint64_t{1} << kChooserBits) - 1;
 
 // Time that this thread has worked, without the time it slept.
@@ -22,14 +22,14 @@ void Program::Impl::read_step_times() {
   step_times().read(step_times_read_, [&](const StepTime& time) {
     std::uint64_t tag = time.tag & kChooserMask;
     double ns = step_clock_ ? step_clock_(ModeChooser::mode_of(tag)) : static_cast<double>(time.ns);
-    bindings_[time.tag >> kChooserBits].second->chooser.completed(tag, ns, time.ok != 0);
+    entries_[time.tag >> kChooserBits]->chooser.completed(tag, ns, time.ok != 0);
   });
 }
 
 // Whether so many steps at once are launched without making a recording.
 bool Program::Impl::is_recorded(Mode mode, std::int64_t steps) const {
-  if (current_->recordings_of(mode).empty()) return false;
-  return !is_one_launch(mode, steps) || current_->loop;
+  if (!current_->is_captured(mode)) return false;
+  return !is_one_launch(mode, steps) || current_->loop.is_captured();
 }
 
 void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first) {

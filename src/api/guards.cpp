@@ -33,22 +33,22 @@ std::uint64_t word(const std::vector<std::byte>& argument) {
 
 void Program::Impl::poison() {
   constexpr unsigned char kNan = 0xff;  // in every byte: a NaN in f16, bf16, f32 and f64, -1 in integers
-  const Plan& plan = current_->plan();
-  if (plan.arena_bytes > 0) device_->fill(*streams_[0], arena_->base(), kNan, plan.arena_bytes);
-  if (std::size_t bytes = host_arena_bytes(plan); bytes > 0)
-    device_->fill(*streams_[0], current_->host_arena(), kNan, bytes);
-  for (std::size_t i = 0; i < further_.size(); ++i) {
-    if (plan.further_arena_bytes[i] == 0) continue;
-    const FurtherDevice& further = further_[i];
-    further.device->fence(*further.stream, *streams_[0]);
-    further.device->fill(*further.stream, further.arena->base(), kNan, plan.further_arena_bytes[i]);
-    device_->fence(*streams_[0], *further.stream);  // a launch there holds work of all devices
+  const Plan& plan = current_->bound.plan();
+  if (std::size_t bytes = host_arena_bytes(plan, current_->bound.facts()); bytes > 0)
+    device().fill(stream(), current_->bound.host_arena(), kNan, bytes);
+  for (int number = 0; number < session_.count(); ++number) {
+    auto index = static_cast<std::size_t>(number);
+    std::size_t bytes = plan.devices[index].arena_bytes;
+    if (bytes == 0) continue;
+    // A launch on the program's stream holds work of all devices.
+    session_.issue_on(number,
+                      [&](Device& there, Stream& on) { there.fill(on, memory_[index].arena->base(), kNan, bytes); });
   }
 }
 
 Program::Impl::State Program::Impl::state() {
   State state;
-  const Plan& plan = current_->plan();
+  const Plan& plan = current_->bound.plan();
   for (const Variable& variable : plan.variables)
     state.variables.push_back(download(variable.type(), used(variable).home->address()));
   state.block = download_block();
@@ -57,28 +57,29 @@ Program::Impl::State Program::Impl::state() {
 }
 
 void Program::Impl::set_state(const State& state) {
-  const Plan& plan = current_->plan();
+  const Plan& plan = current_->bound.plan();
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Tensor& value = state.variables[i];
-    device_->upload(*streams_[0], used(plan.variables[i]).home->address(), value.data(), value.bytes());
+    device().upload(stream(), used(plan.variables[i]).home->address(), value.data(), value.bytes());
   }
-  device_->upload(*streams_[0], &control()->block, &state.block, sizeof state.block);
-  device_->wait(*streams_[0]);
+  device().upload(stream(), &control()->block, &state.block, sizeof state.block);
+  device().wait(stream());
   progress() = state.progress;
   static_cast<HostStatus*>(host_status_.get())->clear();
 }
 
 // Everything that a run leaves behind, with names.
 std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t first_record) {
-  device_->wait(*streams_[0]);
+  device().wait(stream());
   State after = state();
-  const Plan& plan = current_->plan();
+  const Plan& plan = current_->bound.plan();
   std::vector<std::pair<std::string, Tensor>> results;
   results.emplace_back("the number of committed steps", Tensor::scalar(after.block.step));
   for (std::size_t i = 0; i < plan.variables.size(); ++i)
     results.emplace_back("Variable \"" + plan.variables[i].name() + "\"", after.variables[i]);
   for (const PlanOutput& output : plan.outputs)
-    results.emplace_back("output \"" + output.name + "\"", download(output.type, current_->address(output.buffer)));
+    results.emplace_back("output \"" + output.name + "\"",
+                         download(output.type, current_->bound.address(output.buffer)));
   for (const Record& record : records_) {
     std::uint32_t end = after.block.records, count = std::min(end - first_record, record.capacity);
     std::vector<double> values;
@@ -124,13 +125,13 @@ void Program::Impl::warn_of_argument(const BoundNode* node, const std::string& p
 
 void Program::Impl::audit_arguments(const Recording& recording) {
   std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
-  for (const RecordedKernel& kernel : device_->kernels(recording)) {
+  for (const RecordedKernel& kernel : device().kernels(recording)) {
     Arguments& known = arguments_[{kernel.node, kernels[kernel.node]++}];
     Arguments before = std::exchange(known, kernel.arguments);
     for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {
       const std::vector<std::byte>& now = kernel.arguments[i];
       if (!is_word(now)) continue;
-      MemoryState state = device_->memory_state(word(now));
+      MemoryState state = device().memory_state(word(now));
       if (state == MemoryState::gone) warn_of_argument(kernel.node, " was recorded with an address of freed memory");
       bool was_recorded = kernel.node && before.size() == kernel.arguments.size();
       if (!was_recorded || state != MemoryState::unknown || before[i] == now) continue;

@@ -43,7 +43,14 @@ Program::Impl& Program::impl(const Where& where) const {
 }
 
 const Plan& Program::plan(Where where) const { return impl(where).plan(); }
-std::string Program::explain(Where where) const { return impl(where).plan().explain(); }
+std::string Program::explain(Where where) const {
+  Impl& program = impl(where);
+  return program.plan().explain(program.facts());
+}
+std::string Program::explain_json(Where where) const {
+  Impl& program = impl(where);
+  return program.plan().explain_json(program.facts());
+}
 
 void Program::write(const Value& input, const Tensor& tensor, Where where) {
   tensor.require_valid("write", where);

@@ -1,4 +1,4 @@
-// What a Program does before it runs: plans for the shapes written last, memory, bindings.
+// What a Program does before it runs: plans for the shapes written last, memory, addresses.
 #include <algorithm>
 #include <system_error>
 
@@ -13,7 +13,29 @@ namespace {
 
 constexpr const char* kEndOthers = "end other programs on this device";
 
+std::vector<Mode> candidates(const Plan& plan) {
+  if (plan.split_islands.empty()) return {sink, interactive_serial};
+  return {sink, split_sink, interactive_serial};
+}
+
 }  // namespace
+
+ShapeEntry::ShapeEntry(InputShapes of, std::size_t number, std::shared_ptr<const Plan> plan,
+                       std::vector<Prepared> nodes, const Addresses& addresses, Devices devices)
+    : shapes(std::move(of)),
+      index(number),
+      bound(std::move(plan), std::move(nodes), addresses, devices),
+      islands(bound.plan().islands.size()),
+      split_islands(bound.plan().split_islands.size()),
+      chooser(candidates(bound.plan())) {}
+
+bool ShapeEntry::is_captured(Mode mode) const {
+  const auto& all = bound.islands_of(mode);
+  const auto& slots = mode == split_sink ? split_islands : islands;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].sunk && !slots[i].is_captured()) return false;
+  return true;
+}
 
 Plan Program::Impl::make_current_plan() const {
   TraceRange range("plan");
@@ -21,20 +43,10 @@ Plan Program::Impl::make_current_plan() const {
   options.check_finite = options_.check_finite;
   options.default_place = options_.default_place;
   options.fuse = options_.fuse;
-  for (const FurtherDevice& further : further_) options.further_targets.push_back(further.device->target());
+  for (int number = 1; number < session_.count(); ++number) options.further_targets.push_back(device(number).target());
   // The passes only read the snapshot; the handle does not own it.
   Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));
-  return make_plan(view, device_->target(), system_ops(), inputs_->shapes(), options);
-}
-
-void Program::Impl::open_further_devices() {
-  for (DeviceId id : options_.further_devices) {
-    FurtherDevice further;
-    further.device = open_device(id, log_, devices_);
-    further.stream = further.device->make_stream();
-    devices_.push_back(further.device.get());
-    further_.push_back(std::move(further));
-  }
+  return make_plan(view, device().target(), system_ops(), inputs_->shapes(), options);
 }
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
@@ -51,15 +63,15 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
       where, [&] { return inputs_->write(input, type, data, shape_is_known, where); });
   if (!is_reshaped) return;
   InputShapes shapes = inputs_->shapes();
-  auto bound = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& b) { return b.first == shapes; });
-  current_ = bound == bindings_.end() ? nullptr : bound->second.get();
+  auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e->shapes == shapes; });
+  current_ = entry == entries_.end() ? nullptr : entry->get();
   unbound_.reset();  // planned when it is asked for: the shapes of several inputs may have to change together
-  is_prepared_ = false;
+  prepared_.reset();
 }
 
 const Plan& Program::Impl::plan() {
-  if (current_) return current_->plan();
-  if (!unbound_) unbound_ = make_current_plan();
+  if (current_) return current_->bound.plan();
+  if (!unbound_) unbound_ = std::make_shared<const Plan>(make_current_plan());
   return *unbound_;
 }
 
@@ -67,33 +79,29 @@ void Program::Impl::upload_constants(const Plan& plan, const Where& where) {
   for (const Buffer& buffer : plan.buffers) {
     std::pair key(buffer.device, buffer.index);
     if (buffer.storage != Storage::constant || constants_.contains(key)) continue;
-    Stream& stream = buffer.device == 0 ? *streams_[0] : *further_[static_cast<std::size_t>(buffer.device - 1)].stream;
     const Tensor& tensor = *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
     Memory memory =
         allocate("a constant (" + bytes_text(tensor.bytes()) + ")", "make it smaller, or " + std::string(kEndOthers),
                  where, [&] { return device(buffer.device).allocate(tensor.bytes()); });
-    device(buffer.device).upload(stream, memory.get(), tensor.data(), tensor.bytes());
+    device(buffer.device).upload(session_.stream(buffer.device), memory.get(), tensor.data(), tensor.bytes());
     constants_[key] = memory;
   }
 }
 
 void Program::Impl::allocate_status(const Where& where) {
   allocate("what steps report", "end other programs on this device", where, [&] {
-    arena_ = device_->reserve();
-    for (FurtherDevice& further : further_) {
-      further.arena = further.device->reserve();
-      further.block = further.device->allocate(sizeof(StepBlock));
-    }
-    control_ = device_->allocate(sizeof(Control));
-    host_status_ = device_->allocate_host(sizeof(HostStatus));
+    for (Device* each : session_.devices())
+      memory_.push_back({each->reserve(), each == &device() ? nullptr : each->allocate(sizeof(StepBlock))});
+    control_ = device().allocate(sizeof(Control));
+    host_status_ = device().allocate_host(sizeof(HostStatus));
     (new (host_status_.get()) HostStatus)->running = &running_calls_;
-    progress_ = device_->allocate_host(sizeof(Progress));
+    progress_ = device().allocate_host(sizeof(Progress));
     new (progress_.get()) Progress;
-    step_times_ = device_->allocate_host(sizeof(StepTimes));
+    step_times_ = device().allocate_host(sizeof(StepTimes));
     new (step_times_.get()) StepTimes;
-    launches_.allocate(*device_, &control()->block, &control()->next_launch);
+    launches_.allocate(device(), &control()->block, &control()->next_launch);
     StepBlock block;
-    device_->upload(*streams_[0], &control()->block, &block, sizeof block);
+    device().upload(stream(), &control()->block, &block, sizeof block);
   });
   allocate_records(where);
 }
@@ -103,7 +111,7 @@ void Program::Impl::allocate_records(const Where& where) {
   std::size_t bytes = ring_bytes(plan);
   record_ring_ = allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
                           "give record() a smaller capacity, record fewer values, or " + std::string(kEndOthers), where,
-                          [&] { return device_->allocate_host(bytes); });
+                          [&] { return device().allocate_host(bytes); });
   auto* ring = static_cast<double*>(record_ring_.get());
   for (const PlanRecord& record : plan.records) {
     records_.push_back({record.name, ring, static_cast<std::uint32_t>(record.capacity)});
@@ -111,38 +119,39 @@ void Program::Impl::allocate_records(const Where& where) {
   }
 }
 
+DeviceAddresses Program::Impl::further_addresses(const PlanDevice& needs, int number, const Where& where) {
+  const DeviceMemory& memory = memory_[static_cast<std::size_t>(number)];
+  std::string name = to_string(needs.target.id);
+  DeviceAddresses a;
+  allocate("the arena of " + name + " (" + bytes_text(needs.arena_bytes) + ")",
+           "use smaller batches, or label fewer ops with it", where, [&] { memory.arena->grow(needs.arena_bytes); });
+  a.arena = memory.arena->base();
+  a.block = static_cast<StepBlock*>(memory.block.get());
+  if (needs.hoisted_bytes > 0) {
+    a.hoisted = allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.hoisted_bytes) + ")",
+                         "label fewer ops with it, or end other programs on it", where,
+                         [&] { return device(number).allocate(needs.hoisted_bytes); });
+  }
+  return a;
+}
+
 Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   Addresses a;
-  allocate("the arena (" + bytes_text(plan.arena_bytes) + ")",
+  allocate("the arena (" + bytes_text(plan.devices[0].arena_bytes) + ")",
            "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
-           [&] { arena_->grow(plan.arena_bytes); });
-  a.arenas.push_back(arena_->base());
-  a.blocks.push_back(&control()->block);
-  for (std::size_t i = 0; i < further_.size(); ++i) {
-    std::size_t bytes = plan.further_arena_bytes[i];
-    allocate("the arena of " + to_string(further_[i].device->target().id) + " (" + bytes_text(bytes) + ")",
-             "use smaller batches, or label fewer ops with it", where, [&] { further_[i].arena->grow(bytes); });
-    a.arenas.push_back(further_[i].arena->base());
-    a.blocks.push_back(static_cast<StepBlock*>(further_[i].block.get()));
-  }
-  if (std::size_t bytes = host_arena_bytes(plan); bytes > 0) {
+           [&] { memory_[0].arena->grow(plan.devices[0].arena_bytes); });
+  a.devices.push_back({memory_[0].arena->base(), &control()->block});
+  for (int number = 1; number < session_.count(); ++number)
+    a.devices.push_back(further_addresses(plan.devices[static_cast<std::size_t>(number)], number, where));
+  if (std::size_t bytes = host_arena_bytes(plan, facts()); bytes > 0) {
     a.host_arena = allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
                             "use smaller batches, or give these ops a CUDA body", where,
-                            [&] { return device_->allocate_host(bytes); });
+                            [&] { return device().allocate_host(bytes); });
   }
-  a.hoisted.resize(1 + further_.size());
-  if (plan.hoisted_bytes > 0) {
-    a.hoisted[0] = allocate("copies on the host of what no step changes (" + bytes_text(plan.hoisted_bytes) + ")",
-                            "give the ops that read them a CUDA body, or " + std::string(kEndOthers), where,
-                            [&] { return device_->allocate_host(plan.hoisted_bytes); });
-  }
-  for (std::size_t i = 0; i < further_.size(); ++i) {
-    std::size_t bytes = plan.further_hoisted_bytes[i];
-    if (bytes == 0) continue;
-    std::string device = to_string(further_[i].device->target().id);
-    a.hoisted[i + 1] = allocate("copies on " + device + " of what no step changes (" + bytes_text(bytes) + ")",
-                                "label fewer ops with it, or end other programs on it", where,
-                                [&] { return further_[i].device->allocate(bytes); });
+  if (std::size_t hoisted = plan.host_hoisted_bytes; hoisted > 0) {
+    a.host_hoisted = allocate("copies on the host of what no step changes (" + bytes_text(hoisted) + ")",
+                              "give the ops that read them a CUDA body, or " + std::string(kEndOthers), where,
+                              [&] { return device().allocate_host(hoisted); });
   }
   a.feed_table = control()->feeds.rings;
   a.feed_strides = control()->feeds.strides;
@@ -186,10 +195,9 @@ void Program::Impl::bring_variables(const Plan& plan, const Where& where) {
 
 void Program::Impl::prepare_plan() {
   if (!current_) (void)plan();
-  if (current_ || is_prepared_) return;
+  if (current_ || prepared_) return;
   const RunGate::Inside inside(*gate_);
-  prepare(*unbound_, devices_);
-  is_prepared_ = true;
+  prepared_ = prepare(*unbound_, session_.devices());
 }
 
 void Program::Impl::watch_host_ops() {
@@ -214,26 +222,27 @@ void Program::Impl::bind(const Where& where) {
   bring_variables(*unbound_, where);
   const RunGate::Inside inside(*gate_);
   Addresses a = addresses(*unbound_, where);
-  auto binding = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
-                          [&] { return std::make_unique<Binding>(*unbound_, a, devices_); });
+  auto entry = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where, [&] {
+    return std::make_unique<ShapeEntry>(inputs_->shapes(), entries_.size(), unbound_, *prepared_, a,
+                                        session_.devices());
+  });
   watch_host_ops();
-  bindings_.emplace_back(inputs_->shapes(), std::move(binding));
-  current_ = bindings_.back().second.get();
-  current_->index = bindings_.size() - 1;
+  entries_.push_back(std::move(entry));
+  current_ = entries_.back().get();
   unbound_.reset();
-  is_prepared_ = false;
+  prepared_.reset();
 }
 
 MemoryReport Program::Impl::report() {
   const Plan& plan = this->plan();
-  MemoryReport report = memory_report(plan, inputs_->feed_bytes(plan));
-  if (arena_) report.arena = arena_->size_for(report.arena);
+  MemoryReport report = memory_report(plan, facts(), inputs_->feed_bytes(plan));
+  if (!memory_.empty()) report.arena = memory_[0].arena->size_for(report.arena);
   report.inputs = inputs_->input_bytes(plan);
   report.control = rounded_block(sizeof(Control));
-  report.staging = device_->staging_bytes();
+  report.staging = device().staging_bytes();
   report.status = rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) +
                   rounded_block(sizeof(StepTimes)) + rounded_block(LaunchQueue::kBytes);
-  report.hoisted = plan.hoisted_bytes ? rounded_block(plan.hoisted_bytes) : 0;
+  report.hoisted = plan.host_hoisted_bytes ? rounded_block(plan.host_hoisted_bytes) : 0;
   report.host_arena = report.host_arena ? rounded_block(report.host_arena) : 0;
   return report;
 }
@@ -256,7 +265,7 @@ Error Program::Impl::out_of_memory(const std::string& what, const std::string& r
     text += (i ? ", " : "") + value.name + " " + to_string(value.type) + " " + bytes_text(value.bytes) +
             (place.empty() ? "" : " (" + place + ")");
   }
-  return Error("memory of " + to_string(device_->target().id), where, text, remedy);
+  return Error("memory of " + to_string(device().target().id), where, text, remedy);
 }
 
 }  // namespace graphsink

@@ -25,6 +25,12 @@ namespace {
   throw Error("compile", first.value_or(where), problem, remedy);
 }
 
+// Only a program for a GPU has any.
+std::span<const DeviceId> further_devices(const CompileOptions& options) {
+  if (options.target.kind != DeviceKind::cuda) return {};
+  return options.further_devices;
+}
+
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
@@ -32,13 +38,10 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       log_(options.log),
       graph_(*graph.data()),
       original_(graph.data()),
-      device_(open_device(options.target, log_)) {
-  transfer_ = std::make_shared<Transfer>(device_);
-  streams_.push_back(device_->make_stream());
-  devices_.push_back(device_.get());
-  if (options.target.kind == DeviceKind::cuda) open_further_devices();
-  inputs_.emplace(graph_, device_, streams_[0]);
-  unbound_ = make_current_plan();
+      session_(options.target, further_devices(options), log_),
+      transfer_(std::make_shared<Transfer>(session_.shared_device())) {
+  inputs_.emplace(graph_, session_.shared_device(), session_.shared_stream());
+  unbound_ = std::make_shared<const Plan>(make_current_plan());
   if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
     throw Error("compile", where,
                 std::to_string(unbound_->feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
@@ -62,18 +65,16 @@ bool Program::Impl::finish() noexcept {
       return false;
     }
   };
-  auto wait = [&](Device& device, Stream& stream) { is_done = log_failure([&] { device.wait(stream); }) && is_done; };
   {
     const HostWatch::Wait waits(watch());
-    for (const auto& stream : streams_) wait(*device_, *stream);
-    for (const FurtherDevice& further : further_) wait(*further.device, *further.stream);
+    session_.for_each_stream(
+        [&](Device& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
   }
   if (is_done) {
     log_failure([&] { report_failed_step(Where()); });
     return true;
   }
-  bool all_wait = std::all_of(devices_.begin(), devices_.end(), [](Device* d) { return d->wait_otherwise(); });
-  if (all_wait) return true;
+  if (session_.wait_otherwise()) return true;
   watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
@@ -83,29 +84,13 @@ Program::Impl::~Impl() {
   told_by_reads_->leave();
   for (const auto& [data, used] : variables_) {
     std::lock_guard lock(used.variable.data()->lock);
-    used.home->released_by(*streams_[0], *gate_);
+    used.home->released_by(stream(), *gate_);
   }
-}
-
-Streams Program::Impl::streams(Mode mode, std::size_t on) {
-  const std::vector<int>& stream_devices = current_->plan().stream_devices;
-  std::size_t used = is_serial(mode) ? on : 0;  // of the target
-  for (std::size_t i = 0; i < stream_devices.size(); ++i) {
-    if (int device = stream_devices[i]; device > 0) {
-      stream_array_[i] = further_[static_cast<std::size_t>(device - 1)].stream.get();
-      continue;
-    }
-    if (used == streams_.size()) streams_.push_back(device_->make_stream());
-    stream_array_[i] = streams_[used].get();
-    if (!is_serial(mode)) ++used;
-  }
-  return {stream_array_.data(), stream_devices.size()};
 }
 
 void Program::Impl::settle() {
   if (!is_unsettled_) return;
-  for (const auto& stream : streams_) device_->wait(*stream);
-  for (const FurtherDevice& further : further_) further.device->wait(*further.stream);
+  session_.for_each_stream([](Device& of, Stream& stream) { of.wait(stream); });
   launches_.resume();
   note_broken_off_step();
   is_unsettled_ = false;
@@ -114,7 +99,7 @@ void Program::Impl::settle() {
 void Program::Impl::require_caller(const char* call, const Where& where) const {
   fork_mark_.require_parent(call, where);
   if (!InBody::here()) return;
-  if (InBody::owner() != host_status_.get() && InBody::owner() != device_.get()) return;
+  if (InBody::owner() != host_status_.get() && InBody::owner() != &device()) return;
   throw Error(call, where,
               "was called by the body of an op of the same program, which is a part of what it would wait for",
               "return from the body, and call it on the program's thread");
@@ -131,7 +116,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   }
   inputs_->check(plan(), steps, where);
   bind(where);
-  if (mode == split_sink && current_->plan().split_islands.empty()) mode = sink;
+  if (mode == split_sink && current_->bound.plan().split_islands.empty()) mode = sink;
   std::optional<RunGate::Inside> inside;
   enter_run(inside);
   upload_feed_table();
@@ -160,10 +145,10 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
 }
 
 void Program::Impl::upload_feed_table() {
-  FeedTable table = inputs_->feed_table(current_->plan());
+  FeedTable table = inputs_->feed_table(current_->bound.plan());
   if (feeds_ == table) return;
   feeds_.reset();
-  device_->upload(*streams_[0], &control()->feeds, &table, sizeof table);
+  device().upload(stream(), &control()->feeds, &table, sizeof table);
   feeds_ = table;
 }
 
@@ -171,29 +156,29 @@ void Program::Impl::push_params(std::int64_t first_slice, std::int64_t end_slice
   params_.first_slice = static_cast<std::int32_t>(first_slice);
   params_.end_slice = static_cast<std::int32_t>(end_slice);
   params_.acknowledged = acknowledged_;
-  launches_.push(params_, *device_, *streams_[0]);
+  launches_.push(params_, device(), stream());
 }
 
 void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
   Streams all = streams(mode);
   push_params(first, end);
-  device_->begin(*all[0], launches_.ring());
+  device().begin(*all[0], launches_.ring());
   HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
-  for (std::int64_t step = first; step < end; ++step) current_->issue_all(devices_, all, host_calls);
+  for (std::int64_t step = first; step < end; ++step) current_->bound.issue_all(session_.devices(), all, host_calls);
   current_->ran_once = true;
 }
 
 StepBlock Program::Impl::download_block() {
   StepBlock block;
-  device_->copy(*streams_[0], &block, &control()->block, sizeof block);
-  device_->wait(*streams_[0]);
+  device().copy(stream(), &block, &control()->block, sizeof block);
+  device().wait(stream());
   return block;
 }
 
 Tensor Program::Impl::download(const TensorType& type, const void* address) {
   Tensor tensor(type);
-  device_->copy(*streams_[0], tensor.data(), address, tensor.bytes());
-  device_->wait(*streams_[0]);
+  device().copy(stream(), tensor.data(), address, tensor.bytes());
+  device().wait(stream());
   return tensor;
 }
 
@@ -211,7 +196,7 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   const RunGate::Inside inside(*gate_);
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
-  device_->upload(*streams_[0], &control()->block.step, &step, sizeof step);
+  device().upload(stream(), &control()->block.step, &step, sizeof step);
 }
 
 std::vector<Variable> Program::Impl::variables() const {
@@ -222,19 +207,21 @@ std::vector<Variable> Program::Impl::variables() const {
 
 Counters Program::Impl::counters() const {
   const RunGate::Inside inside(*gate_);
-  Counters counters = device_->counters();
-  for (const FurtherDevice& further : further_) counters += further.device->counters();
+  Counters counters = session_.counters();
   counters.fallbacks = fallbacks_;
   return counters;
 }
 
 std::optional<RecordingInfo> Program::Impl::recording(bool several_steps) const {
   if (!current_) return std::nullopt;
-  if (several_steps) return current_->loop ? std::optional(current_->loop->info()) : std::nullopt;
+  if (several_steps) {
+    const CaptureSlot& loop = current_->loop;
+    return loop.is_captured() ? std::optional(loop.recording().info()) : std::nullopt;
+  }
   std::optional<RecordingInfo> sum;
-  for (const auto& recording : current_->recordings) {
-    if (!recording) continue;
-    RecordingInfo info = recording->info();
+  for (const CaptureSlot& slot : current_->islands) {
+    if (!slot.is_captured()) continue;
+    RecordingInfo info = slot.recording().info();
     if (!sum) sum.emplace();
     sum->kernels += info.kernels;
     sum->copies += info.copies;

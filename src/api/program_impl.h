@@ -17,10 +17,13 @@
 #include "base/in_body.h"
 #include "device/device.h"
 #include "device/step_times.h"
-#include "exec/binding.h"
+#include "exec/bound_plan.h"
+#include "exec/capture_slot.h"
 #include "exec/host_watch.h"
 #include "exec/launch_queue.h"
+#include "exec/mode_chooser.h"
 #include "exec/run_gate.h"
+#include "exec/session.h"
 #include "exec/variable.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
@@ -32,6 +35,25 @@ struct Control {
   StepBlock block;
   FeedTable feeds;
   std::uint32_t next_launch = 0;  // LaunchRing::next
+};
+
+// What a program keeps for one set of shapes of its inputs.
+struct ShapeEntry {
+  ShapeEntry(InputShapes of, std::size_t number, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+             const Addresses& addresses, Devices devices);
+
+  InputShapes shapes;
+  std::size_t index;  // among those of the program
+  BoundPlan bound;
+  bool ran_once = false;
+  // Captured after the first step. Of the islands of the plan, those that the host drives remain as they are.
+  std::vector<CaptureSlot> islands, split_islands;
+  CaptureSlot loop;     // many steps in one launch
+  ModeChooser chooser;  // of run(automatic)
+
+  std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  // Whether every island of that mode that can be captured is.
+  bool is_captured(Mode mode) const;
 };
 
 // What a step took, in ns.
@@ -47,6 +69,7 @@ class Program::Impl {
   Impl& operator=(const Impl&) = delete;
 
   const Plan& plan();  // for the shapes written last
+  PlanFacts facts() const;
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
   MemoryReport memory();
   void bind(const Where& where);
@@ -65,8 +88,8 @@ class Program::Impl {
   AutomaticReport automatic_report();
   void set_step_clock(StepClock clock) { step_clock_ = std::move(clock); }
   std::optional<RecordingInfo> recording(bool several_steps) const;
-  std::size_t arena_bytes() const { return arena_->size(); }
-  const Target& target() const { return device_->target(); }
+  std::size_t arena_bytes() const { return memory_[0].arena->size(); }
+  const Target& target() const { return device().target(); }
   std::vector<Variable> variables() const;
 
  private:
@@ -105,10 +128,13 @@ class Program::Impl {
     std::int64_t lost = 0;
   };
 
-  void open_further_devices();
-  // Those on which a step is issued, per stream of the plan; for a serial mode those of the target are streams_[on].
-  Streams streams(Mode mode, std::size_t on = 0);
-  Device& device(int number) { return *devices_[static_cast<std::size_t>(number)]; }
+  Device& device(int number = 0) const { return session_.device(number); }
+  Stream& stream() const { return session_.stream(); }
+  // Those on which a step is issued, per stream of the plan.
+  Streams streams(Mode mode) { return streams(is_serial(mode) ? Session::Spread::serial : Session::Spread::parallel); }
+  Streams streams(Session::Spread spread) {
+    return session_.streams_for(current_->bound.plan().stream_devices, spread);
+  }
   Plan make_current_plan() const;
   void prepare_plan();
   void watch_host_ops();
@@ -121,6 +147,7 @@ class Program::Impl {
                       const std::string& problem);
   void allocate_status(const Where& where);
   void allocate_records(const Where& where);
+  DeviceAddresses further_addresses(const PlanDevice& needs, int number, const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
   void bring_variables(const Plan& plan, const Where& where);
   void upload_constants(const Plan& plan, const Where& where);
@@ -140,8 +167,11 @@ class Program::Impl {
   void launch_islands(Mode mode, std::int64_t step);
   bool is_one_launch(Mode mode, std::int64_t steps) const;  // of several steps
   bool is_recorded(Mode mode, std::int64_t steps) const;
-  bool record(Mode mode, bool several_steps);
-  void record_islands(Mode mode);
+  // These return false, with a warning that says what happens `otherwise`, if the device cannot capture what `issue`
+  // does. Nothing is lost then.
+  bool capture(CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue, const char* otherwise);
+  bool capture_islands(Mode mode);
+  bool capture_loop(Mode mode);
   // Automatic.
   void run_automatic(std::int64_t steps);
   void issue_turn(const ModeChooser::Turn& turn, std::int64_t first);
@@ -184,20 +214,15 @@ class Program::Impl {
   Log log_;
   GraphData graph_;                      // the snapshot
   std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
-  std::shared_ptr<Device> device_;
+  Session session_;
   std::shared_ptr<Transfer> transfer_;  // of the Variables that come to the device with this program
-  struct FurtherDevice {
-    std::shared_ptr<Device> device;
-    std::shared_ptr<Stream> stream;  // of all its work
+  // What all plans share on a device: where their values are, and the StepBlock of a further device.
+  struct DeviceMemory {
     std::unique_ptr<Arena> arena;
-    Memory block;  // its StepBlock
+    Memory block;
   };
-  std::vector<FurtherDevice> further_;            // goes after what the first device has recorded for them
-  std::vector<Device*> devices_;                  // that of the target, then these
-  std::vector<std::shared_ptr<Stream>> streams_;  // of the target; [0] is where all work is joined
-  std::array<Stream*, 8> stream_array_{};
-  std::unique_ptr<Arena> arena_;
-  Memory control_;  // Control, on the device
+  std::vector<DeviceMemory> memory_;  // per device
+  Memory control_;                    // Control, on the target
   LaunchQueue launches_;
   std::optional<FeedTable> feeds_{FeedTable{}};  // what the device has; empty: unknown, an upload failed
   Memory record_ring_;                           // of the host, written by the device, as is progress_
@@ -209,10 +234,10 @@ class Program::Impl {
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
   std::uint64_t taken_epoch_ = 0;                                // of gate_, when take_variables() succeeded last
   std::optional<Inputs> inputs_;
-  std::vector<std::pair<InputShapes, std::unique_ptr<Binding>>> bindings_;
-  Binding* current_ = nullptr;
-  std::optional<Plan> unbound_;  // for the shapes written last, if they were planned but not bound
-  bool is_prepared_ = false;     // that one
+  std::vector<std::unique_ptr<ShapeEntry>> entries_;
+  ShapeEntry* current_ = nullptr;                  // for the shapes written last, if they are bound
+  std::shared_ptr<const Plan> unbound_;            // else their plan, once it is made,
+  std::optional<std::vector<Prepared>> prepared_;  // and what its nodes chose
   LaunchParams params_;
   std::vector<Record> records_;
   std::shared_ptr<Writer> told_by_reads_ = std::make_shared<Writer>(*this);  // known to the Variables it writes
@@ -222,12 +247,12 @@ class Program::Impl {
   std::uint32_t step_times_read_ = 0;
   StepClock step_clock_;  // empty: the device's
   RunningCalls running_calls_;
-  std::optional<HostWatch> watch_;  // once a binding has ops on the host or loops; gone before what it looks at
+  std::optional<HostWatch> watch_;  // once a plan has ops on the host or loops; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
   std::int64_t sunk_runs_ = 0;
   std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments_;  // of each kernel of an op
   std::set<const BoundNode*> warned_;
-  bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that streams_[0] does not wait for
+  bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that stream() does not wait for
 };
 
 template <class Make>

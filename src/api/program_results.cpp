@@ -54,7 +54,7 @@ void Program::Impl::note_broken_off_step() {
 
 // What a body threw, if one did. Once.
 std::optional<Error> Program::Impl::take_exception() {
-  if (device_->target().separate_memory) {
+  if (device().target().separate_memory) {
     HostStatus& status = host_status();
     std::optional<Error> result;
     if (status.failed) result.emplace(body_error("step", Where(), status.what));
@@ -62,7 +62,7 @@ std::optional<Error> Program::Impl::take_exception() {
     return result;
   }
   try {
-    device_->sync(*streams_[0]);
+    device().sync(stream());
     return {};
   } catch (const Error& e) {
     return e;
@@ -108,7 +108,7 @@ void Program::Impl::sync(const Where& where) {
   const RunGate::Inside inside(*gate_);
   const HostWatch::Wait waits(watch());
   settle();
-  device_->wait(*streams_[0]);
+  device().wait(stream());
   report_failed_step(where);
   require_whole_variables();
 }
@@ -116,12 +116,7 @@ void Program::Impl::sync(const Where& where) {
 bool Program::Impl::poll(const Where& where) {
   require_caller("poll", where);
   const RunGate::Inside inside(*gate_);
-  std::size_t busy = is_unsettled_ ? streams_.size() : 1;
-  for (std::size_t i = 0; i < busy; ++i)
-    if (!device_->is_done(*streams_[i])) return false;
-  if (is_unsettled_)
-    for (const FurtherDevice& further : further_)
-      if (!further.device->is_done(*further.stream)) return false;
+  if (is_unsettled_ ? !session_.is_done() : !device().is_done(stream())) return false;
   // Steps that broke off say nothing at their end; there is nothing left to wait for.
   if (is_unsettled_ || std::atomic_ref(progress().failed).load(std::memory_order_acquire)) sync(where);
   require_whole_variables();
@@ -192,14 +187,14 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
   }
   if (!current_ || !current_->ran_once) throw Error("read", where, "the program has not run yet", "call run() first");
-  for (const PlanOutput& output : current_->plan().outputs) {
+  for (const PlanOutput& output : current_->bound.plan().outputs) {
     if (output.node != value.node() || output.output != value.output()) continue;
     sync(where);
     if (!has_outputs_) {
       throw Error("read", where, "a step of the last run failed, which left no outputs",
                   "mend what failed the step, and run() again");
     }
-    return download(output.type, current_->address(output.buffer));
+    return download(output.type, current_->bound.address(output.buffer));
   }
   throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
 }

@@ -41,7 +41,7 @@ void Program::Impl::take_variables() {
   // as all Variables are locked.
   std::uint64_t epoch = gate_->epoch();
   for (auto& [data, used] : variables_) {
-    used.home->take(*device_, streams_[0], *gate_);
+    used.home->take(device(), session_.shared_stream(), *gate_);
     used.home->require_whole();
     if (used.is_written) used.home->will_be_written();
     used.version = used.home->version();
@@ -51,24 +51,18 @@ void Program::Impl::take_variables() {
 
 std::uint64_t Program::Impl::version_of(const Buffer& source) {
   if (source.storage == Storage::input) return inputs_->version(source.index);
-  return used(current_->plan().variables[static_cast<std::size_t>(source.index)]).version;
+  return used(current_->bound.plan().variables[static_cast<std::size_t>(source.index)]).version;
 }
 
 void Program::Impl::refresh_hoisted() {
-  const Plan& plan = current_->plan();
+  const Plan& plan = current_->bound.plan();
   for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
     const HoistedCopy& copy = plan.hoisted[i];
     std::uint64_t version = version_of(plan.buffers[static_cast<std::size_t>(copy.origin)]);
-    if (current_->is_fresh(i, version)) continue;
-    int there = plan.buffers[static_cast<std::size_t>(copy.destination)].device;
-    if (there == 0) {
-      current_->refresh(i, version, *device_, *streams_[0]);
-      continue;
-    }
-    const FurtherDevice& further = further_[static_cast<std::size_t>(there - 1)];
-    further.device->fence(*further.stream, *streams_[0]);  // behind what wrote the origin
-    current_->refresh(i, version, *further.device, *further.stream);
-    device_->fence(*streams_[0], *further.stream);  // before what writes it next
+    if (current_->bound.is_fresh(i, version)) continue;
+    // Behind what wrote the origin, and before what writes it next.
+    session_.issue_on(plan.buffers[static_cast<std::size_t>(copy.destination)].device,
+                      [&](Device& there, Stream& on) { current_->bound.refresh(i, version, there, on); });
   }
 }
 

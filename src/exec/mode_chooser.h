@@ -22,9 +22,9 @@
 // are at most kTrialShare of the time of all steps so far, and each B has an equal part of that: a slow one does not
 // keep others from their turn. A trial is expected to take what it took in the better block of the last comparison (one
 // in a mode that never ran, what it takes interactively); if it takes longer, the next comparison has to wait. The
-// first step is interactive, as that of every binding. It is no trial, and says what one takes, but being the first it
-// may say far too much: the blocks of the first comparison have one step, which is enough to know better and not to
-// decide.
+// first step is interactive, as it is for every set of input shapes. It is no trial, and says what one takes, but being
+// the first it may say far too much: the blocks of the first comparison have one step, which is enough to know better
+// and not to decide.
 #pragma once
 
 #include <array>

@@ -154,12 +154,12 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
   return text;
 }
 
-std::string summary_text(const Plan& plan) {
+std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   StepCounts counts = count_steps(plan);
   std::vector<int> further = used_further_devices(plan);
-  std::string device = further.empty() ? to_string(plan.target.id) : "a device";
-  std::string text = "plan for " + described(plan.target);
-  for (int i : further) text += " and " + described(plan.further_targets[at(i - 1)]);
+  std::string device = further.empty() ? to_string(plan.target().id) : "a device";
+  std::string text = "plan for " + described(plan.target());
+  for (int i : further) text += " and " + described(plan.devices[at(i)].target);
   text += ": " + count_text(counts.nodes, "node") + ", ";
   if (counts.host_nodes) text += std::to_string(counts.host_nodes) + " of them on the host, ";
   if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
@@ -173,12 +173,12 @@ std::string summary_text(const Plan& plan) {
     text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + hoisted_text(plan);
-  text += "arena " + bytes_text(plan.arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
+  text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live_bytes(plan)) + " live at once";
   for (int i : further)
-    text += "; " + bytes_text(plan.further_arena_bytes[at(i - 1)] + plan.further_hoisted_bytes[at(i - 1)]) + " on " +
+    text += "; " + bytes_text(plan.devices[at(i)].arena_bytes + plan.devices[at(i)].hoisted_bytes) + " on " +
             device_name(plan, i);
-  std::size_t on_host = host_arena_bytes(plan) + plan.hoisted_bytes;
+  std::size_t on_host = host_arena_bytes(plan, facts) + plan.host_hoisted_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";
 }

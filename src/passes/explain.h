@@ -44,7 +44,7 @@ std::string memory_text(const Plan& plan, int buffer);
 std::string result_text(const Plan& plan, const PlanNode& node);
 
 // The head of the text: what sinks, copies, memory. Whole lines.
-std::string summary_text(const Plan& plan);
+std::string summary_text(const Plan& plan, const PlanFacts& facts);
 // A line without its end.
 std::string reason_text(const Reason& reason);
 

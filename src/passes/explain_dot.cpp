@@ -89,7 +89,7 @@ class DotPrinter {
   explicit DotPrinter(const Plan& plan) : plan_(plan) {}
 
   std::string run() {
-    std::string title = summary_text(plan_);
+    std::string title = summary_text(plan_, {});
     for (const Reason& reason : plan_.reasons) title += "note: " + reason_text(reason) + "\n";
     text_ = "digraph plan {\n  label=" + quoted(title, "\\l") +
             ";\n  labelloc=t;\n  labeljust=l;\n"

@@ -29,7 +29,7 @@ const char* name_of(CopyDirection direction) {
 
 class Writer {
  public:
-  explicit Writer(const Plan& plan) : plan_(plan) {}
+  Writer(const Plan& plan, const PlanFacts& facts) : plan_(plan), facts_(facts) {}
 
   Json run() {
     StepCounts counts = count_steps(plan_);
@@ -42,16 +42,17 @@ class Writer {
     Json steps = Json::array();
     for (const Step& step : plan_.sequences[0].steps) steps.push_back(step_json(step, step.stream));
     Json reasons = Json::array();
-    for (const Reason& reason : plan_.reasons)
-      reasons.push_back({{"what", reason.what},
-                         {"why", reason.why},
-                         {"where", where_json(reason.where)},
-                         {"cost", reason.cost},
-                         {"remedy", reason.remedy}});
+    for (const auto* list : {&plan_.reasons, &facts_.reasons})
+      for (const Reason& reason : *list)
+        reasons.push_back({{"what", reason.what},
+                           {"why", reason.why},
+                           {"where", where_json(reason.where)},
+                           {"cost", reason.cost},
+                           {"remedy", reason.remedy}});
     Json further = Json::array();
     for (int device : used_further_devices(plan_)) further.push_back(device_name(plan_, device));
-    return {{"device", to_string(plan_.target.id)},
-            {"target", plan_.target.name},
+    return {{"device", to_string(plan_.target().id)},
+            {"target", plan_.target().name},
             {"further_devices", std::move(further)},
             {"sinks_whole", sinks_whole(plan_)},
             {"launches_per_step", launches_per_step(plan_.islands)},
@@ -67,9 +68,9 @@ class Writer {
               {"between_devices_bytes", counts.between_devices_bytes}}},
             {"hoisted", std::move(hoisted)},
             {"memory",
-             {{"arena_bytes", plan_.arena_bytes},
-              {"host_arena_bytes", host_arena_bytes(plan_)},
-              {"hoisted_bytes", plan_.hoisted_bytes},
+             {{"arena_bytes", plan_.devices[0].arena_bytes},
+              {"host_arena_bytes", host_arena_bytes(plan_, facts_)},
+              {"hoisted_bytes", plan_.host_hoisted_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"islands", islands_json(plan_.islands)},
@@ -148,14 +149,15 @@ class Writer {
   }
 
   const Plan& plan_;
+  const PlanFacts& facts_;
   int number_ = 0;
 };
 
 }  // namespace
 
-std::string Plan::explain_json() const {
+std::string Plan::explain_json(const PlanFacts& facts) const {
   // Names may hold any bytes; JSON is UTF-8.
-  return Writer(*this).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Writer(*this, facts).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace graphsink

@@ -14,14 +14,16 @@ std::string padded(std::string text, std::size_t width) {
 
 class Printer {
  public:
-  explicit Printer(const Plan& plan) : plan_(plan), on_width_(used_further_devices(plan).empty() ? 10 : 16) {}
+  Printer(const Plan& plan, const PlanFacts& facts)
+      : plan_(plan), facts_(facts), on_width_(used_further_devices(plan).empty() ? 10 : 16) {}
 
   std::string run() {
-    text_ = summary_text(plan_) + padded("  #", 6) + padded("op", 20) + padded("on", on_width_) + padded("result", 26) +
-            padded("memory", 28) + "from\n";
+    text_ = summary_text(plan_, facts_) + padded("  #", 6) + padded("op", 20) + padded("on", on_width_) +
+            padded("result", 26) + padded("memory", 28) + "from\n";
     for (const HoistedCopy& copy : plan_.hoisted) print(copy);
     for (const Step& step : plan_.sequences[0].steps) print(step, step.stream, 0);
-    for (const Reason& reason : plan_.reasons) text_ += "note: " + reason_text(reason) + "\n";
+    for (const auto* reasons : {&plan_.reasons, &facts_.reasons})
+      for (const Reason& reason : *reasons) text_ += "note: " + reason_text(reason) + "\n";
     return std::move(text_);
   }
 
@@ -80,6 +82,7 @@ class Printer {
   }
 
   const Plan& plan_;
+  const PlanFacts& facts_;
   std::string text_;
   std::size_t on_width_;
   int number_ = 0;
@@ -87,6 +90,6 @@ class Printer {
 
 }  // namespace
 
-std::string Plan::explain() const { return Printer(*this).run(); }
+std::string Plan::explain(const PlanFacts& facts) const { return Printer(*this, facts).run(); }
 
 }  // namespace graphsink

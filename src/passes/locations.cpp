@@ -9,8 +9,16 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-Locations::Locations(const PlannerIr& ir, Plan& plan)
-    : ir_(ir), plan_(plan), devices_(plan.further_targets.size() + 1, Table(ir.nodes.size())), host_(ir.nodes.size()) {}
+Locations::Locations(const PlannerIr& ir, Plan& plan) : ir_(ir), plan_(plan) {
+  int values = 0;
+  first_output_.reserve(ir.nodes.size());
+  for (const IrNode& node : ir.nodes) {
+    first_output_.push_back(values);
+    values += static_cast<int>(node.outputs.size());
+  }
+  host_.assign(at(values), -1);
+  devices_.assign(plan.devices.size(), host_);
+}
 
 int Locations::add_buffer(Storage storage, std::size_t bytes, int index, int device) {
   plan_.buffers.push_back({storage, bytes, 0, index, device});
@@ -36,9 +44,8 @@ void Locations::add_copy_between(int source, int destination) {
 }
 
 int& Locations::slot(int place, ValueRef v) {
-  auto& outputs = (place == kHost ? host_ : devices_[at(place)])[at(v.node)];
-  if (outputs.empty()) outputs.assign(ir_.node(v).outputs.size(), -1);
-  return outputs[at(v.output)];
+  Table& table = place == kHost ? host_ : devices_[at(place)];
+  return table[at(first_output_[at(v.node)] + v.output)];
 }
 
 void Locations::put(ValueRef v, int place, int buffer) { slot(place, v) = buffer; }
@@ -126,11 +133,8 @@ void Locations::forget_copies(int sequence) {
 
 // Whether a copy can go from one device to the other.
 bool Locations::are_linked(int a, int b) const {
-  auto target = [&](int device) -> const Target& {
-    return device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
-  };
-  const std::vector<int>& peers = target(a).peers;
-  return a == b || std::find(peers.begin(), peers.end(), target(b).id.index) != peers.end();
+  const std::vector<int>& peers = plan_.devices[at(a)].target.peers;
+  return a == b || std::find(peers.begin(), peers.end(), plan_.devices[at(b)].target.id.index) != peers.end();
 }
 
 }  // namespace graphsink

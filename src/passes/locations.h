@@ -34,8 +34,8 @@ class Locations {
   void forget_copies(int sequence);
 
  private:
-  using Table = std::vector<std::vector<int>>;  // per node and output: a buffer, -1: none
-  struct Copy {                                 // of a value, not to the target
+  using Table = std::vector<int>;  // per value: a buffer, -1: none
+  struct Copy {                    // of a value, not to the target
     int sequence;
     ValueRef value;
     int place;
@@ -50,6 +50,7 @@ class Locations {
 
   const PlannerIr& ir_;
   Plan& plan_;
+  std::vector<int> first_output_;  // of each node: where its values are in the tables
   std::vector<Table> devices_;
   Table host_;
   std::vector<Copy> copies_;

@@ -23,6 +23,9 @@ class Lowering {
 
   void run() {
     plan_.sequences.resize(1);
+    plan_.nodes.reserve(ir_.nodes.size());
+    plan_.buffers.reserve(ir_.nodes.size());
+    plan_.sequences[0].steps.reserve(ir_.regions[0].nodes.size());
     begin();
     begin_further_devices();
     for (int id : ir_.regions[0].nodes) lower_node(0, id);
@@ -84,24 +87,23 @@ class Lowering {
   // Each has a step block of its own, in which its ops report. It begins as a copy of the target's, and is looked at
   // before the commit.
   void begin_further_devices() {
-    plan_.further_step_blocks.assign(plan_.further_targets.size(), -1);
     for (const IrNode& node : ir_.nodes) {
       int device = node.device;
-      if (device == 0 || !node.is_live || plan_.further_step_blocks[at(device - 1)] >= 0) continue;
+      if (device == 0 || !node.is_live || plan_.devices[at(device)].step_block >= 0) continue;
       int block = values_.add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
       if (step_block_ < 0) step_block_ = values_.add_buffer(Storage::step_block, sizeof(StepBlock));
       values_.add_copy_between(step_block_, block);
-      plan_.further_step_blocks[at(device - 1)] = block;
+      plan_.devices[at(device)].step_block = block;
     }
   }
 
   void check_further_devices() {
     TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepBlock))}};
     std::vector<PlanNode> checks;
-    for (int block : plan_.further_step_blocks) {
-      if (block < 0) continue;
+    for (const PlanDevice& device : plan_.devices) {
+      if (device.step_block < 0) continue;
       int seen = values_.add_buffer(Storage::arena, sizeof(StepBlock));
-      values_.add_copy_between(block, seen);
+      values_.add_copy_between(device.step_block, seen);
       checks.push_back(system_node(system_.check_device, {}, Where()));
       add_operand(checks.back(), seen, bytes);
       checks.back().inputs = 1;
@@ -133,6 +135,8 @@ class Lowering {
     int device = lowered.device;
     lowered.inputs = static_cast<int>(node.inputs.size());
     int place = lowered.on_host ? Locations::kHost : device;
+    lowered.operands.reserve(node.inputs.size() + node.outputs.size());
+    lowered.types.reserve(node.inputs.size() + node.outputs.size());
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueRef v = node.inputs[i];
       int buffer = -1;

@@ -51,9 +51,9 @@ class Walk {
       for (const Step& inner : plan_.sequences[at(sequence)].steps) visit(inner, timing);
     timing.end = step.sequences.empty() ? timing.begin : serial_++;
     // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control step ends.
-    Touched t = touched(plan_, step);
-    for (int buffer : t.writes) use(buffer, timing);
-    for (int buffer : t.reads) use(buffer, timing);
+    touched_ = touched(plan_, step, std::move(touched_));
+    for (int buffer : touched_.writes) use(buffer, timing);
+    for (int buffer : touched_.reads) use(buffer, timing);
   }
 
   void use(int buffer, const Timing& timing) {
@@ -77,6 +77,7 @@ class Walk {
   const Plan& plan_;
   std::vector<int> lifetime_of_;
   std::vector<Lifetime> result_;
+  Touched touched_;  // by the step at hand; kept for its memory
   int serial_ = 0;
 };
 
@@ -299,7 +300,7 @@ std::vector<Lifetime> lifetimes(const Plan& plan) {
 }
 
 void assign_memory(Plan& plan) {
-  std::vector<std::vector<Group>> devices(1 + plan.further_targets.size());
+  std::vector<std::vector<Group>> devices(plan.devices.size());
   std::vector<Group> host;
   plan.value_bytes = 0;
   for (Group& group : InPlace(plan, lifetimes(plan)).take()) {
@@ -308,16 +309,14 @@ void assign_memory(Plan& plan) {
     if (!is_host) plan.value_bytes += group.bytes * group.buffers.size();
     (is_host ? host : devices[at(first.device)]).push_back(std::move(group));
   }
-  plan.arena_bytes = place_all(plan, std::move(devices[0]));
-  plan.further_arena_bytes.clear();
-  for (std::size_t i = 1; i < devices.size(); ++i)
-    plan.further_arena_bytes.push_back(place_all(plan, std::move(devices[i])));
+  for (std::size_t i = 0; i < devices.size(); ++i) plan.devices[i].arena_bytes = place_all(plan, std::move(devices[i]));
   plan.host_arena_bytes = place_all(plan, std::move(host));
-  plan.hoisted_bytes = 0;
-  plan.further_hoisted_bytes.assign(plan.further_targets.size(), 0);
+  plan.host_hoisted_bytes = 0;
+  for (PlanDevice& device : plan.devices) device.hoisted_bytes = 0;
   for (const HoistedCopy& copy : plan.hoisted) {
     Buffer& buffer = plan.buffers[at(copy.destination)];
-    std::size_t& end = buffer.device == 0 ? plan.hoisted_bytes : plan.further_hoisted_bytes[at(buffer.device - 1)];
+    bool is_on_host = buffer.storage == Storage::hoisted;
+    std::size_t& end = is_on_host ? plan.host_hoisted_bytes : plan.devices[at(buffer.device)].hoisted_bytes;
     buffer.offset = end;
     end += rounded_block(buffer.bytes);
   }
@@ -370,20 +369,20 @@ std::vector<int> node_streams(const Plan& plan) {
   return result;
 }
 
-Workspaces workspaces(const Plan& plan) {
+Workspaces workspaces(const Plan& plan, const PlanFacts& facts) {
   Workspaces result{std::vector<std::size_t>(at(plan.streams)), std::vector<std::size_t>(at(plan.streams))};
   std::vector<int> stream_of = node_streams(plan);
-  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+  for (std::size_t i = 0; i < facts.workspaces.size(); ++i) {
     const PlanNode& node = plan.nodes[i];
     std::size_t& most = (node.on_host ? result.host : result.device)[at(stream_of[i])];
-    most = std::max(most, node.prepared.workspace);
+    most = std::max(most, facts.workspaces[i]);
   }
   return result;
 }
 
-std::size_t host_arena_bytes(const Plan& plan) {
+std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts) {
   std::size_t bytes = plan.host_arena_bytes;
-  for (std::size_t workspace : workspaces(plan).host) bytes += workspace ? rounded_block(workspace) : 0;
+  for (std::size_t workspace : workspaces(plan, facts).host) bytes += workspace ? rounded_block(workspace) : 0;
   return bytes;
 }
 

@@ -24,21 +24,22 @@ struct Maker {
 
 class Reporter {
  public:
-  Reporter(const Plan& plan, std::span<const std::size_t> feed_bytes) : plan_(plan), feed_bytes_(feed_bytes) {
+  Reporter(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes)
+      : plan_(plan), facts_(facts), feed_bytes_(feed_bytes) {
     for (const PlanSource& source : plan.sources) sources_[source.node] = &source;
   }
 
   MemoryReport run() {
-    report_.device = plan_.target.id;
-    report_.arena = report_.packed = plan_.arena_bytes;
-    for (std::size_t bytes : plan_.further_arena_bytes) report_.further += bytes;
-    for (std::size_t bytes : plan_.further_hoisted_bytes) report_.further += bytes;
-    report_.host_arena = host_arena_bytes(plan_);
-    report_.hoisted = plan_.hoisted_bytes;
+    report_.device = plan_.target().id;
+    report_.arena = report_.packed = plan_.devices[0].arena_bytes;
+    for (std::size_t i = 1; i < plan_.devices.size(); ++i)
+      report_.further += plan_.devices[i].arena_bytes + plan_.devices[i].hoisted_bytes;
+    report_.host_arena = host_arena_bytes(plan_, facts_);
+    report_.hoisted = plan_.host_hoisted_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
     report_.records = rounded_block(ring_bytes(plan_));
-    for (std::size_t bytes : workspaces(plan_).device) report_.workspaces += bytes ? rounded_block(bytes) : 0;
+    for (std::size_t bytes : workspaces(plan_, facts_).device) report_.workspaces += bytes ? rounded_block(bytes) : 0;
     find_makers();
     for (std::size_t i = 0; i < plan_.buffers.size(); ++i) add(static_cast<int>(i));
     for (std::size_t i = 0; i < plan_.feeds.size(); ++i) {
@@ -135,6 +136,7 @@ class Reporter {
   }
 
   const Plan& plan_;
+  const PlanFacts& facts_;
   std::span<const std::size_t> feed_bytes_;
   std::map<int, const PlanSource*> sources_;
   std::vector<Maker> makers_;  // per buffer
@@ -157,14 +159,14 @@ std::size_t ring_bytes(const Plan& plan) {
   return bytes;
 }
 
-MemoryReport memory_report(const Plan& plan, std::span<const std::size_t> feed_bytes) {
-  return Reporter(plan, feed_bytes).run();
+MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes) {
+  return Reporter(plan, facts, feed_bytes).run();
 }
 
-MemoryReport memory_report(const Plan& plan) {
+MemoryReport memory_report(const Plan& plan, const PlanFacts& facts) {
   std::vector<std::size_t> slices;
   for (const PlanFeed& feed : plan.feeds) slices.push_back(rounded_block(plan.buffers[at(feed.buffer)].bytes));
-  return memory_report(plan, slices);
+  return memory_report(plan, facts, slices);
 }
 
 std::string bytes_text(std::size_t bytes) {

@@ -27,15 +27,14 @@ void add_node(const Plan& plan, int index, Touched& touched) {
 void add_step(const Plan& plan, const Step& step, Touched& result) {
   if (step.kind == StepKind::call) {
     // Any op may report in its device's step block, which is copied before the first and after the last of them.
-    if (int device = device_of(plan, step); device > 0)
-      result.writes.push_back(plan.further_step_blocks[at(device - 1)]);
+    if (int device = device_of(plan, step); device > 0) result.writes.push_back(plan.devices[at(device)].step_block);
     return add_node(plan, step.node, result);
   }
   if (step.source >= 0) {
     result.reads.push_back(step.source);
     const Buffer& source = plan.buffers[at(step.source)];
     if (source.storage == Storage::step && source.device > 0)  // part of a step block
-      result.reads.push_back(plan.further_step_blocks[at(source.device - 1)]);
+      result.reads.push_back(plan.devices[at(source.device)].step_block);
   }
   if (step.destination >= 0) result.writes.push_back(step.destination);
   for (int sequence : step.sequences)
@@ -59,9 +58,10 @@ std::vector<std::vector<int>> dependencies(const Plan& plan) {
   std::vector<int> writer(plan.buffers.size(), -1);
   std::vector<std::vector<int>> readers(plan.buffers.size());
   int last_effect = -1;
+  Touched t;
   for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
     auto& deps = result[at(i)];
-    Touched t = touched(plan, steps[at(i)]);
+    t = touched(plan, steps[at(i)], std::move(t));
     for (int buffer : t.reads) {
       if (writer[at(buffer)] >= 0) deps.push_back(writer[at(buffer)]);
       readers[at(buffer)].push_back(i);
@@ -111,8 +111,8 @@ class Streams {
     plan_.stream_devices = {0};
     wait_at_marks();
     auto count = static_cast<int>(steps_.size());
-    limit_ = std::min(plan_.target.max_streams, static_cast<int>(tail_.size())) -
-             static_cast<int>(plan_.further_targets.size());
+    auto further = static_cast<int>(plan_.devices.size()) - 1;
+    limit_ = std::min(plan_.target().max_streams, static_cast<int>(tail_.size())) - further;
     stream_of_.assign(at(count), 0);
     depth_.assign(at(count), 0);
     for (int i = 0; i < count; ++i) {
@@ -248,10 +248,11 @@ int device_of(const Plan& plan, const Step& step) {
   return destination > 0 ? destination : plan.buffers[at(step.source)].device;
 }
 
-Touched touched(const Plan& plan, const Step& step) {
-  Touched result;
-  add_step(plan, step, result);
-  return result;
+Touched touched(const Plan& plan, const Step& step, Touched reused) {
+  reused.reads.clear();
+  reused.writes.clear();
+  add_step(plan, step, reused);
+  return reused;
 }
 
 void assign_streams(Plan& plan) { Streams(plan).run(); }

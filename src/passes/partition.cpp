@@ -26,7 +26,7 @@ bool runs_on_host(const PlanNode& node) { return node.on_host; }
 
 // What limits where a launch can hold the node. A CPU body is a host node there, whatever the traits of its op are.
 OpTraits cuda_traits(const Plan& plan, const PlanNode& node) {
-  bool runs_cpu_body = node.on_host || plan.target.id.kind == DeviceKind::cpu;
+  bool runs_cpu_body = node.on_host || plan.target().id.kind == DeviceKind::cpu;
   return runs_cpu_body ? OpTraits() : node.op->traits;
 }
 
@@ -36,7 +36,7 @@ struct Obstacle {
   std::string why, remedy;
 };
 Obstacle obstacle_in_body(const Plan& plan, const Step& step) {
-  if (!plan.target.host_nodes_in_bodies) {
+  if (!plan.target().host_nodes_in_bodies) {
     if (const PlanNode* node = find_node(plan, step, runs_on_host))
       return {node, "runs on the host, and a conditional node may not hold host nodes", "give its OpDef a CUDA body"};
   }
@@ -62,7 +62,7 @@ bool can_sink(Plan& plan, const Step& step) {
   }
   if (step.sequences.empty()) return true;
   const char* what = step.kind == StepKind::loop ? "a loop" : "a branch";
-  if (!plan.target.conditional_nodes) {
+  if (!plan.target().conditional_nodes) {
     plan.reasons.push_back({std::string(what) + " is driven by the host", Where(),
                             "this driver has no conditional nodes", "a wait for the predicate, and one more launch",
                             "use a driver of CUDA 12.8 or newer"});
@@ -223,7 +223,7 @@ bool is_on_host(const Plan& plan, const Step& step) {
 bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
 
 void partition(Plan& plan) {
-  const std::vector<Step> steps = plan.sequences[0].steps;
+  std::vector<Step>& steps = plan.sequences[0].steps;
   std::vector<bool> sinks;
   Obstacle obstacle;  // to a loop over steps in a launch
   for (const Step& step : steps) {
@@ -231,13 +231,16 @@ void partition(Plan& plan) {
     if (!obstacle.node) obstacle = obstacle_in_body(plan, step);
   }
   std::vector<int> order = Grouping(plan, sinks).run();
-  for (std::size_t i = 0; i < steps.size(); ++i) plan.sequences[0].steps[i] = steps[at(order[i])];
+  if (!std::is_sorted(order.begin(), order.end())) {
+    std::vector<Step> ordered;
+    for (int i : order) ordered.push_back(std::move(steps[at(i)]));
+    steps = std::move(ordered);
+  }
   add_islands(plan.islands, 0, static_cast<int>(steps.size()), [&](int i) { return sinks[at(order[at(i)])]; });
-  bool has_streams = plan.target.max_streams - static_cast<int>(plan.further_targets.size()) > 1;
+  bool has_streams = plan.target().max_streams > static_cast<int>(plan.devices.size());
   // What runs beside a launch is on a stream of the target.
   auto can_be_beside = [&](const Island& island) {
-    const auto& order_now = plan.sequences[0].steps;
-    return !island.sunk && std::all_of(order_now.begin() + island.first, order_now.begin() + island.last,
+    return !island.sunk && std::all_of(steps.begin() + island.first, steps.begin() + island.last,
                                        [&](const Step& step) { return device_of(plan, step) == 0; });
   };
   if (has_streams && plan.islands.size() > 1) mark_islands(plan, plan.islands, &Step::island, can_be_beside);
@@ -249,8 +252,8 @@ void partition(Plan& plan) {
   }
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
-      sinks_whole(plan) && plan.target.conditional_nodes && is_on_one_device && obstacle.node == nullptr;
-  if (sinks_whole(plan) && !plan.target.conditional_nodes) {
+      sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.node == nullptr;
+  if (sinks_whole(plan) && !plan.target().conditional_nodes) {
     plan.reasons.push_back({"several steps take several launches", Where(), "this driver has no conditional nodes",
                             "one launch for each step", "use a driver of CUDA 12.8 or newer"});
   } else if (sinks_whole(plan) && !is_on_one_device) {

@@ -44,12 +44,13 @@ void assign_streams(Plan& plan);
 // Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
 void assign_memory(Plan& plan);
 
-// What a step reads and writes, bodies included.
+// What a step reads and writes, bodies included. Loops over many steps hand in what they got for the one before, whose
+// memory is used again.
 struct Touched {
   std::vector<int> reads;
   std::vector<int> writes;
 };
-Touched touched(const Plan& plan, const Step& step);
+Touched touched(const Plan& plan, const Step& step, Touched reused = {});
 
 // When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
 // complete by then. A control step begins before and ends after the steps of its bodies.
@@ -82,18 +83,18 @@ std::size_t rounded_block(std::size_t bytes);
 // The stream on which each node runs: bodies use that of the control step.
 std::vector<int> node_streams(const Plan& plan);
 
-// Bytes of scratch memory for each stream, once nodes are prepared: as much as the op with the largest workspace there
-// asks for. Bodies that run on the host of a device with separate memory have theirs in host memory.
+// Bytes of scratch memory for each stream: as much as the op with the largest workspace there asks for; 0 if the facts
+// do not tell. Bodies that run on the host of a device with separate memory have theirs in host memory.
 struct Workspaces {
   std::vector<std::size_t> device;
   std::vector<std::size_t> host;
 };
-Workspaces workspaces(const Plan& plan);
+Workspaces workspaces(const Plan& plan, const PlanFacts& facts);
 
-// Bytes of the host arena of a prepared plan: the values of ops on the host, then their workspaces, stream by stream.
-std::size_t host_arena_bytes(const Plan& plan);
+// Bytes of the host arena: the values of ops on the host, then their workspaces, stream by stream.
+std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts);
 
 // memory_report() with as many bytes for the slices of each feed as given.
-MemoryReport memory_report(const Plan& plan, std::span<const std::size_t> feed_bytes);
+MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes);
 
 }  // namespace graphsink

@@ -32,7 +32,7 @@ class Placing {
       ir_.nodes[id].is_on_host = side_[id] == Side::there || moved[id];
       if (ir_.nodes[id].is_on_host) plan_.reasons.push_back(reason(ir_.nodes[id]));
     }
-    if (plan_.target.separate_memory) place_on_further_devices();
+    if (plan_.target().separate_memory) place_on_further_devices();
   }
 
  private:
@@ -42,7 +42,7 @@ class Placing {
   }
 
   bool has_device_body(const OpDef& op, int device = 0) const {
-    const Target& target = device == 0 ? plan_.target : plan_.further_targets[at(device - 1)];
+    const Target& target = plan_.devices[at(device)].target;
     return body_for(op, target.id.kind, target.sm) != nullptr;
   }
 
@@ -54,7 +54,7 @@ class Placing {
     const OpDef& op = *node.op;
     std::string name(op.name);
     bool has_cpu = body_for(op, DeviceKind::cpu) != nullptr;
-    if (!plan_.target.separate_memory) {
+    if (!plan_.target().separate_memory) {
       if (has_cpu) return Side::here;
       throw Error(name, node.where, "has no CPU body", "give its OpDef a CPU body, or compile for a GPU");
     }
@@ -86,7 +86,7 @@ class Placing {
 
   void require_further_device(const IrNode& node) const {
     std::string name(node.op->name), label = "on_device(" + std::to_string(node.label.device) + ")";
-    auto count = static_cast<int>(plan_.further_targets.size());
+    auto count = static_cast<int>(plan_.devices.size()) - 1;
     if (node.label.device < 0 || node.label.device > count)
       throw Error(name, node.where,
                   "is labelled " + label + ", but the program has " +
@@ -107,7 +107,7 @@ class Placing {
   // cross then. For one further device this is the least; for more of them it is close to it (the isolating cuts of
   // Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994).
   void place_on_further_devices() {
-    for (int device = 1; device <= static_cast<int>(plan_.further_targets.size()); ++device) {
+    for (int device = 1; device < static_cast<int>(plan_.devices.size()); ++device) {
       bool is_used = false;
       for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
         const IrNode& node = ir_.nodes[id];

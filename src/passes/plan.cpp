@@ -56,13 +56,13 @@ std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" :
 
 std::vector<int> used_further_devices(const Plan& plan) {
   std::vector<int> devices;
-  for (std::size_t i = 0; i < plan.further_step_blocks.size(); ++i)
-    if (plan.further_step_blocks[i] >= 0) devices.push_back(static_cast<int>(i) + 1);
+  for (std::size_t i = 1; i < plan.devices.size(); ++i)
+    if (plan.devices[i].step_block >= 0) devices.push_back(static_cast<int>(i));
   return devices;
 }
 
 std::string device_name(const Plan& plan, int device) {
-  return to_string(device == 0 ? plan.target.id : plan.further_targets[static_cast<std::size_t>(device - 1)].id);
+  return to_string(plan.devices[static_cast<std::size_t>(device)].target.id);
 }
 
 Target Target::cuda13(int sm) {
@@ -78,11 +78,11 @@ Target Target::cuda13(int sm) {
 Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system, const InputShapes& shapes,
                const PlanOptions& options) {
   Plan plan;
-  plan.target = target;
-  plan.further_targets = options.further_targets;
-  if (plan.further_targets.size() > kMaxFurtherTargets)
-    throw Error("compile", Where(), std::to_string(plan.further_targets.size()) + " further devices",
+  if (options.further_targets.size() > kMaxFurtherTargets)
+    throw Error("compile", Where(), std::to_string(options.further_targets.size()) + " further devices",
                 "name at most " + std::to_string(kMaxFurtherTargets));
+  plan.devices.push_back({target});
+  for (const Target& further : options.further_targets) plan.devices.push_back({further});
   lower_graph(*graph.data(), shapes, system, options, plan);
   add_costs(plan);
   partition(plan);

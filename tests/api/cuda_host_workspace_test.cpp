@@ -118,7 +118,7 @@ TEST_F(CudaHostWorkspace, IsCountedWithTheHostArena) {
   Program p = compile(branches.g, {.target = cuda(0)});
   MemoryReport before = p.memory();
   EXPECT_GE(before.host_arena, kBytes);
-  std::string json = p.plan().explain_json();
+  std::string json = p.explain_json();
   EXPECT_NE(json.find("\"host_arena_bytes\": " + std::to_string(before.host_arena)), std::string::npos) << json;
   EXPECT_LT(before.workspaces, kBytes) << "no op of this graph has a workspace on the device";
   p.write(branches.x, std::vector<float>(64, 0.25f));

@@ -61,7 +61,7 @@ TEST(Hoisted, AreInputsAndVariablesThatTheProgramDoesNotAssign) {
   EXPECT_EQ(plan.variables[at(second.index)], frozen);
   EXPECT_EQ(plan.buffers[at(plan.hoisted[0].destination)].offset, 0u);
   EXPECT_EQ(plan.buffers[at(plan.hoisted[1].destination)].offset, 512u);
-  EXPECT_EQ(plan.hoisted_bytes, 1024u);
+  EXPECT_EQ(plan.host_hoisted_bytes, 1024u);
 }
 
 TEST(Hoisted, NothingWhereTheHostSharesTheMemory) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "emulator.h"
+#include "graphsink/cuda.h"
 #include "graphsink/graphsink.h"
+#include "test_ops.h"
 
 namespace graphsink {
 namespace {
@@ -57,6 +59,52 @@ TEST_P(Fallback, AfterThreeFailuresTheReasonStays) {
   EXPECT_EQ(p.counters().fallbacks, 6u) << "all but the first, which is interactive anyway";
   EXPECT_NE(p.explain().find("runs op by op"), std::string::npos) << p.explain();
   EXPECT_EQ(model.total.read().at(0), 1111111.0);
+}
+
+// Two launches around an op that the host issues.
+TEST(FallbackOfParts, WhatWasCapturedIsKept) {
+  auto copy = [](CudaArgs& a) {
+    check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
+               "cudaMemcpyAsync", a.node());
+  };
+  const OpDef between{
+      .name = "between", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {copy}};
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.output("y", emit(between, {x * 2.0})[0] + 1.0);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{3});
+  p.run(interactive);
+  emu::fail("cudaStreamEndCapture", 2, cudaErrorStreamCaptureInvalidated);
+  p.run(sink);
+  emu::clear_faults();
+  EXPECT_EQ(p.counters().recordings, 1u);
+  EXPECT_EQ(p.counters().fallbacks, 1u);
+  EXPECT_EQ(p.counters().graph_launches, 0u);
+  p.run(sink);
+  EXPECT_EQ(p.counters().recordings, 2u) << "the first was there";
+  EXPECT_EQ(p.counters().fallbacks, 1u);
+  EXPECT_EQ(p.counters().graph_launches, 2u);
+  EXPECT_EQ(p.read_output("y").at(0), 7.0);
+}
+
+// A launch that is refused leaves the plan as it was made: what turned out is told by the program.
+TEST(FallbackOfParts, ARefusedLoopOverStepsIsAReasonOfTheProgram) {
+  Sum model;
+  Program p = compile(model.g, {.target = cuda(0)});
+  p.write(model.x, std::vector<float>{1});
+  p.run(sink);
+  p.run(sink);
+  emu::fail("cudaGraphInstantiateWithParams", 1, cudaErrorStreamCaptureInvalidated, true);
+  for (int i = 0; i < 4; ++i) p.run(sink, {.steps = 2});
+  emu::clear_faults();
+  EXPECT_EQ(p.counters().fallbacks, 0u) << "every step was sunk";
+  EXPECT_EQ(p.counters().graph_launches, 9u);
+  const std::string expected = "a run of several steps takes several launches";
+  EXPECT_NE(p.explain().find(expected), std::string::npos) << p.explain();
+  EXPECT_NE(p.explain_json().find(expected), std::string::npos);
+  EXPECT_EQ(p.explain().find("op by op"), std::string::npos) << p.explain();
+  EXPECT_EQ(p.plan().explain().find(expected), std::string::npos);
 }
 
 // A loop, so that a capture into a body is under way inside another capture when the recording fails.

@@ -59,7 +59,7 @@ void reach_capture(Session& s) {
 }
 
 constexpr std::string_view kCapture = "capture", kDestroy = "destroy";
-// There is no phase of updates: no binding is ever patched (cudaGraphExecUpdate), each shape gets a recording of its
+// There is no phase of updates: no plan is ever patched (cudaGraphExecUpdate), each shape gets a recording of its
 // own.
 const Phase kPhases[] = {
     {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},

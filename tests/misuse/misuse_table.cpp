@@ -282,6 +282,7 @@ std::span<const Row> misuses() {
       Row{"ScheduleOfMovedFromGraph", "Graph", {"moved-from"}, [] { cosine_schedule(moved_from(Graph()), {}); }},
       Row{"PlanOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).plan(); }},
       Row{"ExplainMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).explain(); }},
+      Row{"ExplainJsonOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).explain_json(); }},
       Row{"MemoryOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).memory(); }},
       Row{"WriteToMovedFromProgram",
           "Program",

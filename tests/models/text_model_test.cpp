@@ -111,7 +111,7 @@ TEST_P(TextModelMemory, TheArenaIsLittleMoreThanWhatIsLiveAtOnce) {
   models::Model model = models::train(text_model, license(), models::training_of(text_model));
   for (const Target& target : {Target::host(), Target::cuda13()}) {
     Plan plan = make_plan(model.graph, target, system_ops());
-    auto arena = static_cast<double>(plan.arena_bytes), values = static_cast<double>(plan.value_bytes),
+    auto arena = static_cast<double>(plan.devices[0].arena_bytes), values = static_cast<double>(plan.value_bytes),
          live = static_cast<double>(live_bytes(plan));
     std::string name = to_string(target.id).substr(0, 4);
     std::printf("%s on %s: %zu nodes, arena %.1f MiB, %.3f of what is live, %.3f of all values\n", GetParam().c_str(),

@@ -41,16 +41,16 @@ TEST(ExplainJson, FurtherDevice) { expect_golden("further_device_cuda.json", fur
 TEST(ExplainJson, SumsAreThoseOfThePlan) {
   for (const Plan& plan : plans()) {
     json root = explain_json_of(plan);
-    EXPECT_EQ(root["device"], to_string(plan.target.id));
-    EXPECT_EQ(root["target"], plan.target.name);
+    EXPECT_EQ(root["device"], to_string(plan.target().id));
+    EXPECT_EQ(root["target"], plan.target().name);
     EXPECT_EQ(root["nodes"], plan.nodes.size());
     EXPECT_EQ(root["host_nodes"],
               std::count_if(plan.nodes.begin(), plan.nodes.end(), [](auto& n) { return n.on_host; }));
     EXPECT_EQ(root["streams"], plan.streams);
     EXPECT_EQ(root["loop_over_steps"], plan.loop_over_steps);
-    EXPECT_EQ(root["memory"]["arena_bytes"], plan.arena_bytes);
+    EXPECT_EQ(root["memory"]["arena_bytes"], plan.devices[0].arena_bytes);
     EXPECT_EQ(root["memory"]["host_arena_bytes"], plan.host_arena_bytes);
-    EXPECT_EQ(root["memory"]["hoisted_bytes"], plan.hoisted_bytes);
+    EXPECT_EQ(root["memory"]["hoisted_bytes"], plan.host_hoisted_bytes);
     EXPECT_EQ(root["memory"]["value_bytes"], plan.value_bytes);
     EXPECT_EQ(root["memory"]["live_bytes"], live_bytes(plan));
     std::size_t in_islands = 0;

@@ -16,6 +16,7 @@ Plan random_copies(unsigned seed, int steps, int buffers) {
   std::mt19937 random(seed);
   auto any_buffer = [&] { return static_cast<int>(random() % static_cast<unsigned>(buffers)); };
   Plan plan;
+  plan.devices.resize(1);
   plan.buffers.resize(at(buffers));
   plan.sequences.resize(1);
   for (int i = 0; i < steps; ++i) {
@@ -74,6 +75,7 @@ Step copy(int source, int destination) {
 TEST(Order, EffectsInBodiesFollowThoseOutside) {
   const OpDef effect{.name = "effect", .traits = {.host_effect = true}};
   Plan plan;
+  plan.devices.resize(1);
   plan.buffers.resize(9);
   plan.nodes.resize(3);
   for (PlanNode& node : plan.nodes) node.op = &effect;

@@ -156,7 +156,7 @@ TEST(Plan, RandomGraphsAreScheduledAndPlacedSafely) {
     SCOPED_TRACE(seed);
     Plan plan = plan_for(random_graph(seed, 120), Target::host());
     check_schedule(plan);
-    EXPECT_LT(plan.arena_bytes, plan.value_bytes);
+    EXPECT_LT(plan.devices[0].arena_bytes, plan.value_bytes);
   }
 }
 
@@ -166,7 +166,7 @@ TEST(Plan, LargeGraphsArePlacedSafely) {
     SCOPED_TRACE(seed);
     Plan plan = plan_for(random_graph(seed, 3000 + static_cast<int>(seed % 3) * 3000), Target::host());
     check_schedule(plan);
-    EXPECT_LT(plan.arena_bytes, plan.value_bytes);
+    EXPECT_LT(plan.devices[0].arena_bytes, plan.value_bytes);
   }
 }
 
@@ -195,8 +195,8 @@ TEST(Plan, ShortBranchesDoNotFork) {
 TEST(Plan, ArenaStaysCloseToLiveBytes) {
   for (const Graph& g : {small_mlp(), random_graph(7, 300), random_graph(8, 1000)}) {
     Plan plan = plan_for(g, Target::host());
-    EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.05 * static_cast<double>(live_bytes(plan)));
-    EXPECT_GT(plan.arena_bytes, 0u);
+    EXPECT_LE(static_cast<double>(plan.devices[0].arena_bytes), 1.05 * static_cast<double>(live_bytes(plan)));
+    EXPECT_GT(plan.devices[0].arena_bytes, 0u);
   }
 }
 
@@ -206,7 +206,7 @@ TEST(Plan, InPlaceOpsShareMemory) {
   for (int i = 0; i < 10; ++i) y = tanh(y);
   g.record("s", sum(y));
   Plan plan = plan_for(g, Target::host());
-  EXPECT_LE(plan.arena_bytes, 2u * 4096u + 512u);
+  EXPECT_LE(plan.devices[0].arena_bytes, 2u * 4096u + 512u);
 }
 
 TEST(Plan, CommitComesLastAndSwapsAreSafe) {
@@ -296,7 +296,7 @@ TEST(Plan, ALongChainNeedsOnePlaceInMemory) {
   g.record("y", sum(y));
   Plan plan = plan_for(g, Target::host());
   EXPECT_EQ(plan.sequences[0].steps.size(), 20000u + 3u);
-  EXPECT_LE(plan.arena_bytes, 1024u);
+  EXPECT_LE(plan.devices[0].arena_bytes, 1024u);
 }
 
 }  // namespace

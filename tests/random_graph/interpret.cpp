@@ -103,7 +103,7 @@ class Bodies {
 class Interpreter {
  public:
   Interpreter(Building& building, const Plan& plan, std::uint32_t seed)
-      : building_(building), graph_(*building.graph.data()), bodies_(plan.target.id), values_(graph_.nodes.size()) {
+      : building_(building), graph_(*building.graph.data()), bodies_(plan.target().id), values_(graph_.nodes.size()) {
     block_.seed = seed;
     choose_places(plan);
     for (const Building::State& state : building.states) variables_[state.variable.data().get()] = state.initial;

@@ -1,4 +1,4 @@
-#include "exec/binding.h"
+#include "exec/bound_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -17,12 +17,13 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 void* address_of(const Buffer& buffer, const Addresses& a) {
   switch (buffer.storage) {
     case Storage::arena:
-      return a.arenas[at(buffer.device)] + buffer.offset;
+      return a.devices[at(buffer.device)].arena + buffer.offset;
     case Storage::host_arena:
       return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
     case Storage::hoisted:
+      return static_cast<std::byte*>(a.host_hoisted.get()) + buffer.offset;
     case Storage::hoisted_there:
-      return static_cast<std::byte*>(a.hoisted[at(buffer.device)].get()) + buffer.offset;
+      return static_cast<std::byte*>(a.devices[at(buffer.device)].hoisted.get()) + buffer.offset;
     case Storage::input:
       return a.sources[at(buffer.index)];
     case Storage::constant:
@@ -32,9 +33,9 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
     case Storage::variable:
       return a.variables[at(buffer.index)];
     case Storage::step:
-      return &a.blocks[at(buffer.device)]->step;
+      return &a.devices[at(buffer.device)].block->step;
     case Storage::step_block:
-      return a.blocks[at(buffer.device)];
+      return a.devices[at(buffer.device)].block;
     case Storage::feed_table:
       return a.feed_table;
     case Storage::feed_strides:
@@ -55,62 +56,69 @@ int first_commit(const Plan& plan) {
   return -1;
 }
 
-std::vector<Mode> candidates(const Plan& plan) {
-  if (plan.split_islands.empty()) return {sink, interactive_serial};
-  return {sink, split_sink, interactive_serial};
-}
-
 }  // namespace
 
-void prepare(Plan& plan, Devices devices) {
+std::vector<Prepared> prepare(const Plan& plan, Devices devices) {
   std::vector<bool> is_in_body(plan.nodes.size(), false);
   for (std::size_t i = 1; i < plan.sequences.size(); ++i)
     for (const Step& step : plan.sequences[i].steps)
       if (step.node >= 0) is_in_body[at(step.node)] = true;
+  std::vector<Prepared> prepared(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
-    PlanNode& node = plan.nodes[i];
+    const PlanNode& node = plan.nodes[i];
     if (!node.op->prepare) continue;
-    bool runs_cuda = plan.target.id.kind == DeviceKind::cuda && !node.on_host;
-    node.prepared = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
-                                                 runs_cuda, devices[at(node.device)], is_in_body[i]});
+    bool runs_cuda = plan.target().id.kind == DeviceKind::cuda && !node.on_host;
+    prepared[i] = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
+                                               runs_cuda, devices[at(node.device)], is_in_body[i]});
   }
+  return prepared;
 }
 
-Binding::Binding(Plan plan, const Addresses& addresses, Devices devices)
-    : chooser(candidates(plan)),
-      plan_(std::move(plan)),
+PlanFacts facts_of(const std::vector<Prepared>& nodes) {
+  PlanFacts facts;
+  for (const Prepared& node : nodes) facts.workspaces.push_back(node.workspace);
+  return facts;
+}
+
+BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes, const Addresses& addresses,
+                     Devices devices)
+    : plan_(std::move(plan)),
+      prepared_(std::move(nodes)),
+      check_host_(HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node}),
       host_arena_(addresses.host_arena),
-      hoisted_(addresses.hoisted),
-      versions_(plan_.hoisted.size(), 0),
+      hoisted_{addresses.host_hoisted},
+      versions_(plan_->hoisted.size(), 0),
       host_status_(addresses.host_status),
-      first_commit_(first_commit(plan_)) {
-  for (const Buffer& buffer : plan_.buffers) addresses_.push_back(address_of(buffer, addresses));
+      first_commit_(first_commit(*plan_)) {
+  for (const DeviceAddresses& device : addresses.devices) hoisted_.push_back(device.hoisted);
+  for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
   bind_nodes(addresses, devices);
-  for (const auto* islands : {&plan_.islands, &plan_.split_islands})
+  for (const auto* islands : {&plan_->islands, &plan_->split_islands})
     for (const Island& island : *islands)
       if (island.mark >= 0 && !marks_.contains(island.mark)) marks_[island.mark] = devices[0]->make_mark();
 }
 
-void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
+void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
   std::size_t operands = 0;
-  for (const PlanNode& node : plan_.nodes) operands += node.operands.size();
+  for (const PlanNode& node : plan_->nodes) operands += node.operands.size();
   pointers_.reserve(operands);
-  for (PlanNode& node : plan_.nodes) {
-    if (node.op == system_ops().check_host) {
-      node.attrs = HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node};
-    }
-    if (node.op == system_ops().end_step)
-      node.attrs = EndAttrs{node.attrs.as<EndAttrs>().capacities, addresses.progress};
+  for (std::size_t i = 0; i < plan_->nodes.size(); ++i) {
+    const PlanNode& node = plan_->nodes[i];
     BoundNode bound;
     bound.op = node.op;
     bound.attrs = &node.attrs;
+    if (node.op == system_ops().check_host) bound.attrs = &check_host_;
+    if (node.op == system_ops().end_step) {
+      end_step_ = EndAttrs{node.attrs.as<EndAttrs>().capacities, addresses.progress};
+      bound.attrs = &end_step_;
+    }
     bound.pointers = pointers_.data() + pointers_.size();
     bound.types = node.types.data();
     bound.inputs = node.inputs;
     bound.outputs = static_cast<int>(node.operands.size()) - node.inputs;
-    bound.local = node.prepared.data.get();
-    bound.workspace_bytes = node.prepared.workspace;
-    bound.step = node.on_host ? nullptr : addresses.blocks[at(node.device)];
+    bound.local = prepared_[i].data.get();
+    bound.workspace_bytes = prepared_[i].workspace;
+    bound.step = node.on_host ? nullptr : addresses.devices[at(node.device)].block;
     bound.id = node.id;
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
@@ -119,38 +127,38 @@ void Binding::bind_nodes(const Addresses& addresses, Devices devices) {
   bind_workspaces(devices);
 }
 
-void Binding::bind_workspaces(Devices devices) {
-  Workspaces bytes = workspaces(plan_);
-  auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_.host_arena_bytes;
+void BoundPlan::bind_workspaces(Devices devices) {
+  Workspaces bytes = workspaces(*plan_, facts());
+  auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_->host_arena_bytes;
   std::vector<std::byte*> on_host;  // per stream
   for (std::size_t i = 0; i < bytes.device.size(); ++i) {
-    Device& device = *devices[at(plan_.stream_devices[i])];
+    Device& device = *devices[at(plan_->stream_devices[i])];
     workspaces_.push_back(bytes.device[i] ? device.allocate(bytes.device[i]) : nullptr);
     on_host.push_back(host);
     if (bytes.host[i] > 0) host += rounded_block(bytes.host[i]);
   }
-  std::vector<int> stream_of = node_streams(plan_);
+  std::vector<int> stream_of = node_streams(*plan_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].workspace_bytes == 0) continue;
     std::size_t stream = at(stream_of[i]);
-    nodes_[i].workspace = plan_.nodes[i].on_host ? on_host[stream] : workspaces_[stream].get();
+    nodes_[i].workspace = plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get();
   }
 }
 
-void Binding::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
-  const HoistedCopy& copy = plan_.hoisted[index];
-  device.copy(stream, address(copy.destination), address(copy.source), plan_.buffers[at(copy.source)].bytes);
+void BoundPlan::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
+  const HoistedCopy& copy = plan_->hoisted[index];
+  device.copy(stream, address(copy.destination), address(copy.source), plan_->buffers[at(copy.source)].bytes);
   versions_[index] = version;
 }
 
-void Binding::issue_step(const Step& step, Devices devices, Streams streams) const {
+void BoundPlan::issue_step(const Step& step, Devices devices, Streams streams) const {
   Stream& stream = *streams[at(step.stream)];
-  Device& device = *devices[at(plan_.stream_devices[at(step.stream)])];
+  Device& device = *devices[at(plan_->stream_devices[at(step.stream)])];
   switch (step.kind) {
     case StepKind::call: {
       const BoundNode& node = nodes_[at(step.node)];
       TraceRange range(node.op->name.data());
-      if (plan_.nodes[at(step.node)].on_host) {
+      if (plan_->nodes[at(step.node)].on_host) {
         device.host_call(stream, node, *host_status_);
       } else {
         device.call(stream, node);
@@ -158,7 +166,7 @@ void Binding::issue_step(const Step& step, Devices devices, Streams streams) con
       return;
     }
     case StepKind::copy:
-      device.copy(stream, address(step.destination), address(step.source), plan_.buffers[at(step.source)].bytes);
+      device.copy(stream, address(step.destination), address(step.source), plan_->buffers[at(step.source)].bytes);
       return;
     case StepKind::mark:
       return;  // issue() sets it
@@ -179,17 +187,17 @@ void Binding::issue_step(const Step& step, Devices devices, Streams streams) con
   }
 }
 
-void Binding::issue_body(int sequence, Devices devices, Streams streams) const {
-  for (const Step& step : plan_.sequences[at(sequence)].steps) issue_step(step, devices, streams);
+void BoundPlan::issue_body(int sequence, Devices devices, Streams streams) const {
+  for (const Step& step : plan_->sequences[at(sequence)].steps) issue_step(step, devices, streams);
 }
 
-void Binding::run_on_host(const Step& step, Device& device) const {
+void BoundPlan::run_on_host(const Step& step, Device& device) const {
   const BoundNode& node = nodes_[at(step.node)];
   TraceRange range(node.op->name.data());
   device.host_call_now(node, *host_status_);
 }
 
-void Binding::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls, Marks marks) const {
+void BoundPlan::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls, Marks marks) const {
   Device& device = *devices[0];
   std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, 8> is_forked{};
@@ -198,10 +206,10 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;
     if (streams[at(later)] == streams[at(earlier)]) return;
-    devices[at(plan_.stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);
+    devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);
   };
   const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
-  const auto& steps = plan_.sequences[0].steps;
+  const auto& steps = plan_->sequences[0].steps;
   auto is_set = [&](const Step& mark) {
     return marks != Marks::none && (marks == Marks::of_islands ? mark.island : mark.split_island) >= 0;
   };
@@ -211,7 +219,7 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
     if (forks_here) fence(step.stream, 0);
     for (int earlier : step.after)
       if (earlier != 0 || !forks_here) fence(step.stream, earlier);
-    if (host_calls == HostCalls::waiting && is_on_host(plan_, step)) {
+    if (host_calls == HostCalls::waiting && is_on_host(*plan_, step)) {
       Stream* stream = streams[at(step.stream)];
       if (waited_for != stream || !step.after.empty()) device.sync(*stream);
       waited_for = stream;
@@ -235,12 +243,12 @@ void Binding::issue(int first, int last, Devices devices, Streams streams, HostC
       throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());
     }
   }
-  for (int s = 1; s < plan_.streams; ++s)
+  for (int s = 1; s < plan_->streams; ++s)
     if (is_open[at(s)]) fence(0, s);
 }
 
-void Binding::issue_all(Devices devices, Streams streams, HostCalls host_calls) const {
-  issue(0, static_cast<int>(plan_.sequences[0].steps.size()), devices, streams, host_calls);
+void BoundPlan::issue_all(Devices devices, Streams streams, HostCalls host_calls) const {
+  issue(0, static_cast<int>(plan_->sequences[0].steps.size()), devices, streams, host_calls);
 }
 
 }  // namespace graphsink

@@ -8,19 +8,24 @@
 #include <vector>
 
 #include "device/device.h"
-#include "exec/mode_chooser.h"
 #include "graphsink/mode.h"
 #include "graphsink/plan.h"
 #include "ir/system_ops.h"
 
 namespace graphsink {
 
-// Where the buffers of a plan live; the program owns the memory.
+// What a bound plan uses on one of its devices.
+struct DeviceAddresses {
+  std::byte* arena = nullptr;
+  StepBlock* block = nullptr;
+  Memory hoisted{};  // the bound plan's own
+};
+
+// Where the buffers of a plan live; the program owns the memory that no Memory here does.
 struct Addresses {
-  std::vector<std::byte*> arenas;  // per device
-  std::vector<StepBlock*> blocks;  // likewise
-  Memory host_arena;               // the binding's own
-  std::vector<Memory> hoisted;     // likewise: on the host, then on further devices
+  std::vector<DeviceAddresses> devices;  // as in the plan
+  Memory host_arena;                     // the bound plan's own
+  Memory host_hoisted;                   // likewise
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
@@ -41,9 +46,12 @@ class BrokenCommit : public Error {
   using Error::Error;
 };
 
-// Lets every node of every body choose and load what it needs; from here on the plan knows its workspaces. Throws
-// Error; the plan can be prepared again.
-void prepare(Plan& plan, Devices devices);
+// Lets every node of every body choose and load what it needs: what each of plan.nodes returned. Throws Error; the plan
+// can be prepared again.
+std::vector<Prepared> prepare(const Plan& plan, Devices devices);
+
+// The workspaces that the nodes asked for.
+PlanFacts facts_of(const std::vector<Prepared>& nodes);
 
 // What becomes of CPU bodies on a device with separate memory.
 enum class HostCalls : std::uint8_t {
@@ -54,18 +62,16 @@ enum class HostCalls : std::uint8_t {
 // Which marks are set.
 enum class Marks : std::uint8_t { none, of_islands, of_split_islands };
 
-class Binding {
+class BoundPlan {
  public:
-  using Recordings = std::vector<std::unique_ptr<Recording>>;  // one for each sunk island, null for the others
+  // `nodes` are those of prepare(). Allocates the workspaces.
+  BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes, const Addresses& addresses, Devices devices);
+  BoundPlan(const BoundPlan&) = delete;
+  BoundPlan& operator=(const BoundPlan&) = delete;
 
-  // Of a prepared plan. Allocates its workspaces.
-  Binding(Plan plan, const Addresses& addresses, Devices devices);
-  Binding(const Binding&) = delete;
-  Binding& operator=(const Binding&) = delete;
-
-  const Plan& plan() const { return plan_; }
-  Plan& plan() { return plan_; }
-  void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes(plan()) of it
+  const Plan& plan() const { return *plan_; }
+  PlanFacts facts() const { return facts_of(prepared_); }
+  void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
@@ -83,21 +89,11 @@ class Binding {
 
   // Of one of the modes that sink; split_sink only where there is something to split.
   const std::vector<Island>& islands_of(Mode mode) const {
-    return mode == split_sink ? plan_.split_islands : plan_.islands;
+    return mode == split_sink ? plan_->split_islands : plan_->islands;
   }
-  Recordings& recordings_of(Mode mode) { return mode == split_sink ? split_recordings : recordings; }
 
   // Where the island runs beside a launch: its mark there, else null.
   Mark* mark_of(const Island& island) const { return island.mark < 0 ? nullptr : marks_.at(island.mark).get(); }
-
-  // Made by the program after the first step; see there.
-  Recordings recordings;            // of plan().islands
-  Recordings split_recordings;      // of plan().split_islands
-  std::unique_ptr<Recording> loop;  // many steps in one launch
-  bool ran_once = false;
-  int failed_recordings = 0;
-  std::size_t index = 0;  // among the bindings of the program
-  ModeChooser chooser;    // of run(automatic)
 
  private:
   void bind_nodes(const Addresses& addresses, Devices devices);
@@ -106,9 +102,12 @@ class Binding {
   void issue_step(const Step& step, Devices devices, Streams streams) const;
   void issue_body(int sequence, Devices devices, Streams streams) const;
 
-  Plan plan_;
+  std::shared_ptr<const Plan> plan_;
+  std::vector<Prepared> prepared_;  // per node
+  // Attributes that hold addresses, which the plan does not know.
+  Attrs check_host_, end_step_;
   Memory host_arena_;
-  std::vector<Memory> hoisted_;
+  std::vector<Memory> hoisted_;          // on the host and on devices
   std::vector<std::uint64_t> versions_;  // of the origins of the hoisted copies, as copied last; 0: never
   HostStatus* host_status_;
   int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does

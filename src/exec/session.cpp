@@ -1,0 +1,72 @@
+#include "exec/session.h"
+
+#include <algorithm>
+
+namespace graphsink {
+
+Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log) {
+  auto open = [&](DeviceId id) {
+    devices_.push_back(open_device(id, log, pointers_));
+    pointers_.push_back(devices_.back().get());
+    streams_.push_back(devices_.back()->make_stream());
+  };
+  open(target);
+  for (DeviceId id : further) open(id);
+}
+
+// Each device knows those that were opened before it.
+Session::~Session() {
+  more_streams_.clear();
+  while (!devices_.empty()) {
+    streams_.pop_back();
+    devices_.pop_back();
+  }
+}
+
+Stream& Session::target_stream(std::size_t number) {
+  if (number == 0) return stream();
+  while (more_streams_.size() < number) more_streams_.push_back(device().make_stream());
+  return *more_streams_[number - 1];
+}
+
+Streams Session::streams_for(std::span<const int> devices, Spread spread) {
+  std::size_t used = 0;  // of the target
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] > 0) {
+      given_[i] = &stream(devices[i]);
+    } else {
+      given_[i] = &target_stream(spread == Spread::parallel ? used++ : spread == Spread::serial ? 0 : 1);
+    }
+  }
+  return {given_.data(), devices.size()};
+}
+
+void Session::issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const {
+  if (number > 0) device(number).fence(stream(number), stream());
+  issue(device(number), stream(number));
+  if (number > 0) device().fence(stream(), stream(number));
+}
+
+void Session::for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const {
+  wait_for(device(), stream());
+  for (const auto& more : more_streams_) wait_for(device(), *more);
+  for (int number = 1; number < count(); ++number) wait_for(device(number), stream(number));
+}
+
+bool Session::is_done() const {
+  bool is_done = true;
+  for_each_stream([&](Device& device, Stream& stream) { is_done = is_done && device.is_done(stream); });
+  return is_done;
+}
+
+bool Session::wait_otherwise() const noexcept {
+  return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->wait_otherwise(); });
+}
+
+Counters Session::counters() const {
+  Counters sum;
+  for (const auto& device : devices_) sum += device->counters();
+  return sum;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,62 @@
+// The devices of a program and the streams that its work goes to.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/log.h"
+#include "device/device.h"
+
+namespace graphsink {
+
+// Devices have the numbers that a plan gives them: 0 is the target. Each has a main stream, on which its work begins
+// and ends; that of the target is the program's, where all work is joined. Used by one thread at a time.
+class Session {
+ public:
+  // Opens the devices. Throws Error if one is not there.
+  Session(DeviceId target, std::span<const DeviceId> further, const Log& log);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  std::span<Device* const> devices() const { return pointers_; }
+  int count() const { return static_cast<int>(devices_.size()); }
+  Device& device(int number = 0) const { return *pointers_[static_cast<std::size_t>(number)]; }
+  const std::shared_ptr<Device>& shared_device() const { return devices_[0]; }
+  // The main stream of a device.
+  Stream& stream(int device = 0) const { return *streams_[static_cast<std::size_t>(device)]; }
+  const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
+  // A second stream of the target, on which nothing of a plan that is issued in series runs.
+  Stream& stream_beside() { return target_stream(1); }
+
+  // Those on which a plan is issued that has a stream on each of `devices`, valid until the next call. In series: all
+  // of its work on the target goes to the main stream, or to the one beside it.
+  enum class Spread : std::uint8_t { parallel, serial, serial_beside };
+  Streams streams_for(std::span<const int> devices, Spread spread);
+
+  // Gives work to the main stream of a device, behind all on the program's stream and before all that follows there.
+  void issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const;
+
+  // Waits for the streams one by one, calling wait_for(device, stream) for each.
+  void for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const;
+  // Whether all that was given to any stream is done. Never waits.
+  bool is_done() const;
+  // For destructors, after waiting threw: waits by other means. False: some work may still be running.
+  bool wait_otherwise() const noexcept;
+  // Of all devices.
+  Counters counters() const;
+
+ private:
+  Stream& target_stream(std::size_t number);
+
+  std::vector<std::shared_ptr<Device>> devices_;
+  std::vector<Device*> pointers_;
+  std::vector<std::shared_ptr<Stream>> streams_;       // per device: its main stream
+  std::vector<std::unique_ptr<Stream>> more_streams_;  // of the target
+  std::array<Stream*, 8> given_{};                     // by streams_for()
+};
+
+}  // namespace graphsink
