@@ -101,9 +101,9 @@ gs_build() {
   shift
   local start=$SECONDS jobs=${GS_JOBS:-$(nproc)} targets=()
   [[ $# -eq 0 ]] || targets=(--target "$@")
-  if [[ $preset == cuda ]]; then
+  if [[ $preset == cuda* ]]; then
     if ! nvcc=$(gs_nvcc); then
-      gs_warn "preset cuda needs nvcc of CUDA 13, in PATH or in /usr/local/cuda/bin"
+      gs_warn "preset $preset needs nvcc of CUDA 13, in PATH or in /usr/local/cuda/bin"
       return 2
     fi
     export CUDACXX=${CUDACXX:-$nvcc}

@@ -9,18 +9,27 @@ trap 'rm -rf "$scratch"' EXIT
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
 failed=0
 
-# check COMPILER ARGUMENT...: all headers.
+# compile HEADER COMPILER ARGUMENT...
+# shellcheck disable=SC2317  # xargs calls it
+compile() {
+  local header=$1 one
+  shift
+  one=$(mktemp -d -p "$scratch")
+  echo "#include \"graphsink/$header\"" >"$one/one.cpp"
+  "$@" -std=c++20 -I"$root/include" -c "$one/one.cpp" -o "$one/one.o" 2>"$one/messages" && return
+  echo "$1: include/graphsink/$header does not compile alone:"
+  head -n 20 "$one/messages"
+  return 1
+}
+export -f compile
+export root scratch
+
+# check COMPILER ARGUMENT...: all headers, as many at a time as there are cores.
 check() {
-  local header
-  for header in "$root"/include/graphsink/*.h; do
-    echo "#include \"graphsink/${header##*/}\"" >"$scratch/one.cpp"
-    if ! "$@" -std=c++20 -I"$root/include" -c "$scratch/one.cpp" -o "$scratch/one.o" 2>"$scratch/messages"; then
-      echo "$1: include/graphsink/${header##*/} does not compile alone:"
-      head -n 20 "$scratch/messages"
-      failed=1
-    fi
-  done
-  echo "$1: $(find "$root/include/graphsink" -name '*.h' | wc -l) headers"
+  local headers=("$root"/include/graphsink/*.h)
+  printf '%s\0' "${headers[@]##*/}" |
+    xargs -0 -P "$(nproc)" -I '{}' bash -c 'compile "$@"' compile '{}' "$@" || failed=1
+  echo "$1: ${#headers[@]} headers"
 }
 
 compilers=(g++)

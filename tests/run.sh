@@ -30,17 +30,20 @@ emulated         every test, seed 0 of the software CUDA device, on a    seeds 1
                  locale, another time zone, no home directory            at every call in place of every third; 60
                                                                          mutants and the faults that work by chance
                                                                          (tests/mutate.py)
-emulated-asan    every test program under address and undefined-         samples and bench; two CPU-hours of fuzzing for
-                 behaviour sanitizers, seed 1; device memory closed      each reader of files
-                 by pages; C locale; 50 of the random graphs, faults
-                 at every 11th call, no determinism
+emulated-asan    every test program under the address sanitizer, and     samples and bench; two CPU-hours of fuzzing for
+                 the library and the software device under that for      each reader of files
+                 undefined behaviour, seed 1; device memory closed by
+                 pages; C locale; 50 of the random graphs, faults at
+                 every 11th call, no determinism
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models; 50 of
                  the random graphs, faults at every 31st call of five of
                  eight workloads, no choice of a mode over thousands of
-                 steps
-cuda             nvcc compiles every kernel, links the library and       the whole preset
-                 test_device; runs all tests where a GPU answers
+                 steps, no formulas and special values of element-wise
+                 ops
+cuda             nvcc compiles every kernel as fast as it can, links     the whole preset, optimized
+                 the library and test_device; where a GPU answers the
+                 whole preset, and runs all tests
 gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, install, each public header alone with each
@@ -220,14 +223,14 @@ check_mutants() {
 }
 
 check_cuda() {
-  local targets=(graphsink_api graphsink_loader graphsink_checkpoint test_device)
-  if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then targets=(); fi
-  gs_build cuda "${targets[@]}" || return 1
+  local preset=cuda-compile targets=(graphsink_api graphsink_loader graphsink_checkpoint test_device)
+  if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
+  gs_build "$preset" "${targets[@]}" || return 1
   test_environment=()
   if gs_has_gpu; then
     run_ctest cuda cuda
   else
-    skip 'tests on a GPU' 'nvidia-smi names none; the cuda preset was compiled and linked'
+    skip 'tests on a GPU' "nvidia-smi names none; the preset $preset was compiled and linked"
   fi
 }
 
