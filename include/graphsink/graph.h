@@ -1,4 +1,5 @@
-// Graph, Value, Variable, Arg: the computation. Handles are cheap to copy; a Value keeps its graph alive.
+// Graph, Value, Variable and Arg, with which a computation is built. All are handles, cheap to copy. A Value keeps its
+// graph alive.
 #pragma once
 
 #include <concepts>
@@ -21,31 +22,31 @@ struct GraphData;
 struct EagerStorage;
 struct VariableData;
 
-// Where the user wants a node to run. `anywhere` (default): where it has a body; where that leaves a choice, such that
-// the fewest bytes cross between host and device; where that leaves a choice, on the device. Inputs, feeds, Variables,
-// outputs, records and predicates live on the device. A label that no body can serve is refused by compile().
+// Where the user wants a node to run. By default, `anywhere`, the planner decides: the node runs where it has a body.
+// If that leaves a choice, nodes are placed so that the fewest bytes are copied between host and device, and on the
+// device if that is no difference. Inputs, feeds, Variables, outputs, records and predicates live on the device.
+// compile() throws Error for a label where the op has no body for that place.
 enum class Place : std::uint8_t { anywhere, cpu, device };
 struct Label {
   Place place = Place::anywhere;
-  int device = 0;  // which one of the program, if place is `device`
-  // on_device(1): the first of CompileOptions::further_devices.
+  int device = 0;  // if place is `device`: the number of one of the program's devices, 0 for its target
+  // on_device(1) is the first of CompileOptions::further_devices.
   constexpr Label operator()(int number) const { return {place, number}; }
   friend bool operator==(const Label&, const Label&) = default;
 };
 inline constexpr Label on_cpu{Place::cpu};
-inline constexpr Label on_device{Place::device};  // the program's: on a program for cpu() nothing changes
+inline constexpr Label on_device{Place::device};  // the program's target; without effect in a program for cpu()
 
-// One output of one node.
+// One output of one node of a graph.
 class Value {
  public:
-  // Refers to nothing, as does one that was moved from: valid() is false and everything else throws Error.
+  // Refers to nothing: valid() is false, and every other call throws Error. A Value that was moved from is the same.
   Value() = default;
   Value(std::shared_ptr<GraphData> graph, int node, int output, std::shared_ptr<EagerStorage> eager = nullptr)
       : graph_(std::move(graph)), node_(node), output_(output), eager_(std::move(eager)) {}
 
   bool valid() const { return graph_ != nullptr; }
-  // A copy: the graph's own storage moves as it grows. Dimensions that depend on an open dimension of an input are
-  // open.
+  // The dtype and shape. Dimensions whose size depends on an open dimension of an input are open.
   TensorType type(Where where = Where::current()) const;
   DType dtype(Where where = Where::current()) const { return type(where).dtype; }
   Shape shape(Where where = Where::current()) const { return type(where).shape; }
@@ -63,23 +64,26 @@ class Value {
   std::shared_ptr<EagerStorage> eager_;  // only for Values of an Eager
 };
 
-// State that lives across runs and may be used by several graphs. A handle: copies name the same state. Any thread may
-// call read() and write(), whatever the threads of programs that use it do meanwhile: they see, and fall between, whole
-// runs. The body of an op must not call them (Error), as it is a part of a run.
+// State that lives across runs and may be used by several graphs, such as a parameter of a model. A handle: copies
+// refer to the same state. Any thread may call read() and write() while other threads run programs that use the
+// Variable: the calls take place between runs, never within one. In the body of an op they throw Error, because the
+// body is part of a run.
 class Variable {
  public:
-  // Refers to nothing, as does one that was moved from: valid() is false and everything else throws Error.
+  // Refers to nothing: valid() is false, and every other call throws Error. A Variable that was moved from is the same.
   Variable() = default;
   explicit Variable(std::string name, Tensor initial, Where where = Where::current());
 
   bool valid() const { return data_ != nullptr; }
   const std::string& name(Where where = Where::current()) const;
   const TensorType& type(Where where = Where::current()) const;
-  // Waits for the programs that use it and copies the data to the host. Throws Error on a lost device, while it holds a
-  // part of a step whose commit broke off (see Program), and once for a failed step that would have written it, if
-  // nobody was told of that yet (see Program::sync()): the value is then that of the last step that was committed.
+  // Waits for the programs that use the Variable and returns a copy of its data. Throws Error if the device is lost; if
+  // a commit broke off and left the Variable half-written (see Program); and, once, for a failed step that would have
+  // written it and that no call has reported yet (see Program::sync()). In the last case the next read() returns the
+  // value of the last committed step.
   Tensor read(Where where = Where::current()) const;
-  // Likewise, from the host. Throws Error unless the type is the Variable's.
+  // Waits for the programs that use the Variable and copies the tensor to it. Throws Error if the tensor has another
+  // type.
   void write(const Tensor& tensor, Where where = Where::current());
 
   const std::shared_ptr<VariableData>& data() const { return data_; }
@@ -89,10 +93,11 @@ class Variable {
   std::shared_ptr<VariableData> data_;
 };
 
-// What ops take: a Value, a Variable (read: its assigned Value if assign() came before) or a number. A number takes the
-// dtype of the first other operand that is not boolean, if there is one, and is rounded to it; one that the dtype
-// cannot hold is refused: a fraction beside integers, or a number outside the range of the dtype. So is an integer that
-// a double cannot hold. Records the user's line.
+// An operand of an op: a Value, a Variable or a number. A Variable stands for its value at the start of the step, or
+// for the Value that was assigned to it, if assign() was called before. A number gets the dtype of the first other
+// operand that is not boolean, if there is one, and is rounded to it. Throws Error for a number that the dtype cannot
+// hold: a fraction beside integers, a number outside the dtype's range, an integer that a double cannot hold exactly.
+// Remembers the user's line for errors.
 class Arg {
  public:
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are
@@ -128,8 +133,8 @@ class Arg {
   Where where_;
 };
 
-// One dimension of a graph input: a number, or open: its size comes with each write. Until then it is the `example`,
-// with which the graph is built, so one that all ops can take; dim() is the size as a Value.
+// One dimension of an input: a fixed size, or open, which means that the size comes with each write(). The graph is
+// built with an example of the size, which all ops must accept. dim(x, d) gives the actual size as a Value.
 struct Dim {
   std::int64_t size = 0;
   bool is_open = false;
@@ -139,47 +144,48 @@ struct Dim {
 };
 inline Dim open(std::int64_t example) { return Dim(example, true); }
 
-// How Program::read() can get at the values of a record.
 struct RecordOptions {
-  // How many values wait to be read: the newest ones, rounded up to a power of two, at most kMaxRecordCapacity. Each
-  // takes 8 bytes of host memory. 0: kRecordCapacity, or fewer in a graph of many records: those that leave it at 0
-  // share 8 MiB.
+  // The number of values that are kept until they are read, rounded up to a power of two; at most kMaxRecordCapacity.
+  // Further values overwrite the oldest ones. Each value takes 8 bytes of host memory. 0 means kRecordCapacity, or less
+  // in a graph with many records: all records with 0 together take at most 8 MiB.
   std::int64_t capacity = 0;
 };
 constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
 
-// A computation under construction. Not thread-safe. compile() takes a snapshot: nodes added later are not part of an
-// already compiled Program. Every call on one that was moved from throws Error.
+// A computation under construction. Used by one thread at a time. compile() takes a snapshot: nodes that are added
+// later are not part of the compiled Program. Every call on a Graph that was moved from throws Error.
 class Graph {
  public:
   Graph();
   explicit Graph(std::shared_ptr<GraphData> data) : data_(std::move(data)) {}  // another handle to the same graph
 
-  // Data given by Program::write(), the same for every step of a run. Throws Error, as feed() does, for negative sizes.
-  // Where a Shape has open dimensions they are open here, too, and may become of other sizes.
+  // Adds an input: data given by Program::write(), the same for every step of a run. Dimensions that are open in
+  // `shape` are open here, too. Throws Error for a negative size.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
-  // Data given by Program::write(), one slice of this shape for each step of a run.
+  // Adds a feed: data given by Program::write(), one slice of this shape for each step of a run. Throws Error as
+  // input() does.
   Value feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   Value feed(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
   Value feed(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
-  // Data frozen into the graph.
+  // Adds a constant, whose data become part of the graph.
   Value constant(Tensor tensor, Where where = Where::current());
   // The Variable's value at the start of the step, or the Value assigned to it.
   Value value(const Variable& variable, Where where = Where::current());
-  // i32 scalar: the number of steps committed so far.
+  // The number of the step, counted from 0, which is the number of steps committed so far: an i32 scalar.
   Value step(Where where = Where::current());
-  // As the function assign() below, for a Variable or a number, too, which do not say of which graph the step is. A
-  // number becomes every element.
+  // Does the same as the function assign() below. `value` may also be a Variable, or a number, which becomes every
+  // element; neither says which graph the assignment belongs to, which is why the function does not take them.
   void assign(const Variable& variable, Arg value);
 
-  // Keeps `value`, a float scalar, for every step; Program::read(name) returns those of all steps since it was called
-  // last, as far as `options` leave room for them. Throws Error for a second record of one name, another type, or a
-  // negative capacity.
+  // Records `value`, a float scalar, in every step. Program::read(name) returns the values of all steps since its last
+  // call, as far as RecordOptions::capacity has room for them. Throws Error for a second record with the same name, for
+  // a value that is not one float, and for a negative capacity.
   void record(std::string name, Arg value, const RecordOptions& options = {});
-  // Makes `value` readable by name after a run.
+  // Makes the value that the last step of a run computes readable by Program::read_output(name) and
+  // Program::read(value).
   void output(std::string name, Arg value);
 
   const std::shared_ptr<GraphData>& data() const { return data_; }
@@ -188,9 +194,9 @@ class Graph {
   std::shared_ptr<GraphData> data_;
 };
 
-// `variable` takes the value of `value` when the step commits; reads of it in this graph from here on see `value`.
-// Types must agree. Throws Error inside a body of while_ or if_ (return the value from the body instead), and for a
-// Variable or a number, which belong to no graph: Graph::assign() takes those.
+// Assigns `value` to the Variable when the step commits. Nodes of this graph that read the Variable after this call see
+// `value`. Throws Error if the types differ, inside a body of while_ or if_ (return the value from the body instead),
+// and for a Variable or a number as `value` (use Graph::assign()).
 void assign(const Variable& variable, Arg value);
 
 }  // namespace graphsink

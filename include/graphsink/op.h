@@ -1,5 +1,5 @@
-// The op contract: an op is a constant of type OpDef that says what it needs before it runs. A new op is one such
-// constant (see kernels/ for the built-in ones and samples/ for a user's); nothing has to be registered.
+// The op contract: an op is a constant of type OpDef, which states what the op computes and what it needs before it
+// runs. A new op is one such constant: see kernels/ for built-in ops and samples/ for a user's. Ops are not registered.
 #pragma once
 
 #include <array>
@@ -29,37 +29,38 @@ struct FuseArgs;
 // What a node does with one of its operands.
 enum class Access : std::uint8_t {
   read,        // reads its elements
-  shape_only,  // looks at its type alone: no data dependency, no lifetime
-  // Reads and overwrites a Variable: the op is part of the commit, the end of the step. It must do nothing when
-  // step->ok is 0, has no outputs and no host effect, and must not throw: what was stored before it would stay.
+  shape_only,  // uses only its type: the op neither waits for the elements nor keeps them in memory
+  // Reads and overwrites a Variable. The op is then part of the commit, which ends the step. It must do nothing if
+  // step->ok is 0, and it must not throw, because the stores before it cannot be undone. It has no outputs and no host
+  // effect.
   write,
 };
 
-// What the planner has to know of an op before it runs. What is not said here is found out when a capture fails, and
-// the steps run op by op then.
+// What the planner has to know about an op before the op runs. If an op cannot be captured and its traits do not say
+// so, its capture fails and all steps run op by op.
 struct OpTraits {
-  // The outputs depend on the step, the program's seed and the node's number (BoundNode::id), too, not only on inputs
-  // and attributes: two equal nodes are two draws.
+  // The outputs depend not only on inputs and attributes but also on the step, the program's seed and the node's number
+  // (BoundNode::id), so that two equal nodes draw different numbers.
   bool random = false;
-  // The op does something that the graph cannot see: it prints, reads a file, counts. Such a node runs even if nobody
-  // uses its outputs, and after all nodes with an effect that were built before it.
+  // The op does something that the graph cannot see: it prints, reads a file or counts. Such a node runs even if
+  // nothing uses its outputs, and it runs after all nodes with an effect that were built before it.
   bool host_effect = false;
-  // A capturing stream can hold what the CUDA body enqueues. If false, the host issues the op in every step, between
-  // two launches: for bodies that wait for the device or call a library that does.
+  // Stream capture can record what the CUDA body does. Set it to false for a body that waits for the device or calls a
+  // library that does; the host then issues the op in every step, between two launches.
   bool capturable = true;
-  // The body of a conditional node can hold what the CUDA body enqueues: kernels, copies and memsets within its device
-  // and graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the host drives the loops and
-  // branches around the op, and several steps take several launches.
+  // What the CUDA body enqueues may be part of the body of a conditional node: kernels, copies and memsets within one
+  // device, and child graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the host drives
+  // the loops and branches around the op, and a run of several steps takes several launches.
   bool allowed_in_bodies = true;
 };
 
-// Output `output` may reuse (in place) or does alias (view) the memory of input `input`.
+// An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).
 struct Alias {
   int output = 0;
   int input = 0;
 };
 
-// An op's attributes: any copyable struct, immutable once emitted. Cheap to copy.
+// An op's attributes: any copyable struct. Immutable, and cheap to copy, since copies share the struct.
 class Attrs {
  public:
   Attrs() = default;
@@ -70,15 +71,16 @@ class Attrs {
       are_equal_ = [](const void* a, const void* b) { return *static_cast<const T*>(a) == *static_cast<const T*>(b); };
   }
 
-  // Attributes are equal if they are copies of each other, or structs of one type that its operator== calls equal. The
-  // planner computes one of two nodes with equal inputs and equal attributes, so an operator== must tell apart all that
-  // makes a difference to the outputs: 0.0 and -0.0, for example. Without one, nodes are never taken for equal.
+  // Attributes are equal if they are copies of each other, or if their structs have one type whose operator== returns
+  // true. Of two nodes with equal inputs and equal attributes the planner computes only one. An operator== must
+  // therefore return false for any difference that changes the outputs, such as between 0.0 and -0.0. If the struct has
+  // no operator==, the planner computes both nodes.
   friend bool operator==(const Attrs& a, const Attrs& b) {
     if (a.data_ == b.data_) return true;
     return a.type_ && b.type_ && *a.type_ == *b.type_ && a.are_equal_ && a.are_equal_(a.data_.get(), b.data_.get());
   }
 
-  // The struct given to emit(). Throws Error if it was of another type.
+  // The struct that was given to emit(). Throws Error if its type is not T.
   template <class T>
   const T& as() const {
     if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T).name());
@@ -92,7 +94,8 @@ class Attrs {
   bool (*are_equal_)(const void*, const void*) = nullptr;
 };
 
-// What infer() sees. It runs when the op is emitted and again, with concrete shapes, for each set of input shapes.
+// The argument of OpDef::infer. infer runs when the op is emitted, and again, with all sizes known, for each set of
+// input shapes that a program meets.
 class InferArgs {
  public:
   InferArgs(std::string_view op, std::span<const TensorType> inputs, const Attrs& attrs, Where where)
@@ -108,11 +111,11 @@ class InferArgs {
   void out(DType dtype, const Shape& shape) { outputs_.push_back({dtype, shape}); }
   std::vector<TensorType>& outputs() { return outputs_; }
 
-  // Refuses: throws Error naming the op and the user's line. The input types are appended to `problem`.
+  // Throws Error, naming the op and the user's line. The types of the inputs are appended to `problem`.
   [[noreturn]] void fail(const std::string& problem, const std::string& remedy) const;
-  // Refuses unless there are exactly `count` inputs.
+  // Throws Error unless there are exactly `count` inputs.
   void expect_inputs(int count) const;
-  // Refuses unless inputs [0, count) share one dtype.
+  // Throws Error unless inputs [0, count) have the same dtype.
   void expect_same_dtype(int count) const;
 
  private:
@@ -125,63 +128,65 @@ class InferArgs {
 
 struct StepTimes;
 
-// Why a body failed its step. to_string() makes a sentence of it and of StepBlock::error_index.
+// Why a body failed its step. The comments give the meaning of StepBlock::error_index; to_string() makes a sentence of
+// both.
 enum class StepError : std::int32_t {
-  unknown,     // the body did not say
-  not_finite,  // the index is that of an element that is infinite or NaN
-  index,       // the index is one that lies outside its axis
-  target,      // the index is a target that is not a class
-  iterations,  // the index is the number of iterations after which a loop was stopped
+  unknown,     // no reason was given
+  not_finite,  // position of an element that is infinite or NaN
+  index,       // an index that lies outside its axis
+  target,      // a target that is not the number of a class
+  iterations,  // number of iterations after which a loop was stopped
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);
 
-// The state of the running step, in device memory; one per Program. Ops that write Variables read `ok`, schedules read
-// `step`, random ops `step` and `seed`. Only the plan's own begin and end nodes write the other fields.
+// The state of the running step, in device memory; each Program has one. A body that fails its step clears `ok` and
+// sets the error fields. Ops that write Variables read `ok`, schedules read `step`, and random ops read `step` and
+// `seed`. All else is for the plan's own begin and end nodes.
 struct StepBlock {
-  std::int32_t step = 0;       // committed steps so far: this step's number, counted from 0
-  std::uint32_t seed = 0;      // of the program, right behind the step
-  std::uint32_t ok = 1;        // 0: this step must commit nothing
+  std::int32_t step = 0;       // number of this step, counted from 0: the steps committed so far
+  std::uint32_t seed = 0;      // of the program; it must follow `step`, because random ops read both as one value
+  std::uint32_t ok = 1;        // 0 if this step has failed and must commit nothing
   std::int32_t slice = 0;      // which slice of the feeds this step reads
-  std::int32_t end_slice = 1;  // the launch ends before this slice
-  bool more = false;           // another step follows in this launch (predicate of the loop over steps)
+  std::int32_t end_slice = 1;  // the slice at which the launch ends, not included
+  bool more = false;           // another step follows in this launch: the predicate of the loop over steps
   std::uint8_t unused[3] = {};
-  std::int32_t error_node = -1;          // first node that cleared ok, or -1
-  std::int32_t error_step = 0;           // the step in which it did
-  StepError error = StepError::unknown;  // why it did
-  std::uint32_t records = 0;             // recorded steps so far, modulo 2^32 (ring position)
-  std::int64_t error_index = 0;          // see StepError
-  StepTimes* times = nullptr;            // where to say what this step took; null: nobody asks
-  std::uint64_t tag = 0;                 // said with it
-  std::int64_t began = 0;                // when this step could begin, in ns
-  std::uint32_t timed = 0;               // steps that said so, so far, modulo 2^32
-  std::uint32_t acknowledged = 0;  // failures that the user has been told of, as the launch before knew; modulo 2^32
+  std::int32_t error_node = -1;          // BoundNode::id of the first node that cleared ok, or -1
+  std::int32_t error_step = 0;           // number of the step in which it did so
+  StepError error = StepError::unknown;  // why
+  std::uint32_t records = 0;       // steps whose records were stored so far, modulo 2^32: the position in the rings
+  std::int64_t error_index = 0;    // see StepError
+  StepTimes* times = nullptr;      // where end_step stores the duration of the step; null: durations are not wanted
+  std::uint64_t tag = 0;           // stored with the duration
+  std::int64_t began = 0;          // when this step could begin, in ns of the device's clock
+  std::uint32_t timed = 0;         // durations stored so far, modulo 2^32
+  std::uint32_t acknowledged = 0;  // failed steps reported to the user when the launch was issued, modulo 2^32
 };
 
-// What prepare() returns for one node of a plan.
+// What OpDef::prepare returns for one node of a plan.
 struct Prepared {
   std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
-  std::size_t workspace = 0;         // bytes of scratch memory, valid during the body only
+  std::size_t workspace = 0;         // bytes of scratch memory that the body needs while it runs
 };
 
-// What prepare() sees. Called once per node of a plan, never while capturing.
+// The argument of OpDef::prepare, which is called once for each node of a plan and never during a capture.
 struct PrepareArgs {
   std::string_view op;
   Where where;
   std::span<const TensorType> types;  // inputs, then outputs
   int inputs = 0;
   const Attrs& attrs;
-  bool cuda = false;       // which body will run
-  void* device = nullptr;  // the device, for the internal library headers (device/cuda/...)
-  // It is in the body of a loop or branch, so that the first step, which is issued op by op, may run without it.
-  // Whatever its first use would load has to be loaded now.
+  bool cuda = false;       // the CUDA body will run, not the CPU body
+  void* device = nullptr;  // the device, for the library's own ops (device/cuda/...)
+  // The node is in the body of a loop or branch, so that the first step, which is issued op by op, may not execute it.
+  // prepare() must then load whatever the body would load at its first use, because loading is forbidden in a capture.
   bool may_be_skipped = false;
 
   const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
   const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
 };
 
-// A node with addresses: everything a body may look at. Built at bind time, constant afterwards.
+// A node of a bound plan, with addresses: everything that a body may use. It does not change while the plan is bound.
 struct BoundNode {
   const struct OpDef* op = nullptr;
   const Attrs* attrs = nullptr;
@@ -197,7 +202,7 @@ struct BoundNode {
   Where where;
 };
 
-// What every body sees of its node.
+// What CPU and CUDA bodies have in common: access to their node.
 class BodyArgs {
  public:
   explicit BodyArgs(const BoundNode& node) : node_(&node) {}
@@ -206,12 +211,13 @@ class BodyArgs {
   int outputs() const { return node_->outputs; }
   const TensorType& in_type(int i) const { return node_->types[i]; }
   const TensorType& out_type(int i) const { return node_->types[node_->inputs + i]; }
-  // Device memory in a CUDA body, host memory in a CPU body. 256-byte aligned unless a view.
+  // The elements of input i: device memory in a CUDA body, host memory in a CPU body. Aligned to 256 bytes, except for
+  // outputs of views.
   template <class T>
   const T* in(int i) const {
     return static_cast<const T*>(node_->pointers[i]);
   }
-  // An operand of Access::write.
+  // The elements of input i, which must be an operand with Access::write.
   template <class T>
   T* in_out(int i) const {
     return static_cast<T*>(node_->pointers[i]);
@@ -224,14 +230,14 @@ class BodyArgs {
   const T& attrs() const {
     return node_->attrs->as<T>();
   }
-  // What prepare() returned. Precondition: it returned a T.
+  // The data that prepare() returned, which must be a T.
   template <class T>
   const T& local() const {
     return *static_cast<const T*>(node_->local);
   }
   void* workspace() const { return node_->workspace; }
   std::size_t workspace_bytes() const { return node_->workspace_bytes; }
-  // In device memory in a CUDA body (pass it to the kernel), in host memory in a CPU body.
+  // Device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body.
   StepBlock* step() const { return node_->step; }
   const BoundNode& node() const { return *node_; }
 
@@ -239,8 +245,9 @@ class BodyArgs {
   const BoundNode* node_;
 };
 
-// A CPU body runs on a worker thread and may not call CUDA. What it throws fails the step, which then commits nothing;
-// unless the op has an operand of Access::write: then the Variables of the program are broken, see Program.
+// The argument of a CPU body. The body may run on any thread and must not call CUDA. If it throws, the step
+// fails and commits nothing. If the op has an operand with Access::write, the Variables may be left half-written: see
+// Program.
 class CpuArgs : public BodyArgs {
  public:
   using BodyArgs::BodyArgs;
@@ -274,7 +281,7 @@ class OpBodies {
   static constexpr std::size_t kMost = 4;
 
   constexpr OpBodies() = default;
-  // More than kMost do not compile in a constant.
+  // A constant OpDef with more than kMost bodies does not compile.
   constexpr OpBodies(std::initializer_list<OpBody> bodies) {
     for (const OpBody& body : bodies) bodies_.at(size_++) = body;
   }
@@ -286,67 +293,75 @@ class OpBodies {
   std::size_t size_ = 0;
 };
 
-// The op that computes two nodes at once, with its attributes; no op: the two stay two.
+// What OpDef::fuse returns: the op that computes two nodes at once, with its attributes. No op means that they cannot
+// be fused.
 struct Fused {
   const struct OpDef* op = nullptr;
   Attrs attrs;
 };
 
-// An op. Constants of static storage duration only: nodes keep a pointer.
+// An op. It must be a constant with static storage duration, because nodes keep a pointer to it.
 struct OpDef {
-  std::string_view name;  // a string literal: profilers keep a pointer to it
-  // Types of all outputs from types of inputs and attributes; refuses bad ones with a.fail(). Required.
+  std::string_view name;  // must be a string literal, because profilers keep a pointer to it
+  // Computes the types of all outputs from the types of the inputs and the attributes, and refuses what does not fit
+  // with InferArgs::fail(). Required.
   void (*infer)(InferArgs&) = nullptr;
-  // Access of operand i of n; nullptr: all read.
+  // Returns the access of one of `operands` inputs. If it is nullptr, all inputs are read.
   Access (*access)(int operand, int operands) = nullptr;
-  // Memory the planner may reuse, or that an output, which is then no larger than the input, always aliases.
+  // Outputs that may be stored in the memory of an input of the same type: the body reads an element for the last time
+  // before it overwrites it.
   std::span<const Alias> in_place = {};
+  // Outputs that are the memory of an input, of which they may be a part. The body does not write them.
   std::span<const Alias> views = {};
   OpTraits traits = {};
-  // Chooses and loads everything the body needs; nullptr: nothing to prepare.
+  // Chooses and loads everything that the body needs: library handles, algorithms, kernels, workspace. nullptr if there
+  // is nothing to prepare.
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
-  // Element-wise ops: the scalar expression of the op, e.g. "a + b".
+  // Of element-wise ops: the scalar expression that they compute, such as "a + b".
   std::string_view expr = {};
-  // What computes the op, on each device that can. A CUDA body enqueues on a.stream(): no allocation, no sync, no host
-  // read, no choice, no first use. In a loop it is captured twice.
+  // The functions that compute the op, one for each device or architecture. A CUDA body only enqueues work on
+  // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
+  // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
-  // Gradients of the inputs as graph; nullptr: none, and grad() says so.
+  // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, grad() throws Error, naming the op.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
-  // Takes the next node over, the bits staying what they were; nullptr: never.
+  // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
+  // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;
 };
 
-// The body that runs on a device of that kind and compute capability: of those that fit, the one that asks for most.
-// nullptr if there is none.
+// Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires
+// the highest capability. nullptr if there is none.
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability = 0);
 
-// What fuse() sees: a node with one output, and the first of the nodes that use it. Inputs of the fused op are those of
-// the node, then the other ones of `next`; outputs are those of `next`, then, with `is_kept`, the node's own.
+// The argument of OpDef::fuse: a node with one output, and the first of the nodes that use this output. The inputs of
+// the fused op are those of the node, then the other inputs of `next`. Its outputs are those of `next`, then, if
+// `is_kept`, the output of the node.
 struct FuseArgs {
   const Attrs& attrs;
   std::span<const TensorType> inputs;
   const TensorType& output;
-  bool is_kept;  // others use the output, too
+  bool is_kept;  // other nodes use the output, too
   const OpDef& next;
   const Attrs& next_attrs;
   std::span<const TensorType> next_inputs;
-  int operand;  // of `next`: the one that is the output
+  int operand;  // the number of the input of `next` that is the output
 };
 
-// What a gradient sees: Values of the node and the gradients of its outputs (an invalid Value where none flows).
-// It returns one Value per input, of the input's type, and an invalid one where no gradient flows; else grad() throws.
+// The argument of OpDef::grad. grad returns one Value for each input: its gradient, of the input's type, or an invalid
+// Value if the loss does not depend on that input. grad() throws Error if the number or a type is wrong.
 struct GradArgs {
   std::span<const Value> inputs;
   std::span<const Value> outputs;
-  std::span<const Value> grads;
-  std::span<const bool> needed;  // per input: is its gradient wanted at all?
+  std::span<const Value> grads;  // per output: its gradient, or an invalid Value if the loss does not depend on it
+  std::span<const bool> needed;  // per input: whether its gradient will be used
   const Attrs& attrs;
-  Where where;  // of the forward node: gradient nodes carry the user's line
+  Where where;  // the user's line of the node, which the gradient's nodes carry, too
 };
 
-// Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program: temporaries do
-// not compile. Throws Error for wrong types, Values of two graphs, or no Value at all (numbers and Variables alone do
-// not name a graph).
+// Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does
+// not compile. Throws Error for types that the op refuses, for Values of two graphs, and if no input is a Value,
+// because numbers and Variables do not belong to a graph.
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {});
 std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {});
 std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;

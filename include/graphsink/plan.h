@@ -1,4 +1,5 @@
-// Target and Plan: what a device can hold, and what the passes made of a graph for it. Plain data, no device needed.
+// Target, what a device can do, and Plan, what the passes make of a graph for it. Both are plain data: no device is
+// needed.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 namespace graphsink {
 
-// Which device; cpu() is the host itself.
+// Names a device; cpu() is the host itself.
 struct DeviceId {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
@@ -23,57 +24,58 @@ inline DeviceId cpu() { return {DeviceKind::cpu, 0}; }
 inline DeviceId cuda(int index = 0) { return {DeviceKind::cuda, index}; }
 std::string to_string(DeviceId id);  // "cpu", "cuda:0"
 
-// What a device can do: the rules of what a sink may hold.
+// What a device can do, and so what one launch on it may hold.
 struct Target {
   DeviceId id;
   std::string name = "cpu";          // "NVIDIA H200"
   int sm = 0;                        // compute capability times ten, 0 on the CPU
-  bool separate_memory = false;      // the host cannot touch its memory: CPU bodies need copies
+  bool separate_memory = false;      // the host cannot access its memory, so that CPU bodies need copies
   bool conditional_nodes = true;     // loops and branches can be part of a launch
-  bool host_nodes_in_bodies = true;  // ... and their bodies may hold CPU ops
+  bool host_nodes_in_bodies = true;  // the bodies of loops and branches in a launch may hold CPU bodies of ops
   int max_streams = 8;
-  std::vector<int> peers;  // CUDA devices whose memory its copies can reach; other copies go through the host
+  std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
 
   static Target host() { return {}; }
-  // The rules of CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), for plans without a device at hand.
+  // A GPU with CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), to plan for one without having it.
   static Target cuda13(int sm = 90);
 };
 
-// Where a buffer's address comes from when the plan is bound.
+// What kind of memory a buffer is, from which its address follows when the plan is bound.
 enum class Storage : std::uint8_t {
-  arena,          // device memory at `offset` of the program's arena on that device
-  host_arena,     // host memory that copies may use asynchronously, at `offset`
-  hoisted,        // likewise, of its own: what Plan::hoisted copies there stays
-  hoisted_there,  // the same in memory of a further device
-  input,          // persistent; index: source node
-  constant,       // persistent, filled at bind time; index: source node
+  arena,          // device memory, at `offset` of the program's arena on that device
+  host_arena,     // pinned host memory, at `offset`
+  hoisted,        // pinned host memory that only Plan::hoisted writes, at `offset`
+  hoisted_there,  // the same in the memory of a further device
+  input,          // device memory that keeps what was written; index: source node
+  constant,       // device memory, filled when the plan is bound; index: source node
   host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
-  variable,       // owned by the Variable; index: into Plan::variables
-  step,           // the step number in the step block, and the seed behind it
-  step_block,     // all of it
-  feed_table,     // device array of addresses: where each feed's slices start
-  feed_strides,   // device array of i64: bytes from slice to slice
-  record_ring,    // f64, the rings of all records one after the other: host memory that the device writes
+  variable,       // device memory of the Variable; index: into Plan::variables
+  step,           // the step's number and the seed, in the step block
+  step_block,     // the step block
+  feed_table,     // array of addresses in device memory: where the slices of each feed begin
+  feed_strides,   // array of i64 in device memory: for each feed the bytes from slice to slice
+  record_ring,    // the rings of all records, f64, one after the other: host memory that the device writes
 };
 
+// A piece of memory that holds one or several values, one after the other in time.
 struct Buffer {
   Storage storage = Storage::arena;
-  std::size_t bytes = 0;   // as asked for
+  std::size_t bytes = 0;   // of the value; not rounded
   std::size_t offset = 0;  // arenas, hoisted: multiple of 256
   int index = -1;
   int device = 0;  // whose memory, where it is a device's: an index into Plan::devices
 };
 
-// A node of the graph, or one that a pass added, with everything the executors need.
+// A call of an op: a node of the graph, several that were fused, or one that a pass added.
 struct PlanNode {
   const OpDef* op = nullptr;
   Attrs attrs;
   Where where;
-  int id = -1;                    // number in the graph, -1 if a pass added it
-  bool on_host = false;           // its CPU body runs on a device with separate memory
-  int device = 0;                 // else where it runs; as in Buffer
-  std::vector<int> operands;      // buffers: inputs, then outputs
-  std::vector<TensorType> types;  // likewise
+  int id = -1;                    // number of the node in the graph; -1 if a pass added it
+  bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
+  int device = 0;                 // if not on_host: where it runs, an index into Plan::devices
+  std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
+  std::vector<TensorType> types;  // of the operands
   int inputs = 0;
 };
 
@@ -92,57 +94,60 @@ struct Step {
   int split_island = -1;       // likewise of `split_islands`
 };
 
-// The schedule of the whole step or of one body: an order that respects every dependency.
+// The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
 struct Sequence {
   std::vector<Step> steps;
 };
 
-// A copy to the host or to a further device that is no part of the step: no step changes its origin, an input or a
-// Variable that the program does not assign. It runs before a step whenever someone has written that since it last ran.
+// A cached copy, on the host or on a further device, of data that no step changes: of an input, or of a Variable that
+// the program does not assign. It is not part of the step. A run refreshes it first if its source was written
+// meanwhile.
 struct HoistedCopy {
-  int source = -1;  // buffers: the origin, or its copy on the host, which comes before this one
+  int source = -1;  // buffer: the origin, or its copy on the host, which is refreshed before this one
   int destination = -1;
-  int origin = -1;
+  int origin = -1;  // buffer of the input or Variable
 };
 
-// Why something is not as the user might expect it to be.
+// Explains a decision of the planner, or of a device, that costs the user time.
 struct Reason {
-  std::string what;  // "hash_tokens runs on the host"
-  Where where;
-  std::string why;  // the rule
-  std::string cost;
-  std::string remedy;
-  int node = -1;  // of the graph, -1: of something else
+  std::string what;    // "hash_tokens runs on the host"
+  Where where;         // the user's line; may be empty
+  std::string why;     // the rule that forced the decision
+  std::string cost;    // what it costs in each step
+  std::string remedy;  // what the user can do
+  int node = -1;       // number of the node in the graph; -1 if it is not about one node
 };
 
-// Steps [first, last) of the schedule; `sunk`: they are one launch, else the host drives them.
+// A part of the schedule, steps [first, last), that is one launch (`sunk`) or that the host drives.
 struct Island {
   int first = 0;
   int last = 0;
   bool sunk = true;
-  int mark = -1;  // a step of the island before, a launch: from there on both run side by side; -1: one after the other
+  // A step of kind mark in the launch before: when the launch has come to it, this island may begin and run beside the
+  // rest of the launch. -1 if the islands run one after the other.
+  int mark = -1;
 };
 
-// An input, a feed or a constant of the graph that the plan uses.
+// An input, a feed or a constant that the plan uses.
 struct PlanSource {
-  int node = -1;     // of the graph
-  std::string name;  // "" for constants
+  int node = -1;     // number in the graph
+  std::string name;  // empty for constants
   TensorType type;   // of a feed: of one slice
   Where where;
 };
 struct PlanFeed {
-  int source = -1;  // the feed's node in the graph
-  int buffer = -1;  // where the slice of the step is loaded
+  int source = -1;  // number of the feed's node in the graph
+  int buffer = -1;  // where each step loads its slice
 };
 struct PlanRecord {
   std::string name;
   int buffer = -1;
   TensorType type;
-  std::int64_t capacity = 0;  // of its ring, a power of two
+  std::int64_t capacity = 0;  // of its ring, in values: a power of two
 };
 struct PlanOutput {
-  std::string name;  // "" for Values read by handle
-  int node = -1;     // of the graph
+  std::string name;  // empty for Values that are read by handle
+  int node = -1;     // number in the graph
   int output = 0;
   int buffer = -1;
   TensorType type;
@@ -170,20 +175,20 @@ struct Plan {
   std::vector<Sequence> sequences;  // [0] is the step
   std::vector<HoistedCopy> hoisted;
   std::vector<Variable> variables;
-  std::vector<bool> variable_written;  // by the commit, per variable
+  std::vector<bool> variable_written;  // per variable: whether the commit writes it
   std::vector<PlanSource> sources;
   std::vector<PlanFeed> feeds;
   std::vector<PlanRecord> records;
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  std::vector<Island> split_islands;  // those of Mode::split_sink; empty: no others
-  int streams = 1;                    // used by the schedule
-  std::vector<int> stream_devices;    // per stream; [0] is on device 0
-  std::size_t host_arena_bytes = 0;   // values alone; workspaces of ops on the host are known once they are prepared
+  std::vector<Island> split_islands;  // of Mode::split_sink; empty if they are the same
+  int streams = 1;                    // number of streams that the schedule uses
+  std::vector<int> stream_devices;    // per stream: its device, an index into `devices`; stream 0 is on device 0
+  std::size_t host_arena_bytes = 0;   // of values; workspaces of ops on the host come on top (PlanFacts)
   std::size_t host_hoisted_bytes = 0;
-  std::size_t value_bytes = 0;  // sum over all arena buffers: what it would take without reuse
-  bool loop_over_steps = true;  // K steps can be one launch
+  std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
+  bool loop_over_steps = true;  // several steps can be one launch
 
   const Target& target() const { return devices[0].target; }
 
@@ -191,13 +196,14 @@ struct Plan {
   // Program::explain() adds the facts.
   std::string explain(const PlanFacts& facts = {}) const;
 
-  // The same and more for a script, as one JSON object with these keys in this order; UTF-8, other bytes in names are
-  // replaced. Sizes are bytes; a step of a body counts once, however often it runs; "where" is "train.cpp:12" or null.
-  //   device, target          "cuda:0" and the name of the device
-  //   further_devices         those that the plan uses besides
-  //   sinks_whole             the step is one launch
-  //   launches_per_step       what a run of one step takes in sink mode, once recorded
-  //   loop_over_steps         a run of many steps takes one launch, else launches_per_step for each step
+  // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
+  // names are replaced. Sizes are in bytes. A step of a body counts once, however often it runs. "where" is
+  // "train.cpp:12" or null.
+  //   device, target          "cuda:0", and the name of the device
+  //   further_devices         other devices that the plan uses
+  //   sinks_whole             whether the step is one launch
+  //   launches_per_step       launches for a run of one step in mode sink, once it is captured
+  //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
   //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,

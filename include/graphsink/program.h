@@ -22,46 +22,48 @@
 
 namespace graphsink {
 
-// Searches for mistakes in ops and in this library; all are off by default and slow.
+// Checks that search for mistakes in ops and in this library. All are slow and off by default.
 struct Guards {
-  // Before each run the arena, and that of ops on the host, are overwritten with bytes 0xff, NaN in all floats: an op
-  // that reads what no op of the run wrote shows in its results.
+  // Before each run, the memory of all values is filled with bytes 0xff, which are a NaN in every float type: the arena
+  // and the memory of ops on the host. An op that reads what no op of the run wrote shows in its results.
   bool poison = false;
-  // Every so many sunk runs (0: never) are made twice from the same state, first op by op, and the bits of Variables,
-  // outputs and records compared; run() waits, and throws Error naming what differs. What ops do on the host they do
-  // twice. compile() refuses a negative number.
+  // Every Nth sunk run is repeated: first op by op, then sunk from the same state, and the bits of Variables, outputs
+  // and records are compared. 0 means never; compile() refuses a negative number. Such a run() waits, and throws Error
+  // naming what differs. Effects of ops on the host happen twice.
   int replay_every = 0;
-  // After each recording the arguments of its kernels are read back, and a warning is logged, once for each op, for an
-  // address in memory that the program has freed or not allocated yet, and for a number that is another than when the
-  // same op was recorded before (for one step, then for several a launch): a recording keeps it. Arguments that are
-  // structs are not looked at. On devices of CUDA; others read arguments in each step.
+  // After each capture, the arguments of its kernels are read back. A warning is logged, once for each op, for an
+  // address in memory that the program has freed or has not allocated yet, and for a scalar argument that differs from
+  // the previous capture of the same op: a captured graph keeps the old value. Structs passed as arguments are not
+  // examined. CUDA only: other devices read the arguments in every step.
   bool arguments = false;
 };
 
 struct CompileOptions {
   DeviceId target = cpu();
-  // More CUDA devices for a program on one, in the order in which labels number them: on_device(1) is the first. Values
-  // cross by copies, direct ones where the devices can reach each other's memory. Ops without a label follow where
-  // fewer bytes cross then. Control flow, Variables, inputs and outputs stay on `target`. On a program for cpu() they
-  // are ignored, as are labels. At most kMaxFurtherTargets.
+  // Further CUDA devices of a program whose target is one: the label on_device(1) means the first of them. Values are
+  // copied between devices, directly where the devices can reach each other's memory, else through the host. An op
+  // without a label is placed where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
+  // stay on `target`. A program for cpu() ignores both these devices and labels. At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
-  // Checks every float result and fails the step, naming the op that first produced a non-finite value. Slow.
+  // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
+  // first. Slow.
   bool check_finite = false;
-  // Products take over the bias and the activation behind them: fewer kernels, the same bits. Off: every op for itself.
+  // Computes a product together with the bias and the activation that follow it: fewer kernels, the same bits.
   bool fuse = true;
-  // Where ops without a label run. Place::device: on the device wherever they have a body for it; Place::cpu: on the
-  // host likewise.
+  // Where ops without a label run: Place::device puts each op on the device if it has a body for it, and Place::cpu
+  // puts each op on the host if it has a CPU body. Place::anywhere leaves the choice to the planner.
   Place default_place = Place::anywhere;
-  // Refuse (throw) unless the whole step is one launch.
+  // compile() throws Error, with all reasons, unless the whole step is one launch.
   bool require_whole_graph = false;
-  // Random ops give the same numbers for the same seed, step and graph, whatever the mode and the order of execution.
+  // Of random ops, which draw the same numbers for the same seed, step and graph in every mode and order of execution.
   std::uint32_t seed = 0;
-  // On a device with separate memory, a warning is logged for an op that has been running on the host for so long, and
-  // again each time that doubles: its step, and whoever waits for it, hangs. On any device likewise for a program with
-  // while_ loops, while a call waits and no launch ends for so long. 0: never; at most 100 years.
+  // A warning is logged when an op has been running on the host of a GPU for longer than this, and again each time that
+  // duration doubles, because its step and everybody who waits for the step hang. For a program with while_ loops, on
+  // any device, the same warning is logged when a call has been waiting for longer than this and no launch has ended
+  // meanwhile. 0 means never; at most 100 years.
   std::chrono::milliseconds host_op_patience{10000};
   Guards guards{};
-  // Where the program, its device and the homes of Variables that it brings there log; empty: spdlog's default logger.
+  // Receives what the program and its device log. Empty: spdlog's default logger.
   LogFunction log{};
 };
 
@@ -70,108 +72,115 @@ struct RunOptions {
   std::int64_t steps = 1;
 };
 
-// A compiled graph on a device. Used by one thread at a time. Different Programs may be used by different threads:
-// those that share a Variable take turns, in the order in which their calls of run() come, and each run sees the
-// Variables as a whole run of another program, or a write(), has left them. Shares ownership of the graph and the
-// Variables. The destructor waits for its work, and logs a failed step that nobody was told of (CompileOptions::log);
-// where it cannot wait, it logs so and keeps the memory, which the device may still be using.
-// Every call on a Program that was moved from throws Error, and so does one that runs, waits, reads or writes if the
-// body of one of the program's own ops makes it.
+// A compiled graph on a device.
 //
-// A CUDA call that fails throws Error, naming the call, and loses nothing: steps() says how many steps were committed,
-// and the next run() goes on from there. Two failures are more than that. Where issuing op by op fails in the middle of
-// a commit, or an op that writes Variables throws, the Variables it assigns hold values of two steps: run(), sync(),
-// read() and Variable::read() say so until all of them were written. After an error that ends the CUDA context every
-// call that needs the device says what happened first.
+// Threads: a Program is used by one thread at a time. Different Programs may be used by different threads. Programs
+// that share a Variable take turns in the order of their calls of run(), and each run sees the Variables as a whole run
+// of another program, or a write(), has left them.
+//
+// Lifetime: a Program shares ownership of its graph and Variables. Its destructor waits for its work and logs a failed
+// step that no call has reported (CompileOptions::log). If it cannot wait, it logs that and does not free the memory,
+// which the device may still be using.
+//
+// Errors: every call on a Program that was moved from throws Error. So does a call that runs, waits, reads or writes
+// inside the body of one of the program's own ops, because it would wait for itself. When a CUDA call fails, Error
+// names the call and nothing is lost: steps() returns how many steps were committed, and the next run() goes on from
+// there. There are two exceptions. If issuing op by op fails in the middle of a commit, or an op that writes Variables
+// throws, the Variables of that commit hold values of two steps: run(), sync(), read() and Variable::read() throw until
+// each of them was written. After an error that ends the CUDA context, every call that needs the device throws that
+// error.
 class Program {
  public:
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;
   ~Program();
 
-  // The plan for the shapes written last (the examples, before any write).
+  // The plan for the input shapes written last; before any write(), for the examples that the graph was built with.
+  // Valid until the next write().
   const Plan& plan(Where where = Where::current()) const;
-  // That plan, and what turned out since it was made: workspaces, once they are known, and launches that the device
-  // refused to capture. See Plan::explain() and Plan::explain_json().
+  // The plan as text, and as JSON for a script, together with what is known only later: workspaces, once they were
+  // asked for, and launches that the device refused to capture. See Plan::explain() and Plan::explain_json().
   std::string explain(Where where = Where::current()) const;
   std::string explain_json(Where where = Where::current()) const;
-  // What that plan needs, known before run() allocates it: everything but code, and recordings, which CUDA keeps where
-  // it likes. Other shapes that were bound keep workspaces and host arenas of their own; the arena is shared. Lets the
-  // ops choose what they need, as bind() would. to_string() of it is for a person. Throws Error as bind().
+  // The memory that the plan needs, before run() allocates it; to_string() prints it. Code and captured graphs are not
+  // included, because CUDA does not say what they take. All input shapes share one arena, but each that was bound keeps
+  // workspaces and host memory of its own. Prepares the ops, as bind() does, and throws the same Errors.
   MemoryReport memory(Where where = Where::current());
 
-  // Gives data to an input (one tensor) or feed (one slice, used in every step, or one for each step of the coming
-  // runs, along a new first dimension). The data is copied before the call returns. For an open dimension the tensor's
-  // shape decides. Throws Error for another dtype or shape.
+  // Gives data to an input or a feed. An input takes one tensor. A feed takes one slice, which every step uses, or one
+  // slice for each step of the coming run, along a new first dimension. An open dimension becomes as large as the
+  // tensor's. The data is copied before the call returns. Throws Error for another dtype or shape.
   void write(const Value& input, const Tensor& tensor, Where where = Where::current());
-  // The same of elements that lie behind each other, in a std::vector, std::array, std::span...
+  // The same for a range of elements in contiguous memory: std::vector, std::array, std::span and so on.
   template <std::ranges::contiguous_range Range>
   void write(const Value& input, const Range& data, Where where = Where::current()) {
     using T = std::ranges::range_value_t<Range>;
     write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)), where);
   }
 
-  // Plans, prepares and allocates for the shapes written last; run() does so by itself when it meets new shapes. Where
-  // there is not enough memory the Error says for what, how much is free where that is known, the largest values with
-  // their lines, and what to do; the program can be used on, with smaller shapes too.
+  // Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes. If there
+  // is not enough memory, the Error says what the memory was for, how much is free where that is known, which values
+  // are the largest, with their lines, and what to do. The program stays usable, for example with smaller shapes.
   void bind(Where where = Where::current());
 
-  // Runs steps; returns when they are issued, not when they are done. Allocates nothing on a bound shape. The first
-  // step for each set of input shapes runs interactively, and is then recorded. Throws Error, having changed nothing,
-  // if an input is missing or has too few slices.
+  // Runs steps. Returns when they are issued, not when they are done. Allocates nothing for shapes that are bound. In
+  // the modes that sink, the first step for each set of input shapes runs interactively; then the step is captured.
+  // Throws Error, having changed nothing, if an input was not written or a feed has too few slices.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
-  // Waits. Throws Error if a step failed and nobody was told of it yet, naming the op and the step: that step, and all
-  // that were issued behind it until now, committed nothing. poll(), the calls that read records and outputs, and
-  // Variable::read() of a Variable that the program writes tell the same, and only the first of them does; but what a
-  // read on another thread tells stays to be told here.
+  // Waits for all steps. Throws Error if a step failed, naming the op and the step: that step and all that were issued
+  // after it committed nothing. A failure is reported once, by the first of these calls: sync(), poll(), a call that
+  // reads records or outputs, or Variable::read() of a Variable that the program writes. A Variable::read() on another
+  // thread does not count as the first.
   void sync(Where where = Where::current());
 
-  // Whether everything that run() issued is done; never waits for it. When it is, throws what sync() would, once. The
-  // first call that says true comes after all values of records are there and outputs can be read without waiting.
+  // Returns whether everything that run() issued is done, without waiting for it. If it is done, throws what sync()
+  // would throw. Once it returns true, records and outputs can be read without waiting.
   bool poll(Where where = Where::current());
 
-  // sync(), then every value recorded under `name` since the last read of it, oldest first. Newer values overwrite
-  // those that RecordOptions::capacity leaves no room for: the first time that some are lost so, it is logged, and
-  // lost_records() says how many they are.
+  // Calls sync(), then returns every value recorded under `name` since the last read, oldest first. If more values were
+  // recorded than RecordOptions::capacity, the newest have overwritten the oldest: the first time a warning is logged,
+  // and lost_records() counts them.
   template <class T = float>
   std::vector<T> read(std::string_view name, Where where = Where::current()) {
     std::vector<double> values = read_record(name, where);
     return {values.begin(), values.end()};
   }
-  // The same without sync(): what was recorded since the last read of `name`, by steps that are done while later ones
-  // may be running, even those of the same launch, oldest first (one less than the ring holds, at most); empty if
-  // nothing is there. Never waits, and asks nothing of the device. What is returned here will not be returned by
-  // read(). Says nothing of failed steps: poll() and sync() do.
+  // The same without sync(): returns what steps that are done have recorded since the last read, oldest first, and
+  // nothing if there is none yet. Later steps may still be running, even those of the same launch. Returns at most one
+  // value less than the capacity. Never waits and makes no call to the device. A value that was returned here is not
+  // returned again by read(). Does not report failed steps; sync() and poll() do.
   template <class T = float>
   std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
     std::vector<double> values = take_record(name, where);
     return {values.begin(), values.end()};
   }
-  // How many values recorded under `name` were overwritten before read() or try_read() came for them, as those found.
+  // The number of values recorded under `name` that were overwritten before they were read, as far as read() and
+  // try_read() have noticed.
   std::int64_t lost_records(std::string_view name, Where where = Where::current()) const;
-  // sync(), then an output, by name or by Value. Valid until the next run(). Throws Error after a run of which a step
-  // failed: it left no outputs.
+  // Calls sync(), then returns a copy of an output, by name or by Value. Outputs can be read until the next run().
+  // Throws Error if a step of the last run failed, because it left no outputs.
   Tensor read_output(std::string_view name, Where where = Where::current());
   Tensor read(const Value& output, Where where = Where::current());
 
-  // Another seed from the next run() on; nothing is recorded anew.
+  // Sets the seed of random ops from the next run() on. Nothing is captured again.
   void set_seed(std::uint32_t seed, Where where = Where::current());
-  // Committed steps so far. Waits.
+  // Returns the number of steps committed so far. Waits for all steps.
   std::int64_t steps(Where where = Where::current());
-  // The next step is number `steps`, as if so many were committed: for what a checkpoint goes on with. Ops see it as
-  // Graph::step(). Waits. Throws Error unless 0 <= steps < 2^31.
+  // Sets the number of the next step, which ops see as Graph::step(), for example to go on from a checkpoint. Waits for
+  // all steps. Throws Error unless 0 <= steps < 2^31.
   void set_steps(std::int64_t steps, Where where = Where::current());
   Counters counters(Where where = Where::current()) const;
-  // What run(automatic) has measured and chosen for the shapes written last. Never waits: the last steps may be
-  // missing.
+  // What run(automatic) has measured and chosen for the input shapes written last. Does not wait, so that the last
+  // steps may not be included yet.
   AutomaticReport automatic_report(Where where = Where::current());
-  // What `sink` recorded for the current shapes, for one step or for several steps per launch; empty before that.
+  // Counts the nodes that `sink` has captured for the input shapes written last, for launches of one step or of several
+  // steps. Empty if nothing was captured yet.
   std::optional<RecordingInfo> recording(bool several_steps = false, Where where = Where::current()) const;
-  // Bytes of the arena, for all input shapes together.
+  // Bytes of the target's arena, which all input shapes share.
   std::size_t arena_bytes(Where where = Where::current()) const;
   const Target& target(Where where = Where::current()) const;
-  // The Variables that the graph names, in the order in which it did: parameters, and the states of optimizers.
+  // The Variables that the graph uses, in the order in which it was built: parameters and states of optimizers.
   std::vector<Variable> variables(Where where = Where::current()) const;
 
  private:
@@ -187,22 +196,23 @@ class Program {
   std::unique_ptr<Impl> impl_;
 };
 
-// Plans `graph` for the device and opens it. Throws Error if the graph cannot run there, or there is no such device.
+// Opens the device and plans the graph for it. Throws Error if there is no such device, or the graph cannot run there.
 Program compile(const Graph& graph, const CompileOptions& options = {}, Where where = Where::current());
 
-// Number of usable CUDA devices; 0 without a driver, a device, or CUDA support in this build.
+// The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.
 int cuda_device_count() noexcept;
 
-// Single-op scheduling: each op on Values of an Eager runs as it is called. Used by one thread at a time. tensor() of
-// one that was moved from throws Error.
+// Runs each op as it is called, without a graph or a plan: for experiments, and to look at values while debugging.
+// `tanh(eager.tensor({1, 2}))` is computed when the call returns. Used by one thread at a time. Throws Error if it was
+// moved from.
 class Eager {
  public:
   explicit Eager(DeviceId device = cpu());
 
-  // f32 vector.
+  // An f32 vector.
   Value tensor(std::initializer_list<double> values, Where where = Where::current());
   Value tensor(const Tensor& tensor, Where where = Where::current());
-  // Waits and copies.
+  // Waits until the value is computed, and returns a copy.
   static Tensor read(const Value& value, Where where = Where::current());
 
  private:
