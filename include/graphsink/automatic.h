@@ -12,27 +12,27 @@ namespace graphsink {
 struct AutomaticReport {
   struct Candidate {
     Mode mode = sink;
-    // That run(automatic) issued so far, trials included.
+    // Steps that run(automatic) has issued in this mode so far, including trials.
     std::int64_t steps = 0;
-    // The time of a step of this mode over that of the chosen one, and the interval that holds it with 95 % confidence,
-    // when that was last looked at. All 0 for the chosen one itself, and while there are too few comparisons with it.
+    // The time of a step in this mode divided by that in the chosen mode, and its 95 % confidence interval, when they
+    // were last evaluated. All are 0 for the chosen mode, and as long as there are too few comparisons.
     double ratio = 0, low = 0, high = 0;
   };
-  // How the next step runs, unless it is a trial.
+  // The mode of the next step, unless it is a trial.
   Mode chosen = sink;
   std::vector<Candidate> candidates;
   std::int64_t switches = 0;
-  // Comparisons of the chosen mode with another so far.
+  // How often the chosen mode was compared with another so far.
   std::int64_t comparisons = 0;
-  // Time of all steps that were measured, and of the trials among them, in seconds.
+  // The time of all measured steps, and of the trials among them, in seconds.
   double seconds = 0;
   double trial_seconds = 0;
 
-  // All 0 where it is no candidate.
+  // The candidate with this mode. All its numbers are 0 if there is none.
   Candidate of(Mode mode) const;
 };
 
-// One sentence for a person.
+// Describes the choice in one sentence.
 std::string to_string(const AutomaticReport& report);
 
 }  // namespace graphsink

@@ -42,34 +42,35 @@ void write_checkpoint(const std::filesystem::path& path, const Checkpoint& check
 // to be called before a training that ends with a checkpoint. Leaves nothing behind.
 void require_writable(const std::filesystem::path& path, Where where = Where::current());
 
-// What the program's Variables hold, by their names, and the number of its next step as metadata "step". Waits. Throws
-// Error for two Variables of one name, and for a failed step as Program::sync(). The seed is no part of it: compile the
-// program that goes on with the same one.
+// Copies the program's Variables, by their names, and the number of its next step, as metadata "step". Waits for all
+// steps. Throws Error if two Variables have the same name, and for a failed step, as Program::sync() does. The seed is
+// not included: compile the program that continues with the same seed.
 Checkpoint snapshot(Program& program, Where where = Where::current());
-// What the Variables hold, by their names. Waits for the programs that use them. Throws Error for two of one name, and
-// for a failed step of a program that writes one of them.
+// Copies Variables, by their names. Waits for the programs that use them. Throws Error if two Variables have the same
+// name, and for a failed step of a program that writes one of them.
 Checkpoint snapshot(std::span<const Variable> variables, Where where = Where::current());
 
 // What restore() accepts beyond a checkpoint of exactly these Variables.
 struct RestoreOptions {
-  bool allow_missing = false;  // Variables that the checkpoint lacks keep what they hold
+  bool allow_missing = false;  // Variables that are not in the checkpoint keep their values
   bool allow_unused = false;   // tensors without a Variable are ignored
-  bool convert = false;        // elements are converted to the Variable's dtype, as Tensor::to() does
-  bool without_step = false;   // programs keep their step: for inference, or to train something else from its step 0
-  LogFunction log{};           // where warnings go; empty: spdlog's default logger
+  bool convert = false;        // elements are converted to the Variable's dtype, as by Tensor::to()
+  bool without_step = false;   // the program keeps its step: for inference, or to begin another training
+  LogFunction log{};           // receives warnings; empty: spdlog's default logger
 };
 struct Restored {
   std::vector<std::string> loaded, missing, unused, converted;  // names; converted ones are loaded ones
 };
-// Writes tensors to the Variables of their names in the program, and sets its step to the checkpoint's, so that random
-// numbers and schedules go on too (Program::set_steps()). All is checked before any of it is written. Waits; what a
-// step failed of before is logged, as its state is replaced. Throws Error naming what does not fit and the checkpoint's
-// source.
+// Writes each tensor to the program's Variable of the same name, and sets the program's step to the checkpoint's, so
+// that random numbers and schedules continue (Program::set_steps()). Everything is checked before anything is written.
+// Waits for all steps; a failed step is logged, because its state is replaced anyway. Throws Error, naming what does
+// not fit and the checkpoint's source.
 Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOptions& options = {},
                  Where where = Where::current());
-// Writes tensors to the Variables of their names, which says nothing to programs: one that trains on from here goes on
-// with the step it has, which random numbers and schedules follow. That is logged, unless `without_step` says that it
-// is meant. All are checked before any is written. Throws Error naming what does not fit and the checkpoint's source.
+// Writes each tensor to the Variable of the same name. Programs are not changed: one that continues the training keeps
+// its own step, on which random numbers and schedules depend. This is logged unless RestoreOptions::without_step is
+// set. Everything is checked before anything is written. Throws Error, naming what does not fit and the checkpoint's
+// source.
 Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options = {},
                  Where where = Where::current());
 

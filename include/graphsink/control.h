@@ -1,7 +1,7 @@
-// if_ and while_: control flow as nodes. Where the device can hold it, a conditional node of the launch; else the host
-// decides. Bodies may read any Value made before them; they return Values of the types stated below. A Value made in a
-// body has no value outside of it: using one after the body, in the other branch or in another body throws Error,
-// unless the body returned it.
+// if_ and while_: control flow as nodes of the graph. A launch holds them as conditional nodes if the device can do
+// that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A Value made
+// in a body exists only there: using it after the body, in the other branch or in another body throws Error. Bodies
+// return the Values that are needed outside.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace graphsink {
 using Values = std::vector<Value>;
 
 struct WhileOptions {
-  // A loop whose condition still holds after so many iterations ends there, and fails the step. 0: there is no limit,
-  // and a loop whose condition holds for ever never ends.
+  // A loop whose condition still holds after this many iterations is ended, and the step fails. 0 means no limit: a
+  // loop whose condition always holds never ends.
   std::int64_t max_iterations = 0;
 };
 
@@ -52,9 +52,9 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 }
 }  // namespace detail
 
-// Repeats body while condition holds: state = init; while (condition(state...)) state = body(state...); returns state.
-// `condition` returns a boolean scalar; `body` returns a Value (N = 1) or std::array<Value, N> of the types of `init`.
-// Both are called while building, the condition twice. There is no gradient through a loop: grad() throws Error.
+// A loop: state = init; while (condition(state...)) state = body(state...); returns the last state. `condition` returns
+// a boolean scalar. `body` returns a Value (N = 1) or a std::array<Value, N>, with the types of `init`. Both functions
+// are called while the graph is built, the condition twice. There is no gradient through a loop: grad() throws Error.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {
@@ -67,8 +67,8 @@ std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, co
   return out;
 }
 
-// The same for a state of any number: `init` is a std::vector, or another range, of Values, Variables or numbers;
-// condition and body take `const Values&`, and body returns Values.
+// The same for a number of Values that is known only at run time. `init` is a std::vector, or another range, of Values,
+// Variables or numbers. Condition and body take a `const Values&`, and the body returns Values.
 template <detail::ArgRange Init, class Condition, class Body>
 Values while_(const Init& init, const Condition& condition, const Body& body, const WhileOptions& options = {},
               Where where = Where::current()) {
@@ -85,8 +85,9 @@ Values while_(const Init& init, const Condition& condition, const Body& body, co
       [&](const Values& state) { return detail::to_values(body(state)); }, options);
 }
 
-// The result of one of two bodies: a Value if they return one, Values if they return a std::vector of them; number and
-// types must agree. `predicate` is a boolean scalar. There is no gradient through a branch: grad() throws Error.
+// A branch: returns the results of `then_body` if the predicate, a boolean scalar, is true, else those of `else_body`.
+// Both return a Value, or both a std::vector of Values, with the same types. There is no gradient through a branch:
+// grad() throws Error.
 template <class Then, class Else>
 auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
   Values results = detail::if_values(

@@ -1,6 +1,5 @@
-// CudaArgs: what a CUDA body sees. One of the two public headers that know CUDA types; including it needs no toolkit,
-// launching kernels does (nvcc, or the software CUDA device of the tests): launch() in a file that another compiler
-// sees does not compile.
+// CudaArgs, the argument of a CUDA body. This header can be included without a CUDA toolkit, but launch() compiles only
+// with nvcc (or for the software CUDA device of the tests): put CUDA bodies into .cu files.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +20,30 @@ namespace graphsink {
 
 class CudaDevice;
 
-// Blocks or threads in x, y, z.
+// A number of blocks or threads in x, y and z.
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Throws Error for a cudaError_t other than success; `call` is the CUDA function's name.
+// Throws Error, naming the node's op and line, if `code`, a cudaError_t, is not success. `call` is the name of the CUDA
+// function that returned it.
 void check_cuda(int code, const char* call, const BoundNode& node);
 
+// What a CUDA body knows of its node, and how it enqueues work. Valid during the body.
 class CudaArgs : public BodyArgs {
  public:
   CudaArgs(const BoundNode& node, CudaDevice& device, cudaStream_t stream, std::uint64_t* kernels)
       : BodyArgs(node), device_(&device), stream_(stream), kernels_(kernels) {}
 
-  // For libraries. Own kernels go through launch().
+  // The stream for calls of libraries. A body's own kernels are launched with launch().
   cudaStream_t stream() const { return stream_; }
-  // The device, for the internal library headers (device/cuda/...).
+  // The device, for the library's own ops (device/cuda/...).
   CudaDevice& device() const { return *device_; }
-  // A library call that enqueues a kernel counts it here.
+  // Adds one to Counters::kernels. Call it after each library call that enqueues a kernel.
   void count_kernel() const { ++*kernels_; }
 
-  // Launches kernel<<<grid, block, shared bytes>>>(arguments...) on stream(). Arguments are copied now. An empty grid
-  // launches nothing. Throws Error naming the op if the launch is refused.
+  // Launches kernel<<<grid, block, shared>>>(arguments...) on stream(); `shared` is a number of bytes. The arguments
+  // are copied. An empty grid launches nothing. Throws Error, naming the op, if CUDA refuses the launch.
   template <class... P, class... A>
   void launch(void (*kernel)(P...), Extent grid, Extent block, std::size_t shared, A&&... arguments) const {
 #ifdef GRAPHSINK_CAN_LAUNCH

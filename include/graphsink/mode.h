@@ -1,4 +1,4 @@
-// How a step is issued.
+// Mode: how a program issues its steps.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,31 @@
 
 namespace graphsink {
 
-// All modes issue the same plan with the same op bodies, hence give the same bits; each run may have another.
+// All modes issue the same plan with the same op bodies and therefore give the same bits. Each run() may use another
+// mode.
 enum class Mode : std::uint8_t {
-  // The host issues op by op, on one stream or on several. Ops that run on the host are enqueued like all others, with
-  // copies before and behind them: the whole graph is one DAG ("merged").
+  // The host issues op by op, on one stream (serial) or on several (parallel). The whole graph is one DAG ("merged"):
+  // ops
+  // on the host are enqueued on the streams like all others, with copies before and after them.
   interactive_serial,
   interactive_parallel,
-  // The graph is split into the fewest subgraphs of one device: what runs on the host does so in run(), on the caller's
-  // thread, once what it depends on is done. Serial: one subgraph after the other. Parallel: work of the device that
-  // does not depend on it goes on meanwhile. Differs from interactive only where host and device have separate memory.
+  // The graph is split into the fewest subgraphs of one device each. Ops on the host run on the thread that called
+  // run(),
+  // as soon as what they depend on is done. Serial: one subgraph after the other. Parallel: independent work of the
+  // device goes on meanwhile. Differs from interactive only if host and device have separate memory.
   split_serial,
   split_parallel,
-  // The fewest launches: ops on the host are nodes of them.
+  // The step is captured and takes the fewest launches. Ops on the host are host nodes of the captured graph.
   sink,
-  // Likewise split: ops on the host run between launches, on the caller's thread as above, while the rest of the launch
-  // before them goes on. Saves what a host node costs, and takes more launches.
+  // Captured, too, but split: ops on the host run between launches, on the thread that called run(), while the rest of
+  // the launch before them goes on. This saves the cost of host nodes and takes more launches.
   split_sink,
-  // Each step runs as sink, as split_sink (where that is something else) or as interactive_serial, whichever takes the
-  // least time. That is measured on steps that run anyhow, without waiting for any: sink at first, the others are tried
-  // in at most 2 % of the time, and one takes over when it is faster with 95 % confidence. Each set of shapes chooses.
+  // Each step runs as sink, split_sink or interactive_serial, whichever takes the least time. The times are measured on
+  // the steps of the run, without waiting for them. The program begins with sink, tries the other modes in at most 2 %
+  // of
+  // the time, and changes to one that is faster with 95 % confidence. The choice is made separately for each set of
+  // input
+  // shapes. Program::automatic_report() tells what was measured.
   automatic,
 };
 inline constexpr Mode interactive = Mode::interactive_serial;
