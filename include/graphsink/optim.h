@@ -1,4 +1,5 @@
-// Optimizers: graph builders that end in one fused op over all parameters, which is also their commit.
+// Optimizers: functions that add gradients, update and commit of the parameters to a graph. One fused op updates all
+// parameters of a group.
 #pragma once
 
 #include <optional>
@@ -8,55 +9,55 @@
 
 namespace graphsink {
 
-// Parameters that share options; what is not given is the optimizer's. A parameter in no group stays as it is, and no
-// gradient is computed for it alone: that is how to freeze one.
+// Parameters that share options. An option that is not set is that of the optimizer. A parameter that is in no group is
+// not updated, and its gradient is not computed: this is how to freeze one.
 struct ParameterGroup {
   std::vector<Variable> parameters;
   std::optional<Arg> lr = {};
   std::optional<double> weight_decay = {};
 };
 
-// The loss is multiplied by a scale so that small gradients do not vanish in 16 bits; an update with an overflow is
-// skipped and the scale reduced (Micikevicius et al. 2018, "Mixed precision training", section 3.2).
+// Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a gradient overflows, the update
+// is skipped and the scale is reduced (Micikevicius et al. 2018, "Mixed precision training", section 3.2).
 struct LossScale {
-  double initial = 65536;  // above 0
-  double growth = 2;       // at least 1; after `interval` updates without an overflow
-  double backoff = 0.5;    // between 0 and 1; after one with
+  double initial = 65536;  // the first scale, above 0
+  double growth = 2;       // at least 1: the factor after `interval` updates without an overflow
+  double backoff = 0.5;    // between 0 and 1: the factor after an overflow
   int interval = 2000;     // at least 1
 };
 
 // What happens to the gradients before an update.
 struct GradientOptions {
-  // Gradients are scaled down so that their norm, of all parameters together, is at most this; 0: never; infinite: the
-  // norm is computed, nothing is scaled.
+  // The largest norm of the gradients of all parameters together; larger ones are scaled down to it. 0 means no limit.
+  // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled.
   double clip_norm = 0;
-  // An update is made in every so many steps, with the mean of their gradients.
+  // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;
   std::optional<LossScale> loss_scale = {};
 };
 
-// Options are Args: a number, finite and at least 0, becomes a one-element Variable (returned; f64 if a parameter that
-// it is for is, else f32) that the host may write between runs, a Value (a schedule, made from Graph::step()) is
-// computed in every step.
+// The learning rate is an Arg. A number, finite and at least 0, becomes a Variable with one element, which is returned
+// in Optimizer::lr and which the host may write between runs; it is f64 if one of its parameters is, else f32. A Value,
+// such as a schedule made from Graph::step(), is computed in every step.
 struct SgdOptions {
   Arg lr = 1e-2;
-  double momentum = 0;      // below 1
-  bool nesterov = false;    // needs momentum
-  double weight_decay = 0;  // times the parameter, added to the gradient
+  double momentum = 0;      // at least 0 and below 1
+  bool nesterov = false;    // requires a momentum
+  double weight_decay = 0;  // this times the parameter is added to the gradient
   GradientOptions gradients = {};
 };
 struct AdamwOptions {
   Arg lr = 1e-3;
-  double beta1 = 0.9;  // both below 1
-  double beta2 = 0.999;
+  double beta1 = 0.9;    // at least 0 and below 1
+  double beta2 = 0.999;  // likewise
   double eps = 1e-8;
   double weight_decay = 0.01;
   GradientOptions gradients = {};
 };
 
-// A learning rate that rises linearly to `peak` in `warmup` steps, then falls to `final` of it at step `steps` as half
-// a cosine, and stays (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays at its peak; other
-// numbers of steps are above `warmup`.
+// A learning rate that rises linearly to `peak` in `warmup` steps, then falls along half a cosine to `final` times
+// `peak` at step `steps`, and stays there (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays
+// at its peak. Any other number of steps must be above `warmup`.
 struct CosineSchedule {
   double peak = 1e-3;
   std::int64_t warmup = 0;
@@ -64,31 +65,32 @@ struct CosineSchedule {
   double final = 0.1;
   DType dtype = f32;  // of the rate: f64 for parameters of f64
 };
-// A scalar of Graph::step(): ordinary nodes. Throws Error for a schedule that ends before its warm-up, and for numbers
-// that are negative or not finite.
+// Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error for a
+// schedule that ends before its warm-up, and for numbers that are negative or not finite.
 Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where = Where::current());
 
 struct Optimizer {
-  Variable lr;                     // refers to nothing if the learning rate was a Value (a schedule)
-  std::vector<Variable> group_lr;  // of each group; refers to nothing where it is the optimizer's or was a Value
-  // Each where it is needed: "<optimizer>.loss_scale", the sums over micro-steps "<parameter>.gradient",
-  // "<optimizer>.updates" and ".since_change"; then for each parameter in order "<parameter>.adamw.m" and ".v", or
-  // "<parameter>.sgd.velocity"; of a 16-bit parameter also ".adamw.master" or ".sgd.master", its value in f32, in a
-  // group after those of the other parameters.
+  Variable lr;                     // not valid() if the learning rate was a Value
+  std::vector<Variable> group_lr;  // of each group; not valid() if it is the optimizer's or was a Value
+  // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale", "<parameter>.gradient" (sums over
+  // accumulated steps), "<optimizer>.updates" and "<optimizer>.since_change"; then for each parameter, in order,
+  // "<parameter>.adamw.m" and "<parameter>.adamw.v", or "<parameter>.sgd.velocity". 16-bit parameters come after the
+  // others and also have "<parameter>.adamw.master" or "<parameter>.sgd.master", their value in f32.
   std::vector<Variable> state;
-  Value gradient_norm;  // f32 scalar, before clipping; valid with clip_norm or loss_scale
-  Value loss_scale;     // f32 scalar, of this step; valid with loss_scale
+  Value gradient_norm;  // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale
+  Value loss_scale;     // f32 scalar: the scale in this step; valid with loss_scale
 
-  // All of them: what a checkpoint needs besides the parameters.
+  // All of these Variables: what a checkpoint needs besides the parameters.
   std::vector<Variable> variables() const;
 };
 
-// Updates all parameters in one op for each group, 16-bit ones in another. Reading a parameter after this call in the
-// same graph is an Error: read it before. Those of f16 and bf16 are updated in a master copy in f32, which begins as
-// what the parameter holds when this is called, and are rounded from it: a host that writes the parameter later writes
-// the copy too. The number of an update is that of committed steps, or of updates where accumulation or loss scaling
-// make them differ. Throw Error for a parameter given twice or assigned already, for an option that is negative, not a
-// number or out of its range, and as grad() does.
+// sgd() and adamw() update all parameters of a group in one op, and 16-bit ones in a second op. Read a parameter before
+// this call: reading it afterwards in the same graph throws Error. Parameters of f16 and bf16 have a master copy in
+// f32, which begins with the value that the parameter has when the function is called. The copy is updated, and the
+// parameter is rounded from it. If you overwrite the parameter, also overwrite the master copy, or the next update
+// discards your write. Updates are numbered like committed steps; with accumulation or loss scaling they are counted
+// separately. Both functions throw Error for a parameter that is given twice or was already assigned, for an option
+// that is negative, not a number or out of its range, and where grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.
@@ -97,8 +99,8 @@ Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOpt
 Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options = {},
               Where where = Where::current());
 
-// AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2), bias correction by the number
-// of the update.
+// AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2). The bias correction uses the
+// number of the update.
 Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options = {},
                 Where where = Where::current());
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options = {},
