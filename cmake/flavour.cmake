@@ -2,11 +2,12 @@
 
 # ccache is used where it is installed. Paths below the source folder are cached as relative ones, so that a second clone
 # in another folder finds what the first one compiled (but for objects with line counts, which hold their folder). g++'s
-# own list of included files spares ccache a run of the preprocessor; nvcc has none.
+# own list of included files spares ccache a run of the preprocessor; nvcc has none. Sloppiness: what ccache wants to know
+# before it takes precompiled headers, which are those of one set of flags and name no time.
 find_program(GRAPHSINK_CCACHE ccache)
 if(GRAPHSINK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${GRAPHSINK_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=true ${CMAKE_CUDA_COMPILER_LAUNCHER})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=true CCACHE_SLOPPINESS=pch_defines,time_macros ${CMAKE_CUDA_COMPILER_LAUNCHER})
 endif()
 
 add_library(graphsink_options INTERFACE)
