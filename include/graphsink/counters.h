@@ -1,6 +1,7 @@
 // Counters and RecordingInfo: what a device was asked to do.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace graphsink {
@@ -19,6 +20,11 @@ struct Counters {
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // likewise, memory of the host that copies may use
+  // What the program keeps for sets of input shapes, see CompileOptions::shape_cache_bytes: how many sets there are, an
+  // estimate of what they take together, and how many were dropped so far.
+  std::uint64_t cached_shapes = 0;
+  std::uint64_t cached_bytes = 0;
+  std::uint64_t evicted_shapes = 0;
 
   Counters& operator+=(const Counters& more) {
     api_calls += more.api_calls;
@@ -30,11 +36,14 @@ struct Counters {
     fallbacks += more.fallbacks;
     device_bytes += more.device_bytes;
     host_bytes += more.host_bytes;
+    cached_shapes += more.cached_shapes;
+    cached_bytes += more.cached_bytes;
+    evicted_shapes += more.evicted_shapes;
     return *this;
   }
 };
 
-// What one recorded launch holds. For loops over steps, the body counts once.
+// What one captured graph holds. For loops over steps, the body counts once.
 struct RecordingInfo {
   int kernels = 0;
   int copies = 0;
@@ -42,6 +51,20 @@ struct RecordingInfo {
   int conditional_nodes = 0;
   int empty_nodes = 0;
   int edges = 0;
+  // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
+  // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
+  std::size_t bytes = 0;
+
+  RecordingInfo& operator+=(const RecordingInfo& more) {
+    kernels += more.kernels;
+    copies += more.copies;
+    host_nodes += more.host_nodes;
+    conditional_nodes += more.conditional_nodes;
+    empty_nodes += more.empty_nodes;
+    edges += more.edges;
+    bytes += more.bytes;
+    return *this;
+  }
 };
 
 }  // namespace graphsink

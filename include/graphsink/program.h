@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
@@ -62,6 +63,12 @@ struct CompileOptions {
   // any device, the same warning is logged when a call has been waiting for longer than this and no launch has ended
   // meanwhile. 0 means never; at most 100 years.
   std::chrono::milliseconds host_op_patience{10000};
+  // For each set of input shapes that was bound, a program keeps the plan, workspaces and captured graphs, so that the
+  // shapes can come back at no cost. When all sets together take more bytes than this, the least recently used ones are
+  // dropped, with a warning the first time, and are made anew if their shapes come back. The shapes written last are
+  // never dropped, and neither are shapes whose steps may still be running. Counters::cached_bytes tells what they
+  // take.
+  std::size_t shape_cache_bytes = std::size_t{1} << 30;
   Guards guards{};
   // Receives what the program and its device log. Empty: spdlog's default logger.
   LogFunction log{};
@@ -104,7 +111,8 @@ class Program {
   std::string explain_json(Where where = Where::current()) const;
   // The memory that the plan needs, before run() allocates it; to_string() prints it. Code and captured graphs are not
   // included, because CUDA does not say what they take. All input shapes share one arena, but each that was bound keeps
-  // workspaces and host memory of its own. Prepares the ops, as bind() does, and throws the same Errors.
+  // workspaces and host memory of its own, see CompileOptions::shape_cache_bytes. Prepares the ops, as bind() does, and
+  // throws the same Errors.
   MemoryReport memory(Where where = Where::current());
 
   // Gives data to an input or a feed. An input takes one tensor. A feed takes one slice, which every step uses, or one

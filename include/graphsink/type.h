@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -111,6 +112,8 @@ class Shape {
 
   // Open dimensions are equal if their examples are; they may still turn out to be of two sizes.
   friend bool operator==(const Shape&, const Shape&) = default;
+  // An order without meaning, for containers.
+  friend auto operator<=>(const Shape&, const Shape&) = default;
 
   // For the library's own layers: marks a dimension, whose size is now the example; the examples as known sizes.
   void mark_open(int i) { open_ = static_cast<std::uint8_t>(open_ | 1u << checked(i)); }

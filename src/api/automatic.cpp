@@ -6,7 +6,8 @@
 namespace graphsink {
 namespace {
 
-constexpr int kChooserBits = 48;  // of a tag; those above are the entry's
+constexpr int kChooserBits = 48;  // of a tag; those above are the number of the entry for its shapes
+constexpr std::size_t kTimedEntries = std::size_t{1} << (64 - kChooserBits);
 constexpr std::uint64_t kChooserMask = (std::uint64_t{1} << kChooserBits) - 1;
 
 // Time that this thread has worked, without the time it slept.
@@ -22,7 +23,7 @@ void Program::Impl::read_step_times() {
   step_times().read(step_times_read_, [&](const StepTime& time) {
     std::uint64_t tag = time.tag & kChooserMask;
     double ns = step_clock_ ? step_clock_(ModeChooser::mode_of(tag)) : static_cast<double>(time.ns);
-    entries_[time.tag >> kChooserBits]->chooser.completed(tag, ns, time.ok != 0);
+    if (ShapeEntry* entry = shapes_.numbered(time.tag >> kChooserBits)) entry->chooser.completed(tag, ns, time.ok != 0);
   });
 }
 
@@ -36,9 +37,10 @@ void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first
   ModeChooser& chooser = current_->chooser;
   // A first launch pays for more than itself, and what cannot be recorded is no sunk step.
   bool is_timed = !is_sunk(turn.mode) || is_recorded(turn.mode, turn.steps);
+  is_timed = is_timed && current_->number < kTimedEntries;
   if (!is_timed) chooser.drop();
   params_.times = is_timed ? &step_times() : nullptr;
-  params_.tag = std::uint64_t{current_->index} << kChooserBits | turn.tag;
+  params_.tag = std::uint64_t{current_->number} << kChooserBits | turn.tag;
   bool is_compared = is_timed && turn.is_compared;
   double begun = is_compared ? thread_ns() : 0;
   if (is_sunk(turn.mode)) {

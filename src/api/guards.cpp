@@ -117,7 +117,7 @@ void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& wher
 }
 
 void Program::Impl::warn_of_argument(const BoundNode* node, const std::string& problem) {
-  if (!warned_.insert(node).second) return;
+  if (!current_->warned.insert(node).second) return;
   std::string place = node ? to_string(node->where) : "";
   log_.warn({"argument audit: ", node ? node->op->name : "a node of the plan", place.empty() ? "" : " (" + place + ")",
              problem});
@@ -126,7 +126,7 @@ void Program::Impl::warn_of_argument(const BoundNode* node, const std::string& p
 void Program::Impl::audit_arguments(const Recording& recording) {
   std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
   for (const RecordedKernel& kernel : device().kernels(recording)) {
-    Arguments& known = arguments_[{kernel.node, kernels[kernel.node]++}];
+    Arguments& known = current_->arguments[{kernel.node, kernels[kernel.node]++}];
     Arguments before = std::exchange(known, kernel.arguments);
     for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {
       const std::vector<std::byte>& now = kernel.arguments[i];

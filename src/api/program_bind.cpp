@@ -20,10 +20,9 @@ std::vector<Mode> candidates(const Plan& plan) {
 
 }  // namespace
 
-ShapeEntry::ShapeEntry(InputShapes of, std::size_t number, std::shared_ptr<const Plan> plan,
-                       std::vector<Prepared> nodes, const Addresses& addresses, Devices devices)
-    : shapes(std::move(of)),
-      index(number),
+ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+                       const Addresses& addresses, Devices devices)
+    : number(number_),
       bound(std::move(plan), std::move(nodes), addresses, devices),
       islands(bound.plan().islands.size()),
       split_islands(bound.plan().split_islands.size()),
@@ -35,6 +34,13 @@ bool ShapeEntry::is_captured(Mode mode) const {
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].sunk && !slots[i].is_captured()) return false;
   return true;
+}
+
+std::size_t ShapeEntry::bytes() const {
+  std::size_t sum = sizeof *this + bound.bytes() + loop.bytes();
+  for (const auto* slots : {&islands, &split_islands})
+    for (const CaptureSlot& slot : *slots) sum += slot.bytes();
+  return sum;
 }
 
 Plan Program::Impl::make_current_plan() const {
@@ -62,9 +68,7 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
       "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
       where, [&] { return inputs_->write(input, type, data, shape_is_known, where); });
   if (!is_reshaped) return;
-  InputShapes shapes = inputs_->shapes();
-  auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e->shapes == shapes; });
-  current_ = entry == entries_.end() ? nullptr : entry->get();
+  current_ = shapes_.find(inputs_->shapes());
   unbound_.reset();  // planned when it is asked for: the shapes of several inputs may have to change together
   prepared_.reset();
 }
@@ -223,14 +227,46 @@ void Program::Impl::bind(const Where& where) {
   const RunGate::Inside inside(*gate_);
   Addresses a = addresses(*unbound_, where);
   auto entry = allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where, [&] {
-    return std::make_unique<ShapeEntry>(inputs_->shapes(), entries_.size(), unbound_, *prepared_, a,
-                                        session_.devices());
+    return std::make_unique<ShapeEntry>(shapes_.next_number(), unbound_, *prepared_, a, session_.devices());
   });
   watch_host_ops();
-  entries_.push_back(std::move(entry));
-  current_ = entries_.back().get();
+  current_ = &shapes_.add(inputs_->shapes(), std::move(entry));
   unbound_.reset();
   prepared_.reset();
+  trim_shapes();
+}
+
+bool Program::Impl::is_busy(const ShapeEntry& entry) const {
+  return &entry == current_ || !launches_.is_over(entry.last_launch);
+}
+
+void Program::Impl::trim_shapes() {
+  if (is_unsettled_) return;                  // some launches may be running that no later one follows
+  if (shapes_.size() > 1) read_step_times();  // while the entries are there whose steps took them
+  bool is_first = shapes_.evicted() == 0;
+  std::size_t kept = shapes_.size(), bytes = shapes_.bytes();
+  bool is_done = device().is_done(stream());
+  std::size_t dropped =
+      shapes_.trim([&](const ShapeEntry& entry) { return is_done ? &entry == current_ : is_busy(entry); });
+  if (!is_first || dropped == 0) return;
+  log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
+             std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
+             " dropped; shapes that come back are planned and captured again; raise CompileOptions::shape_cache_bytes, "
+             "or pad inputs to fewer shapes"});
+}
+
+bool Program::Impl::drop_other_shapes() {
+  if (shapes_.size() < (current_ ? 2u : 1u)) return false;
+  const RunGate::Inside inside(*gate_);
+  const HostWatch::Wait waits(watch());
+  settle();
+  device().wait(stream());
+  read_step_times();
+  std::size_t bytes = shapes_.bytes();
+  std::size_t dropped = shapes_.clear([&](const ShapeEntry& entry) { return &entry == current_; });
+  log_.warn({"memory is short: ", bytes_text(bytes), " that were kept for ", count_text(dropped, "other set"),
+             " of input shapes are given up; shapes that come back are planned and captured again"});
+  return dropped > 0;
 }
 
 MemoryReport Program::Impl::report() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "base/trace.h"
 #include "ir/system_ops.h"
@@ -39,7 +40,8 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       graph_(*graph.data()),
       original_(graph.data()),
       session_(options.target, further_devices(options), log_),
-      transfer_(std::make_shared<Transfer>(session_.shared_device())) {
+      transfer_(std::make_shared<Transfer>(session_.shared_device())),
+      shapes_(options.shape_cache_bytes) {
   inputs_.emplace(graph_, session_.shared_device(), session_.shared_stream());
   unbound_ = std::make_shared<const Plan>(make_current_plan());
   if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
@@ -142,6 +144,7 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
   }
   is_unsettled_ = false;
   has_outputs_ = true;
+  if (std::exchange(has_captured_, false)) trim_shapes();
 }
 
 void Program::Impl::upload_feed_table() {
@@ -157,6 +160,7 @@ void Program::Impl::push_params(std::int64_t first_slice, std::int64_t end_slice
   params_.end_slice = static_cast<std::int32_t>(end_slice);
   params_.acknowledged = acknowledged_;
   launches_.push(params_, device(), stream());
+  current_->last_launch = launches_.pushed();
 }
 
 void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
@@ -209,6 +213,9 @@ Counters Program::Impl::counters() const {
   const RunGate::Inside inside(*gate_);
   Counters counters = session_.counters();
   counters.fallbacks = fallbacks_;
+  counters.cached_shapes = shapes_.size();
+  counters.cached_bytes = shapes_.bytes();
+  counters.evicted_shapes = shapes_.evicted();
   return counters;
 }
 
@@ -221,14 +228,8 @@ std::optional<RecordingInfo> Program::Impl::recording(bool several_steps) const 
   std::optional<RecordingInfo> sum;
   for (const CaptureSlot& slot : current_->islands) {
     if (!slot.is_captured()) continue;
-    RecordingInfo info = slot.recording().info();
     if (!sum) sum.emplace();
-    sum->kernels += info.kernels;
-    sum->copies += info.copies;
-    sum->host_nodes += info.host_nodes;
-    sum->conditional_nodes += info.conditional_nodes;
-    sum->empty_nodes += info.empty_nodes;
-    sum->edges += info.edges;
+    *sum += slot.recording().info();
   }
   return sum;
 }

@@ -24,6 +24,7 @@
 #include "exec/mode_chooser.h"
 #include "exec/run_gate.h"
 #include "exec/session.h"
+#include "exec/slot_cache.h"
 #include "exec/variable.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
@@ -39,21 +40,26 @@ struct Control {
 
 // What a program keeps for one set of shapes of its inputs.
 struct ShapeEntry {
-  ShapeEntry(InputShapes of, std::size_t number, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+  ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
              const Addresses& addresses, Devices devices);
 
-  InputShapes shapes;
-  std::size_t index;  // among those of the program
+  std::size_t number;  // in the cache of the program
   BoundPlan bound;
   bool ran_once = false;
+  std::uint64_t last_launch = 0;  // LaunchQueue::pushed() then
   // Captured after the first step. Of the islands of the plan, those that the host drives remain as they are.
   std::vector<CaptureSlot> islands, split_islands;
   CaptureSlot loop;     // many steps in one launch
   ModeChooser chooser;  // of run(automatic)
+  // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
+  std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
+  std::set<const BoundNode*> warned;
 
   std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
   // Whether every island of that mode that can be captured is.
   bool is_captured(Mode mode) const;
+  // An estimate of all memory that goes with these shapes.
+  std::size_t bytes() const;
 };
 
 // What a step took, in ns.
@@ -138,9 +144,15 @@ class Program::Impl {
   Plan make_current_plan() const;
   void prepare_plan();
   void watch_host_ops();
+  // Whether the entry must stay in the cache: it is the current one, or a launch of it may still be running.
+  bool is_busy(const ShapeEntry& entry) const;
+  void trim_shapes();
+  // Where memory is short: waits for all work, and gives up what is kept for other shapes. False if there is none.
+  bool drop_other_shapes();
   HostWatch* watch() { return watch_ ? &*watch_ : nullptr; }
   MemoryReport report();  // its workspaces are those of the ops prepared so far
-  // What `make` returns. Where there is no memory for it, an Error that names `what`, and what the program needs.
+  // What `make` returns. Where there is no memory for it, other shapes are dropped and `make` is called once more; if
+  // that does not help, throws an Error that names `what`, and what the program needs.
   template <class Make>
   auto allocate(const std::string& what, const std::string& remedy, const Where& where, Make&& make);
   Error out_of_memory(const std::string& what, const std::string& remedy, const Where& where,
@@ -234,7 +246,8 @@ class Program::Impl {
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
   std::uint64_t taken_epoch_ = 0;                                // of gate_, when take_variables() succeeded last
   std::optional<Inputs> inputs_;
-  std::vector<std::unique_ptr<ShapeEntry>> entries_;
+  SlotCache<InputShapes, ShapeEntry> shapes_;
+  bool has_captured_ = false;                      // since shapes_ was trimmed last
   ShapeEntry* current_ = nullptr;                  // for the shapes written last, if they are bound
   std::shared_ptr<const Plan> unbound_;            // else their plan, once it is made,
   std::optional<std::vector<Prepared>> prepared_;  // and what its nodes chose
@@ -250,15 +263,18 @@ class Program::Impl {
   std::optional<HostWatch> watch_;  // once a plan has ops on the host or loops; gone before what it looks at
   std::uint64_t fallbacks_ = 0;
   std::int64_t sunk_runs_ = 0;
-  std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments_;  // of each kernel of an op
-  std::set<const BoundNode*> warned_;
   bool is_unsettled_ = false;  // issuing failed half-way: some streams may be busy that stream() does not wait for
 };
 
 template <class Make>
 auto Program::Impl::allocate(const std::string& what, const std::string& remedy, const Where& where, Make&& make) {
   try {
-    return make();
+    try {
+      return make();
+    } catch (const OutOfMemory&) {
+      if (!drop_other_shapes()) throw;
+      return make();
+    }
   } catch (const OutOfMemory& e) {
     throw out_of_memory(what, remedy, where, e.problem());
   } catch (const std::bad_alloc&) {

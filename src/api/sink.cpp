@@ -78,6 +78,7 @@ bool Program::Impl::capture(CaptureSlot& slot, Mode mode, FunctionRef<void(Strea
     log_.warn({otherwise, ", its recording failed: ", slot.failure()->what()});
     return false;
   }
+  has_captured_ = true;
   if (options_.guards.arguments) audit_arguments(slot.recording());
   return true;
 }

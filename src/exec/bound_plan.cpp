@@ -56,6 +56,17 @@ int first_commit(const Plan& plan) {
   return -1;
 }
 
+// An estimate of what a plan and its BoundNodes take on the host.
+std::size_t plan_bytes(const Plan& plan) {
+  std::size_t sum = sizeof plan + plan.buffers.size() * (sizeof(Buffer) + sizeof(void*));
+  for (const PlanNode& node : plan.nodes) {
+    sum += sizeof node + sizeof(Prepared) + sizeof(BoundNode);
+    sum += node.operands.size() * (sizeof(int) + sizeof(TensorType) + sizeof(void*));
+  }
+  for (const Sequence& sequence : plan.sequences) sum += sequence.steps.size() * sizeof(Step);
+  return sum;
+}
+
 }  // namespace
 
 std::vector<Prepared> prepare(const Plan& plan, Devices devices) {
@@ -90,6 +101,8 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
       versions_(plan_->hoisted.size(), 0),
       host_status_(addresses.host_status),
       first_commit_(first_commit(*plan_)) {
+  bytes_ = plan_bytes(*plan_) + host_arena_bytes(*plan_, facts()) + plan_->host_hoisted_bytes;
+  for (const PlanDevice& device : plan_->devices) bytes_ += device.hoisted_bytes;
   for (const DeviceAddresses& device : addresses.devices) hoisted_.push_back(device.hoisted);
   for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
   bind_nodes(addresses, devices);
@@ -133,6 +146,7 @@ void BoundPlan::bind_workspaces(Devices devices) {
   std::vector<std::byte*> on_host;  // per stream
   for (std::size_t i = 0; i < bytes.device.size(); ++i) {
     Device& device = *devices[at(plan_->stream_devices[i])];
+    bytes_ += bytes.device[i];
     workspaces_.push_back(bytes.device[i] ? device.allocate(bytes.device[i]) : nullptr);
     on_host.push_back(host);
     if (bytes.host[i] > 0) host += rounded_block(bytes.host[i]);

@@ -71,6 +71,9 @@ class BoundPlan {
 
   const Plan& plan() const { return *plan_; }
   PlanFacts facts() const { return facts_of(prepared_); }
+  // Of all memory that goes with it: exact for workspaces, values on the host and cached copies, an estimate for the
+  // plan itself.
+  std::size_t bytes() const { return bytes_; }
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
 
@@ -114,6 +117,7 @@ class BoundPlan {
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
+  std::size_t bytes_ = 0;
   std::vector<Memory> workspaces_;              // per stream, of its device; those of the host are in host_arena_
   std::map<int, std::unique_ptr<Mark>> marks_;  // by step of the schedule
 };

@@ -2,6 +2,7 @@
 // to run. Knows no Plan.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,8 @@ class CaptureSlot {
 
   bool is_captured() const { return recording_ != nullptr; }
   bool is_refused() const { return failures_ >= kMaxFailures; }
+  // An estimate of the memory that the captured graph takes; see RecordingInfo::bytes.
+  std::size_t bytes() const { return recording_ ? recording_->info().bytes : 0; }
   // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. All of them must have been
   // fenced back to the first at the end. False if the device could not do it: failure() says why, and the work can be
   // given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.

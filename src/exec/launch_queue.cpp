@@ -18,7 +18,7 @@ std::uint32_t LaunchQueue::taken() const {
 
 void LaunchQueue::push(const LaunchParams& params, Device& device, Stream& stream) {
   // A call that waits, not a loop that looks: a device may begin queued work only when somebody waits for it.
-  if (pushed_ - taken() == LaunchSlots::kCapacity) device.wait(stream);
+  if (waiting() == LaunchSlots::kCapacity) device.wait(stream);
   slots().slots[pushed_ % LaunchSlots::kCapacity] = params;
   ++pushed_;
 }

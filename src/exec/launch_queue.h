@@ -21,17 +21,23 @@ class LaunchQueue {
   void push(const LaunchParams& params, Device& device, Stream& stream);
   // After a launch failed it may or may not have been queued. Once all work is done, the slots that no launch has taken
   // are free again, and the next launch takes the next slot that is written.
-  void resume() { pushed_ = taken(); }
+  void resume() { pushed_ -= waiting(); }
 
   // How many launches have begun, modulo 2^32. Any thread.
   std::uint32_t taken() const;
+  // The number of launches that were pushed so far, which is the number of the last one.
+  std::uint64_t pushed() const { return pushed_; }
+  // Whether the launch of that number is known to be over: one behind it in the stream has begun.
+  bool is_over(std::uint64_t launch) const { return pushed_ - waiting() > launch; }
 
  private:
+  // Slots that were written and that no launch has taken.
+  std::uint32_t waiting() const { return static_cast<std::uint32_t>(pushed_) - taken(); }
   LaunchSlots& slots() const { return *static_cast<LaunchSlots*>(memory_.get()); }
 
   Memory memory_;  // LaunchSlots
   LaunchRing ring_;
-  std::uint32_t pushed_ = 0;  // number of slots written, modulo 2^32
+  std::uint64_t pushed_ = 0;  // number of slots written
 };
 
 }  // namespace graphsink

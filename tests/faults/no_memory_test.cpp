@@ -85,5 +85,33 @@ TEST_P(NoMemory, IsSaidWithWhatItWasForAndWhatTheProgramNeeds) {
   EXPECT_EQ(p->read("y"), (std::vector<float>{10000}));
 }
 
+class NoMemoryForOtherShapes : public Fault {};
+
+TEST_F(NoMemoryForOtherShapes, WhatIsKeptForOtherShapesIsGivenUpFirst) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4)});
+  g.output("y", x + 1.0);
+  std::vector<std::string> warnings;
+  auto log = [&](LogLevel, std::string_view text) { warnings.emplace_back(text); };
+  Program p = compile(g, {.target = cuda(0), .log = log});
+  auto write = [&](std::size_t size) { p.write(x, std::vector<float>(size, 2.0f)); };
+  for (std::size_t size : {10, 20, 30}) {
+    write(size);
+    p.run();
+  }
+  write(1 << 20);
+  emu::reset_calls();
+  emu::fail("cuMemCreate", 1, cudaErrorMemoryAllocation);
+  p.run();
+  EXPECT_EQ(emu::injected().size(), 1u);
+  EXPECT_EQ(p.counters().cached_shapes, 1u);
+  EXPECT_EQ(p.counters().evicted_shapes, 3u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(contains(warnings[0], "kept for 3 other sets of input shapes are given up")) << warnings[0];
+  write(20);
+  p.run();
+  EXPECT_EQ(p.read_output("y").as<float>()[19], 3.0f);
+}
+
 }  // namespace
 }  // namespace graphsink

@@ -130,6 +130,7 @@ class CpuRecording : public Recording {
 
 void count(const CpuItems& items, RecordingInfo& info) {
   for (const CpuRecordingItem& item : items) {
+    info.bytes += sizeof item;
     if (item.kind == CpuRecordingItem::Kind::call) ++info.kernels;
     if (item.kind == CpuRecordingItem::Kind::copy) ++info.copies;
     if (!item.bodies.empty()) ++info.conditional_nodes;

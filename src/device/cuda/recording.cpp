@@ -22,7 +22,10 @@ bool may_be_in_body(cudaGraphNodeType type) {
   }
 }
 
+constexpr std::size_t kBytesPerNode = 10 * 1024;  // an estimate, see RecordingInfo::bytes
+
 void add(RecordingInfo& info, cudaGraphNodeType type) {
+  info.bytes += kBytesPerNode;
   switch (type) {
     case cudaGraphNodeTypeKernel:
       ++info.kernels;
@@ -225,12 +228,7 @@ std::vector<RecordedKernel> CudaRecording::kernels(Calls& calls) const {
 
 RecordingInfo CudaRecording::info() const {
   RecordingInfo sum = once_;
-  sum.kernels += bodies_.kernels;
-  sum.copies += bodies_.copies;
-  sum.host_nodes += bodies_.host_nodes;
-  sum.conditional_nodes += bodies_.conditional_nodes;
-  sum.empty_nodes += bodies_.empty_nodes;
-  sum.edges += bodies_.edges;
+  sum += bodies_;
   return sum;
 }
 

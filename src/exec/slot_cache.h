@@ -1,0 +1,101 @@
+// What was made for each signature, bounded in bytes. A signature is what selects a slot: for a Program, the shapes of
+// its inputs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace graphsink {
+
+// A Slot has a member bytes(), which may grow while it is in the cache. A Signature has operator<. Used by one thread
+// at a time.
+template <class Signature, class Slot>
+class SlotCache {
+ public:
+  explicit SlotCache(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+
+  // Returns the slot, which is now the most recently used one, or null if there is none.
+  Slot* find(const Signature& signature) {
+    auto found = numbers_.find(signature);
+    return found == numbers_.end() ? nullptr : use(places_[found->second]);
+  }
+
+  // The number that the next slot will have: the smallest that no slot in the cache has.
+  std::size_t next_number() const {
+    auto free = std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.slot; });
+    return static_cast<std::size_t>(free - places_.begin());
+  }
+  // Precondition: there is none of this signature.
+  Slot& add(Signature signature, std::unique_ptr<Slot> slot) {
+    std::size_t number = next_number();
+    if (number == places_.size()) places_.emplace_back();
+    auto at = numbers_.emplace(std::move(signature), number).first;
+    places_[number] = {std::move(slot), at, 0};
+    return *use(places_[number]);
+  }
+  // Null if no slot has that number now.
+  Slot* numbered(std::size_t number) const { return number < places_.size() ? places_[number].slot.get() : nullptr; }
+
+  // Destroys slots, the least recently used first, until the rest takes no more bytes than the cache may have. Slots
+  // that are busy stay, even if the rest takes more then. Returns how many were destroyed.
+  template <class IsBusy>
+  std::size_t trim(const IsBusy& is_busy) {
+    return trim(is_busy, most_bytes_);
+  }
+  // The same for all slots, whatever the cache may have.
+  template <class IsBusy>
+  std::size_t clear(const IsBusy& is_busy) {
+    return trim(is_busy, 0);
+  }
+
+  std::size_t size() const { return numbers_.size(); }
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const Place& place : places_) sum += place.slot ? place.slot->bytes() : 0;
+    return sum;
+  }
+  std::uint64_t evicted() const { return evicted_; }  // by trim() and clear(), so far
+
+ private:
+  struct Place {
+    std::unique_ptr<Slot> slot;  // null: the number is free
+    typename std::map<Signature, std::size_t>::iterator signature;
+    std::uint64_t used = 0;  // larger than that of all slots that were used before
+  };
+
+  Slot* use(Place& place) {
+    place.used = ++uses_;
+    return place.slot.get();
+  }
+
+  template <class IsBusy>
+  std::size_t trim(const IsBusy& is_busy, std::size_t most_bytes) {
+    std::size_t left = bytes(), count = 0;
+    if (left <= most_bytes) return 0;
+    std::vector<Place*> oldest_first;
+    for (Place& place : places_)
+      if (place.slot && !is_busy(*place.slot)) oldest_first.push_back(&place);
+    std::sort(oldest_first.begin(), oldest_first.end(), [](Place* a, Place* b) { return a->used < b->used; });
+    for (Place* place : oldest_first) {
+      if (left <= most_bytes) break;
+      left -= place->slot->bytes();
+      numbers_.erase(place->signature);
+      place->slot.reset();
+      ++count;
+    }
+    evicted_ += count;
+    return count;
+  }
+
+  std::size_t most_bytes_;
+  std::vector<Place> places_;  // by number
+  std::map<Signature, std::size_t> numbers_;
+  std::uint64_t uses_ = 0, evicted_ = 0;
+};
+
+}  // namespace graphsink
