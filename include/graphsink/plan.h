@@ -182,7 +182,7 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  std::vector<Island> split_islands;  // of Mode::split_sink; empty if they are the same
+  std::vector<Island> split_islands;  // of split_sink; empty if they are the same
   int streams = 1;                    // number of streams that the schedule uses
   std::vector<int> stream_devices;    // per stream: its device, an index into `devices`; stream 0 is on device 0
   std::size_t host_arena_bytes = 0;   // of values; workspaces of ops on the host come on top (PlanFacts)

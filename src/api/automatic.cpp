@@ -21,9 +21,11 @@ double thread_ns() {
 
 void Program::Impl::read_step_times() {
   step_times().read(step_times_read_, [&](const StepTime& time) {
+    ShapeEntry* entry = shapes_.numbered(time.tag >> kChooserBits);
+    if (!entry) return;
     std::uint64_t tag = time.tag & kChooserMask;
-    double ns = step_clock_ ? step_clock_(ModeChooser::mode_of(tag)) : static_cast<double>(time.ns);
-    if (ShapeEntry* entry = shapes_.numbered(time.tag >> kChooserBits)) entry->chooser.completed(tag, ns, time.ok != 0);
+    double ns = step_clock_ ? step_clock_(entry->chooser.mode_of(tag)) : static_cast<double>(time.ns);
+    entry->chooser.completed(tag, ns, time.ok != 0);
   });
 }
 
@@ -36,14 +38,14 @@ bool Program::Impl::is_recorded(Mode mode, std::int64_t steps) const {
 void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first) {
   ModeChooser& chooser = current_->chooser;
   // A first launch pays for more than itself, and what cannot be recorded is no sunk step.
-  bool is_timed = !is_sunk(turn.mode) || is_recorded(turn.mode, turn.steps);
+  bool is_timed = turn.mode == interactive_serial || is_recorded(turn.mode, turn.steps);
   is_timed = is_timed && current_->number < kTimedEntries;
   if (!is_timed) chooser.drop();
   params_.times = is_timed ? &step_times() : nullptr;
   params_.tag = std::uint64_t{current_->number} << kChooserBits | turn.tag;
   bool is_compared = is_timed && turn.is_compared;
   double begun = is_compared ? thread_ns() : 0;
-  if (is_sunk(turn.mode)) {
+  if (turn.mode.execution == Mode::Execution::sunk) {
     run_sunk(turn.mode, first, first + turn.steps);
   } else {
     run_interactive(turn.mode, first, first + turn.steps);

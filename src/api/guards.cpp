@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, Tensor>> Program::Impl::results(std::uint32_t
 
 bool Program::Impl::is_audited(Mode mode) {
   int every = options_.guards.replay_every;
-  bool may_sink = is_sunk(mode) || mode == automatic;
+  bool may_sink = mode.execution != Mode::Execution::interactive;
   return may_sink && every > 0 && ++sunk_runs_ % every == 0;
 }
 
@@ -99,7 +99,7 @@ void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& wher
   if (mode == automatic) mode = sink;
   State before = state();
   if (before.progress.failed) return run_sunk(mode, 0, steps);  // nobody was told of it yet: nothing commits
-  run_interactive(Mode::interactive_serial, 0, steps);
+  run_interactive(interactive_serial, 0, steps);
   auto one_by_one = results(before.block.records);
   set_state(before);
   run_sunk(mode, 0, steps);

@@ -62,7 +62,7 @@ void Program::write_raw(const Value& input, DType dtype, const void* data, std::
 
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }
-void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options.steps, where); }
+void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
 bool Program::poll(Where where) { return impl(where).poll(where); }
 std::vector<double> Program::take_record(std::string_view name, Where where) {

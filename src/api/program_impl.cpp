@@ -107,9 +107,21 @@ void Program::Impl::require_caller(const char* call, const Where& where) const {
               "return from the body, and call it on the program's thread");
 }
 
-void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
+void Program::Impl::wait_for_caller(void* stream, const Where& where) {
+  try {
+    device().fence(this->stream(), session_.borrowed_stream(stream));
+  } catch (const Error& e) {
+    throw Error("run", where, "RunOptions::stream: " + e.problem(), e.remedy());
+  }
+}
+
+void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
+  }
+  if (std::find(std::begin(kAllModes), std::end(kAllModes), mode) == std::end(kAllModes)) {
+    throw Error("run", where, "no mode has this combination of execution, width and host_ops",
+                "pass one of the constants in graphsink/mode.h, such as sink");
   }
   require_caller("run", where);
   {
@@ -117,23 +129,36 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
     settle();
   }
   inputs_->check(plan(), steps, where);
+}
+
+void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {
+  require_run(mode, options.steps, where);
   bind(where);
-  if (mode == split_sink && current_->bound.plan().split_islands.empty()) mode = sink;
   std::optional<RunGate::Inside> inside;
   enter_run(inside);
+  if (options.stream) wait_for_caller(*options.stream, where);
   upload_feed_table();
-  params_.times = nullptr;
   is_unsettled_ = true;
   has_outputs_ = false;
+  issue_run(mode, options.steps, where);
+  is_unsettled_ = false;
+  has_outputs_ = true;
+  if (options.stream) device().fence(session_.borrowed_stream(*options.stream), stream());
+  if (std::exchange(has_captured_, false)) trim_shapes();
+}
+
+void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where) {
+  if (mode == split_sink && current_->bound.plan().split_islands.empty()) mode = sink;
+  params_.times = nullptr;
   const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison();
     refresh_hoisted();
     if (is_audited(mode)) {
       run_audited(mode, steps, where);
-    } else if (mode == Mode::automatic) {
+    } else if (mode == automatic) {
       run_automatic(steps);
-    } else if (is_sunk(mode)) {
+    } else if (mode.execution == Mode::Execution::sunk) {
       run_sunk(mode, 0, steps);
     } else {
       run_interactive(mode, 0, steps);
@@ -142,9 +167,6 @@ void Program::Impl::run(Mode mode, std::int64_t steps, const Where& where) {
     break_variables(e);  // still inside: nobody sees what is neither whole nor broken
     throw;
   }
-  is_unsettled_ = false;
-  has_outputs_ = true;
-  if (std::exchange(has_captured_, false)) trim_shapes();
 }
 
 void Program::Impl::upload_feed_table() {
@@ -167,8 +189,7 @@ void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t 
   Streams all = streams(mode);
   push_params(first, end);
   device().begin(*all[0], launches_.ring());
-  HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
-  for (std::int64_t step = first; step < end; ++step) current_->bound.issue_all(session_.devices(), all, host_calls);
+  for (std::int64_t step = first; step < end; ++step) current_->bound.issue_all(session_.devices(), all, mode.host_ops);
   current_->ran_once = true;
 }
 

@@ -79,7 +79,7 @@ class Program::Impl {
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
   MemoryReport memory();
   void bind(const Where& where);
-  void run(Mode mode, std::int64_t steps, const Where& where);
+  void run(Mode mode, const RunOptions& options, const Where& where);
   void sync(const Where& where);
   bool poll(const Where& where);
   std::vector<double> take_record(std::string_view name, bool may_run, const Where& where);
@@ -137,7 +137,9 @@ class Program::Impl {
   Device& device(int number = 0) const { return session_.device(number); }
   Stream& stream() const { return session_.stream(); }
   // Those on which a step is issued, per stream of the plan.
-  Streams streams(Mode mode) { return streams(is_serial(mode) ? Session::Spread::serial : Session::Spread::parallel); }
+  Streams streams(Mode mode) {
+    return streams(mode.width == Mode::Width::one_stream ? Session::Spread::serial : Session::Spread::parallel);
+  }
   Streams streams(Session::Spread spread) {
     return session_.streams_for(current_->bound.plan().stream_devices, spread);
   }
@@ -166,6 +168,11 @@ class Program::Impl {
   // Brings the program inside, after all that others have done with its Variables so far.
   void enter_run(std::optional<RunGate::Inside>& inside);
   void take_variables();
+  // Throws Error, having changed nothing, if the run cannot be.
+  void require_run(Mode mode, std::int64_t steps, const Where& where);
+  void issue_run(Mode mode, std::int64_t steps, const Where& where);
+  // The program's stream goes on behind what the caller's stream was given so far.
+  void wait_for_caller(void* stream, const Where& where);
   // Gives the device the addresses of the feeds' slices, if they are others than before.
   void upload_feed_table();
   // Writes the parameters of the launch, or of the live begin, that the caller issues next.

@@ -16,12 +16,12 @@ constexpr const char *kOpByOp = "a step runs op by op", *kStepByStep = "a run of
 // The first step for each set of input shapes is a real one, issued op by op; then it is captured.
 void Program::Impl::run_sunk(Mode mode, std::int64_t first, std::int64_t end) {
   if (!current_->ran_once) {
-    run_interactive(Mode::interactive_serial, first, first + 1);
+    run_interactive(interactive_serial, first, first + 1);
     ++first;
   }
   if (!capture_islands(mode)) {
     fallbacks_ += static_cast<std::uint64_t>(end - first);
-    if (first < end) run_interactive(Mode::interactive_serial, first, end);
+    if (first < end) run_interactive(interactive_serial, first, end);
     return;
   }
   if (is_one_launch(mode, end - first) && capture_loop(mode)) {
@@ -48,9 +48,8 @@ void Program::Impl::launch_islands(Mode mode, std::int64_t step) {
   auto join = [&] {
     if (std::exchange(is_beside, false)) device().fence(stream(), session_.stream_beside());
   };
-  HostCalls host_calls = is_split(mode) ? HostCalls::waiting : HostCalls::in_stream;
   auto issue = [&](const Island& island, Session::Spread spread) {
-    current_->bound.issue(island.first, island.last, session_.devices(), streams(spread), host_calls);
+    current_->bound.issue(island.first, island.last, session_.devices(), streams(spread), mode.host_ops);
   };
   for (std::size_t i = 0; i < islands.size(); ++i) {
     if (Mark* mark = current_->bound.mark_of(islands[i])) {
@@ -91,7 +90,8 @@ bool Program::Impl::capture_islands(Mode mode) {
     if (!islands[i].sunk) continue;
     auto issue = [&](Streams all) {
       if (i == 0) device().begin(*all[0], launches_.ring());
-      current_->bound.issue(islands[i].first, islands[i].last, session_.devices(), all, HostCalls::in_stream, marks);
+      current_->bound.issue(islands[i].first, islands[i].last, session_.devices(), all, Mode::HostOps::in_stream,
+                            marks);
     };
     if (!capture(slots[i], mode, issue, kOpByOp)) return false;
   }

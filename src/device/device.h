@@ -121,6 +121,10 @@ class Device {
   virtual std::size_t staging_bytes() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // For fence() with a stream that somebody else owns, which must exist whenever the result is used. `handle` is a
+  // cudaStream_t. Throws Error where there is no such stream of this device. A fence that waits for it throws Error,
+  // and does nothing, while it is captured.
+  virtual std::unique_ptr<Stream> borrow_stream(void* handle) = 0;
   // Waits for a live stream. Throws Error where the device itself has failed; what bodies threw stays for sync().
   virtual void wait(Stream& stream) = 0;
   // Waits for a live stream. Throws Error for what failed on the device since the last call.

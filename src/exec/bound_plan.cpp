@@ -211,7 +211,8 @@ void BoundPlan::run_on_host(const Step& step, Device& device) const {
   device.host_call_now(node, *host_status_);
 }
 
-void BoundPlan::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls, Marks marks) const {
+void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops,
+                      Marks marks) const {
   Device& device = *devices[0];
   std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, 8> is_forked{};
@@ -233,7 +234,7 @@ void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Hos
     if (forks_here) fence(step.stream, 0);
     for (int earlier : step.after)
       if (earlier != 0 || !forks_here) fence(step.stream, earlier);
-    if (host_calls == HostCalls::waiting && is_on_host(*plan_, step)) {
+    if (host_ops == Mode::HostOps::between && is_on_host(*plan_, step)) {
       Stream* stream = streams[at(step.stream)];
       if (waited_for != stream || !step.after.empty()) device.sync(*stream);
       waited_for = stream;
@@ -261,8 +262,8 @@ void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Hos
     if (is_open[at(s)]) fence(0, s);
 }
 
-void BoundPlan::issue_all(Devices devices, Streams streams, HostCalls host_calls) const {
-  issue(0, static_cast<int>(plan_->sequences[0].steps.size()), devices, streams, host_calls);
+void BoundPlan::issue_all(Devices devices, Streams streams, Mode::HostOps host_ops) const {
+  issue(0, static_cast<int>(plan_->sequences[0].steps.size()), devices, streams, host_ops);
 }
 
 }  // namespace graphsink

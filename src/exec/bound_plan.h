@@ -53,12 +53,6 @@ std::vector<Prepared> prepare(const Plan& plan, Devices devices);
 // The workspaces that the nodes asked for.
 PlanFacts facts_of(const std::vector<Prepared>& nodes);
 
-// What becomes of CPU bodies on a device with separate memory.
-enum class HostCalls : std::uint8_t {
-  in_stream,  // they are work like all other
-  waiting,    // issue() waits for what they depend on and runs them: live streams only
-};
-
 // Which marks are set.
 enum class Marks : std::uint8_t { none, of_islands, of_split_islands };
 
@@ -81,9 +75,9 @@ class BoundPlan {
   // same for each device); all work is joined in streams[0]. Whether the streams are live or recording makes no
   // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
   // device throws: then the step has committed wholly or not at all.
-  void issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream,
+  void issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream,
              Marks marks = Marks::none) const;
-  void issue_all(Devices devices, Streams streams, HostCalls host_calls = HostCalls::in_stream) const;
+  void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
 
   // Whether copy `index` of plan().hoisted was made since its origin became `version`, which is not 0.
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }

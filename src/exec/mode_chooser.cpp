@@ -98,9 +98,10 @@ ModeChooser::Turn ModeChooser::next(std::int64_t steps) {
     block.issued += turn.steps;
     if (block.issued >= block.planned) ++current_;
   }
-  turn.tag = number << kNumberShift | (is_trial ? kTrial : 0) | static_cast<std::uint64_t>(turn.mode);
+  std::size_t candidate = index_of(turn.mode);
+  turn.tag = number << kNumberShift | (is_trial ? kTrial : 0) | candidate;
   last_ = turn;
-  candidates_[index_of(turn.mode)].report.steps += turn.steps;
+  candidates_[candidate].report.steps += turn.steps;
   return turn;
 }
 
@@ -132,7 +133,7 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
   std::uint64_t number = tag >> kNumberShift;
   ns = std::max(ns, 0.0);
   all_ns_ += ns;
-  Candidate& candidate = candidates_[index_of(mode_of(tag))];
+  Candidate& candidate = candidates_[tag & kCandidateMask];
   if (tag & kTrial) candidate.trial_ns += ns;
   if (candidate.expected_ns == 0) candidate.expected_ns = ns;
   if (!is_open_) return;

@@ -47,7 +47,7 @@ class ModeChooser {
     std::uint64_t tag = 0;  // below 2^48, never 0
     bool is_compared = false;
   };
-  static Mode mode_of(std::uint64_t tag) { return static_cast<Mode>(tag & kModeMask); }
+  Mode mode_of(std::uint64_t tag) const { return candidates_[tag & kCandidateMask].report.mode; }
 
   // The first candidate is chosen until another has shown to be faster; interactive_serial is one of them.
   explicit ModeChooser(const std::vector<Mode>& candidates);
@@ -81,8 +81,8 @@ class ModeChooser {
     double step_ns() const;
   };
   static constexpr std::size_t kBlocks = 4;
-  // A tag: the number of a block, whether it is a trial, the mode.
-  static constexpr std::uint64_t kModeMask = 15, kTrial = 16;
+  // A tag: the number of a block, whether it is a trial, the index of the candidate.
+  static constexpr std::uint64_t kCandidateMask = 15, kTrial = 16;
   static constexpr int kNumberShift = 5;
 
   std::size_t index_of(Mode mode) const;

@@ -17,6 +17,7 @@ Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& 
 // Each device knows those that were opened before it.
 Session::~Session() {
   more_streams_.clear();
+  borrowed_.reset();
   while (!devices_.empty()) {
     streams_.pop_back();
     devices_.pop_back();
@@ -27,6 +28,14 @@ Stream& Session::target_stream(std::size_t number) {
   if (number == 0) return stream();
   while (more_streams_.size() < number) more_streams_.push_back(device().make_stream());
   return *more_streams_[number - 1];
+}
+
+Stream& Session::borrowed_stream(void* handle) {
+  if (!borrowed_ || borrowed_handle_ != handle) {
+    borrowed_ = device().borrow_stream(handle);
+    borrowed_handle_ = handle;
+  }
+  return *borrowed_;
 }
 
 Streams Session::streams_for(std::span<const int> devices, Spread spread) {

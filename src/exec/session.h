@@ -29,6 +29,9 @@ class Session {
   // The main stream of a device.
   Stream& stream(int device = 0) const { return *streams_[static_cast<std::size_t>(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
+  // A stream of the target's that the caller owns, given as a cudaStream_t. Valid until the next call; see
+  // Device::borrow_stream(). Makes no call to the device, but for fences, if it is the one of the last call.
+  Stream& borrowed_stream(void* handle);
   // A second stream of the target, on which nothing of a plan that is issued in series runs.
   Stream& stream_beside() { return target_stream(1); }
 
@@ -56,7 +59,9 @@ class Session {
   std::vector<Device*> pointers_;
   std::vector<std::shared_ptr<Stream>> streams_;       // per device: its main stream
   std::vector<std::unique_ptr<Stream>> more_streams_;  // of the target
-  std::array<Stream*, 8> given_{};                     // by streams_for()
+  void* borrowed_handle_ = nullptr;
+  std::unique_ptr<Stream> borrowed_;
+  std::array<Stream*, 8> given_{};  // by streams_for()
 };
 
 }  // namespace graphsink

@@ -57,7 +57,7 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
   Program p = compile(g);
   p.write(x, Tensor::uniform({4, 8, 16}, 1));
   p.write(t, Tensor(i32, {4, 8}));
-  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink, Mode::automatic}) {
+  for (Mode mode : {interactive_serial, interactive_parallel, sink, automatic}) {
     for (std::int64_t steps : {1, 4}) {
       for (int warm_up = 0; warm_up < 3; ++warm_up) p.run(mode, {.steps = steps});
       p.sync();

@@ -36,7 +36,7 @@ TEST_P(OnDevice, LoopIsAConditionalNode) {
       EXPECT_EQ(p.read_output("n").at(0), wanted);
       EXPECT_EQ(p.read_output("u").at(2), 3.0 * std::pow(2.0, wanted));
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.recording()->conditional_nodes, 1);
       EXPECT_EQ(p.counters().fallbacks, 0u);
       EXPECT_EQ(p.counters().graph_launches, 5u);
@@ -79,7 +79,7 @@ TEST_P(OnDevice, BranchIsAConditionalNode) {
       p.run(mode);
       EXPECT_NEAR(p.read_output("y").at(3), sign > 0 ? 2.0 : std::tanh(-1.0) - 1.0, 1e-6);
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.recording()->conditional_nodes, 1);
       EXPECT_EQ(p.counters().fallbacks, 0u);
     }
@@ -138,7 +138,7 @@ TEST_P(OnDevice, BranchInsideALoop) {
       p.run(mode);
       EXPECT_EQ(p.read_output("n").at(0), wanted);
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.recording()->conditional_nodes, 2);
     }
   }
@@ -156,7 +156,7 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);
     results.push_back(p.read_output("y").at(1));
-    if (mode == Mode::sink && is_cuda()) {
+    if (mode == sink && is_cuda()) {
       EXPECT_EQ(p.counters().graph_launches, 4u) << "two islands, twice";
     }
   }

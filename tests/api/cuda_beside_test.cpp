@@ -109,7 +109,7 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
       program.run(mode, {.steps = step % 2 + 1});
     }
     EXPECT_EQ(program.counters().fallbacks, 0u);
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(program.counters().graph_launches, 2 * 8u) << "the first of 9 steps is issued op by op";
     }
     seen.push_back({program.read_output("y").at(0), program.read_output("z").at(1), program.read_output("sum").at(1)});
@@ -264,7 +264,7 @@ TEST_F(CudaBeside, TheLoopIsUnorderedWithTheRest) {
       program.sync();
       calls.next = 0;
       calls.of_loop = calls.of_rest = -1;
-      program.run(Mode::sink);
+      program.run(sink);
     }
     program.sync();
     (calls.of_loop < calls.of_rest ? loop_first : rest_first) += 1;

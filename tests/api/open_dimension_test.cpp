@@ -144,7 +144,7 @@ TEST_P(OnDevice, TheSizeOfAnOpenDimensionIsAValue) {
         EXPECT_EQ(p.read_output("branch").at(0), static_cast<double>(rows < 5 ? rows : 100 * rows));
       }
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.counters().fallbacks, 0u);
     }
   }

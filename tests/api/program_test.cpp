@@ -61,12 +61,12 @@ Outcome train(DeviceId device, Mode mode, std::int64_t per_run) {
 
 TEST_P(OnDevice, AllModesGiveTheSameBits) {
   for (std::int64_t per_run : {1, 5, 10}) {
-    Outcome first = train(GetParam(), Mode::interactive_serial, per_run);
+    Outcome first = train(GetParam(), interactive_serial, per_run);
     ASSERT_EQ(first.losses.size(), 10u);
     if (per_run == 1) {
       EXPECT_LT(first.losses.back(), first.losses.front()) << "the same batch again and again";
     }
-    for (Mode mode : {Mode::interactive_parallel, Mode::sink}) {
+    for (Mode mode : {interactive_parallel, sink}) {
       SCOPED_TRACE(to_string(mode));
       Outcome other = train(GetParam(), mode, per_run);
       EXPECT_EQ(first.losses, other.losses);
@@ -135,7 +135,7 @@ TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
       for (std::int64_t done = 0; done < 6; done += per_run) p.run(mode, {.steps = per_run});
       sums.push_back(p.read<double>("sum"));
       ASSERT_EQ(sums.back().size(), 6u);
-      if (mode == Mode::sink) {
+      if (mode == sink) {
         EXPECT_EQ(p.counters().fallbacks, 0u);
         EXPECT_EQ(p.counters().graph_launches, per_run == 1 ? 5u : 1u);
       }
@@ -175,7 +175,7 @@ TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
       p.run(mode);
       EXPECT_EQ(p.read_output("y").at(299), (v * 2 + 1) * 3);
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.counters().graph_launches, 2u);
       EXPECT_EQ(p.counters().fallbacks, 0u);
       EXPECT_EQ(p.recording()->host_nodes, is_cuda() ? 1 : 0);
@@ -198,7 +198,7 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
         EXPECT_EQ(p.read_output("mean").at(2), 2.0 * static_cast<double>(n + round)) << to_string(mode);
       }
     }
-    if (mode == Mode::sink) {
+    if (mode == sink) {
       EXPECT_EQ(p.counters().recordings, 2u);
     }
   }

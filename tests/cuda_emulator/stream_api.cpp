@@ -168,6 +168,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   });
 }
 
+cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
+  return api("cudaStreamGetDevice", [&](Runtime& r, Lock&) -> cudaError_t {
+    CUstream_st* stream = emu::find_stream(r, handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (device == nullptr) return cudaErrorInvalidValue;
+    *device = stream->device;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return api("cudaStreamQuery", [&](Runtime& r, Lock& lock) -> cudaError_t {
     CUstream_st* stream = emu::find_stream(r, handle);

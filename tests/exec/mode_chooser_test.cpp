@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <deque>
@@ -14,7 +15,9 @@ namespace {
 
 using Turn = ModeChooser::Turn;
 
-std::size_t at(Mode mode) { return static_cast<std::size_t>(mode); }
+std::size_t at(Mode mode) {
+  return static_cast<std::size_t>(std::find(std::begin(kAllModes), std::end(kAllModes), mode) - std::begin(kAllModes));
+}
 
 // A machine on which a step takes what `ns` says. The host runs `ahead` steps ahead of it.
 class Machine {
@@ -37,7 +40,7 @@ class Machine {
         Turn turn = chooser.next(left);
         ASSERT_GE(turn.steps, 1);
         ASSERT_LE(turn.steps, left);
-        EXPECT_EQ(ModeChooser::mode_of(turn.tag), turn.mode);
+        EXPECT_EQ(chooser.mode_of(turn.tag), turn.mode);
         left -= turn.steps;
         done_ += turn.steps;
         steps[at(turn.mode)] += turn.steps;

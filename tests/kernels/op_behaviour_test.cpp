@@ -13,7 +13,7 @@
 namespace graphsink {
 namespace {
 
-constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
+constexpr Mode kModes[] = {interactive_serial, interactive_parallel, sink};
 
 class OpBehaviour : public ::testing::TestWithParam<DeviceId> {
  protected:

@@ -11,7 +11,7 @@
 namespace graphsink {
 namespace {
 
-constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
+constexpr Mode kModes[] = {interactive_serial, interactive_parallel, sink};
 
 // The file kat_vectors of Random123: philox4x32 with 10 rounds.
 TEST(Philox, GivesTheKnownAnswers) {

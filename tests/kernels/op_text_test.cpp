@@ -123,7 +123,7 @@ TEST_P(TextOps, CausalAttentionDoesNotSeeWhatComesLater) {
 
 TEST_P(TextOps, GiveTheSameBitsInAllModes) {
   std::vector<std::vector<Tensor>> results;
-  for (Mode mode : {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink}) {
+  for (Mode mode : {interactive_serial, interactive_parallel, sink}) {
     Graph g;
     Value q = g.constant(heads(70, 1)), k = g.constant(heads(140, 2)), v = g.constant(heads(140, 3));
     Value gain = g.constant(Tensor::uniform({20}, 4)), bias = g.constant(Tensor::uniform({20}, 5));

@@ -1112,6 +1112,19 @@ std::span<const Row> misuses() {
       Row{"RunZeroSteps", "run", {"0 steps", "at least 1"}, [] { program().run(sink, {.steps = 0}); }},
       Row{"RunNegativeSteps", "run", {"-1 steps", "at least 1"}, [] { program().run(sink, {.steps = -1}); }},
       Row{"RunTooManySteps", "run", {"steps", "2^31"}, [] { program().run(sink, {.steps = std::int64_t{1} << 31}); }},
+      Row{"RunOnAStreamOnTheCpu",
+          "run",
+          {"RunOptions::stream", "on the CPU", "compile for a CUDA device"},
+          [] {
+            graph().output("y", relu(x()));
+            Program p = compile(graph(), {.target = cpu()});
+            p.write(x(), std::vector<float>(3));
+            p.run(sink, {.stream = nullptr});
+          }},
+      Row{"RunInNoMode",
+          "run",
+          {"no mode", "combination", "pass one of the constants"},
+          [] { program().run(Mode{Mode::Execution::sunk, Mode::Width::one_stream}); }},
       Row{"RunMoreStepsThanSlices",
           "run",
           {"\"f\" has 2 slices for 3 steps"},

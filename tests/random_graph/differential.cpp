@@ -30,7 +30,8 @@ struct Schedule {
 std::vector<Schedule> schedules(int steps, DeviceId device) {
   std::vector<Mode> modes;
   for (Mode mode : kAllModes)
-    if (!is_split(mode) || device.kind == DeviceKind::cuda) modes.push_back(mode);  // else there is nothing to split
+    if (mode.host_ops == Mode::HostOps::in_stream || device.kind == DeviceKind::cuda)
+      modes.push_back(mode);  // else there is nothing to split
   std::vector<Schedule> result;
   for (Mode mode : modes) {
     std::string name(to_string(mode));

@@ -10,7 +10,7 @@
 
 namespace graphsink::testing {
 
-inline constexpr Mode kModes[] = {Mode::interactive_serial, Mode::interactive_parallel, Mode::sink};
+inline constexpr Mode kModes[] = {interactive_serial, interactive_parallel, sink};
 
 class OnDevice : public ::testing::TestWithParam<DeviceId> {
  protected:

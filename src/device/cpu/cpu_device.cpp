@@ -413,6 +413,11 @@ std::unique_ptr<Recording> CpuDevice::end_recording(Streams streams) {
   return std::make_unique<CpuRecording>(std::move(*std::exchange(items_, nullptr)), info);
 }
 
+std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
+  throw Error("stream", Where(), "a CUDA stream was given, and the program runs on the CPU",
+              "leave the stream out, or compile for a CUDA device");
+}
+
 void CpuDevice::cancel_recording(Streams streams) noexcept {
   for (Stream* stream : streams) queue_of(*stream).recording = nullptr;
   items_.reset();

@@ -74,6 +74,7 @@ class CpuDevice : public Device {
   std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override { return staging_.bytes(); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this); }
+  std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   void sync(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }

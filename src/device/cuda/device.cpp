@@ -118,6 +118,20 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
   return std::make_unique<CudaStream>(*calls_);
 }
 
+std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) {
+  CurrentDevice current = enter();
+  auto* stream = static_cast<cudaStream_t>(handle);
+  int device = -1;
+  calls_->check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+  if (device != calls_->device()) {
+    throw Error(
+        "stream", Where(),
+        "the stream belongs to cuda:" + std::to_string(device) + ", the program runs on " + to_string(target().id),
+        "pass a stream that was made while cudaSetDevice(" + std::to_string(calls_->device()) + ") was in force");
+  }
+  return std::make_unique<CudaStream>(*calls_, stream);
+}
+
 void CudaDevice::wait(Stream& stream) {
   CurrentDevice current = enter();
   require_live("sync");

@@ -29,6 +29,7 @@ class CudaDevice : public Device {
   std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override;
   std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override;
   bool wait_otherwise() noexcept override;

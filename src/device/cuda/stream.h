@@ -1,4 +1,4 @@
-// A non-blocking CUDA stream and the event with which it waits for others.
+// A CUDA stream, owned or borrowed, and the event with which it waits for others.
 #pragma once
 
 #include "device/cuda/check.h"
@@ -11,17 +11,24 @@ class CudaStream : public Stream {
   explicit CudaStream(Calls& calls) : calls_(calls) {
     CurrentDevice current(calls);
     // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we record.
-    calls.check(cudaStreamCreateWithFlags(stream_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    calls.check(cudaStreamCreateWithFlags(owned_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    stream_ = owned_.get();
+  }
+  // Somebody else's, of the same device.
+  CudaStream(Calls& calls, cudaStream_t borrowed) : calls_(calls), stream_(borrowed), is_borrowed_(true) {
+    CurrentDevice current(calls);
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
 
   // Where work given to this stream goes.
-  cudaStream_t get() const { return recorded_by_ ? recorded_by_->get() : stream_.get(); }
+  cudaStream_t get() const { return recorded_by_ ? recorded_by_->get() : stream_; }
   // From here on work goes to `stream`, which records it; nullptr: to this one, which is always live.
   void record_by(const CudaStream* stream) { recorded_by_ = stream; }
 
   // Goes on only when everything given to `earlier` so far is done.
   void wait_for(const CudaStream& earlier, Calls& calls) {
+    if (earlier.is_borrowed_) earlier.require_no_capture();
     // An event is recorded on its own device; this one's where possible, as `earlier` may be another thread's, too.
     cudaEvent_t event = calls_.device() == earlier.calls_.device() ? event_.get() : earlier.event_.get();
     calls.check(cudaEventRecord(event, earlier.get()), "cudaEventRecord");
@@ -35,9 +42,21 @@ class CudaStream : public Stream {
   bool is_open = false;
 
  private:
+  // An event that is recorded on a stream while it is captured would make every stream that waits for it a part of that
+  // capture.
+  void require_no_capture() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    calls_.check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+    if (status == cudaStreamCaptureStatusNone) return;
+    throw Error("stream", Where(), "the stream is being captured, and a run cannot become a part of that capture",
+                "end the capture first, or give the run a stream that is not capturing");
+  }
+
   Calls& calls_;
-  StreamHandle stream_;
+  StreamHandle owned_;  // empty if it is borrowed
   EventHandle event_;
+  cudaStream_t stream_ = nullptr;
+  bool is_borrowed_ = false;
   const CudaStream* recorded_by_ = nullptr;
 };
 
