@@ -2,14 +2,32 @@
 // expected and seen, and what to do about it.
 #pragma once
 
+#include <cstdint>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 
 namespace graphsink {
 
-// A place in the user's source. file_name() points to static storage, so copies never dangle.
-using Where = std::source_location;
+// A place in the user's source. A function of this library that may refuse has a last parameter
+// `Where where = Where::current()`, which is the line that calls it.
+class Where {
+ public:
+  constexpr Where() = default;  // no place
+  // For code that is called from another language. `file` is not copied: it must outlive every Where and every Error.
+  constexpr Where(const char* file, std::uint32_t line) : file_(file), line_(line) {}
+  // The line of the call, also where this is the default value of a parameter.
+  static constexpr Where current(std::source_location here = std::source_location::current()) {
+    return {here.file_name(), here.line()};
+  }
+
+  constexpr const char* file_name() const { return file_; }
+  constexpr std::uint32_t line() const { return line_; }  // from 1; 0 where no line is known
+
+ private:
+  const char* file_ = "";
+  std::uint32_t line_ = 0;
+};
 
 // "train.cpp:12" (the last path component only), or "" for a default-constructed Where.
 std::string to_string(const Where& where);

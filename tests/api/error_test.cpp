@@ -352,5 +352,15 @@ TEST(Message, ARefusedRunChangesNothing) {
   EXPECT_EQ(w.read().at(0), 4.0);
 }
 
+// As a binding for another language passes it on.
+TEST(Message, NamesAPlaceThatWasGiven) {
+  Graph g;
+  constexpr Where place("models/train.py", 7);
+  (void)g.input("x", f32, {3});
+  std::string message = message_of([&] { (void)g.input("x", f32, {3}, place); });
+  EXPECT_TRUE(contains(message, "train.py:7: input")) << message;
+  EXPECT_EQ(to_string(Where()), "");
+}
+
 }  // namespace
 }  // namespace graphsink
