@@ -1,4 +1,5 @@
 // slice and pad: a regular part of a tensor, and a tensor as such a part of a larger one.
+#include "base/at.h"
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "base/sizes.h"
@@ -19,7 +20,7 @@ struct SliceAttrs {
 
   // As NumPy resolves begin:end:step for an axis of that size. Axes that are not named are whole.
   Range range(int axis, std::int64_t size) const {
-    auto d = static_cast<std::size_t>(axis);
+    auto d = at(axis);
     if (d >= begins.size()) return {0, 1, size};
     std::int64_t step = d < steps.size() ? std::max(steps[d], -std::numeric_limits<std::int64_t>::max()) : 1;
     std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? size : size - 1;
@@ -254,7 +255,7 @@ void infer_pad(InferArgs& a) {
   if (attrs.before.size() != rank || attrs.after.size() != rank)
     a.fail("the numbers of paddings do not fit", "give one before and one after each axis");
   for (int d = 0; d < shape.rank(); ++d) {
-    std::int64_t before = attrs.before[static_cast<std::size_t>(d)], after = attrs.after[static_cast<std::size_t>(d)];
+    std::int64_t before = attrs.before[at(d)], after = attrs.after[at(d)];
     if (before < 0 || after < 0) a.fail("a padding is negative", "slice() the operand");
     shape[d] = sum_of_sizes(shape[d], sum_of_sizes(before, after));
   }

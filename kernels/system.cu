@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/at.h"
 #include "device/host_memory.h"
 #include "device/step_times.h"
 #include "ir/system_ops.h"
@@ -124,7 +125,7 @@ void end_cuda(CudaArgs& a) {
     Records records{};
     int count = std::min(a.inputs() - first, kRecords);
     for (int i = 0; i < count; ++i) {
-      std::int64_t capacity = attrs.capacities[static_cast<std::size_t>(first + i)];
+      std::int64_t capacity = attrs.capacities[at(first + i)];
       records.value[i] = a.in<void>(first + i);
       records.ring[i] = std::exchange(ring, ring + capacity);
       records.capacity[i] = static_cast<std::uint32_t>(capacity);
@@ -142,7 +143,7 @@ void end_cpu(const CpuArgs& a) {
   if (ok) {
     auto* ring = a.out<double>(0);
     for (int i = 0; i < a.inputs(); ++i) {
-      std::int64_t capacity = attrs.capacities[static_cast<std::size_t>(i)];
+      std::int64_t capacity = attrs.capacities[at(i)];
       double value = read_float(a.in<void>(i), a.in_type(i).dtype);
       put(ring[step->records % capacity], value);  // the host may read the old one
       ring += capacity;

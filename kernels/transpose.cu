@@ -1,4 +1,5 @@
 // permute, transpose: copies with the axes in another order.
+#include "base/at.h"
 #include "graphsink/ops.h"
 #include "kernels/strided_copy.h"
 
@@ -141,7 +142,7 @@ Prepared prepare_permute(const PrepareArgs& p) {
 std::vector<Value> permute_grad(const GradArgs& a) {
   std::vector<int> axes = from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
   std::vector<int> back(axes.size());
-  for (std::size_t d = 0; d < axes.size(); ++d) back[static_cast<std::size_t>(axes[d])] = static_cast<int>(d);
+  for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
   return {permute(Arg(a.grads[0], a.where), back)};
 }
 

@@ -59,7 +59,7 @@ CHANCE = [
     ("missing wait", "src/api/sink.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
     ("missing wait between devices", "src/exec/bound_plan.cpp",
      "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
-     "if (plan_->stream_devices[at(later)] == plan_.stream_devices[at(earlier)])"
+     "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"
      " devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
     ("stale predicate", "src/device/cuda/recorder.cpp",
      'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "base/at.h"
 #include "base/trace.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
@@ -11,8 +12,6 @@
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 void* address_of(const Buffer& buffer, const Addresses& a) {
   switch (buffer.storage) {

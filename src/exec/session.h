@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/at.h"
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "device/device.h"
@@ -24,10 +25,10 @@ class Session {
 
   std::span<Device* const> devices() const { return pointers_; }
   int count() const { return static_cast<int>(devices_.size()); }
-  Device& device(int number = 0) const { return *pointers_[static_cast<std::size_t>(number)]; }
+  Device& device(int number = 0) const { return *pointers_[at(number)]; }
   const std::shared_ptr<Device>& shared_device() const { return devices_[0]; }
   // The main stream of a device.
-  Stream& stream(int device = 0) const { return *streams_[static_cast<std::size_t>(device)]; }
+  Stream& stream(int device = 0) const { return *streams_[at(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
   // A second stream of the target, on which nothing of a plan that is issued in series runs.
   Stream& stream_beside() { return target_stream(1); }

@@ -3,12 +3,11 @@
 #include <map>
 #include <set>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Up to so many buffers, offsets are also tried largest first, which packs better but takes quadratic time.
 constexpr std::size_t kSmallPlan = 2000;

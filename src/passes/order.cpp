@@ -1,11 +1,10 @@
 #include <algorithm>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A branch shorter than this is not worth the two events that fork and join it.
 constexpr int kShortChain = 3;
