@@ -37,7 +37,7 @@ __global__ void copy_pieces(TensorTable<2> table, std::int64_t rows, std::int64_
 template <bool is_concat>
 Prepared prepare_rows(const PrepareArgs& p, const TensorType& whole, std::span<const TensorType> pieces, int axis) {
   RowsPlan plan;
-  int d = axis < 0 ? axis + whole.shape.rank() : axis;
+  int d = from_front(axis, whole.shape.rank());
   for (int i = 0; i < d; ++i) plan.rows *= whole.shape[i];
   std::int64_t inner = static_cast<std::int64_t>(size_of(whole.dtype));
   for (int i = d + 1; i < whole.shape.rank(); ++i) inner *= whole.shape[i];

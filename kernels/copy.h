@@ -1,4 +1,4 @@
-// Copies of raw bytes inside a kernel.
+// Copies of raw bytes inside a kernel, and a kernel that writes zeros.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -27,6 +27,12 @@ __device__ inline void copy_bytes(void* to, const void* from, std::int64_t bytes
     done = bytes / 4 * 4;
   }
   copy(static_cast<const unsigned char*>(nullptr), done);
+}
+
+template <class T>
+__global__ void fill_zeros(T* out, std::int64_t size) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < size; i += all_threads()) out[i] = T(0);
 }
 
 }  // namespace graphsink

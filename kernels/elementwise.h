@@ -196,18 +196,6 @@ inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
 template <>
 inline constexpr Alias kElementwiseInPlace<3>[3] = {{0, 0}, {0, 1}, {0, 2}};
 
-inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y) {
-  Shape result = x.rank() >= y.rank() ? x : y;
-  const Shape& other = x.rank() >= y.rank() ? y : x;
-  for (int d = -1; d >= -other.rank(); --d) {
-    if (result[d] != other[d] && result[d] != 1 && other[d] != 1) {
-      a.fail("the shapes do not broadcast", "make trailing dimensions equal or 1, for example with reshape()");
-    }
-    if (result[d] == 1) result[d] = other[d];
-  }
-  return result;
-}
-
 // Elements of which dtypes are computed in T.
 template <class T>
 constexpr bool is_computed_in(DType dtype) {

@@ -18,7 +18,7 @@ struct IndexedPlan {
 
 inline IndexedPlan plan_of(const Shape& x, const Shape& indices, int axis) {
   IndexedPlan p;
-  int d = axis < 0 ? axis + x.rank() : axis;
+  int d = from_front(axis, x.rank());
   for (int i = 0; i < d; ++i) p.outer *= x[i];
   p.rows = x[d];
   p.count = indices.size();

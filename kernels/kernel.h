@@ -86,9 +86,11 @@ Prepared load_kernels(const PrepareArgs& p) {
   return {};
 }
 
-// An axis counted from the front. Refuses one that a tensor of that rank does not have.
+// The axes of ops may be counted from the end: -1 is the last one.
+inline int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
+// The same; refuses an axis that a tensor of that rank does not have.
 inline int axis_from_front(const InferArgs& a, int axis, int rank) {
-  int d = axis < 0 ? axis + rank : axis;
+  int d = from_front(axis, rank);
   if (d < 0 || d >= rank) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
   return d;
 }

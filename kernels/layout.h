@@ -46,6 +46,19 @@ inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMa
   }
 }
 
+// The shape that both are broadcast to. Refuses shapes that do not fit with these words.
+inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y,
+                             const char* problem = "the shapes do not broadcast",
+                             const char* remedy = "make trailing dimensions equal or 1, for example with reshape()") {
+  Shape result = x.rank() >= y.rank() ? x : y;
+  const Shape& other = x.rank() >= y.rank() ? y : x;
+  for (int d = -1; d >= -other.rank(); --d) {
+    if (result[d] != other[d] && result[d] != 1 && other[d] != 1) a.fail(problem, remedy);
+    if (result[d] == 1) result[d] = other[d];
+  }
+  return result;
+}
+
 // strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
 inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&strides)[Shape::kMaxRank]) {
   std::int64_t stride = 1;

@@ -15,7 +15,7 @@ struct Lines {
   }
 };
 inline Lines lines_of(const Shape& shape, int axis) {
-  if (axis < 0) axis += shape.rank();
+  axis = from_front(axis, shape.rank());
   Lines lines;
   for (int d = 0; d < shape.rank(); ++d) (d < axis ? lines.outer : d > axis ? lines.inner : lines.length) *= shape[d];
   return lines;

@@ -31,17 +31,6 @@ Product product_of(const Shape& lhs, const Shape& rhs, const MatmulAttrs& attrs)
   return p;
 }
 
-Shape broadcast_batches(const InferArgs& a, const Shape& x, const Shape& y) {
-  Shape result = x.rank() >= y.rank() ? x : y;
-  const Shape& other = x.rank() >= y.rank() ? y : x;
-  for (int d = -1; d >= -other.rank(); --d) {
-    if (result[d] != other[d] && result[d] != 1 && other[d] != 1)
-      a.fail("the batches do not broadcast", "make the axes before the last two equal or 1");
-    if (result[d] == 1) result[d] = other[d];
-  }
-  return result;
-}
-
 void infer_matmul(InferArgs& a) {
   a.expect_inputs(2);
   a.expect_same_dtype(2);
@@ -59,7 +48,11 @@ void infer_matmul(InferArgs& a) {
            "make the columns of the first the rows of the second");
   }
   if (attrs.sums_batches && leading(lhs) != leading(rhs)) a.fail("the batches differ", "make them equal");
-  Shape out = attrs.sums_batches ? Shape() : broadcast_batches(a, leading(lhs), leading(rhs));
+  Shape out;
+  if (!attrs.sums_batches) {
+    out = broadcast_shape(a, leading(lhs), leading(rhs), "the batches do not broadcast",
+                          "make the axes before the last two equal or 1");
+  }
   out.push_back(p.m);
   out.push_back(p.n);
   a.out(out_dtype, out);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/blas.h"
+#include "kernels/copy.h"
 #include "kernels/dtype.h"
 #ifdef GRAPHSINK_CUDA
 #include "device/cuda/blas_lt.h"
@@ -74,11 +75,6 @@ void run_halves(const Product& p, const T* lhs, const T* rhs, Out* out, float* w
 }
 
 #ifdef GRAPHSINK_CUDA
-__global__ void fill_zeros(std::uint8_t* out, std::int64_t bytes) {
-  wait_for_inputs();
-  for (std::int64_t i = thread_index(); i < bytes; i += all_threads()) out[i] = 0;
-}
-
 // The innermost dimension of the batch is one call; the others are a loop around it.
 MatmulSpec spec_of(const Product& p) {
   MatmulSpec spec{p.dtype, p.m, p.n, p.k, p.transpose_a, p.transpose_b};
@@ -110,7 +106,7 @@ PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
   }
 #ifdef GRAPHSINK_CUDA
   if (p.cuda) {
-    load_kernel(p, fill_zeros);
+    load_kernel(p, fill_zeros<std::uint8_t>);
     if (is_empty(product) || product.k == 0) return {product, nullptr, 0};
     Prepared prepared = prepare_matmul(spec_of(product), p);
     return {product, prepared.data, prepared.workspace};
@@ -150,7 +146,7 @@ void run_product([[maybe_unused]] CudaArgs& a, [[maybe_unused]] const PreparedPr
   if (p.k == 0) {
     auto bytes = static_cast<std::int64_t>(bytes_of_result(p));
     LaunchSize launch = launch_size(bytes);
-    return a.launch(fill_zeros, launch.grid, launch.block, 0, static_cast<std::uint8_t*>(out), bytes);
+    return a.launch(fill_zeros<std::uint8_t>, launch.grid, launch.block, 0, static_cast<std::uint8_t*>(out), bytes);
   }
   auto element = static_cast<std::int64_t>(size_of(p.dtype));
   auto out_element = static_cast<std::int64_t>(size_of(p.out_dtype()));

@@ -6,6 +6,7 @@
 
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
+#include "kernels/kernel.h"
 
 namespace graphsink {
 
@@ -19,7 +20,7 @@ struct ReduceAttrs {
 // Marks those axes. Precondition: infer() has checked them.
 inline void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
   for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
-  for (int axis : axes) is_reduced[axis < 0 ? axis + rank : axis] = true;
+  for (int axis : axes) is_reduced[from_front(axis, rank)] = true;
 }
 
 // A result of the reduction of a.inputs[0], or its gradient, with 1 in place of each axis that was reduced.

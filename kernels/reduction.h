@@ -222,7 +222,7 @@ inline Shape reduced_shape(const InferArgs& a, const std::vector<int>& axes, boo
   const Shape& shape = a.in(0).shape;
   std::vector<int> seen;
   for (int axis : axes) {
-    int d = axis < 0 ? axis + shape.rank() : axis;
+    int d = from_front(axis, shape.rank());
     if (d < 0 || d >= shape.rank())
       a.fail("there is no axis " + std::to_string(axis), "name axes from -rank to rank - 1");
     if (std::find(seen.begin(), seen.end(), d) != seen.end())

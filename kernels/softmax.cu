@@ -3,6 +3,7 @@
 // normalizer calculation for softmax".
 #include "graphsink/ops.h"
 #include "kernels/dtype.h"
+#include "kernels/lines.h"
 #include "kernels/row.h"
 
 namespace graphsink {
@@ -13,18 +14,6 @@ struct SoftmaxAttrs {
   bool is_log;
   friend bool operator==(const SoftmaxAttrs&, const SoftmaxAttrs&) = default;
 };
-
-// Element k of line (o, i) is at (o * length + k) * inner + i.
-struct Lines {
-  std::int64_t outer = 1, length = 1, inner = 1;
-  HD std::int64_t first(std::int64_t line) const { return line / inner * length * inner + line % inner; }
-};
-Lines lines_of(const Shape& shape, int axis) {
-  if (axis < 0) axis += shape.rank();
-  Lines lines;
-  for (int d = 0; d < shape.rank(); ++d) (d < axis ? lines.outer : d > axis ? lines.inner : lines.length) *= shape[d];
-  return lines;
-}
 
 // The maximum of some elements, and the sum of exp(x - maximum).
 template <class T>
@@ -80,7 +69,7 @@ __global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t
 template <class T>
 __global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
   wait_for_inputs();
-  for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
+  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
     const T* from = x + lines.first(line);
     T* to = out + lines.first(line);
     Normalizer<Wide<T>> all;
@@ -110,7 +99,7 @@ __global__ void softmax_grad_rows(const T* y, const T* g, T* out, std::int64_t r
 template <class T>
 __global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines, bool is_log) {
   wait_for_inputs();
-  for (std::int64_t line = thread_index(); line < lines.outer * lines.inner; line += all_threads()) {
+  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
     std::int64_t first = lines.first(line);
     Wide<T> sum(0);
     for (std::int64_t k = 0; k < lines.length; ++k)
@@ -124,7 +113,7 @@ __global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines
 
 template <class T>
 void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
-  std::int64_t rows = lines.outer * lines.inner;
+  std::int64_t rows = lines.count();
   if (lines.length == 0) return;
   if (lines.inner > 1) {
     LaunchSize launch = launch_size(rows);
@@ -136,7 +125,7 @@ void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
 
 template <class T>
 void softmax_grad_on(CudaArgs& a, const Lines& lines, bool is_log) {
-  std::int64_t rows = lines.outer * lines.inner;
+  std::int64_t rows = lines.count();
   if (lines.length == 0) return;
   if (lines.inner > 1) {
     LaunchSize launch = launch_size(rows);
@@ -239,10 +228,8 @@ void backward(Args& a) {
 void infer_softmax(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
-  int axis = a.attrs<SoftmaxAttrs>().axis;
   expect_dtype<float, double, half, bfloat16>(a, 0);
-  if (axis < -shape.rank() || axis >= shape.rank())
-    a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
+  axis_from_front(a, a.attrs<SoftmaxAttrs>().axis, shape.rank());
   a.out(a.in(0).dtype, shape);
 }
 

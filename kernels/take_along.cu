@@ -20,8 +20,6 @@ TwoLines two_lines(const Shape& of, const Shape& taken, int axis) {
   return {lines_of(of, axis), lines_of(taken, axis)};
 }
 
-int element_of(const TensorType& type) { return static_cast<int>(size_of(type.dtype)); }
-
 template <class T>
 __global__ void take_words(const T* x, const std::int32_t* indices, T* out, TwoLines lines, StepBlock* step, int node) {
   wait_for_inputs();
@@ -38,7 +36,7 @@ __global__ void take_words(const T* x, const std::int32_t* indices, T* out, TwoL
 void take_cuda(CudaArgs& a) {
   TwoLines lines = two_lines(a.in_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
   LaunchSize launch = launch_size(a.out_type(0).shape.size());
-  with_word(element_of(a.in_type(0)), [&]<class T>(T) {
+  with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
     a.launch(take_words<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0), lines,
              a.step(), a.node().id);
   });
@@ -48,7 +46,7 @@ void take_cpu(const CpuArgs& a) {
   auto [of, taken] = two_lines(a.in_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
   const auto* indices = a.in<std::int32_t>(1);
   std::optional<std::int64_t> bad;
-  with_word(element_of(a.in_type(0)), [&, of = of, taken = taken]<class T>(T) {
+  with_word(word_size(a.in_type(0).dtype), [&, of = of, taken = taken]<class T>(T) {
     for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i) {
       std::int64_t above = i / taken.inner, outer = above / taken.length, place = indices[i];
       bool is_place = place >= 0 && place < of.length;
@@ -72,17 +70,12 @@ void infer_take(InferArgs& a) {
 }
 
 Prepared prepare_take(const PrepareArgs& p) {
-  with_word(element_of(p.in(0)), [&]<class T>(T) { load_kernel(p, take_words<T>); });
+  with_word(word_size(p.in(0).dtype), [&]<class T>(T) { load_kernel(p, take_words<T>); });
   return {};
 }
 
 // --- the gradient: g, indices, x (shape only)
 
-template <class T>
-__global__ void fill_zeros(T* out, std::int64_t size) {
-  wait_for_inputs();
-  for (std::int64_t i = thread_index(); i < size; i += all_threads()) out[i] = T(0);
-}
 // A thread for each line.
 template <class T>
 __global__ void add_along(const T* g, const std::int32_t* indices, Wide<T>* sums, TwoLines lines) {

@@ -65,7 +65,7 @@ Matrices matrices_of(const Layout<1>& source) {
 // Axis d of the result is axis axes[d] of the operand.
 Prepared prepare_axes(const PrepareArgs& p, const std::vector<int>& axes) {
   PermutePlan plan;
-  plan.element = static_cast<int>(size_of(p.in(0).dtype));
+  plan.element = word_size(p.in(0).dtype);
   const Shape& shape = p.in(0).shape;
   std::int64_t strides[Shape::kMaxRank] = {};
   dense_strides(shape, strides);
@@ -117,15 +117,15 @@ struct PermuteAttrs {
   friend bool operator==(const PermuteAttrs&, const PermuteAttrs&) = default;
 };
 
-std::vector<int> from_front(std::vector<int> axes, int rank) {
-  for (int& axis : axes) axis = axis < 0 ? axis + rank : axis;
+std::vector<int> axes_from_front(std::vector<int> axes, int rank) {
+  for (int& axis : axes) axis = from_front(axis, rank);
   return axes;
 }
 
 void infer_permute(InferArgs& a) {
   a.expect_inputs(1);
   const Shape& shape = a.in(0).shape;
-  std::vector<int> axes = from_front(a.attrs<PermuteAttrs>().axes, shape.rank()), sorted = axes;
+  std::vector<int> axes = axes_from_front(a.attrs<PermuteAttrs>().axes, shape.rank()), sorted = axes;
   std::sort(sorted.begin(), sorted.end());
   bool is_order = static_cast<int>(axes.size()) == shape.rank();
   for (std::size_t d = 0; is_order && d < sorted.size(); ++d) is_order = sorted[d] == static_cast<int>(d);
@@ -136,11 +136,11 @@ void infer_permute(InferArgs& a) {
 }
 
 Prepared prepare_permute(const PrepareArgs& p) {
-  return prepare_axes(p, from_front(p.attrs.as<PermuteAttrs>().axes, p.in(0).shape.rank()));
+  return prepare_axes(p, axes_from_front(p.attrs.as<PermuteAttrs>().axes, p.in(0).shape.rank()));
 }
 
 std::vector<Value> permute_grad(const GradArgs& a) {
-  std::vector<int> axes = from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
+  std::vector<int> axes = axes_from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
   std::vector<int> back(axes.size());
   for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
   return {permute(Arg(a.grads[0], a.where), back)};

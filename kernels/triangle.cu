@@ -32,18 +32,17 @@ Triangle triangle_of(const BodyArgs& a) {
   const Shape& shape = a.in_type(0).shape;
   return {shape[-2], shape[-1], diagonal, is_upper};
 }
-int element_of(const TensorType& type) { return static_cast<int>(size_of(type.dtype)); }
 
 void triangle_cuda(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
   LaunchSize launch = launch_size(size);
-  with_word(element_of(a.in_type(0)), [&]<class T>(T) {
+  with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
     a.launch(keep_triangle<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), size, triangle_of(a));
   });
 }
 void triangle_cpu(const CpuArgs& a) {
   Triangle triangle = triangle_of(a);
-  with_word(element_of(a.in_type(0)), [&]<class T>(T) {
+  with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
     for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
       a.out<T>(0)[i] = triangle.keeps(i) ? a.in<T>(0)[i] : T{};
   });
@@ -56,7 +55,7 @@ void infer_triangle(InferArgs& a) {
 }
 
 Prepared prepare_triangle(const PrepareArgs& p) {
-  with_word(element_of(p.in(0)), [&]<class T>(T) { load_kernel(p, keep_triangle<T>); });
+  with_word(word_size(p.in(0).dtype), [&]<class T>(T) { load_kernel(p, keep_triangle<T>); });
   return {};
 }
 

@@ -46,15 +46,15 @@ void infer_where(InferArgs& a) {
 }
 
 Prepared prepare_where(const PrepareArgs& p) {
-  with_word(static_cast<int>(size_of(p.out(0).dtype)), [&]<class W>(W) { load_kernel(p, select<W>); });
+  with_word(word_size(p.out(0).dtype), [&]<class W>(W) { load_kernel(p, select<W>); });
   return {std::make_shared<Layout<3>>(make_layout<3>(p.out(0).shape, {p.in(0).shape, p.in(1).shape, p.in(2).shape}))};
 }
 
 void where_cuda(CudaArgs& a) {
-  with_word(static_cast<int>(size_of(a.out_type(0).dtype)), [&]<class W>(W) { select_cuda<W>(a); });
+  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cuda<W>(a); });
 }
 void where_cpu(const CpuArgs& a) {
-  with_word(static_cast<int>(size_of(a.out_type(0).dtype)), [&]<class W>(W) { select_cpu<W>(a); });
+  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cpu<W>(a); });
 }
 
 std::vector<Value> where_grad(const GradArgs& a) {

@@ -16,6 +16,9 @@ inline int word_size(std::initializer_list<std::int64_t> bytes) {
   return static_cast<int>(word);
 }
 
+// Of a single element.
+inline int word_size(DType dtype) { return static_cast<int>(size_of(dtype)); }
+
 // f(a word of that size).
 template <class F>
 void with_word(int bytes, const F& f) {

@@ -198,8 +198,8 @@ void BoundPlan::run_on_host(const Step& step, Device& device) const {
 
 void BoundPlan::issue(int first, int last, Devices devices, Streams streams, HostCalls host_calls, Marks marks) const {
   Device& device = *devices[0];
-  std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
-  std::array<bool, 8> is_forked{};
+  std::array<bool, kMaxStreams> is_open{};  // streams with work that streams[0] has not joined
+  std::array<bool, kMaxStreams> is_forked{};
   auto fence = [&](int later, int earlier) {
     if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
     if (later == 0) is_open[at(earlier)] = false;

@@ -57,7 +57,7 @@ class Session {
   std::vector<Device*> pointers_;
   std::vector<std::shared_ptr<Stream>> streams_;       // per device: its main stream
   std::vector<std::unique_ptr<Stream>> more_streams_;  // of the target
-  std::array<Stream*, 8> given_{};                     // by streams_for()
+  std::array<Stream*, kMaxStreams> given_{};           // by streams_for()
 };
 
 }  // namespace graphsink
