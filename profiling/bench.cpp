@@ -122,7 +122,7 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
     row["size"] = options.size;
     if (name == "chain") row["nodes"] = options.workload.nodes;
     row["data"] = nullptr;
-    if (auto source = workloads.source(name)) row["data"] = {{"name", source->name}, {"sha256", source->sha256}};
+    if (auto source = workloads.source(name)) row["data"] = {{"name", source->name}, {"checksum", source->checksum}};
     rows.push_back(std::move(row));
   }
   return rows;

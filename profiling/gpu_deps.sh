@@ -8,8 +8,6 @@ gs_deps_table() {
   cat <<'TABLE'
 zlib1g-dev zlib.h,libz.so
 zlib1g libz.so.1
-libssl-dev openssl/evp.h,libcrypto.so
-libssl3 libcrypto.so.3
 libopenblas-pthread-dev openblas*/cblas.h,openblas*/libopenblas.so
 libopenblas0-pthread openblas*/libopenblas.so.0
 libgfortran5 libgfortran.so.5
@@ -30,7 +28,6 @@ gs_deps_needed() {
   while read -r package files; do
     case $package in
       zlib1g) [[ $build == *' zlib1g-dev '* ]] || continue ;;
-      libssl3) [[ $build == *' libssl-dev '* ]] || continue ;;
       libopenblas0-pthread | libgfortran5 | libquadmath0) [[ $build == *' libopenblas-pthread-dev '* ]] || continue ;;
       libspdlog1.10 | libfmt-dev | libfmt9) [[ $build == *' libspdlog-dev '* ]] || continue ;;
       *) [[ $build == *" $package "* ]] || continue ;;

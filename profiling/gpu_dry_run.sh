@@ -188,15 +188,15 @@ on_16_cores() {
   esac
 }
 
-# The packages of --deps as dpkg -x would unpack them, from what is installed here. Hidden later are all but two that
-# compilers and cmake load, too.
+# The packages of --deps as dpkg -x would unpack them, from what is installed here. Hidden later are all but zlib1g,
+# which compilers and cmake load, too.
 unpack_deps() {
   local package file
   while read -r package _; do
     dpkg -L "$package" >"$work/files" || { gs_warn "$package is not installed here" && return 1; }
     while IFS= read -r file; do
       [[ -d $file && ! -L $file ]] || echo "${file#/}" >>"$work/unpacked"
-      [[ -d $file && ! -L $file || $package =~ ^(zlib1g|libssl3)$ ]] || echo "./${file#/}" >>"$work/hidden"
+      [[ -d $file && ! -L $file || $package == zlib1g ]] || echo "./${file#/}" >>"$work/hidden"
     done <"$work/files"
   done < <(gs_deps_needed)
   mkdir -p "$1"

@@ -21,7 +21,7 @@ struct Counts {
 
 struct Results {
   double loss_first = 0, loss_last = 0;
-  std::string loss_hash, state_hash;  // SHA-256 of the losses of all steps, of the bits of all Variables at the end
+  std::string loss_hash, state_hash;  // checksums of the losses of all steps, of the bits of all Variables at the end
 };
 
 class Trial {

@@ -6,7 +6,7 @@ GS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 GS_LOGS=$GS_ROOT/build/logs
 GS_BUILD_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
-  zlib1g-dev libssl-dev libopenblas-pthread-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+  zlib1g-dev libopenblas-pthread-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
 )
 
 GS_CMAKE_ARGS=() # for every configuration; tests/run.sh makes warnings errors

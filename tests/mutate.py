@@ -59,7 +59,7 @@ CHANCE = [
     ("missing wait", "src/api/sink.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
     ("missing wait between devices", "src/exec/bound_plan.cpp",
      "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
-     "if (plan_->stream_devices[at(later)] == plan_.stream_devices[at(earlier)])"
+     "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"
      " devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
     ("stale predicate", "src/device/cuda/recorder.cpp",
      'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),
@@ -145,7 +145,7 @@ def find_sites():
         for path in files_in(folder):
             text = path.read_text()
             code, name = blanked(text), str(path.relative_to(ROOT))
-            if name == "kernels/host_builtins.h":
+            if name == "kernels/support/host_builtins.h":
                 continue  # what barriers are on the CPU: nothing
             for begin, end in statements(code):
                 begin += len(code[begin:end]) - len(code[begin:end].lstrip())

@@ -47,7 +47,8 @@ struct Text {
 // Reads a file, gzipped or not. Throws Error naming the file if it cannot be read or has fewer than `minimum` bytes.
 Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, Where where = Where::current());
 
-// SHA-256 as 64 hex digits (FIPS 180-4), to say which data a result came from.
-std::string sha256(const void* data, std::size_t bytes);
+// The CRC-32 of bytes (that of zlib and gzip) as 8 hex digits. It tells data or results apart that differ by accident;
+// it is no protection against forgery.
+std::string checksum(const void* data, std::size_t bytes);
 
 }  // namespace graphsink

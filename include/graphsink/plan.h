@@ -24,6 +24,9 @@ inline DeviceId cpu() { return {DeviceKind::cpu, 0}; }
 inline DeviceId cuda(int index = 0) { return {DeviceKind::cuda, index}; }
 std::string to_string(DeviceId id);  // "cpu", "cuda:0"
 
+// A plan uses at most this many streams, on all its devices together.
+inline constexpr int kMaxStreams = 8;
+
 // What a device can do, and so what one launch on it may hold.
 struct Target {
   DeviceId id;
@@ -32,7 +35,7 @@ struct Target {
   bool separate_memory = false;      // the host cannot access its memory, so that CPU bodies need copies
   bool conditional_nodes = true;     // loops and branches can be part of a launch
   bool host_nodes_in_bodies = true;  // the bodies of loops and branches in a launch may hold CPU bodies of ops
-  int max_streams = 8;
+  int max_streams = kMaxStreams;
   std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
 
   static Target host() { return {}; }

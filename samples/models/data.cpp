@@ -34,7 +34,7 @@ fs::path shared() { return fs::path(source_dir()).parent_path() / "shared" / "da
 Source file_source(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
-  return {path.filename().string(), sha256(bytes.data(), bytes.size())};
+  return {path.filename().string(), checksum(bytes.data(), bytes.size())};
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ DigitData find_digits(const std::string& directory) {
   }
   data.is_real = false;
   data.digits = std::make_shared<const Digits>(seeded_digits(kSeededDigits, kDigitSeed));
-  data.source = {data.digits->source, sha256(data.digits->images.data(), data.digits->images.bytes())};
+  data.source = {data.digits->source, checksum(data.digits->images.data(), data.digits->images.bytes())};
   return data;
 }
 

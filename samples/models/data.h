@@ -9,10 +9,10 @@
 
 namespace graphsink::models {
 
-// Which data a result came from: a file and the SHA-256 of its bytes, or made-up data and that of their elements.
+// Which data a result came from: a file and the checksum of its bytes, or made-up data and that of their elements.
 struct Source {
   std::string name;
-  std::string sha256;
+  std::string checksum;
 };
 
 struct DigitData {

@@ -1,5 +1,6 @@
 #include <ostream>
 
+#include "base/at.h"
 #include "device/device.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
@@ -54,7 +55,7 @@ class EagerRunner {
  private:
   static Memory view_of(const OpDef& op, int output, const std::vector<Value>& inputs) {
     for (Alias view : op.views)
-      if (view.output == output) return inputs[static_cast<std::size_t>(view.input)].eager()->memory;
+      if (view.output == output) return inputs[at(view.input)].eager()->memory;
     return nullptr;
   }
 

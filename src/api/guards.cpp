@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "api/program_impl.h"
+#include "base/at.h"
 #include "base/number_text.h"
 #include "passes/passes.h"
 
@@ -37,7 +38,7 @@ void Program::Impl::poison() {
   if (std::size_t bytes = host_arena_bytes(plan, current_->bound.facts()); bytes > 0)
     device().fill(stream(), current_->bound.host_arena(), kNan, bytes);
   for (int number = 0; number < session_.count(); ++number) {
-    auto index = static_cast<std::size_t>(number);
+    auto index = at(number);
     std::size_t bytes = plan.devices[index].arena_bytes;
     if (bytes == 0) continue;
     // A launch on the program's stream holds work of all devices.

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "api/program_impl.h"
+#include "base/at.h"
 #include "base/trace.h"
 #include "ir/system_ops.h"
 #include "passes/explain.h"
@@ -83,7 +84,7 @@ void Program::Impl::upload_constants(const Plan& plan, const Where& where) {
   for (const Buffer& buffer : plan.buffers) {
     std::pair key(buffer.device, buffer.index);
     if (buffer.storage != Storage::constant || constants_.contains(key)) continue;
-    const Tensor& tensor = *graph_.nodes[static_cast<std::size_t>(buffer.index)].attrs.as<ConstantAttrs>().tensor;
+    const Tensor& tensor = *graph_.nodes[at(buffer.index)].attrs.as<ConstantAttrs>().tensor;
     Memory memory =
         allocate("a constant (" + bytes_text(tensor.bytes()) + ")", "make it smaller, or " + std::string(kEndOthers),
                  where, [&] { return device(buffer.device).allocate(tensor.bytes()); });
@@ -124,7 +125,7 @@ void Program::Impl::allocate_records(const Where& where) {
 }
 
 DeviceAddresses Program::Impl::further_addresses(const PlanDevice& needs, int number, const Where& where) {
-  const DeviceMemory& memory = memory_[static_cast<std::size_t>(number)];
+  const DeviceMemory& memory = memory_[at(number)];
   std::string name = to_string(needs.target.id);
   DeviceAddresses a;
   allocate("the arena of " + name + " (" + bytes_text(needs.arena_bytes) + ")",
@@ -146,7 +147,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
            [&] { memory_[0].arena->grow(plan.devices[0].arena_bytes); });
   a.devices.push_back({memory_[0].arena->base(), &control()->block});
   for (int number = 1; number < session_.count(); ++number)
-    a.devices.push_back(further_addresses(plan.devices[static_cast<std::size_t>(number)], number, where));
+    a.devices.push_back(further_addresses(plan.devices[at(number)], number, where));
   if (std::size_t bytes = host_arena_bytes(plan, facts()); bytes > 0) {
     a.host_arena = allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
                             "use smaller batches, or give these ops a CUDA body", where,
@@ -166,7 +167,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   a.sources.assign(graph_.nodes.size(), nullptr);
   a.host_constants.assign(graph_.nodes.size(), nullptr);
   for (const Buffer& buffer : plan.buffers) {
-    auto index = static_cast<std::size_t>(buffer.index);
+    auto index = at(buffer.index);
     if (buffer.storage == Storage::constant)
       a.constants[{buffer.device, buffer.index}] = constants_.at({buffer.device, buffer.index}).get();
     if (buffer.storage == Storage::host_constant) {

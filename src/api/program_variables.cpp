@@ -1,5 +1,6 @@
 // What a Program does because others use its Variables, too.
 #include "api/program_impl.h"
+#include "base/at.h"
 
 namespace graphsink {
 namespace {
@@ -51,17 +52,17 @@ void Program::Impl::take_variables() {
 
 std::uint64_t Program::Impl::version_of(const Buffer& source) {
   if (source.storage == Storage::input) return inputs_->version(source.index);
-  return used(current_->bound.plan().variables[static_cast<std::size_t>(source.index)]).version;
+  return used(current_->bound.plan().variables[at(source.index)]).version;
 }
 
 void Program::Impl::refresh_hoisted() {
   const Plan& plan = current_->bound.plan();
   for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
     const HoistedCopy& copy = plan.hoisted[i];
-    std::uint64_t version = version_of(plan.buffers[static_cast<std::size_t>(copy.origin)]);
+    std::uint64_t version = version_of(plan.buffers[at(copy.origin)]);
     if (current_->bound.is_fresh(i, version)) continue;
     // Behind what wrote the origin, and before what writes it next.
-    session_.issue_on(plan.buffers[static_cast<std::size_t>(copy.destination)].device,
+    session_.issue_on(plan.buffers[at(copy.destination)].device,
                       [&](Device& there, Stream& on) { current_->bound.refresh(i, version, there, on); });
   }
 }

@@ -1,5 +1,6 @@
 #include "graphsink/type.h"
 
+#include "base/at.h"
 #include "graphsink/error.h"
 
 namespace graphsink {
@@ -34,7 +35,7 @@ void Shape::push_back(std::int64_t dim, Where where) {
   if (rank_ == kMaxRank)
     throw Error("Shape", where, "more than " + std::to_string(kMaxRank) + " dimensions", "reshape to fewer");
   if (dim < 0) throw Error("Shape", where, "a dimension is " + std::to_string(dim), "give sizes of at least 0");
-  dims_[static_cast<std::size_t>(rank_++)] = dim;
+  dims_[at(rank_++)] = dim;
 }
 
 void Shape::refuse_axis(const Axis& i) const {

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "base/at.h"
+
 namespace graphsink {
-namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Dependence::Dependence(const GraphData& graph, std::span<const ValueRef> origins) : graph_(graph) {
   std::size_t outputs = 0;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/at.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -24,9 +25,7 @@ class Dependence {
   bool operator()(ValueRef v) const { return depends_[index(v)]; }
 
  private:
-  std::size_t index(ValueRef v) const {
-    return first_[static_cast<std::size_t>(v.node)] + static_cast<std::size_t>(v.output);
-  }
+  std::size_t index(ValueRef v) const { return first_[at(v.node)] + at(v.output); }
   // Returns true if the value did not depend before.
   bool mark(ValueRef v);
   void visit(int id);

@@ -14,7 +14,7 @@
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
-#include "kernels/optimizer_ops.h"
+#include "kernels/optim/optimizer_ops.h"
 
 namespace graphsink {
 namespace {

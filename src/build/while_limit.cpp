@@ -5,7 +5,7 @@
 
 #include "graphsink/control.h"
 #include "graphsink/ops.h"
-#include "kernels/while_limit.h"
+#include "kernels/runtime/while_limit.h"
 
 namespace graphsink::detail {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "base/at.h"
 #include "base/trace.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
@@ -11,8 +12,6 @@
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 void* address_of(const Buffer& buffer, const Addresses& a) {
   switch (buffer.storage) {
@@ -214,8 +213,8 @@ void BoundPlan::run_on_host(const Step& step, Device& device) const {
 void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops,
                       Marks marks) const {
   Device& device = *devices[0];
-  std::array<bool, 8> is_open{};  // streams with work that streams[0] has not joined
-  std::array<bool, 8> is_forked{};
+  std::array<bool, kMaxStreams> is_open{};  // streams with work that streams[0] has not joined
+  std::array<bool, kMaxStreams> is_forked{};
   auto fence = [&](int later, int earlier) {
     if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
     if (later == 0) is_open[at(earlier)] = false;

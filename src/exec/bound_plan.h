@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "device/device.h"
 #include "graphsink/mode.h"
 #include "graphsink/plan.h"
@@ -69,7 +70,7 @@ class BoundPlan {
   // plan itself.
   std::size_t bytes() const { return bytes_; }
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
-  void* address(int buffer) const { return addresses_[static_cast<std::size_t>(buffer)]; }
+  void* address(int buffer) const { return addresses_[at(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
   // same for each device); all work is joined in streams[0]. Whether the streams are live or recording makes no

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/at.h"
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "device/device.h"
@@ -24,10 +25,10 @@ class Session {
 
   std::span<Device* const> devices() const { return pointers_; }
   int count() const { return static_cast<int>(devices_.size()); }
-  Device& device(int number = 0) const { return *pointers_[static_cast<std::size_t>(number)]; }
+  Device& device(int number = 0) const { return *pointers_[at(number)]; }
   const std::shared_ptr<Device>& shared_device() const { return devices_[0]; }
   // The main stream of a device.
-  Stream& stream(int device = 0) const { return *streams_[static_cast<std::size_t>(device)]; }
+  Stream& stream(int device = 0) const { return *streams_[at(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
   // A stream of the target's that the caller owns, given as a cudaStream_t. Valid until the next call; see
   // Device::borrow_stream(). Makes no call to the device, but for fences, if it is the one of the last call.
@@ -61,7 +62,7 @@ class Session {
   std::vector<std::unique_ptr<Stream>> more_streams_;  // of the target
   void* borrowed_handle_ = nullptr;
   std::unique_ptr<Stream> borrowed_;
-  std::array<Stream*, 8> given_{};  // by streams_for()
+  std::array<Stream*, kMaxStreams> given_{};  // by streams_for()
 };
 
 }  // namespace graphsink

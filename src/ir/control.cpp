@@ -1,5 +1,6 @@
 #include "graphsink/control.h"
 
+#include "base/at.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -24,7 +25,7 @@ class BodyScope {
   BodyScope& operator=(const BodyScope&) = delete;
 
   int index() const { return region_; }
-  Region& region() { return graph_.regions[static_cast<std::size_t>(region_)]; }
+  Region& region() { return graph_.regions[at(region_)]; }
 
  private:
   GraphData& graph_;
@@ -151,8 +152,8 @@ Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
     for (const Value& value : (*body)()) scope.region().results.push_back(graph->visible(value, "if_", where));
     node.bodies.push_back(scope.index());
   }
-  const auto& then_results = graph->regions[static_cast<std::size_t>(node.bodies[0])].results;
-  const auto& else_results = graph->regions[static_cast<std::size_t>(node.bodies[1])].results;
+  const auto& then_results = graph->regions[at(node.bodies[0])].results;
+  const auto& else_results = graph->regions[at(node.bodies[1])].results;
   if (then_results.size() != else_results.size()) {
     throw Error("if_", where, "the bodies return different numbers of Values", "return as many from both");
   }

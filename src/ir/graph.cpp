@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 
+#include "base/at.h"
 #include "base/in_body.h"
 #include "ir/graph_data.h"
 
@@ -95,8 +96,8 @@ void check_name(const std::vector<NamedValue>& taken, const std::string& name, c
 
 // For a Value that is made in a body and used outside of it.
 [[noreturn]] void refuse_inside(const GraphData& graph, ValueRef v, std::string_view op, const Where& where) {
-  int region = graph.nodes[static_cast<std::size_t>(v.node)].region;
-  const Region& body = graph.regions[static_cast<std::size_t>(region)];
+  int region = graph.nodes[at(v.node)].region;
+  const Region& body = graph.regions[at(region)];
   std::string control(body.op->name);
   throw Error(std::string(op), where,
               graph.describe(v) + " is in a body of the " + control + " at " + to_string(body.where) +
@@ -118,17 +119,17 @@ int GraphData::add_node(Node node) {
   int id = static_cast<int>(nodes.size());
   node.region = current_region;
   nodes.push_back(std::move(node));
-  regions[static_cast<std::size_t>(current_region)].nodes.push_back(id);
+  regions[at(current_region)].nodes.push_back(id);
   return id;
 }
 
 bool GraphData::is_within(int region, int outer) const {
-  while (region != outer && region >= 0) region = regions[static_cast<std::size_t>(region)].parent;
+  while (region != outer && region >= 0) region = regions[at(region)].parent;
   return region == outer;
 }
 
 std::string GraphData::describe(ValueRef v) const {
-  const Node& node = nodes[static_cast<std::size_t>(v.node)];
+  const Node& node = nodes[at(v.node)];
   std::string name(node.op->name), place = to_string(node.where);
   return place.empty() ? name : name + " at " + place;
 }
@@ -140,14 +141,13 @@ ValueRef GraphData::visible(const Value& value, std::string_view op, const Where
                 "pass a Value that an op of this graph returned");
   }
   ValueRef ref{value.node(), value.output()};
-  if (!is_within(current_region, nodes[static_cast<std::size_t>(ref.node)].region))
-    refuse_inside(*this, ref, op, where);
+  if (!is_within(current_region, nodes[at(ref.node)].region)) refuse_inside(*this, ref, op, where);
   return ref;
 }
 
 TensorType GraphData::type_in_trial(ValueRef v, std::size_t trial) const {
-  const Node& node = nodes[static_cast<std::size_t>(v.node)];
-  if (trial < node.trials.size()) return node.trials[trial][static_cast<std::size_t>(v.output)];
+  const Node& node = nodes[at(v.node)];
+  if (trial < node.trials.size()) return node.trials[trial][at(v.output)];
   return {type(v).dtype, type(v).shape.examples()};  // it is older than the open dimension that the trial is about
 }
 
@@ -169,7 +169,7 @@ VariableUse& GraphData::use(const Variable& variable, const Where& where) {
     use.read = {add_source(*this, variable_op, VariableAttrs{variable}, where).node(), 0};
     variables.push_back(std::move(use));
   }
-  return variables[static_cast<std::size_t>(entry->second)];
+  return variables[at(entry->second)];
 }
 
 std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {
@@ -180,18 +180,17 @@ std::vector<Value> GraphData::random_sources(const std::function<Value(const Val
   }
   if (random_state.node < 0) random_state = {add_source(*this, random_state_op, {}, where).node(), 0};
   std::vector<Value> sources{value(random_state)};
-  for (int r = current_region; r > 0; r = regions[static_cast<std::size_t>(r)].parent) {
-    if (!regions[static_cast<std::size_t>(r)].is_loop) continue;
-    if (regions[static_cast<std::size_t>(r)].counter.now.node < 0) {
+  for (int r = current_region; r > 0; r = regions[at(r)].parent) {
+    if (!regions[at(r)].is_loop) continue;
+    if (regions[at(r)].counter.now.node < 0) {
       int inner = std::exchange(current_region, r);
       Value first = Graph(shared_from_this()).constant(Tensor::full(DType::i32, {}, 0.0), where);
       ValueRef initial{first.node(), first.output()};
       Value now = add_source(*this, parameter_op, ParameterAttrs{type(initial), initial}, where), after = next(now);
       current_region = inner;
-      regions[static_cast<std::size_t>(r)].counter = {
-          {first.node(), 0}, {now.node(), 0}, {after.node(), after.output()}};
+      regions[at(r)].counter = {{first.node(), 0}, {now.node(), 0}, {after.node(), after.output()}};
     }
-    sources.push_back(value(regions[static_cast<std::size_t>(r)].counter.now));
+    sources.push_back(value(regions[at(r)].counter.now));
   }
   return sources;
 }
@@ -343,7 +342,7 @@ ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
     throw Error(call, arg.where(), "not a Value of this graph", "pass a Value that an op of this graph returned");
   }
   ValueRef ref = graph.visible(*value, call, arg.where());
-  if (graph.nodes[static_cast<std::size_t>(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
+  if (graph.nodes[at(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
   return ref;
 }
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/at.h"
 #include "base/ticket_lock.h"
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
@@ -146,9 +147,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::int32_t random_ops_run = 0;  // by an Eager
 
   int add_node(Node node);  // into the current region
-  const TensorType& type(ValueRef v) const {
-    return nodes[static_cast<std::size_t>(v.node)].outputs[static_cast<std::size_t>(v.output)];
-  }
+  const TensorType& type(ValueRef v) const { return nodes[at(v.node)].outputs[at(v.output)]; }
   // Which sizes depend on open dimensions is found by trials: results are inferred with the examples, and again with
   // other sizes. In trial 0 all open dimensions are 1, in trial 1 twice their example; in trial 2 + k those whose
   // example is open_examples[k] are twice that, and the others as they are, for where ops refuse that all of them

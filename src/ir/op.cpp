@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 
+#include "base/at.h"
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "ir/graph_data.h"
@@ -98,7 +99,7 @@ void refuse_early_commit(const GraphData& graph, const OpDef& op, InferArgs& inf
 }
 
 void commit_variable(GraphData& graph, const OpDef& op, ValueRef ref, const Where& where) {
-  const Node& node = graph.nodes[static_cast<std::size_t>(ref.node)];
+  const Node& node = graph.nodes[at(ref.node)];
   if (node.op != &variable_op) {
     throw Error(std::string(op.name), where, "an operand that the op writes is not a Variable", "pass the Variable");
   }
@@ -163,7 +164,7 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
     std::string_view problem;
     if (input < 0 || input >= a.inputs() || output < 0 || output >= outputs) {
       problem = "and one of the two does not exist";
-    } else if (a.outputs()[static_cast<std::size_t>(output)].bytes() > a.in(input).bytes()) {
+    } else if (a.outputs()[at(output)].bytes() > a.in(input).bytes()) {
       problem = "and larger than it";
     }
     if (problem.empty()) continue;

@@ -52,7 +52,7 @@ struct EndAttrs {
   Progress* progress = nullptr;          // known when the plan is bound
 };
 
-// The built-in ones (kernels/system.cu).
+// The built-in ones (kernels/runtime/system.cu).
 const SystemOps& system_ops();
 
 }  // namespace graphsink

@@ -5,6 +5,7 @@
 #include <random>
 #include <span>
 
+#include "base/at.h"
 #include "graphsink/loader.h"
 
 namespace graphsink {
@@ -51,7 +52,7 @@ void draw_segment(std::span<float> image, Point a, Point b, float half_width) {
   for (int y = 0; y < kSide; ++y) {
     for (int x = 0; x < kSide; ++x) {
       float ink = half_width + 0.5f - distance({static_cast<float>(x), static_cast<float>(y)}, a, b);
-      float& pixel = image[static_cast<std::size_t>(y * kSide + x)];
+      float& pixel = image[at(y * kSide + x)];
       pixel = std::max(pixel, std::clamp(ink, 0.0f, 1.0f));
     }
   }
@@ -65,14 +66,13 @@ void draw(std::span<float> image, std::int32_t digit, Random& random) {
   for (int i = 0; i < 6; ++i) {
     int line = i / 2;
     auto row = static_cast<float>(line), column = static_cast<float>(i % 2);
-    corners[static_cast<std::size_t>(i)] = {left + column * width + (1.0f - row) * slant + random.uniform(-1.0f, 1.0f),
-                                            top + row * 0.5f * height + random.uniform(-1.0f, 1.0f)};
+    corners[at(i)] = {left + column * width + (1.0f - row) * slant + random.uniform(-1.0f, 1.0f),
+                      top + row * 0.5f * height + random.uniform(-1.0f, 1.0f)};
   }
   for (std::size_t s = 0; s < kSegments.size(); ++s) {
     float half_width = random.uniform(0.7f, 1.6f);
-    if ((kLit[static_cast<std::size_t>(digit)] >> s & 1) == 0) continue;
-    draw_segment(image, corners[static_cast<std::size_t>(kSegments[s].from)],
-                 corners[static_cast<std::size_t>(kSegments[s].to)], half_width);
+    if ((kLit[at(digit)] >> s & 1) == 0) continue;
+    draw_segment(image, corners[at(kSegments[s].from)], corners[at(kSegments[s].to)], half_width);
   }
   float contrast = random.uniform(0.6f, 1.0f);
   for (float& pixel : image) {

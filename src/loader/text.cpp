@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "base/at.h"
 #include "graphsink/loader.h"
 #include "loader/file_reader.h"
 
@@ -17,7 +18,7 @@ std::string Text::decode(const std::vector<std::int32_t>& indices) const {
                       std::to_string(index),
                   "decode tokens of the same vocabulary");
     }
-    text += vocabulary[static_cast<std::size_t>(index)];
+    text += vocabulary[at(index)];
   }
   return text;
 }

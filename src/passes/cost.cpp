@@ -1,13 +1,12 @@
 // What ops on the host cost, in words.
 #include <map>
 
+#include "base/at.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Bytes that are copied into a buffer and out of it.
 struct Traffic {

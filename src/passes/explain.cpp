@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/at.h"
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
 #include "graphsink/op.h"
@@ -9,8 +10,6 @@
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 bool is_host_memory(Storage storage) {
   return storage == Storage::host_arena || storage == Storage::host_constant || storage == Storage::hoisted;

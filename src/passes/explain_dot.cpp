@@ -1,14 +1,13 @@
 #include <map>
 #include <set>
 
+#include "base/at.h"
 #include "graphsink/memory.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 using Edge = std::pair<int, int>;  // numbers of steps
 

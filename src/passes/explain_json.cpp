@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/at.h"
 #include "ir/graph_data.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
@@ -8,8 +9,6 @@ namespace graphsink {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 Json where_json(const Where& where) {
   std::string text = to_string(where);

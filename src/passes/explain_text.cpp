@@ -1,11 +1,10 @@
+#include "base/at.h"
 #include "graphsink/memory.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::string padded(std::string text, std::size_t width) {
   text.append(text.size() < width ? width - text.size() : 1, ' ');

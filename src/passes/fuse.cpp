@@ -1,11 +1,10 @@
 #include <algorithm>
 
+#include "base/at.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Fusing {
  public:

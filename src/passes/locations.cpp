@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "base/at.h"
+
 namespace graphsink {
-namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Locations::Locations(const PlannerIr& ir, Plan& plan) : ir_(ir), plan_(plan) {
   int values = 0;

@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/at.h"
 #include "passes/locations.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Of the ring of each of so many records that ask for none in particular.
 std::int64_t shared_capacity(std::int64_t records) {

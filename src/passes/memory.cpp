@@ -3,12 +3,11 @@
 #include <map>
 #include <set>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Up to so many buffers, offsets are also tried largest first, which packs better but takes quadratic time.
 constexpr std::size_t kSmallPlan = 2000;
@@ -17,18 +16,32 @@ bool in_arena(const Buffer& buffer) {
   return buffer.storage == Storage::arena || buffer.storage == Storage::host_arena;
 }
 
+void join(PerStream& a, const PerStream& b) {
+  for (std::size_t s = 0; s < a.size(); ++s) a[s] = std::max(a[s], b[s]);
+}
+
+// True if that many steps of each stream are complete when the step at `timing` writes. Of its own stream, the step
+// itself counts as well: what its bodies do one after the other is told apart by serial numbers.
+bool is_complete(const PerStream& needed, const Timing& timing) {
+  for (std::size_t s = 0; s < needed.size(); ++s) {
+    int complete = static_cast<int>(s) == timing.stream ? timing.index + 1 : timing.complete[s];
+    if (needed[s] > complete) return false;
+  }
+  return true;
+}
+
 // Walks the schedule and all bodies in issue order and notes who touches each buffer, and when.
 class Walk {
  public:
   explicit Walk(const Plan& plan) : plan_(plan), lifetime_of_(plan.buffers.size(), -1) {}
 
   std::vector<Lifetime> run() {
-    std::array<std::array<int, 8>, 8> complete{};  // per stream: what is complete when its next step starts
-    std::array<int, 8> issued{};
+    std::array<PerStream, kMaxStreams> complete{};  // per stream: what is complete when its next step starts
+    PerStream issued{};
     for (const Step& step : plan_.sequences[0].steps) {
       auto s = at(step.stream);
       for (int other : step.after) {
-        for (std::size_t t = 0; t < 8; ++t) complete[s][t] = std::max(complete[s][t], complete[at(other)][t]);
+        join(complete[s], complete[at(other)]);
         complete[s][at(other)] = issued[at(other)];
       }
       complete[s][s] = issued[s];
@@ -84,12 +97,7 @@ class Walk {
 // True if everything that needs the buffer is complete when the step at `timing` starts; within one step of the
 // schedule (its bodies run on one stream) serial order decides.
 bool is_over(const Lifetime& lifetime, const Timing& timing) {
-  if (lifetime.last_end >= timing.begin) return false;
-  for (std::size_t s = 0; s < 8; ++s) {
-    int complete = static_cast<int>(s) == timing.stream ? timing.index + 1 : timing.complete[s];
-    if (lifetime.needed[s] > complete) return false;
-  }
-  return true;
+  return lifetime.last_end < timing.begin && is_complete(lifetime.needed, timing);
 }
 
 // Buffers that share memory for good because an op works in place: treated as one.
@@ -149,10 +157,7 @@ class InPlace {
   static bool merge(Group& input, Group& output) {
     const Timing& step = output.life.defined;
     if (input.life.last_end != step.end || input.bytes != output.bytes) return false;
-    for (std::size_t s = 0; s < 8; ++s) {
-      int complete = static_cast<int>(s) == step.stream ? step.index + 1 : step.complete[s];
-      if (input.life.needed[s] > complete) return false;
-    }
+    if (!is_complete(input.life.needed, step)) return false;
     input.life.last_end = output.life.last_end;
     input.life.needed = output.life.needed;
     input.buffers.insert(input.buffers.end(), output.buffers.begin(), output.buffers.end());
@@ -190,11 +195,6 @@ class BestFit {
     Lifetime life;  // of what was there
   };
 
-  // What makes a hole is over in serial order; what counts is on which streams.
-  static void join(Lifetime& a, const Lifetime& b) {
-    for (std::size_t s = 0; s < 8; ++s) a.needed[s] = std::max(a.needed[s], b.needed[s]);
-  }
-
   void insert(const Hole& hole) {
     by_offset_.emplace(hole.offset, hole);
     by_size_.emplace(hole.bytes, hole.offset);
@@ -211,13 +211,13 @@ class BestFit {
     if (auto next = by_offset_.find(hole.offset + hole.bytes); next != by_offset_.end()) {
       Hole right = extract(next);
       hole.bytes += right.bytes;
-      join(hole.life, right.life);
+      join(hole.life.needed, right.life.needed);  // in serial order both are over; this is on which streams
     }
     auto left = by_offset_.lower_bound(hole.offset);
     if (left != by_offset_.begin() && std::prev(left)->second.offset + std::prev(left)->second.bytes == hole.offset) {
       Hole before = extract(std::prev(left));
       before.bytes += hole.bytes;
-      join(before.life, hole.life);
+      join(before.life.needed, hole.life.needed);
       hole = before;
     }
     insert(hole);

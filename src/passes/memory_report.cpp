@@ -5,13 +5,12 @@
 #include <map>
 #include <tuple>
 
+#include "base/at.h"
 #include "base/number_text.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::size_t kLargest = 10;
 

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "base/at.h"
+
 namespace graphsink {
-namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 void MinCut::add_edge(int from, int to, std::int64_t capacity) {
   if (from == to || to == kSource || from == kSink || capacity == 0) return;

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/at.h"
+
 namespace graphsink {
 
 // A minimum cut between a source and a sink: the vertices are parted so that the capacities of all edges that lead from
@@ -22,7 +24,7 @@ class MinCut {
   // The capacity of the cut. Once, after all edges.
   std::int64_t solve();
   // After solve().
-  bool is_with_sink(int vertex) const { return with_sink_[static_cast<std::size_t>(vertex)]; }
+  bool is_with_sink(int vertex) const { return with_sink_[at(vertex)]; }
 
  private:
   struct Edge {

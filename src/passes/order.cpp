@@ -1,11 +1,10 @@
 #include <algorithm>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A branch shorter than this is not worth the two events that fork and join it.
 constexpr int kShortChain = 3;
@@ -112,7 +111,7 @@ class Streams {
     wait_at_marks();
     auto count = static_cast<int>(steps_.size());
     auto further = static_cast<int>(plan_.devices.size()) - 1;
-    limit_ = std::min(plan_.target().max_streams, static_cast<int>(tail_.size())) - further;
+    limit_ = std::min(plan_.target().max_streams, kMaxStreams) - further;
     stream_of_.assign(at(count), 0);
     depth_.assign(at(count), 0);
     for (int i = 0; i < count; ++i) {
@@ -165,6 +164,12 @@ class Streams {
       bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1;
       if (continues) chain_[at(i)] = chain_[at(next[at(i)])] + 1;
     }
+  }
+
+  static PerStream none() {
+    PerStream result;
+    result.fill(-1);
+    return result;
   }
 
   int new_stream(int device) {
@@ -227,13 +232,9 @@ class Streams {
   std::vector<int> beside_;  // the stream of marks and their islands, -1: any
   int last_beside_ = 0;      // these are streams 1 to this one
   std::vector<int> chain_, stream_of_, depth_;
-  std::array<int, 8> tail_{-1, -1, -1, -1, -1, -1, -1, -1};
-  std::array<int, 8> load_{};
-  std::array<std::array<int, 8>, 8> seen_ = [] {
-    std::array<std::array<int, 8>, 8> seen;
-    for (auto& row : seen) row.fill(-1);
-    return seen;
-  }();
+  PerStream tail_ = none();
+  PerStream load_{};
+  std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());
 };
 
 }  // namespace

@@ -2,12 +2,11 @@
 #include <numeric>
 #include <set>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The first node that the step calls, itself or in its bodies, for which `holds` is true, or nullptr.
 template <class Holds>
@@ -93,7 +92,7 @@ class Grouping {
     std::iota(order.begin(), order.end(), 0);
     bool is_uniform = std::all_of(kind_.begin(), kind_.end(), [&](const Kind& kind) { return kind == kind_[0]; });
     if (is_uniform) return order;
-    auto first_commit = static_cast<std::size_t>(first_commit_step(plan_));
+    auto first_commit = at(first_commit_step(plan_));
     deps_ = dependencies(plan_);
     users_.resize(kind_.size());
     for (std::size_t i = 0; i < first_commit; ++i) {

@@ -52,22 +52,25 @@ struct Touched {
 };
 Touched touched(const Plan& plan, const Step& step, Touched reused = {});
 
+// A number for each stream of a plan.
+using PerStream = std::array<int, kMaxStreams>;
+
 // When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
 // complete by then. A control step begins before and ends after the steps of its bodies.
 struct Timing {
   int begin = 0;
   int end = 0;
   int stream = 0;
-  int index = 0;                  // position in its stream (of the enclosing step of the schedule)
-  std::array<int, 8> complete{};  // per stream: this many of its steps are complete before this one starts
+  int index = 0;         // position in its stream (of the enclosing step of the schedule)
+  PerStream complete{};  // per stream: this many of its steps are complete before this one starts
 };
 
 // How long a buffer is needed.
 struct Lifetime {
   int buffer = -1;
   Timing defined;
-  int last_end = -1;            // serial of its last use; kForever: until the next run
-  std::array<int, 8> needed{};  // per stream: free for reuse once this many of its steps are complete
+  int last_end = -1;   // serial of its last use; kForever: until the next run
+  PerStream needed{};  // per stream: free for reuse once this many of its steps are complete
 };
 constexpr int kForever = 1 << 30;
 

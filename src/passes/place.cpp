@@ -2,14 +2,13 @@
 // crossing.
 #include <algorithm>
 
+#include "base/at.h"
 #include "passes/min_cut.h"
 #include "passes/passes.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Between the target (here) and the host, or one of the further devices.
 enum class Side : std::uint8_t { here, there, either };

@@ -1,5 +1,6 @@
 #include "graphsink/plan.h"
 
+#include "base/at.h"
 #include "passes/passes.h"
 #include "passes/planner_ir.h"
 
@@ -61,9 +62,7 @@ std::vector<int> used_further_devices(const Plan& plan) {
   return devices;
 }
 
-std::string device_name(const Plan& plan, int device) {
-  return to_string(plan.devices[static_cast<std::size_t>(device)].target.id);
-}
+std::string device_name(const Plan& plan, int device) { return to_string(plan.devices[at(device)].target.id); }
 
 Target Target::cuda13(int sm) {
   Target target;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/at.h"
 #include "graphsink/plan.h"
 #include "ir/graph_data.h"
 
@@ -52,9 +53,9 @@ struct PlannerIr {
   std::vector<NamedValue> records;
   std::vector<IrOutput> outputs;
 
-  IrNode& node(ValueRef v) { return nodes[static_cast<std::size_t>(v.node)]; }
-  const IrNode& node(ValueRef v) const { return nodes[static_cast<std::size_t>(v.node)]; }
-  const TensorType& type(ValueRef v) const { return node(v).outputs[static_cast<std::size_t>(v.output)]; }
+  IrNode& node(ValueRef v) { return nodes[at(v.node)]; }
+  const IrNode& node(ValueRef v) const { return nodes[at(v.node)]; }
+  const TensorType& type(ValueRef v) const { return node(v).outputs[at(v.output)]; }
   std::vector<TensorType> types(const std::vector<ValueRef>& values) const;
   // Calls visit(ValueRef&) for every use of a value that is not an input of a node: results of regions, records,
   // outputs and what Variables are assigned.

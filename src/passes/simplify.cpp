@@ -2,6 +2,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/at.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
@@ -37,11 +38,11 @@ class Seen {
 
   // An earlier node that is the same as node `i`, which is added if there is none; -1 then.
   int find_or_add(int i) {
-    const IrNode& node = ir_.nodes[static_cast<std::size_t>(i)];
+    const IrNode& node = ir_.nodes[at(i)];
     int& newest = newest_[hash_of(node) & (newest_.size() - 1)];
-    for (int other = newest; other >= 0; other = older_[static_cast<std::size_t>(other)])
-      if (is_same(ir_.nodes[static_cast<std::size_t>(other)], node)) return other;
-    older_[static_cast<std::size_t>(i)] = newest;
+    for (int other = newest; other >= 0; other = older_[at(other)])
+      if (is_same(ir_.nodes[at(other)], node)) return other;
+    older_[at(i)] = newest;
     newest = i;
     return -1;
   }
@@ -57,7 +58,7 @@ void simplify(PlannerIr& ir) {
   Seen seen(ir);
   Replacements replacements;
   for (int i = 0; i < static_cast<int>(ir.nodes.size()); ++i) {
-    IrNode& node = ir.nodes[static_cast<std::size_t>(i)];
+    IrNode& node = ir.nodes[at(i)];
     if (!node.is_live) continue;
     if (!replacements.empty())
       for (ValueRef& v : node.inputs) replace(v, replacements);

@@ -2,12 +2,11 @@
 #include <iterator>
 #include <map>
 
+#include "base/at.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Verification {
  public:

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "base/at.h"
 #include "graphsink/cuda.h"
 #include "passes/passes.h"
 #include "program_fixture.h"
@@ -22,8 +23,6 @@ namespace {
 
 using testing::cpu_plus_one;
 using testing::kModes;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // When the two ops of a step below ran, in the order of their calls.
 struct Calls {

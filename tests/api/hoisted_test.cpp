@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/at.h"
 #include "graphsink/checkpoint.h"
 #include "ir/system_ops.h"
 #include "program_fixture.h"
@@ -15,8 +16,6 @@ namespace {
 using testing::cpu_plus_one;
 using testing::cpu_refuse_negative;
 using testing::OnDevice;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 Value plus_one(const Value& v) { return emit(cpu_plus_one, {v})[0]; }
 Plan plan_for(const Graph& g) { return make_plan(g, Target::cuda13(), system_ops()); }

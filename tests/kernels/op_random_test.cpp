@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "graphsink/graphsink.h"
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 #include "test_ops.h"
 
 namespace graphsink {

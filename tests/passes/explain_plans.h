@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/at.h"
 #include "golden.h"
 #include "passes/passes.h"
 
@@ -13,8 +14,6 @@ extern template class nlohmann::basic_json<>;  // compiled once, in explain_plan
 namespace graphsink::testing {
 
 using nlohmann::json;
-
-inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 Plan plan_for(const Graph& graph, const Target& target);
 Plan host_op_plan();

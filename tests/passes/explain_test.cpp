@@ -9,7 +9,6 @@
 namespace graphsink {
 namespace {
 
-using testing::at;
 using testing::branch_in_loop_plan;
 using testing::DotGraph;
 using testing::expect_golden;

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <random>
 
+#include "base/at.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Random copies among few buffers: every kind of conflict between reads and writes.
 Plan random_copies(unsigned seed, int steps, int buffers) {

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/at.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/explain.h"
@@ -19,8 +20,6 @@
 
 namespace graphsink {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
   return make_plan(graph, Target::cuda13(), system_ops(), {}, options);

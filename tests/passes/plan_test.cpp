@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/at.h"
 #include "golden.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
@@ -15,8 +16,6 @@ namespace {
 using testing::cpu_plus_one;
 using testing::expect_golden;
 using testing::small_mlp;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 Plan plan_for(const Graph& graph, const Target& target, const PlanOptions& options = {}) {
   return make_plan(graph, target, system_ops(), {}, options);

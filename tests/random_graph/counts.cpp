@@ -3,6 +3,7 @@
 #include <array>
 #include <set>
 
+#include "base/at.h"
 #include "ir/graph_data.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
@@ -10,8 +11,6 @@
 
 namespace graphsink::testing {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::array kOfPlans{"control: branch",
                               "control: loop",

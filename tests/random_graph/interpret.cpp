@@ -2,13 +2,12 @@
 
 #include <cstring>
 
+#include "base/at.h"
 #include "device/device.h"
 #include "ir/graph_data.h"
 
 namespace graphsink::testing {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Runs single nodes on tensors of the host.
 class Bodies {

@@ -251,7 +251,7 @@ class CpuFeedMemory : public FeedMemory {
 
 CpuDevice::CpuDevice() : target_(Target::host()) {
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
-  target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8);
+  target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMaxStreams);
 }
 
 Memory CpuDevice::allocate(std::size_t bytes) { return allocate_counted(bytes, held_, &HeldBytes::device); }

@@ -1,0 +1,55 @@
+// cast: any dtype to any other.
+#include "base/convert.h"
+#include "kernels/support/elementwise.h"
+
+namespace graphsink {
+namespace {
+
+struct CastAttrs {
+  DType dtype;
+  friend bool operator==(const CastAttrs&, const CastAttrs&) = default;
+};
+
+template <class Out>
+struct Cast {
+  template <class T>
+  HD static Out apply(T x) {
+    return convert<Out>(x);
+  }
+};
+
+void infer_cast(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.attrs<CastAttrs>().dtype, a.in(0).shape);
+}
+
+template <class Body>
+void for_any_dtype(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(dtype, body);
+}
+
+Prepared prepare_cast(const PrepareArgs& p) {
+  ElementwisePlan<1> plan;
+  for_any_dtype(p.attrs.as<CastAttrs>().dtype, [&]<class Out>() {
+    for_any_dtype(p.in(0).dtype, [&]<class In>() { plan = elementwise_plan<Cast<Out>, In, Out, 1>(p); });
+  });
+  return {std::make_shared<ElementwisePlan<1>>(plan)};
+}
+
+std::vector<Value> cast_grad(const GradArgs& a) {
+  if (!is_float(a.outputs[0].dtype())) return {Value()};
+  return {cast(Arg(a.grads[0], a.where), a.inputs[0].dtype())};
+}
+
+const OpDef cast_op{.name = "cast",
+                    .infer = infer_cast,
+                    .in_place = kElementwiseInPlace<1>,
+                    .prepare = prepare_cast,
+                    .bodies = {elementwise_cpu<1>, elementwise_cuda<1>},
+                    .grad = cast_grad};
+
+}  // namespace
+
+Value cast(Arg x, DType dtype, Label label) { return emit(cast_op, {x}, CastAttrs{dtype}, label)[0]; }
+
+}  // namespace graphsink

@@ -1,0 +1,48 @@
+// clamp and its gradient, each one kernel.
+#include "base/number_text.h"
+#include "graphsink/ops.h"
+#include "kernels/support/elementwise.h"
+
+namespace graphsink {
+namespace {
+
+struct ClampAttrs {
+  double low, high;
+};
+
+// Of x and both bounds: low is at most high, and a NaN stays one.
+TERNARY_EXPRESSION(Clamp, a < b ? b : c < a ? c : a);
+// Of the gradient a, x and the result: a where x is within the bounds, on them included, or a NaN.
+TERNARY_EXPRESSION(ClampGrad, b == c || b != b ? a : T(0));
+
+const OpDef clamp_grad_op = elementwise_op<ClampGrad, 3, float, double>("clamp_grad");
+
+std::vector<Value> clamp_grad(const GradArgs& a) {
+  Value x = emit(clamp_grad_op, {Arg(a.grads[0], a.where), a.inputs[0], a.outputs[0]})[0];
+  return {x, Value(), Value()};
+}
+
+constexpr OpDef kClamp =
+    elementwise_op<Clamp, 3, float, double, std::int32_t, std::int64_t, std::uint8_t>("clamp", clamp_grad);
+
+void infer_clamp(InferArgs& a) {
+  const auto& [low, high] = a.attrs<ClampAttrs>();
+  if (!(low <= high))
+    a.fail("the bounds are " + number_text(low) + " and " + number_text(high), "pass the lower one first");
+  kClamp.infer(a);
+}
+
+constexpr OpDef with_bounds(OpDef op) {
+  op.infer = infer_clamp;
+  return op;
+}
+const OpDef clamp_op = with_bounds(kClamp);
+
+}  // namespace
+
+Value clamp(Arg x, double low, double high, Label label) {
+  Arg lower(low, x.where()), upper(high, x.where());
+  return emit(clamp_op, {x, lower, upper}, ClampAttrs{low, high}, label)[0];
+}
+
+}  // namespace graphsink

@@ -1,0 +1,122 @@
+// Element-wise functions of one operand, and their gradients, each one kernel.
+#include "kernels/support/activation.h"
+#include "kernels/support/op_parts.h"
+
+namespace graphsink {
+namespace {
+
+UNARY_EXPRESSION(Neg, -x);
+UNARY_EXPRESSION(Abs, math::abs(x));
+UNARY_EXPRESSION(Exp, math::exp(x));
+UNARY_EXPRESSION(Log, math::log(x));
+UNARY_EXPRESSION(Sqrt, math::sqrt(x));
+UNARY_EXPRESSION(Rsqrt, T(1) / math::sqrt(x));
+UNARY_EXPRESSION(Sin, math::sin(x));
+UNARY_EXPRESSION(Cos, math::cos(x));
+UNARY_EXPRESSION(Sign, x > T(0) ? T(1) : x < T(0) ? T(-1) : x);
+UNARY_EXPRESSION(Floor, math::floor(x));
+UNARY_EXPRESSION(Ceil, math::ceil(x));
+UNARY_EXPRESSION(Round, math::rint(x));
+UNARY_EXPRESSION(Erf, math::erf(x));
+UNARY_EXPRESSION(LogicalNot, !x);
+
+template <class T>
+HD T gelu_slope(T x) {
+  T t = gelu_tanh(x), tail = T(1) - t * t;
+  if (tail == T(0)) return T(0.5) * (T(1) + t);  // 0 or 1, where x * x may be infinite
+  return T(0.5) * (T(1) + t) + T(0.5) * x * tail * T(kGelu) * (T(1) + T(3 * kCubic) * x * x);
+}
+template <class T>
+HD T silu_slope(T x) {
+  T s = math::sigmoid(x);
+  return s * (T(1) + x * (T(1) - s));
+}
+
+// Of the gradient a and the forward output b.
+BINARY_EXPRESSION(ReluGrad, b <= T(0) ? T(0) : a);  // a where b is NaN
+BINARY_EXPRESSION(SqrtGrad, a* T(0.5) / b);
+BINARY_EXPRESSION(RsqrtGrad, a* T(-0.5) * b * b * b);
+BINARY_EXPRESSION(TanhGrad, a*(T(1) - b * b));
+BINARY_EXPRESSION(SigmoidGrad, a* b*(T(1) - b));
+// Of the gradient a and the input b.
+BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : b == T(0) ? T(0) : b);
+BINARY_EXPRESSION(SinGrad, a* math::cos(b));
+BINARY_EXPRESSION(CosGrad, -(a* math::sin(b)));
+BINARY_EXPRESSION(ErfGrad, a* T(1.1283791670955126) * math::exp(-b * b));  // 2 / sqrt(pi)
+BINARY_EXPRESSION(SiluGrad, a* silu_slope(b));
+BINARY_EXPRESSION(GeluGrad, a* gelu_slope(b));
+
+template <class F>
+constexpr OpDef float_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&)) {
+  return elementwise_op<F, 1, float, double>(name, grad);
+}
+template <class F>
+constexpr OpDef grad_op(std::string_view name) {
+  return elementwise_op<F, 2, float, double>(name);
+}
+const OpDef relu_grad_op = grad_op<ReluGrad>("relu_grad");
+const OpDef sqrt_grad_op = grad_op<SqrtGrad>("sqrt_grad");
+const OpDef rsqrt_grad_op = grad_op<RsqrtGrad>("rsqrt_grad");
+const OpDef tanh_grad_op = grad_op<TanhGrad>("tanh_grad");
+const OpDef sigmoid_grad_op = grad_op<SigmoidGrad>("sigmoid_grad");
+const OpDef abs_grad_op = grad_op<AbsGrad>("abs_grad");
+const OpDef sin_grad_op = grad_op<SinGrad>("sin_grad");
+const OpDef cos_grad_op = grad_op<CosGrad>("cos_grad");
+const OpDef erf_grad_op = grad_op<ErfGrad>("erf_grad");
+const OpDef silu_grad_op = grad_op<SiluGrad>("silu_grad");
+const OpDef gelu_grad_op = grad_op<GeluGrad>("gelu_grad");
+
+template <const OpDef& op>
+std::vector<Value> from_output(const GradArgs& a) {
+  return emit(op, {Arg(a.grads[0], a.where), a.outputs[0]});
+}
+template <const OpDef& op>
+std::vector<Value> from_input(const GradArgs& a) {
+  return emit(op, {Arg(a.grads[0], a.where), a.inputs[0]});
+}
+std::vector<Value> neg_grad(const GradArgs& a) { return {neg(Arg(a.grads[0], a.where))}; }
+std::vector<Value> exp_grad(const GradArgs& a) { return {mul(Arg(a.grads[0], a.where), a.outputs[0])}; }
+std::vector<Value> log_grad(const GradArgs& a) { return {div(Arg(a.grads[0], a.where), a.inputs[0])}; }
+const OpDef neg_op = elementwise_op<Neg, 1, float, double, std::uint32_t, std::uint64_t>("neg", neg_grad);
+const OpDef abs_op = elementwise_op<Abs, 1, float, double>("abs", from_input<abs_grad_op>);
+const OpDef relu_op = float_op<Relu>("relu", from_output<relu_grad_op>);
+const OpDef exp_op = float_op<Exp>("exp", exp_grad);
+const OpDef log_op = float_op<Log>("log", log_grad);
+const OpDef sqrt_op = float_op<Sqrt>("sqrt", from_output<sqrt_grad_op>);
+const OpDef rsqrt_op = float_op<Rsqrt>("rsqrt", from_output<rsqrt_grad_op>);
+const OpDef sin_op = float_op<Sin>("sin", from_input<sin_grad_op>);
+const OpDef cos_op = float_op<Cos>("cos", from_input<cos_grad_op>);
+const OpDef tanh_op = float_op<Tanh>("tanh", from_output<tanh_grad_op>);
+const OpDef sigmoid_op = float_op<Sigmoid>("sigmoid", from_output<sigmoid_grad_op>);
+const OpDef silu_op = float_op<Silu>("silu", from_input<silu_grad_op>);
+const OpDef gelu_op = float_op<Gelu>("gelu", from_input<gelu_grad_op>);
+const OpDef erf_op = float_op<Erf>("erf", from_input<erf_grad_op>);
+const OpDef sign_op = elementwise_op<Sign, 1, float, double, std::int32_t, std::int64_t>("sign", no_grad);
+const OpDef floor_op = float_op<Floor>("floor", no_grad);
+const OpDef ceil_op = float_op<Ceil>("ceil", no_grad);
+const OpDef round_op = float_op<Round>("round", no_grad);
+const OpDef logical_not_op = elementwise_op<LogicalNot, 1, bool>("logical_not");
+
+}  // namespace
+
+Value neg(Arg x, Label label) { return emit(neg_op, {x}, {}, label)[0]; }
+Value abs(Arg x, Label label) { return emit(abs_op, {x}, {}, label)[0]; }
+Value relu(Arg x, Label label) { return emit(relu_op, {x}, {}, label)[0]; }
+Value exp(Arg x, Label label) { return emit(exp_op, {x}, {}, label)[0]; }
+Value log(Arg x, Label label) { return emit(log_op, {x}, {}, label)[0]; }
+Value sqrt(Arg x, Label label) { return emit(sqrt_op, {x}, {}, label)[0]; }
+Value rsqrt(Arg x, Label label) { return emit(rsqrt_op, {x}, {}, label)[0]; }
+Value sin(Arg x, Label label) { return emit(sin_op, {x}, {}, label)[0]; }
+Value cos(Arg x, Label label) { return emit(cos_op, {x}, {}, label)[0]; }
+Value tanh(Arg x, Label label) { return emit(tanh_op, {x}, {}, label)[0]; }
+Value sigmoid(Arg x, Label label) { return emit(sigmoid_op, {x}, {}, label)[0]; }
+Value silu(Arg x, Label label) { return emit(silu_op, {x}, {}, label)[0]; }
+Value gelu(Arg x, Label label) { return emit(gelu_op, {x}, {}, label)[0]; }
+Value erf(Arg x, Label label) { return emit(erf_op, {x}, {}, label)[0]; }
+Value sign(Arg x, Label label) { return emit(sign_op, {x}, {}, label)[0]; }
+Value floor(Arg x, Label label) { return emit(floor_op, {x}, {}, label)[0]; }
+Value ceil(Arg x, Label label) { return emit(ceil_op, {x}, {}, label)[0]; }
+Value round(Arg x, Label label) { return emit(round_op, {x}, {}, label)[0]; }
+Value logical_not(Arg x, Label label) { return emit(logical_not_op, {x}, {}, label)[0]; }
+
+}  // namespace graphsink

@@ -1,0 +1,81 @@
+// where: elements of one operand or the other, with broadcasting. Elements are moved, whatever they are.
+#include "kernels/support/elementwise.h"
+#include "kernels/support/words.h"
+
+namespace graphsink {
+namespace {
+
+template <class W>
+__global__ void select(const bool* condition, const W* a, const W* b, W* out, Layout<3> layout) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
+    std::int64_t offsets[3];
+    layout.find(i, offsets);
+    out[i] = condition[offsets[0]] ? a[offsets[1]] : b[offsets[2]];
+  }
+}
+
+template <class W>
+void select_cuda(CudaArgs& args) {
+  const auto& layout = args.local<Layout<3>>();
+  LaunchSize launch = launch_size(layout.size);
+  args.launch(select<W>, launch.grid, launch.block, 0, args.in<bool>(0), args.in<W>(1), args.in<W>(2), args.out<W>(0),
+              layout);
+}
+
+template <class W>
+void select_cpu(const CpuArgs& args) {
+  const auto& layout = args.local<Layout<3>>();
+  std::int64_t row = layout.row();
+  for (std::int64_t i = 0; i < layout.size; i += row) {
+    std::int64_t offsets[3];
+    layout.find(i, offsets);
+    const bool* condition = args.in<bool>(0) + offsets[0];
+    const W *a = args.in<W>(1) + offsets[1], *b = args.in<W>(2) + offsets[2];
+    W* out = args.out<W>(0) + i;
+    std::int64_t step_c = layout.step(0), step_a = layout.step(1), step_b = layout.step(2);
+    for_each_index(row, [=](std::int64_t k) { out[k] = condition[k * step_c] ? a[k * step_a] : b[k * step_b]; });
+  }
+}
+
+void infer_where(InferArgs& a) {
+  a.expect_inputs(3);
+  if (a.in(0).dtype != DType::boolean) a.fail("the condition is not boolean", "compare, or cast() it");
+  if (a.in(1).dtype != a.in(2).dtype) a.fail("the last two operands are of different dtypes", "cast() one of them");
+  a.out(a.in(1).dtype, broadcast_shape(a, broadcast_shape(a, a.in(0).shape, a.in(1).shape), a.in(2).shape));
+}
+
+Prepared prepare_where(const PrepareArgs& p) {
+  with_word(word_size(p.out(0).dtype), [&]<class W>(W) { load_kernel(p, select<W>); });
+  return {std::make_shared<Layout<3>>(make_layout<3>(p.out(0).shape, {p.in(0).shape, p.in(1).shape, p.in(2).shape}))};
+}
+
+void where_cuda(CudaArgs& a) {
+  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cuda<W>(a); });
+}
+void where_cpu(const CpuArgs& a) {
+  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cpu<W>(a); });
+}
+
+std::vector<Value> where_grad(const GradArgs& a) {
+  std::vector<Value> result(3);
+  Arg condition(a.inputs[0], a.where), g(a.grads[0], a.where);
+  if (a.needed[1]) result[1] = sum_to(a, where(condition, g, 0.0), a.inputs[1]);
+  if (a.needed[2]) result[2] = sum_to(a, where(condition, 0.0, g), a.inputs[2]);
+  return result;
+}
+
+constexpr Alias kInPlace[] = {{0, 1}, {0, 2}};
+
+const OpDef where_op{.name = "where",
+                     .infer = infer_where,
+                     .in_place = kInPlace,
+                     .prepare = prepare_where,
+                     .bodies = {where_cpu, where_cuda},
+                     .grad = where_grad};
+
+}  // namespace
+
+Value where(Arg condition, Arg a, Arg b, Label label) { return emit(where_op, {condition, a, b}, {}, label)[0]; }
+
+}  // namespace graphsink

@@ -1,0 +1,223 @@
+// matmul: products of matrices, or of batches of them.
+#include "graphsink/ops.h"
+#include "kernels/linalg/epilogue.h"
+#include "kernels/support/product.h"
+#include "kernels/support/reduce_ops.h"
+
+namespace graphsink {
+namespace {
+
+struct MatmulAttrs {
+  bool transpose_a = false, transpose_b = false;
+  bool tf32 = false;
+  std::optional<DType> out = {};
+  // The result is the sum of the products of all batches, [..., k, m]^T x [..., k, n] -> [m, n]: one product, with all
+  // rows in k. The gradient of a plain matrix.
+  bool sums_batches = false;
+  friend bool operator==(const MatmulAttrs&, const MatmulAttrs&) = default;
+};
+
+// Precondition: two matrices at least.
+Shape leading(const Shape& shape) { return Shape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 2))); }
+
+Product product_of(const Shape& lhs, const Shape& rhs, const MatmulAttrs& attrs) {
+  Product p;
+  p.m = lhs[attrs.transpose_a ? -1 : -2];
+  p.k = lhs[attrs.transpose_a ? -2 : -1];
+  p.n = rhs[attrs.transpose_b ? -2 : -1];
+  p.transpose_a = attrs.transpose_a;
+  p.transpose_b = attrs.transpose_b;
+  p.tf32 = attrs.tf32;
+  return p;
+}
+
+void infer_matmul(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_same_dtype(2);
+  const auto& attrs = a.attrs<MatmulAttrs>();
+  expect_dtype<float, double, half, bfloat16>(a, 0);
+  DType dtype = a.in(0).dtype, out_dtype = attrs.out.value_or(dtype);
+  if (out_dtype != dtype && !(out_dtype == DType::f32 && is_half(dtype)))
+    a.fail("has no result of " + std::string(to_string(out_dtype)), "cast() the result");
+  const Shape &lhs = a.in(0).shape, &rhs = a.in(1).shape;
+  if (lhs.rank() < 2 || rhs.rank() < 2) a.fail("takes two matrices, or batches of them", "reshape() the operands");
+  Product p = product_of(lhs, rhs, attrs);
+  if (rhs[attrs.transpose_b ? -1 : -2] != p.k) {
+    a.fail(std::string("inner dimensions differ") + (attrs.transpose_a ? ", a transposed" : "") +
+               (attrs.transpose_b ? ", b transposed" : ""),
+           "make the columns of the first the rows of the second");
+  }
+  if (attrs.sums_batches && leading(lhs) != leading(rhs)) a.fail("the batches differ", "make them equal");
+  Shape out;
+  if (!attrs.sums_batches) {
+    out = broadcast_shape(a, leading(lhs), leading(rhs), "the batches do not broadcast",
+                          "make the axes before the last two equal or 1");
+  }
+  out.push_back(p.m);
+  out.push_back(p.n);
+  a.out(out_dtype, out);
+}
+
+Product describe(const PrepareArgs& args) {
+  const auto& attrs = args.attrs.as<MatmulAttrs>();
+  const Shape &lhs = args.in(0).shape, &rhs = args.in(1).shape;
+  Product p = product_of(lhs, rhs, attrs);
+  p.dtype = args.in(0).dtype;
+  p.f32_out = args.out(0).dtype != p.dtype;
+  if (attrs.sums_batches) {
+    p.k *= leading(lhs).size();
+    return p;
+  }
+  if (!attrs.transpose_a && leading(rhs).size() == 1) {  // all rows are those of one matrix
+    p.m *= leading(lhs).size();
+    return p;
+  }
+  Shape batches = leading(args.out(0).shape);
+  p.batches.size = batches.size();
+  std::int64_t strides[3][Shape::kMaxRank] = {};
+  broadcast_strides(leading(lhs), batches, strides[0]);
+  broadcast_strides(leading(rhs), batches, strides[1]);
+  broadcast_strides(batches, batches, strides[2]);
+  for (int d = 0; d < batches.rank() && p.batches.size > 0; ++d)
+    append(p.batches, batches[d], {strides[0][d] * p.m * p.k, strides[1][d] * p.k * p.n, strides[2][d] * p.m * p.n});
+  return p;
+}
+
+Prepared prepare_matmul_op(const PrepareArgs& p) {
+  PreparedProduct prepared = prepare_product(p, describe(p));
+  std::size_t workspace = prepared.workspace;
+  return {std::make_shared<PreparedProduct>(std::move(prepared)), workspace};
+}
+
+template <class Args>
+void body(Args& a) {
+  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
+              a.template out<void>(0), a.workspace());
+}
+
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label = {});
+
+// Transposes go into the products, so that no gradient needs a transposed copy.
+std::vector<Value> matmul_grad(const GradArgs& args) {
+  const auto& attrs = args.attrs.as<MatmulAttrs>();
+  Arg a(args.inputs[0], args.where), b(args.inputs[1], args.where);
+  Value gradient = args.grads[0];
+  if (gradient.dtype() != args.inputs[0].dtype()) gradient = cast(Arg(gradient, args.where), args.inputs[0].dtype());
+  Arg g(gradient, args.where);
+  auto times = [&](const Arg& x, const Arg& y, bool transpose_x, bool transpose_y) {
+    return multiply(x, y, {transpose_x, transpose_y, attrs.tf32});
+  };
+  std::vector<Value> result(2);
+  if (attrs.sums_batches) {
+    if (args.needed[0]) result[0] = times(b, g, false, true);
+    if (args.needed[1]) result[1] = times(a, g, false, false);
+    return result;
+  }
+  auto [transpose_a, transpose_b, tf32, out, sums_batches] = attrs;
+  MatmulAttrs summed{.transpose_a = true, .tf32 = tf32, .sums_batches = true};
+  if (args.needed[0]) {
+    Value da = transpose_a ? times(b, g, transpose_b, true) : times(g, b, false, !transpose_b);
+    result[0] = sum_to(args, da, args.inputs[0], 2);
+  }
+  if (args.needed[1]) {
+    bool is_plain = !transpose_a && args.inputs[0].shape().rank() > 2 && args.inputs[1].shape().rank() == 2;
+    if (is_plain) {
+      result[1] = transpose_b ? multiply(g, a, summed) : multiply(a, g, summed);
+    } else {
+      Value db = transpose_b ? times(g, a, true, transpose_a) : times(a, g, !transpose_a, false);
+      result[1] = sum_to(args, db, args.inputs[1], 2);
+    }
+  }
+  return result;
+}
+
+// --- products that take over what follows them; outputs are the result, then, where others need it, what the
+// activation was applied to.
+
+template <class Activation, class T, class Args>
+void finish_on(Args& a, bool has_bias) {
+  const Shape& shape = a.out_type(0).shape;
+  T* out = a.template out<T>(0);
+  T* kept = a.outputs() > 1 ? a.template out<T>(1) : nullptr;
+  std::int64_t columns = shape[-1];
+  run_epilogue<Activation>(EpilogueData<T>{kept ? kept : out, has_bias ? a.template in<T>(2) : nullptr, kept, out,
+                                           shape.size() / columns, columns},
+                           a);
+}
+
+template <class Activation, bool has_bias, class Args>
+void fused_body(Args& a) {
+  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
+              a.template out<void>(a.outputs() - 1), a.workspace());
+  if (a.out_type(0).shape.size() == 0) return;
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
+                                           [&]<class T>() { finish_on<Activation, T>(a, has_bias); });
+}
+
+template <class Activation>
+Prepared prepare_fused(const PrepareArgs& p) {
+  for_dtype<float, double, half, bfloat16>(p.out(0).dtype,
+                                           [&]<class T>() { load_kernel(p, finish_product<Activation, T>); });
+  return prepare_matmul_op(p);
+}
+
+// Emitted by no one: fuse() puts it in place of ops whose types are known.
+template <class Activation, bool has_bias>
+constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
+  return {.name = name,
+          .prepare = prepare_fused<Activation>,
+          .bodies = {fused_body<Activation, has_bias, const CpuArgs>, fused_body<Activation, has_bias, CudaArgs>},
+          .fuse = fuse};
+}
+
+struct FusedActivation {
+  std::string_view expr;  // of the op that follows
+  OpDef plain, with_bias;
+};
+constexpr FusedActivation kActivations[] = {
+    {Relu::kText, fused_op<Relu, false>("matmul_relu"), fused_op<Relu, true>("matmul_bias_relu")},
+    {Gelu::kText, fused_op<Gelu, false>("matmul_gelu"), fused_op<Gelu, true>("matmul_bias_gelu")},
+    {Silu::kText, fused_op<Silu, false>("matmul_silu"), fused_op<Silu, true>("matmul_bias_silu")},
+    {Tanh::kText, fused_op<Tanh, false>("matmul_tanh"), fused_op<Tanh, true>("matmul_bias_tanh")},
+    {Sigmoid::kText, fused_op<Sigmoid, false>("matmul_sigmoid"), fused_op<Sigmoid, true>("matmul_bias_sigmoid")}};
+
+template <bool has_bias>
+Fused fuse_activation(const FuseArgs& a) {
+  for (const FusedActivation& activation : kActivations)
+    if (a.next.expr == activation.expr) return {has_bias ? &activation.with_bias : &activation.plain, a.attrs};
+  return {};
+}
+constexpr OpDef matmul_bias_op = fused_op<NoActivation, true>("matmul_bias", fuse_activation<true>);
+
+// A vector that is added to every row.
+bool is_bias(const FuseArgs& a) {
+  if (a.next.expr != "a + b") return false;
+  const Shape& bias = a.next_inputs[static_cast<std::size_t>(1 - a.operand)].shape;
+  return bias.rank() > 0 && bias.rank() <= a.output.shape.rank() && bias[-1] == a.output.shape[-1] &&
+         bias.size() == bias[-1];
+}
+
+Fused fuse_matmul(const FuseArgs& a) {
+  if (!is_bias(a)) return fuse_activation<false>(a);
+  if (a.is_kept) return {};  // the product without the bias is nowhere
+  return {&matmul_bias_op, a.attrs};
+}
+
+const OpDef matmul_op{.name = "matmul",
+                      .infer = infer_matmul,
+                      .prepare = prepare_matmul_op,
+                      .bodies = {body<const CpuArgs>, body<CudaArgs>},
+                      .grad = matmul_grad,
+                      .fuse = fuse_matmul};
+
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label) {
+  return emit(matmul_op, {a, b}, attrs, label)[0];
+}
+
+}  // namespace
+
+Value matmul(Arg a, Arg b, MatmulOptions options, Label label) {
+  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32, options.out}, label);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,231 @@
+// concat and split: tensors as pieces of the rows of one tensor.
+#include "base/sizes.h"
+#include "graphsink/ops.h"
+#include "ir/graph_data.h"
+#include "kernels/support/multi_tensor.h"
+#include "kernels/support/reduce_ops.h"
+#include "kernels/support/words.h"
+
+namespace graphsink {
+namespace {
+
+constexpr std::int64_t kChunk = kThreads * 4;  // words for a block
+
+// The rows of the whole are made of those of the pieces: [rows, pitch] and [rows, width] for each piece.
+struct RowsPlan {
+  std::int64_t rows = 1;
+  std::int64_t pitch = 0;            // words
+  std::vector<std::int64_t> widths;  // words
+  int word = 1;                      // bytes
+};
+
+// Tables hold (piece, its first word in the whole); is_concat: from the pieces to the whole.
+template <class T, bool is_concat>
+__global__ void copy_pieces(TensorTable<2> table, std::int64_t rows, std::int64_t pitch) {
+  wait_for_inputs();
+  Chunk chunk = chunk_of_block(table, kChunk);
+  T* piece = static_cast<T*>(table.pointers[chunk.tensor][0]);
+  T* whole = static_cast<T*>(table.pointers[chunk.tensor][1]);
+  std::int64_t width = table.sizes[chunk.tensor] / rows;
+  for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x) {
+    std::int64_t row = quotient(i, width);
+    T& in_whole = whole[row * pitch + (i - row * width)];
+    is_concat ? in_whole = piece[i] : piece[i] = in_whole;
+  }
+}
+
+template <bool is_concat>
+Prepared prepare_rows(const PrepareArgs& p, const TensorType& whole, std::span<const TensorType> pieces, int axis) {
+  RowsPlan plan;
+  int d = from_front(axis, whole.shape.rank());
+  for (int i = 0; i < d; ++i) plan.rows *= whole.shape[i];
+  std::int64_t inner = static_cast<std::int64_t>(size_of(whole.dtype));
+  for (int i = d + 1; i < whole.shape.rank(); ++i) inner *= whole.shape[i];
+  plan.word = 16;
+  for (const TensorType& piece : pieces) plan.word = word_size({plan.word, piece.shape[d] * inner});
+  for (const TensorType& piece : pieces) plan.widths.push_back(piece.shape[d] * inner / plan.word);
+  plan.pitch = whole.shape[d] * inner / plan.word;
+  with_word(plan.word, [&]<class T>(T) { load_kernel(p, copy_pieces<T, is_concat>); });
+  return {std::make_shared<RowsPlan>(std::move(plan))};
+}
+
+// f(piece i, its first word in the rows of the whole, its words in a row)
+template <class F>
+void for_each_piece(const RowsPlan& plan, const F& f) {
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < plan.widths.size(); at += plan.widths[i++]) f(static_cast<int>(i), at, plan.widths[i]);
+}
+
+template <bool is_concat>
+void rows_cuda(CudaArgs& a) {
+  const auto& plan = a.local<RowsPlan>();
+  if (plan.rows == 0) return;
+  with_word(plan.word, [&]<class T>(T) {
+    auto launch = [&](const TensorTable<2>& table, Extent blocks) {
+      a.launch(copy_pieces<T, is_concat>, blocks, Extent{static_cast<unsigned>(kThreads)}, 0, table, plan.rows,
+               plan.pitch);
+    };
+    TensorTables<2, decltype(launch)> tables(kChunk, launch);
+    T* whole = is_concat ? a.out<T>(0) : a.in_out<T>(0);
+    for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
+      tables.add({is_concat ? a.in_out<void>(i) : a.out<void>(i), whole + at}, plan.rows * width);
+    });
+    tables.flush();
+  });
+}
+
+template <bool is_concat>
+void rows_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<RowsPlan>();
+  auto word = static_cast<std::int64_t>(plan.word);
+  for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
+    auto bytes = static_cast<std::size_t>(width * word);
+    if (bytes == 0) return;
+    for (std::int64_t row = 0; row < plan.rows; ++row) {
+      std::int64_t from = row * width * word, to = (row * plan.pitch + at) * word;
+      if constexpr (is_concat) {
+        std::memcpy(a.out<std::byte>(0) + to, a.in<std::byte>(i) + from, bytes);
+      } else {
+        std::memcpy(a.out<std::byte>(i) + from, a.in<std::byte>(0) + to, bytes);
+      }
+    }
+  });
+}
+
+struct AxisAttrs {
+  int axis;
+  friend bool operator==(const AxisAttrs&, const AxisAttrs&) = default;
+};
+
+void infer_concat(InferArgs& a) {
+  a.expect_same_dtype(a.inputs());
+  int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, a.in(0).shape.rank());
+  Shape out = a.in(0).shape;
+  out[axis] = 0;
+  for (int i = 0; i < a.inputs(); ++i) {
+    Shape rest = a.in(i).shape;
+    std::int64_t size = axis < rest.rank() ? std::exchange(rest[axis], 0) : 0;
+    Shape wanted = out;
+    wanted[axis] = 0;
+    if (rest != wanted) a.fail("the shapes differ beside the axis", "make them equal but for one axis");
+    out[axis] = sum_of_sizes(out[axis], size);
+  }
+  a.out(a.in(0).dtype, out);
+}
+
+Prepared prepare_concat(const PrepareArgs& p) {
+  return prepare_rows<true>(p, p.out(0), p.types.first(static_cast<std::size_t>(p.inputs)),
+                            p.attrs.as<AxisAttrs>().axis);
+}
+
+// Inputs: the whole, then tensors of the shapes of its parts (shape only).
+void infer_split_like(InferArgs& a) {
+  for (int i = 1; i < a.inputs(); ++i) a.out(a.in(0).dtype, a.in(i).shape);
+}
+Access split_like_access(int operand, int) { return operand == 0 ? Access::read : Access::shape_only; }
+
+Prepared prepare_split(const PrepareArgs& p) {
+  return prepare_rows<false>(p, p.in(0), p.types.subspan(static_cast<std::size_t>(p.inputs)),
+                             p.attrs.as<AxisAttrs>().axis);
+}
+
+Value concat_of(const std::vector<Value>& values, int axis, Where where) {
+  std::vector<Arg> args;
+  for (const Value& value : values) args.emplace_back(value, where);
+  return concat(args, axis);
+}
+
+// Parts that no gradient reaches have zeros.
+Value whole_gradient(const GradArgs& a, int axis) {
+  std::vector<Value> parts;
+  for (std::size_t i = 0; i < a.outputs.size(); ++i)
+    parts.push_back(a.grads[i].valid() ? a.grads[i] : broadcast_like(Arg(0.0, a.where), a.outputs[i]));
+  return concat_of(parts, axis, a.where);
+}
+
+std::vector<Value> split_like_grad(const GradArgs& a) {
+  std::vector<Value> result(a.inputs.size());
+  result[0] = whole_gradient(a, a.attrs.as<AxisAttrs>().axis);
+  return result;
+}
+
+const OpDef split_like_op{.name = "split_like",
+                          .infer = infer_split_like,
+                          .access = split_like_access,
+                          .prepare = prepare_split,
+                          .bodies = {rows_cpu<false>, rows_cuda<false>},
+                          .grad = split_like_grad};
+
+std::vector<Value> concat_grad(const GradArgs& a) {
+  std::vector<Arg> args{Arg(a.grads[0], a.where)};
+  for (const Value& input : a.inputs) args.emplace_back(input, a.where);
+  return emit(split_like_op, args, a.attrs);
+}
+
+const OpDef concat_op{.name = "concat",
+                      .infer = infer_concat,
+                      .prepare = prepare_concat,
+                      .bodies = {rows_cpu<true>, rows_cuda<true>},
+                      .grad = concat_grad};
+
+struct SplitAttrs {
+  int axis;
+  std::vector<std::int64_t> sizes;  // else
+  int parts = 0;                    // of equal size
+  friend bool operator==(const SplitAttrs&, const SplitAttrs&) = default;
+};
+
+void infer_split(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<SplitAttrs>();
+  int axis = axis_from_front(a, attrs.axis, a.in(0).shape.rank());
+  Shape shape = a.in(0).shape;
+  std::vector<std::int64_t> sizes = attrs.sizes;
+  if (attrs.parts > 0) sizes.assign(static_cast<std::size_t>(attrs.parts), shape[axis] / attrs.parts);
+  bool fits = !sizes.empty();
+  std::int64_t rest = shape[axis];
+  for (std::int64_t size : sizes) {
+    fits = fits && size >= 0 && size <= rest;
+    if (fits) rest -= size;
+  }
+  if (!fits || rest != 0)
+    a.fail("the parts do not make up the axis", "give sizes that add up to it, or a number of parts that divides it");
+  for (std::int64_t size : sizes) {
+    shape[axis] = size;
+    a.out(a.in(0).dtype, shape);
+  }
+}
+
+Prepared prepare_split_op(const PrepareArgs& p) {
+  return prepare_rows<false>(p, p.in(0), p.types.subspan(static_cast<std::size_t>(p.inputs)),
+                             p.attrs.as<SplitAttrs>().axis);
+}
+
+std::vector<Value> split_grad(const GradArgs& a) { return {whole_gradient(a, a.attrs.as<SplitAttrs>().axis)}; }
+
+const OpDef split_op{.name = "split",
+                     .infer = infer_split,
+                     .prepare = prepare_split_op,
+                     .bodies = {rows_cpu<false>, rows_cuda<false>},
+                     .grad = split_grad};
+
+}  // namespace
+
+Value concat(const std::vector<Arg>& values, int axis, Label label) {
+  return emit(concat_op, values, AxisAttrs{axis}, label)[0];
+}
+Value stack(const std::vector<Arg>& values, int axis, Label label) {
+  std::vector<Value> parts = operand_values("stack", values);
+  std::vector<Arg> rows;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    rows.emplace_back(unsqueeze(Arg(parts[i], values[i].where()), axis), values[i].where());
+  return concat(rows, axis, label);
+}
+std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label) {
+  return emit(split_op, {x}, SplitAttrs{axis, std::move(sizes)}, label);
+}
+std::vector<Value> split(Arg x, int parts, int axis, Label label) {
+  return emit(split_op, {x}, SplitAttrs{axis, {}, parts}, label);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,82 @@
+// one_hot: a line of zeros with a one at an index.
+#include <optional>
+
+#include "graphsink/ops.h"
+#include "kernels/support/dtype.h"
+
+namespace graphsink {
+namespace {
+
+struct OneHotAttrs {
+  std::int64_t classes;
+  DType dtype;
+  friend bool operator==(const OneHotAttrs&, const OneHotAttrs&) = default;
+};
+
+template <class Body>
+void for_any(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(dtype, body);
+}
+
+template <class T>
+__global__ void mark_indices(const std::int32_t* indices, T* out, std::int64_t size, std::int64_t classes,
+                             StepBlock* step, int node) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < size; i += all_threads()) {
+    std::int64_t line = quotient(i, classes), place = i - line * classes, index = indices[line];
+    out[i] = static_cast<T>(index == place ? 1.0f : 0.0f);
+    if (place == 0 && (index < 0 || index >= classes)) fail_step(step, node, StepError::index, index);
+  }
+}
+
+void one_hot_cuda(CudaArgs& a) {
+  auto [classes, dtype] = a.attrs<OneHotAttrs>();
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size(size);
+  for_any(dtype, [&]<class T>() {
+    a.launch(mark_indices<T>, launch.grid, launch.block, 0, a.in<std::int32_t>(0), a.out<T>(0), size, classes, a.step(),
+             a.node().id);
+  });
+}
+
+void one_hot_cpu(const CpuArgs& a) {
+  auto [classes, dtype] = a.attrs<OneHotAttrs>();
+  const auto* indices = a.in<std::int32_t>(0);
+  std::optional<std::int64_t> bad;
+  for_any(dtype, [&]<class T>() {
+    std::fill_n(a.out<T>(0), a.out_type(0).shape.size(), static_cast<T>(0.0f));
+    for (std::int64_t line = 0; line < a.in_type(0).shape.size(); ++line) {
+      bool is_class = indices[line] >= 0 && indices[line] < classes;
+      if (is_class) a.out<T>(0)[line * classes + indices[line]] = static_cast<T>(1.0f);
+      if (!is_class && !bad) bad = indices[line];
+    }
+  });
+  if (bad) fail_step(a, StepError::index, *bad);
+}
+
+void infer_one_hot(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& [classes, dtype] = a.attrs<OneHotAttrs>();
+  if (a.in(0).dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
+  if (classes < 1) a.fail("with " + std::to_string(classes) + " classes", "pass a number of at least 1");
+  if (a.in(0).shape.rank() == Shape::kMaxRank) a.fail("too many axes", "reshape() the indices");
+  Shape out = a.in(0).shape;
+  out.push_back(classes);
+  a.out(dtype, out);
+}
+
+Prepared prepare_one_hot(const PrepareArgs& p) {
+  for_any(p.out(0).dtype, [&]<class T>() { load_kernel(p, mark_indices<T>); });
+  return {};
+}
+
+const OpDef one_hot_op{
+    .name = "one_hot", .infer = infer_one_hot, .prepare = prepare_one_hot, .bodies = {one_hot_cpu, one_hot_cuda}};
+
+}  // namespace
+
+Value one_hot(Arg indices, std::int64_t classes, DType dtype, Label label) {
+  return emit(one_hot_op, {indices}, OneHotAttrs{classes, dtype}, label)[0];
+}
+
+}  // namespace graphsink

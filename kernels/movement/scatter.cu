@@ -1,0 +1,235 @@
+// scatter_add, and the gradients of gather and embedding: sums of elements at indices, which add up in the order of the
+// indices. The kernels sort the indices, with their places, so that those of a row are neighbours.
+#include <optional>
+
+#include "graphsink/ops.h"
+#include "kernels/movement/indexed.h"
+#include "kernels/movement/sort.h"
+#include "kernels/support/block.h"
+#include "kernels/support/dtype.h"
+
+namespace graphsink {
+namespace {
+
+// An index above its place: keys differ, and those of one row are in the order of their places. A negative index is
+// above all rows.
+using Key = std::uint64_t;
+HD Key key_of(std::int64_t index, std::int64_t place) {
+  return Key{static_cast<std::uint32_t>(index)} << 32 | static_cast<Key>(place);
+}
+
+struct LessKey {
+  __device__ bool operator()(Key a, Key b) const { return a < b; }
+};
+
+// Loads keys and sorts those of each block.
+__global__ void sort_indices(const std::int32_t* indices, Key* keys, IndexedPlan p, int size, StepBlock* step,
+                             int node) {
+  wait_for_inputs();
+  __shared__ Key items[kBlockSort];
+  std::int64_t begin = std::int64_t{blockIdx.x} * size;
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) {
+    std::int64_t place = begin + i;
+    bool is_index = place < p.count;
+    items[i] = is_index ? key_of(indices[place], place) : ~Key{0};
+    if (is_index && (indices[place] < 0 || indices[place] >= p.rows))
+      fail_step(step, node, StepError::index, indices[place]);
+  }
+  sort_in_block(items, size, begin, LessKey{});
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) keys[begin + i] = items[i];
+}
+
+// One step of elements that are too far apart for a block.
+__global__ void merge_far(Key* keys, std::int64_t pairs, std::int64_t run, std::int64_t apart) {
+  wait_for_inputs();
+  for (std::int64_t pair = thread_index(); pair < pairs; pair += all_threads())
+    sort_pair(keys, pair, 0, run, apart, LessKey{});
+}
+
+// The other steps of a run.
+__global__ void merge_near(Key* keys, std::int64_t run) {
+  wait_for_inputs();
+  __shared__ Key items[kBlockSort];
+  std::int64_t begin = std::int64_t{blockIdx.x} * kBlockSort;
+  for (int i = static_cast<int>(threadIdx.x); i < kBlockSort; i += static_cast<int>(blockDim.x))
+    items[i] = keys[begin + i];
+  merge_in_block(items, kBlockSort, begin, run, kBlockSort / 2, LessKey{});
+  for (int i = static_cast<int>(threadIdx.x); i < kBlockSort; i += static_cast<int>(blockDim.x))
+    keys[begin + i] = items[i];
+}
+
+constexpr int kColumns = 4;  // sums in the registers of a thread
+
+// A warp for each row and stretch of kWarp * kColumns columns.
+template <class T>
+__global__ void add_at_keys(const T* base, const Key* keys, const T* updates, T* out, IndexedPlan p,
+                            std::int64_t stretches) {
+  wait_for_inputs();
+  std::int64_t warps = p.outer * p.rows * stretches;
+  for (std::int64_t warp = thread_index() / kWarp; warp < warps; warp += all_threads() / kWarp) {
+    std::int64_t line = quotient(warp, stretches), outer = quotient(line, p.rows), row = line - outer * p.rows;
+    std::int64_t first = (warp - line * stretches) * kWarp * kColumns + threadIdx.x % kWarp;
+    Wide<T> sums[kColumns];
+    for (int c = 0; c < kColumns; ++c) {
+      std::int64_t column = first + c * kWarp;
+      sums[c] = base != nullptr && column < p.width ? static_cast<Wide<T>>(base[line * p.width + column]) : Wide<T>(0);
+    }
+    std::int64_t at = 0, end = p.count;  // of the first key of the row
+    while (at < end) {
+      std::int64_t middle = (at + end) / 2;
+      (keys[middle] < key_of(row, 0) ? at = middle + 1 : end = middle);
+    }
+    for (; at < p.count && keys[at] < key_of(row + 1, 0); ++at) {
+      const T* update = updates + (outer * p.count + static_cast<std::uint32_t>(keys[at])) * p.width;
+      for (int c = 0; c < kColumns; ++c) {
+        std::int64_t column = first + c * kWarp;
+        if (column < p.width) sums[c] += static_cast<Wide<T>>(update[column]);
+      }
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      std::int64_t column = first + c * kWarp;
+      if (column < p.width) out[line * p.width + column] = static_cast<T>(sums[c]);
+    }
+  }
+}
+
+// A power of 2.
+std::int64_t keys_of(const IndexedPlan& p) {
+  std::int64_t keys = 1;
+  while (keys < p.count) keys *= 2;
+  return keys;
+}
+
+// The sorted keys, in the workspace.
+const Key* sort_keys(CudaArgs& a, const IndexedPlan& p) {
+  auto* keys = static_cast<Key*>(a.workspace());
+  std::int64_t size = keys_of(p), in_block = std::min<std::int64_t>(size, kBlockSort);
+  Extent blocks{static_cast<unsigned>(size / in_block)}, block = launch_size(in_block / 2).block;
+  if (p.count == 0) return keys;
+  a.launch(sort_indices, blocks, block, 0, a.in<std::int32_t>(1), keys, p, static_cast<int>(in_block), a.step(),
+           a.node().id);
+  for (std::int64_t run = 2 * in_block; run <= size; run *= 2) {
+    for (std::int64_t apart = run / 2; apart >= in_block; apart /= 2) {
+      LaunchSize launch = launch_size(size / 2);
+      a.launch(merge_far, launch.grid, launch.block, 0, keys, size / 2, run, apart);
+    }
+    a.launch(merge_near, blocks, block, 0, keys, run);
+  }
+  return keys;
+}
+
+// Of scatter_add: base, indices, updates; of the gradient of gather: gradient, indices, shape of the result.
+struct ScatterOperands {
+  int base, updates;
+};
+constexpr ScatterOperands kScatter{0, 2}, kGatherGrad{-1, 0};
+
+template <class T, ScatterOperands operands>
+void add_on(CudaArgs& a) {
+  const auto& p = a.local<IndexedPlan>();
+  const Key* keys = sort_keys(a, p);
+  std::int64_t stretches = (p.width + kWarp * kColumns - 1) / (kWarp * kColumns);
+  LaunchSize launch = launch_size(p.outer * p.rows * stretches * kWarp);
+  a.launch(add_at_keys<T>, launch.grid, launch.block, 0, operands.base < 0 ? nullptr : a.in<T>(operands.base), keys,
+           a.in<T>(operands.updates), a.out<T>(0), p, stretches);
+}
+
+// Halves are summed in the workspace.
+template <class T, ScatterOperands operands>
+void add_on(const CpuArgs& a) {
+  const auto& p = a.local<IndexedPlan>();
+  const auto* indices = a.in<std::int32_t>(1);
+  std::int64_t size = p.outer * p.rows * p.width;
+  constexpr bool is_wide = std::is_same_v<T, Wide<T>>;
+  auto* sums = is_wide ? a.out<Wide<T>>(0) : static_cast<Wide<T>*>(a.workspace());
+  if constexpr (operands.base < 0) {
+    std::fill_n(sums, size, Wide<T>(0));
+  } else {
+    const T* base = a.in<T>(operands.base);
+    if (static_cast<const void*>(sums) != base) std::copy_n(base, size, sums);
+  }
+  std::optional<std::int64_t> bad;
+  for (std::int64_t i = 0; i < p.outer * p.count; ++i) {
+    std::int64_t row = indices[i % p.count];
+    if (row < 0 || row >= p.rows) {
+      if (!bad) bad = row;
+      continue;
+    }
+    const T* update = a.in<T>(operands.updates) + i * p.width;
+    Wide<T>* sum = sums + (i / p.count * p.rows + row) * p.width;
+    for_each_index(p.width, [=](std::int64_t c) { sum[c] += static_cast<Wide<T>>(update[c]); });
+  }
+  if constexpr (!is_wide)
+    std::transform(sums, sums + size, a.out<T>(0), [](Wide<T> sum) { return static_cast<T>(sum); });
+  if (bad) fail_step(a, StepError::index, *bad);
+}
+
+// i32 is added in its unsigned counterpart: it wraps.
+template <class Body>
+void for_summed(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::uint32_t>(dtype, body);
+}
+void expect_summed(InferArgs& a) { expect_dtype<float, double, half, bfloat16, std::uint32_t>(a, 0); }
+
+template <class Args, ScatterOperands operands>
+void add_any(Args& a) {
+  for_summed(a.out_type(0).dtype, [&]<class T>() { add_on<T, operands>(a); });
+}
+
+Prepared prepare_add(const PrepareArgs& p) {
+  load_kernels<sort_indices, merge_far, merge_near>(p);
+  for_summed(p.out(0).dtype, [&]<class T>() { load_kernel(p, add_at_keys<T>); });
+  IndexedPlan plan = plan_of(p.out(0).shape, p.in(1).shape, p.attrs.as<IndexedAttrs>().axis);
+  std::size_t sums = is_half(p.out(0).dtype) ? static_cast<std::size_t>(p.out(0).shape.size()) * sizeof(float) : 0;
+  return {std::make_shared<IndexedPlan>(plan), p.cuda ? static_cast<std::size_t>(keys_of(plan)) * sizeof(Key) : sums};
+}
+
+void infer_scatter_add(InferArgs& a) {
+  a.expect_inputs(3);
+  expect_summed(a);
+  if (a.in(2).dtype != a.in(0).dtype) a.fail("dtypes differ", "cast() the updates");
+  Shape wanted = indexed_shape(a, a.in(0).shape, a.in(1));
+  if (a.in(2).shape != wanted) a.fail("the updates are not " + to_string(wanted), "give one for each index");
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+void infer_gather_grad(InferArgs& a) {
+  expect_summed(a);
+  a.out(a.in(0).dtype, a.in(2).shape);
+}
+Access gather_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
+
+std::vector<Value> gather_grad_grad(const GradArgs& a) {
+  std::vector<Value> result(3);
+  result[0] = gather(Arg(a.grads[0], a.where), a.inputs[1], a.attrs.as<IndexedAttrs>().axis);
+  return result;
+}
+
+std::vector<Value> scatter_add_grad(const GradArgs& a) {
+  Value updates;
+  if (a.needed[2]) updates = gather(Arg(a.grads[0], a.where), a.inputs[1], a.attrs.as<IndexedAttrs>().axis);
+  return {a.grads[0], Value(), updates};
+}
+
+constexpr Alias kInPlace[] = {{0, 0}};
+const OpDef scatter_add_op{.name = "scatter_add",
+                           .infer = infer_scatter_add,
+                           .in_place = kInPlace,
+                           .prepare = prepare_add,
+                           .bodies = {add_any<const CpuArgs, kScatter>, add_any<CudaArgs, kScatter>},
+                           .grad = scatter_add_grad};
+
+}  // namespace
+
+const OpDef gather_grad_op{.name = "gather_grad",
+                           .infer = infer_gather_grad,
+                           .access = gather_grad_access,
+                           .prepare = prepare_add,
+                           .bodies = {add_any<const CpuArgs, kGatherGrad>, add_any<CudaArgs, kGatherGrad>},
+                           .grad = gather_grad_grad};
+
+Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Label label) {
+  return emit(scatter_add_op, {base, indices, updates}, IndexedAttrs{axis}, label)[0];
+}
+
+}  // namespace graphsink

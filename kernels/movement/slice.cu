@@ -1,0 +1,294 @@
+// slice and pad: a regular part of a tensor, and a tensor as such a part of a larger one.
+#include "base/at.h"
+#include "base/convert.h"
+#include "base/number_text.h"
+#include "base/sizes.h"
+#include "graphsink/ops.h"
+#include "kernels/support/reduce_ops.h"
+#include "kernels/support/strided_copy.h"
+
+namespace graphsink {
+namespace {
+
+// One axis of a larger tensor and of the part: element q of the part lies at begin + q * step.
+struct Range {
+  std::int64_t begin = 0, step = 1, count = 0;
+};
+
+struct SliceAttrs {
+  std::vector<std::int64_t> begins, ends, steps;
+
+  // As NumPy resolves begin:end:step for an axis of that size. Axes that are not named are whole.
+  Range range(int axis, std::int64_t size) const {
+    auto d = at(axis);
+    if (d >= begins.size()) return {0, 1, size};
+    std::int64_t step = d < steps.size() ? std::max(steps[d], -std::numeric_limits<std::int64_t>::max()) : 1;
+    std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? size : size - 1;
+    auto resolve = [&](std::int64_t at) { return std::clamp(at < 0 ? at + size : at, lowest, highest); };
+    std::int64_t begin = resolve(begins[d]), end = ends[d] == to_end && step < 0 ? lowest : resolve(ends[d]);
+    std::int64_t length = step > 0 ? end - begin : begin - end, stride = step > 0 ? step : -step;
+    std::int64_t count = length > 0 ? (length - 1) / stride + 1 : 0;
+    return {begin, count > 1 ? step : 1, count};
+  }
+  friend bool operator==(const SliceAttrs&, const SliceAttrs&) = default;
+};
+
+// The larger tensor of words, `fill` but for the part: where its elements come from.
+struct Placement {
+  int rank = 0;
+  std::int64_t size = 1;
+  std::int64_t first = 0;  // of the part, which is read backwards where the step is negative
+  std::int64_t dims[Shape::kMaxRank] = {};
+  Range parts[Shape::kMaxRank] = {};  // steps are positive
+  std::int64_t strides[Shape::kMaxRank] = {};
+  int word = 1;  // bytes
+  Words fill{};
+
+  // Element of the part, or -1.
+  HD std::int64_t find(std::int64_t i) const {
+    std::int64_t offset = first;
+    for (int d = rank - 1; d >= 0; --d) {
+      std::int64_t outer = d > 0 ? quotient(i, dims[d]) : 0;
+      std::int64_t q = i - outer * dims[d] - parts[d].begin;
+      i = outer;
+      if (parts[d].step != 1) {
+        if (q % parts[d].step != 0) return -1;
+        q /= parts[d].step;
+      }
+      if (q < 0 || q >= parts[d].count) return -1;
+      offset += q * strides[d];
+    }
+    return offset;
+  }
+};
+
+template <class T>
+__global__ void place(const T* x, T* out, Placement p, T fill) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < p.size; i += all_threads()) {
+    std::int64_t from = p.find(i);
+    out[i] = from < 0 ? fill : x[from];
+  }
+}
+
+// Adds an axis inside those that are there already; merged if it is whole.
+void append(Placement& p, std::int64_t dim, Range part, std::int64_t stride) {
+  if (part.step < 0) {
+    part.begin += (part.count - 1) * part.step;
+    p.first += (part.count - 1) * stride;
+    part.step = -part.step;
+    stride = -stride;
+  }
+  bool is_whole = part.count == dim && part.step == 1 && stride > 0;
+  int last = p.rank - 1;
+  if (p.rank > 0 && is_whole && p.parts[last].step == 1 && p.strides[last] == stride * dim) {
+    p.dims[last] *= dim;
+    p.parts[last].begin *= dim;
+    p.parts[last].count *= dim;
+    p.strides[last] = stride;
+    return;
+  }
+  p.dims[p.rank] = dim;
+  p.parts[p.rank] = part;
+  p.strides[p.rank++] = stride;
+}
+
+// Rows of neighbours become rows of larger words.
+void widen(Placement& p, std::int64_t element) {
+  p.word = static_cast<int>(element);
+  int last = p.rank - 1;
+  if (p.rank == 0 || p.parts[last].step != 1 || p.strides[last] != 1) return;
+  p.word = word_size(
+      {p.dims[last] * element, p.parts[last].begin * element, p.parts[last].count * element, p.first * element});
+  for (int d = 0; d < last; ++d) p.word = word_size({p.word, p.strides[d] * element});
+  std::int64_t elements = p.word / element;
+  p.size /= elements;
+  p.first /= elements;
+  p.dims[last] /= elements;
+  p.parts[last].begin /= elements;
+  p.parts[last].count /= elements;
+  for (int d = 0; d < last; ++d) p.strides[d] /= elements;
+}
+
+// `ranges` says where the axes of operand 0 lie in those of the result. `fill` is one element.
+Prepared prepare_placement(const PrepareArgs& p, const Range (&ranges)[Shape::kMaxRank], const void* fill) {
+  Placement placement;
+  const Shape& out = p.out(0).shape;
+  placement.size = out.size();
+  std::int64_t strides[Shape::kMaxRank] = {};
+  dense_strides(p.in(0).shape, strides);
+  if (p.in(0).shape.size() == 0) {  // no part
+    append(placement, out.size(), {0, 1, 0}, 1);
+  } else {
+    for (int d = 0; d < out.rank(); ++d) append(placement, out[d], ranges[d], strides[d]);
+  }
+  std::size_t element = size_of(p.out(0).dtype);
+  for (std::size_t at = 0; at < sizeof placement.fill; at += element)
+    std::memcpy(reinterpret_cast<std::byte*>(&placement.fill) + at, fill, element);
+  widen(placement, static_cast<std::int64_t>(element));
+  with_word(placement.word, [&]<class T>(T) { load_kernel(p, place<T>); });
+  return {std::make_shared<Placement>(placement)};
+}
+
+template <class T>
+T fill_of(const Placement& p) {
+  T fill;
+  std::memcpy(&fill, &p.fill, sizeof fill);
+  return fill;
+}
+
+void place_cuda(CudaArgs& a) {
+  const auto& p = a.local<Placement>();
+  if (p.size == 0) return;
+  LaunchSize launch = launch_size(p.size);
+  with_word(p.word, [&]<class T>(T) {
+    a.launch(place<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), p, fill_of<T>(p));
+  });
+}
+
+void place_cpu(const CpuArgs& a) {
+  const auto& p = a.local<Placement>();
+  if (p.size == 0) return;
+  with_word(p.word, [&]<class T>(T) {
+    T* out = a.out<T>(0);
+    std::fill_n(out, p.size, fill_of<T>(p));
+    if (p.rank == 0) {
+      *out = *a.in<T>(0);
+      return;
+    }
+    const Range& inner = p.parts[p.rank - 1];
+    std::int64_t row = p.dims[p.rank - 1], stride = p.strides[p.rank - 1];
+    for (std::int64_t i = inner.begin; inner.count > 0 && i < p.size; i += row) {
+      std::int64_t from = p.find(i);
+      if (from < 0) continue;
+      for (std::int64_t q = 0; q < inner.count; ++q) out[i + q * inner.step] = a.in<T>(0)[from + q * stride];
+    }
+  });
+}
+
+void infer_slice(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<SliceAttrs>();
+  Shape shape = a.in(0).shape;
+  auto rank = static_cast<std::size_t>(shape.rank());
+  if (attrs.begins.size() != attrs.ends.size() || attrs.begins.size() > rank || attrs.steps.size() > rank)
+    a.fail("the numbers of begins, ends and steps do not fit", "give a begin and an end for each of the first axes");
+  if (std::find(attrs.steps.begin(), attrs.steps.end(), 0) != attrs.steps.end())
+    a.fail("a step is 0", "use steps of 1 and more, or of -1 and less");
+  for (int d = 0; d < shape.rank(); ++d) shape[d] = attrs.range(d, shape[d]).count;
+  a.out(a.in(0).dtype, shape);
+}
+
+Prepared prepare_slice(const PrepareArgs& p) {
+  const auto& attrs = p.attrs.as<SliceAttrs>();
+  const Shape &shape = p.in(0).shape, &out = p.out(0).shape;
+  std::int64_t strides[Shape::kMaxRank] = {};
+  dense_strides(shape, strides);
+  Layout<1> source;
+  source.size = out.size();
+  std::int64_t first = 0;
+  for (int d = 0; d < shape.rank() && source.size > 0; ++d) {
+    Range range = attrs.range(d, shape[d]);
+    first += range.begin * strides[d];
+    append(source, range.count, {range.step * strides[d]});
+  }
+  auto element = static_cast<std::int64_t>(size_of(p.in(0).dtype));
+  return {std::make_shared<StridedCopy>(make_strided_copy(p, source, first, element))};
+}
+
+template <class Args>
+void slice_body(Args& a) {
+  run_copy(a.template local<StridedCopy>(), a);
+}
+
+// Inputs: the gradient of the part, the whole (shape only).
+void infer_slice_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
+
+Prepared prepare_slice_grad(const PrepareArgs& p) {
+  const auto& attrs = p.attrs.as<SliceAttrs>();
+  Range ranges[Shape::kMaxRank];
+  for (int d = 0; d < p.out(0).shape.rank(); ++d) ranges[d] = attrs.range(d, p.out(0).shape[d]);
+  const std::uint64_t zero = 0;
+  return prepare_placement(p, ranges, &zero);
+}
+
+Value slice_of(const Value& x, const SliceAttrs& attrs, Where where);
+
+std::vector<Value> slice_grad_grad(const GradArgs& a) {
+  return {slice_of(a.grads[0], a.attrs.as<SliceAttrs>(), a.where), Value()};
+}
+
+const OpDef slice_grad_op{.name = "slice_grad",
+                          .infer = infer_slice_grad,
+                          .access = like_access,
+                          .prepare = prepare_slice_grad,
+                          .bodies = {place_cpu, place_cuda},
+                          .grad = slice_grad_grad};
+
+std::vector<Value> slice_grad(const GradArgs& a) {
+  return emit(slice_grad_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs);
+}
+
+const OpDef slice_op{.name = "slice",
+                     .infer = infer_slice,
+                     .prepare = prepare_slice,
+                     .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
+                     .grad = slice_grad};
+
+Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
+  return emit(slice_op, {Arg(x, where)}, attrs)[0];
+}
+
+struct PadAttrs {
+  std::vector<std::int64_t> before, after;
+  double value;
+};
+
+void infer_pad(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<PadAttrs>();
+  Shape shape = a.in(0).shape;
+  auto rank = static_cast<std::size_t>(shape.rank());
+  if (!holds(a.in(0).dtype, attrs.value))
+    a.fail(std::string(to_string(a.in(0).dtype)) + " cannot hold the value " + number_text(attrs.value),
+           "cast() the operand, or pass a value of its dtype");
+  if (attrs.before.size() != rank || attrs.after.size() != rank)
+    a.fail("the numbers of paddings do not fit", "give one before and one after each axis");
+  for (int d = 0; d < shape.rank(); ++d) {
+    std::int64_t before = attrs.before[at(d)], after = attrs.after[at(d)];
+    if (before < 0 || after < 0) a.fail("a padding is negative", "slice() the operand");
+    shape[d] = sum_of_sizes(shape[d], sum_of_sizes(before, after));
+  }
+  a.out(a.in(0).dtype, shape);
+}
+
+Prepared prepare_pad(const PrepareArgs& p) {
+  const auto& attrs = p.attrs.as<PadAttrs>();
+  Range ranges[Shape::kMaxRank];
+  for (std::size_t d = 0; d < attrs.before.size(); ++d)
+    ranges[d] = {attrs.before[d], 1, p.in(0).shape[static_cast<int>(d)]};
+  Tensor fill = Tensor::full(p.in(0).dtype, {1}, attrs.value);
+  return prepare_placement(p, ranges, fill.data());
+}
+
+std::vector<Value> pad_grad(const GradArgs& a) {
+  const auto& attrs = a.attrs.as<PadAttrs>();
+  SliceAttrs part{attrs.before, attrs.after, {}};
+  for (std::int64_t& end : part.ends) end = end == 0 ? std::numeric_limits<std::int64_t>::max() : -end;
+  return {slice_of(a.grads[0], part, a.where)};
+}
+
+const OpDef pad_op{
+    .name = "pad", .infer = infer_pad, .prepare = prepare_pad, .bodies = {place_cpu, place_cuda}, .grad = pad_grad};
+
+}  // namespace
+
+Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends, std::vector<std::int64_t> steps,
+            Label label) {
+  return emit(slice_op, {x}, SliceAttrs{std::move(begins), std::move(ends), std::move(steps)}, label)[0];
+}
+Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value, Label label) {
+  return emit(pad_op, {x}, PadAttrs{std::move(before), std::move(after), value}, label)[0];
+}
+
+}  // namespace graphsink

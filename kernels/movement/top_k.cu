@@ -1,0 +1,129 @@
+// top_k: the largest elements of each line and their places.
+#include "graphsink/ops.h"
+#include "kernels/movement/sort.h"
+#include "kernels/movement/take_along.h"
+#include "kernels/support/extremes.h"
+#include "kernels/support/lines.h"
+
+namespace graphsink {
+namespace {
+
+struct TopKAttrs {
+  std::int64_t k;
+  int axis;
+  friend bool operator==(const TopKAttrs&, const TopKAttrs&) = default;
+};
+
+constexpr int kMost = 1024;  // of a line
+static_assert(kMost < kBlockSort);
+
+// A block for each line sorts its first elements, then the best k so far with the next ones in place of the others. The
+// items that a thread stores are those that it loads of the next line: there is no barrier between.
+template <class T>
+__global__ void select_top(const T* x, T* values, std::int32_t* places, Lines lines, int k, int size) {
+  wait_for_inputs();
+  using V = Compared<T>;
+  __shared__ Placed<V> items[kBlockSort];
+  Lines selected = lines;
+  selected.length = k;
+  auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (std::int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
+    const T* from = x + lines.first(line);
+    int kept = 0;
+    for (std::int64_t begin = 0; begin < lines.length; begin += size - kept, kept = k) {
+      for (int i = kept + thread; i < size; i += threads) {
+        std::int64_t place = begin + (i - kept);
+        items[i] = no_place<Larger, V>();
+        if (place < lines.length) items[i] = {static_cast<V>(from[place * lines.inner]), static_cast<int>(place)};
+      }
+      sort_in_block(items, size, 0, precedes<Larger, V>);
+    }
+    for (int i = thread; i < k; i += threads) {
+      std::int64_t to = selected.first(line) + i * lines.inner;
+      values[to] = static_cast<T>(items[i].value);
+      places[to] = items[i].place;
+    }
+  }
+}
+
+Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))}; }
+
+template <class T>
+void top_k_on(CudaArgs& a, const Lines& lines, int k) {
+  std::int64_t size = 2;
+  while (size < kBlockSort && size < lines.length) size *= 2;
+  Extent block{static_cast<unsigned>(std::clamp<std::int64_t>(size / 2, kWarp, kThreads))};
+  a.launch(select_top<T>, line_blocks(lines), block, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, k,
+           static_cast<int>(size));
+}
+
+template <class T>
+void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
+  using Item = Placed<Compared<T>>;
+  auto* items = static_cast<Item*>(a.workspace());
+  Lines selected = lines;
+  selected.length = k;
+  for (std::int64_t line = 0; line < lines.count(); ++line) {
+    const T* from = a.in<T>(0) + lines.first(line);
+    for (std::int64_t i = 0; i < lines.length; ++i)
+      items[i] = {static_cast<Compared<T>>(from[i * lines.inner]), static_cast<std::int32_t>(i)};
+    std::partial_sort(items, items + k, items + lines.length, precedes<Larger, Compared<T>>);
+    for (std::int64_t i = 0; i < k; ++i) {
+      std::int64_t to = selected.first(line) + i * lines.inner;
+      a.out<T>(0)[to] = static_cast<T>(items[i].value);
+      a.out<std::int32_t>(1)[to] = items[i].place;
+    }
+  }
+}
+
+template <class Args>
+void top_k_any(Args& a) {
+  const auto& [k, axis] = a.template attrs<TopKAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, axis);
+  for_comparable(a.in_type(0).dtype, [&, k = static_cast<int>(k)]<class T>() { top_k_on<T>(a, lines, k); });
+}
+void infer_top_k(InferArgs& a) {
+  a.expect_inputs(1);
+  expect_comparable(a, 0);
+  const auto& attrs = a.attrs<TopKAttrs>();
+  Shape shape = a.in(0).shape;
+  int axis = axis_from_front(a, attrs.axis, shape.rank());
+  if (attrs.k < 1 || attrs.k > kMost)
+    a.fail("k is " + std::to_string(attrs.k), "choose from 1 to " + std::to_string(kMost) + " elements");
+  if (attrs.k > shape[axis]) a.fail("k is more than the axis has elements, " + std::to_string(attrs.k), "choose fewer");
+  if (shape[axis] > std::numeric_limits<std::int32_t>::max())
+    a.fail("the axis is too long for indices of i32", "split() it");
+  shape[axis] = attrs.k;
+  a.out(a.in(0).dtype, shape);
+  a.out(DType::i32, shape);
+}
+
+Prepared prepare_top_k(const PrepareArgs& p) {
+  std::size_t workspace = 0;
+  for_comparable(p.in(0).dtype, [&]<class T>() {
+    load_kernel(p, select_top<T>);
+    std::int64_t length = lines_of(p.in(0).shape, p.attrs.as<TopKAttrs>().axis).length;
+    if (!p.cuda) workspace = static_cast<std::size_t>(length) * sizeof(Placed<Compared<T>>);
+  });
+  return {nullptr, workspace};
+}
+
+std::vector<Value> top_k_grad(const GradArgs& a) {
+  return emit(place_along_op, {Arg(a.grads[0], a.where), a.outputs[1], a.inputs[0]},
+              TakeAlongAttrs{a.attrs.as<TopKAttrs>().axis});
+}
+
+const OpDef top_k_op{.name = "top_k",
+                     .infer = infer_top_k,
+                     .prepare = prepare_top_k,
+                     .bodies = {top_k_any<const CpuArgs>, top_k_any<CudaArgs>},
+                     .grad = top_k_grad};
+
+}  // namespace
+
+TopK top_k(Arg x, std::int64_t k, int axis, Label label) {
+  std::vector<Value> made = emit(top_k_op, {x}, TopKAttrs{k, axis}, label);
+  return {made[0], made[1]};
+}
+
+}  // namespace graphsink

@@ -1,0 +1,185 @@
+// permute, transpose: copies with the axes in another order.
+#include "base/at.h"
+#include "graphsink/ops.h"
+#include "kernels/support/strided_copy.h"
+
+namespace graphsink {
+namespace {
+
+constexpr int kTile = 32;
+constexpr int kTileRows = 8;  // rows of a tile that a block handles at once
+
+// Matrices that are transposed: row r, column c of one is element r * pitch + c of the operand and element
+// c * out_pitch + r of the result, counted from where the matrix begins in each.
+struct Matrices {
+  std::int64_t rows = 1, columns = 1, pitch = 0, out_pitch = 0;
+  Layout<2> begins;
+};
+
+// A tile passes through shared memory, so that both sides are read and written along rows. The extra column keeps the
+// threads of a warp in different banks.
+template <class T>
+__global__ void transpose_tiles(const T* x, T* out, Matrices m, std::int64_t tiles_across, std::int64_t tiles_down) {
+  wait_for_inputs();
+  __shared__ T tile[kTile][kTile + 1];
+  std::int64_t across = blockIdx.x % tiles_across, down = blockIdx.x / tiles_across % tiles_down;
+  std::int64_t begins[2];
+  m.begins.find(blockIdx.x / tiles_across / tiles_down, begins);
+  std::int64_t column = across * kTile + threadIdx.x;
+  for (unsigned j = threadIdx.y; j < kTile; j += kTileRows) {
+    std::int64_t row = down * kTile + j;
+    if (row < m.rows && column < m.columns) tile[j][threadIdx.x] = x[begins[0] + row * m.pitch + column];
+  }
+  __syncthreads();
+  std::int64_t row = down * kTile + threadIdx.x;
+  for (unsigned j = threadIdx.y; j < kTile; j += kTileRows) {
+    column = across * kTile + j;
+    if (row < m.rows && column < m.columns) out[begins[1] + column * m.out_pitch + row] = tile[threadIdx.x][j];
+  }
+}
+
+struct PermutePlan {
+  bool is_tiled = false;  // else neighbours stay neighbours
+  StridedCopy copy;
+  Matrices matrices;
+  int element = 1;  // bytes
+};
+
+// The matrices are spanned by the axis whose elements are neighbours in the operand and the one in the result.
+Matrices matrices_of(const Layout<1>& source) {
+  int down = source.rank - 1, across = 0;
+  while (source.strides[0][across] != 1) ++across;
+  Matrices m;
+  m.rows = source.dims[down];
+  m.columns = source.dims[across];
+  m.pitch = source.strides[0][down];
+  std::int64_t out_strides[Shape::kMaxRank] = {};
+  dense_strides(Shape(std::span(source.dims, static_cast<std::size_t>(source.rank))), out_strides);
+  m.out_pitch = out_strides[across];
+  m.begins.size = source.size / (m.rows * m.columns);
+  for (int d = 0; d < down; ++d)
+    if (d != across) append(m.begins, source.dims[d], {source.strides[0][d], out_strides[d]});
+  return m;
+}
+
+// Axis d of the result is axis axes[d] of the operand.
+Prepared prepare_axes(const PrepareArgs& p, const std::vector<int>& axes) {
+  PermutePlan plan;
+  plan.element = word_size(p.in(0).dtype);
+  const Shape& shape = p.in(0).shape;
+  std::int64_t strides[Shape::kMaxRank] = {};
+  dense_strides(shape, strides);
+  Layout<1> source;
+  source.size = shape.size();
+  for (std::size_t d = 0; d < axes.size() && source.size > 0; ++d) append(source, shape[axes[d]], {strides[axes[d]]});
+  plan.is_tiled = source.rank > 0 && source.strides[0][source.rank - 1] != 1;
+  if (plan.is_tiled) {
+    plan.matrices = matrices_of(source);
+    with_word(plan.element, [&]<class T>(T) { load_kernel(p, transpose_tiles<T>); });
+  } else {
+    plan.copy = make_strided_copy(p, source, 0, plan.element);
+  }
+  return {std::make_shared<PermutePlan>(plan)};
+}
+
+void run_matrices(const Matrices& m, int element, CudaArgs& a) {
+  std::int64_t across = (m.columns + kTile - 1) / kTile, down = (m.rows + kTile - 1) / kTile;
+  with_word(element, [&]<class T>(T) {
+    a.launch(transpose_tiles<T>, Extent{static_cast<unsigned>(across * down * m.begins.size)}, Extent{kTile, kTileRows},
+             0, a.in<T>(0), a.out<T>(0), m, across, down);
+  });
+}
+
+void run_matrices(const Matrices& m, int element, const CpuArgs& a) {
+  with_word(element, [&]<class T>(T) {
+    for (std::int64_t i = 0; i < m.begins.size; ++i) {
+      std::int64_t begins[2];
+      m.begins.find(i, begins);
+      const T* x = a.in<T>(0) + begins[0];
+      T* out = a.out<T>(0) + begins[1];
+      for (std::int64_t r0 = 0; r0 < m.rows; r0 += kTile)
+        for (std::int64_t c0 = 0; c0 < m.columns; c0 += kTile)
+          for (std::int64_t c = c0; c < std::min(c0 + kTile, m.columns); ++c)
+            for (std::int64_t r = r0; r < std::min(r0 + kTile, m.rows); ++r)
+              out[c * m.out_pitch + r] = x[r * m.pitch + c];
+    }
+  });
+}
+
+template <class Args>
+void body(Args& a) {
+  const auto& plan = a.template local<PermutePlan>();
+  plan.is_tiled ? run_matrices(plan.matrices, plan.element, a) : run_copy(plan.copy, a);
+}
+
+struct PermuteAttrs {
+  std::vector<int> axes;
+  friend bool operator==(const PermuteAttrs&, const PermuteAttrs&) = default;
+};
+
+std::vector<int> axes_from_front(std::vector<int> axes, int rank) {
+  for (int& axis : axes) axis = from_front(axis, rank);
+  return axes;
+}
+
+void infer_permute(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  std::vector<int> axes = axes_from_front(a.attrs<PermuteAttrs>().axes, shape.rank()), sorted = axes;
+  std::sort(sorted.begin(), sorted.end());
+  bool is_order = static_cast<int>(axes.size()) == shape.rank();
+  for (std::size_t d = 0; is_order && d < sorted.size(); ++d) is_order = sorted[d] == static_cast<int>(d);
+  if (!is_order) a.fail("the axes are not those of the operand in some order", "name each axis once");
+  Shape out;
+  for (int axis : axes) out.push_back(shape[axis]);
+  a.out(a.in(0).dtype, out);
+}
+
+Prepared prepare_permute(const PrepareArgs& p) {
+  return prepare_axes(p, axes_from_front(p.attrs.as<PermuteAttrs>().axes, p.in(0).shape.rank()));
+}
+
+std::vector<Value> permute_grad(const GradArgs& a) {
+  std::vector<int> axes = axes_from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
+  std::vector<int> back(axes.size());
+  for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
+  return {permute(Arg(a.grads[0], a.where), back)};
+}
+
+const OpDef permute_op{.name = "permute",
+                       .infer = infer_permute,
+                       .prepare = prepare_permute,
+                       .bodies = {body<const CpuArgs>, body<CudaArgs>},
+                       .grad = permute_grad};
+
+void infer_transpose(InferArgs& a) {
+  a.expect_inputs(1);
+  Shape shape = a.in(0).shape;
+  if (shape.rank() < 2) a.fail("needs two axes", "reshape() the operand first");
+  std::swap(shape[-1], shape[-2]);
+  a.out(a.in(0).dtype, shape);
+}
+
+Prepared prepare_transpose(const PrepareArgs& p) {
+  std::vector<int> axes(static_cast<std::size_t>(p.in(0).shape.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return prepare_axes(p, axes);
+}
+
+std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.grads[0], a.where))}; }
+
+const OpDef transpose_op{.name = "transpose",
+                         .infer = infer_transpose,
+                         .prepare = prepare_transpose,
+                         .bodies = {body<const CpuArgs>, body<CudaArgs>},
+                         .grad = transpose_grad};
+
+}  // namespace
+
+Value permute(Arg x, std::vector<int> axes, Label label) {
+  return emit(permute_op, {x}, PermuteAttrs{std::move(axes)}, label)[0];
+}
+Value transpose(Arg x, Label label) { return emit(transpose_op, {x}, {}, label)[0]; }
+
+}  // namespace graphsink

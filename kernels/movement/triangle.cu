@@ -1,0 +1,89 @@
+// tril and triu: matrices with zeros above or below a diagonal. Elements are moved, whatever they are.
+#include "graphsink/ops.h"
+#include "kernels/support/words.h"
+
+namespace graphsink {
+namespace {
+
+struct TriangleAttrs {
+  std::int64_t diagonal;
+  bool is_upper;
+  friend bool operator==(const TriangleAttrs&, const TriangleAttrs&) = default;
+};
+
+// Element (r, c) of each matrix is kept if c - r is at most, or at least, the number of the diagonal.
+struct Triangle {
+  std::int64_t rows, columns, diagonal;
+  bool is_upper;
+  HD bool keeps(std::int64_t i) const {
+    std::int64_t line = quotient(i, columns), distance = i - line * columns - (line - quotient(line, rows) * rows);
+    return is_upper ? distance >= diagonal : distance <= diagonal;
+  }
+};
+
+template <class T>
+__global__ void keep_triangle(const T* x, T* out, std::int64_t size, Triangle triangle) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < size; i += all_threads()) out[i] = triangle.keeps(i) ? x[i] : T{};
+}
+
+Triangle triangle_of(const BodyArgs& a) {
+  const auto& [diagonal, is_upper] = a.attrs<TriangleAttrs>();
+  const Shape& shape = a.in_type(0).shape;
+  return {shape[-2], shape[-1], diagonal, is_upper};
+}
+
+void triangle_cuda(CudaArgs& a) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size(size);
+  with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
+    a.launch(keep_triangle<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), size, triangle_of(a));
+  });
+}
+void triangle_cpu(const CpuArgs& a) {
+  Triangle triangle = triangle_of(a);
+  with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
+    for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
+      a.out<T>(0)[i] = triangle.keeps(i) ? a.in<T>(0)[i] : T{};
+  });
+}
+
+void infer_triangle(InferArgs& a) {
+  a.expect_inputs(1);
+  if (a.in(0).shape.rank() < 2) a.fail("needs two axes", "reshape() the operand");
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+Prepared prepare_triangle(const PrepareArgs& p) {
+  with_word(word_size(p.in(0).dtype), [&]<class T>(T) { load_kernel(p, keep_triangle<T>); });
+  return {};
+}
+
+std::vector<Value> triangle_grad(const GradArgs& a) {
+  const auto& [diagonal, is_upper] = a.attrs.as<TriangleAttrs>();
+  Arg g(a.grads[0], a.where);
+  return {is_upper ? triu(g, diagonal) : tril(g, diagonal)};
+}
+
+constexpr Alias kInPlace[] = {{0, 0}};
+constexpr OpDef triangle_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_triangle,
+          .in_place = kInPlace,
+          .prepare = prepare_triangle,
+          .bodies = {triangle_cpu, triangle_cuda},
+          .grad = triangle_grad};
+}
+const OpDef tril_op = triangle_op("tril");
+const OpDef triu_op = triangle_op("triu");
+
+}  // namespace
+
+Value tril(Arg x, std::int64_t diagonal, Label label) {
+  return emit(tril_op, {x}, TriangleAttrs{diagonal, false}, label)[0];
+}
+Value triu(Arg x, std::int64_t diagonal, Label label) {
+  return emit(triu_op, {x}, TriangleAttrs{diagonal, true}, label)[0];
+}
+
+}  // namespace graphsink

@@ -1,0 +1,46 @@
+// What the bodies of attention share.
+#pragma once
+
+#include "kernels/support/block.h"
+
+namespace graphsink {
+
+constexpr std::int64_t kMaxHeadWidth = 128;
+
+// Sizes of q [heads, queries, width] and of k and v [heads, keys, width], all heads of all batches together.
+struct AttentionSizes {
+  std::int64_t heads = 0, queries = 0, keys = 0, width = 0;
+  bool is_causal = false;
+  double scale = 1;
+
+  // Query i sees keys [0, visible(i)): the last query sees all of them.
+  HD std::int64_t visible(std::int64_t i) const {
+    std::int64_t end = is_causal ? i + keys - queries + 1 : keys;
+    return end < 0 ? 0 : end;
+  }
+  // The first query that sees key j.
+  HD std::int64_t first_query(std::int64_t j) const {
+    std::int64_t first = is_causal ? j - (keys - queries) : 0;
+    return first < 0 ? 0 : first;
+  }
+};
+
+// Of each query, for the gradient: the largest score, and the logarithm of the sum of exp(score - largest). They are
+// kept apart, because added up, scores far from 0 would lose the digits of the logarithm.
+template <class T>
+struct AttentionNorms {
+  T *largest, *log_sum;
+
+  HD AttentionNorms from(std::int64_t query) const { return {largest + query, log_sum + query}; }
+  HD std::remove_const_t<T> weight(T score, std::int64_t query) const {
+    return math::exp(score - largest[query] - log_sum[query]);
+  }
+};
+
+// What is subtracted from scores of which `largest` is the largest: where that is -inf, their exponentials are 0.
+template <class T>
+HD T subtrahend(T largest) {
+  return largest == T(-INFINITY) ? T(0) : largest;
+}
+
+}  // namespace graphsink

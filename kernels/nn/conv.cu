@@ -1,0 +1,278 @@
+// conv2d: columns of the image (im2col) times the filters, and its gradients by the same columns.
+#include <numeric>
+
+#include "graphsink/ops.h"
+#include "kernels/nn/columns.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/product.h"
+
+namespace graphsink {
+namespace {
+
+constexpr std::int64_t kMostColumns = std::int64_t{64} << 20;  // bytes, unless one image has more
+
+struct ConvPlan {
+  Windows windows;
+  std::int64_t images = 0, channels = 0, filters = 0, groups = 1;
+  std::int64_t at_once = 1;  // images whose columns are in memory together; divides `images`
+  bool is_plain = false;     // the columns are the image itself
+  PreparedProduct product;
+  std::size_t columns_bytes = 0, parts_bytes = 0;  // first in the workspace; the product's follows
+
+  std::int64_t image_size() const { return channels * windows.pixels(); }
+  std::int64_t column_rows() const { return channels * windows.window_size(); }  // of all groups
+  std::int64_t columns_size() const { return column_rows() * windows.windows(); }
+  std::int64_t result_size() const { return filters * windows.windows(); }
+  std::int64_t filter_size() const { return filters * column_rows() / groups; }
+};
+
+void infer_conv2d(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_same_dtype(2);
+  const auto& o = a.attrs<Conv2dOptions>();
+  const Shape &x = a.in(0).shape, &w = a.in(1).shape;
+  expect_dtype<float, double>(a, 0);
+  if (x.rank() != 4 || w.rank() != 4) a.fail("takes [n, c, h, w] and [o, c, kh, kw]", "reshape() the operands");
+  if (o.groups < 1 || x[1] != w[1] * o.groups || w[0] % o.groups != 0)
+    a.fail("the channels do not fit, in " + std::to_string(o.groups) + " groups",
+           "make the channels of the image those of a filter times the groups, and the filters a multiple of them");
+  Windows windows = windows_over(a, x, {w[2], w[3]}, o.stride, o.padding, o.dilation);
+  // The columns of one image are a tensor of the workspace.
+  (void)TensorType{a.in(0).dtype, {x[1], w[2], w[3], windows.y.out, windows.x.out}}.bytes();
+  a.out(a.in(0).dtype, {x[0], w[0], windows.y.out, windows.x.out});
+}
+// Inputs: gradient of the result, filters, image (shape only).
+void infer_image_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+// Inputs: image, gradient of the result, filters (shape only).
+void infer_filter_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+Access last_is_shape(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
+
+ConvPlan plan_of(const PrepareArgs& p, const Shape& x, const Shape& w, const Shape& y) {
+  const auto& o = p.attrs.as<Conv2dOptions>();
+  ConvPlan plan;
+  plan.windows = {{x[2], y[2], w[2], o.stride[0], o.padding[0], o.dilation[0]},
+                  {x[3], y[3], w[3], o.stride[1], o.padding[1], o.dilation[1]}};
+  plan.images = x[0];
+  plan.channels = x[1];
+  plan.filters = w[0];
+  plan.groups = o.groups;
+  plan.is_plain = plan.windows.window_size() == 1 && o.stride == Pair{1, 1} && o.padding == Pair{0, 0};
+  return plan;
+}
+
+enum class Operand { image, filters, result };  // of conv2d, as matrices of the product
+
+// Elements between the matrices of two groups, and of two images. The image is there as columns.
+Pair strides_of(const ConvPlan& plan, Operand operand) {
+  switch (operand) {
+    case Operand::image:
+      return {plan.columns_size() / plan.groups, plan.columns_size()};
+    case Operand::result:
+      return {plan.result_size() / plan.groups, plan.result_size()};
+    default:
+      return {plan.filter_size() / plan.groups, 0};
+  }
+}
+
+// Chooses how many images are handled together and prepares the product of lhs and rhs, sizes in `product`. Gradients
+// of the filters are summed over images: on the CPU by the product itself, which adds to them, else from parts.
+Prepared finish(const PrepareArgs& p, ConvPlan plan, Product product, Operand lhs, Operand rhs, Operand out) {
+  auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
+  bool has_parts = out == Operand::filters && p.cuda;
+  std::int64_t columns = plan.is_plain ? 0 : plan.columns_size() * element;
+  std::int64_t parts = has_parts ? plan.filter_size() * element : 0;
+  plan.at_once = p.cuda || (plan.is_plain && out != Operand::filters) ? std::max<std::int64_t>(1, plan.images) : 1;
+  if (columns + parts > 0)
+    plan.at_once = std::min(plan.at_once, std::max<std::int64_t>(1, kMostColumns / (columns + parts)));
+  while (plan.images % plan.at_once != 0) --plan.at_once;
+  Pair by_operand[] = {strides_of(plan, lhs), strides_of(plan, rhs), strides_of(plan, out)};
+  if (has_parts) by_operand[2][1] = plan.filter_size();
+  product.dtype = p.out(0).dtype;
+  product.batches.size = plan.groups * plan.at_once;
+  bool is_inner_group = plan.groups > plan.at_once;  // the longer one is one call
+  for (std::size_t which : {is_inner_group ? std::size_t{1} : 0, is_inner_group ? std::size_t{0} : 1})
+    append(product.batches, which == 0 ? plan.groups : plan.at_once,
+           {by_operand[0][which], by_operand[1][which], by_operand[2][which]});
+  // Where the images are not all handled together, their pieces begin anywhere.
+  if (plan.at_once < plan.images) {
+    std::int64_t image = plan.is_plain ? plan.image_size() : 0;
+    product.alignment = std::gcd(product.alignment, plan.at_once * std::gcd(plan.result_size(), image) * element);
+  }
+  plan.product = prepare_product(p, product);
+  auto rounded = [](std::int64_t bytes) { return static_cast<std::size_t>((bytes + 255) / 256 * 256); };
+  plan.columns_bytes = rounded(plan.at_once * columns);
+  plan.parts_bytes = rounded(plan.at_once * parts);
+  std::size_t workspace = plan.columns_bytes + plan.parts_bytes + plan.product.workspace;
+  return {std::make_shared<ConvPlan>(std::move(plan)), workspace};
+}
+
+template <auto kernel_f32, auto kernel_f64>
+void load(const PrepareArgs& p) {
+  p.out(0).dtype == DType::f32 ? load_kernel(p, kernel_f32) : load_kernel(p, kernel_f64);
+}
+
+// Filters [o, k] x columns [k, windows], for each group and image.
+Prepared prepare_conv2d(const PrepareArgs& p) {
+  load<fill_columns<float>, fill_columns<double>>(p);
+  ConvPlan plan = plan_of(p, p.in(0).shape, p.in(1).shape, p.out(0).shape);
+  Product product;
+  product.m = plan.filters / plan.groups;
+  product.k = plan.column_rows() / plan.groups;
+  product.n = plan.windows.windows();
+  return finish(p, plan, product, Operand::filters, Operand::image, Operand::result);
+}
+
+Prepared prepare_image_grad(const PrepareArgs& p) {
+  load<sum_columns<float>, sum_columns<double>>(p);
+  ConvPlan plan = plan_of(p, p.in(2).shape, p.in(1).shape, p.in(0).shape);
+  Product product;
+  product.m = plan.column_rows() / plan.groups;
+  product.k = plan.filters / plan.groups;
+  product.n = plan.windows.windows();
+  product.transpose_a = true;
+  return finish(p, plan, product, Operand::filters, Operand::result, Operand::image);
+}
+
+Prepared prepare_filter_grad(const PrepareArgs& p) {
+  load<fill_columns<float>, fill_columns<double>>(p);
+  load<sum_images<float>, sum_images<double>>(p);
+  ConvPlan plan = plan_of(p, p.in(0).shape, p.in(2).shape, p.in(1).shape);
+  Product product;
+  product.m = plan.filters / plan.groups;
+  product.k = plan.windows.windows();
+  product.n = plan.column_rows() / plan.groups;
+  product.transpose_b = true;
+  return finish(p, plan, product, Operand::result, Operand::image, Operand::filters);
+}
+
+// The pieces of the workspace.
+template <class T>
+struct Scratch {
+  T* columns;
+  T* parts;
+  void* product;
+
+  Scratch(const ConvPlan& plan, void* workspace) {
+    auto* bytes = static_cast<std::byte*>(workspace);
+    columns = reinterpret_cast<T*>(bytes);
+    parts = reinterpret_cast<T*>(bytes + plan.columns_bytes);
+    product = bytes + plan.columns_bytes + plan.parts_bytes;
+  }
+};
+
+template <class T, class Args>
+const T* columns_of(Args& a, const ConvPlan& plan, const T* images, const Scratch<T>& scratch) {
+  if (plan.is_plain) return images;
+  im2col(a, plan.windows, plan.at_once * plan.channels, images, scratch.columns);
+  return scratch.columns;
+}
+
+struct ForwardBody {
+  template <class T, class Args>
+  static void run(Args& a, const ConvPlan& plan) {
+    Scratch<T> scratch(plan, a.workspace());
+    const T *x = a.template in<T>(0), *w = a.template in<T>(1);
+    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+      run_product(a, plan.product, w, columns_of(a, plan, x + i * plan.image_size(), scratch),
+                  a.template out<T>(0) + i * plan.result_size(), scratch.product);
+    }
+  }
+};
+
+struct ImageGradBody {
+  template <class T, class Args>
+  static void run(Args& a, const ConvPlan& plan) {
+    Scratch<T> scratch(plan, a.workspace());
+    const T *g = a.template in<T>(0), *w = a.template in<T>(1);
+    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+      T* dx = a.template out<T>(0) + i * plan.image_size();
+      T* columns = plan.is_plain ? dx : scratch.columns;
+      run_product(a, plan.product, w, g + i * plan.result_size(), columns, scratch.product);
+      if (!plan.is_plain) col2im<T>(a, plan.windows, plan.at_once * plan.channels, columns, dx);
+    }
+  }
+};
+
+struct FilterGradBody {
+  template <class T>
+  static void run(const CpuArgs& a, const ConvPlan& plan) {
+    Scratch<T> scratch(plan, a.workspace());
+    if (plan.images == 0) std::fill_n(a.out<T>(0), plan.filter_size(), T(0));
+    for (std::int64_t i = 0; i < plan.images; ++i) {
+      const T* columns = columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch);
+      run_product(a, plan.product, a.in<T>(1) + i * plan.result_size(), columns, a.out<T>(0), scratch.product, i > 0);
+    }
+  }
+  template <class T>
+  static void run(CudaArgs& a, const ConvPlan& plan) {
+    Scratch<T> scratch(plan, a.workspace());
+    LaunchSize launch = launch_size(plan.filter_size());
+    auto add_parts = [&](std::int64_t images, bool adds) {
+      a.launch(sum_images<T>, launch.grid, launch.block, 0, scratch.parts, a.out<T>(0), images, plan.filter_size(),
+               adds);
+    };
+    if (plan.images == 0) add_parts(0, false);
+    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+      const T* columns = columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch);
+      run_product(a, plan.product, a.in<T>(1) + i * plan.result_size(), columns, scratch.parts, scratch.product);
+      add_parts(plan.at_once, i > 0);
+    }
+  }
+};
+
+template <class Body, class Args>
+void any(Args& a) {
+  const auto& plan = a.template local<ConvPlan>();
+  a.out_type(0).dtype == DType::f32 ? Body::template run<float>(a, plan) : Body::template run<double>(a, plan);
+}
+
+// Each of the three is linear in both operands, and the others are its gradients.
+Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a);
+Value filter_grad(const Value& x, const Value& g, const Value& w, const GradArgs& a);
+Value forward(const Value& x, const Value& w, const GradArgs& a) {
+  return conv2d(Arg(x, a.where), w, a.attrs.as<Conv2dOptions>());
+}
+
+std::vector<Value> conv2d_grad(const GradArgs& a) {
+  const Value &x = a.inputs[0], &w = a.inputs[1], &g = a.grads[0];
+  return {a.needed[0] ? image_grad(g, w, x, a) : Value(), a.needed[1] ? filter_grad(x, g, w, a) : Value()};
+}
+std::vector<Value> image_grad_grad(const GradArgs& a) {
+  const Value &g = a.inputs[0], &w = a.inputs[1], &d = a.grads[0];
+  return {a.needed[0] ? forward(d, w, a) : Value(), a.needed[1] ? filter_grad(d, g, w, a) : Value(), Value()};
+}
+std::vector<Value> filter_grad_grad(const GradArgs& a) {
+  const Value &x = a.inputs[0], &g = a.inputs[1], &d = a.grads[0];
+  return {a.needed[0] ? image_grad(g, d, x, a) : Value(), a.needed[1] ? forward(x, d, a) : Value(), Value()};
+}
+
+const OpDef conv2d_op{.name = "conv2d",
+                      .infer = infer_conv2d,
+                      .prepare = prepare_conv2d,
+                      .bodies = {any<ForwardBody, const CpuArgs>, any<ForwardBody, CudaArgs>},
+                      .grad = conv2d_grad};
+const OpDef image_grad_op{.name = "conv2d_image_grad",
+                          .infer = infer_image_grad,
+                          .access = last_is_shape,
+                          .prepare = prepare_image_grad,
+                          .bodies = {any<ImageGradBody, const CpuArgs>, any<ImageGradBody, CudaArgs>},
+                          .grad = image_grad_grad};
+const OpDef filter_grad_op{.name = "conv2d_filter_grad",
+                           .infer = infer_filter_grad,
+                           .access = last_is_shape,
+                           .prepare = prepare_filter_grad,
+                           .bodies = {any<FilterGradBody, const CpuArgs>, any<FilterGradBody, CudaArgs>},
+                           .grad = filter_grad_grad};
+
+Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a) {
+  return emit(image_grad_op, {Arg(g, a.where), w, x}, a.attrs)[0];
+}
+Value filter_grad(const Value& x, const Value& g, const Value& w, const GradArgs& a) {
+  return emit(filter_grad_op, {Arg(x, a.where), g, w}, a.attrs)[0];
+}
+
+}  // namespace
+
+Value conv2d(Arg x, Arg w, Conv2dOptions options, Label label) { return emit(conv2d_op, {x, w}, options, label)[0]; }
+
+}  // namespace graphsink

@@ -1,0 +1,309 @@
+// cross_entropy: -log softmax(logits)[target] of each row, or its mean, and its gradient softmax - one_hot. The maximum
+// of a row and the logarithm of its sum of exp(x - maximum) are kept apart: added up, logits far from 0 would lose the
+// digits of the logarithm.
+#include <optional>
+
+#include "graphsink/ops.h"
+#include "kernels/support/block.h"
+#include "kernels/support/dtype.h"
+
+namespace graphsink {
+namespace {
+
+// The target of rows that do not count.
+struct Ignored {
+  bool is_set = false;
+  std::int64_t target = 0;
+  HD bool skips(std::int64_t t) const { return is_set && t == target; }
+};
+Ignored ignored_by(const CrossEntropyOptions& options) {
+  return {options.ignore_index.has_value(), options.ignore_index.value_or(0)};
+}
+
+template <class T>
+HD T row_loss(T x, T largest, T log_sum) {
+  return largest - x + log_sum;
+}
+
+// Of each row.
+template <class T>
+struct Normalizers {
+  T *largest, *log_sum;
+};
+
+// Where losses go: those of the rows, or their mean and, where it is not null, the number of rows that count.
+template <class T>
+struct Losses {
+  T* rows = nullptr;
+  T* mean = nullptr;
+  T* count = nullptr;
+};
+
+template <class T>
+HD void store_mean(const Losses<T>& losses, T sum, T count) {
+  *losses.mean = sum / count;
+  if (losses.count != nullptr) *losses.count = count;
+}
+
+// Each warp takes a row at a time: its loss goes to its place, or into the sum of the block. One block alone writes the
+// mean, several write their sums and counts, one after the other, for add_partial_losses.
+template <class T, class Target>
+__global__ void row_losses(const T* logits, const Target* targets, Losses<T> losses, Normalizers<T> out, T* partial,
+                           std::int64_t rows, std::int64_t classes, Ignored ignored, StepBlock* step, int node) {
+  wait_for_inputs();
+  std::int64_t lane = threadIdx.x % kWarp;
+  T sum(0), count(0);
+  for (std::int64_t row = thread_index() / kWarp; row < rows; row += all_threads() / kWarp) {
+    const T* x = logits + row * classes;
+    T largest = T(-INFINITY);
+    for (std::int64_t c = lane; c < classes; c += kWarp) largest = x[c] > largest ? x[c] : largest;
+    largest = warp_max(largest);
+    T scaled(0);
+    for (std::int64_t c = lane; c < classes; c += kWarp) scaled += math::exp(x[c] - largest);
+    T log_sum = math::log(warp_sum(scaled));
+    if (lane != 0) continue;
+    out.largest[row] = largest;
+    out.log_sum[row] = log_sum;
+    std::int64_t target = targets[row];
+    T loss(0);
+    if (!ignored.skips(target)) {
+      count += T(1);
+      if (target >= 0 && target < classes) {
+        loss = row_loss(x[target], largest, log_sum);
+      } else {
+        fail_step(step, node, StepError::target, target);
+      }
+    }
+    if (losses.rows != nullptr) losses.rows[row] = loss;
+    sum += loss;
+  }
+  if (losses.mean == nullptr) return;
+  sum = block_sum(sum);
+  __syncthreads();  // before block_sum() uses its memory again
+  count = block_sum(count);
+  if (threadIdx.x != 0) return;
+  if (gridDim.x == 1) {
+    store_mean(losses, sum, losses.count == nullptr ? static_cast<T>(rows) : count);
+  } else {
+    partial[blockIdx.x] = sum;
+    partial[gridDim.x + blockIdx.x] = count;
+  }
+}
+
+template <class T>
+__global__ void add_partial_losses(const T* partial, Losses<T> losses, int parts, std::int64_t rows) {
+  wait_for_inputs();
+  T sum(0), count(0);
+  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kThreads) {
+    sum += partial[i];
+    count += partial[parts + i];
+  }
+  sum = block_sum(sum);
+  __syncthreads();  // before block_sum() uses its memory again
+  count = block_sum(count);
+  if (threadIdx.x == 0) store_mean(losses, sum, losses.count == nullptr ? static_cast<T>(rows) : count);
+}
+
+template <class T>
+HD T logit_grad(T logit, T largest, T log_sum, bool is_target, T scale) {
+  return (math::exp(logit - largest - log_sum) - (is_target ? T(1) : T(0))) * scale;
+}
+
+// The gradients of the losses of the rows, or that of their mean and the number of rows that count.
+template <class T>
+struct LossGrads {
+  const T* rows = nullptr;
+  const T* mean = nullptr;
+  const T* count = nullptr;
+  std::int64_t all = 0;
+  HD T at(std::int64_t row) const {
+    return rows != nullptr ? rows[row] : *mean / (count != nullptr ? *count : static_cast<T>(all));
+  }
+};
+
+template <class T, class Target>
+__global__ void logit_grads(const T* logits, const Target* targets, Normalizers<const T> in, LossGrads<T> grads, T* out,
+                            std::int64_t rows, std::int64_t classes, Ignored ignored) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < rows * classes; i += all_threads()) {
+    std::int64_t row = i / classes, target = targets[row];
+    out[i] = ignored.skips(target)
+                 ? T(0)
+                 : logit_grad(logits[i], in.largest[row], in.log_sum[row], target == i % classes, grads.at(row));
+  }
+}
+
+// One block of 32 warps does a small batch in one launch; beyond that a warp per row, and a launch to add up.
+constexpr std::int64_t kOneBlock = 1024;
+constexpr std::int64_t kSmallBatch = 65536;  // elements
+std::int64_t blocks_for(const Shape& logits) {
+  std::int64_t warps = kThreads / kWarp;
+  return logits.size() <= kSmallBatch ? 1 : std::min((logits[0] + warps - 1) / warps, kMaxBlocks);
+}
+
+// Outputs: the losses, then, for the gradient, the maximum and the logarithm of the sum of each row, and the number of
+// rows that count where that is not all of them.
+template <class T>
+Losses<T> losses_of(const BodyArgs& a) {
+  if (a.attrs<CrossEntropyOptions>().per_row) return {.rows = a.out<T>(0)};
+  return {.mean = a.out<T>(0), .count = a.outputs() > 3 ? a.out<T>(3) : nullptr};
+}
+// Inputs: logits, targets, then the outputs for the gradient, and the gradient of the losses at the end.
+template <class T>
+LossGrads<T> loss_grads_of(const BodyArgs& a) {
+  const T* g = a.in<T>(a.inputs() - 1);
+  if (a.attrs<CrossEntropyOptions>().per_row) return {.rows = g};
+  return {.mean = g, .count = a.inputs() > 5 ? a.in<T>(4) : nullptr, .all = a.in_type(0).shape[0]};
+}
+
+template <class T, class Target>
+void cross_entropy_on(CudaArgs& a) {
+  const Shape& logits = a.in_type(0).shape;
+  std::int64_t blocks = blocks_for(logits);
+  T* partial = static_cast<T*>(a.workspace());
+  Losses<T> losses = losses_of<T>(a);
+  std::int64_t threads = blocks > 1 ? kThreads : std::clamp<std::int64_t>(logits[0], 1, kOneBlock / kWarp) * kWarp;
+  a.launch(row_losses<T, Target>, Extent{static_cast<unsigned>(blocks)}, Extent{static_cast<unsigned>(threads)}, 0,
+           a.in<T>(0), a.in<Target>(1), losses, Normalizers<T>{a.out<T>(1), a.out<T>(2)}, partial, logits[0], logits[1],
+           ignored_by(a.attrs<CrossEntropyOptions>()), a.step(), a.node().id);
+  if (blocks == 1 || losses.mean == nullptr) return;
+  a.launch(add_partial_losses<T>, Extent{}, Extent{static_cast<unsigned>(kThreads)}, 0, partial, losses,
+           static_cast<int>(blocks), logits[0]);
+}
+
+template <class T, class Target>
+void cross_entropy_on(const CpuArgs& a) {
+  std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1], counted = 0;
+  const auto* targets = a.in<Target>(1);
+  Losses<T> losses = losses_of<T>(a);
+  Ignored ignored = ignored_by(a.attrs<CrossEntropyOptions>());
+  double sum = 0;
+  std::optional<std::int64_t> bad;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* x = a.in<T>(0) + row * classes;
+    T largest = T(-INFINITY);
+    for (std::int64_t c = 0; c < classes; ++c) largest = x[c] > largest ? x[c] : largest;
+    double scaled = 0;
+    for (std::int64_t c = 0; c < classes; ++c) scaled += math::exp(x[c] - largest);
+    double log_sum = math::log(scaled), loss = 0;
+    a.out<T>(1)[row] = largest;
+    a.out<T>(2)[row] = static_cast<T>(log_sum);
+    std::int64_t target = targets[row];
+    if (!ignored.skips(target)) {
+      ++counted;
+      bool is_class = target >= 0 && target < classes;
+      if (is_class) loss = row_loss(double{x[target]}, double{largest}, log_sum);
+      if (!is_class && !bad) bad = target;
+    }
+    if (losses.rows != nullptr) losses.rows[row] = static_cast<T>(loss);
+    sum += loss;
+  }
+  if (losses.mean != nullptr) *losses.mean = static_cast<T>(sum / static_cast<double>(counted));
+  if (losses.count != nullptr) *losses.count = static_cast<T>(counted);
+  if (bad) fail_step(a, StepError::target, *bad);
+}
+
+template <class T, class Target>
+void cross_entropy_grad_on(CudaArgs& a) {
+  const Shape& logits = a.in_type(0).shape;
+  LaunchSize launch = launch_size(logits.size());
+  a.launch(logit_grads<T, Target>, launch.grid, launch.block, 0, a.in<T>(0), a.in<Target>(1),
+           Normalizers<const T>{a.in<T>(2), a.in<T>(3)}, loss_grads_of<T>(a), a.out<T>(0), logits[0], logits[1],
+           ignored_by(a.attrs<CrossEntropyOptions>()));
+}
+
+template <class T, class Target>
+void cross_entropy_grad_on(const CpuArgs& a) {
+  std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1];
+  LossGrads<T> grads = loss_grads_of<T>(a);
+  Ignored ignored = ignored_by(a.attrs<CrossEntropyOptions>());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* x = a.in<T>(0) + row * classes;
+    T* out = a.out<T>(0) + row * classes;
+    T largest = a.in<T>(2)[row], log_sum = a.in<T>(3)[row];
+    std::int64_t target = a.in<Target>(1)[row];
+    if (ignored.skips(target)) {
+      std::fill_n(out, classes, T(0));
+      continue;
+    }
+    T scale = grads.at(row);
+    for (std::int64_t c = 0; c < classes; ++c) out[c] = logit_grad(x[c], largest, log_sum, c == target, scale);
+  }
+}
+
+// f.operator()<T, Target>() for the dtypes of logits and targets.
+template <class Body>
+void for_operands(const TensorType& logits, const TensorType& targets, const Body& body) {
+  for_dtype<float, double>(logits.dtype, [&]<class T>() {
+    for_dtype<std::int32_t, std::int64_t>(targets.dtype,
+                                          [&]<class Target>() { body.template operator()<T, Target>(); });
+  });
+}
+
+template <class Args>
+void forward(Args& a) {
+  for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_on<T, Target>(a); });
+}
+template <class Args>
+void backward(Args& a) {
+  for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_grad_on<T, Target>(a); });
+}
+
+void infer_cross_entropy(InferArgs& a) {
+  a.expect_inputs(2);
+  const auto& options = a.attrs<CrossEntropyOptions>();
+  const TensorType &logits = a.in(0), &targets = a.in(1);
+  if (is_half(logits.dtype)) a.fail("takes logits of f32, f64", "cast() them: their exponentials need the range");
+  if (!is_float(logits.dtype) || logits.shape.rank() != 2)
+    a.fail("the logits are not a matrix of floats", "reshape() them to [rows, classes]");
+  bool are_indices = targets.dtype == DType::i32 || targets.dtype == DType::i64;
+  if (!are_indices || targets.shape != Shape{logits.shape[0]})
+    a.fail("the targets are not one i32 or i64 for each row of logits", "reshape() or cast() them");
+  Shape rows{logits.shape[0]};
+  a.out(logits.dtype, options.per_row ? rows : Shape{});
+  a.out(logits.dtype, rows);
+  a.out(logits.dtype, rows);
+  if (options.ignore_index && !options.per_row) a.out(logits.dtype, {});
+}
+
+Prepared prepare_cross_entropy(const PrepareArgs& p) {
+  for_operands(p.in(0), p.in(1),
+               [&]<class T, class Target>() { load_kernels<row_losses<T, Target>, add_partial_losses<T>>(p); });
+  std::int64_t blocks = blocks_for(p.in(0).shape);
+  return {nullptr, p.cuda && blocks > 1 ? static_cast<std::size_t>(2 * blocks) * size_of(p.in(0).dtype) : 0};
+}
+
+void infer_cross_entropy_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
+
+Prepared prepare_cross_entropy_grad(const PrepareArgs& p) {
+  for_operands(p.in(0), p.in(1), [&]<class T, class Target>() { load_kernel(p, logit_grads<T, Target>); });
+  return {};
+}
+
+constexpr Alias kInPlace[] = {{0, 0}};
+const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
+                                  .infer = infer_cross_entropy_grad,
+                                  .in_place = kInPlace,
+                                  .prepare = prepare_cross_entropy_grad,
+                                  .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
+
+std::vector<Value> cross_entropy_grad(const GradArgs& a) {
+  std::vector<Arg> operands{Arg(a.inputs[0], a.where), a.inputs[1]};
+  operands.insert(operands.end(), a.outputs.begin() + 1, a.outputs.end());
+  operands.emplace_back(a.grads[0]);
+  return {emit(cross_entropy_grad_op, operands, a.attrs)[0], Value()};
+}
+
+const OpDef cross_entropy_op{.name = "cross_entropy",
+                             .infer = infer_cross_entropy,
+                             .prepare = prepare_cross_entropy,
+                             .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
+                             .grad = cross_entropy_grad};
+
+}  // namespace
+
+Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options, Label label) {
+  return emit(cross_entropy_op, {logits, targets}, options, label)[0];
+}
+
+}  // namespace graphsink

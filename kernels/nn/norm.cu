@@ -1,0 +1,322 @@
+// layer_norm (Ba, Kiros & Hinton 2016) and rms_norm (Zhang & Sennrich 2019) along the last axis. With
+// n = (x - mean) * rstd, where rms_norm has no mean, the output is n * gain + bias. The gradients from that of the
+// output, g: of gain sum(g * n), of bias sum(g), over all rows; of x, with h = g * gain, rstd * (h - mean(h) - n *
+// mean(h * n)), again without mean(h) in rms_norm.
+#include "graphsink/ops.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/row.h"
+
+namespace graphsink {
+namespace {
+
+struct NormAttrs {
+  double epsilon;
+  bool is_centered;  // layer_norm
+};
+
+// --- the kernels: mean and bias are null in rms_norm
+
+template <class T, int kWarps>
+__global__ void norm_rows(const T* x, const T* gain, const T* bias, T* out, T* mean, T* rstd, std::int64_t rows,
+                          std::int64_t width, T epsilon) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  T count = static_cast<T>(width);
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T* from = x + row * width;
+    T center(0);
+    if (mean != nullptr) {
+      T sum(0);
+      for (std::int64_t k = Group::lane(); k < width; k += Group::kSize) sum += from[k];
+      center = Group::sum(sum) / count;
+    }
+    T squares(0);
+    for (std::int64_t k = Group::lane(); k < width; k += Group::kSize)
+      squares += (from[k] - center) * (from[k] - center);
+    T scale = T(1) / math::sqrt(Group::sum(squares) / count + epsilon);
+    if (Group::lane() == 0) {
+      rstd[row] = scale;
+      if (mean != nullptr) mean[row] = center;
+    }
+    for (std::int64_t k = Group::lane(); k < width; k += Group::kSize) {
+      T y = (from[k] - center) * scale * gain[k];
+      out[row * width + k] = bias == nullptr ? y : y + bias[k];
+    }
+  }
+}
+
+template <class T, int kWarps>
+__global__ void norm_grad_rows(const T* x, const T* gain, const T* mean, const T* rstd, const T* g, T* out,
+                               std::int64_t rows, std::int64_t width) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  T count = static_cast<T>(width);
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T *from = x + row * width, *grad = g + row * width;
+    T center = mean == nullptr ? T(0) : mean[row], scale = rstd[row];
+    T sum(0), product(0);
+    for (std::int64_t k = Group::lane(); k < width; k += Group::kSize) {
+      T h = grad[k] * gain[k];
+      sum += h;
+      product += h * ((from[k] - center) * scale);
+    }
+    product = Group::sum(product) / count;
+    sum = mean == nullptr ? T(0) : Group::sum(sum) / count;
+    for (std::int64_t k = Group::lane(); k < width; k += Group::kSize)
+      out[row * width + k] = scale * (grad[k] * gain[k] - sum - (from[k] - center) * scale * product);
+  }
+}
+
+constexpr int kStrip = 32;      // columns of a block
+constexpr int kStripRows = 8;   // rows that a block reads at once
+constexpr int kPartRows = 128;  // at least, of a part
+constexpr std::int64_t kMaxParts = 64;
+
+std::int64_t parts_for(std::int64_t rows) { return std::clamp<std::int64_t>(rows / kPartRows, 1, kMaxParts); }
+
+// Block (x, y) adds up part y of the rows for a strip of columns; part y of the results is at y * width.
+template <class T>
+__global__ void add_gain_grads(const T* x, const T* mean, const T* rstd, const T* g, T* gain_grad, T* bias_grad,
+                               std::int64_t rows, std::int64_t width) {
+  wait_for_inputs();
+  __shared__ T gains[kStripRows][kStrip + 1], biases[kStripRows][kStrip + 1];
+  std::int64_t column = std::int64_t{blockIdx.x} * kStrip + threadIdx.x;
+  std::int64_t per_part = (rows + gridDim.y - 1) / gridDim.y;
+  std::int64_t first = per_part * blockIdx.y, end = first + per_part < rows ? first + per_part : rows;
+  T gain(0), bias(0);
+  for (std::int64_t row = first + threadIdx.y; row < end && column < width; row += kStripRows) {
+    T grad = g[row * width + column];
+    T center = mean == nullptr ? T(0) : mean[row];
+    gain += grad * ((x[row * width + column] - center) * rstd[row]);
+    bias += grad;
+  }
+  gains[threadIdx.y][threadIdx.x] = gain;
+  biases[threadIdx.y][threadIdx.x] = bias;
+  __syncthreads();
+  if (threadIdx.y > 1 || column >= width) return;
+  T* out = threadIdx.y == 0 ? gain_grad : bias_grad;
+  if (out == nullptr) return;
+  auto& terms = threadIdx.y == 0 ? gains : biases;
+  T sum(0);
+  for (int j = 0; j < kStripRows; ++j) sum += terms[j][threadIdx.x];
+  out[blockIdx.y * width + column] = sum;
+}
+
+template <class T>
+__global__ void add_parts(const T* gain_parts, const T* bias_parts, T* gain_grad, T* bias_grad, std::int64_t parts,
+                          std::int64_t width) {
+  wait_for_inputs();
+  for (std::int64_t c = thread_index(); c < width; c += all_threads()) {
+    T gain(0), bias(0);
+    for (std::int64_t p = 0; p < parts; ++p) gain += gain_parts[p * width + c];
+    gain_grad[c] = gain;
+    if (bias_grad == nullptr) continue;
+    for (std::int64_t p = 0; p < parts; ++p) bias += bias_parts[p * width + c];
+    bias_grad[c] = bias;
+  }
+}
+
+// --- operands of the two ops. Forward: x, gain[, bias] -> y[, mean], rstd. Backward: x, gain[, mean], rstd, gradient
+// of y -> gradients of x, gain[, bias].
+
+template <class T>
+struct Forward {
+  const T *x, *gain, *bias;
+  T *out, *mean, *rstd;
+  std::int64_t width, rows;
+
+  explicit Forward(const BodyArgs& a) {
+    bool is_centered = a.attrs<NormAttrs>().is_centered;
+    x = a.in<T>(0);
+    gain = a.in<T>(1);
+    bias = is_centered ? a.in<T>(2) : nullptr;
+    out = a.out<T>(0);
+    mean = is_centered ? a.out<T>(1) : nullptr;
+    rstd = a.out<T>(is_centered ? 2 : 1);
+    width = a.in_type(1).shape[0];
+    rows = a.out_type(1).shape.size();
+  }
+};
+
+template <class T>
+struct Backward {
+  const T *x, *gain, *mean, *rstd, *g;
+  T *out, *gain_grad, *bias_grad;
+  std::int64_t width, rows;
+
+  explicit Backward(const BodyArgs& a) {
+    bool is_centered = a.attrs<NormAttrs>().is_centered;
+    x = a.in<T>(0);
+    gain = a.in<T>(1);
+    mean = is_centered ? a.in<T>(2) : nullptr;
+    rstd = a.in<T>(is_centered ? 3 : 2);
+    g = a.in<T>(is_centered ? 4 : 3);
+    out = a.out<T>(0);
+    gain_grad = a.out<T>(1);
+    bias_grad = is_centered ? a.out<T>(2) : nullptr;
+    width = a.in_type(1).shape[0];
+    rows = a.in_type(2).shape.size();
+  }
+};
+
+template <class T>
+void norm_on(CudaArgs& a) {
+  Forward<T> n(a);
+  if (n.width == 0) return;
+  auto* kernel = n.width > kWarpRow ? norm_rows<T, kBlockWarps> : norm_rows<T, 1>;
+  a.launch(kernel, row_blocks(n.rows, n.width), kRowBlock, 0, n.x, n.gain, n.bias, n.out, n.mean, n.rstd, n.rows,
+           n.width, static_cast<T>(a.attrs<NormAttrs>().epsilon));
+}
+
+template <class T>
+void norm_grad_on(CudaArgs& a) {
+  Backward<T> n(a);
+  if (n.width == 0) return;
+  auto* kernel = n.width > kWarpRow ? norm_grad_rows<T, kBlockWarps> : norm_grad_rows<T, 1>;
+  a.launch(kernel, row_blocks(n.rows, n.width), kRowBlock, 0, n.x, n.gain, n.mean, n.rstd, n.g, n.out, n.rows, n.width);
+  std::int64_t parts = parts_for(n.rows);
+  T* gain_parts = parts == 1 ? n.gain_grad : static_cast<T*>(a.workspace());
+  T* bias_parts = parts == 1 || n.bias_grad == nullptr ? n.bias_grad : gain_parts + parts * n.width;
+  Extent grid{static_cast<unsigned>((n.width + kStrip - 1) / kStrip), static_cast<unsigned>(parts)};
+  a.launch(add_gain_grads<T>, grid, Extent{kStrip, kStripRows}, 0, n.x, n.mean, n.rstd, n.g, gain_parts, bias_parts,
+           n.rows, n.width);
+  if (parts == 1) return;
+  LaunchSize launch = launch_size(n.width);
+  a.launch(add_parts<T>, launch.grid, launch.block, 0, gain_parts, bias_parts, n.gain_grad, n.bias_grad, parts,
+           n.width);
+}
+
+template <class T>
+void norm_on(const CpuArgs& a) {
+  Forward<T> n(a);
+  auto count = static_cast<double>(n.width);
+  for (std::int64_t row = 0; row < n.rows; ++row) {
+    const T* x = n.x + row * n.width;
+    double center = n.mean ? chained_sum(n.width, [=](std::int64_t k) { return double{x[k]}; }) / count : 0;
+    double squares = chained_sum(n.width, [=](std::int64_t k) { return (x[k] - center) * (x[k] - center); });
+    auto mean = static_cast<T>(center);
+    auto scale = static_cast<T>(1 / math::sqrt(squares / count + a.attrs<NormAttrs>().epsilon));
+    n.rstd[row] = scale;
+    if (n.mean) n.mean[row] = mean;
+    const T *gain = n.gain, *bias = n.bias;
+    T* out = n.out + row * n.width;
+    if (bias) {
+      for_each_index(n.width, [=](std::int64_t k) { out[k] = (x[k] - mean) * scale * gain[k] + bias[k]; });
+    } else {
+      for_each_index(n.width, [=](std::int64_t k) { out[k] = x[k] * scale * gain[k]; });
+    }
+  }
+}
+
+template <class T>
+void norm_grad_on(const CpuArgs& a) {
+  Backward<T> n(a);
+  auto count = static_cast<double>(n.width);
+  auto* gain_sums = static_cast<double*>(a.workspace());
+  double* bias_sums = gain_sums + n.width;
+  std::fill_n(gain_sums, 2 * n.width, 0.0);
+  for (std::int64_t row = 0; row < n.rows; ++row) {
+    const T *x = n.x + row * n.width, *g = n.g + row * n.width, *gain = n.gain;
+    T* out = n.out + row * n.width;
+    T center = n.mean ? n.mean[row] : T(0), scale = n.rstd[row];
+    for_each_index(n.width, [=](std::int64_t k) { gain_sums[k] += double{g[k] * ((x[k] - center) * scale)}; });
+    auto product = static_cast<T>(
+        chained_sum(n.width, [=](std::int64_t k) { return double{g[k] * gain[k] * ((x[k] - center) * scale)}; }) /
+        count);
+    T mean(0);
+    if (n.mean) {
+      for_each_index(n.width, [=](std::int64_t k) { bias_sums[k] += double{g[k]}; });
+      mean = static_cast<T>(chained_sum(n.width, [=](std::int64_t k) { return double{g[k] * gain[k]}; }) / count);
+    }
+    for_each_index(
+        n.width, [=](std::int64_t k) { out[k] = scale * (g[k] * gain[k] - mean - (x[k] - center) * scale * product); });
+  }
+  std::transform(gain_sums, bias_sums, n.gain_grad, [](double sum) { return static_cast<T>(sum); });
+  if (n.bias_grad)
+    std::transform(bias_sums, bias_sums + n.width, n.bias_grad, [](double sum) { return static_cast<T>(sum); });
+}
+
+template <class Args>
+void norm_any(Args& a) {
+  a.in_type(0).dtype == DType::f32 ? norm_on<float>(a) : norm_on<double>(a);
+}
+template <class Args>
+void norm_grad_any(Args& a) {
+  a.in_type(0).dtype == DType::f32 ? norm_grad_on<float>(a) : norm_grad_on<double>(a);
+}
+
+void infer_norm(InferArgs& a) {
+  const auto& attrs = a.attrs<NormAttrs>();
+  int inputs = attrs.is_centered ? 3 : 2;
+  a.expect_inputs(inputs);
+  a.expect_same_dtype(inputs);
+  const Shape& x = a.in(0).shape;
+  expect_dtype<float, double>(a, 0);
+  if (x.rank() == 0) a.fail("there is no axis to normalize", "reshape() the operand");
+  for (int i = 1; i < inputs; ++i)
+    if (a.in(i).shape != Shape{x[-1]})
+      a.fail(i == 1 ? "the gain is not one number for each column" : "the bias is not one number for each column",
+             "make it a vector as long as the last axis");
+  if (!(attrs.epsilon >= 0)) a.fail("epsilon is " + std::to_string(attrs.epsilon), "pass 0 or a small positive number");
+  Shape rows(x.dims().first(static_cast<std::size_t>(x.rank() - 1)));
+  a.out(a.in(0).dtype, x);
+  for (int i = 1; i < inputs; ++i) a.out(a.in(0).dtype, rows);  // [mean,] rstd
+}
+
+void infer_norm_grad(InferArgs& a) {
+  a.out(a.in(0).dtype, a.in(0).shape);
+  for (int i = 0; i < (a.attrs<NormAttrs>().is_centered ? 2 : 1); ++i) a.out(a.in(0).dtype, a.in(1).shape);
+}
+
+template <class T>
+void load_norm(const PrepareArgs& p) {
+  load_kernels<norm_rows<T, 1>, norm_rows<T, kBlockWarps>>(p);
+}
+template <class T>
+void load_norm_grad(const PrepareArgs& p) {
+  load_kernels<norm_grad_rows<T, 1>, norm_grad_rows<T, kBlockWarps>, add_gain_grads<T>, add_parts<T>>(p);
+}
+Prepared prepare_norm(const PrepareArgs& p) {
+  p.in(0).dtype == DType::f32 ? load_norm<float>(p) : load_norm<double>(p);
+  return {};
+}
+Prepared prepare_norm_grad(const PrepareArgs& p) {
+  p.in(0).dtype == DType::f32 ? load_norm_grad<float>(p) : load_norm_grad<double>(p);
+  auto sums = static_cast<std::size_t>(2 * p.in(1).shape[0]);
+  if (!p.cuda) return {nullptr, sums * sizeof(double)};
+  auto parts = static_cast<std::size_t>(parts_for(p.in(2).shape.size()));
+  return {nullptr, parts > 1 ? parts * sums * size_of(p.in(0).dtype) : 0};
+}
+
+const OpDef norm_grad_op{.name = "norm_grad",
+                         .infer = infer_norm_grad,
+                         .prepare = prepare_norm_grad,
+                         .bodies = {norm_grad_any<const CpuArgs>, norm_grad_any<CudaArgs>}};
+
+std::vector<Value> norm_grad(const GradArgs& a) {
+  std::vector<Arg> inputs{Arg(a.inputs[0], a.where), a.inputs[1]};
+  for (std::size_t i = 1; i < a.outputs.size(); ++i) inputs.emplace_back(a.outputs[i]);
+  inputs.emplace_back(a.grads[0]);
+  return emit(norm_grad_op, inputs, a.attrs);
+}
+
+constexpr OpDef op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_norm,
+          .prepare = prepare_norm,
+          .bodies = {norm_any<const CpuArgs>, norm_any<CudaArgs>},
+          .grad = norm_grad};
+}
+const OpDef layer_norm_op = op("layer_norm");
+const OpDef rms_norm_op = op("rms_norm");
+
+}  // namespace
+
+Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon, Label label) {
+  return emit(layer_norm_op, {x, gain, bias}, NormAttrs{epsilon, true}, label)[0];
+}
+Value rms_norm(Arg x, Arg gain, double epsilon, Label label) {
+  return emit(rms_norm_op, {x, gain}, NormAttrs{epsilon, false}, label)[0];
+}
+
+}  // namespace graphsink

@@ -1,0 +1,287 @@
+// softmax and log_softmax along an axis, and their gradients from the output y: y * (g - sum(g * y)) and
+// g - exp(y) * sum(g). The maximum and the sum are found in one pass over a row: Milakov & Gimelshein 2018, "Online
+// normalizer calculation for softmax".
+#include "graphsink/ops.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/lines.h"
+#include "kernels/support/row.h"
+
+namespace graphsink {
+namespace {
+
+struct SoftmaxAttrs {
+  int axis;
+  bool is_log;
+  friend bool operator==(const SoftmaxAttrs&, const SoftmaxAttrs&) = default;
+};
+
+// The maximum of some elements, and the sum of exp(x - maximum).
+template <class T>
+struct Normalizer {
+  T largest = -INFINITY;
+  T sum = T(0);
+
+  HD void add(T x) {
+    if (x < largest) {
+      sum += math::exp(x - largest);
+    } else if (x == largest) {  // -inf is not its own difference
+      sum += T(1);
+    } else {
+      sum = sum * math::exp(largest - x) + T(1);
+      largest = x;
+    }
+  }
+  // The sum of exp(x - most), 0 of no elements; `most` is at least the maximum. NaN if `most` is infinite and was seen.
+  HD T sum_below(T most) const { return sum == T(0) ? T(0) : sum * math::exp(largest - most); }
+};
+
+// `norm` is the sum, or its logarithm if is_log.
+template <class T>
+HD T softmax_value(T x, T largest, T norm, bool is_log) {
+  return is_log ? x - largest - norm : math::exp(x - largest) / norm;
+}
+template <class T>
+HD T softmax_grad_term(T y, T g, bool is_log) {
+  return is_log ? g : g * y;
+}
+template <class T>
+HD T softmax_grad_value(T y, T g, T sum, bool is_log) {
+  return is_log ? g - math::exp(y) * sum : y * (g - sum);
+}
+
+template <class T, int kWarps>
+__global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T* from = x + row * length;
+    T* to = out + row * length;
+    Normalizer<Wide<T>> mine;
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize) mine.add(from[k]);
+    Wide<T> largest = Group::combine(mine.largest, [](Wide<T> a, Wide<T> b) { return a < b ? b : a; });
+    Wide<T> sum = Group::sum(mine.sum_below(largest));
+    Wide<T> norm = is_log ? math::log(sum) : sum;
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      to[k] = T(softmax_value<Wide<T>>(from[k], largest, norm, is_log));
+  }
+}
+
+template <class T>
+__global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
+  wait_for_inputs();
+  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
+    const T* from = x + lines.first(line);
+    T* to = out + lines.first(line);
+    Normalizer<Wide<T>> all;
+    for (std::int64_t k = 0; k < lines.length; ++k) all.add(from[k * lines.inner]);
+    Wide<T> sum = all.sum_below(all.largest);
+    Wide<T> norm = is_log ? math::log(sum) : sum;
+    for (std::int64_t k = 0; k < lines.length; ++k)
+      to[k * lines.inner] = T(softmax_value<Wide<T>>(from[k * lines.inner], all.largest, norm, is_log));
+  }
+}
+
+template <class T, int kWarps>
+__global__ void softmax_grad_rows(const T* y, const T* g, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
+  wait_for_inputs();
+  using Group = RowGroup<kWarps>;
+  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
+    const T *from = y + row * length, *grad = g + row * length;
+    Wide<T> sum(0);
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      sum += softmax_grad_term<Wide<T>>(from[k], grad[k], is_log);
+    sum = Group::sum(sum);
+    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
+      out[row * length + k] = T(softmax_grad_value<Wide<T>>(from[k], grad[k], sum, is_log));
+  }
+}
+
+template <class T>
+__global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines, bool is_log) {
+  wait_for_inputs();
+  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
+    std::int64_t first = lines.first(line);
+    Wide<T> sum(0);
+    for (std::int64_t k = 0; k < lines.length; ++k)
+      sum += softmax_grad_term<Wide<T>>(y[first + k * lines.inner], g[first + k * lines.inner], is_log);
+    for (std::int64_t k = 0; k < lines.length; ++k) {
+      std::int64_t i = first + k * lines.inner;
+      out[i] = T(softmax_grad_value<Wide<T>>(y[i], g[i], sum, is_log));
+    }
+  }
+}
+
+template <class T>
+void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
+  std::int64_t rows = lines.count();
+  if (lines.length == 0) return;
+  if (lines.inner > 1) {
+    LaunchSize launch = launch_size(rows);
+    return a.launch(softmax_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), lines, is_log);
+  }
+  auto* kernel = lines.length > kWarpRow ? softmax_rows<T, kBlockWarps> : softmax_rows<T, 1>;
+  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.out<T>(0), rows, lines.length, is_log);
+}
+
+template <class T>
+void softmax_grad_on(CudaArgs& a, const Lines& lines, bool is_log) {
+  std::int64_t rows = lines.count();
+  if (lines.length == 0) return;
+  if (lines.inner > 1) {
+    LaunchSize launch = launch_size(rows);
+    return a.launch(softmax_grad_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), lines,
+                    is_log);
+  }
+  auto* kernel = lines.length > kWarpRow ? softmax_grad_rows<T, kBlockWarps> : softmax_grad_rows<T, 1>;
+  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), rows,
+           lines.length, is_log);
+}
+
+template <class T>
+void softmax_row(const T* x, T* out, std::int64_t length, bool is_log) {
+  using W = Wide<T>;
+  W largest = chained_max(length, x);
+  if (is_log || !std::is_same_v<T, W>) {
+    double sum = chained_sum(length, [=](std::int64_t k) { return double{math::exp(x[k] - largest)}; });
+    W norm = static_cast<W>(is_log ? math::log(sum) : sum);
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_value<W>(x[k], largest, norm, is_log)); });
+    return;
+  }
+  // Where the result holds them exactly, the exponentials are computed once.
+  for (std::int64_t k = 0; k < length; ++k) out[k] = T(math::exp(x[k] - largest));
+  W sum = static_cast<W>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
+  for_each_index(length, [=](std::int64_t k) { out[k] = T(out[k] / sum); });
+}
+
+// Neighbouring columns together, to read memory in order.
+constexpr std::int64_t kColumns = 64;
+
+template <class T>
+void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+  auto [outer, length, inner] = lines;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const T* x = a.in<T>(0) + o * length * inner;
+    T* out = a.out<T>(0) + o * length * inner;
+    if (inner == 1) {
+      softmax_row(x, out, length, is_log);
+      continue;
+    }
+    for (std::int64_t first = 0; first < inner; first += kColumns) {
+      std::int64_t end = std::min(first + kColumns, inner);
+      Normalizer<Wide<T>> normalizers[kColumns];
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i) normalizers[i - first].add(x[k * inner + i]);
+      Wide<T> norms[kColumns];
+      for (std::int64_t i = 0; i < end - first; ++i) {
+        Wide<T> sum = normalizers[i].sum_below(normalizers[i].largest);
+        norms[i] = is_log ? math::log(sum) : sum;
+      }
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          out[k * inner + i] =
+              T(softmax_value<Wide<T>>(x[k * inner + i], normalizers[i - first].largest, norms[i - first], is_log));
+    }
+  }
+}
+
+template <class T>
+void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+  auto [outer, length, inner] = lines;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const T *y = a.in<T>(0) + o * length * inner, *g = a.in<T>(1) + o * length * inner;
+    T* out = a.out<T>(0) + o * length * inner;
+    if (inner == 1) {
+      auto sum = static_cast<Wide<T>>(
+          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term<Wide<T>>(y[k], g[k], is_log)}; }));
+      for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_grad_value<Wide<T>>(y[k], g[k], sum, is_log)); });
+      continue;
+    }
+    for (std::int64_t first = 0; first < inner; first += kColumns) {
+      std::int64_t end = std::min(first + kColumns, inner);
+      Wide<T> sums[kColumns] = {};
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          sums[i - first] += softmax_grad_term<Wide<T>>(y[k * inner + i], g[k * inner + i], is_log);
+      for (std::int64_t k = 0; k < length; ++k)
+        for (std::int64_t i = first; i < end; ++i)
+          out[k * inner + i] =
+              T(softmax_grad_value<Wide<T>>(y[k * inner + i], g[k * inner + i], sums[i - first], is_log));
+    }
+  }
+}
+
+template <class Args>
+void forward(Args& a) {
+  const auto& attrs = a.template attrs<SoftmaxAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
+                                           [&]<class T>() { softmax_on<T>(a, lines, attrs.is_log); });
+}
+template <class Args>
+void backward(Args& a) {
+  const auto& attrs = a.template attrs<SoftmaxAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
+                                           [&]<class T>() { softmax_grad_on<T>(a, lines, attrs.is_log); });
+}
+
+void infer_softmax(InferArgs& a) {
+  a.expect_inputs(1);
+  const Shape& shape = a.in(0).shape;
+  expect_dtype<float, double, half, bfloat16>(a, 0);
+  axis_from_front(a, a.attrs<SoftmaxAttrs>().axis, shape.rank());
+  a.out(a.in(0).dtype, shape);
+}
+
+// Inputs: the forward output, the gradient of it.
+void infer_softmax_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
+
+template <class T>
+void load_softmax(const PrepareArgs& p) {
+  load_kernels<softmax_rows<T, 1>, softmax_rows<T, kBlockWarps>, softmax_columns<T>>(p);
+}
+template <class T>
+void load_softmax_grad(const PrepareArgs& p) {
+  load_kernels<softmax_grad_rows<T, 1>, softmax_grad_rows<T, kBlockWarps>, softmax_grad_columns<T>>(p);
+}
+Prepared prepare_softmax(const PrepareArgs& p) {
+  for_dtype<float, double, half, bfloat16>(p.in(0).dtype, [&]<class T>() { load_softmax<T>(p); });
+  return {};
+}
+Prepared prepare_softmax_grad(const PrepareArgs& p) {
+  for_dtype<float, double, half, bfloat16>(p.in(0).dtype, [&]<class T>() { load_softmax_grad<T>(p); });
+  return {};
+}
+
+// An element is written by the thread that read it last, in place too.
+constexpr Alias kInPlace[] = {{0, 0}};
+constexpr Alias kGradInPlace[] = {{0, 0}, {0, 1}};
+const OpDef softmax_grad_op{.name = "softmax_grad",
+                            .infer = infer_softmax_grad,
+                            .in_place = kGradInPlace,
+                            .prepare = prepare_softmax_grad,
+                            .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
+
+std::vector<Value> softmax_grad(const GradArgs& a) {
+  return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);
+}
+
+constexpr OpDef op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_softmax,
+          .in_place = kInPlace,
+          .prepare = prepare_softmax,
+          .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
+          .grad = softmax_grad};
+}
+const OpDef softmax_op = op("softmax");
+const OpDef log_softmax_op = op("log_softmax");
+
+}  // namespace
+
+Value softmax(Arg x, int axis, Label label) { return emit(softmax_op, {x}, SoftmaxAttrs{axis, false}, label)[0]; }
+Value log_softmax(Arg x, int axis, Label label) {
+  return emit(log_softmax_op, {x}, SoftmaxAttrs{axis, true}, label)[0];
+}
+
+}  // namespace graphsink

@@ -1,0 +1,42 @@
+// adamw: Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2. Its schedule multiplier and
+// step size are one number here, lr, which hence scales the decay as well.
+#include "kernels/optim/optimizer.h"
+
+namespace graphsink {
+namespace {
+
+struct Adamw {
+  using Attrs = AdamwAttrs;
+  static constexpr int kStates = 2;
+  AdamwAttrs options;
+  explicit Adamw(const AdamwAttrs& attrs) : options(attrs) {}
+
+  template <class S>
+  struct Factors {
+    S lr, beta1, beta2, eps, weight_decay;
+    S correction1, correction2;  // 1 - beta^t
+    HD void update(S& p, S g, S* moments) const {
+      moments[0] = beta1 * moments[0] + (S(1) - beta1) * g;
+      moments[1] = beta2 * moments[1] + (S(1) - beta2) * (g * g);
+      S m = moments[0] / correction1, v = moments[1] / correction2;
+      p -= lr * (m / (math::sqrt(v) + eps) + weight_decay * p);
+    }
+  };
+  template <class S>
+  HD Factors<S> factors(double lr, std::int32_t t) const {
+    return {static_cast<S>(lr),
+            static_cast<S>(options.beta1),
+            static_cast<S>(options.beta2),
+            static_cast<S>(options.eps),
+            static_cast<S>(options.weight_decay),
+            static_cast<S>(1 - math::pow(options.beta1, t)),
+            static_cast<S>(1 - math::pow(options.beta2, t))};
+  }
+};
+
+}  // namespace
+
+const OpDef adamw_op = optimizer_op<Adamw, false>("adamw");
+const OpDef adamw_16_op = optimizer_op<Adamw, true>("adamw");
+
+}  // namespace graphsink

@@ -1,0 +1,55 @@
+// sgd: parameter -= lr * gradient, plain or with momentum (Sutskever et al. 2013, "On the importance of initialization
+// and momentum in deep learning", in the form that keeps the learning rate out of the velocity).
+#include "kernels/optim/optimizer.h"
+
+namespace graphsink {
+namespace {
+
+struct Sgd {
+  using Attrs = SgdAttrs;
+  static constexpr int kStates = 0;
+  SgdAttrs options;
+  explicit Sgd(const SgdAttrs& attrs) : options(attrs) {}
+
+  template <class S>
+  struct Factors {
+    S lr, weight_decay;
+    HD void update(S& p, S g, S*) const { p -= lr * (g + weight_decay * p); }
+  };
+  template <class S>
+  HD Factors<S> factors(double lr, std::int32_t) const {
+    return {static_cast<S>(lr), static_cast<S>(options.weight_decay)};
+  }
+};
+
+struct Momentum {
+  using Attrs = SgdAttrs;
+  static constexpr int kStates = 1;
+  SgdAttrs options;
+  explicit Momentum(const SgdAttrs& attrs) : options(attrs) {}
+
+  template <class S>
+  struct Factors {
+    S lr, momentum, weight_decay;
+    bool nesterov;
+    HD void update(S& p, S g, S* velocity) const {
+      g += weight_decay * p;
+      velocity[0] = momentum * velocity[0] + g;
+      p -= lr * (nesterov ? g + momentum * velocity[0] : velocity[0]);
+    }
+  };
+  template <class S>
+  HD Factors<S> factors(double lr, std::int32_t) const {
+    return {static_cast<S>(lr), static_cast<S>(options.momentum), static_cast<S>(options.weight_decay),
+            options.nesterov};
+  }
+};
+
+}  // namespace
+
+const OpDef sgd_op = optimizer_op<Sgd, false>("sgd");
+const OpDef sgd_16_op = optimizer_op<Sgd, true>("sgd");
+const OpDef momentum_op = optimizer_op<Momentum, false>("momentum");
+const OpDef momentum_16_op = optimizer_op<Momentum, true>("momentum");
+
+}  // namespace graphsink

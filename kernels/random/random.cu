@@ -1,0 +1,371 @@
+// random_uniform, random_normal, randint, dropout. Each element is a function of the seed, the node, the step, the
+// iterations of loops and its own number (philox.h), so it is the same in every mode and order of execution. The
+// gradient of dropout makes the mask of the forward node again.
+#include <optional>
+
+#include "base/convert.h"
+#include "base/number_text.h"
+#include "graphsink/ops.h"
+#include "ir/graph_data.h"
+#include "kernels/random/philox.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/kernel.h"
+
+namespace graphsink {
+namespace {
+
+// --- where a node draws from
+
+// Operands from `first` on: the step and the seed, then the iterations of the loops around, the innermost first.
+struct RandomSource {
+  const std::int32_t* state = nullptr;
+  const std::int32_t* loops[kMaxRandomLoops] = {};
+  std::uint32_t node = 0;
+
+  RandomSource(const BodyArgs& a, int first, int id)
+      : state(a.in<std::int32_t>(first)), node(static_cast<unsigned>(id)) {
+    for (int i = first + 1; i < a.inputs(); ++i) loops[i - first - 1] = a.in<std::int32_t>(i);
+  }
+
+  // The key and the counter of block 0.
+  HD PhiloxKey key() const { return {{static_cast<std::uint32_t>(state[1]), node}}; }
+  HD PhiloxWords counter() const {
+    PhiloxWords counter{{0, static_cast<std::uint32_t>(state[0]), 0, 0}};
+    for (int i = 0; i < kMaxRandomLoops; ++i)
+      if (loops[i] != nullptr) counter.at[i + 2] = static_cast<std::uint32_t>(*loops[i]);
+    return counter;
+  }
+};
+
+std::vector<Value> sources_of(GraphData& graph, const Where& where) {
+  return graph.random_sources([&](const Value& iteration) { return add(Arg(iteration, where), 1); }, where);
+}
+
+// The operand itself, then the source.
+std::vector<Arg> random_operands(const Arg& first) {
+  std::vector<Arg> operands{first};
+  const auto* value = std::get_if<Value>(&first.content());
+  if (value == nullptr || !value->valid()) return operands;  // emit() refuses them
+  for (const Value& source : sources_of(*value->graph(), first.where())) operands.emplace_back(source);
+  return operands;
+}
+
+void expect_random(InferArgs& a, const Shape& shape) {
+  if (a.inputs() > 2 + kMaxRandomLoops)
+    a.fail("random numbers in more than two loops, one in the other", "draw them outside the innermost");
+  if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
+}
+
+// --- distributions: kPerBlock<T> elements are made of the four words of a block
+
+template <class T>
+constexpr int kPerBlock = std::is_same_v<T, float> ? 4 : 2;
+
+template <class T>
+HD void units(const PhiloxWords& w, T (&u)[kPerBlock<T>]) {
+  if constexpr (std::is_same_v<T, double>) {
+    for (int i = 0; i < 2; ++i) u[i] = unit_double(w.at[2 * i], w.at[2 * i + 1]);
+  } else {
+    for (int i = 0; i < 4; ++i) u[i] = unit_float(w.at[i]);
+  }
+}
+
+template <class T>
+struct Uniform {
+  T low, range;
+  HD void make(const PhiloxWords& w, T (&x)[kPerBlock<T>]) const {
+    units(w, x);
+    for (T& value : x) value = low + range * value;
+  }
+};
+
+HD void sine_cosine(float x, float& sine, float& cosine) { sine = ::sinf(x), cosine = ::cosf(x); }
+HD void sine_cosine(double x, double& sine, double& cosine) { sine = ::sin(x), cosine = ::cos(x); }
+
+// Box & Muller 1958: two of two.
+template <class T>
+struct Normal {
+  T mean, deviation;
+  HD void make(const PhiloxWords& w, T (&x)[kPerBlock<T>]) const {
+    units(w, x);
+    for (int i = 0; i < kPerBlock<T>; i += 2) {
+      T radius = math::sqrt(T(-2) * math::log(T(1) - x[i])), sine, cosine;
+      sine_cosine(T(6.283185307179586) * x[i + 1], sine, cosine);
+      x[i] = mean + deviation * (radius * cosine);
+      x[i + 1] = mean + deviation * (radius * sine);
+    }
+  }
+};
+
+// low + floor(range * u / 2^64) for a random u of 64 bits and a range of at most 2^32 (Lemire 2019, "Fast random
+// integer generation in an interval", without its rejection): probabilities differ by at most one part in 2^32.
+template <class T>
+struct Integers {
+  std::int64_t low;
+  std::uint64_t range;
+  HD void make(const PhiloxWords& w, T (&x)[2]) const {
+    for (int i = 0; i < 2; ++i) {
+      std::uint64_t high_part = w.at[2 * i] * range, low_part = w.at[2 * i + 1] * range;
+      x[i] = static_cast<T>(low + static_cast<std::int64_t>((high_part + (low_part >> 32)) >> 32));
+    }
+  }
+};
+
+// Keeps an element where the random word is not below the threshold, whatever the dtype.
+template <class T>
+struct Mask {
+  std::uint32_t threshold;
+  T scale;
+  HD T apply(T x, std::uint32_t word) const { return word >> 8 >= threshold ? x * scale : T(0); }
+};
+
+// --- bodies
+
+template <class D, class T>
+HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, std::int64_t size) {
+  counter.at[0] = static_cast<std::uint32_t>(block);
+  T x[kPerBlock<T>];
+  d.make(philox(counter, key), x);
+  for (int j = 0; j < kPerBlock<T>; ++j)
+    if (block * kPerBlock<T> + j < size) out[block * kPerBlock<T> + j] = x[j];
+}
+template <class T>
+HD void mask_block(const Mask<T>& mask, PhiloxWords counter, PhiloxKey key, std::int64_t block, const T* x, T* out,
+                   std::int64_t size) {
+  counter.at[0] = static_cast<std::uint32_t>(block);
+  PhiloxWords words = philox(counter, key);
+  for (int j = 0; j < 4; ++j)
+    if (block * 4 + j < size) out[block * 4 + j] = mask.apply(x[block * 4 + j], words.at[j]);
+}
+
+template <class D, class T>
+__global__ void fill_random(RandomSource source, D distribution, T* out, std::int64_t size) {
+  wait_for_inputs();
+  PhiloxWords counter = source.counter();
+  PhiloxKey key = source.key();
+  for (std::int64_t block = thread_index(); block * kPerBlock<T> < size; block += all_threads())
+    fill_block(distribution, counter, key, block, out, size);
+}
+template <class T>
+__global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* out, std::int64_t size) {
+  wait_for_inputs();
+  PhiloxWords counter = source.counter();
+  PhiloxKey key = source.key();
+  for (std::int64_t block = thread_index(); block * 4 < size; block += all_threads())
+    mask_block(mask, counter, key, block, x, out, size);
+}
+
+template <class T, class D>
+void fill_on(CudaArgs& a, const D& distribution) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>);
+  a.launch(fill_random<D, T>, launch.grid, launch.block, 0, RandomSource(a, 1, a.node().id), distribution, a.out<T>(0),
+           size);
+}
+template <class T, class D>
+void fill_on(const CpuArgs& a, const D& distribution) {
+  RandomSource source(a, 1, a.node().id);
+  std::int64_t size = a.out_type(0).shape.size();
+  for (std::int64_t block = 0; block * kPerBlock<T> < size; ++block)
+    fill_block(distribution, source.counter(), source.key(), block, a.out<T>(0), size);
+}
+template <class T>
+void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size((size + 3) / 4);
+  a.launch(drop_elements<T>, launch.grid, launch.block, 0, source, mask, a.in<T>(0), a.out<T>(0), size);
+}
+template <class T>
+void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) {
+  std::int64_t size = a.out_type(0).shape.size();
+  for (std::int64_t block = 0; block * 4 < size; ++block)
+    mask_block(mask, source.counter(), source.key(), block, a.in<T>(0), a.out<T>(0), size);
+}
+
+// --- random_uniform, random_normal. Operand 0 gives the type, unless the attributes do; the others are the source.
+
+struct RandomAttrs {
+  std::optional<TensorType> type;
+  double first, second;  // low and high, mean and deviation
+};
+
+Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
+
+template <template <class> class D>
+constexpr bool is_uniform = std::is_same_v<D<float>, Uniform<float>>;
+
+void expect_float(const InferArgs& a, const char* what, double x, DType dtype) {
+  if (!math::is_finite(x) || !holds(dtype, x))
+    a.fail(std::string(what) + " is " + number_text(x), "pass a finite number of " + std::string(to_string(dtype)));
+}
+
+template <template <class> class D>
+void infer_random(InferArgs& a) {
+  const auto& attrs = a.attrs<RandomAttrs>();
+  TensorType type = attrs.type ? *attrs.type : a.in(0);
+  if (!is_float(type.dtype) || is_half(type.dtype))
+    a.fail("makes f32 and f64, not " + std::string(to_string(type.dtype)), "cast() the result");
+  expect_float(a, is_uniform<D> ? "the lower bound" : "the mean", attrs.first, type.dtype);
+  expect_float(a, is_uniform<D> ? "the upper bound" : "the deviation", attrs.second, type.dtype);
+  if constexpr (is_uniform<D>) {
+    expect_float(a, "the upper bound less the lower", attrs.second - attrs.first, type.dtype);
+    if (attrs.first > attrs.second)
+      a.fail("the lower bound, " + number_text(attrs.first) + ", is above the upper, " + number_text(attrs.second),
+             "change their order");
+  } else {
+    if (attrs.second < 0) a.fail("the deviation is " + number_text(attrs.second), "pass one of at least 0");
+  }
+  expect_random(a, type.shape);
+  a.out(type.dtype, type.shape);
+}
+
+template <template <class> class D, class Args>
+void random_body(Args& a) {
+  const auto& attrs = a.template attrs<RandomAttrs>();
+  double second = is_uniform<D> ? attrs.second - attrs.first : attrs.second;
+  if (a.out_type(0).dtype == DType::f32) {
+    fill_on<float>(a, D<float>{static_cast<float>(attrs.first), static_cast<float>(second)});
+  } else {
+    fill_on<double>(a, D<double>{attrs.first, second});
+  }
+}
+
+template <template <class> class D>
+constexpr OpDef random_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_random<D>,
+          .access = random_access,
+          .traits = {.random = true},
+          .prepare = load_kernels<fill_random<D<float>, float>, fill_random<D<double>, double>>,
+          .bodies = {random_body<D, const CpuArgs>, random_body<D, CudaArgs>}};
+}
+const OpDef uniform_op = random_op<Uniform>("random_uniform");
+const OpDef normal_op = random_op<Normal>("random_normal");
+
+// For attributes that give the type.
+std::vector<Arg> random_operands(const Graph& graph, const Where& where) {
+  std::vector<Value> sources = sources_of(data_of(graph, where), where);
+  std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
+  for (const Value& source : sources) operands.emplace_back(source);
+  return operands;
+}
+
+// --- randint: operands as above
+
+struct IntegerAttrs {
+  DType dtype;
+  std::optional<Shape> shape;
+  std::int64_t low, high;
+};
+
+void infer_integers(InferArgs& a) {
+  const auto& [dtype, shape, low, high] = a.attrs<IntegerAttrs>();
+  if (dtype != DType::i32 && dtype != DType::i64)
+    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)), "cast() the result");
+  std::string bounds = "[" + std::to_string(low) + ", " + std::to_string(high) + ")";
+  if (low >= high) a.fail("there is no integer in " + bounds, "pass an upper bound above the lower");
+  if (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > std::uint64_t{1} << 32)
+    a.fail(bounds + " has more than 2^32 integers", "pass bounds that are closer to one another");
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (dtype == DType::i32 && (low < kLeast || high > kMost + 1))
+    a.fail("i32 does not hold the integers in " + bounds, "ask for i64");
+  expect_random(a, shape ? *shape : a.in(0).shape);
+  a.out(dtype, shape ? *shape : a.in(0).shape);
+}
+
+template <class Args>
+void integers_body(Args& a) {
+  const auto& [dtype, shape, low, high] = a.template attrs<IntegerAttrs>();
+  std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  if (dtype == DType::i32) {
+    fill_on<std::int32_t>(a, Integers<std::int32_t>{low, range});
+  } else {
+    fill_on<std::int64_t>(a, Integers<std::int64_t>{low, range});
+  }
+}
+const OpDef integers_op{.name = "randint",
+                        .infer = infer_integers,
+                        .access = random_access,
+                        .traits = {.random = true},
+                        .prepare = load_kernels<fill_random<Integers<std::int32_t>, std::int32_t>,
+                                                fill_random<Integers<std::int64_t>, std::int64_t>>,
+                        .bodies = {integers_body<const CpuArgs>, integers_body<CudaArgs>}};
+
+// --- dropout: x, then the source
+
+struct DropoutAttrs {
+  double probability;
+  int node = -1;  // whose mask it is; -1: its own
+};
+
+template <class Args>
+void dropout_body(Args& a) {
+  const auto& attrs = a.template attrs<DropoutAttrs>();
+  RandomSource source(a, 1, attrs.node >= 0 ? attrs.node : a.node().id);
+  auto threshold = static_cast<std::uint32_t>(std::ceil(attrs.probability * 0x1p24));
+  double scale = 1 / (1 - attrs.probability);
+  if (a.out_type(0).dtype == DType::f32) {
+    drop_on<float>(a, source, Mask<float>{threshold, static_cast<float>(scale)});
+  } else {
+    drop_on<double>(a, source, Mask<double>{threshold, scale});
+  }
+}
+
+void infer_dropout(InferArgs& a) {
+  double p = a.attrs<DropoutAttrs>().probability;
+  expect_dtype<float, double>(a, 0);
+  if (!(p >= 0 && p < 1)) a.fail("the probability is " + std::to_string(p), "pass one in [0, 1)");
+  expect_random(a, a.in(0).shape);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+std::vector<Value> dropout_grad(const GradArgs& a);
+
+constexpr Alias kInPlace[] = {{0, 0}};
+const OpDef dropout_op{.name = "dropout",
+                       .infer = infer_dropout,
+                       .in_place = kInPlace,
+                       .traits = {.random = true},
+                       .prepare = load_kernels<drop_elements<float>, drop_elements<double>>,
+                       .bodies = {dropout_body<const CpuArgs>, dropout_body<CudaArgs>},
+                       .grad = dropout_grad};
+
+std::vector<Value> dropout_grad(const GradArgs& a) {
+  DropoutAttrs attrs = a.attrs.as<DropoutAttrs>();
+  if (attrs.node < 0) attrs.node = a.outputs[0].node();
+  std::vector<Arg> operands{Arg(a.grads[0], a.where)};
+  operands.insert(operands.end(), a.inputs.begin() + 1, a.inputs.end());
+  std::vector<Value> grads = emit(dropout_op, operands, attrs);
+  grads.resize(a.inputs.size());  // none for the source
+  return grads;
+}
+
+}  // namespace
+
+Value random_uniform(Arg like, double low, double high, Label label) {
+  return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, label)[0];
+}
+Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Label label, Where where) {
+  return emit(uniform_op, random_operands(graph, where), RandomAttrs{TensorType{dtype, shape}, low, high}, label)[0];
+}
+Value random_normal(Arg like, double mean, double deviation, Label label) {
+  return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, label)[0];
+}
+Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Label label,
+                    Where where) {
+  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation};
+  return emit(normal_op, random_operands(graph, where), attrs, label)[0];
+}
+Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Label label) {
+  return emit(integers_op, random_operands(like), IntegerAttrs{dtype, {}, low, high}, label)[0];
+}
+Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Label label,
+              Where where) {
+  return emit(integers_op, random_operands(graph, where), IntegerAttrs{dtype, shape, low, high}, label)[0];
+}
+Value dropout(Arg x, double probability, Label label) {
+  return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, label)[0];
+}
+
+}  // namespace graphsink

@@ -1,0 +1,118 @@
+// max, min, argmax, argmin; the kernels are in reduction.h.
+#include "kernels/support/extremes.h"
+
+#include "graphsink/ops.h"
+#include "kernels/reduce/reduction.h"
+#include "kernels/support/elementwise.h"
+
+namespace graphsink {
+namespace {
+
+template <class T, class Order>
+struct Extreme {
+  using Term = T;
+  using Value = Compared<T>;
+  using Result = T;
+
+  HD static Value none() { return Order::template last<Value>(); }
+  HD static Value join(Value a, Value b) { return Order::replaces(b, a) ? b : a; }
+  HD static Value add(Value most, T x, std::int64_t) { return join(most, static_cast<Value>(x)); }
+  HD static T result(Value most) { return static_cast<T>(most); }
+};
+
+template <class T, class Order>
+struct ArgExtreme {
+  using Term = T;
+  using Value = Placed<Compared<T>>;
+  using Result = std::int32_t;
+
+  HD static Value none() { return no_place<Order, Compared<T>>(); }
+  HD static Value join(Value a, Value b) { return precedes<Order>(b, a) ? b : a; }
+  HD static Value add(Value most, T x, std::int64_t k) {
+    return join(most, {static_cast<Compared<T>>(x), static_cast<std::int32_t>(k)});
+  }
+  HD static std::int32_t result(Value most) { return most.place; }
+};
+
+void infer_extreme(InferArgs& a, bool is_place) {
+  a.expect_inputs(1);
+  expect_comparable(a, 0);
+  const auto& attrs = a.attrs<ReduceAttrs>();
+  const Shape& shape = a.in(0).shape;
+  Shape out = reduced_shape(a, attrs.axes, attrs.keep_axes);
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(attrs.axes, shape.rank(), is_reduced);
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (is_reduced[d] && shape[d] == 0) a.fail("there is nothing to choose from", "reduce axes that have elements");
+    if (is_reduced[d] && is_place && shape[d] > std::numeric_limits<std::int32_t>::max())
+      a.fail("the axis is too long for indices of i32", "split() it");
+  }
+  a.out(is_place ? DType::i32 : a.in(0).dtype, out);
+}
+template <bool is_place>
+void infer(InferArgs& a) {
+  infer_extreme(a, is_place);
+}
+
+template <template <class, class> class Op, class Order>
+Prepared prepare(const PrepareArgs& p) {
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
+  ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
+  for_comparable(p.in(0).dtype, [&]<class T>() { choose_op<Op<T, Order>, Op<T, Order>>(p, plan); });
+  return prepared(p, plan);
+}
+
+// Whether element a is the extreme b, or is NaN: then the extreme is, too.
+BINARY_EXPRESSION(IsExtreme, a == b || a != a);
+const OpDef is_extreme_op = elementwise_op<IsExtreme, 2, float, double>("is_extreme");
+
+// x and its extreme with the same axes: equal elements share the gradient. Halves could not count them.
+std::vector<Value> extreme_grad(const GradArgs& a) {
+  const auto& attrs = a.attrs.as<ReduceAttrs>();
+  auto arg = [&](const Value& value) { return Arg(value, a.where); };
+  auto as = [&](DType dtype, const Value& value) { return value.dtype() == dtype ? value : cast(arg(value), dtype); };
+  DType dtype = a.grads[0].dtype();
+  DType wide = is_half(dtype) ? DType::f32 : dtype;
+  Value is_most = emit(is_extreme_op, {arg(a.inputs[0]), arg(with_reduced_axes(a, attrs, a.outputs[0]))})[0];
+  Value count = sum(arg(as(wide, is_most)), attrs.axes, true);
+  Value share = div(arg(as(wide, with_reduced_axes(a, attrs, a.grads[0]))), arg(count));
+  return {where(arg(is_most), arg(as(dtype, share)), 0.0)};
+}
+
+template <class Order>
+constexpr OpDef extreme_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer<false>,
+          .prepare = prepare<Extreme, Order>,
+          .bodies = {reduction_cpu, reduction_cuda},
+          .grad = extreme_grad};
+}
+template <class Order>
+constexpr OpDef place_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer<true>,
+          .prepare = prepare<ArgExtreme, Order>,
+          .bodies = {reduction_cpu, reduction_cuda}};
+}
+const OpDef max_op = extreme_op<Larger>("max");
+const OpDef min_op = extreme_op<Smaller>("min");
+const OpDef argmax_op = place_op<Larger>("argmax");
+const OpDef argmin_op = place_op<Smaller>("argmin");
+
+}  // namespace
+
+Value max(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
+  return emit(max_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
+}
+Value min(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
+  return emit(min_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
+}
+Value argmax(Arg x, int axis, bool keep_axis, Label label) {
+  return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
+}
+Value argmin(Arg x, int axis, bool keep_axis, Label label) {
+  return emit(argmin_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
+}
+
+}  // namespace graphsink

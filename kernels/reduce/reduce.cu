@@ -1,0 +1,132 @@
+// sum, mean, sum_like; the kernels are in reduction.h.
+#include "graphsink/ops.h"
+#include "kernels/reduce/reduction.h"
+#include "kernels/support/reduce_ops.h"
+#include "kernels/support/strided_copy.h"
+
+namespace graphsink {
+namespace {
+
+struct SumAttrs {
+  std::vector<int> axes;
+  bool keep_axes;
+  bool is_mean;
+  friend bool operator==(const SumAttrs&, const SumAttrs&) = default;
+};
+
+// u8 would wrap at once.
+bool is_number(DType dtype) { return dtype != DType::boolean && dtype != DType::u8; }
+
+void infer_sum(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<SumAttrs>();
+  DType dtype = a.in(0).dtype;
+  if (!is_number(dtype) || (attrs.is_mean && !is_float(dtype)))
+    a.fail(attrs.is_mean ? "takes floats" : "takes numbers", "cast() the operand");
+  a.out(dtype, reduced_shape(a, attrs.axes, attrs.keep_axes));
+}
+
+// The CPU adds in f64.
+template <class T>
+using CpuSum = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
+
+Prepared prepare_sums(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMaxRank], bool is_mean) {
+  ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
+  if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
+  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
+      p.in(0).dtype, [&]<class T>() { choose_op<Sum<T, CpuSum<T>>, Sum<T, Wide<T>>>(p, plan); });
+  return prepared(p, plan);
+}
+
+Prepared prepare_sum(const PrepareArgs& p) {
+  const auto& attrs = p.attrs.as<SumAttrs>();
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(attrs.axes, p.in(0).shape.rank(), is_reduced);
+  return prepare_sums(p, is_reduced, attrs.is_mean);
+}
+
+std::vector<Value> sum_grad(const GradArgs& a) {
+  const auto& attrs = a.attrs.as<SumAttrs>();
+  int rank = a.inputs[0].shape().rank();
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(attrs.axes, rank, is_reduced);
+  LikeAttrs like{{}, attrs.is_mean};
+  for (int d = 0; d < rank; ++d)
+    if (is_reduced[d] && !attrs.keep_axes) like.axes.push_back(d);
+  return emit(broadcast_like_op, {Arg(a.grads[0], a.where), a.inputs[0]}, like);
+}
+
+void infer_sum_like(InferArgs& a) {
+  a.expect_inputs(2);
+  if (!is_number(a.in(0).dtype)) a.fail("takes numbers", "cast() the operand");
+  if (!broadcasts_to(with_axes(a.in(1).shape, a.attrs<LikeAttrs>().axes), a.in(0).shape)) {
+    a.fail("the shape of the second does not broadcast to the first",
+           "sum to a shape that broadcasts to the operand's");
+  }
+  a.out(a.in(0).dtype, a.in(1).shape);
+}
+
+// Open dimensions may turn out to be as large as those of the operand: then nothing is summed.
+bool is_copy(const TensorType& in, const TensorType& out) { return in == out; }
+
+Prepared prepare_sum_like(const PrepareArgs& p) {
+  if (is_copy(p.in(0), p.out(0))) {
+    Layout<1> all;
+    all.size = p.out(0).shape.size();
+    if (all.size > 0) append(all, all.size, {1});
+    auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
+    return {std::make_shared<StridedCopy>(make_strided_copy(p, all, 0, element))};
+  }
+  const auto& attrs = p.attrs.as<LikeAttrs>();
+  const Shape& shape = p.in(0).shape;
+  Shape like = with_axes(p.in(1).shape, attrs.axes);
+  bool is_reduced[Shape::kMaxRank] = {};
+  for (int d = 0; d < shape.rank(); ++d) {
+    int own = d - (shape.rank() - like.rank());
+    is_reduced[d] = own < 0 || like[own] == 1;
+  }
+  return prepare_sums(p, is_reduced, attrs.is_mean);
+}
+
+template <class Args, void reduce(Args&)>
+void sum_like_body(Args& a) {
+  if (!is_copy(a.in_type(0), a.out_type(0))) return reduce(a);
+  bool is_in_place = a.template in<void>(0) == a.template out<void>(0);
+  if (!is_in_place) run_copy(a.template local<StridedCopy>(), a);
+}
+constexpr Alias kSumLikeInPlace[] = {{0, 0}};
+
+std::vector<Value> sum_like_grad(const GradArgs& a) {
+  return {emit(broadcast_like_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs)[0], Value()};
+}
+
+constexpr OpDef reduction_op(std::string_view name) {
+  return {.name = name,
+          .infer = infer_sum,
+          .prepare = prepare_sum,
+          .bodies = {reduction_cpu, reduction_cuda},
+          .grad = sum_grad};
+}
+const OpDef sum_op = reduction_op("sum");
+const OpDef mean_op = reduction_op("mean");
+
+}  // namespace
+
+const OpDef sum_like_op{
+    .name = "sum_like",
+    .infer = infer_sum_like,
+    .access = like_access,
+    .in_place = kSumLikeInPlace,
+    .prepare = prepare_sum_like,
+    .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
+    .grad = sum_like_grad};
+
+Value sum(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
+  return emit(sum_op, {x}, SumAttrs{std::move(axes), keep_axes, false}, label)[0];
+}
+Value mean(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
+  return emit(mean_op, {x}, SumAttrs{std::move(axes), keep_axes, true}, label)[0];
+}
+Value sum_like(Arg x, Arg like, Label label) { return emit(sum_like_op, {x, like}, LikeAttrs{}, label)[0]; }
+
+}  // namespace graphsink

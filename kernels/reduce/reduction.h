@@ -1,0 +1,282 @@
+// Reductions over axes, by what combines two terms. The order in which terms are combined depends on shapes alone.
+//
+// An operation is a type with
+//   Term, Value, Result               an element, what terms are combined in, an element of the result
+//   Value none()                      of no terms
+//   Value add(Value, Term, k)         with term number k
+//   Value join(Value, Value)          of two sets of terms
+//   Result result(Value)
+// and no data, or the divisor alone.
+#pragma once
+
+#include "kernels/support/block.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/layout.h"
+#include "kernels/support/reduce_ops.h"
+
+namespace graphsink {
+
+// Element o of the result is made of x[outputs.find(o) + terms.find(k)] for all k.
+struct Reduction {
+  Layout<1> outputs;
+  Layout<1> terms;
+};
+
+// The sum, divided: f32 is summed in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once.
+template <class T, class S>
+struct Sum {
+  using Term = T;
+  using Value = S;
+  using Result = T;
+  S divisor;
+
+  HD static S none() { return S(0); }
+  HD static S add(S sum, T x, std::int64_t) { return sum + static_cast<S>(x); }
+  HD static S join(S a, S b) { return a + b; }
+  HD T result(S sum) const { return static_cast<T>(sum / divisor); }
+};
+
+// Where several blocks share an element, each makes a Value of its part of the terms, and these are joined.
+template <class Op>
+struct PartOf : Op {
+  using Result = typename Op::Value;
+  HD Result result(typename Op::Value x) const { return x; }
+};
+template <class Op>
+struct JoinOf : Op {
+  using Term = typename Op::Value;
+  HD static Term add(Term all, Term part, std::int64_t) { return Op::join(all, part); }
+};
+
+// Operations whose Value is not a number have one of these of their own.
+template <class T>
+__device__ inline T from_lane_xor(T x, int lanes) {
+  return __shfl_xor_sync(kAllLanes, x, lanes);
+}
+
+// In all lanes. Each step joins the same two Values in both lanes of a pair, so all lanes hold the same bits.
+template <class Op>
+__device__ inline typename Op::Value warp_join(typename Op::Value x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = Op::join(x, from_lane_xor(x, offset));
+  return x;
+}
+
+template <class Op>
+__global__ void reduce_by_thread(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
+  wait_for_inputs();
+  for (std::int64_t o = thread_index(); o < r.outputs.size; o += all_threads()) {
+    const auto* first = x + r.outputs.find(o);
+    auto all = Op::none();
+    for (std::int64_t k = 0; k < r.terms.size; ++k) all = Op::add(all, first[r.terms.find(k)], k);
+    out[o] = op.result(all);
+  }
+}
+
+template <class Op>
+__global__ void reduce_by_warp(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
+  wait_for_inputs();
+  std::int64_t lane = threadIdx.x % kWarp;
+  for (std::int64_t o = thread_index() / kWarp; o < r.outputs.size; o += all_threads() / kWarp) {
+    const auto* first = x + r.outputs.find(o);
+    auto all = Op::none();
+    for (std::int64_t k = lane; k < r.terms.size; k += kWarp) all = Op::add(all, first[r.terms.find(k)], k);
+    all = warp_join<Op>(all);
+    if (lane == 0) out[o] = op.result(all);
+  }
+}
+
+// Block b takes part b % parts of the terms of element b / parts.
+template <class Op>
+__global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result* out, Reduction r, int parts, Op op) {
+  wait_for_inputs();
+  __shared__ typename Op::Value of_warp[kWarp];
+  std::int64_t per_part = (r.terms.size + parts - 1) / parts;
+  std::int64_t begin = blockIdx.x % parts * per_part;
+  std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
+  const auto* first = x + r.outputs.find(blockIdx.x / parts);
+  auto all = Op::none();
+  for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) all = Op::add(all, first[r.terms.find(k)], k);
+  all = warp_join<Op>(all);
+  unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  if (lane == 0) of_warp[warp] = all;
+  __syncthreads();
+  if (warp != 0) return;
+  all = warp_join<Op>(lane < blockDim.x / kWarp ? of_warp[lane] : Op::none());
+  if (lane == 0) out[blockIdx.x] = op.result(all);
+}
+
+struct ReductionPlan {
+  void (*cpu)(const ReductionPlan&, const CpuArgs&) = nullptr;
+  void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
+  Reduction reduction;
+  double divisor = 1;  // of a sum
+  enum class By { thread, warp, block } by = By::thread;
+  int parts = 1;          // per element, when a block is not enough
+  std::size_t value = 0;  // bytes of the Value of a part
+};
+
+template <class Op>
+Op op_of(const ReductionPlan& plan) {
+  if constexpr (std::is_empty_v<Op>) {
+    return {};
+  } else {
+    return {static_cast<typename Op::Value>(plan.divisor)};
+  }
+}
+
+// Few terms want a thread for each element, a few elements of many terms all the threads there are.
+inline void choose_kernel(ReductionPlan& plan) {
+  using By = ReductionPlan::By;
+  const auto& [outputs, terms] = plan.reduction;
+  bool is_row_wise = outputs.rank > 0 && outputs.step(0) == 1;  // neighbouring threads read neighbouring elements
+  if (terms.size <= 32 || (is_row_wise && outputs.size >= 8192)) {
+    plan.by = By::thread;
+  } else if (terms.size <= 256 || outputs.size >= 1024) {
+    plan.by = By::warp;
+  } else {
+    plan.by = By::block;
+    if (terms.size >= 32768 && outputs.size <= 64) plan.parts = static_cast<int>(std::min(terms.size / 4096, kThreads));
+  }
+}
+
+template <class Op>
+void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
+  using By = ReductionPlan::By;
+  using Value = typename Op::Value;
+  const Reduction& r = plan.reduction;
+  const auto* x = a.in<typename Op::Term>(0);
+  auto* out = a.out<typename Op::Result>(0);
+  Op op = op_of<Op>(plan);
+  if (plan.by != By::block) {
+    bool by_thread = plan.by == By::thread;
+    LaunchSize launch = launch_size(r.outputs.size * (by_thread ? 1 : kWarp));
+    return a.launch(by_thread ? reduce_by_thread<Op> : reduce_by_warp<Op>, launch.grid, launch.block, 0, x, out, r, op);
+  }
+  Extent grid{static_cast<unsigned>(r.outputs.size)}, block{static_cast<unsigned>(kThreads)};
+  if (plan.parts == 1) return a.launch(reduce_by_block<Op>, grid, block, 0, x, out, r, 1, op);
+  auto* parts = static_cast<Value*>(a.workspace());
+  a.launch(reduce_by_block<PartOf<Op>>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
+           r, plan.parts, PartOf<Op>{op});
+  Reduction rest;
+  rest.outputs.size = r.outputs.size;
+  append(rest.outputs, r.outputs.size, {plan.parts});
+  rest.terms.size = plan.parts;
+  append(rest.terms, plan.parts, {1});
+  a.launch(reduce_by_block<JoinOf<Op>>, grid, block, 0, parts, out, rest, 1, JoinOf<Op>{op});
+}
+
+// f(offset of the first term, its number, terms, stride) for each row of terms.
+template <class F>
+void for_each_row(const Layout<1>& terms, const F& f) {
+  std::int64_t row = terms.row();
+  for (std::int64_t k = 0; k < terms.size; k += row) f(terms.find(k), k, row, terms.step(0));
+}
+
+template <class Op>
+typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+  constexpr int kChains = 8;  // independent, so that operations need not wait for one another
+  typename Op::Value chains[kChains];
+  std::fill_n(chains, kChains, Op::none());
+  for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t stride) {
+    const auto* x = first + offset;
+    std::int64_t k = 0;
+    for (; k + kChains <= row; k += kChains)
+      for (int j = 0; j < kChains; ++j) chains[j] = Op::add(chains[j], x[(k + j) * stride], number + k + j);
+    for (; k < row; ++k) chains[0] = Op::add(chains[0], x[k * stride], number + k);
+  });
+  auto all = Op::none();
+  for (const auto& chain : chains) all = Op::join(all, chain);
+  return all;
+}
+
+template <class Op>
+void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
+  const auto& [outputs, terms] = plan.reduction;
+  const auto* x = a.in<typename Op::Term>(0);
+  auto* out = a.out<typename Op::Result>(0);
+  Op op = op_of<Op>(plan);
+  if (outputs.rank == 0 || outputs.step(0) != 1) {
+    for (std::int64_t o = 0; o < outputs.size; ++o) out[o] = op.result(reduce_terms<Op>(x + outputs.find(o), terms));
+    return;
+  }
+  constexpr std::int64_t kColumns = 32;  // neighbouring elements, made together to read memory in order
+  std::int64_t row = outputs.row();
+  for (std::int64_t o = 0; o < outputs.size; o += row) {
+    const auto* first = x + outputs.find(o);
+    for (std::int64_t c = 0; c < row; c += kColumns) {
+      std::int64_t columns = std::min(kColumns, row - c);
+      typename Op::Value all[kColumns];
+      std::fill_n(all, kColumns, Op::none());
+      for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t rows, std::int64_t stride) {
+        const auto* at = first + c + offset;
+        for (std::int64_t k = number; k < number + rows; ++k, at += stride)
+          for_each_index(columns, [=, &all](std::int64_t j) { all[j] = Op::add(all[j], at[j], k); });
+      });
+      for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = op.result(all[j]);
+    }
+  }
+}
+
+// The shape of the first operand without these axes, or with 1 in their place.
+inline Shape reduced_shape(const InferArgs& a, const std::vector<int>& axes, bool keep_axes) {
+  const Shape& shape = a.in(0).shape;
+  std::vector<int> seen;
+  for (int axis : axes) {
+    int d = from_front(axis, shape.rank());
+    if (d < 0 || d >= shape.rank())
+      a.fail("there is no axis " + std::to_string(axis), "name axes from -rank to rank - 1");
+    if (std::find(seen.begin(), seen.end(), d) != seen.end())
+      a.fail("axis " + std::to_string(axis) + " is named twice", "name each axis once");
+    seen.push_back(d);
+  }
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(axes, shape.rank(), is_reduced);
+  Shape out;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (!is_reduced[d]) out.push_back(shape[d]);
+    if (is_reduced[d] && keep_axes) out.push_back(1);
+  }
+  return out;
+}
+
+inline ReductionPlan plan_reduction(const Shape& shape, const bool (&is_reduced)[Shape::kMaxRank]) {
+  ReductionPlan plan;
+  std::int64_t strides[Shape::kMaxRank] = {};
+  dense_strides(shape, strides);
+  for (int d = 0; d < shape.rank(); ++d) {
+    Layout<1>& layout = is_reduced[d] ? plan.reduction.terms : plan.reduction.outputs;
+    layout.size *= shape[d];
+    if (shape.size() > 0) append(layout, shape[d], {strides[d]});
+  }
+  choose_kernel(plan);
+  return plan;
+}
+
+// The bodies of `plan` for one operation on either side.
+template <class OnCpu, class OnCuda>
+void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
+  load_kernel(p, reduce_by_thread<OnCuda>);
+  load_kernel(p, reduce_by_warp<OnCuda>);
+  load_kernel(p, reduce_by_block<OnCuda>);
+  load_kernel(p, reduce_by_block<PartOf<OnCuda>>);
+  load_kernel(p, reduce_by_block<JoinOf<OnCuda>>);
+  plan.cpu = reduce_cpu<OnCpu>;
+  plan.cuda = reduce_cuda<OnCuda>;
+  plan.value = sizeof(typename OnCuda::Value);
+}
+
+inline Prepared prepared(const PrepareArgs& p, const ReductionPlan& plan) {
+  std::size_t parts = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * plan.value;
+  return {std::make_shared<ReductionPlan>(plan), plan.parts > 1 && p.cuda ? parts : 0};
+}
+
+inline void reduction_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
+  plan.cpu(plan, a);
+}
+inline void reduction_cuda(CudaArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
+  plan.cuda(plan, a);
+}
+
+}  // namespace graphsink

@@ -1,0 +1,205 @@
+// The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
+// calls, check_device for failures on a further device.
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "base/at.h"
+#include "device/host_memory.h"
+#include "device/step_times.h"
+#include "ir/system_ops.h"
+#include "kernels/runtime/system_parts.h"
+#include "kernels/support/copy.h"
+#include "kernels/support/dtype.h"
+
+namespace graphsink {
+namespace {
+
+constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
+
+// --- begin_step
+
+constexpr int kFeeds = 64;                      // of one launch
+constexpr std::int64_t kChunk = kThreads * 64;  // bytes for a block
+struct Feeds {
+  void* out[kFeeds];
+  std::int64_t bytes[kFeeds];
+};
+
+// Blocks (., y) load feed y. Nothing here may read `ok`, which the first thread sets meanwhile.
+__global__ void load_feeds(const void* const* table, const std::int64_t* strides, Feeds feeds, int count,
+                           StepBlock* step) {
+  wait_for_inputs();
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) step->ok = step->error_node < 0 ? 1 : 0;
+  auto y = static_cast<int>(blockIdx.y);
+  if (y >= count) return;  // a launch without feeds
+  const auto* slice = static_cast<const unsigned char*>(table[y]) + strides[y] * step->slice;
+  copy_bytes(feeds.out[y], slice, feeds.bytes[y], thread_index(), all_threads());
+}
+
+void begin_cuda(CudaArgs& a) {
+  for (int first = 0; first == 0 || first < a.outputs(); first += kFeeds) {
+    Feeds feeds{};
+    int count = std::min(a.outputs() - first, kFeeds);
+    std::int64_t blocks = 1;
+    for (int i = 0; i < count; ++i) {
+      feeds.out[i] = a.out<void>(first + i);
+      feeds.bytes[i] = static_cast<std::int64_t>(a.out_type(first + i).bytes());
+      blocks = std::max(blocks, (feeds.bytes[i] + kChunk - 1) / kChunk);
+    }
+    Extent grid{static_cast<unsigned>(std::min(blocks, kMaxBlocks)), static_cast<unsigned>(std::max(count, 1))};
+    a.launch(load_feeds, grid, kBlock, 0, a.in<const void*>(0) + first, a.in<std::int64_t>(1) + first, feeds, count,
+             a.step());
+  }
+}
+
+void begin_cpu(const CpuArgs& a) {
+  StepBlock* step = a.step();
+  step->ok = step->error_node < 0 ? 1 : 0;
+  for (int i = 0; i < a.outputs(); ++i) {
+    const auto* slice = a.in<const std::byte*>(0)[i] + a.in<std::int64_t>(1)[i] * step->slice;
+    std::size_t bytes = a.out_type(i).bytes();
+    if (bytes > 0) std::memcpy(a.out<void>(i), slice, bytes);
+  }
+}
+
+const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, .bodies = {begin_cpu, begin_cuda}};
+
+// --- end_step
+
+constexpr int kRecords = 128;  // of one launch
+struct Records {
+  const void* value[kRecords];
+  double* ring[kRecords];
+  std::uint32_t capacity[kRecords];
+  DType dtype[kRecords];
+};
+
+// The next step of the launch begins where this one ends.
+HD void tell_time(StepBlock* step, std::uint32_t ok) {
+  if (step->times == nullptr) return;
+  std::int64_t now = device_now();
+  StepTime& time = step->times->ring[step->timed % StepTimes::kCapacity];
+  put(time.tag, step->tag);
+  put(time.ns, now - step->began);
+  put(time.ok, ok);
+  tell_host(&step->times->count, ++step->timed);
+  step->began = now;
+}
+
+HD void tell_failure(Progress* progress, const StepBlock* step) {
+  put(progress->error_node, step->error_node);
+  put(progress->error_step, step->error_step);
+  put(progress->error, step->error);
+  put(progress->error_index, step->error_index);
+  tell_host(&progress->failed, 1);
+}
+
+// Keeps each value in its ring; the launch with the last of them ends the step. One block.
+__global__ void keep_records(Records records, int count, bool is_last, StepBlock* step, Progress* progress) {
+  wait_for_inputs();
+  std::uint32_t ok = step->ok, recorded = step->records;
+  for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
+    records.ring[i][recorded % records.capacity[i]] = read_float(records.value[i], records.dtype[i]);
+  }
+  __syncthreads();  // all have read the step block
+  if (!is_last || threadIdx.x != 0) return;
+  if (ok != 0) {
+    step->records = recorded + 1;
+    ++step->step;
+  }
+  ++step->slice;
+  step->more = ok != 0 && step->slice < step->end_slice;
+  if (ok != 0) {
+    tell_host(&progress->records, recorded + 1);
+  } else {
+    tell_failure(progress, step);
+  }
+  tell_time(step, ok);
+}
+
+void end_cuda(CudaArgs& a) {
+  const auto& attrs = a.attrs<EndAttrs>();
+  auto* ring = a.out<double>(0);
+  for (int first = 0; first == 0 || first < a.inputs(); first += kRecords) {
+    Records records{};
+    int count = std::min(a.inputs() - first, kRecords);
+    for (int i = 0; i < count; ++i) {
+      std::int64_t capacity = attrs.capacities[at(first + i)];
+      records.value[i] = a.in<void>(first + i);
+      records.ring[i] = std::exchange(ring, ring + capacity);
+      records.capacity[i] = static_cast<std::uint32_t>(capacity);
+      records.dtype[i] = a.in_type(first + i).dtype;
+    }
+    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= a.inputs(), a.step(),
+             attrs.progress);
+  }
+}
+
+void end_cpu(const CpuArgs& a) {
+  StepBlock* step = a.step();
+  const auto& attrs = a.attrs<EndAttrs>();
+  bool ok = step->ok != 0;
+  if (ok) {
+    auto* ring = a.out<double>(0);
+    for (int i = 0; i < a.inputs(); ++i) {
+      std::int64_t capacity = attrs.capacities[at(i)];
+      double value = read_float(a.in<void>(i), a.in_type(i).dtype);
+      put(ring[step->records % capacity], value);  // the host may read the old one
+      ring += capacity;
+    }
+    ++step->records;
+    ++step->step;
+    tell_host(&attrs.progress->records, step->records);
+  } else {
+    tell_failure(attrs.progress, step);
+  }
+  ++step->slice;
+  step->more = ok && step->slice < step->end_slice;
+  tell_time(step, ok ? 1 : 0);
+}
+
+const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .bodies = {end_cpu, end_cuda}};
+
+// --- check_host
+
+__global__ void read_host_flag(const volatile std::uint32_t* failed, const volatile std::int32_t* node,
+                               StepBlock* step) {
+  wait_for_inputs();
+  if (*failed != 0) fail_step(step, *node, StepError::unknown, 0);  // HostStatus has the message
+}
+
+void check_host_cuda(CudaArgs& a) {
+  const auto& flag = a.attrs<HostFlagAttrs>();
+  a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, a.step());
+}
+
+const OpDef check_host_op{.name = "check_host",
+                          .traits = {.host_effect = true},
+                          .prepare = load_kernels<read_host_flag>,
+                          .bodies = {check_host_cuda}};
+
+// --- check_device
+
+// A node that failed says which it is; without one the step had failed before it began.
+__global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
+  wait_for_inputs();
+  if (theirs->ok == 0 && theirs->error_node >= 0)
+    fail_step(step, theirs->error_node, theirs->error, theirs->error_index);
+}
+
+void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
+
+const OpDef check_device_op{.name = "check_device",
+                            .traits = {.host_effect = true},  // of the commit, as check_host
+                            .prepare = load_kernels<read_step_block>,
+                            .bodies = {check_device_cuda}};
+
+}  // namespace
+
+const SystemOps& system_ops() {
+  static constexpr SystemOps kOps{&begin_op, &end_op, &store_op, &check_op, &check_host_op, &check_device_op};
+  return kOps;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,33 @@
+// while_limit: fails the step of a loop that did not end in time.
+#include "kernels/runtime/while_limit.h"
+
+#include "kernels/support/kernel.h"
+
+namespace graphsink {
+namespace {
+
+__global__ void refuse_more(const bool* is_unfinished, StepBlock* step, int node, std::int64_t iterations) {
+  wait_for_inputs();
+  if (*is_unfinished) fail_step(step, node, StepError::iterations, iterations);
+}
+
+void limit_cuda(CudaArgs& a) {
+  a.launch(refuse_more, Extent{}, Extent{}, 0, a.in<bool>(0), a.step(), a.node().id,
+           a.attrs<WhileLimitAttrs>().iterations);
+}
+
+void limit_cpu(const CpuArgs& a) {
+  if (*a.in<bool>(0)) fail_step(a, StepError::iterations, a.attrs<WhileLimitAttrs>().iterations);
+}
+
+void infer_limit(InferArgs& a) { a.expect_inputs(1); }
+
+}  // namespace
+
+const OpDef while_limit_op{.name = "while_",  // what its Error names
+                           .infer = infer_limit,
+                           .traits = {.host_effect = true},
+                           .prepare = load_kernels<refuse_more>,
+                           .bodies = {limit_cpu, limit_cuda}};
+
+}  // namespace graphsink

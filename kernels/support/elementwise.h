@@ -1,0 +1,256 @@
+// Element-wise ops: from one scalar expression come the CPU body, the kernels and the text in OpDef::expr.
+#pragma once
+
+#include <string_view>
+
+#include "graphsink/ops.h"
+#include "kernels/support/dtype.h"
+#include "kernels/support/layout.h"
+#include "kernels/support/reduce_ops.h"
+
+// An expression in x, in a and b, or in a, b and c, of type T. With T = float it is also that of half and bfloat16.
+#define UNARY_EXPRESSION(Name, ...)                         \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T x) {                             \
+      return __VA_ARGS__;                                   \
+    }                                                       \
+  }
+#define BINARY_EXPRESSION(Name, ...)                        \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T a, T b) {                        \
+      return __VA_ARGS__;                                   \
+    }                                                       \
+  }
+#define TERNARY_EXPRESSION(Name, ...)                       \
+  struct Name {                                             \
+    static constexpr std::string_view kText = #__VA_ARGS__; \
+    template <class T>                                      \
+    HD static auto apply(T a, T b, T c) {                   \
+      return __VA_ARGS__;                                   \
+    }                                                       \
+  }
+
+namespace graphsink {
+
+// Elements that a thread handles at once: 128 bits of f32.
+constexpr int kPack = 4;
+template <class T>
+struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
+  T elements[kPack];
+};
+
+template <class In, int N>
+struct Operands {
+  const In* data[N];
+  bool is_repeated[N];  // one element
+};
+
+template <class F, class In, int N>
+HD auto apply(const In (&x)[N]) {
+  if constexpr (N == 1) {
+    return F::apply(Wide<In>(x[0]));
+  } else if constexpr (N == 2) {
+    return F::apply(Wide<In>(x[0]), Wide<In>(x[1]));
+  } else {
+    return F::apply(Wide<In>(x[0]), Wide<In>(x[1]), Wide<In>(x[2]));
+  }
+}
+
+// Addresses are aligned to 16 bytes: buffers are to 256, and views start where their buffer does.
+template <class F, class In, class Out, int N>
+__global__ void map_contiguous(Operands<In, N> in, Out* out, std::int64_t size) {
+  wait_for_inputs();
+  std::int64_t packs = size / kPack;
+  for (std::int64_t p = thread_index(); p < packs; p += all_threads()) {
+    Pack<In> x[N];
+    for (int n = 0; n < N; ++n) {
+      if (in.is_repeated[n]) {
+        for (In& element : x[n].elements) element = *in.data[n];
+      } else {
+        x[n] = reinterpret_cast<const Pack<In>*>(in.data[n])[p];
+      }
+    }
+    Pack<Out> y;
+    for (int j = 0; j < kPack; ++j) {
+      In element[N];
+      for (int n = 0; n < N; ++n) element[n] = x[n].elements[j];
+      y.elements[j] = static_cast<Out>(apply<F>(element));
+    }
+    reinterpret_cast<Pack<Out>*>(out)[p] = y;
+  }
+  std::int64_t i = packs * kPack + thread_index();
+  if (i < size) {
+    In element[N];
+    for (int n = 0; n < N; ++n) element[n] = in.data[n][in.is_repeated[n] ? 0 : i];
+    out[i] = static_cast<Out>(apply<F>(element));
+  }
+}
+
+template <class F, class In, class Out, int N>
+__global__ void map_broadcast(Operands<In, N> in, Out* out, Layout<N> layout) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
+    std::int64_t offsets[N];
+    layout.find(i, offsets);
+    In element[N];
+    for (int n = 0; n < N; ++n) element[n] = in.data[n][offsets[n]];
+    out[i] = static_cast<Out>(apply<F>(element));
+  }
+}
+
+template <class F, class In, class Out, int N>
+void map_cuda(const Layout<N>& layout, CudaArgs& a) {
+  Operands<In, N> in{};
+  for (int n = 0; n < N; ++n) in.data[n] = a.in<In>(n);
+  if constexpr (N > 1) {
+    if (layout.rank > 1) {
+      LaunchSize launch = launch_size(layout.size);
+      return a.launch(map_broadcast<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout);
+    }
+  }
+  for (int n = 0; n < N; ++n) in.is_repeated[n] = layout.step(n) == 0;
+  LaunchSize launch = launch_size((layout.size + kPack - 1) / kPack);
+  a.launch(map_contiguous<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout.size);
+}
+
+// One row of the innermost dimension. Precondition: size > 0.
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* x, std::int64_t, Out* out) {
+  for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(x[i]))); });
+}
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, std::int64_t step_b, Out* out) {
+  Wide<In> first_a(*a), first_b(*b);
+  if (step_a == 0) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(first_a, Wide<In>(b[i]))); });
+  } else if (step_b == 0) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), first_b)); });
+  } else {
+    for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), Wide<In>(b[i]))); });
+  }
+}
+template <class F, class In, class Out>
+void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, std::int64_t step_b, const In* c,
+             std::int64_t step_c, Out* out) {
+  auto at = [](In x, In y, In z) { return static_cast<Out>(F::apply(Wide<In>(x), Wide<In>(y), Wide<In>(z))); };
+  if (step_a == 1 && step_b == 1 && step_c == 1) {
+    for_each_index(size, [=](std::int64_t i) { out[i] = at(a[i], b[i], c[i]); });
+  } else {
+    for_each_index(size, [=](std::int64_t i) { out[i] = at(a[i * step_a], b[i * step_b], c[i * step_c]); });
+  }
+}
+
+template <class F, class In, class Out, int N>
+void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
+  std::int64_t row = layout.row();
+  for (std::int64_t i = 0; i < layout.size; i += row) {
+    std::int64_t offsets[N] = {};
+    if (i > 0) layout.find(i, offsets);
+    if constexpr (N == 1) {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.out<Out>(0) + i);
+    } else if constexpr (N == 2) {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
+                 a.out<Out>(0) + i);
+    } else {
+      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
+                 a.in<In>(2) + offsets[2], layout.step(2), a.out<Out>(0) + i);
+    }
+  }
+}
+
+// What prepare() chooses: bodies for the dtypes, and the layout for the shapes.
+template <int N>
+struct ElementwisePlan {
+  void (*cpu)(const Layout<N>&, const CpuArgs&) = nullptr;
+  void (*cuda)(const Layout<N>&, CudaArgs&) = nullptr;
+  Layout<N> layout;
+};
+
+template <class F, class In, class Out, int N>
+ElementwisePlan<N> elementwise_plan(const PrepareArgs& p) {
+  load_kernel(p, map_contiguous<F, In, Out, N>);
+  if constexpr (N > 1) load_kernel(p, map_broadcast<F, In, Out, N>);
+  Shape shapes[N];
+  for (int n = 0; n < N; ++n) shapes[n] = p.in(n).shape;
+  return {map_cpu<F, In, Out, N>, map_cuda<F, In, Out, N>, make_layout<N>(p.out(0).shape, shapes)};
+}
+
+template <int N>
+void elementwise_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  plan.cpu(plan.layout, a);
+}
+template <int N>
+void elementwise_cuda(CudaArgs& a) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  plan.cuda(plan.layout, a);
+}
+template <int N>
+inline constexpr Alias kElementwiseInPlace[N] = {};
+template <>
+inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
+template <>
+inline constexpr Alias kElementwiseInPlace<3>[3] = {{0, 0}, {0, 1}, {0, 2}};
+
+// Elements of which dtypes are computed in T.
+template <class T>
+constexpr bool is_computed_in(DType dtype) {
+  return dtype == element_dtype<T>() || (std::is_same_v<T, float> && is_half(dtype));
+}
+
+// What F makes of elements of type In is stored as In if it has the type that In is computed in.
+template <class F, class In, int N>
+struct ResultOf {
+  using Type = decltype(apply<F>(std::declval<const In (&)[N]>()));
+  using Stored = std::conditional_t<std::is_same_v<Type, Wide<In>>, In, Type>;
+};
+
+// Element-wise F on N inputs of one dtype, computed in one of the types Ts; the type of the result is F's.
+template <class F, int N, class... Ts>
+void infer_elementwise(InferArgs& a) {
+  a.expect_inputs(N);
+  a.expect_same_dtype(N);
+  DType in = a.in(0).dtype;
+  if (!(is_computed_in<Ts>(in) || ...)) {
+    std::string taken;
+    for (DType dtype : kAllDTypes)
+      if ((is_computed_in<Ts>(dtype) || ...)) taken += (taken.empty() ? "" : ", ") + std::string(to_string(dtype));
+    a.fail("takes " + taken, "cast() the operands");
+  }
+  Shape shape = a.in(0).shape;
+  for (int n = 1; n < N; ++n) shape = broadcast_shape(a, shape, a.in(n).shape);
+  constexpr bool is_comparison = (std::is_same_v<typename ResultOf<F, Ts, N>::Type, bool> && ...);
+  a.out(is_comparison ? DType::boolean : in, shape);
+}
+
+template <class F, int N, class... Ts>
+Prepared prepare_elementwise(const PrepareArgs& p) {
+  ElementwisePlan<N> plan;
+  auto choose = [&]<class In>() { plan = elementwise_plan<F, In, typename ResultOf<F, In, N>::Stored, N>(p); };
+  DType dtype = p.in(0).dtype;
+  if constexpr ((std::is_same_v<Ts, float> || ...)) {
+    if (is_half(dtype)) {
+      for_dtype<half, bfloat16>(dtype, choose);
+      return {std::make_shared<ElementwisePlan<N>>(plan)};
+    }
+  }
+  for_dtype<Ts...>(dtype, choose);
+  return {std::make_shared<ElementwisePlan<N>>(plan)};
+}
+
+template <class F, int N, class... Ts>
+constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
+  return {.name = name,
+          .infer = infer_elementwise<F, N, Ts...>,
+          .in_place = kElementwiseInPlace<N>,
+          .prepare = prepare_elementwise<F, N, Ts...>,
+          .expr = F::kText,
+          .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
+          .grad = grad};
+}
+
+}  // namespace graphsink

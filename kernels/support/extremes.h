@@ -1,0 +1,84 @@
+// Which of two elements is the larger, or the smaller: a NaN is before all others, and equals keep their order.
+#pragma once
+
+#include <limits>
+
+#include "kernels/support/block.h"
+#include "kernels/support/dtype.h"
+
+namespace graphsink {
+
+// What elements are compared in.
+template <class T>
+using Compared = std::conditional_t<std::is_same_v<T, std::uint8_t>, std::int32_t, Wide<T>>;
+
+// f.operator()<T>() for the T among the comparable dtypes that is `dtype`.
+template <class Body>
+void for_comparable(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(dtype, body);
+}
+inline void expect_comparable(InferArgs& a, int operand) {
+  expect_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(a, operand);
+}
+
+template <class V>
+HD bool is_nan(V x) {
+  return x != x;
+}
+
+// `next` replaces the extreme so far: precedes(), but that a NaN replaces a NaN; without a branch, for vector code.
+struct Larger {
+  template <class V>
+  HD static bool precedes(V x, V y) {
+    return x > y || (is_nan(x) && !is_nan(y));
+  }
+  template <class V>
+  HD static bool replaces(V next, V most) {
+    return (next > most) | is_nan(next);
+  }
+  // Which no element is behind.
+  template <class V>
+  HD static V last() {
+    return std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity()
+                                                : std::numeric_limits<V>::lowest();
+  }
+};
+struct Smaller {
+  template <class V>
+  HD static bool precedes(V x, V y) {
+    return x < y || (is_nan(x) && !is_nan(y));
+  }
+  template <class V>
+  HD static bool replaces(V next, V most) {
+    return (next < most) | is_nan(next);
+  }
+  template <class V>
+  HD static V last() {
+    return std::numeric_limits<V>::has_infinity ? std::numeric_limits<V>::infinity() : std::numeric_limits<V>::max();
+  }
+};
+
+// An element and its place. No constructor: blocks share arrays of them.
+template <class V>
+struct Placed {
+  V value;
+  std::int32_t place;
+};
+
+// Places differ, so this is a total order.
+template <class Order, class V>
+HD bool precedes(const Placed<V>& a, const Placed<V>& b) {
+  return Order::precedes(a.value, b.value) || (!Order::precedes(b.value, a.value) && a.place < b.place);
+}
+// Behind all that there are.
+template <class Order, class V>
+HD Placed<V> no_place() {
+  return {Order::template last<V>(), std::numeric_limits<std::int32_t>::max()};
+}
+// In the lane whose number differs by these bits.
+template <class V>
+__device__ inline Placed<V> from_lane_xor(Placed<V> x, int lanes) {
+  return {__shfl_xor_sync(kAllLanes, x.value, lanes), __shfl_xor_sync(kAllLanes, x.place, lanes)};
+}
+
+}  // namespace graphsink

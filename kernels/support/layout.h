@@ -1,0 +1,98 @@
+// How the elements of N broadcast operands lie under those of a result.
+#pragma once
+
+#include "kernels/support/kernel.h"
+
+namespace graphsink {
+
+// Dimensions of size 1 are dropped and neighbours merged where all operands allow it, so most layouts are of rank 1.
+// Then each operand is either contiguous or one element. Small enough to be a kernel parameter.
+template <int N>
+struct Layout {
+  std::int64_t size = 1;
+  int rank = 0;
+  std::int64_t dims[Shape::kMaxRank] = {};
+  std::int64_t strides[N][Shape::kMaxRank] = {};  // 0 where an operand is repeated
+
+  // Elements in the innermost dimension.
+  HD std::int64_t row() const { return rank == 0 ? size : dims[rank - 1]; }
+  // 0 or 1 in the innermost dimension, as all operands are row-major.
+  HD std::int64_t step(int operand) const { return rank == 0 ? 1 : strides[operand][rank - 1]; }
+
+  // Where element i of the result is in each operand.
+  HD void find(std::int64_t i, std::int64_t (&offsets)[N]) const {
+    for (int n = 0; n < N; ++n) offsets[n] = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      std::int64_t outer = d > 0 ? quotient(i, dims[d]) : 0;  // the outermost coordinate needs no division
+      std::int64_t coordinate = i - outer * dims[d];
+      for (int n = 0; n < N; ++n) offsets[n] += coordinate * strides[n][d];
+      i = outer;
+    }
+  }
+  // Likewise of the only operand.
+  HD std::int64_t find(std::int64_t i) const {
+    std::int64_t offset[1];
+    find(i, offset);
+    return offset[0];
+  }
+};
+
+// Elements between neighbours of each dimension of a dense tensor.
+inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMaxRank]) {
+  std::int64_t stride = 1;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= shape[d];
+  }
+}
+
+// The shape that both are broadcast to. Refuses shapes that do not fit with these words.
+inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y,
+                             const char* problem = "the shapes do not broadcast",
+                             const char* remedy = "make trailing dimensions equal or 1, for example with reshape()") {
+  Shape result = x.rank() >= y.rank() ? x : y;
+  const Shape& other = x.rank() >= y.rank() ? y : x;
+  for (int d = -1; d >= -other.rank(); --d) {
+    if (result[d] != other[d] && result[d] != 1 && other[d] != 1) a.fail(problem, remedy);
+    if (result[d] == 1) result[d] = other[d];
+  }
+  return result;
+}
+
+// strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
+inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&strides)[Shape::kMaxRank]) {
+  std::int64_t stride = 1;
+  for (int d = out.rank() - 1; d >= 0; --d) {
+    int own = d - (out.rank() - in.rank());
+    std::int64_t dim = own < 0 ? 1 : in[own];
+    strides[d] = dim == 1 ? 0 : stride;
+    stride *= dim;
+  }
+}
+
+// Adds a dimension inside those that are there already.
+template <int N>
+void append(Layout<N>& layout, std::int64_t dim, const std::int64_t (&strides)[N]) {
+  if (dim == 1) return;
+  bool merges = layout.rank > 0;
+  for (int n = 0; n < N && merges; ++n) merges = layout.strides[n][layout.rank - 1] == strides[n] * dim;
+  int to = merges ? layout.rank - 1 : layout.rank++;
+  layout.dims[to] = merges ? layout.dims[to] * dim : dim;
+  for (int n = 0; n < N; ++n) layout.strides[n][to] = strides[n];
+}
+
+template <int N>
+Layout<N> make_layout(const Shape& out, const Shape (&in)[N]) {
+  std::int64_t strides[N][Shape::kMaxRank] = {};
+  for (int n = 0; n < N; ++n) broadcast_strides(in[n], out, strides[n]);
+  Layout<N> layout;
+  layout.size = out.size();
+  for (int d = 0; d < out.rank() && layout.size > 0; ++d) {
+    std::int64_t at[N];
+    for (int n = 0; n < N; ++n) at[n] = strides[n][d];
+    append(layout, out[d], at);
+  }
+  return layout;
+}
+
+}  // namespace graphsink

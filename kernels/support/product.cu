@@ -1,0 +1,164 @@
+// Products of batches of matrices: cuBLASLt on the GPU; on the CPU BLAS, one thread for each call.
+#include "kernels/support/product.h"
+
+#include <limits>
+
+#include "kernels/support/blas.h"
+#include "kernels/support/copy.h"
+#include "kernels/support/dtype.h"
+#ifdef GRAPHSINK_CUDA
+#include "device/cuda/blas_lt.h"
+#endif
+
+namespace graphsink {
+namespace {
+
+bool is_empty(const Product& p) { return p.m == 0 || p.n == 0 || p.batches.size == 0; }
+
+std::size_t bytes_of_result(const Product& p) {
+  return static_cast<std::size_t>(p.batches.size * p.m * p.n) * size_of(p.out_dtype());
+}
+
+template <class T>
+BlasMatrix<T> lhs_of(const Product& p, const T* data) {
+  return {data, static_cast<int>(p.transpose_a ? p.m : p.k), p.transpose_a};
+}
+template <class T>
+BlasMatrix<T> rhs_of(const Product& p, const T* data) {
+  return {data, static_cast<int>(p.transpose_b ? p.k : p.n), p.transpose_b};
+}
+
+template <class T>
+void run_batches(const Product& p, const void* lhs, const void* rhs, void* out, bool adds) {
+  auto m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
+  for (std::int64_t i = 0; i < p.batches.size; ++i) {
+    std::int64_t at[3];
+    p.batches.find(i, at);
+    multiply(m, n, k, T{1}, lhs_of(p, static_cast<const T*>(lhs) + at[0]),
+             rhs_of(p, static_cast<const T*>(rhs) + at[1]), T{adds ? 1.0f : 0.0f}, static_cast<T*>(out) + at[2], n);
+  }
+}
+
+// Rows of the result of 16-bit operands that are computed at once.
+std::int64_t rows_at_once(const Product& p) { return std::min<std::int64_t>(p.m, 128); }
+
+// In floats: a matrix of rhs, rows of lhs, rows of the result.
+std::size_t halves_workspace(const Product& p) {
+  return static_cast<std::size_t>(p.k * p.n + rows_at_once(p) * (p.k + p.n)) * sizeof(float);
+}
+
+// As for f32, some rows at a time, between conversions.
+template <class T, class Out>
+void run_halves(const Product& p, const T* lhs, const T* rhs, Out* out, float* workspace) {
+  float *wide_rhs = workspace, *wide_lhs = wide_rhs + p.k * p.n, *wide_out = wide_lhs + rows_at_once(p) * p.k;
+  auto n = static_cast<int>(p.n), k = static_cast<int>(p.k);
+  std::int64_t converted = -1;  // the matrix of rhs in the workspace: many batches may share one
+  for (std::int64_t i = 0; i < p.batches.size; ++i) {
+    std::int64_t at[3];
+    p.batches.find(i, at);
+    if (at[1] != converted) std::copy_n(rhs + at[1], p.k * p.n, wide_rhs);
+    converted = at[1];
+    for (std::int64_t first = 0; first < p.m; first += rows_at_once(p)) {
+      std::int64_t rows = std::min(rows_at_once(p), p.m - first);
+      if (p.transpose_a) {
+        for (std::int64_t row = 0; row < p.k; ++row)
+          std::copy_n(lhs + at[0] + row * p.m + first, rows, wide_lhs + row * rows);
+      } else {
+        std::copy_n(lhs + at[0] + first * p.k, rows * p.k, wide_lhs);
+      }
+      BlasMatrix<float> a{wide_lhs, static_cast<int>(p.transpose_a ? rows : p.k), p.transpose_a};
+      multiply(static_cast<int>(rows), n, k, 1.0f, a, rhs_of<float>(p, wide_rhs), 0.0f, wide_out, n);
+      std::transform(wide_out, wide_out + rows * p.n, out + at[2] + first * p.n,
+                     [](float x) { return static_cast<Out>(x); });
+    }
+  }
+}
+
+#ifdef GRAPHSINK_CUDA
+// The innermost dimension of the batch is one call; the others are a loop around it.
+MatmulSpec spec_of(const Product& p) {
+  MatmulSpec spec{p.dtype, p.m, p.n, p.k, p.transpose_a, p.transpose_b};
+  spec.tf32 = p.tf32;
+  spec.f32_out = p.f32_out;
+  spec.alignment = static_cast<std::size_t>(p.alignment);
+  const Layout<3>& batches = p.batches;
+  if (batches.rank > 0) {
+    spec.batches = batches.row();
+    for (int operand = 0; operand < 3; ++operand)
+      spec.batch_strides[static_cast<std::size_t>(operand)] = batches.strides[operand][batches.rank - 1];
+  }
+  for (int d = 0; d + 1 < batches.rank; ++d) {
+    for (int operand = 0; operand < 3; ++operand) {
+      std::size_t element = size_of(operand == 2 ? p.out_dtype() : p.dtype);
+      std::size_t step = static_cast<std::size_t>(batches.strides[operand][d]) * element;
+      while (step % spec.alignment != 0) spec.alignment /= 2;
+    }
+  }
+  return spec;
+}
+#endif
+
+}  // namespace
+
+PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
+  if (std::max({product.m, product.n, product.k, product.batches.row()}) > std::numeric_limits<int>::max()) {
+    throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
+  }
+#ifdef GRAPHSINK_CUDA
+  if (p.cuda) {
+    load_kernel(p, fill_zeros<std::uint8_t>);
+    if (is_empty(product) || product.k == 0) return {product, nullptr, 0};
+    Prepared prepared = prepare_matmul(spec_of(product), p);
+    return {product, prepared.data, prepared.workspace};
+  }
+#endif
+  use_one_blas_thread();
+  bool converts = is_half(product.dtype) && !is_empty(product);
+  return {product, nullptr, converts ? halves_workspace(product) : 0};
+}
+
+void run_product(const CpuArgs&, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out,
+                 void* workspace, bool adds) {
+  const Product& p = prepared.product;
+  if (is_empty(p)) return;
+  if (p.k == 0) {
+    if (!adds) std::fill_n(static_cast<std::byte*>(out), bytes_of_result(p), std::byte{0});
+    return;
+  }
+  for_dtype<float, double, half, bfloat16>(p.dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, Wide<T>>) {
+      run_batches<T>(p, lhs, rhs, out, adds);
+    } else {
+      for_dtype<T, float>(p.out_dtype(), [&]<class Out>() {
+        run_halves(p, static_cast<const T*>(lhs), static_cast<const T*>(rhs), static_cast<Out*>(out),
+                   static_cast<float*>(workspace));
+      });
+    }
+  });
+}
+
+void run_product([[maybe_unused]] CudaArgs& a, [[maybe_unused]] const PreparedProduct& prepared,
+                 [[maybe_unused]] const void* lhs, [[maybe_unused]] const void* rhs, [[maybe_unused]] void* out,
+                 [[maybe_unused]] void* workspace) {
+#ifdef GRAPHSINK_CUDA
+  const Product& p = prepared.product;
+  if (is_empty(p)) return;
+  if (p.k == 0) {
+    auto bytes = static_cast<std::int64_t>(bytes_of_result(p));
+    LaunchSize launch = launch_size(bytes);
+    return a.launch(fill_zeros<std::uint8_t>, launch.grid, launch.block, 0, static_cast<std::uint8_t*>(out), bytes);
+  }
+  auto element = static_cast<std::int64_t>(size_of(p.dtype));
+  auto out_element = static_cast<std::int64_t>(size_of(p.out_dtype()));
+  std::int64_t row = p.batches.rank == 0 ? 1 : p.batches.row();
+  for (std::int64_t i = 0; i < p.batches.size; i += row) {
+    std::int64_t at[3];
+    p.batches.find(i, at);
+    run_matmul(a, prepared.plan.get(), static_cast<const std::byte*>(lhs) + at[0] * element,
+               static_cast<const std::byte*>(rhs) + at[1] * element, static_cast<std::byte*>(out) + at[2] * out_element,
+               workspace);
+  }
+#endif
+}
+
+}  // namespace graphsink

@@ -1,0 +1,63 @@
+// Copies with strides: a dense result from elements that lie apart.
+#pragma once
+
+#include "kernels/support/layout.h"
+#include "kernels/support/words.h"
+
+namespace graphsink {
+
+// Word i of the result is word first + source.find(i) of the operand. Strides may be negative.
+struct StridedCopy {
+  Layout<1> source;
+  std::int64_t first = 0;
+  int word = 1;  // bytes
+};
+
+template <class T>
+__global__ void copy_strided(const T* x, T* out, Layout<1> source, std::int64_t first) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < source.size; i += all_threads()) out[i] = x[first + source.find(i)];
+}
+
+// `source` and `first` count elements of so many bytes. Rows of neighbours become rows of larger words.
+inline StridedCopy make_strided_copy(const PrepareArgs& p, Layout<1> source, std::int64_t first, std::int64_t element) {
+  StridedCopy copy{source, first, static_cast<int>(element)};
+  int inner = source.rank - 1;
+  if (source.rank > 0 && source.strides[0][inner] == 1) {
+    copy.word = word_size({source.dims[inner] * element, first * element});
+    for (int d = 0; d < inner; ++d) copy.word = word_size({copy.word, source.strides[0][d] * element});
+    std::int64_t elements = copy.word / element;
+    copy.source.size /= elements;
+    copy.source.dims[inner] /= elements;
+    for (int d = 0; d < inner; ++d) copy.source.strides[0][d] /= elements;
+    copy.first /= elements;
+  }
+  with_word(copy.word, [&]<class T>(T) { load_kernel(p, copy_strided<T>); });
+  return copy;
+}
+
+inline void run_copy(const StridedCopy& copy, CudaArgs& a) {
+  LaunchSize launch = launch_size(copy.source.size);
+  if (copy.source.size == 0) return;
+  with_word(copy.word, [&]<class T>(T) {
+    a.launch(copy_strided<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), copy.source, copy.first);
+  });
+}
+
+inline void run_copy(const StridedCopy& copy, const CpuArgs& a) {
+  with_word(copy.word, [&]<class T>(T) {
+    const Layout<1>& source = copy.source;
+    std::int64_t row = source.row(), stride = source.rank == 0 ? 1 : source.strides[0][source.rank - 1];
+    for (std::int64_t i = 0; i < source.size; i += row) {
+      const T* x = a.in<T>(0) + copy.first + source.find(i);
+      T* out = a.out<T>(0) + i;
+      if (stride == 1) {
+        std::copy_n(x, row, out);
+      } else {
+        for (std::int64_t j = 0; j < row; ++j) out[j] = x[j * stride];
+      }
+    }
+  });
+}
+
+}  // namespace graphsink
