@@ -8,7 +8,7 @@ cd "$GS_ROOT"
 # shellcheck disable=SC2034  # read by gs_build
 GS_CMAKE_ARGS=(-DGRAPHSINK_WERROR=ON)
 
-presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage)
+presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage cpu-clang emulated-clang)
 tests_run=0
 stage_lines=()
 not_checked=()
@@ -44,6 +44,9 @@ emulated-tsan    folders of tests that have threads under the thread
 cuda             nvcc compiles every kernel as fast as it can, links     the whole preset, optimized
                  the library and test_device; where a GPU answers the
                  whole preset, and runs all tests
+clang                                                                    cpu and emulated built with clang 16 where
+                                                                         that is installed: every test, the short
+                                                                         counts
 gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, install, each public header alone with each
@@ -234,6 +237,16 @@ check_cuda() {
   fi
 }
 
+# The second compiler, with the short counts.
+check_clang() {
+  local preset compiled=(cpu-clang)
+  [[ $sanitized != emulated ]] || compiled+=(emulated-clang)
+  test_environment=(-u GS_FULL)
+  for preset in "${compiled[@]}"; do
+    gs_build "$preset" && run_ctest "$preset" "$preset" || return 1
+  done
+}
+
 # Every part of gpu_check.sh, with stand-ins for the tools of a GPU and the short counts.
 check_gpu_check() { gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run; }
 
@@ -295,7 +308,14 @@ check_all() {
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
-  [[ -z ${GS_FULL:-} ]] || stage gpu_check 1800 check_gpu_check
+  if [[ -n ${GS_FULL:-} ]]; then
+    if command -v clang++-16 >/dev/null; then
+      stage clang 1800 check_clang
+    else
+      skip clang 'no clang++-16 (package clang-16)'
+    fi
+    stage gpu_check 1800 check_gpu_check
+  fi
   stage cpu 150 check_cpu
   summary
 }

@@ -56,11 +56,12 @@ class CudaArgs : public BodyArgs {
     check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...), "cudaLaunchKernelEx",
                node());
     count_kernel();
-#elif defined(GRAPHSINK_HOST_KERNELS)  // a kernel file in a build without CUDA, where no CUDA body ever runs
-    (void)kernel, (void)grid, (void)block, (void)shared, ((void)arguments, ...);
 #else
+    (void)kernel, (void)grid, (void)block, (void)shared, ((void)arguments, ...);
+#ifndef GRAPHSINK_HOST_KERNELS  // a kernel file in a build without CUDA, where no CUDA body ever runs
     static_assert(sizeof...(P) == ~std::size_t{0},
                   "CudaArgs::launch() in a file that no CUDA compiler sees: put the CUDA body into a .cu file");
+#endif
 #endif
   }
 

@@ -49,7 +49,8 @@ void for_dtype(DType dtype, const Body& body) {
 template <class... Ts>
 void expect_dtype(InferArgs& a, int operand) {
   DType dtype = a.in(operand).dtype;
-  if (((dtype == element_dtype<Ts>()) || ...)) return;
+  bool is_taken = ((dtype == element_dtype<Ts>()) || ...);
+  if (is_taken) return;
   std::string taken;
   ((taken += (taken.empty() ? "" : ", ") + std::string(to_string(element_dtype<Ts>()))), ...);
   a.fail("takes " + taken, "cast() the operands");

@@ -144,9 +144,11 @@ template <class Body>
 inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
   for (; i + kVectorBlock <= n; i += kVectorBlock) {
+#ifndef __clang__
 #pragma GCC ivdep
 #ifndef __CUDACC__
 #pragma GCC unroll 1  // unrolled early, the block would be no loop when vector code is made
+#endif
 #endif
     for (std::int64_t j = 0; j < kVectorBlock; ++j) body(i + j);
   }
@@ -154,7 +156,8 @@ inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
 }
 
 // The loop is compiled for three widths of vectors, and vector_level() chooses. The bits are the same in all, because
-// nothing is contracted or reordered. Builds with sanitizers or line counts have one: their speed does not matter.
+// nothing is contracted or reordered. Builds with sanitizers or line counts, whose speed does not matter, and those of
+// clang have one width.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) && !defined(GRAPHSINK_COVERAGE)
 #define GRAPHSINK_VECTOR_LEVELS

@@ -32,7 +32,7 @@ Shape without_first(const Shape& shape) { return Shape(shape.dims().subspan(1));
 }  // namespace
 
 Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream)
-    : device_(std::move(device)), stream_(std::move(stream)), graph_(&graph) {
+    : device_(std::move(device)), stream_(std::move(stream)) {
   for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.op != &input_op && node.op != &feed_op) continue;

@@ -61,7 +61,6 @@ class Inputs {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Stream> stream_;
-  const GraphData* graph_;
   std::map<int, Entry> entries_;  // by node
 };
 

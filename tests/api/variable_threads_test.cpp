@@ -163,8 +163,12 @@ std::vector<Training> all_training() {
   return all;
 }
 
-// Of all threads together, for each way of training: 2,000 in all, with GS_FULL=1 100,000.
-int runs_of_all_threads() { return (std::getenv("GS_FULL") ? 100000 : 2000) / static_cast<int>(all_training().size()); }
+// Of each thread of one way of training. All threads of all ways together make at least 2,000 runs, with GS_FULL=1
+// 100,000.
+int runs_of_each_thread(const Training& t) {
+  const int parts = static_cast<int>(all_training().size()) * t.threads;
+  return ((std::getenv("GS_FULL") ? 100000 : 2000) + parts - 1) / parts;
+}
 
 Graph training_graph(const std::vector<Variable>& parameters, const Variable& count, bool is_adamw) {
   Graph g;
@@ -192,7 +196,7 @@ Graph evaluating_graph(const std::vector<Variable>& parameters, const Variable& 
 TEST_P(OnDevice, ThreadsThatTrainTheSameParametersLoseNothingAndSeeWholeRuns) {
   for (const Training& training : all_training()) {
     SCOPED_TRACE(training_name(training));
-    const int runs = std::max(1, runs_of_all_threads() / training.threads);
+    const int runs = runs_of_each_thread(training);
     std::vector<Variable> parameters;
     for (int i = 0; i < training.parameters; ++i)
       parameters.emplace_back("p" + std::to_string(i), Tensor({1.0f, 2.0f, 3.0f}));

@@ -85,8 +85,8 @@ std::vector<Case> marked_cases() {
 const char* const kMarkedLines[] = {
     "c.marked, cudaFree, cudaSuccess(0), -, by a foreign test\n",
     "c.marked, result, 2, -, assumed, two tests say 6, the header says 2\n",
-    "c.marked, cudaDeviceSynchronize, cudaErrorStreamCaptureUnsupported(900) or cudaSuccess(0), "
-    "invalidated or active, assumed\n"};
+    ("c.marked, cudaDeviceSynchronize, cudaErrorStreamCaptureUnsupported(900) or cudaSuccess(0), "
+     "invalidated or active, assumed\n")};
 
 TEST(Golden, StatesAndReasonsAreWrittenReadAndCompared) {
   const std::vector<Case> cases = marked_cases();

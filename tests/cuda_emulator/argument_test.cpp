@@ -29,7 +29,9 @@ TEST_F(ArgumentTest, AnAllocationNodeNamesExistingDevices) {
   cudaGraph_t graph = nullptr;
   ASSERT_OK(cudaGraphCreate(&graph, 0));
   const auto add = [&](void (*change)(cudaMemAllocNodeParamsV2&, cudaMemAccessDesc&)) {
-    cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, {0}}, cudaMemAccessFlagsProtReadWrite};
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
     cudaGraphNodeParams params = node_params(cudaGraphNodeTypeMemAlloc);
     params.alloc.poolProps.allocType = cudaMemAllocationTypePinned;
     params.alloc.poolProps.location.type = cudaMemLocationTypeDevice;
@@ -107,7 +109,7 @@ TEST_F(ArgumentTest, MappedMemoryHasGranularityAndAccess) {
   const auto map = entry<decltype(cuMemMap)>("cuMemMap");
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   size_t unit = 0;
   EXPECT_EQ(CUDA_SUCCESS, granularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
   int no_flag = 0xff;
@@ -123,7 +125,8 @@ TEST_F(ArgumentTest, MappedMemoryHasGranularityAndAccess) {
                                {properties.location, static_cast<CUmemAccess_flags>(2)}};
   EXPECT_EQ(CUDA_SUCCESS, set_access(base, unit, access, 1));
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, set_access(base, unit, access, 2)) << "one of two is wrong";
-  access[1] = {{CU_MEM_LOCATION_TYPE_DEVICE, {1}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  access[1] = access[0];
+  access[1].location.id = 1;
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, set_access(base, unit, access, 2));
   emu::release_memory();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the build in $1 and uses it from a project that knows only the prefix: y = 3 x is learned to w = 3. Then a
-# project that contains graphsink is configured: it gets the library, no tests, no samples, and nothing is installed.
+# project that contains graphsink is configured: it gets the library, no tests, no samples, warnings stay warnings, and
+# nothing is installed. A compiler that is too old is refused.
 set -euo pipefail
 
 if [[ $# -ne 1 || ! -f $1/CMakeCache.txt ]]; then
@@ -9,6 +10,7 @@ if [[ $# -ne 1 || ! -f $1/CMakeCache.txt ]]; then
 fi
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$source/../.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -36,7 +38,7 @@ mkdir "$scratch/parent"
 cat >"$scratch/parent/CMakeLists.txt" <<TEXT
 cmake_minimum_required(VERSION 3.25)
 project(parent LANGUAGES CXX)
-add_subdirectory($(cd "$source/../.." && pwd) graphsink)
+add_subdirectory($root graphsink)
 add_library(uses_graphsink STATIC $source/main.cpp)
 target_link_libraries(uses_graphsink PRIVATE graphsink::graphsink)
 TEXT
@@ -46,8 +48,25 @@ if grep -E 'test_api|graphsink-bench|train_mnist' "$scratch/targets"; then
   echo "expected no tests and no samples inside of another project"
   exit 1
 fi
+if grep -q -e -Werror "$scratch/inside/build.ninja"; then
+  echo "expected warnings to be no errors inside of another project"
+  exit 1
+fi
 cmake --install "$scratch/inside" --prefix "$scratch/nothing" >/dev/null
 if [[ -e $scratch/nothing/include ]]; then
   echo "expected nothing to be installed by another project"
+  exit 1
+fi
+
+# The compiler of the build, as if it were version 11.
+cat >"$scratch/old-compiler" <<TEXT
+#!/bin/sh
+exec "$(cached CMAKE_CXX_COMPILER)" -U__GNUC__ -D__GNUC__=11 -U__clang_major__ -D__clang_major__=11 "\$@"
+TEXT
+chmod +x "$scratch/old-compiler"
+if cmake -G Ninja -S "$root" -B "$scratch/old" -DCMAKE_CXX_COMPILER="$scratch/old-compiler" &>"$scratch/refusal" ||
+  ! grep -q 'graphsink needs g++ 12 or clang 16, or newer; this is [A-Za-z]* 11' "$scratch/refusal"; then
+  echo "expected a compiler of version 11 to be refused, with the versions that are needed"
+  cat "$scratch/refusal"
   exit 1
 fi

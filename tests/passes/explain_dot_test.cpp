@@ -90,9 +90,10 @@ TEST(ExplainDot, EdgesAreTheDataOfTheSchedule) {
     for (const json& step : schedule_of(plan)) {
       std::string name = "step" + std::to_string(step["number"].get<int>());
       bool is_copy = step["kind"] == "copy";
-      for (const json& input : is_copy ? json{step["source"]} : step["inputs"])
+      for (const json& input : is_copy ? json::array({step["source"]}) : step["inputs"])
         if (!input["buffer"].is_null() && writer.count(input["buffer"])) wanted.insert({writer[input["buffer"]], name});
-      for (const json& output : is_copy ? json{step["destination"]} : step["outputs"]) writer[output["buffer"]] = name;
+      for (const json& output : is_copy ? json::array({step["destination"]}) : step["outputs"])
+        writer[output["buffer"]] = name;
     }
     for (const auto& [edge, attributes] : read_dot(plan.explain_dot()).edges)
       if (!attributes.count("style")) seen.insert(edge);

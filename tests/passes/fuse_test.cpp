@@ -80,17 +80,23 @@ const Case kCases[] = {
        output(g, product + product);
      },
      "matmul add"},
-    {"TwoProducts", [](Graph& g, const Operands& o) { output(g, matmul(o.x, o.w) + matmul(o.x, relu(o.w))); },
-     "relu matmul matmul add"},
+    {"TwoProducts",
+     [](Graph& g, const Operands& o) {
+       Value product = matmul(o.x, o.w), other = matmul(o.x, relu(o.w));
+       output(g, product + other);
+     },
+     "matmul relu matmul add"},
     {"ColumnIsNoBias",
      [](Graph& g, const Operands& o) {
-       output(g, matmul(o.x, o.w) + slice(o.x, {0, 0}, {3, 1}));
+       Value column = slice(o.x, {0, 0}, {3, 1});
+       output(g, matmul(o.x, o.w) + column);
      },
      "slice matmul add"},
     {"ScalarIsNoBias", [](Graph& g, const Operands& o) { output(g, matmul(o.x, o.w) + 1.0); }, "matmul add"},
     {"SumOfHigherRank",
      [](Graph& g, const Operands& o) {
-       output(g, matmul(o.x, o.w) + reshape(o.b, {1, 1, 5}));
+       Value bias = reshape(o.b, {1, 1, 5});
+       output(g, matmul(o.x, o.w) + bias);
      },
      "reshape matmul add"},
     {"Batches",
@@ -100,7 +106,8 @@ const Case kCases[] = {
      "reshape matmul_bias_gelu"},
     {"Transposed",
      [](Graph& g, const Operands& o) {
-       output(g, relu(matmul(o.w, o.x, {.transpose_a = true, .transpose_b = true}) + slice(o.b, {0}, {3})));
+       Value bias = slice(o.b, {0}, {3});
+       output(g, relu(matmul(o.w, o.x, {.transpose_a = true, .transpose_b = true}) + bias));
      },
      "slice matmul_bias_relu"},
     {"Gradients",
