@@ -44,7 +44,7 @@ json row_of(Trial& trial) {
   const Program& program = trial.program();
   const Counts& counts = trial.counts();
   const Results& results = trial.results();
-  auto recording = program.recording(trial.steps_per_launch() > 1);
+  auto captured = program.captured(trial.steps_per_launch() > 1);
   return {{"mode", to_string(trial.mode())},
           {"device", to_string(program.target().id)},
           {"flavour", GRAPHSINK_FLAVOUR},
@@ -59,11 +59,11 @@ json row_of(Trial& trial) {
           {"kernels_per_step", counts.kernels_per_step},
           {"copies_per_step", counts.copies_per_step},
           {"host_nodes_per_step", counts.host_nodes_per_step},
-          {"conditional_nodes", recording ? json(recording->conditional_nodes) : json()},
+          {"conditional_nodes", captured ? json(captured->conditional_nodes) : json()},
           {"iterations", nullptr},
           {"islands", program.plan().islands.size()},
           {"streams_used", streams_used(trial)},
-          {"recordings", counts.recordings},
+          {"recordings", counts.captures},
           {"updates", nullptr},
           {"fallbacks", counts.fallbacks},
           {"automatic", trial.mode() == automatic ? to_json(trial.automatic_report()) : json()},

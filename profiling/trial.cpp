@@ -59,7 +59,7 @@ void Trial::run_fed(std::int64_t first, std::int64_t end) {
       // On a device with separate memory, a kernel before the launch hands over its parameters.
       std::uint64_t own = program_.target().separate_memory ? launches : 0;
       kernels_in_graphs_ += in_one ? after.kernels - before.kernels - own
-                                   : static_cast<std::uint64_t>(count * program_.recording()->kernels);
+                                   : static_cast<std::uint64_t>(count * program_.captured()->kernels);
     }
     step += count;
     if (step - read >= kStepsBetweenReads) read = step, take_losses();
@@ -84,7 +84,7 @@ void Trial::run_counted() {
   counts_.kernels_per_step = static_cast<double>(in_runs_.kernels) / steps;
   counts_.copies_per_step = static_cast<double>(in_runs_.copies) / steps;
   counts_.host_nodes_per_step = static_cast<double>(in_runs_.host_nodes) / steps;
-  counts_.recordings = program_.counters().recordings;
+  counts_.captures = program_.counters().captures;
   counts_.fallbacks = program_.counters().fallbacks;
   if (in_runs_.kernels > 0)
     counts_.sunk_share = static_cast<double>(kernels_in_graphs_) / static_cast<double>(in_runs_.kernels);

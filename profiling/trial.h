@@ -15,7 +15,7 @@ namespace graphsink::bench {
 struct Counts {
   double api_calls_per_step = 0, graph_launches_per_step = 0, kernels_per_step = 0, copies_per_step = 0;
   double host_nodes_per_step = 0;
-  std::uint64_t recordings = 0, fallbacks = 0;
+  std::uint64_t captures = 0, fallbacks = 0;
   double sunk_share = 0;  // kernels that a graph launch issued, over all kernels
 };
 

@@ -1,7 +1,7 @@
 // An op of one's own with a CUDA body and a CPU body, in one file. nvcc compiles it; without a CUDA toolkit the build
 // compiles it as C++, and the CPU body runs.
-#include <graphsink/cuda.h>
 #include <graphsink/graphsink.h>
+#include <graphsink/kernel.h>
 
 #include <iostream>
 namespace gs = graphsink;
@@ -10,42 +10,39 @@ struct Axpy {
   float a;
 };
 
-__global__ void axpy_kernel(float a, const float* x, const float* y, float* out, std::int64_t size) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size;
-       i += std::int64_t{gridDim.x} * blockDim.x)
-    out[i] = a * x[i] + y[i];
+template <class T>
+__global__ void axpy_kernel(float a, const T* x, const T* y, T* out, std::int64_t size) {
+  for (std::int64_t i = gs::thread_index(); i < size; i += gs::all_threads()) out[i] = T(a) * x[i] + y[i];
 }
 
 static void infer(gs::InferArgs& a) {
   a.expect_inputs(2);
   a.expect_same_dtype(2);
-  bool is_float = a.in(0).dtype == gs::f32;
-  if (!is_float || !(a.in(0).shape == a.in(1).shape)) a.fail("takes two f32 of one shape", "cast() or reshape() them");
-  a.out(gs::f32, a.in(0).shape);
-}
-
-// A kernel's first use must not fall into a recording: it is loaded here.
-static gs::Prepared prepare([[maybe_unused]] const gs::PrepareArgs& p) {
-#ifdef GRAPHSINK_CAN_LAUNCH
-  cudaFuncAttributes attributes;
-  if (p.cuda && cudaFuncGetAttributes(&attributes, axpy_kernel) != cudaSuccess)
-    throw gs::Error(std::string(p.op), p.where, "its kernel cannot be loaded", "build for this device's architecture");
-#endif
-  return {};
+  gs::expect_dtype<float, double>(a, 0);
+  if (!(a.in(0).shape == a.in(1).shape)) a.fail("takes two operands of one shape", "reshape() one of them");
+  a.out(a.in(0).dtype, a.in(0).shape);
 }
 
 static void cuda_body(gs::CudaArgs& a) {
   std::int64_t size = a.in_type(0).shape.size();
-  auto blocks = static_cast<unsigned>((size + 255) / 256);
-  a.launch(axpy_kernel, {blocks}, {256}, 0, a.attrs<Axpy>().a, a.in<float>(0), a.in<float>(1), a.out<float>(0), size);
+  gs::LaunchSize launch = gs::launch_size(size);
+  gs::for_dtype<float, double>(a.in_type(0).dtype, [&]<class T>() {
+    a.launch(axpy_kernel<T>, launch.grid, launch.block, 0, a.attrs<Axpy>().a, a.in<T>(0), a.in<T>(1), a.out<T>(0),
+             size);
+  });
 }
 
 static void cpu_body(const gs::CpuArgs& a) {
-  const auto *x = a.in<float>(0), *y = a.in<float>(1);
-  for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) a.out<float>(0)[i] = a.attrs<Axpy>().a * x[i] + y[i];
+  gs::for_dtype<float, double>(a.in_type(0).dtype, [&]<class T>() {
+    const T *x = a.in<T>(0), *y = a.in<T>(1);
+    for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) a.out<T>(0)[i] = T(a.attrs<Axpy>().a) * x[i] + y[i];
+  });
 }
 
-static const gs::OpDef axpy_op{.name = "axpy", .infer = infer, .prepare = prepare, .bodies = {cpu_body, cuda_body}};
+static const gs::OpDef axpy_op{.name = "axpy",
+                               .infer = infer,
+                               .prepare = gs::load_kernels<axpy_kernel<float>, axpy_kernel<double>>,
+                               .bodies = {cpu_body, cuda_body}};
 
 static gs::Value axpy(float a, const gs::Arg& x, const gs::Arg& y) { return gs::emit(axpy_op, {x, y}, Axpy{a})[0]; }
 

@@ -35,8 +35,8 @@ int main() try {
                 << program.read_output("rounded").at(0) << "\n";
     }
   }
-  if (auto recording = program.recording())
-    std::cout << "the launch holds " << recording->conditional_nodes << " conditional nodes\n";
+  if (auto captured = program.captured())
+    std::cout << "the launch holds " << captured->conditional_nodes << " conditional nodes\n";
   return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";

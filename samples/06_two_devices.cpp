@@ -34,9 +34,9 @@ int main() try {
     std::cout << gs::to_string(mode) << ": x + y - z = " << program.read_output("x + y - z") << ", branches agree to "
               << std::max({1e-6, std::abs(gap.at(0)), std::abs(gap.at(3))}) << "\n";
   }
-  if (auto recording = program.recording())
-    std::cout << "the launch holds " << recording->kernels << " kernels, " << recording->copies << " copies, "
-              << recording->host_nodes << " host nodes\n";
+  if (auto captured = program.captured())
+    std::cout << "the launch holds " << captured->kernels << " kernels, " << captured->copies << " copies, "
+              << captured->host_nodes << " host nodes\n";
   return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";

@@ -70,8 +70,8 @@ int main(int argc, char** argv) try {
   program.run(gs::sink, {.steps = kSteps});
   std::vector<float> losses = program.read("loss");
   std::cout << kSteps << " steps on " << text.source << ", loss " << losses.front() << " -> " << losses.back() << "\n";
-  if (auto recording = program.recording(); recording && recording->host_nodes > 0)
-    std::cout << "the launch holds " << recording->host_nodes << " host node\n";
+  if (auto captured = program.captured(); captured && captured->host_nodes > 0)
+    std::cout << "the launch holds " << captured->host_nodes << " host node\n";
   return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";

@@ -61,12 +61,12 @@ CHANCE = [
      "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
      "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"
      " devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);"),
-    ("stale predicate", "src/device/cuda/recorder.cpp",
+    ("stale predicate", "src/device/cuda/stream_capture.cpp",
      'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),
     ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  sync(stream);",
      "copy(stream, predicate_.get(), predicate, sizeof(bool));"),
     ("ring overwritten early", "src/exec/launch_queue.cpp",
-     "if (pushed_ - taken() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
+     "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
     ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = *ring.next;",
      "std::uint32_t number = *ring.next;\n  tell_host(ring.taken, number + 1);"),
 ]

@@ -255,13 +255,13 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|find_package|headers|vector_levels|api_.*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|find_package|headers|mutants|vector_levels|api_.*)$' || return 1
   else
     gs_build cpu smoke || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|find_package|headers|vector_levels|api_.*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|find_package|headers|mutants|vector_levels|api_.*)$' || return 1
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'
   elif ! grep -q ' avx512f ' /proc/cpuinfo; then

@@ -1,4 +1,4 @@
-// Counters and RecordingInfo: what a device was asked to do.
+// Counters and CaptureInfo: what a device was asked to do.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace graphsink {
 
-// What the program did so far, counted where it happens: calls of the device's API, nodes of the recorded graphs.
+// What the program did so far, counted where it happens: calls of the device's API, nodes of the captured graphs.
 struct Counters {
   std::uint64_t api_calls = 0;  // CUDA calls; on the CPU: pushes to a device queue
   std::uint64_t graph_launches = 0;
@@ -15,7 +15,7 @@ struct Counters {
   std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
-  std::uint64_t recordings = 0;
+  std::uint64_t captures = 0;
   // Steps asked to be sunk that ran interactively; the first for each set of input shapes does not count.
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
@@ -32,7 +32,7 @@ struct Counters {
     kernels += more.kernels;
     copies += more.copies;
     host_nodes += more.host_nodes;
-    recordings += more.recordings;
+    captures += more.captures;
     fallbacks += more.fallbacks;
     device_bytes += more.device_bytes;
     host_bytes += more.host_bytes;
@@ -44,7 +44,7 @@ struct Counters {
 };
 
 // What one captured graph holds. For loops over steps, the body counts once.
-struct RecordingInfo {
+struct CaptureInfo {
   int kernels = 0;
   int copies = 0;
   int host_nodes = 0;
@@ -55,7 +55,7 @@ struct RecordingInfo {
   // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
   std::size_t bytes = 0;
 
-  RecordingInfo& operator+=(const RecordingInfo& more) {
+  CaptureInfo& operator+=(const CaptureInfo& more) {
     kernels += more.kernels;
     copies += more.copies;
     host_nodes += more.host_nodes;

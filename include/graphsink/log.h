@@ -1,4 +1,4 @@
-// Messages of what happened and cannot be thrown: a recording that failed, so that a step runs op by op; a release that
+// Messages of what happened and cannot be thrown: a capture that failed, so that a step runs op by op; a release that
 // failed; errors met by destructors.
 #pragma once
 

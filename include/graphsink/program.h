@@ -191,7 +191,7 @@ class Program {
   AutomaticReport automatic_report(Where where = Where::current());
   // Counts the nodes that `sink` has captured for the input shapes written last, for launches of one step or of several
   // steps. Empty if nothing was captured yet.
-  std::optional<RecordingInfo> recording(bool several_steps = false, Where where = Where::current()) const;
+  std::optional<CaptureInfo> captured(bool several_steps = false, Where where = Where::current()) const;
   // Bytes of the target's arena, which all input shapes share.
   std::size_t arena_bytes(Where where = Where::current()) const;
   const Target& target(Where where = Where::current()) const;

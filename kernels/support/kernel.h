@@ -12,78 +12,19 @@
 #include "base/vector_level.h"
 #include "device/host_memory.h"
 #include "device/wait_for_inputs.h"
-#include "graphsink/cuda.h"
-#include "graphsink/op.h"
+#include "graphsink/kernel.h"
 #include "kernels/support/host_math.h"
 
 #define HD GRAPHSINK_ON_BOTH inline
 
 namespace graphsink {
 
-constexpr std::int64_t kThreads = 256;     // of a block, unless there is less to do
-constexpr std::int64_t kMaxBlocks = 4096;  // kernels stride over the grid
-
-// Blocks and threads for so many independent items.
-struct LaunchSize {
-  Extent grid, block;
-};
-inline LaunchSize launch_size(std::int64_t items) {
-  std::int64_t threads = std::clamp<std::int64_t>((items + 31) / 32 * 32, 32, kThreads);
-  std::int64_t blocks = std::min((items + threads - 1) / threads, kMaxBlocks);
-  return {{static_cast<unsigned>(blocks), 1, 1}, {static_cast<unsigned>(threads), 1, 1}};
-}
-__device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-__device__ inline std::int64_t all_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
+constexpr std::int64_t kThreads = LaunchSize::kThreads, kMaxBlocks = LaunchSize::kMaxBlocks;
 
 // a / b of non-negative numbers: 64-bit division is slow on GPUs.
 HD std::int64_t quotient(std::int64_t a, std::int64_t b) {
   bool is_small = a <= 0xffffffff && b <= 0xffffffff;
   return is_small ? std::int64_t{static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b)} : a / b;
-}
-
-// The step commits nothing; the first to fail leaves its node and why.
-__device__ inline void fail_step(StepBlock* step, int node, StepError error, std::int64_t index) {
-  atomicExch(&step->ok, 0u);
-  if (atomicCAS(&step->error_node, -1, node) != -1) return;
-  step->error_step = step->step;
-  step->error = error;
-  step->error_index = index;
-}
-// On the CPU. A body that runs on the host of another device has no step block: there the exception fails the step.
-inline void fail_step(const CpuArgs& a, int node, StepError error, std::int64_t index) {
-  StepBlock* step = a.step();
-  if (step == nullptr) throw std::runtime_error(to_string(error, index));
-  std::atomic_ref(step->ok).store(0);
-  std::int32_t none = -1;
-  if (!std::atomic_ref(step->error_node).compare_exchange_strong(none, node)) return;
-  step->error_step = step->step;
-  step->error = error;
-  step->error_index = index;
-}
-inline void fail_step(const CpuArgs& a, StepError error, std::int64_t index) {
-  fail_step(a, a.node().id, error, index);
-}
-
-// Loads kernels: a kernel's first use must not fall into a recording.
-template <class... P>
-void load_kernel([[maybe_unused]] const PrepareArgs& p, [[maybe_unused]] void (*kernel)(P...)) {
-#ifdef GRAPHSINK_CAN_LAUNCH
-  cudaFuncAttributes attributes;
-  cudaError_t code = p.cuda ? cudaFuncGetAttributes(&attributes, kernel) : cudaSuccess;
-  if (code != cudaSuccess) {
-    (void)cudaGetLastError();  // reported here
-    throw Error(std::string(p.op), p.where,
-                std::string("its kernel cannot be loaded: cudaFuncGetAttributes returned ") + cudaGetErrorName(code) +
-                    " (" + cudaGetErrorString(code) + ")",
-                "build for the compute capability of this device");
-  }
-#endif
-}
-// OpDef::prepare of ops that have nothing else to prepare.
-template <auto... kernels>
-Prepared load_kernels(const PrepareArgs& p) {
-  (load_kernel(p, kernels), ...);
-  return {};
 }
 
 // The axes of ops may be counted from the end: -1 is the last one.

@@ -58,7 +58,7 @@ class TensorTables {
  private:
   std::int64_t chunk_;
   Launch launch_;
-  TensorTable<P> table_{};  // a recording keeps all of it: no bytes that something else left there
+  TensorTable<P> table_{};  // a captured graph keeps all of it: no bytes that something else left there
   std::int32_t blocks_ = 0;
 };
 

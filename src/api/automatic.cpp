@@ -29,16 +29,16 @@ void Program::Impl::read_step_times() {
   });
 }
 
-// Whether so many steps at once are launched without making a recording.
-bool Program::Impl::is_recorded(Mode mode, std::int64_t steps) const {
+// Whether so many steps at once are launched without a capture.
+bool Program::Impl::is_captured(Mode mode, std::int64_t steps) const {
   if (!current_->is_captured(mode)) return false;
   return !is_one_launch(mode, steps) || current_->loop.is_captured();
 }
 
 void Program::Impl::issue_turn(const ModeChooser::Turn& turn, std::int64_t first) {
   ModeChooser& chooser = current_->chooser;
-  // A first launch pays for more than itself, and what cannot be recorded is no sunk step.
-  bool is_timed = turn.mode == interactive_serial || is_recorded(turn.mode, turn.steps);
+  // A first launch pays for more than itself, and what cannot be captured is no sunk step.
+  bool is_timed = turn.mode == interactive_serial || is_captured(turn.mode, turn.steps);
   is_timed = is_timed && current_->number < kTimedEntries;
   if (!is_timed) chooser.drop();
   params_.times = is_timed ? &step_times() : nullptr;

@@ -109,11 +109,12 @@ void Program::Impl::run_audited(Mode mode, std::int64_t steps, const Where& wher
     const auto& [name, bits] = sunk[i];  // the number of steps comes first: where it agrees, so do all sizes
     std::string difference = first_difference(one_by_one[i].second, bits);
     if (difference.empty()) continue;
-    throw Error("replay audit", where,
-                name + " differs between op by op and sunk: " + difference + ", in the run that began at step " +
-                    std::to_string(before.block.step),
-                "look for an op whose CUDA body reads something of the host that changes: a recording keeps its first "
-                "value; make it an input or a Variable");
+    throw Error(
+        "replay audit", where,
+        name + " differs between op by op and sunk: " + difference + ", in the run that began at step " +
+            std::to_string(before.block.step),
+        "look for an op whose CUDA body reads something of the host that changes: a captured graph keeps its first "
+        "value; make it an input or a Variable");
   }
 }
 
@@ -124,21 +125,21 @@ void Program::Impl::warn_of_argument(const BoundNode* node, const std::string& p
              problem});
 }
 
-void Program::Impl::audit_arguments(const Recording& recording) {
+void Program::Impl::audit_arguments(const CapturedGraph& graph) {
   std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
-  for (const RecordedKernel& kernel : device().kernels(recording)) {
+  for (const CapturedKernel& kernel : device().kernels(graph)) {
     Arguments& known = current_->arguments[{kernel.node, kernels[kernel.node]++}];
     Arguments before = std::exchange(known, kernel.arguments);
     for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {
       const std::vector<std::byte>& now = kernel.arguments[i];
       if (!is_word(now)) continue;
       MemoryState state = device().memory_state(word(now));
-      if (state == MemoryState::gone) warn_of_argument(kernel.node, " was recorded with an address of freed memory");
-      bool was_recorded = kernel.node && before.size() == kernel.arguments.size();
-      if (!was_recorded || state != MemoryState::unknown || before[i] == now) continue;
+      if (state == MemoryState::gone) warn_of_argument(kernel.node, " was captured with an address of freed memory");
+      bool was_captured = kernel.node && before.size() == kernel.arguments.size();
+      if (!was_captured || state != MemoryState::unknown || before[i] == now) continue;
       warn_of_argument(kernel.node,
-                       " was recorded with another number than before: it reads something of the host that changes, "
-                       "of which a recording keeps the first value");
+                       " was captured with another number than before: it reads something of the host that changes, "
+                       "of which a captured graph keeps the first value");
     }
   }
 }

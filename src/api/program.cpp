@@ -81,8 +81,8 @@ std::int64_t Program::steps(Where where) { return impl(where).steps(where); }
 void Program::set_steps(std::int64_t steps, Where where) { impl(where).set_steps(steps, where); }
 Counters Program::counters(Where where) const { return impl(where).counters(); }
 AutomaticReport Program::automatic_report(Where where) { return impl(where).automatic_report(); }
-std::optional<RecordingInfo> Program::recording(bool several_steps, Where where) const {
-  return impl(where).recording(several_steps);
+std::optional<CaptureInfo> Program::captured(bool several_steps, Where where) const {
+  return impl(where).captured(several_steps);
 }
 std::size_t Program::arena_bytes(Where where) const { return impl(where).arena_bytes(); }
 const Target& Program::target(Where where) const { return impl(where).target(); }

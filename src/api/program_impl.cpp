@@ -240,17 +240,17 @@ Counters Program::Impl::counters() const {
   return counters;
 }
 
-std::optional<RecordingInfo> Program::Impl::recording(bool several_steps) const {
+std::optional<CaptureInfo> Program::Impl::captured(bool several_steps) const {
   if (!current_) return std::nullopt;
   if (several_steps) {
     const CaptureSlot& loop = current_->loop;
-    return loop.is_captured() ? std::optional(loop.recording().info()) : std::nullopt;
+    return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
   }
-  std::optional<RecordingInfo> sum;
+  std::optional<CaptureInfo> sum;
   for (const CaptureSlot& slot : current_->islands) {
     if (!slot.is_captured()) continue;
     if (!sum) sum.emplace();
-    *sum += slot.recording().info();
+    *sum += slot.graph().info();
   }
   return sum;
 }

@@ -93,7 +93,7 @@ class Program::Impl {
   Counters counters() const;
   AutomaticReport automatic_report();
   void set_step_clock(StepClock clock) { step_clock_ = std::move(clock); }
-  std::optional<RecordingInfo> recording(bool several_steps) const;
+  std::optional<CaptureInfo> captured(bool several_steps) const;
   std::size_t arena_bytes() const { return memory_[0].arena->size(); }
   const Target& target() const { return device().target(); }
   std::vector<Variable> variables() const;
@@ -185,7 +185,7 @@ class Program::Impl {
   void run_sunk(Mode mode, std::int64_t first, std::int64_t end);
   void launch_islands(Mode mode, std::int64_t step);
   bool is_one_launch(Mode mode, std::int64_t steps) const;  // of several steps
-  bool is_recorded(Mode mode, std::int64_t steps) const;
+  bool is_captured(Mode mode, std::int64_t steps) const;
   // These return false, with a warning that says what happens `otherwise`, if the device cannot capture what `issue`
   // does. Nothing is lost then.
   bool capture(CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue, const char* otherwise);
@@ -208,7 +208,7 @@ class Program::Impl {
   void poison();
   bool is_audited(Mode mode);  // a run in this mode, the next one
   void run_audited(Mode mode, std::int64_t steps, const Where& where);
-  void audit_arguments(const Recording& recording);
+  void audit_arguments(const CapturedGraph& graph);
   void warn_of_argument(const BoundNode* node, const std::string& problem);
 
   // Throws Error in a child of fork(), and in the body of an op of this program.

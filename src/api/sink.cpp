@@ -72,13 +72,13 @@ void Program::Impl::launch_islands(Mode mode, std::int64_t step) {
 bool Program::Impl::capture(CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue, const char* otherwise) {
   if (slot.is_captured()) return true;
   if (slot.is_refused()) return false;
-  TraceRange range("record");
+  TraceRange range("capture");
   if (!slot.capture(device(), streams(mode), issue)) {
-    log_.warn({otherwise, ", its recording failed: ", slot.failure()->what()});
+    log_.warn({otherwise, ", its capture failed: ", slot.failure()->what()});
     return false;
   }
   has_captured_ = true;
-  if (options_.guards.arguments) audit_arguments(slot.recording());
+  if (options_.guards.arguments) audit_arguments(slot.graph());
   return true;
 }
 
@@ -112,7 +112,7 @@ PlanFacts Program::Impl::facts() const {
   PlanFacts facts = current_->bound.facts();
   auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
     if (!slot.is_refused()) return;
-    const RecordingFailed& why = *slot.failure();
+    const CaptureFailed& why = *slot.failure();
     facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
   };
   for (const auto* slots : {&current_->islands, &current_->split_islands})

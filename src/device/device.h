@@ -1,5 +1,5 @@
 // The device boundary: all that executors know of a device. Work given to a Stream is issued if the stream is live and
-// recorded if it is recording; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
+// captured if it is capturing; callers cannot tell, which is why a sunk step gives the bits of an interactive one.
 #pragma once
 
 #include <atomic>
@@ -55,28 +55,28 @@ class Arena {
   virtual void grow(std::size_t bytes) = 0;
 };
 
-// A recording could not be made. Nothing has run and nothing is lost: the step can be issued op by op.
-class RecordingFailed : public Error {
+// A capture failed. Nothing has run and nothing is lost: the step can be issued op by op.
+class CaptureFailed : public Error {
  public:
   using Error::Error;
 };
 
-// A place in a recording that live streams can wait for.
+// A place in a captured graph that live streams can wait for.
 class Mark {
  public:
   virtual ~Mark() = default;
 };
 
-// A launchable recording of everything given to the streams between begin_recording and end_recording.
-class Recording {
+// Everything that was given to the streams between begin_capture and end_capture, ready to launch.
+class CapturedGraph {
  public:
-  virtual ~Recording() = default;
-  virtual RecordingInfo info() const = 0;
+  virtual ~CapturedGraph() = default;
+  virtual CaptureInfo info() const = 0;
 };
 
-// A kernel of a recording and what it was given.
+// A kernel of a captured graph and what it was given.
 using Arguments = std::vector<std::vector<std::byte>>;
-struct RecordedKernel {
+struct CapturedKernel {
   const BoundNode* node = nullptr;  // null: of no op
   Arguments arguments;              // empty where the device cannot tell
 };
@@ -136,14 +136,14 @@ class Device {
   // `later` goes on only when everything given to `earlier` so far is done.
   virtual void fence(Stream& later, Stream& earlier) = 0;
 
-  // Where the host does something beside the rest of a launch: the mark is everything given to `stream`, which records,
-  // so far, and `later`, a live stream, goes on only when that is done in the last launch of the recording. Only asked
-  // of devices that cannot record all control flow or have separate memory.
+  // Where the host does something beside the rest of a launch: the mark is everything given to `stream`, which
+  // captures, so far, and `later`, a live stream, goes on only when that is done in the last launch of the graph. Only
+  // asked of devices that cannot capture all control flow or have separate memory.
   virtual std::unique_ptr<Mark> make_mark() { return nullptr; }
   virtual void set_mark(Stream&, Mark&) {}
   virtual void wait_for_mark(Stream& /*later*/, Mark&) {}
 
-  // Work in stream order. `node` and memory must stay alive while it, or a recording of it, can run.
+  // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
   // Enqueues begin_launch(ring). `ring` must outlive this work and every capture of it.
   virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
@@ -157,24 +157,24 @@ class Device {
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
 
-  // Control flow, decided on the device when recording and by the host when live. Predicates are device addresses. The
-  // body is called with as many streams as given, the first of which carries on where streams[0] was.
+  // Control flow, decided on the device in a captured graph and by the host when live. Predicates are device addresses.
+  // The body is called with as many streams as given, the first of which carries on where streams[0] was.
   using Body = FunctionRef<void(Streams)>;
   virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
   virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
 
-  // Sinking. Between these two, on one thread, everything given to the streams is recorded, and nothing runs;
+  // Sinking. Between these two, on one thread, everything given to the streams is captured, and nothing runs;
   // streams[0] begins and all others must have been fenced back to it at the end. On an exception from anything in
-  // between, call cancel_recording: the streams are live again.
-  virtual void begin_recording(Streams streams) = 0;
-  virtual std::unique_ptr<Recording> end_recording(Streams streams) = 0;
-  virtual void cancel_recording(Streams streams) noexcept = 0;
-  // Runs everything recorded, in the order of `stream`. Recorded loops over steps are counted as `steps` iterations.
-  virtual void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) = 0;
+  // between, call cancel_capture: the streams are live again.
+  virtual void begin_capture(Streams streams) = 0;
+  virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams) = 0;
+  virtual void cancel_capture(Streams streams) noexcept = 0;
+  // Runs the graph in the order of `stream`. Captured loops over steps are counted as `steps` iterations.
+  virtual void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) = 0;
 
-  // For guards: kernels of a recording in a fixed order, those of bodies included, and what is known of an address.
-  // A device whose recordings keep no arguments of their own has none, and knows none.
-  virtual std::vector<RecordedKernel> kernels(const Recording&) { return {}; }
+  // For guards: kernels of a captured graph in a fixed order, those of bodies included, and what is known of an
+  // address. A device whose captures keep no arguments of their own has none, and knows none.
+  virtual std::vector<CapturedKernel> kernels(const CapturedGraph&) { return {}; }
   virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
 
   // What the device was asked to do so far (fallbacks are the executor's).
@@ -182,8 +182,8 @@ class Device {
 };
 
 // Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With
-// `beside`, the CUDA devices opened for the same program so far: work of all can be fenced and recorded together, and
-// each reaches the memory of those that the machine lets it. Recording is begun, ended, cancelled and launched by the
+// `beside`, the CUDA devices opened for the same program so far: work of all can be fenced and captured together, and
+// each reaches the memory of those that the machine lets it. A capture is begun, ended, cancelled and launched by the
 // first, with the streams of all; every other call goes to the device whose stream it names (to that of `later`, for a
 // fence).
 std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {});

@@ -247,7 +247,7 @@ void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mod
     }
     is_open[at(step.stream)] = step.stream != 0;
   };
-  std::optional<std::uint64_t> before_commit;  // kernels that run; a recording adds none
+  std::optional<std::uint64_t> before_commit;  // kernels that run; a capture adds none
   for (int i = first; i < last; ++i) {
     if (i == first_commit_) before_commit = device.counters().kernels;
     try {

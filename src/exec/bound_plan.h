@@ -73,7 +73,7 @@ class BoundPlan {
   void* address(int buffer) const { return addresses_[at(buffer)]; }
 
   // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
-  // same for each device); all work is joined in streams[0]. Whether the streams are live or recording makes no
+  // same for each device); all work is joined in streams[0]. Whether the streams are live or capturing makes no
   // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
   // device throws: then the step has committed wholly or not at all.
   void issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream,

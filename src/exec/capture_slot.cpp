@@ -5,17 +5,17 @@ namespace graphsink {
 bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue) {
   failure_.reset();
   try {
-    device.begin_recording(streams);
+    device.begin_capture(streams);
     issue(streams);
-    recording_ = device.end_recording(streams);
+    graph_ = device.end_capture(streams);
     return true;
-  } catch (const RecordingFailed& e) {
-    device.cancel_recording(streams);
+  } catch (const CaptureFailed& e) {
+    device.cancel_capture(streams);
     failure_ = e;
     ++failures_;
     return false;
   } catch (...) {
-    device.cancel_recording(streams);
+    device.cancel_capture(streams);
     throw;
   }
 }

@@ -18,24 +18,24 @@ class CaptureSlot {
   // attempt; what is wrong with the work itself is not. After so many failures nobody tries again.
   static constexpr int kMaxFailures = 3;
 
-  bool is_captured() const { return recording_ != nullptr; }
+  bool is_captured() const { return graph_ != nullptr; }
   bool is_refused() const { return failures_ >= kMaxFailures; }
-  // An estimate of the memory that the captured graph takes; see RecordingInfo::bytes.
-  std::size_t bytes() const { return recording_ ? recording_->info().bytes : 0; }
+  // An estimate of the memory that the captured graph takes; see CaptureInfo::bytes.
+  std::size_t bytes() const { return graph_ ? graph_->info().bytes : 0; }
   // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. All of them must have been
   // fenced back to the first at the end. False if the device could not do it: failure() says why, and the work can be
   // given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.
   bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue);
   // Why the last attempt failed; empty after one that did not.
-  const std::optional<RecordingFailed>& failure() const { return failure_; }
+  const std::optional<CaptureFailed>& failure() const { return failure_; }
 
   // Precondition of both: it is captured. A loop over steps is counted as `steps` iterations.
-  const Recording& recording() const { return *recording_; }
-  void launch(Device& device, Stream& stream, std::int64_t steps = 1) { device.launch(stream, *recording_, steps); }
+  const CapturedGraph& graph() const { return *graph_; }
+  void launch(Device& device, Stream& stream, std::int64_t steps = 1) { device.launch(stream, *graph_, steps); }
 
  private:
-  std::unique_ptr<Recording> recording_;
-  std::optional<RecordingFailed> failure_;
+  std::unique_ptr<CapturedGraph> graph_;
+  std::optional<CaptureFailed> failure_;
   int failures_ = 0;
 };
 

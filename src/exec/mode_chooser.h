@@ -3,7 +3,7 @@
 //
 // What is compared. The time of a step as StepTimes defines it, from when the device could begin to its end. Where
 // steps follow each other without a pause that is the time between their ends; where the caller does something else
-// between runs, that is left out, and so are binding and recording, which the host does before the step begins. A
+// between runs, that is left out, and so are binding and capturing, which the host does before the step begins. A
 // device whose queue was full when a trial began works off ops that were issued long before, and does not show what
 // issuing costs: so the thread's time inside run() is measured too, and a block of steps costs the longer of the two,
 // as it would if it went on. What the host could have done while the device works is not counted.

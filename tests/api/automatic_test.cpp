@@ -97,7 +97,7 @@ TEST_P(Automatic, TakesEachSideInItsTurnWithTheSameBits) {
     EXPECT_EQ(second.switches, 2);
     EXPECT_GT(p.counters().graph_launches, launches);
     EXPECT_LE(second.trial_seconds, ModeChooser::kTrialShare * second.seconds * 1.0001);
-    EXPECT_EQ(p.counters().recordings, per_run == 1 ? 1u : 2u);
+    EXPECT_EQ(p.counters().captures, per_run == 1 ? 1u : 2u);
     EXPECT_EQ(results(p, training), wanted);
   }
 }

@@ -37,7 +37,7 @@ TEST_P(OnDevice, LoopIsAConditionalNode) {
       EXPECT_EQ(p.read_output("u").at(2), 3.0 * std::pow(2.0, wanted));
     }
     if (mode == sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 1);
+      EXPECT_EQ(p.captured()->conditional_nodes, 1);
       EXPECT_EQ(p.counters().fallbacks, 0u);
       EXPECT_EQ(p.counters().graph_launches, 5u);
     }
@@ -80,7 +80,7 @@ TEST_P(OnDevice, BranchIsAConditionalNode) {
       EXPECT_NEAR(p.read_output("y").at(3), sign > 0 ? 2.0 : std::tanh(-1.0) - 1.0, 1e-6);
     }
     if (mode == sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 1);
+      EXPECT_EQ(p.captured()->conditional_nodes, 1);
       EXPECT_EQ(p.counters().fallbacks, 0u);
     }
   }
@@ -139,7 +139,7 @@ TEST_P(OnDevice, BranchInsideALoop) {
       EXPECT_EQ(p.read_output("n").at(0), wanted);
     }
     if (mode == sink) {
-      EXPECT_EQ(p.recording()->conditional_nodes, 2);
+      EXPECT_EQ(p.captured()->conditional_nodes, 2);
     }
   }
 }

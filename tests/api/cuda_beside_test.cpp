@@ -163,7 +163,7 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
     program.run(mode, {.steps = 5});
     program.sync();
     EXPECT_EQ(program.counters().graph_launches, mode == split_sink ? 12u : mode == sink ? 4u : 0u);
-    EXPECT_EQ(program.counters().recordings, mode == split_sink ? 3u : mode == sink ? 1u : 0u);
+    EXPECT_EQ(program.counters().captures, mode == split_sink ? 3u : mode == sink ? 1u : 0u);
     EXPECT_EQ(program.counters().fallbacks, 0u);
     seen.push_back(ops.total.read());
     seen.push_back(program.read_output("late"));
@@ -246,7 +246,7 @@ TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
   program.run(sink, {.steps = 9});
   program.sync();
   EXPECT_EQ(program.counters().graph_launches, 2u) << "8 and 9 steps each";
-  EXPECT_EQ(program.counters().recordings, 2u);
+  EXPECT_EQ(program.counters().captures, 2u);
   EXPECT_EQ(total.read().at(0), 18);
 }
 

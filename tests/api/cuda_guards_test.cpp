@@ -1,4 +1,4 @@
-// The mistake that the replay audit is for: a value of the host that a recording keeps.
+// The mistake that the replay audit is for: a value of the host that a capture keeps.
 #include <gtest/gtest.h>
 
 #ifdef GRAPHSINK_EMULATED
@@ -42,7 +42,7 @@ struct Warnings {
   }
 };
 
-TEST(CudaGuards, ArgumentsNameAHostValueThatChangedBetweenRecordings) {
+TEST(CudaGuards, ArgumentsNameAHostValueThatChangedBetweenCaptures) {
   for (bool changes : {false, true}) {
     Graph g;
     Value x = g.input("x", f32, {1});
@@ -60,7 +60,7 @@ TEST(CudaGuards, ArgumentsNameAHostValueThatChangedBetweenRecordings) {
     ASSERT_EQ(warnings.all.size(), changes ? 1u : 0u);
     if (!changes) continue;
     EXPECT_EQ(warnings.all[0].find("argument audit: add_host_float (cuda_guards_test.cpp:"), 0u) << warnings.all[0];
-    EXPECT_NE(warnings.all[0].find("was recorded with another number than before"), std::string::npos);
+    EXPECT_NE(warnings.all[0].find("was captured with another number than before"), std::string::npos);
   }
 }
 
@@ -74,7 +74,7 @@ TEST(CudaGuards, ArgumentsAreComparedWithThoseOfTheSameKernel) {
   p.write(x, std::vector<float>{10});
   for (std::int64_t steps = 1; steps <= 6; ++steps) p.run(sink, {.steps = steps});
   EXPECT_EQ(p.read_output("y").at(0), 25.0);
-  EXPECT_GT(p.counters().recordings, 1u);
+  EXPECT_GT(p.counters().captures, 1u);
   for (const std::string& warning : warnings.all) ADD_FAILURE() << warning;
 }
 
@@ -109,10 +109,10 @@ TEST(CudaGuards, ArgumentsNameAnAddressOfFreedMemory) {
   EXPECT_EQ(p.read_output("y").at(0), 10.0);
   ASSERT_EQ(warnings.all.size(), 1u) << "once for each op";
   EXPECT_EQ(warnings.all[0].find("argument audit: keeps_freed (cuda_guards_test.cpp:"), 0u) << warnings.all[0];
-  EXPECT_NE(warnings.all[0].find("was recorded with an address of freed memory"), std::string::npos);
+  EXPECT_NE(warnings.all[0].find("was captured with an address of freed memory"), std::string::npos);
 }
 
-// Loops, branches, products, an optimizer, feeds and random numbers, recorded twice, in two shapes.
+// Loops, branches, products, an optimizer, feeds and random numbers, captured twice, in two shapes.
 TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
   Graph g;
   Value x = g.feed("x", f32, {open(8), 16});
@@ -134,7 +134,7 @@ TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
     for (std::int64_t steps : {1, 1, 3, 3}) p.run(sink, {.steps = steps});
   }
   p.sync();
-  EXPECT_EQ(p.counters().recordings, 4u);
+  EXPECT_EQ(p.counters().captures, 4u);
   for (const std::string& warning : warnings.all) ADD_FAILURE() << warning;
 }
 

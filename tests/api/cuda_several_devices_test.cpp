@@ -273,8 +273,8 @@ TEST_F(SeveralDevices, AStepIsOneLaunch) {
   program.run(sink, {.steps = 5});
   program.sync();
   EXPECT_EQ(program.counters().graph_launches - before.graph_launches, 5u);
-  ASSERT_TRUE(program.recording());
-  EXPECT_EQ(program.recording()->host_nodes, 0);
+  ASSERT_TRUE(program.captured());
+  EXPECT_EQ(program.captured()->host_nodes, 0);
   EXPECT_NE(program.explain().find("cuda:1"), std::string::npos);
 }
 

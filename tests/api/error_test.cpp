@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "graphsink/graphsink.h"
+#include "messages.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -357,8 +358,8 @@ TEST(Message, NamesAPlaceThatWasGiven) {
   Graph g;
   constexpr Where place("models/train.py", 7);
   (void)g.input("x", f32, {3});
-  std::string message = message_of([&] { (void)g.input("x", f32, {3}, place); });
-  EXPECT_TRUE(contains(message, "train.py:7: input")) << message;
+  std::string message = testing::message_of([&] { (void)g.input("x", f32, {3}, place); });
+  EXPECT_TRUE(testing::contains(message, "train.py:7: input")) << message;
   EXPECT_EQ(to_string(Where()), "");
 }
 

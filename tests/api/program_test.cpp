@@ -89,9 +89,9 @@ TEST_P(OnDevice, ASunkStepIsOneLaunch) {
   EXPECT_EQ(after.graph_launches - before.graph_launches, 1u);
   EXPECT_LE(after.api_calls - before.api_calls, 3u);
   EXPECT_EQ(after.fallbacks, 0u);
-  EXPECT_EQ(after.recordings, 1u);
-  ASSERT_TRUE(p.recording().has_value());
-  EXPECT_EQ(p.recording()->conditional_nodes, 0);
+  EXPECT_EQ(after.captures, 1u);
+  ASSERT_TRUE(p.captured().has_value());
+  EXPECT_EQ(p.captured()->conditional_nodes, 0);
 }
 
 TEST_P(OnDevice, ManyStepsAreOneLaunchWithOneLoop) {
@@ -105,8 +105,8 @@ TEST_P(OnDevice, ManyStepsAreOneLaunchWithOneLoop) {
   Counters after = p.counters();
   EXPECT_EQ(after.graph_launches - before.graph_launches, 1u);
   EXPECT_LE(after.api_calls - before.api_calls, 3u);
-  ASSERT_TRUE(p.recording(true).has_value());
-  EXPECT_EQ(p.recording(true)->conditional_nodes, 1);
+  ASSERT_TRUE(p.captured(true).has_value());
+  EXPECT_EQ(p.captured(true)->conditional_nodes, 1);
   EXPECT_EQ(p.steps(), 16);
   EXPECT_EQ(p.read("loss").size(), 16u);
 }
@@ -178,8 +178,8 @@ TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
     if (mode == sink) {
       EXPECT_EQ(p.counters().graph_launches, 2u);
       EXPECT_EQ(p.counters().fallbacks, 0u);
-      EXPECT_EQ(p.recording()->host_nodes, is_cuda() ? 1 : 0);
-      EXPECT_EQ(p.recording()->copies, is_cuda() ? 2 : 0);
+      EXPECT_EQ(p.captured()->host_nodes, is_cuda() ? 1 : 0);
+      EXPECT_EQ(p.captured()->copies, is_cuda() ? 2 : 0);
     }
   }
 }
@@ -199,7 +199,7 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
       }
     }
     if (mode == sink) {
-      EXPECT_EQ(p.counters().recordings, 2u);
+      EXPECT_EQ(p.counters().captures, 2u);
     }
   }
 }

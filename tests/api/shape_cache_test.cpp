@@ -135,12 +135,12 @@ TEST_P(ShapeCache, WhatIsUsedOftenStays) {
     p.sync();
   };
   run(40);
-  std::uint64_t captures = p.counters().recordings;
+  std::uint64_t captures = p.counters().captures;
   for (int size = 1; size < 20; ++size) {
     run(size);
     run(40);
   }
-  EXPECT_EQ(p.counters().recordings, captures + 19);
+  EXPECT_EQ(p.counters().captures, captures + 19);
 }
 
 TEST_P(ShapeCache, ShapesThatWereBoundAheadAreTrimmedOnceTheyAreCaptured) {

@@ -67,8 +67,8 @@ TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   EXPECT_EQ(count("plan"), 1);
   p.run(interactive);
   EXPECT_EQ(count("relu"), 1);
-  p.run(sink);  // records: the ops are given to the recording, once
-  EXPECT_EQ(count("record"), 1);
+  p.run(sink);  // captures: the ops are given to the capture, once
+  EXPECT_EQ(count("capture"), 1);
   EXPECT_EQ(count("relu"), 2);
   EXPECT_EQ(count("launch"), 1);
   p.run(sink);

@@ -54,7 +54,7 @@ TEST_F(CudaDeviceTest, RefusedLaunchesNameTheOp) {
     EXPECT_TRUE(contains(live, op->name)) << live;
     EXPECT_TRUE(contains(live, "cuda_device_test.cpp:")) << live;
     EXPECT_TRUE(contains(live, "cudaErrorInvalid")) << live;
-    EXPECT_THROW(record(issue), RecordingFailed);
+    EXPECT_THROW(capture(issue), CaptureFailed);
     expect_usable();
   }
 }
@@ -86,12 +86,12 @@ TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {
   };
   issue(*stream_);
   EXPECT_EQ(get(y), 4.5f);
-  auto recording = record(issue);
-  EXPECT_EQ(recording->info().host_nodes, 1);
-  EXPECT_EQ(recording->info().copies, 2);
+  auto captured = capture(issue);
+  EXPECT_EQ(captured->info().host_nodes, 1);
+  EXPECT_EQ(captured->info().copies, 2);
   for (int i = 0; i < 3; ++i) {
     Counters before = device_->counters();
-    device_->launch(*stream_, *recording);
+    device_->launch(*stream_, *captured);
     EXPECT_EQ(device_->counters().host_nodes - before.host_nodes, 1u);
     EXPECT_EQ(get(y), 2.0f * static_cast<float>(3 + i) + 0.5f);
   }
@@ -116,9 +116,9 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
   };
   issue(*stream_);
   expect_reported();
-  auto recording = record(issue);
+  auto captured = capture(issue);
   EXPECT_EQ(status.failed, 0u);
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   expect_reported();
 }
 
@@ -137,14 +137,14 @@ TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   float* x = make(1.0f);
   LaunchQueue launches;
   launches.allocate(*device_, make(StepBlock{}), make(std::uint32_t{0}));
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     device_->begin(s, launches.ring());
     call(s, affine, {x}, Affine{2, 0});
     call(s, affine, {x}, Affine{2, 0});
   });
   Counters before = device_->counters();
   launches.push({}, *device_, *stream_);
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   Counters after = device_->counters();
   EXPECT_EQ(after.api_calls - before.api_calls, 1u);
   EXPECT_EQ(after.kernels - before.kernels, 3u);
@@ -160,7 +160,7 @@ TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   after = device_->counters();
   EXPECT_EQ(after.api_calls - before.api_calls, 1u);
   EXPECT_EQ(after.kernels - before.kernels, 1u);
-  EXPECT_EQ(after.recordings, 1u);
+  EXPECT_EQ(after.captures, 1u);
   device_->sync(*stream_);  // before the launches, which it reads, are gone
 }
 
@@ -201,11 +201,11 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
   issue(*stream_);
   expect_agreement("live");
   Stream* const streams[] = {stream_.get(), other.get()};
-  auto recording = record(streams, [&](Streams s) { issue(*s[0]); });
-  expect_agreement("recording");
+  auto captured = capture(streams, [&](Streams s) { issue(*s[0]); });
+  expect_agreement("capture");
   before = device_->counters();
   emu::reset_calls();
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   device_->sync(*stream_);
   EXPECT_EQ(device_->counters().api_calls - before.api_calls, emu::total_calls());
   // The body of a loop within a step counts once, however often it runs.

@@ -60,12 +60,12 @@ class MatmulTest : public CudaDeviceTest {
         }
       }
     };
-    device_->call(*stream_, bound);  // before it is recorded: a recording must not load kernels
+    device_->call(*stream_, bound);  // before it is captured: a capture must not load kernels
     expect_right();
-    auto recording = record([&](Stream& s) { device_->call(s, bound); });
+    auto captured = capture([&](Stream& s) { device_->call(s, bound); });
     std::fill(seen.begin(), seen.end(), T{-1});
     device_->upload(*stream_, out.get(), seen.data(), seen.size() * sizeof(T));
-    device_->launch(*stream_, *recording);
+    device_->launch(*stream_, *captured);
     expect_right();
   }
   template <class T>
@@ -104,8 +104,8 @@ TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
   auto issue = [&](Stream& s) { device_->call(s, bound); };
   std::string message = message_of([&] { issue(*stream_); });
   EXPECT_TRUE(contains(message, "product: an operand of the product is not 256-byte aligned")) << message;
-  EXPECT_THROW(record(issue), RecordingFailed);
-  message = message_of([&] { record(issue); });
+  EXPECT_THROW(capture(issue), CaptureFailed);
+  message = message_of([&] { capture(issue); });
   EXPECT_TRUE(contains(message, "product: an operand of the product is not 256-byte aligned")) << message;
   expect_usable();
 }

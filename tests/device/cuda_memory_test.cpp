@@ -125,16 +125,16 @@ TEST_F(CudaMemoryTest, UploadsMayReuseTheirSourceAtOnce) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(get(small + i), 1000 + i);
 }
 
-TEST_F(CudaMemoryTest, MemoryMayBeMadeWhileRecording) {
+TEST_F(CudaMemoryTest, MemoryMayBeMadeWhileCapturing) {
   float* x = make(1.0f);
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     call(s, affine, {x}, Affine{1, 1});
     Memory dropped = device_->allocate(64);
     Memory pinned = device_->allocate_host(64);
     device_->reserve()->grow(1);
     call(s, affine, {x}, Affine{1, 1});
   });
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 3.0f);
 }
 

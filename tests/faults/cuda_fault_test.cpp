@@ -42,21 +42,21 @@ TEST_F(FaultTest, AfterAStickyErrorEveryCallSaysWhatHappenedFirst) {
   }
 }
 
-TEST_F(FaultTest, AStickyErrorWhileRecordingIsNotTransient) {
+TEST_F(FaultTest, AStickyErrorWhileCapturingIsNotTransient) {
   float* x = make(1.0f);
   emu::fail("cudaLaunchKernelExC", 1, cudaErrorIllegalAddress);
   try {
-    record([&](Stream& s) { call(s, affine, {x}); });
+    capture([&](Stream& s) { call(s, affine, {x}); });
     FAIL() << "nothing was thrown";
-  } catch (const RecordingFailed&) {
-    FAIL() << "a lost device is more than a failed recording";
+  } catch (const CaptureFailed&) {
+    FAIL() << "a lost device is more than a failed capture";
   } catch (const Error& e) {
     EXPECT_EQ(e.op(), "affine");
   }
   EXPECT_TRUE(contains(message_of([&] { device_->sync(*stream_); }), "the device is lost: affine: "));
 }
 
-// Each call of a recording fails once. The streams must be live afterwards, and nothing left behind.
+// Each call of a capture fails once. The streams must be live afterwards, and nothing left behind.
 TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
@@ -65,7 +65,7 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   auto* on_host = static_cast<float*>(host.get());
   Stream* const streams[] = {stream_.get(), other.get()};
   auto attempt = [&] {
-    return record(streams, [&](Streams s) {
+    return capture(streams, [&](Streams s) {
       call(*s[0], affine, {x});
       device_->fence(*s[1], *s[0]);
       device_->copy(*s[1], on_host, x, sizeof(float));
@@ -85,15 +85,15 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   for (int n = 1;; ++n) {
     emu::reset_calls();
     emu::fail("*", n, cudaErrorUnknown);
-    std::unique_ptr<Recording> recording;
+    std::unique_ptr<CapturedGraph> captured;
     try {
-      recording = attempt();
-    } catch (const RecordingFailed&) {
+      captured = attempt();
+    } catch (const CaptureFailed&) {
       ++failures;
     }
     bool is_done = emu::total_calls() < static_cast<std::size_t>(n);
     emu::clear_faults();
-    recording.reset();
+    captured.reset();
     not_destroyed += emu::injected().count("cudaGraphDestroy");
     EXPECT_EQ(are_live() - before, not_destroyed) << "call " << n;
     set(x, 1.0f);
@@ -118,7 +118,7 @@ TEST_F(FaultTest, WhatTheDriverRefusesIsNamedByItsOp) {
   float* x = make(1.0f);
   bool* more = make(true);
   std::string message = message_of(
-      [&] { record([&](Stream& s) { loop(s, more, [&](Stream& body) { call(body, copies_pageable, {x}); }); }); });
+      [&] { capture([&](Stream& s) { loop(s, more, [&](Stream& body) { call(body, copies_pageable, {x}); }); }); });
   EXPECT_TRUE(contains(message, "copies_pageable: ")) << message;
   EXPECT_TRUE(contains(message, "at a memcpy node")) << message;
   expect_usable();
@@ -128,7 +128,7 @@ TEST_F(FaultTest, AGraphThatTheDriverRefusesWithoutAReasonSaysWhereTheReasonIs) 
   float* x = make(1.0f);
   for (cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
     emu::fail("cudaGraphInstantiateWithParams", 1, code);
-    std::string message = message_of([&] { record([&](Stream& s) { call(s, affine, {x}); }); });
+    std::string message = message_of([&] { capture([&](Stream& s) { call(s, affine, {x}); }); });
     EXPECT_TRUE(contains(message, cudaGetErrorName(code))) << message;
     EXPECT_TRUE(contains(message, "remedy: run with CUDA_LOG_FILE=stderr to see the driver's reason")) << message;
     expect_usable();

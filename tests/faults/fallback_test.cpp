@@ -1,4 +1,4 @@
-// A recording that fails loses no step: the software device makes calls fail while a Program records.
+// A capture that fails loses no step: the software device makes calls fail while a Program captures.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, Fallback,
                                            "cudaGraphInstantiateWithParams", "cudaStreamGetCaptureInfo"),
                          name_of);
 
-TEST_P(Fallback, OneFailedRecordingCostsOneLaunchAndNoStep) {
+TEST_P(Fallback, OneFailedCaptureCostsOneLaunchAndNoStep) {
   Sum model;
   Program p = compile(model.g, {.target = cuda(0)});
   p.write(model.x, std::vector<float>{1});
@@ -39,7 +39,7 @@ TEST_P(Fallback, OneFailedRecordingCostsOneLaunchAndNoStep) {
   emu::fail(GetParam(), 1, cudaErrorStreamCaptureInvalidated);
   p.run(sink);  // records, fails, and runs op by op
   EXPECT_EQ(p.counters().fallbacks, 1u);
-  EXPECT_FALSE(p.recording().has_value());
+  EXPECT_FALSE(p.captured().has_value());
   p.run(sink);  // tries again
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 1u);
@@ -78,11 +78,11 @@ TEST(FallbackOfParts, WhatWasCapturedIsKept) {
   emu::fail("cudaStreamEndCapture", 2, cudaErrorStreamCaptureInvalidated);
   p.run(sink);
   emu::clear_faults();
-  EXPECT_EQ(p.counters().recordings, 1u);
+  EXPECT_EQ(p.counters().captures, 1u);
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 0u);
   p.run(sink);
-  EXPECT_EQ(p.counters().recordings, 2u) << "the first was there";
+  EXPECT_EQ(p.counters().captures, 2u) << "the first was there";
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 2u);
   EXPECT_EQ(p.read_output("y").at(0), 7.0);
@@ -107,7 +107,7 @@ TEST(FallbackOfParts, ARefusedLoopOverStepsIsAReasonOfTheProgram) {
   EXPECT_EQ(p.plan().explain().find(expected), std::string::npos);
 }
 
-// A loop, so that a capture into a body is under way inside another capture when the recording fails.
+// A loop, so that a capture into a body is under way inside another capture when the capture fails.
 struct Countdown {
   Graph g;
   Value x = g.feed("x", f32, {1});
@@ -139,9 +139,9 @@ class UnendedCapture : public ::testing::TestWithParam<bool> {
     EXPECT_EQ(p.counters().fallbacks, 3u);
     EXPECT_EQ(model.total.read().at(0), 1111.0);
     EXPECT_EQ(emu::last_failure(), "");
-  }  // the recorder's streams are destroyed while they capture
+  }  // the streams of the capture are destroyed while they capture
 
-  // Whatever is left of the recording that could not be ended, other programs of the thread record and run.
+  // Whatever is left of the capture that could not be ended, other programs of the thread capture and run.
   void expect_usable() {
     emu::clear_faults();
     EXPECT_EQ(emu::last_failure(), "");

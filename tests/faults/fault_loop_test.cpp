@@ -59,7 +59,7 @@ void reach_capture(Session& s) {
 }
 
 constexpr std::string_view kCapture = "capture", kDestroy = "destroy";
-// There is no phase of updates: no plan is ever patched (cudaGraphExecUpdate), each shape gets a recording of its
+// There is no phase of updates: no plan is ever patched (cudaGraphExecUpdate), each shape gets a capture of its
 // own.
 const Phase kPhases[] = {
     {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},
@@ -128,7 +128,7 @@ const Phase kPhases[] = {
 };
 
 // These release or restore something in destructors, or give a better error message: they are logged and nothing is
-// thrown. What else is not thrown belongs to a recording, without which the step runs op by op, or to loading kernels
+// thrown. What else is not thrown belongs to a capture, without which the step runs op by op, or to loading kernels
 // ahead.
 const std::set<std::string> kOnlyLogged = {"cudaFree",
                                            "cudaFreeHost",
@@ -225,7 +225,7 @@ void FaultLoop::check_outcome(const Phase& phase, const Fault& fault, const std:
                               const std::string& log) {
   EXPECT_TRUE(names(error + log, fault.function)) << "error: " << error << "\nlog: " << log;
   if (!error.empty() || phase.name == kDestroy || kOnlyLogged.contains(fault.function)) return;
-  EXPECT_TRUE(contains(log, "its recording failed") || contains(log, "are loaded by its first use")) << log;
+  EXPECT_TRUE(contains(log, "its capture failed") || contains(log, "are loaded by its first use")) << log;
 }
 
 // After an error that ends the context every call that needs the device says so.
@@ -315,8 +315,8 @@ std::string FaultLoop::run_case(Workload (*make)(), const Phase& phase, const Fa
   if (fault.function.empty() && !faults.empty()) fault.function = faults.begin()->first;
   if (!faults.empty()) {
     check_outcome(phase, fault, error, log);
-    // A recording that fails costs a launch, and no step.
-    if (phase.name == kCapture && error.empty() && contains(log, "its recording failed")) {
+    // A capture that fails costs a launch, and no step.
+    if (phase.name == kCapture && error.empty() && contains(log, "its capture failed")) {
       EXPECT_EQ(session->program->counters().fallbacks, 1u);
     }
     ++cases_[key][static_cast<std::size_t>(fault.kind)];

@@ -156,7 +156,7 @@ TEST_F(Fault, AllMessagesGoToTheLogOfTheProgram) {
     expect_seen("the kernels of a product are loaded by its first use");
     emu::fail("cudaStreamBeginCapture", 1, cudaErrorInvalidValue);
     p.run();
-    expect_seen("a step runs op by op, its recording failed");
+    expect_seen("a step runs op by op, its capture failed");
     p.run();
     for (const char* call : kWithTheProgram) emu::fail(call, 1, cudaErrorInvalidValue);
   }

@@ -178,7 +178,7 @@ inline Workload host_loop_workload() {
   return w;
 }
 
-// An op whose body launches a graph of its own, which becomes a child graph of the recording.
+// An op whose body launches a graph of its own, which becomes a child graph of the capture.
 struct OwnGraph {
   std::shared_ptr<GraphHandle> graph = std::make_shared<GraphHandle>();
   std::shared_ptr<GraphExecHandle> exec = std::make_shared<GraphExecHandle>();

@@ -126,21 +126,21 @@ TEST_P(RandomOps, GoOnFromTheStepAlone) {
   EXPECT_TRUE(same_bits(second.x.read(), whole.x.read()));
 }
 
-TEST_P(RandomOps, TakeAnotherSeedWithoutANewRecording) {
+TEST_P(RandomOps, TakeAnotherSeedWithoutANewCapture) {
   Graph g;
   Value x = random_uniform(g, f32, {8});
   g.output("x", x);
   Program program = compile(g, {.seed = 1});
   program.run(sink, {.steps = 2});  // interactive, then recorded
   program.sync();
-  auto recordings = program.counters().recordings;
+  auto captures = program.counters().captures;
   for (std::uint32_t seed : {2u, 3u}) {
     program.set_seed(seed);
     program.run();
     Tensor seen = program.read_output("x");
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(seen.as<float>()[i], (Place{seed, node_of(x), seed}.unit(i)));
   }
-  EXPECT_EQ(program.counters().recordings, recordings);
+  EXPECT_EQ(program.counters().captures, captures);
 }
 
 // One at element n of `size`, zeros elsewhere.

@@ -305,7 +305,7 @@ std::span<const Row> misuses() {
       Row{"SetStepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_steps(1); }},
       Row{"CountersOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).counters(); }},
       Row{"ReportOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).automatic_report(); }},
-      Row{"RecordingOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).recording(); }},
+      Row{"CaptureOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).captured(); }},
       Row{"ArenaOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).arena_bytes(); }},
       Row{"TargetOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).target(); }},
       Row{"TensorOfMovedFromEager", "Eager", {"moved-from"}, [] { moved_from(Eager()).tensor({1}); }},

@@ -1,4 +1,4 @@
-// The fixture of the tests of the CUDA device: scalars in device memory, calls of small ops, recordings.
+// The fixture of the tests of the CUDA device: scalars in device memory, calls of small ops, captures.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -74,19 +74,19 @@ class CudaDeviceTest : public ::testing::Test {
     device_->call(stream, node(op, std::move(operands), std::move(attrs), step, where));
   }
 
-  std::unique_ptr<Recording> record(Streams streams, const std::function<void(Streams)>& issue) {
+  std::unique_ptr<CapturedGraph> capture(Streams streams, const std::function<void(Streams)>& issue) {
     try {
-      device_->begin_recording(streams);
+      device_->begin_capture(streams);
       issue(streams);
-      return device_->end_recording(streams);
+      return device_->end_capture(streams);
     } catch (...) {
-      device_->cancel_recording(streams);
+      device_->cancel_capture(streams);
       throw;
     }
   }
-  std::unique_ptr<Recording> record(const std::function<void(Stream&)>& issue) {
+  std::unique_ptr<CapturedGraph> capture(const std::function<void(Stream&)>& issue) {
     Stream* const streams[] = {stream_.get()};
-    return record(streams, [&](Streams s) { issue(*s[0]); });
+    return capture(streams, [&](Streams s) { issue(*s[0]); });
   }
   void loop(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& body) {
     Stream* const streams[] = {&stream};
@@ -103,8 +103,8 @@ class CudaDeviceTest : public ::testing::Test {
     float* x = make(1.0f);
     call(*stream_, affine, {x}, Affine{3, 0});
     EXPECT_EQ(get(x), 3.0f);
-    auto recording = record([&](Stream& s) { call(s, affine, {x}, Affine{1, 1}); });
-    device_->launch(*stream_, *recording);
+    auto captured = capture([&](Stream& s) { call(s, affine, {x}, Affine{1, 1}); });
+    device_->launch(*stream_, *captured);
     EXPECT_EQ(get(x), 4.0f);
   }
 

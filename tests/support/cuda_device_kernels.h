@@ -15,7 +15,7 @@ extern const OpDef affine;
 // As affine, but takes a while, so that work which should wait for it and does not is found out.
 extern const OpDef slow_affine;
 
-// f32 x -> y = x + a float of the host, which a recording keeps as it was: a mistake.
+// f32 x -> y = x + a float of the host, which a capture keeps as it was: a mistake.
 struct HostFloat {
   std::shared_ptr<const float> value;
 };

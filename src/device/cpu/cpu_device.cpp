@@ -117,22 +117,22 @@ class CpuArena : public Arena {
   std::size_t size_ = 0;      // of them with memory
 };
 
-class CpuRecording : public Recording {
+class CpuCapturedGraph : public CapturedGraph {
  public:
-  CpuRecording(CpuItems items, const RecordingInfo& info) : items(std::move(items)), info_(info) {}
-  RecordingInfo info() const override { return info_; }
+  CpuCapturedGraph(CpuItems items, const CaptureInfo& info) : items(std::move(items)), info_(info) {}
+  CaptureInfo info() const override { return info_; }
 
   CpuItems items;
 
  private:
-  RecordingInfo info_;
+  CaptureInfo info_;
 };
 
-void count(const CpuItems& items, RecordingInfo& info) {
-  for (const CpuRecordingItem& item : items) {
+void count(const CpuItems& items, CaptureInfo& info) {
+  for (const CpuCapturedItem& item : items) {
     info.bytes += sizeof item;
-    if (item.kind == CpuRecordingItem::Kind::call) ++info.kernels;
-    if (item.kind == CpuRecordingItem::Kind::copy) ++info.copies;
+    if (item.kind == CpuCapturedItem::Kind::call) ++info.kernels;
+    if (item.kind == CpuCapturedItem::Kind::copy) ++info.copies;
     if (!item.bodies.empty()) ++info.conditional_nodes;
     for (const CpuItems& body : item.bodies) count(body, info);
   }
@@ -140,22 +140,22 @@ void count(const CpuItems& items, RecordingInfo& info) {
 
 void run_items(const CpuItems& items, CpuFailure& failure);
 
-void run_control(const CpuRecordingItem& item, CpuFailure& failure) {
+void run_control(const CpuCapturedItem& item, CpuFailure& failure) {
   const auto* predicate = static_cast<const bool*>(item.source);
   switch (item.kind) {
-    case CpuRecordingItem::Kind::copy:
+    case CpuCapturedItem::Kind::copy:
       if (item.bytes > 0) std::memcpy(item.destination, item.source, item.bytes);
       break;
-    case CpuRecordingItem::Kind::begin:
+    case CpuCapturedItem::Kind::begin:
       begin_launch(*static_cast<const LaunchRing*>(item.source));
       break;
-    case CpuRecordingItem::Kind::branch:
+    case CpuCapturedItem::Kind::branch:
       run_items(item.bodies[*predicate ? 0 : 1], failure);
       break;
-    case CpuRecordingItem::Kind::loop:
+    case CpuCapturedItem::Kind::loop:
       while (*predicate) run_items(item.bodies[0], failure);
       break;
-    case CpuRecordingItem::Kind::call:
+    case CpuCapturedItem::Kind::call:
       break;
   }
 }
@@ -165,7 +165,7 @@ void run_items(const CpuItems& items, CpuFailure& failure) {
   while (i < items.size()) {
     try {
       for (; i < items.size(); ++i) {
-        const CpuRecordingItem& item = items[i];
+        const CpuCapturedItem& item = items[i];
         if (item.body) {
           item.body(CpuArgs(*item.node));
         } else {
@@ -289,7 +289,7 @@ void CpuDevice::sync(Stream& stream) {
 
 void CpuDevice::fence(Stream& later, Stream& earlier) {
   CpuQueue& queue = queue_of(later);
-  if (queue.recording) return;  // one list, in issue order
+  if (queue.captured) return;  // one list, in issue order
   push(queue, {[](const CpuTask& t) {
                  static_cast<CpuQueue*>(t.second)->publish();
                  static_cast<const CpuProgress*>(t.first)->wait_for(t.number);
@@ -299,11 +299,11 @@ void CpuDevice::fence(Stream& later, Stream& earlier) {
 
 void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
   CpuQueue& queue = queue_of(stream);
-  if (queue.recording) {
-    CpuRecordingItem item;
-    item.kind = CpuRecordingItem::Kind::begin;
+  if (queue.captured) {
+    CpuCapturedItem item;
+    item.kind = CpuCapturedItem::Kind::begin;
     item.source = &ring;
-    queue.recording->push_back(std::move(item));
+    queue.captured->push_back(std::move(item));
     return;
   }
   push(queue, {[](const CpuTask& t) { begin_launch(*static_cast<const LaunchRing*>(t.first)); }, &ring});
@@ -311,11 +311,11 @@ void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
 
 void CpuDevice::call(Stream& stream, const BoundNode& node) {
   CpuQueue& queue = queue_of(stream);
-  if (queue.recording) {
-    CpuRecordingItem item;
+  if (queue.captured) {
+    CpuCapturedItem item;
     item.body = body_for(*node.op, DeviceKind::cpu)->cpu;
     item.node = &node;
-    queue.recording->push_back(std::move(item));
+    queue.captured->push_back(std::move(item));
     return;
   }
   ++counters_.kernels;
@@ -332,13 +332,13 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
 
 void CpuDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   CpuQueue& queue = queue_of(stream);
-  if (queue.recording) {
-    CpuRecordingItem item;
-    item.kind = CpuRecordingItem::Kind::copy;
+  if (queue.captured) {
+    CpuCapturedItem item;
+    item.kind = CpuCapturedItem::Kind::copy;
     item.destination = destination;
     item.source = source;
     item.bytes = bytes;
-    queue.recording->push_back(std::move(item));
+    queue.captured->push_back(std::move(item));
     return;
   }
   ++counters_.copies;
@@ -367,21 +367,21 @@ void CpuDevice::upload(Stream& stream, void* destination, const void* source, st
   std::memcpy(destination, source, bytes);
 }
 
-void CpuDevice::record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies) {
-  CpuItems* around = queue_of(*streams[0]).recording;
+void CpuDevice::record_control(Streams streams, CpuCapturedItem item, const std::vector<const Body*>& bodies) {
+  CpuItems* around = queue_of(*streams[0]).captured;
   item.bodies.resize(bodies.size());
   for (std::size_t i = 0; i < bodies.size(); ++i) {
-    for (Stream* stream : streams) queue_of(*stream).recording = &item.bodies[i];
+    for (Stream* stream : streams) queue_of(*stream).captured = &item.bodies[i];
     (*bodies[i])(streams);
   }
-  for (Stream* stream : streams) queue_of(*stream).recording = around;
+  for (Stream* stream : streams) queue_of(*stream).captured = around;
   around->push_back(std::move(item));
 }
 
 void CpuDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  if (queue_of(*streams[0]).recording) {
-    CpuRecordingItem item;
-    item.kind = CpuRecordingItem::Kind::branch;
+  if (queue_of(*streams[0]).captured) {
+    CpuCapturedItem item;
+    item.kind = CpuCapturedItem::Kind::branch;
     item.source = predicate;
     return record_control(streams, std::move(item), {&then_body, &else_body});
   }
@@ -391,26 +391,26 @@ void CpuDevice::branch(Streams streams, const bool* predicate, const Body& then_
 
 void CpuDevice::loop(Streams streams, const bool* predicate, const Body& body) {
   CpuQueue& queue = queue_of(*streams[0]);
-  if (queue.recording) {
-    CpuRecordingItem item;
-    item.kind = CpuRecordingItem::Kind::loop;
+  if (queue.captured) {
+    CpuCapturedItem item;
+    item.kind = CpuCapturedItem::Kind::loop;
     item.source = predicate;
     return record_control(streams, std::move(item), {&body});
   }
   for (queue.wait_for(queue.pushed()); *predicate; queue.wait_for(queue.pushed())) body(streams);
 }
 
-void CpuDevice::begin_recording(Streams streams) {
+void CpuDevice::begin_capture(Streams streams) {
   items_ = std::make_unique<CpuItems>();
-  for (Stream* stream : streams) queue_of(*stream).recording = items_.get();
+  for (Stream* stream : streams) queue_of(*stream).captured = items_.get();
 }
 
-std::unique_ptr<Recording> CpuDevice::end_recording(Streams streams) {
-  for (Stream* stream : streams) queue_of(*stream).recording = nullptr;
-  RecordingInfo info;
+std::unique_ptr<CapturedGraph> CpuDevice::end_capture(Streams streams) {
+  for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
+  CaptureInfo info;
   count(*items_, info);
-  ++counters_.recordings;
-  return std::make_unique<CpuRecording>(std::move(*std::exchange(items_, nullptr)), info);
+  ++counters_.captures;
+  return std::make_unique<CpuCapturedGraph>(std::move(*std::exchange(items_, nullptr)), info);
 }
 
 std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
@@ -418,19 +418,19 @@ std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
               "leave the stream out, or compile for a CUDA device");
 }
 
-void CpuDevice::cancel_recording(Streams streams) noexcept {
-  for (Stream* stream : streams) queue_of(*stream).recording = nullptr;
+void CpuDevice::cancel_capture(Streams streams) noexcept {
+  for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
   items_.reset();
 }
 
-void CpuDevice::launch(Stream& stream, Recording& recording, std::int64_t steps) {
+void CpuDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps) {
   CpuQueue& queue = queue_of(stream);
-  RecordingInfo info = recording.info();
+  CaptureInfo info = graph.info();
   ++counters_.graph_launches;
   counters_.kernels += static_cast<std::uint64_t>(steps * info.kernels);
   counters_.copies += static_cast<std::uint64_t>(steps * info.copies);
-  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuRecording*>(t.first)->items, *t.failure); },
-               &static_cast<CpuRecording&>(recording), nullptr, 0, &failure_});
+  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuCapturedGraph*>(t.first)->items, *t.failure); },
+               &static_cast<CpuCapturedGraph&>(graph), nullptr, 0, &failure_});
 }
 
 }  // namespace graphsink

@@ -1,4 +1,4 @@
-// The host as a device: streams are in-order queues with threads, a recording is an array of pre-bound calls.
+// The host as a device: streams are in-order queues with threads, a captured graph is an array of pre-bound calls.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@
 
 namespace graphsink {
 
-// One entry of a recording: a call (body set), a copy, the beginning of a launch, or control flow over child lists.
-struct CpuRecordingItem {
+// One entry of a captured graph: a call (body set), a copy, the beginning of a launch, or control flow over child
+// lists.
+struct CpuCapturedItem {
   void (*body)(const CpuArgs&) = nullptr;
   const BoundNode* node = nullptr;
   enum class Kind : std::uint8_t { call, copy, begin, branch, loop } kind = Kind::call;
@@ -93,15 +94,15 @@ class CpuDevice : public Device {
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
-  void begin_recording(Streams streams) override;
-  std::unique_ptr<Recording> end_recording(Streams streams) override;
-  void cancel_recording(Streams streams) noexcept override;
-  void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) override;
+  void begin_capture(Streams streams) override;
+  std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
+  void cancel_capture(Streams streams) noexcept override;
+  void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   Counters counters() const override;
 
  private:
   void push(CpuQueue& queue, const CpuTask& task);
-  void record_control(Streams streams, CpuRecordingItem item, const std::vector<const Body*>& bodies);
+  void record_control(Streams streams, CpuCapturedItem item, const std::vector<const Body*>& bodies);
 
   Target target_;
   Counters counters_;
@@ -109,7 +110,7 @@ class CpuDevice : public Device {
   // Copies of what is on its way to a stream that is busy.
   CpuSlots staging_{held_, &HeldBytes::host};
   CpuFailure failure_;
-  std::unique_ptr<CpuItems> items_;  // of the recording in progress
+  std::unique_ptr<CpuItems> items_;  // of the capture in progress
 };
 
 }  // namespace graphsink

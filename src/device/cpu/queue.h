@@ -14,8 +14,8 @@
 
 namespace graphsink {
 
-struct CpuRecordingItem;
-using CpuItems = std::vector<CpuRecordingItem>;
+struct CpuCapturedItem;
+using CpuItems = std::vector<CpuCapturedItem>;
 struct CpuFailure;
 
 // What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing.
@@ -68,8 +68,8 @@ class CpuQueue : public Stream {
   // must not sleep through that.
   void publish() { progress_->publish(); }
 
-  // Where work goes while this stream is recording, else nullptr.
-  CpuItems* recording = nullptr;
+  // Where work goes while this stream is capturing, else nullptr.
+  CpuItems* captured = nullptr;
 
  private:
   static constexpr std::uint64_t kCapacity = 8192;

@@ -1,4 +1,4 @@
-// What recorded kernels were given.
+// What captured kernels were given.
 #pragma once
 
 #include <cuda.h>

@@ -210,7 +210,8 @@ Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
   if (!device.matmuls) device.matmuls = std::make_shared<Matmuls>();
   Matmuls::Chosen& chosen = device.matmuls->products[spec];
   if (!chosen.plan) chosen.plan = plan_matmul(spec, args, device, device.matmuls->library);
-  // Kernels must not be loaded by a recording. The first step is not recorded and loads those of all products it runs.
+  // Kernels must not be loaded during a capture. The first step is not captured and loads those of all products it
+  // runs.
   if (args.may_be_skipped && !chosen.is_loaded) {
     CurrentDevice current(device.calls());
     load_kernels(spec, *chosen.plan, device, Checked(args, device.calls().log));

@@ -81,7 +81,7 @@ void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {
     if (!is_lost()) fate_->lost = (node ? op + ": " : std::string()) + problem;
     throw Error(op, where, problem, remedy_for(code));
   }
-  if (is_recording()) throw RecordingFailed(op, where, problem, remedy_for(code));
+  if (is_capturing()) throw CaptureFailed(op, where, problem, remedy_for(code));
   throw Error(op, where, problem, remedy_for(code));
 }
 

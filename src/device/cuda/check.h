@@ -27,7 +27,7 @@ class CudaFailure : public Error {
 // One per device, shared with the memory that may outlive it. Used by one thread at a time.
 class Calls {
  public:
-  // `beside`: of another device of the same program; what is recorded is recorded together, and lost together.
+  // `beside`: of another device of the same program; what is captured is captured together, and lost together.
   Calls(int device, bool is_only_device, const Log& log, const Calls* beside = nullptr)
       : log(log),
         memory(beside ? beside->memory : std::make_shared<MemoryMap>()),
@@ -35,7 +35,7 @@ class Calls {
         device_(device),
         is_only_device_(is_only_device) {}
 
-  // Counts one call and throws if it failed: RecordingFailed while recording, else Error, naming `node` if given. After
+  // Counts one call and throws if it failed: CaptureFailed while capturing, else Error, naming `node` if given. After
   // an error that ends the context, the device is lost.
   void check(cudaError_t code, const char* call, const BoundNode* node = nullptr) {
     ++counters.api_calls;
@@ -49,8 +49,8 @@ class Calls {
     if (is_lost()) throw_lost();
   }
   bool is_lost() const { return !fate_->lost.empty(); }
-  bool is_recording() const { return fate_->is_recording; }
-  void set_recording(bool is_recording) { fate_->is_recording = is_recording; }
+  bool is_capturing() const { return fate_->is_capturing; }
+  void set_capturing(bool is_capturing) { fate_->is_capturing = is_capturing; }
 
   int device() const { return device_; }
   bool is_only_device() const { return is_only_device_; }
@@ -63,7 +63,7 @@ class Calls {
 
  private:
   struct Fate {
-    bool is_recording = false;
+    bool is_capturing = false;
     std::string lost;  // why
   };
   [[noreturn]] void throw_lost() const;

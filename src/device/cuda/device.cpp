@@ -46,7 +46,7 @@ CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> besid
       target_(read_target(*calls_)),
       setup_stream_(*calls_),
       staging_(calls_->log),
-      recorder_(beside.empty() ? std::make_shared<Recorder>(calls_) : cuda_device(*beside[0]).recorder_) {
+      capture_(beside.empty() ? std::make_shared<StreamCapture>(calls_) : cuda_device(*beside[0]).capture_) {
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   predicate_ = allocate_pinned(*calls_, sizeof(bool));
@@ -63,8 +63,8 @@ CurrentDevice CudaDevice::enter() {
 }
 
 void CudaDevice::require_live(const char* what) const {
-  if (!recorder_->is_active()) return;
-  throw RecordingFailed(what, Where(), "it cannot be part of a recording", "do this before or after recording");
+  if (!capture_->is_active()) return;
+  throw CaptureFailed(what, Where(), "it cannot be part of a capture", "do this before or after the capture");
 }
 
 Memory CudaDevice::allocate(std::size_t bytes) {
@@ -174,7 +174,7 @@ void CudaDevice::fence(Stream& later, Stream& earlier) {
   if (&later == &earlier) return;
   CurrentDevice current = enter();
   cuda_stream(later).wait_for(cuda_stream(earlier), *calls_);
-  if (!recorder_->is_active()) return;  // a live stream may be another thread's
+  if (!capture_->is_active()) return;  // a live stream may be another thread's
   cuda_stream(earlier).is_open = false;
   cuda_stream(later).is_open = true;
 }
@@ -187,10 +187,10 @@ std::unique_ptr<Mark> CudaDevice::make_mark() {
 void CudaDevice::set_mark(Stream& stream, Mark& mark) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  recorder_->expect(on, nullptr);
+  capture_->expect(on, nullptr);
   calls_->check(cudaEventRecordWithFlags(static_cast<CudaMark&>(mark).get(), on.get(), cudaEventRecordExternal),
                 "cudaEventRecordWithFlags");
-  recorder_->note(on, nullptr);
+  capture_->note(on, nullptr);
 }
 
 // A launch records the events of its nodes: assumed, not verified on a GPU. PyTorch (pull request 155372, external
@@ -205,10 +205,10 @@ void CudaDevice::wait_for_mark(Stream& later, Mark& mark) {
 void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (recorder_->is_active()) recorder_->expect(on, nullptr);
+  if (capture_->is_active()) capture_->expect(on, nullptr);
   calls_->check(launch_begin(on.get(), ring), "cudaLaunchKernelEx");
-  if (recorder_->is_active()) {
-    recorder_->note(on, nullptr);
+  if (capture_->is_active()) {
+    capture_->note(on, nullptr);
   } else {
     ++calls_->counters.kernels;
   }
@@ -217,19 +217,19 @@ void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
 void CudaDevice::call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (!recorder_->is_active()) return run_body(on, node);
-  recorder_->expect(on, &node);
+  if (!capture_->is_active()) return run_body(on, node);
+  capture_->expect(on, &node);
   try {
     run_body(on, node);
-  } catch (const RecordingFailed&) {
+  } catch (const CaptureFailed&) {
     throw;
   } catch (const Error& e) {
     if (calls_->is_lost()) throw;
     bool names_op = e.op() == node.op->name;
-    throw RecordingFailed(std::string(node.op->name), node.where, names_op ? e.problem() : e.op() + ": " + e.problem(),
-                          e.remedy());
+    throw CaptureFailed(std::string(node.op->name), node.where, names_op ? e.problem() : e.op() + ": " + e.problem(),
+                        e.remedy());
   }
-  recorder_->note(on, &node);
+  capture_->note(on, &node);
 }
 
 void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
@@ -239,7 +239,7 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
     std::uint64_t count = 0;
     ~Kernels() {
       device.calls_->counters.api_calls += count;
-      if (!device.recorder_->is_active()) device.calls_->counters.kernels += count;
+      if (!device.capture_->is_active()) device.calls_->counters.kernels += count;
     }
   } kernels{*this};
   CudaArgs args(node, *this, stream.get(), &kernels.count);
@@ -266,14 +266,14 @@ void CudaDevice::run_host_call(void* data) noexcept {
 void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& status) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (recorder_->is_active()) recorder_->expect(on, &node);
+  if (capture_->is_active()) capture_->expect(on, &node);
   // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
   auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node, &status}).first);
   calls_->check(cudaLaunchHostFunc(
                     on.get(), [](void* d) { run_host_call(d); }, data),
                 "cudaLaunchHostFunc", &node);
-  if (recorder_->is_active()) {
-    recorder_->note(on, &node);
+  if (capture_->is_active()) {
+    capture_->note(on, &node);
   } else {
     ++calls_->counters.host_nodes;
   }
@@ -289,10 +289,10 @@ void CudaDevice::copy(Stream& stream, void* destination, const void* source, std
   if (bytes == 0) return;
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (recorder_->is_active()) recorder_->expect(on, nullptr);
+  if (capture_->is_active()) capture_->expect(on, nullptr);
   calls_->check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, on.get()), "cudaMemcpyAsync");
-  if (recorder_->is_active()) {
-    recorder_->note(on, nullptr);
+  if (capture_->is_active()) {
+    capture_->note(on, nullptr);
   } else {
     ++calls_->counters.copies;
   }
@@ -317,49 +317,49 @@ bool CudaDevice::read_predicate(Stream& stream, const bool* predicate) {
 }
 
 void CudaDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  if (!recorder_->is_active()) {
+  if (!capture_->is_active()) {
     return (read_predicate(*streams[0], predicate) ? then_body : else_body)(streams);
   }
   CurrentDevice current = enter();
   const std::array<const Body*, 2> bodies = {&then_body, &else_body};
-  recorder_->control(streams, predicate, cudaGraphCondTypeIf, bodies);
+  capture_->control(streams, predicate, cudaGraphCondTypeIf, bodies);
 }
 
 void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) {
-  if (!recorder_->is_active()) {
+  if (!capture_->is_active()) {
     while (read_predicate(*streams[0], predicate)) body(streams);
     return;
   }
   CurrentDevice current = enter();
   const std::array<const Body*, 1> bodies = {&body};
-  recorder_->control(streams, predicate, cudaGraphCondTypeWhile, bodies);
+  capture_->control(streams, predicate, cudaGraphCondTypeWhile, bodies);
 }
 
-void CudaDevice::begin_recording(Streams streams) {
+void CudaDevice::begin_capture(Streams streams) {
   CurrentDevice current = enter();
-  require_live("begin_recording");
-  recorder_->begin(streams);
+  require_live("begin_capture");
+  capture_->begin(streams);
 }
 
-std::unique_ptr<Recording> CudaDevice::end_recording(Streams) {
+std::unique_ptr<CapturedGraph> CudaDevice::end_capture(Streams) {
   CurrentDevice current = enter();
-  return recorder_->end();
+  return capture_->end();
 }
 
-void CudaDevice::cancel_recording(Streams) noexcept { recorder_->cancel(); }
+void CudaDevice::cancel_capture(Streams) noexcept { capture_->cancel(); }
 
-void CudaDevice::launch(Stream& stream, Recording& recording, std::int64_t steps) {
+void CudaDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps) {
   CurrentDevice current = enter();
   require_live("launch");
-  const auto& recorded = static_cast<CudaRecording&>(recording);
-  calls_->check(cudaGraphLaunch(recorded.exec(), cuda_stream(stream).get()), "cudaGraphLaunch");
-  recorded.count_launch(calls_->counters, static_cast<std::uint64_t>(steps));
+  const auto& captured = static_cast<CudaCapturedGraph&>(graph);
+  calls_->check(cudaGraphLaunch(captured.exec(), cuda_stream(stream).get()), "cudaGraphLaunch");
+  captured.count_launch(calls_->counters, static_cast<std::uint64_t>(steps));
   ++calls_->counters.graph_launches;
 }
 
-std::vector<RecordedKernel> CudaDevice::kernels(const Recording& recording) {
+std::vector<CapturedKernel> CudaDevice::kernels(const CapturedGraph& graph) {
   CurrentDevice current = enter();
-  return static_cast<const CudaRecording&>(recording).kernels(*calls_);
+  return static_cast<const CudaCapturedGraph&>(graph).kernels(*calls_);
 }
 
 }  // namespace graphsink

@@ -8,14 +8,14 @@
 
 #include "device/cuda/check.h"
 #include "device/cuda/memory.h"
-#include "device/cuda/recorder.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/stream_capture.h"
 
 namespace graphsink {
 
 struct Matmuls;
 
-// Used by one thread at a time. Memory, streams and recordings made here may not be used after it, but may be
+// Used by one thread at a time. Memory, streams and captures made here may not be used after it, but may be
 // destroyed.
 class CudaDevice : public Device {
  public:
@@ -46,11 +46,11 @@ class CudaDevice : public Device {
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
-  void begin_recording(Streams streams) override;
-  std::unique_ptr<Recording> end_recording(Streams streams) override;
-  void cancel_recording(Streams streams) noexcept override;
-  void launch(Stream& stream, Recording& recording, std::int64_t steps = 1) override;
-  std::vector<RecordedKernel> kernels(const Recording& recording) override;
+  void begin_capture(Streams streams) override;
+  std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
+  void cancel_capture(Streams streams) noexcept override;
+  void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
+  std::vector<CapturedKernel> kernels(const CapturedGraph& graph) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
 
@@ -71,19 +71,19 @@ class CudaDevice : public Device {
 
   // Throws Error if the device is lost.
   CurrentDevice enter();
-  // Throws Error while recording: `what` cannot be recorded.
+  // Throws Error while capturing: `what` cannot be captured.
   void require_live(const char* what) const;
   void run_body(CudaStream& stream, const BoundNode& node);
   bool read_predicate(Stream& stream, const bool* predicate);
 
   std::shared_ptr<Calls> calls_;
   Target target_;
-  CudaStream setup_stream_;  // for memory, never recorded
+  CudaStream setup_stream_;  // for memory, never captured
   Staging staging_;
   Memory predicate_;  // host
   std::set<HostCall> host_calls_;
   std::atomic<int> running_host_calls_ = 0;
-  std::shared_ptr<Recorder> recorder_;  // of all devices of the program
+  std::shared_ptr<StreamCapture> capture_;  // of all devices of the program
 };
 
 }  // namespace graphsink

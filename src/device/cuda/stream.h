@@ -10,7 +10,7 @@ class CudaStream : public Stream {
  public:
   explicit CudaStream(Calls& calls) : calls_(calls) {
     CurrentDevice current(calls);
-    // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we record.
+    // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we capture.
     calls.check(cudaStreamCreateWithFlags(owned_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
     stream_ = owned_.get();
@@ -22,9 +22,9 @@ class CudaStream : public Stream {
   }
 
   // Where work given to this stream goes.
-  cudaStream_t get() const { return recorded_by_ ? recorded_by_->get() : stream_; }
-  // From here on work goes to `stream`, which records it; nullptr: to this one, which is always live.
-  void record_by(const CudaStream* stream) { recorded_by_ = stream; }
+  cudaStream_t get() const { return captured_by_ ? captured_by_->get() : stream_; }
+  // From here on work goes to `stream`, which captures it; nullptr: to this one, which is always live.
+  void capture_by(const CudaStream* stream) { captured_by_ = stream; }
 
   // Goes on only when everything given to `earlier` so far is done.
   void wait_for(const CudaStream& earlier, Calls& calls) {
@@ -38,7 +38,7 @@ class CudaStream : public Stream {
   // Of its device.
   Calls& calls() const { return calls_; }
 
-  // While recording: holds work that no other stream has waited for yet.
+  // While capturing: holds work that no other stream has waited for yet.
   bool is_open = false;
 
  private:
@@ -57,7 +57,7 @@ class CudaStream : public Stream {
   EventHandle event_;
   cudaStream_t stream_ = nullptr;
   bool is_borrowed_ = false;
-  const CudaStream* recorded_by_ = nullptr;
+  const CudaStream* captured_by_ = nullptr;
 };
 
 class CudaMark : public Mark {

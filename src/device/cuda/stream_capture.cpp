@@ -1,4 +1,4 @@
-#include "device/cuda/recorder.h"
+#include "device/cuda/stream_capture.h"
 
 #include "device/cuda/control.h"
 
@@ -26,59 +26,58 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
 
 // Where a capture cannot be ended, destroying its stream may end it, and then its graph is gone. The streams that
 // capture into a body of that graph must go before.
-Recorder::~Recorder() {
+StreamCapture::~StreamCapture() {
   cancel();
   while (!levels_.empty()) levels_.pop_back();
 }
 
-void Recorder::begin(Streams streams) {
-  calls_.set_recording(true);
+void StreamCapture::begin(Streams streams) {
+  calls_.set_capturing(true);
   end_captures();
   if (!capturing_.empty()) {
-    refuse_recording(nullptr, "an earlier recording cannot be ended: cudaStreamEndCapture fails",
-                     "restart the process");
+    refuse_capture(nullptr, "an earlier capture cannot be ended: cudaStreamEndCapture fails", "restart the process");
   }
   Streams own = own_streams(streams);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     redirected_.push_back(&cuda_stream(*streams[i]));
-    redirected_.back()->record_by(&cuda_stream(*own[i]));
+    redirected_.back()->capture_by(&cuda_stream(*own[i]));
   }
   begin_capture(cuda_stream(*own[0]));
   origin_ = &cuda_stream(*streams[0]);
 }
 
 // Thread-local: calls of other threads, such as their allocations, are their own affair.
-void Recorder::begin_capture(CudaStream& stream) {
+void StreamCapture::begin_capture(CudaStream& stream) {
   calls_.check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   capturing_.push_back({&stream, true});
 }
 
-Recorder::Frontier Recorder::frontier(const CudaStream& stream, const BoundNode* node) const {
+StreamCapture::Frontier StreamCapture::frontier(const CudaStream& stream, const BoundNode* node) const {
   Frontier f;
   calls_.check(cudaStreamGetCaptureInfo(stream.get(), &f.status, nullptr, &f.graph, &f.nodes, &f.edges, &f.count),
                "cudaStreamGetCaptureInfo", node);
   return f;
 }
 
-void Recorder::expect(const CudaStream& stream, const BoundNode* node) const {
+void StreamCapture::expect(const CudaStream& stream, const BoundNode* node) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   calls_.check(cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", node);
   if (status == cudaStreamCaptureStatusNone) {
-    refuse_recording(node, "its stream takes no part in the recording",
-                     "fence it from the first stream before giving it work");
+    refuse_capture(node, "its stream takes no part in the capture",
+                   "fence it from the first stream before giving it work");
   }
   if (status == cudaStreamCaptureStatusInvalidated) {
-    refuse_recording(node, "the recording was broken before this op, from outside",
-                     "let no other thread synchronise the device meanwhile");
+    refuse_capture(node, "the capture was broken before this op, from outside",
+                   "let no other thread synchronise the device meanwhile");
   }
 }
 
-void Recorder::note(CudaStream& stream, const BoundNode* node) {
+void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   stream.is_open = true;
   Frontier now = frontier(stream, node);
   if (now.status != cudaStreamCaptureStatusActive) {
-    refuse_recording(
-        node, "it ended the recording: a call that is not allowed while a stream is capturing",
+    refuse_capture(
+        node, "it ended the capture: a call that is not allowed while a stream is capturing",
         "bodies may only enqueue: allocate, wait and load in prepare(); let no other thread synchronise the device "
         "meanwhile");
   }
@@ -98,8 +97,8 @@ void Recorder::note(CudaStream& stream, const BoundNode* node) {
   }
 }
 
-void Recorder::control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
-                       std::span<const Device::Body* const> bodies) {
+void StreamCapture::control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
+                            std::span<const Device::Body* const> bodies) {
   if (is_rehearsing_) {
     for (const Device::Body* body : bodies) (*body)(streams);
     return;
@@ -127,18 +126,18 @@ void Recorder::control(Streams streams, const bool* predicate, cudaGraphConditio
 // that breaks its capture must do so here: drivers are known that free the body of a conditional node when a broken
 // capture into it is ended, and crash the process when the capture around the node is ended as well, in whatever order
 // (issue 2918 of NVIDIA/cuda-python). No such node exists yet. What other threads break later is not met here.
-void Recorder::rehearse(Streams like, std::span<const Device::Body* const> bodies) {
+void StreamCapture::rehearse(Streams like, std::span<const Device::Body* const> bodies) {
   struct Rehearsing {
-    Recorder& recorder;
-    RecordedNodes nodes;
-    explicit Rehearsing(Recorder& r) : recorder(r), nodes(std::exchange(r.nodes_, {})) {
-      recorder.is_rehearsing_ = true;
-      ++recorder.depth_;
+    StreamCapture& capture;
+    CapturedNodes nodes;
+    explicit Rehearsing(StreamCapture& c) : capture(c), nodes(std::exchange(c.nodes_, {})) {
+      capture.is_rehearsing_ = true;
+      ++capture.depth_;
     }
     ~Rehearsing() {
-      recorder.is_rehearsing_ = false;
-      --recorder.depth_;
-      recorder.nodes_ = std::move(nodes);
+      capture.is_rehearsing_ = false;
+      --capture.depth_;
+      capture.nodes_ = std::move(nodes);
     }
   } rehearsing(*this);
   Streams streams = own_streams(like);
@@ -151,8 +150,8 @@ void Recorder::rehearse(Streams like, std::span<const Device::Body* const> bodie
   require_body_nodes(graph.get(), nodes_, calls_);
 }
 
-cudaGraphNode_t Recorder::add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
-                                          cudaGraphConditionalHandle handle, std::size_t bodies) {
+cudaGraphNode_t StreamCapture::add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
+                                               cudaGraphConditionalHandle handle, std::size_t bodies) {
   Frontier before = frontier(stream);
   cudaGraphNodeParams params = {};
   params.type = cudaGraphNodeTypeConditional;
@@ -166,7 +165,7 @@ cudaGraphNode_t Recorder::add_conditional(const CudaStream& stream, cudaGraphCon
   return node;
 }
 
-Streams Recorder::own_streams(Streams like) {
+Streams StreamCapture::own_streams(Streams like) {
   if (levels_.size() <= depth_) levels_.resize(depth_ + 1);
   Level& level = levels_[depth_];
   level.streams.clear();
@@ -182,7 +181,7 @@ Streams Recorder::own_streams(Streams like) {
   return level.streams;
 }
 
-CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
+CudaStream& StreamCapture::begin_body(cudaGraph_t graph, Streams streams) {
   CudaStream& first = cuda_stream(*streams[0]);
   calls_.check(cudaStreamBeginCaptureToGraph(first.get(), graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCaptureToGraph");
@@ -190,8 +189,8 @@ CudaStream& Recorder::begin_body(cudaGraph_t graph, Streams streams) {
   return first;
 }
 
-void Recorder::record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
-                           const cudaGraphConditionalHandle* again) {
+void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
+                                const cudaGraphConditionalHandle* again) {
   struct Deeper {
     std::size_t& depth;
     explicit Deeper(std::size_t& d) : depth(d) { ++depth; }
@@ -213,46 +212,46 @@ void Recorder::record_body(cudaGraph_t graph, Streams like, const Device::Body& 
   calls_.check(cudaGraphAddNode(&empty, graph, nullptr, nullptr, 0, &params), "cudaGraphAddNode");
 }
 
-void Recorder::join(Streams streams) {
+void StreamCapture::join(Streams streams) {
   for (Stream* stream : streams.subspan(1)) {
     if (cuda_stream(*stream).is_open) cuda_stream(*streams[0]).wait_for(cuda_stream(*stream), calls_);
   }
 }
 
 // Of the innermost capture. Where it fails, cancel() sees to the rest.
-cudaGraph_t Recorder::end_capture() {
+cudaGraph_t StreamCapture::end_capture() {
   cudaGraph_t graph = nullptr;
   calls_.check(cudaStreamEndCapture(capturing_.back().stream->get(), &graph), "cudaStreamEndCapture");
   capturing_.pop_back();
   return graph;
 }
 
-std::unique_ptr<CudaRecording> Recorder::end() {
+std::unique_ptr<CudaCapturedGraph> StreamCapture::end() {
   GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
-  auto recording = std::make_unique<CudaRecording>(std::move(graph), std::exchange(nodes_, {}), origin, calls_);
-  calls_.set_recording(false);
-  ++calls_.counters.recordings;
-  return recording;
+  auto graph_of_all = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), origin, calls_);
+  calls_.set_capturing(false);
+  ++calls_.counters.captures;
+  return graph_of_all;
 }
 
-void Recorder::cancel() noexcept {
-  calls_.set_recording(false);
+void StreamCapture::cancel() noexcept {
+  calls_.set_capturing(false);
   origin_ = nullptr;
   nodes_ = {};
   restore_streams();
   end_captures();
 }
 
-void Recorder::restore_streams() noexcept {
-  for (CudaStream* stream : redirected_) stream->record_by(nullptr);
+void StreamCapture::restore_streams() noexcept {
+  for (CudaStream* stream : redirected_) stream->capture_by(nullptr);
   redirected_.clear();
 }
 
 // Innermost first: a graph may not go while a capture adds to a body of it. What cannot be ended is tried again by the
-// next recording, and at last by the destructor.
-void Recorder::end_captures() noexcept {
+// next capture, and at last by the destructor.
+void StreamCapture::end_captures() noexcept {
   while (!capturing_.empty()) {
     cudaGraph_t graph = nullptr;
     Capture innermost = capturing_.back();

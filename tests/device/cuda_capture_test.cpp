@@ -1,4 +1,4 @@
-// Recordings of the CUDA device: what is recorded, what runs, what is refused.
+// Captures of the CUDA device: what is captured, what runs, what is refused.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -15,26 +15,26 @@
 namespace graphsink::testing {
 namespace {
 
-class CudaRecordingTest : public CudaDeviceTest {};
+class CudaCaptureTest : public CudaDeviceTest {};
 
-TEST_F(CudaRecordingTest, NothingRunsBeforeTheLaunch) {
+TEST_F(CudaCaptureTest, NothingRunsBeforeTheLaunch) {
   float* x = make(1.0f);
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     call(s, affine, {x}, Affine{2, 0});
     call(s, affine, {x}, Affine{1, 5});
   });
   EXPECT_EQ(get(x), 1.0f);
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 7.0f);
-  device_->launch(*stream_, *recording);
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 43.0f);
 }
 
-TEST_F(CudaRecordingTest, RecordingInfoCountsNodes) {
+TEST_F(CudaCaptureTest, CaptureInfoCountsNodes) {
   float *x = make(1.0f), *y = make(0.0f);
   bool* flag = make(true);
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     call(s, affine, {x}, Affine{2, 0});
     device_->copy(s, y, x, sizeof(float));
     branch(
@@ -45,18 +45,18 @@ TEST_F(CudaRecordingTest, RecordingInfoCountsNodes) {
         [](Stream&) {});
     call(s, affine, {y}, Affine{2, 0});
   });
-  RecordingInfo info = recording->info();
+  CaptureInfo info = captured->info();
   EXPECT_EQ(info.kernels, 4);  // three ops and the branch's decision
   EXPECT_EQ(info.copies, 1);
   EXPECT_EQ(info.conditional_nodes, 1);
   EXPECT_EQ(info.empty_nodes, 1);  // the else branch
   EXPECT_EQ(info.host_nodes, 0);
   EXPECT_EQ(info.edges, 4);
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(y), 6.0f);
 }
 
-TEST_F(CudaRecordingTest, RecordedStreamsForkAndJoin) {
+TEST_F(CudaCaptureTest, CapturedStreamsForkAndJoin) {
   auto other = device_->make_stream();
   float *x = make(1.0f), *y = make(1.0f);
   Stream* const streams[] = {stream_.get(), other.get()};
@@ -68,46 +68,46 @@ TEST_F(CudaRecordingTest, RecordedStreamsForkAndJoin) {
     device_->fence(*s[0], *s[1]);
     call(*s[0], slow_affine, {x}, Affine{2, 0});
   };
-  auto recording = record(streams, issue);
-  EXPECT_EQ(recording->info().kernels, 4);
-  EXPECT_EQ(recording->info().edges, 4);
-  device_->launch(*stream_, *recording);
+  auto captured = capture(streams, issue);
+  EXPECT_EQ(captured->info().kernels, 4);
+  EXPECT_EQ(captured->info().edges, 4);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 8.0f);
   EXPECT_EQ(get(y), 2.0f);
   issue(streams);
   EXPECT_EQ(get(x), 50.0f);
 }
 
-TEST_F(CudaRecordingTest, AStreamThatWasNotJoinedFailsTheRecording) {
+TEST_F(CudaCaptureTest, AStreamThatWasNotJoinedFailsTheCapture) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
   Stream* const streams[] = {stream_.get(), other.get()};
-  EXPECT_THROW(record(streams,
-                      [&](Streams s) {
-                        call(*s[0], affine, {x});
-                        device_->fence(*s[1], *s[0]);
-                        call(*s[1], affine, {x});
-                      }),
-               RecordingFailed);
+  EXPECT_THROW(capture(streams,
+                       [&](Streams s) {
+                         call(*s[0], affine, {x});
+                         device_->fence(*s[1], *s[0]);
+                         call(*s[1], affine, {x});
+                       }),
+               CaptureFailed);
   EXPECT_EQ(get(x), 1.0f);
   expect_usable();
 }
 
-TEST_F(CudaRecordingTest, WorkForAStreamOutsideTheRecordingIsRefusedBeforeItRuns) {
+TEST_F(CudaCaptureTest, WorkForAStreamOutsideTheCaptureIsRefusedBeforeItRuns) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
   Stream* const streams[] = {stream_.get(), other.get()};
   std::string message = message_of([&] {
-    record(streams, [&](Streams s) { call(*s[1], affine, {x}, Affine{5, 0}); });
+    capture(streams, [&](Streams s) { call(*s[1], affine, {x}, Affine{5, 0}); });
   });
-  EXPECT_TRUE(contains(message, "affine: its stream takes no part in the recording")) << message;
+  EXPECT_TRUE(contains(message, "affine: its stream takes no part in the capture")) << message;
   device_->sync(*other);
   EXPECT_EQ(get(x), 1.0f);
   expect_usable();
 }
 
 // Collatz-like, with a loop in one arm of a branch in a loop: x depends on every decision.
-TEST_F(CudaRecordingTest, NestedControlFlowGivesTheSameLiveAndRecorded) {
+TEST_F(CudaCaptureTest, NestedControlFlowGivesTheSameLiveAndCaptured) {
   float* x = make(1.0f);
   std::int32_t *outer = make(0), *inner = make(0);
   bool *more = make(false), *odd = make(false), *again = make(false);
@@ -134,9 +134,9 @@ TEST_F(CudaRecordingTest, NestedControlFlowGivesTheSameLiveAndRecorded) {
     });
     call(s, affine, {x}, Affine{1, 0.25f});
   };
-  auto recording = record(issue);
-  EXPECT_EQ(recording->info().conditional_nodes, 3);
-  EXPECT_EQ(recording->info().kernels, 11 + 2 + 1 + 2);  // a loop decides before and in its body
+  auto captured = capture(issue);
+  EXPECT_EQ(captured->info().conditional_nodes, 3);
+  EXPECT_EQ(captured->info().kernels, 11 + 2 + 1 + 2);  // a loop decides before and in its body
   for (int count : {0, 1, 2, 5}) {
     float expected = 1;
     for (int i = count; i > 0; --i) expected = i % 2 != 0 ? expected + 1 : expected * 1.5f * 1.5f;
@@ -147,12 +147,12 @@ TEST_F(CudaRecordingTest, NestedControlFlowGivesTheSameLiveAndRecorded) {
     EXPECT_EQ(get(x), expected) << "live, " << count;
     set(x, 1.0f);
     set(outer, count);
-    device_->launch(*stream_, *recording);
-    EXPECT_EQ(get(x), expected) << "recorded, " << count;
+    device_->launch(*stream_, *captured);
+    EXPECT_EQ(get(x), expected) << "captured, " << count;
   }
 }
 
-TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
+TEST_F(CudaCaptureTest, ALaunchRunsManySteps) {
   constexpr std::int64_t kSlices = 8;
   StepBlock* block = make(StepBlock{});
   std::int64_t* sum = make(std::int64_t{0});
@@ -166,13 +166,13 @@ TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
     call(s, add_slice, {sum}, feeds, block);
     call(s, next_slice, {}, {}, block);
   };
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     device_->begin(s, launches.ring());
     loop(s, &block->more, step);
   });
   auto launch = [&](int first, int end) {
     launches.push({.first_slice = first, .end_slice = end}, *device_, *stream_);
-    device_->launch(*stream_, *recording, std::max(end - first, 1));
+    device_->launch(*stream_, *captured, std::max(end - first, 1));
   };
   Counters before = device_->counters();
   launch(0, 5);
@@ -191,10 +191,10 @@ TEST_F(CudaRecordingTest, ALaunchRunsManySteps) {
   EXPECT_EQ(get(sum), 11111111 + 100);
 }
 
-TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
+TEST_F(CudaCaptureTest, ACaptureBrokenByAnotherThreadIsCaptureFailedToo) {
   float* x = make(1.0f);
   auto attempt = [&] {
-    record([&](Stream& s) {
+    capture([&](Stream& s) {
       call(s, affine, {x});
       std::thread([] { (void)cudaDeviceSynchronize(); }).join();
       call(s, affine, {x});
@@ -209,7 +209,7 @@ TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
   std::cout << "either way: cudaDeviceSynchronize of another thread " << (is_broken ? "breaks" : "does not break")
             << " a thread-local capture\n";
   if (is_broken) {
-    EXPECT_THROW(attempt(), RecordingFailed);
+    EXPECT_THROW(attempt(), CaptureFailed);
     EXPECT_TRUE(contains(message, "from outside")) << message;
   }
 #ifdef GRAPHSINK_EMULATED
@@ -218,12 +218,12 @@ TEST_F(CudaRecordingTest, ACaptureBrokenByAnotherThreadIsRecordingFailedToo) {
   expect_usable();
 }
 
-TEST_F(CudaRecordingTest, WhatNeedsALiveStreamIsRefusedWhileRecording) {
+TEST_F(CudaCaptureTest, WhatNeedsALiveStreamIsRefusedWhileCapturing) {
   float* x = make(1.0f);
   float value = 2;
   for (auto action : {std::function<void(Stream&)>([&](Stream& s) { device_->sync(s); }),
                       std::function<void(Stream&)>([&](Stream& s) { device_->upload(s, x, &value, sizeof value); })}) {
-    EXPECT_THROW(record(action), RecordingFailed);
+    EXPECT_THROW(capture(action), CaptureFailed);
     expect_usable();
   }
 }

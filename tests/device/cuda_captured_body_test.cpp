@@ -1,4 +1,4 @@
-// What the bodies of ops and of control flow may record, and how what they may not is said.
+// What the bodies of ops and of control flow may capture, and how what they may not is said.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -14,15 +14,15 @@
 namespace graphsink::testing {
 namespace {
 
-class CudaRecordedBodyTest : public CudaDeviceTest {};
+class CudaCapturedBodyTest : public CudaDeviceTest {};
 
-TEST_F(CudaRecordedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
+TEST_F(CudaCapturedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
   auto other = device_->make_stream();
   float *x = make(1.0f), *y = make(1.0f);
   std::int32_t* counter = make(3);
   bool* more = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
-  auto recording = record(streams, [&](Streams s) {
+  auto captured = capture(streams, [&](Streams s) {
     device_->loop(s, more, [&](Streams body) {
       ASSERT_EQ(body.size(), 2u);
       device_->fence(*body[1], *body[0]);
@@ -32,34 +32,34 @@ TEST_F(CudaRecordedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
       call(*body[0], is_positive, {counter, more});
     });
   });
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 8.0f);
   EXPECT_EQ(get(y), 27.0f);
 }
 
-TEST_F(CudaRecordedBodyTest, AHostCallInALoopCannotBeRecorded) {
+TEST_F(CudaCapturedBodyTest, AHostCallInALoopCannotBeCaptured) {
   float* x = make(1.0f);
   bool* more = make(true);
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
   const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
   auto attempt = [&] {
-    record([&](Stream& s) {
+    capture([&](Stream& s) {
       loop(s, more, [&](Stream& body) {
         call(body, affine, {x});
         device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
       });
     });
   };
-  EXPECT_THROW(attempt(), RecordingFailed);
+  EXPECT_THROW(attempt(), CaptureFailed);
   std::string message = message_of(attempt);
-  EXPECT_TRUE(contains(message, "cuda_recorded_body_test.cpp:")) << message;
+  EXPECT_TRUE(contains(message, "cuda_captured_body_test.cpp:")) << message;
   // CUDA may refuse the call while it is captured, or the node when the graph is instantiated, before which we look.
   bool is_refused_at_capture = contains(message, "host_double: cudaLaunchHostFunc returned");
   std::cout << "either way: CUDA refuses a host function in a body "
             << (is_refused_at_capture ? "while it is captured" : "only when the graph is instantiated") << '\n';
   if (!is_refused_at_capture) {
-    EXPECT_TRUE(contains(message, "host_double: it recorded a host node in the body of a loop or branch")) << message;
+    EXPECT_TRUE(contains(message, "host_double: it captured a host node in the body of a loop or branch")) << message;
     EXPECT_TRUE(contains(message, "remedy: give it a CUDA body")) << message;
   }
   expect_usable();
@@ -72,13 +72,13 @@ TEST_F(CudaRecordedBodyTest, AHostCallInALoopCannotBeRecorded) {
 #endif
 }
 
-TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureIsNamed) {
+TEST_F(CudaCapturedBodyTest, ABodyThatBreaksTheCaptureIsNamed) {
   float* x = make(1.0f);
   bool* more = make(true);
   for (const OpDef* op : {&allocates, &waits}) {
     for (bool in_body : {false, true}) {
       auto attempt = [&] {
-        record([&](Stream& s) {
+        capture([&](Stream& s) {
           call(s, affine, {x});
           auto bad = [&](Stream& b) {
             call(b, affine, {x});
@@ -87,7 +87,7 @@ TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureIsNamed) {
           in_body ? loop(s, more, bad) : bad(s);
         });
       };
-      EXPECT_THROW(attempt(), RecordingFailed);
+      EXPECT_THROW(attempt(), CaptureFailed);
       std::string message = message_of(attempt);
       EXPECT_TRUE(contains(message, op->name)) << message;
       EXPECT_TRUE(contains(message, "remedy: bodies may only enqueue")) << message;
@@ -99,13 +99,13 @@ TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureIsNamed) {
 
 #ifdef GRAPHSINK_EMULATED
 // Drivers are known that crash when a capture into the body of a conditional node is broken and then ended.
-TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditionalNode) {
+TEST_F(CudaCapturedBodyTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditionalNode) {
   float* x = make(1.0f);
   bool* more = make(true);
   for (const OpDef* op : {&allocates, &waits}) {
     for (bool in_inner : {false, true}) {
       emu::reset_calls();
-      EXPECT_THROW(record([&](Stream& s) {
+      EXPECT_THROW(capture([&](Stream& s) {
                      loop(s, more, [&](Stream& body) {
                        call(body, affine, {x});
                        auto bad = [&](Stream& b) { call(b, *op, {}); };
@@ -114,7 +114,7 @@ TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditio
                                 : bad(body);
                      });
                    }),
-                   RecordingFailed);
+                   CaptureFailed);
       EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u) << op->name;
       EXPECT_EQ(emu::live_objects().graphs, 0u);
       expect_usable();
@@ -122,27 +122,27 @@ TEST_F(CudaRecordedBodyTest, ABodyThatBreaksTheCaptureNeverCapturesIntoAConditio
   }
 }
 
-TEST_F(CudaRecordedBodyTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalNode) {
+TEST_F(CudaCapturedBodyTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalNode) {
   bool* more = make(true);
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
   const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
   emu::reset_calls();
-  EXPECT_THROW(record([&](Stream& s) {
+  EXPECT_THROW(capture([&](Stream& s) {
                  loop(s, more, [&](Stream& body) {
                    device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
                  });
                }),
-               RecordingFailed);
+               CaptureFailed);
   EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u);
 }
 #endif
 
 // What a body records is said of the op whose it is, although each body is captured twice.
-TEST_F(CudaRecordedBodyTest, KernelsOfBodiesBelongToTheirOps) {
+TEST_F(CudaCapturedBodyTest, KernelsOfBodiesBelongToTheirOps) {
   float* x = make(1.0f);
   bool* more = make(true);
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     call(s, slow_affine, {x});
     loop(s, more, [&](Stream& body) {
       call(body, affine, {x});
@@ -152,13 +152,13 @@ TEST_F(CudaRecordedBodyTest, KernelsOfBodiesBelongToTheirOps) {
     call(s, affine, {x});
   });
   std::vector<std::string_view> names;
-  for (const RecordedKernel& kernel : device_->kernels(*recording))
+  for (const CapturedKernel& kernel : device_->kernels(*captured))
     if (kernel.node) names.push_back(kernel.node->op->name);
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string_view>{"affine", "affine", "affine", "slow_affine"}));
 }
 
-// A library may record more than kernels.
+// A library may capture more than kernels.
 const OpDef fills = {.name = "fills", .bodies = {[](CudaArgs& a) {
                                         (void)cudaMemsetAsync(a.in_out<float>(0), 0, sizeof(float), a.stream());
                                       }}};
@@ -166,7 +166,7 @@ const OpDef launches_a_graph = {
     .name = "launches_a_graph",
     .bodies = {[](CudaArgs& a) { (void)cudaGraphLaunch(*a.attrs<cudaGraphExec_t*>(), a.stream()); }}};
 
-TEST_F(CudaRecordedBodyTest, FillsAndGraphsOfABodyAreCounted) {
+TEST_F(CudaCapturedBodyTest, FillsAndGraphsOfABodyAreCounted) {
   float *x = make(3.0f), *y = make(1.0f);
   std::int32_t* counter = make(2);
   bool* more = make(true);
@@ -182,7 +182,7 @@ TEST_F(CudaRecordedBodyTest, FillsAndGraphsOfABodyAreCounted) {
   cudaGraphNode_t member = nullptr;
   ASSERT_EQ(cudaGraphAddNode(&member, graph, nullptr, nullptr, 0, &params), cudaSuccess);
   ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-  auto recording = record([&](Stream& s) {
+  auto captured = capture([&](Stream& s) {
     call(s, launches_a_graph, {}, &exec);
     loop(s, more, [&](Stream& body) {
       call(body, fills, {x});
@@ -191,22 +191,22 @@ TEST_F(CudaRecordedBodyTest, FillsAndGraphsOfABodyAreCounted) {
       call(body, is_positive, {counter, more});
     });
   });
-  EXPECT_EQ(recording->info().copies, 2);
-  EXPECT_EQ(recording->info().kernels, 2 + 3);
-  device_->launch(*stream_, *recording);
+  EXPECT_EQ(captured->info().copies, 2);
+  EXPECT_EQ(captured->info().kernels, 2 + 3);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 1.0f);
   EXPECT_EQ(get(y), 0.0f);
   EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-TEST_F(CudaRecordedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
+TEST_F(CudaCapturedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
   std::int32_t* counter = make(3);
   bool* more = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
-  auto recording = record(streams, [&](Streams s) {
+  auto captured = capture(streams, [&](Streams s) {
     device_->loop(s, more, [&](Streams body) {
       call(*body[0], affine, {x}, Affine{2, 0});
       device_->fence(*body[1], *body[0]);
@@ -214,16 +214,16 @@ TEST_F(CudaRecordedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
       call(*body[0], is_positive, {counter, more});
     });
   });
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 8.0f);
 }
 
-TEST_F(CudaRecordedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
+TEST_F(CudaCapturedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
   bool* yes = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
-  auto recording = record(streams, [&](Streams s) {
+  auto captured = capture(streams, [&](Streams s) {
     auto then_body = [&](Streams body) {
       device_->fence(*body[1], *body[0]);
       call(*body[1], affine, {x}, Affine{2, 0});
@@ -232,7 +232,7 @@ TEST_F(CudaRecordedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
     };
     device_->branch(s, yes, then_body, [](Streams) {});
   });
-  device_->launch(*stream_, *recording);
+  device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 5.0f);
 }
 

@@ -1,4 +1,4 @@
-// Records what is given to streams into a graph.
+// Captures what is given to streams as a graph.
 #pragma once
 
 #include <map>
@@ -6,32 +6,32 @@
 #include <span>
 #include <vector>
 
-#include "device/cuda/recording.h"
+#include "device/cuda/captured_graph.h"
 #include "device/cuda/stream.h"
 
 namespace graphsink {
 
-// One recording at a time, on one thread. All failures are RecordingFailed, unless the device is lost. Records on
+// One capture at a time, on one thread. All failures are CaptureFailed, unless the device is lost. Records on
 // streams of its own, to which the caller's are redirected meanwhile: a capture that cannot be ended costs later
-// recordings, but no work.
-class Recorder {
+// captures, but no work.
+class StreamCapture {
  public:
-  explicit Recorder(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  explicit StreamCapture(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
+  ~StreamCapture();
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
 
   // begin (expect note | note | control)* (end | cancel)
   bool is_active() const { return origin_ != nullptr; }
   void begin(Streams streams);
   // Refuses unless the stream takes part: what is given to it next would run.
   void expect(const CudaStream& stream, const BoundNode* node) const;
-  // Call after something was recorded: notes which nodes belong to it, and refuses if it broke the capture.
+  // Call after something was captured: notes which nodes belong to it, and refuses if it broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
-  // Records a conditional node that runs bodies[0] if, or as long as, *predicate, else bodies[1] where there is one.
+  // Adds a conditional node that runs bodies[0] if, or as long as, *predicate, else bodies[1] where there is one.
   void control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
                std::span<const Device::Body* const> bodies);
-  std::unique_ptr<CudaRecording> end();
+  std::unique_ptr<CudaCapturedGraph> end();
   void cancel() noexcept;
 
  private:
@@ -58,7 +58,7 @@ class Recorder {
   // One on the device of each of these. Valid until the next call at this depth.
   Streams own_streams(Streams like);
 
-  // Streams for one depth of nesting, [0] for what is in no body. A stream that records one level cannot take part in
+  // Streams for one depth of nesting, [0] for what is in no body. A stream that captures one level cannot take part in
   // another, which is why no two levels share any.
   struct Level {
     std::map<Calls*, std::vector<std::unique_ptr<CudaStream>>> owned;  // by device
@@ -67,9 +67,9 @@ class Recorder {
 
   std::shared_ptr<Calls> held_;
   Calls& calls_;
-  CudaStream* origin_ = nullptr;  // the caller's first stream, while recording
+  CudaStream* origin_ = nullptr;  // the caller's first stream, while capturing
   std::vector<CudaStream*> redirected_;
-  RecordedNodes nodes_;
+  CapturedNodes nodes_;
   std::vector<Level> levels_;
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;

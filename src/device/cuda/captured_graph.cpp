@@ -1,4 +1,4 @@
-#include "device/cuda/recording.h"
+#include "device/cuda/captured_graph.h"
 
 #include <map>
 
@@ -22,9 +22,9 @@ bool may_be_in_body(cudaGraphNodeType type) {
   }
 }
 
-constexpr std::size_t kBytesPerNode = 10 * 1024;  // an estimate, see RecordingInfo::bytes
+constexpr std::size_t kBytesPerNode = 10 * 1024;  // an estimate, see CaptureInfo::bytes
 
-void add(RecordingInfo& info, cudaGraphNodeType type) {
+void add(CaptureInfo& info, cudaGraphNodeType type) {
   info.bytes += kBytesPerNode;
   switch (type) {
     case cudaGraphNodeTypeKernel:
@@ -48,7 +48,7 @@ void add(RecordingInfo& info, cudaGraphNodeType type) {
   }
 }
 
-const BoundNode* owner_of(const RecordedNodes& nodes, cudaGraphNode_t node) {
+const BoundNode* owner_of(const CapturedNodes& nodes, cudaGraphNode_t node) {
   auto found = nodes.owners.find(node);
   return found == nodes.owners.end() ? nullptr : found->second;
 }
@@ -100,8 +100,8 @@ cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
 }
 
 // Of the graph and what is in it; kernels of a child graph belong to the op whose child it is.
-void add_kernels(cudaGraph_t graph, const BoundNode* around, const RecordedNodes& nodes,
-                 const KernelArguments& arguments, Calls& calls, std::vector<RecordedKernel>& kernels) {
+void add_kernels(cudaGraph_t graph, const BoundNode* around, const CapturedNodes& nodes,
+                 const KernelArguments& arguments, Calls& calls, std::vector<CapturedKernel>& kernels) {
   for (cudaGraphNode_t member : members_in_order(graph, calls)) {
     cudaGraphNodeType type = type_of(member, calls);
     const BoundNode* owner = around ? around : owner_of(nodes, member);
@@ -160,31 +160,31 @@ const char* result_name(cudaGraphInstantiateResult result) {
 
 }  // namespace
 
-void refuse_recording(const BoundNode* node, const std::string& problem, const std::string& remedy) {
-  if (node) throw RecordingFailed(std::string(node->op->name), node->where, problem, remedy);
-  throw RecordingFailed("recording", Where(), problem, remedy);
+void refuse_capture(const BoundNode* node, const std::string& problem, const std::string& remedy) {
+  if (node) throw CaptureFailed(std::string(node->op->name), node->where, problem, remedy);
+  throw CaptureFailed("capture", Where(), problem, remedy);
 }
 
-void require_body_nodes(cudaGraph_t graph, const RecordedNodes& nodes, Calls& calls) {
+void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& calls) {
   for (cudaGraphNode_t member : members_of(graph, calls)) {
     cudaGraphNodeType type = type_of(member, calls);
     if (type == cudaGraphNodeTypeGraph) require_body_nodes(child_of(member, calls), nodes, calls);
     if (may_be_in_body(type)) continue;
-    refuse_recording(owner_of(nodes, member),
-                     "it recorded a " + std::string(node_type_name(type)) +
-                         " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, empty, "
-                         "child graph and conditional nodes",
-                     "give it a CUDA body that only launches kernels, or move it out of the loop or branch");
+    refuse_capture(owner_of(nodes, member),
+                   "it captured a " + std::string(node_type_name(type)) +
+                       " node in the body of a loop or branch, where CUDA allows only kernel, memcpy, memset, empty, "
+                       "child graph and conditional nodes",
+                   "give it a CUDA body that only launches kernels, or move it out of the loop or branch");
   }
 }
 
-CudaRecording::CudaRecording(GraphHandle graph, RecordedNodes nodes, CudaStream& stream, Calls& calls)
+CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, CudaStream& stream, Calls& calls)
     : graph_(std::move(graph)), nodes_(std::move(nodes)) {
   read(graph_.get(), once_, calls);
   instantiate(stream, calls);
 }
 
-void CudaRecording::read(cudaGraph_t graph, RecordingInfo& info, Calls& calls) {
+void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info, Calls& calls) {
   std::size_t edges = 0;
   calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
   info.edges += static_cast<int>(edges);
@@ -198,7 +198,7 @@ void CudaRecording::read(cudaGraph_t graph, RecordingInfo& info, Calls& calls) {
   }
 }
 
-void CudaRecording::instantiate(CudaStream& stream, Calls& calls) {
+void CudaCapturedGraph::instantiate(CudaStream& stream, Calls& calls) {
   RelaxedCapture relaxed(calls);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
@@ -212,27 +212,27 @@ void CudaRecording::instantiate(CudaStream& stream, Calls& calls) {
     if (params.errNode_out && cudaGraphNodeGetType(params.errNode_out, &type) == cudaSuccess) {
       at = std::string(", at a ") + node_type_name(type) + " node";
     }
-    refuse_recording(owner_of(nodes_, params.errNode_out),
-                     describe(code, "cudaGraphInstantiateWithParams") + ": " + result_name(params.result_out) + at,
-                     "run with CUDA_LOG_FILE=stderr to see the driver's reason");
+    refuse_capture(owner_of(nodes_, params.errNode_out),
+                   describe(code, "cudaGraphInstantiateWithParams") + ": " + result_name(params.result_out) + at,
+                   "run with CUDA_LOG_FILE=stderr to see the driver's reason");
   }
   calls.check(code, "cudaGraphInstantiateWithParams");
   calls.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
 }
 
-std::vector<RecordedKernel> CudaRecording::kernels(Calls& calls) const {
-  std::vector<RecordedKernel> kernels;
+std::vector<CapturedKernel> CudaCapturedGraph::kernels(Calls& calls) const {
+  std::vector<CapturedKernel> kernels;
   add_kernels(graph_.get(), nullptr, nodes_, KernelArguments(calls), calls, kernels);
   return kernels;
 }
 
-RecordingInfo CudaRecording::info() const {
-  RecordingInfo sum = once_;
+CaptureInfo CudaCapturedGraph::info() const {
+  CaptureInfo sum = once_;
   sum += bodies_;
   return sum;
 }
 
-void CudaRecording::count_launch(Counters& counters, std::uint64_t steps) const {
+void CudaCapturedGraph::count_launch(Counters& counters, std::uint64_t steps) const {
   counters.kernels += static_cast<std::uint64_t>(once_.kernels) + steps * static_cast<std::uint64_t>(bodies_.kernels);
   counters.copies += static_cast<std::uint64_t>(once_.copies) + steps * static_cast<std::uint64_t>(bodies_.copies);
   counters.host_nodes += static_cast<std::uint64_t>(once_.host_nodes);

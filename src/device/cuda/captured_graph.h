@@ -1,0 +1,49 @@
+// A captured graph, checked and ready to launch.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "device/cuda/check.h"
+#include "device/cuda/handle.h"
+#include "device/cuda/stream.h"
+
+namespace graphsink {
+
+// What only the capture knows of a graph: CUDA 13.0 cannot read the bodies of a conditional node back.
+struct CapturedNodes {
+  std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;  // which op a node belongs to; null: the runtime itself
+  std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // of the conditional nodes
+};
+
+class CudaCapturedGraph : public CapturedGraph {
+ public:
+  // Throws CaptureFailed, naming the op where CUDA names the node, for a graph that CUDA refuses. `stream` takes the
+  // upload.
+  CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, CudaStream& stream, Calls& calls);
+
+  CaptureInfo info() const override;
+  cudaGraphExec_t exec() const { return exec_.get(); }
+  std::vector<CapturedKernel> kernels(Calls& calls) const;
+  // Adds what a launch of this many steps runs, bodies of loops within a step counted once.
+  void count_launch(Counters& counters, std::uint64_t steps) const;
+
+ private:
+  void read(cudaGraph_t graph, CaptureInfo& info, Calls& calls);
+  void instantiate(CudaStream& stream, Calls& calls);
+
+  // A graph with conditional nodes has to outlive what was made of it; hence this order.
+  GraphHandle graph_;
+  CapturedNodes nodes_;
+  GraphExecHandle exec_;
+  CaptureInfo once_;    // outside of conditional bodies
+  CaptureInfo bodies_;  // inside
+};
+
+// Throws CaptureFailed, naming the op, for a node that the body of a conditional node may not have.
+void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& calls);
+
+// Throws CaptureFailed on behalf of an op; null: of the capture as a whole.
+[[noreturn]] void refuse_capture(const BoundNode* node, const std::string& problem, const std::string& remedy);
+
+}  // namespace graphsink
