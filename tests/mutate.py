@@ -66,7 +66,7 @@ CHANCE = [
     ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  sync(stream);",
      "copy(stream, predicate_.get(), predicate, sizeof(bool));"),
     ("ring overwritten early", "src/exec/launch_queue.cpp",
-     "if (pushed_ - taken() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
+     "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
     ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = *ring.next;",
      "std::uint32_t number = *ring.next;\n  tell_host(ring.taken, number + 1);"),
 ]
