@@ -357,9 +357,9 @@ TEST(Message, ARefusedRunChangesNothing) {
 TEST(Message, NamesAPlaceThatWasGiven) {
   Graph g;
   constexpr Where place("models/train.py", 7);
-  (void)g.input("x", f32, {3});
-  std::string message = testing::message_of([&] { (void)g.input("x", f32, {3}, place); });
-  EXPECT_TRUE(testing::contains(message, "train.py:7: input")) << message;
+  Value x = g.input("x", f32, {3}), y = g.input("y", f32, {4});
+  std::string message = testing::message_of([&] { add(Arg(x, place), y); });
+  EXPECT_TRUE(testing::contains(message, "train.py:7: add")) << message;
   EXPECT_EQ(to_string(Where()), "");
 }
 

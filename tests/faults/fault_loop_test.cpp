@@ -78,6 +78,16 @@ const Phase kPhases[] = {
        s.feed(2);
      },
      [](std::optional<Session>& s) { s->run(sink); }},
+    {"launch on a caller's stream",
+     [](Session& s) {
+       reach_capture(s);
+       s.run(sink);
+     },
+     [](std::optional<Session>& s) {
+       s->program->run(sink, {.stream = nullptr});  // the legacy stream
+       s->program->sync();
+     },
+     [](const Workload& w) { return w.inputs.empty(); }},
     {"capture and launch of parts", reach_capture, [](std::optional<Session>& s) { s->run(split_sink); },
      [](const Workload& w) { return w.has_host_op; }},
     {"capture of 3 steps",
