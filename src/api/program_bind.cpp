@@ -1,6 +1,7 @@
 // What a Program does before it runs: plans for the shapes written last, memory, addresses.
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "api/program_impl.h"
 #include "base/at.h"
@@ -244,12 +245,11 @@ bool Program::Impl::is_busy(const ShapeEntry& entry) const {
 void Program::Impl::trim_shapes() {
   if (is_unsettled_) return;                  // some launches may be running that no later one follows
   if (shapes_.size() > 1) read_step_times();  // while the entries are there whose steps took them
-  bool is_first = shapes_.evicted() == 0;
   std::size_t kept = shapes_.size(), bytes = shapes_.bytes();
   bool is_done = device().is_done(stream());
   std::size_t dropped =
       shapes_.trim([&](const ShapeEntry& entry) { return is_done ? &entry == current_ : is_busy(entry); });
-  if (!is_first || dropped == 0) return;
+  if (dropped == 0 || std::exchange(has_said_full_, true)) return;
   log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
              std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
              " dropped; shapes that come back are planned and captured again; raise CompileOptions::shape_cache_bytes, "

@@ -254,6 +254,7 @@ class Program::Impl {
   std::uint64_t taken_epoch_ = 0;                                // of gate_, when take_variables() succeeded last
   std::optional<Inputs> inputs_;
   SlotCache<InputShapes, ShapeEntry> shapes_;
+  bool has_said_full_ = false;                     // that shapes_ is full
   bool has_captured_ = false;                      // since shapes_ was trimmed last
   ShapeEntry* current_ = nullptr;                  // for the shapes written last, if they are bound
   std::shared_ptr<const Plan> unbound_;            // else their plan, once it is made,
