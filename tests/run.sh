@@ -334,10 +334,13 @@ case ${1:-} in
   --build) build_only "${2:-}" ;;
   '' | --full)
     seeds=(0)
+    timeout=600
     if [[ ${1:-} == --full ]]; then
       seeds=(0 1 2 3 4 5 6 7 8 9)
+      timeout=3600 # 100,000 runs of threads under the thread sanitizer take half an hour
       export GS_FULL=1
     fi
+    GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
     # From the commit, so that successive commits try other calls.
     fault_offset=${GS_FAULT_OFFSET:-$((16#$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)))}
     gs_require_packages "${GS_BUILD_PACKAGES[@]}"
