@@ -113,10 +113,10 @@ int run(int nodes) {
   gs::Counters before = program.counters();
   program.run(gs::interactive);
   const auto issued = static_cast<int>(program.counters().kernels - before.kernels);
-  const int recorded = program.recording()->kernels;
+  const int captured = program.captured()->kernels;
 
   // As many kernels as the program issues, its own at the beginning and end of the step included.
-  Bare bare_loop(issued), bare_graph(recorded);
+  Bare bare_loop(issued), bare_graph(captured);
   Times loop, interactive, graph, sink;
   double clock_cost = bench::thread_clock_cost();
   for (int i = 0; i < kSamples; ++i) {
@@ -125,12 +125,12 @@ int run(int nodes) {
     graph.sample([&] { bare_graph.launch(); }, [&] { bare_graph.sync(); }, clock_cost);
     sink.sample([&] { program.run(gs::sink); }, [&] { program.sync(); }, clock_cost);
   }
-  std::printf("{\n  \"device\": \"%s\", \"nodes\": %d, \"kernels_interactive\": %d, \"kernels_recorded\": %d,\n",
-              program.target().name.c_str(), nodes, issued, recorded);
+  std::printf("{\n  \"device\": \"%s\", \"nodes\": %d, \"kernels_interactive\": %d, \"kernels_captured\": %d,\n",
+              program.target().name.c_str(), nodes, issued, captured);
   print("bare_loop", loop, issued, ",");
   print("interactive_serial", interactive, issued, ",");
-  print("bare_graph_launch", graph, recorded, ",");
-  print("sink", sink, recorded, ",");
+  print("bare_graph_launch", graph, captured, ",");
+  print("sink", sink, captured, ",");
   std::printf("  \"interactive_over_loop\": %.4f, \"sink_over_graph_launch\": %.4f\n}\n",
               interactive.median_enqueue() / loop.median_enqueue(), sink.median_enqueue() / graph.median_enqueue());
   return 0;
