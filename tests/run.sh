@@ -26,12 +26,11 @@ stage            CI tier                                                 in addi
 formatting       clang-format 14
 scripts          shellcheck
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
-                 build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; a fault
-                 locale, another time zone, no home directory            at every call in place of every third; 60
-                                                                         mutants and the faults that work by chance
+                 build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; 60
+                 locale, another time zone, no home directory            mutants and the faults that work by chance
                                                                          (tests/mutate.py)
-emulated-asan    every test program under the address sanitizer, and     samples and bench; two CPU-hours of fuzzing for
-                 the library and the software device under that for      each reader of files
+emulated-asan    every test program under the address sanitizer, and     samples and bench; faults at every call; two
+                 the library and the software device under that for      CPU-hours of fuzzing for each reader of files
                  undefined behaviour, seed 1; device memory closed by
                  pages; C locale; 50 of the random graphs, faults at
                  every 11th call, no determinism
@@ -53,8 +52,7 @@ cpu              builds library, samples and bench with g++ alone; runs  every t
                  compiler at hand, and the CPU bodies with baseline,
                  AVX2 and AVX-512 instructions; on one core: test_api
 
-Environment: GS_FAULT_OFFSET=N begins the faults at call N + 1 (default: from the commit, so that successive commits try
-all of them); GS_JOBS=N builds with N jobs.
+Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs.
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
 TEXT
 }
@@ -98,12 +96,22 @@ export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1
 # For the tests of the stage at hand: NAME=VALUE...
 test_environment=()
 
+# say_failures LOG: where a log of ctest says what failed, so that it can be read off the last lines of a long run.
+say_failures() {
+  gs_warn 'the first failures:'
+  grep -m 5 -A 4 -E ': Failure$|ERROR: [A-Za-z]*Sanitizer|^SUMMARY: |Segmentation fault|Timeout' "$1" |
+    cut -c 1-300 >&2 || true
+}
+
 # run_ctest PRESET LOG [CTEST ARGUMENT...]: the tests of a built preset; prints the summary.
 run_ctest() {
   local preset=$1 log=$2 start=$SECONDS
   shift 2
-  gs_logged "$log.ctest" without_randomisation env "${test_environment[@]}" ctest --test-dir "build/$preset" \
-    --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)" "$@" || return 1
+  if ! gs_logged "$log.ctest" without_randomisation env "${test_environment[@]}" ctest --test-dir "build/$preset" \
+    --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)" "$@"; then
+    say_failures "$GS_LOGS/$log.ctest.log"
+    return 1
+  fi
   sed -n '/tests passed/,$p' "$GS_LOGS/$log.ctest.log"
   gs_say "tests of $log: $((SECONDS - start)) s"
   tests_run=$((tests_run + $(sed -n 's/.*tests failed out of //p' "$GS_LOGS/$log.ctest.log")))
@@ -178,9 +186,9 @@ check_emulated() {
   gs_build "$preset" || return 1
   find "build/$preset" -name '*.gcda' -delete
   for seed in "${seeds[@]}"; do
-    test_environment=("GS_EMU_SEED=$seed" "GS_FAULT_OFFSET=$fault_offset")
+    test_environment=("GS_EMU_SEED=$seed")
     add_foreign_environment
-    gs_say "seed $seed of the software device; of the calls that can fail every third, from number $((fault_offset % 3 + 1)) on"
+    gs_say "seed $seed of the software device"
     say_protection "$preset" || return 1
     run_ctest "$preset" "emulated.seed$seed" || return 1
   done
@@ -194,14 +202,14 @@ check_asan() {
   local exclude=(-E '^(samples|bench)$') targets=(test_programs)
   if [[ -n ${GS_FULL:-} ]]; then exclude=() targets=(); fi
   gs_build "$1" "${targets[@]}" || return 1
-  test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 "GS_FAULT_OFFSET=$fault_offset" LC_ALL=C TZ=UTC)
+  test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 LC_ALL=C TZ=UTC)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
   run_ctest "$1" "$1" -LE slow "${exclude[@]}"
 }
 
 check_tsan() {
   gs_build "$1" test_programs || return 1
-  test_environment=(GS_EMU_SEED=2 "GS_FAULT_OFFSET=$fault_offset")
+  test_environment=(GS_EMU_SEED=2)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
   run_ctest "$1" "$1" -LE slow
 }
@@ -341,8 +349,6 @@ case ${1:-} in
       export GS_FULL=1
     fi
     GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
-    # From the commit, so that successive commits try other calls.
-    fault_offset=${GS_FAULT_OFFSET:-$((16#$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)))}
     gs_require_packages "${GS_BUILD_PACKAGES[@]}"
     for package in ccache clang-format-14 shellcheck gcovr locales; do
       (gs_require_packages "$package") || true # where it stays missing, its stage says so

@@ -256,18 +256,18 @@ void Program::Impl::trim_shapes() {
              "or pad inputs to fewer shapes"});
 }
 
-bool Program::Impl::drop_other_shapes() {
-  if (shapes_.size() < (current_ ? 2u : 1u)) return false;
+bool Program::Impl::drop_other_shapes(const std::string& problem) {
+  const std::size_t others = shapes_.size() - (current_ ? 1 : 0);
+  if (others == 0) return false;
+  log_.warn({"memory is short (", problem, "): ", bytes_text(shapes_.bytes() - (current_ ? current_->bytes() : 0)),
+             " that are kept for ", count_text(others, "other set"),
+             " of input shapes are given up; shapes that come back are planned and captured again"});
   const RunGate::Inside inside(*gate_);
   const HostWatch::Wait waits(watch());
   settle();
   device().wait(stream());
   read_step_times();
-  std::size_t bytes = shapes_.bytes();
-  std::size_t dropped = shapes_.clear([&](const ShapeEntry& entry) { return &entry == current_; });
-  log_.warn({"memory is short: ", bytes_text(bytes), " that were kept for ", count_text(dropped, "other set"),
-             " of input shapes are given up; shapes that come back are planned and captured again"});
-  return dropped > 0;
+  return shapes_.clear([&](const ShapeEntry& entry) { return &entry == current_; }) > 0;
 }
 
 MemoryReport Program::Impl::report() {

@@ -149,8 +149,8 @@ class Program::Impl {
   // Whether the entry must stay in the cache: it is the current one, or a launch of it may still be running.
   bool is_busy(const ShapeEntry& entry) const;
   void trim_shapes();
-  // Where memory is short: waits for all work, and gives up what is kept for other shapes. False if there is none.
-  bool drop_other_shapes();
+  // After `problem`: waits for all work, and gives up what is kept for other shapes. False if there is none.
+  bool drop_other_shapes(const std::string& problem);
   HostWatch* watch() { return watch_ ? &*watch_ : nullptr; }
   MemoryReport report();  // its workspaces are those of the ops prepared so far
   // What `make` returns. Where there is no memory for it, other shapes are dropped and `make` is called once more; if
@@ -279,8 +279,8 @@ auto Program::Impl::allocate(const std::string& what, const std::string& remedy,
   try {
     try {
       return make();
-    } catch (const OutOfMemory&) {
-      if (!drop_other_shapes()) throw;
+    } catch (const OutOfMemory& e) {
+      if (!drop_other_shapes(e.problem())) throw;
       return make();
     }
   } catch (const OutOfMemory& e) {
