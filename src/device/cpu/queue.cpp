@@ -70,14 +70,13 @@ void CpuQueue::push(const CpuTask& task) {
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     tasks_.reset(static_cast<CpuTask*>(mapped));
   }
-  if (sleep_->state.load(std::memory_order_acquire) == Thread::ended) start();
   std::uint64_t head = head_.load(std::memory_order_relaxed);
   if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
   tasks_[head % kCapacity] = task;
   head_.store(head + 1);  // sequentially consistent: before the look at the state
   if (sleep_->state.load() == Thread::awake || wake() != Thread::ended) return;
   try {
-    start();  // it has ended meanwhile
+    start();  // there is none yet, or it has ended
   } catch (...) {
     head_.store(head);
     throw;

@@ -18,8 +18,9 @@ struct CpuCapturedItem;
 using CpuItems = std::vector<CpuCapturedItem>;
 struct CpuFailure;
 
-// What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing.
-struct CpuTask {
+// What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing. Each
+// has a cache line of its own, since one is written while the thread reads the one before.
+struct alignas(64) CpuTask {
   void (*run)(const CpuTask& task) = nullptr;
   const void* first = nullptr;
   void* second = nullptr;
@@ -93,7 +94,8 @@ class CpuQueue : public Stream {
   };
   std::unique_ptr<CpuTask[], Unmap> tasks_;         // kCapacity of them; those that were never pushed take no memory
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
-  const std::shared_ptr<Sleep> sleep_ = std::make_shared<Sleep>();
+  // Not in the cache line of head_: the thread reads these for each task, and every push takes that line from it.
+  alignas(64) const std::shared_ptr<Sleep> sleep_ = std::make_shared<Sleep>();
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
