@@ -53,10 +53,10 @@ CHANCE = [
     ("wrong memory", "src/exec/bound_plan.cpp", "plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
      "workspaces_[stream] ? workspaces_[stream].get() : static_cast<void*>(on_host[stream])"),
     ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
-    ("wrong memory", "src/api/program_bind.cpp", "[&] { return device().allocate_host(hoisted); }",
-     "[&] { return device().allocate(hoisted); }"),
+    ("wrong memory", "src/exec/program_memory.cpp", "[&] { return target.allocate_host(hoisted); }",
+     "[&] { return target.allocate(hoisted); }"),
     ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !step.after.empty()) device.sync(*stream);", ""),
-    ("missing wait", "src/api/sink.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
+    ("missing wait", "src/exec/step_runner.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
     ("missing wait between devices", "src/exec/bound_plan.cpp",
      "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
      "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
-#include "base/trace.h"
-#include "ir/system_ops.h"
+#include "base/at.h"
+#include "base/in_body.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -40,23 +40,33 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       graph_(*graph.data()),
       original_(graph.data()),
       session_(options.target, further_devices(options), log_),
-      transfer_(std::make_shared<Transfer>(session_.shared_device())),
-      shapes_(options.shape_cache_bytes) {
-  inputs_.emplace(graph_, session_.shared_device(), session_.shared_stream());
-  unbound_ = std::make_shared<const Plan>(make_current_plan());
-  if (static_cast<int>(unbound_->feeds.size()) > kMaxFeeds) {
+      variables_(session_),
+      status_(graph_, session_, variables_),
+      memory_(graph_, session_),
+      records_(log_),
+      inputs_(graph_, session_.shared_device(), session_.shared_stream()),
+      runner_(session_, status_, log_,
+              [this](ShapeEntry& entry, const CapturedGraph& captured) {
+                if (options_.guards.arguments) argument_audit_.examine(entry, captured);
+              }),
+      shapes_(options.shape_cache_bytes, log_),
+      automatic_(shapes_, runner_, status_),
+      argument_audit_(session_.device(), log_),
+      replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
+  const Plan& plan = this->plan();
+  if (static_cast<int>(plan.feeds.size()) > kMaxFeeds) {
     throw Error("compile", where,
-                std::to_string(unbound_->feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
+                std::to_string(plan.feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
                 "concatenate some of them");
   }
-  if (options.require_whole_graph && !sinks_whole(*unbound_)) throw_not_whole(unbound_->reasons, where);
+  if (options.require_whole_graph && !sinks_whole(plan)) throw_not_whole(plan.reasons, where);
   allocate_status(where);
-  params_.seed = options.seed;
+  runner_.set_seed(options.seed);
 }
 
 bool Program::Impl::finish() noexcept {
   if (fork_mark_.is_in_child()) return false;  // all that it owns is the parent's
-  const RunGate::Inside inside(*gate_);
+  const RunGate::Inside inside(variables_.gate());
   bool is_done = true;
   auto log_failure = [&](auto&& call) {
     try {
@@ -73,7 +83,7 @@ bool Program::Impl::finish() noexcept {
         [&](Device& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
   }
   if (is_done) {
-    log_failure([&] { report_failed_step(Where()); });
+    log_failure([&] { status_.report(Where()); });
     return true;
   }
   if (session_.wait_otherwise()) return true;
@@ -82,26 +92,18 @@ bool Program::Impl::finish() noexcept {
   return false;
 }
 
-Program::Impl::~Impl() {
-  told_by_reads_->leave();
-  for (const auto& [data, used] : variables_) {
-    std::lock_guard lock(used.variable.data()->lock);
-    used.home->released_by(stream(), *gate_);
-  }
-}
-
 void Program::Impl::settle() {
   if (!is_unsettled_) return;
   session_.for_each_stream([](Device& of, Stream& stream) { of.wait(stream); });
-  launches_.resume();
-  note_broken_off_step();
+  runner_.resume();
+  status_.note_broken_off();
   is_unsettled_ = false;
 }
 
 void Program::Impl::require_caller(const char* call, const Where& where) const {
   fork_mark_.require_parent(call, where);
   if (!InBody::here()) return;
-  if (InBody::owner() != host_status_.get() && InBody::owner() != &device()) return;
+  if (InBody::owner() != &status_.host() && InBody::owner() != &device()) return;
   throw Error(call, where,
               "was called by the body of an op of the same program, which is a part of what it would wait for",
               "return from the body, and call it on the program's thread");
@@ -125,134 +127,62 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
   }
   require_caller("run", where);
   {
-    const RunGate::Inside inside(*gate_);
+    const RunGate::Inside inside(variables_.gate());
     settle();
   }
-  inputs_->check(plan(), steps, where);
+  inputs_.check(plan(), steps, where);
 }
 
 void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {
   require_run(mode, options.steps, where);
   bind(where);
   std::optional<RunGate::Inside> inside;
-  enter_run(inside);
+  variables_.enter_run(inside);
   if (options.stream) wait_for_caller(*options.stream, where);
-  upload_feed_table();
+  inputs_.upload_feed_table(plan(), &memory_.control()->feeds);
   is_unsettled_ = true;
-  has_outputs_ = false;
+  status_.set_has_outputs(false);
   issue_run(mode, options.steps, where);
   is_unsettled_ = false;
-  has_outputs_ = true;
+  status_.set_has_outputs(true);
   if (options.stream) device().fence(session_.borrowed_stream(*options.stream), stream());
-  if (std::exchange(has_captured_, false)) trim_shapes();
+  if (runner_.has_captured()) trim_shapes();
 }
 
 void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where) {
-  if (mode == split_sink && current_->bound.plan().split_islands.empty()) mode = sink;
-  params_.times = nullptr;
+  ShapeEntry& entry = *shapes_.current();
+  if (mode == split_sink && entry.plan().split_islands.empty()) mode = sink;
+  runner_.set_times(nullptr);
   const HostWatch::Wait waits(watch());
   try {
-    if (options_.guards.poison) poison();
+    if (options_.guards.poison) poison(entry, memory_, session_);
     refresh_hoisted();
-    if (is_audited(mode)) {
-      run_audited(mode, steps, where);
+    if (replay_audit_.is_due(mode)) {
+      replay_audit_.run(entry, mode, steps, where);
     } else if (mode == automatic) {
-      run_automatic(steps);
-    } else if (mode.execution == Mode::Execution::sunk) {
-      run_sunk(mode, 0, steps);
+      automatic_.run(entry, steps);
     } else {
-      run_interactive(mode, 0, steps);
+      runner_.run(entry, mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    break_variables(e);  // still inside: nobody sees what is neither whole nor broken
+    variables_.set_broken(e);  // still inside: nobody sees what is neither whole nor broken
     throw;
   }
 }
 
-void Program::Impl::upload_feed_table() {
-  FeedTable table = inputs_->feed_table(current_->bound.plan());
-  if (feeds_ == table) return;
-  feeds_.reset();
-  device().upload(stream(), &control()->feeds, &table, sizeof table);
-  feeds_ = table;
-}
-
-void Program::Impl::push_params(std::int64_t first_slice, std::int64_t end_slice) {
-  params_.first_slice = static_cast<std::int32_t>(first_slice);
-  params_.end_slice = static_cast<std::int32_t>(end_slice);
-  params_.acknowledged = acknowledged_;
-  launches_.push(params_, device(), stream());
-  current_->last_launch = launches_.pushed();
-}
-
-void Program::Impl::run_interactive(Mode mode, std::int64_t first, std::int64_t end) {
-  Streams all = streams(mode);
-  push_params(first, end);
-  device().begin(*all[0], launches_.ring());
-  for (std::int64_t step = first; step < end; ++step) current_->bound.issue_all(session_.devices(), all, mode.host_ops);
-  current_->ran_once = true;
-}
-
-StepBlock Program::Impl::download_block() {
-  StepBlock block;
-  device().copy(stream(), &block, &control()->block, sizeof block);
-  device().wait(stream());
-  return block;
-}
-
-Tensor Program::Impl::download(const TensorType& type, const void* address) {
-  Tensor tensor(type);
-  device().copy(stream(), tensor.data(), address, tensor.bytes());
-  device().wait(stream());
-  return tensor;
-}
-
-std::int64_t Program::Impl::steps(const Where& where) {
-  require_caller("steps", where);
-  const RunGate::Inside inside(*gate_);
-  const HostWatch::Wait waits(watch());
-  return download_block().step;
-}
-
-void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
-  require_caller("set_steps", where);
-  if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
-    throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
-  const RunGate::Inside inside(*gate_);
-  sync(where);
-  auto step = static_cast<std::int32_t>(steps);
-  device().upload(stream(), &control()->block.step, &step, sizeof step);
-}
-
-std::vector<Variable> Program::Impl::variables() const {
-  std::vector<Variable> variables;
-  for (const VariableUse& use : graph_.variables) variables.push_back(use.variable);
-  return variables;
-}
-
-Counters Program::Impl::counters() const {
-  const RunGate::Inside inside(*gate_);
-  Counters counters = session_.counters();
-  counters.fallbacks = fallbacks_;
-  counters.cached_shapes = shapes_.size();
-  counters.cached_bytes = shapes_.bytes();
-  counters.evicted_shapes = shapes_.evicted();
-  return counters;
-}
-
-std::optional<CaptureInfo> Program::Impl::captured(bool several_steps) const {
-  if (!current_) return std::nullopt;
-  if (several_steps) {
-    const CaptureSlot& loop = current_->loop;
-    return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
+void Program::Impl::refresh_hoisted() {
+  BoundPlan& bound = shapes_.current()->bound;
+  const Plan& plan = bound.plan();
+  for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
+    const HoistedCopy& copy = plan.hoisted[i];
+    const Buffer& origin = plan.buffers[at(copy.origin)];
+    std::uint64_t version = origin.storage == Storage::input ? inputs_.version(origin.index)
+                                                             : variables_.version(plan.variables[at(origin.index)]);
+    if (bound.is_fresh(i, version)) continue;
+    // Behind what wrote the origin, and before what writes it next.
+    session_.issue_on(plan.buffers[at(copy.destination)].device,
+                      [&](Device& there, Stream& on) { bound.refresh(i, version, there, on); });
   }
-  std::optional<CaptureInfo> sum;
-  for (const CaptureSlot& slot : current_->islands) {
-    if (!slot.is_captured()) continue;
-    if (!sum) sum.emplace();
-    *sum += slot.graph().info();
-  }
-  return sum;
 }
 
 }  // namespace graphsink

@@ -1,4 +1,4 @@
-#include "api/inputs.h"
+#include "exec/inputs.h"
 
 #include <algorithm>
 
@@ -145,6 +145,14 @@ FeedTable Inputs::feed_table(const Plan& plan) const {
     table.strides[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
   }
   return table;
+}
+
+void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {
+  FeedTable wanted = feed_table(plan);
+  if (uploaded_ == wanted) return;
+  uploaded_.reset();
+  device_->upload(*stream_, table, &wanted, sizeof wanted);
+  uploaded_ = wanted;
 }
 
 std::size_t Inputs::input_bytes(const Plan& plan) const {

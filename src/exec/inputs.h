@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -29,8 +30,9 @@ class Inputs {
 
   // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
   void check(const Plan& plan, std::int64_t steps, const Where& where) const;
-  // Where the slices are that were written last.
-  FeedTable feed_table(const Plan& plan) const;
+  // Gives the device the addresses of the slices that were written last, if they are others than before. `table` is an
+  // address of the device, and zero before the first call.
+  void upload_feed_table(const Plan& plan, FeedTable* table);
 
   // Another one after each write() of the input; not 0 once there was one.
   std::uint64_t version(int node) const { return entry(node).version; }
@@ -58,10 +60,12 @@ class Inputs {
   };
   Entry& find(const Value& input, const Where& where);
   const Entry& entry(int node) const { return entries_.at(node); }
+  FeedTable feed_table(const Plan& plan) const;
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Stream> stream_;
-  std::map<int, Entry> entries_;  // by node
+  std::map<int, Entry> entries_;                     // by node
+  std::optional<FeedTable> uploaded_ = FeedTable{};  // empty: unknown, an upload failed
 };
 
 }  // namespace graphsink

@@ -1,0 +1,108 @@
+#include "exec/program_shapes.h"
+
+#include <string>
+
+#include "passes/explain.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::vector<Mode> candidates(const Plan& plan) {
+  if (plan.split_islands.empty()) return {sink, interactive_serial};
+  return {sink, split_sink, interactive_serial};
+}
+
+}  // namespace
+
+ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+                       const Addresses& addresses, Devices devices)
+    : number(number_),
+      bound(std::move(plan), std::move(nodes), addresses, devices),
+      islands(bound.plan().islands.size()),
+      split_islands(bound.plan().split_islands.size()),
+      chooser(candidates(bound.plan())) {}
+
+bool ShapeEntry::is_captured(Mode mode) const {
+  const auto& all = bound.islands_of(mode);
+  const auto& slots = mode == split_sink ? split_islands : islands;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].sunk && !slots[i].is_captured()) return false;
+  return true;
+}
+
+PlanFacts ShapeEntry::facts() const {
+  PlanFacts facts = bound.facts();
+  auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
+    if (!slot.is_refused()) return;
+    const CaptureFailed& why = *slot.failure();
+    facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
+  };
+  for (const auto* slots : {&islands, &split_islands})
+    for (const CaptureSlot& slot : *slots) add(slot, kOpByOp, "one launch for each op");
+  add(loop, kStepByStep, "one launch for each step");
+  return facts;
+}
+
+std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
+  if (several_steps) return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
+  std::optional<CaptureInfo> sum;
+  for (const CaptureSlot& slot : islands) {
+    if (!slot.is_captured()) continue;
+    if (!sum) sum.emplace();
+    *sum += slot.graph().info();
+  }
+  return sum;
+}
+
+std::size_t ShapeEntry::bytes() const {
+  std::size_t sum = sizeof *this + bound.bytes() + loop.bytes();
+  for (const auto* slots : {&islands, &split_islands})
+    for (const CaptureSlot& slot : *slots) sum += slot.bytes();
+  return sum;
+}
+
+void ProgramShapes::select(const InputShapes& shapes) {
+  current_ = cache_.find(shapes);
+  unbound_.reset();
+  prepared_.reset();
+}
+
+const Plan& ProgramShapes::plan(FunctionRef<Plan()> make) {
+  if (current_) return current_->plan();
+  if (!unbound_) unbound_ = std::make_shared<const Plan>(make());
+  return *unbound_;
+}
+
+PlanFacts ProgramShapes::facts() const {
+  if (current_) return current_->facts();
+  return prepared_ ? facts_of(*prepared_) : PlanFacts();
+}
+
+void ProgramShapes::prepare(Devices devices) {
+  if (!prepared_) prepared_ = graphsink::prepare(*unbound_, devices);
+}
+
+void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, Devices devices) {
+  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, *prepared_, addresses, devices);
+  current_ = &cache_.add(shapes, std::move(entry));
+  unbound_.reset();
+  prepared_.reset();
+}
+
+void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
+  std::size_t kept = size(), bytes = this->bytes();
+  std::size_t dropped = cache_.trim(
+      [&](const ShapeEntry& entry) { return &entry == current_ || !(is_done || launches.is_over(entry.last_launch)); });
+  if (dropped == 0 || std::exchange(has_said_full_, true)) return;
+  log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
+             std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
+             " dropped; shapes that come back are planned and captured again; raise CompileOptions::shape_cache_bytes, "
+             "or pad inputs to fewer shapes"});
+}
+
+void ProgramShapes::drop_others() {
+  cache_.clear([&](const ShapeEntry& entry) { return &entry == current_; });
+}
+
+}  // namespace graphsink

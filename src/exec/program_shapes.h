@@ -1,0 +1,96 @@
+// The plans of a program: one for each set of shapes of its inputs, with all that goes with it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/log.h"
+#include "exec/bound_plan.h"
+#include "exec/capture_slot.h"
+#include "exec/launch_queue.h"
+#include "exec/mode_chooser.h"
+#include "exec/slot_cache.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+// What a program keeps for one set of shapes of its inputs.
+struct ShapeEntry {
+  ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+             const Addresses& addresses, Devices devices);
+
+  const Plan& plan() const { return bound.plan(); }
+  std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  // Whether every island of that mode that can be captured is.
+  bool is_captured(Mode mode) const;
+  // What is known of the plan beyond the plan itself: workspaces, and captures that were refused.
+  PlanFacts facts() const;
+  // Of a capture of several steps, or else of all captures that a step of `sink` launches; empty: there are none.
+  std::optional<CaptureInfo> captured(bool several_steps) const;
+  // An estimate of all memory that goes with these shapes.
+  std::size_t bytes() const;
+
+  std::size_t number;  // in the cache of the program
+  BoundPlan bound;
+  bool ran_once = false;
+  std::uint64_t last_launch = 0;  // LaunchQueue::pushed() then
+  // Captured after the first step. Of the islands of the plan, those that the host drives remain as they are.
+  std::vector<CaptureSlot> islands, split_islands;
+  CaptureSlot loop;     // many steps in one launch
+  ModeChooser chooser;  // of run(automatic)
+  // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
+  std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
+  std::set<const BoundNode*> warned;
+};
+
+// What becomes of work that could not be captured, for messages.
+constexpr const char *kOpByOp = "a step runs op by op", *kStepByStep = "a run of several steps takes several launches";
+
+// The entries, and the plan for the shapes that were written last before it has an entry. Used by one thread at a time.
+class ProgramShapes {
+ public:
+  ProgramShapes(std::size_t most_bytes, const Log& log) : cache_(most_bytes), log_(log) {}
+
+  // The shapes are others now. Their plan is made when it is asked for: those of several inputs may have to change
+  // together.
+  void select(const InputShapes& shapes);
+  // The entry for the shapes selected last; null as long as their plan is not bound.
+  ShapeEntry* current() const { return current_; }
+
+  // The plan for the shapes selected last, made by `make` on the first call.
+  const Plan& plan(FunctionRef<Plan()> make);
+  // What is known of that plan beyond it.
+  PlanFacts facts() const;
+  // Lets the ops of that plan choose what they need. Preconditions of both: plan() was called, and there is no
+  // current() entry.
+  void prepare(Devices devices);
+  bool is_prepared() const { return prepared_.has_value(); }
+  // Makes the entry, which is current() from now on. Precondition: it is prepared.
+  void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
+
+  // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
+  // never the current one, nor one of which a launch may be running. `is_done`: no launch is.
+  void trim(const LaunchQueue& launches, bool is_done);
+  // Drops all but the current one. Precondition: no launch is running.
+  void drop_others();
+
+  ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
+  std::size_t size() const { return cache_.size(); }
+  std::size_t bytes() const { return cache_.bytes(); }
+  std::uint64_t evicted() const { return cache_.evicted(); }
+
+ private:
+  SlotCache<InputShapes, ShapeEntry> cache_;
+  Log log_;
+  bool has_said_full_ = false;
+  ShapeEntry* current_ = nullptr;
+  std::shared_ptr<const Plan> unbound_;            // where there is no current entry, the plan, once it is made,
+  std::optional<std::vector<Prepared>> prepared_;  // and what its nodes chose
+};
+
+}  // namespace graphsink

@@ -1,0 +1,149 @@
+#include "exec/step_runner.h"
+
+#include <utility>
+
+#include "base/trace.h"
+
+namespace graphsink {
+namespace {
+
+// Whether several steps are one launch.
+bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
+  return mode == sink && entry.plan().loop_over_steps && steps > 1;
+}
+
+}  // namespace
+
+void StepRunner::allocate(Control* control) {
+  launches_.allocate(device(), &control->block, &control->next_launch);
+  more_ = &control->block.more;
+}
+
+void StepRunner::set_times(StepTimes* times, std::uint64_t tag) {
+  params_.times = times;
+  params_.tag = tag;
+}
+
+Streams StepRunner::streams(const ShapeEntry& entry, Mode mode) {
+  return streams(entry, mode.width == Mode::Width::one_stream ? Session::Spread::serial : Session::Spread::parallel);
+}
+
+void StepRunner::push_params(ShapeEntry& entry, std::int64_t first_slice, std::int64_t end_slice) {
+  params_.first_slice = static_cast<std::int32_t>(first_slice);
+  params_.end_slice = static_cast<std::int32_t>(end_slice);
+  params_.acknowledged = status_.acknowledged();
+  launches_.push(params_, device(), stream());
+  entry.last_launch = launches_.pushed();
+}
+
+void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  if (mode.execution == Mode::Execution::sunk) {
+    run_sunk(entry, mode, first, end);
+  } else {
+    run_interactive(entry, mode, first, end);
+  }
+}
+
+bool StepRunner::is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const {
+  if (!entry.is_captured(mode)) return false;
+  return !is_one_launch(entry, mode, steps) || entry.loop.is_captured();
+}
+
+void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  Streams all = streams(entry, mode);
+  push_params(entry, first, end);
+  device().begin(*all[0], launches_.ring());
+  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, mode.host_ops);
+  entry.ran_once = true;
+}
+
+// The first step for each set of input shapes is a real one, issued op by op; then it is captured.
+void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  if (!entry.ran_once) {
+    run_interactive(entry, interactive_serial, first, first + 1);
+    ++first;
+  }
+  if (!capture_islands(entry, mode)) {
+    fallbacks_ += static_cast<std::uint64_t>(end - first);
+    if (first < end) run_interactive(entry, interactive_serial, first, end);
+    return;
+  }
+  if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
+    TraceRange range("launch");
+    push_params(entry, first, end);
+    entry.loop.launch(device(), stream(), end - first);
+    return;
+  }
+  for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
+}
+
+// What the host drives beside a launch goes to the stream beside the program's, which nothing else uses then: streams
+// of a launch are part of its capture.
+void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
+  TraceRange range("launch");
+  push_params(entry, step, step + 1);
+  const auto& islands = entry.bound.islands_of(mode);
+  auto& slots = entry.slots_of(mode);
+  bool is_beside = false;  // some work there was not joined
+  auto join = [&] {
+    if (std::exchange(is_beside, false)) device().fence(stream(), session_.stream_beside());
+  };
+  auto issue = [&](const Island& island, Session::Spread spread) {
+    entry.bound.issue(island.first, island.last, session_.devices(), streams(entry, spread), mode.host_ops);
+  };
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    if (Mark* mark = entry.bound.mark_of(islands[i])) {
+      device().wait_for_mark(session_.stream_beside(), *mark);
+      is_beside = true;
+      issue(islands[i], Session::Spread::serial_beside);
+      continue;
+    }
+    join();
+    if (islands[i].sunk) {
+      slots[i].launch(device(), stream());
+    } else {
+      if (i == 0) device().begin(stream(), launches_.ring());
+      issue(islands[i], Session::Spread::serial);
+    }
+  }
+  join();
+}
+
+bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue,
+                         const char* otherwise) {
+  if (slot.is_captured()) return true;
+  if (slot.is_refused()) return false;
+  TraceRange range("capture");
+  if (!slot.capture(device(), streams(entry, mode), issue)) {
+    log_.warn({otherwise, ", its capture failed: ", slot.failure()->what()});
+    return false;
+  }
+  has_captured_ = true;
+  if (on_capture_) on_capture_(entry, slot.graph());
+  return true;
+}
+
+bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
+  const auto& islands = entry.bound.islands_of(mode);
+  auto& slots = entry.slots_of(mode);
+  Marks marks = mode == sink ? Marks::of_islands : Marks::of_split_islands;
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    if (!islands[i].sunk) continue;
+    auto issue = [&](Streams all) {
+      if (i == 0) device().begin(*all[0], launches_.ring());
+      entry.bound.issue(islands[i].first, islands[i].last, session_.devices(), all, Mode::HostOps::in_stream, marks);
+    };
+    if (!capture(entry, slots[i], mode, issue, kOpByOp)) return false;
+  }
+  return true;
+}
+
+bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
+  auto issue = [&](Streams all) {
+    device().begin(*all[0], launches_.ring());
+    device().loop(all, more_, [&](Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
+  };
+  return capture(entry, entry.loop, mode, issue, kStepByStep);
+}
+
+}  // namespace graphsink

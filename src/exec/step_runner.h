@@ -1,0 +1,77 @@
+// Gives the steps of a bound plan to the program's streams: op by op, or as launches of what was captured before.
+#pragma once
+
+#include <functional>
+
+#include "base/function_ref.h"
+#include "base/log.h"
+#include "exec/launch_queue.h"
+#include "exec/program_memory.h"
+#include "exec/program_shapes.h"
+#include "exec/session.h"
+#include "exec/step_status.h"
+
+namespace graphsink {
+
+// One per program. The entries that it is given are those of this program, and their Variables were taken
+// (UsedVariables). Steps [first, end) are the slices of the feeds that they read. Used by one thread at a time; nothing
+// here waits for a step, but where a predicate is to be read.
+class StepRunner {
+ public:
+  // Called with each new capture of an entry.
+  using OnCapture = std::function<void(ShapeEntry&, const CapturedGraph&)>;
+
+  StepRunner(Session& session, const StepStatus& status, const Log& log, OnCapture on_capture)
+      : session_(session), status_(status), log_(log), on_capture_(std::move(on_capture)) {}
+
+  // `control`: the program's, on its target. Throws OutOfMemory.
+  void allocate(Control* control);
+
+  void set_seed(std::uint32_t seed) { params_.seed = seed; }
+  // Steps that are given to the device from now on report how long they took, with `tag`. Null: they do not.
+  void set_times(StepTimes* times, std::uint64_t tag = 0);
+
+  // In any mode but automatic.
+  void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  // Whether so many steps at once are launched without a capture.
+  bool is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const;
+
+  const LaunchQueue& launches() const { return launches_; }
+  // After issuing failed half-way, and all work is done: see LaunchQueue::resume().
+  void resume() { launches_.resume(); }
+  std::uint64_t fallbacks() const { return fallbacks_; }  // steps of a sunk run that ran op by op after all
+  bool has_captured() const { return has_captured_; }     // since the last call of forget_captures()
+  void forget_captures() { has_captured_ = false; }
+
+ private:
+  Device& device() const { return session_.device(); }
+  Stream& stream() const { return session_.stream(); }
+  // Those on which a step is issued, per stream of the plan.
+  Streams streams(const ShapeEntry& entry, Session::Spread spread) {
+    return session_.streams_for(entry.plan().stream_devices, spread);
+  }
+  Streams streams(const ShapeEntry& entry, Mode mode);
+  // Writes the parameters of the launch, or of the live begin, that the caller issues next.
+  void push_params(ShapeEntry& entry, std::int64_t first_slice, std::int64_t end_slice);
+  void run_interactive(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  void run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  void launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step);
+  // These return false, with a warning that says what happens `otherwise`, if the device cannot capture what `issue`
+  // does. Nothing is lost then.
+  bool capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue,
+               const char* otherwise);
+  bool capture_islands(ShapeEntry& entry, Mode mode);
+  bool capture_loop(ShapeEntry& entry, Mode mode);
+
+  Session& session_;
+  const StepStatus& status_;
+  Log log_;
+  OnCapture on_capture_;
+  const bool* more_ = nullptr;  // on the target: StepBlock::more
+  LaunchQueue launches_;
+  LaunchParams params_;
+  std::uint64_t fallbacks_ = 0;
+  bool has_captured_ = false;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,149 @@
+#include "exec/step_status.h"
+
+#include <atomic>
+#include <utility>
+
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+constexpr const char* kRemedy =
+    "the step committed nothing; mend its input, or lower the learning rate, and run it again";
+
+}  // namespace
+
+// May outlive the program.
+class StepStatus::Teller : public VariableWriter {
+ public:
+  explicit Teller(StepStatus& status) : status_(&status) {}
+
+  // With the lock of a Variable, and the program held outside of its calls, nothing else uses its status meanwhile.
+  void report_failed_step() override {
+    std::lock_guard lock(mutex_);
+    if (!status_) return;
+    RunGate& gate = status_->variables_.gate();
+    const RunGate::Held held(gate);
+    if (gate.is_used_here()) return status_->report(Where());
+    Failure* failure = status_->find(Where());  // which stays for the thread that uses the program
+    if (!failure || std::exchange(failure->is_told, true)) return;
+    throw Error(failure->error);
+  }
+
+  // The program ends.
+  void leave() {
+    std::lock_guard lock(mutex_);
+    status_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  StepStatus* status_;
+};
+
+StepStatus::StepStatus(const GraphData& graph, const Session& session, const UsedVariables& variables)
+    : graph_(graph), session_(session), variables_(variables), teller_(std::make_shared<Teller>(*this)) {}
+
+StepStatus::~StepStatus() { teller_->leave(); }
+
+std::shared_ptr<VariableWriter> StepStatus::teller() const { return teller_; }
+
+void StepStatus::allocate(StepBlock* block, RunningCalls& running) {
+  Device& device = session_.device();
+  block_ = block;
+  host_ = device.allocate_host(sizeof(HostStatus));
+  (new (host_.get()) HostStatus)->running = &running;
+  progress_ = device.allocate_host(sizeof(Progress));
+  new (progress_.get()) Progress;
+  times_ = device.allocate_host(sizeof(StepTimes));
+  new (times_.get()) StepTimes;
+}
+
+std::size_t StepStatus::bytes() {
+  return rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) + rounded_block(sizeof(StepTimes));
+}
+
+StepBlock StepStatus::download_block() const {
+  StepBlock block;
+  session_.device().copy(session_.stream(), &block, block_, sizeof block);
+  session_.device().wait(session_.stream());
+  return block;
+}
+
+Tensor StepStatus::download(const TensorType& type, const void* address) const {
+  Tensor tensor(type);
+  session_.device().copy(session_.stream(), tensor.data(), address, tensor.bytes());
+  session_.device().wait(session_.stream());
+  return tensor;
+}
+
+void StepStatus::restore(const Saved& saved) {
+  session_.device().upload(session_.stream(), block_, &saved.block, sizeof saved.block);
+  session_.device().wait(session_.stream());
+  progress() = saved.progress;
+  host().clear();
+}
+
+void StepStatus::note_broken_off() {
+  StepBlock block = download_block();
+  bool is_known = block.acknowledged != acknowledged_;  // an older failure, which the next launch forgets
+  if (!host().failed && (block.error_node < 0 || is_known)) return;
+  Progress& told = progress();
+  told.error_node = host().failed ? host().node : block.error_node;
+  told.error_step = block.error_node >= 0 ? block.error_step : block.step;
+  told.error = block.error;
+  told.error_index = block.error_index;
+  told.failed = 1;
+}
+
+bool StepStatus::has_failed() const { return std::atomic_ref(progress().failed).load(std::memory_order_acquire) != 0; }
+
+std::optional<Error> StepStatus::take_exception() {
+  Device& device = session_.device();
+  if (device.target().separate_memory) {
+    std::optional<Error> result;
+    if (host().failed) result.emplace(body_error("step", Where(), host().what));
+    host().clear();
+    return result;
+  }
+  try {
+    device.sync(session_.stream());
+    return {};
+  } catch (const Error& e) {
+    return e;
+  }
+}
+
+StepStatus::Failure* StepStatus::find(const Where& where) {
+  if (failure_) return &*failure_;
+  if (!has_failed()) return nullptr;
+  Progress& told = progress();
+  StepError error = std::atomic_ref(told.error).load();
+  std::optional<Error> thrown = take_exception();
+  if (error != StepError::unknown) thrown.reset();
+  std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
+                        ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
+  std::string remedy = thrown ? thrown->remedy() + "; the step committed nothing" : kRemedy;
+  auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
+  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
+  const Node& source = graph_.nodes[node];
+  std::string op(source.op->name);
+  if (!writes_variables(*source.op, source.inputs.size()))
+    return &failure_.emplace(Error(op, source.where, problem, remedy));
+  BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
+                      "an op that writes Variables must not throw");
+  variables_.set_broken(broken);
+  return &failure_.emplace(broken);
+}
+
+void StepStatus::report(const Where& where) {
+  if (!find(where)) return;
+  Error error = failure_->error;
+  failure_.reset();
+  std::atomic_ref(progress().failed).store(0);
+  ++acknowledged_;
+  has_outputs_ = false;
+  throw error;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,91 @@
+// What the steps of a program tell the host: which one failed and why, how far they are, how long they took.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "device/step_times.h"
+#include "exec/session.h"
+#include "exec/used_variables.h"
+#include "ir/graph_data.h"
+#include "ir/system_ops.h"
+
+namespace graphsink {
+
+// A step fails in the step block of its device, where kernels clear `ok`; bodies on the host report in HostStatus,
+// which a node of the plan carries over to the step block. The last node of a failed step tells Progress. A failure
+// stays until report() has thrown it; meanwhile steps commit nothing.
+//
+// Used by the program's thread, but for what teller() does.
+class StepStatus {
+ public:
+  StepStatus(const GraphData& graph, const Session& session, const UsedVariables& variables);
+  ~StepStatus();
+  StepStatus(const StepStatus&) = delete;
+  StepStatus& operator=(const StepStatus&) = delete;
+
+  // `block`: the program's step block, on its target. `running`: where bodies on the host show that they run. Throws
+  // OutOfMemory.
+  void allocate(StepBlock* block, RunningCalls& running);
+  // Bytes of the host that allocate() takes.
+  static std::size_t bytes();
+
+  HostStatus& host() const { return *static_cast<HostStatus*>(host_.get()); }
+  Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
+  StepTimes& times() const { return *static_cast<StepTimes*>(times_.get()); }
+  // For LaunchParams::acknowledged.
+  std::uint32_t acknowledged() const { return acknowledged_; }
+
+  // Wait for the program's stream.
+  StepBlock download_block() const;
+  Tensor download(const TensorType& type, const void* address) const;
+
+  // All that steps have told, for a run that is to be repeated.
+  struct Saved {
+    StepBlock block;
+    Progress progress;
+  };
+  Saved saved() const { return {download_block(), progress()}; }
+  void restore(const Saved& saved);  // takes back what bodies on the host have thrown, too
+
+  // Whether a step failed that report() has not thrown yet, as far as steps have told. Never waits.
+  bool has_failed() const;
+  // Throws Error, for the first step that failed since the last call. From the next launch on steps may commit again.
+  void report(const Where& where);
+  // A step that broke off while it was issued has no last node, which would have told of a failure: looks for one.
+  // Waits for the program's stream.
+  void note_broken_off();
+
+  // Whether the last run left outputs: it was issued as a whole, and no failure of it was reported.
+  bool has_outputs() const { return has_outputs_; }
+  void set_has_outputs(bool has_outputs) { has_outputs_ = has_outputs; }
+
+  // Tells other threads, which read Variables, of failed steps.
+  std::shared_ptr<VariableWriter> teller() const;
+
+ private:
+  class Teller;
+  struct Failure {
+    explicit Failure(Error why) : error(std::move(why)) {}
+    Error error;
+    bool is_told = false;  // to a thread that does not use the program
+  };
+
+  // The failure that report() has not thrown yet; null: there is none.
+  Failure* find(const Where& where);
+  // What a body threw, if one did. Once.
+  std::optional<Error> take_exception();
+
+  const GraphData& graph_;
+  const Session& session_;
+  const UsedVariables& variables_;
+  StepBlock* block_ = nullptr;      // on the target
+  Memory host_, progress_, times_;  // of the host; the device writes progress_ and times_
+  std::optional<Failure> failure_;  // found
+  std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
+  bool has_outputs_ = false;
+  std::shared_ptr<Teller> teller_;
+};
+
+}  // namespace graphsink
