@@ -132,6 +132,19 @@ class Program {
     write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)), where);
   }
 
+  // Lets an input or an output live in memory of the caller's: device memory, or memory of the host for a program on the
+  // CPU. Steps read an input, of a fixed shape, where it lies, and write() is not needed; an output is there when the
+  // run is done, and undefined after a failed step. The caller may touch the memory when no run is using it: after
+  // sync(), or in order on RunOptions::stream. It must hold the value (`bytes` says how large it is), begin at a
+  // multiple of 256, belong to the program's device, and exist until the program is destroyed or the value is bound to
+  // other memory. Waits for all steps; what was bound and captured is bound and captured again, so that this is to be
+  // called before the first run. Throws Error otherwise, and for memory that two values share of which one is written.
+  void bind_memory(const Value& value, void* memory, std::size_t bytes, Where where = Where::current());
+  // The same for a Variable, before any program that uses it is bound or run. What the memory holds is its value from
+  // now on, in place of the one it was made with: write() it to change that. The memory must exist until the Variable
+  // and all programs that use it are destroyed.
+  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current());
+
   // Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes. If there
   // is not enough memory, the Error says what the memory was for, how much is free where that is known, which values
   // are the largest, with their lines, and what to do. The program stays usable, for example with smaller shapes.

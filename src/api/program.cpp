@@ -60,6 +60,12 @@ void Program::write_raw(const Value& input, DType dtype, const void* data, std::
   impl(where).write(input, TensorType{dtype, {count}}, data, false, where);
 }
 
+void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, Where where) {
+  impl(where).bind_memory(value, memory, bytes, where);
+}
+void Program::bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where) {
+  impl(where).bind_memory(variable, memory, bytes, where);
+}
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }

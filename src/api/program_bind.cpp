@@ -11,6 +11,25 @@
 #include "passes/passes.h"
 
 namespace graphsink {
+namespace {
+
+std::string name_of(const Variable& variable) { return "Variable \"" + variable.name() + "\""; }
+
+// The type of an input that can be bound to memory of the caller's.
+TensorType fixed_input(const Node& node, const Where& where) {
+  const auto& attrs = node.attrs.as<InputAttrs>();
+  if (node.op == &feed_op) {
+    throw Error("bind_memory", where, "\"" + attrs.name + "\" is a feed, of which each step reads another slice",
+                "write() its slices, or use an input");
+  }
+  if (std::any_of(attrs.dims.begin(), attrs.dims.end(), [](const Dim& dim) { return dim.is_open; })) {
+    throw Error("bind_memory", where, "the input \"" + attrs.name + "\" has an open dimension",
+                "write() it, or build the graph with a fixed shape");
+  }
+  return {attrs.dtype, node.outputs[0].shape.examples()};
+}
+
+}  // namespace
 
 Plan Program::Impl::make_current_plan() const {
   TraceRange range("plan");
@@ -38,6 +57,57 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
       "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
       where, [&] { return inputs_.write(input, type, data, shape_is_known, where); });
   if (is_reshaped) shapes_.select(inputs_.shapes());
+}
+
+void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where) {
+  require_caller("bind_memory", where);
+  if (!value.valid() || value.graph() != original_) {
+    throw Error("bind_memory", where, "the Value belongs to another graph",
+                "pass a Value of the graph that was compiled");
+  }
+  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes};
+  const Node& node = graph_.nodes[at(value.node())];
+  if (node.op == &input_op || node.op == &feed_op) {
+    const TensorType type = fixed_input(node, where);
+    const std::string name = "input \"" + node.attrs.as<InputAttrs>().name + "\"";
+    callers_memory_.require(name, range, type.bytes(), device(), where);
+    unbind();
+    callers_memory_.add(name, range);
+    return inputs_.use_memory(value.node(), memory);
+  }
+  range.is_written = true;
+  for (const PlanOutput& output : plan().outputs) {
+    if (output.node != value.node() || output.output != value.output()) continue;
+    const std::string name =
+        output.name.empty() ? "the output of " + std::string(node.op->name) + ", node " + std::to_string(output.node)
+                            : "output \"" + output.name + "\"";
+    callers_memory_.require(name, range, output.type.bytes(), device(), where);
+    unbind();
+    return callers_memory_.add_output(value.node(), value.output(), name, range);
+  }
+  throw Error("bind_memory", where, "the Value is neither an input nor an output",
+              "call graph.output(name, value) before compile()");
+}
+
+void Program::Impl::bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where) {
+  require_caller("bind_memory", where);
+  auto same = [&](const VariableUse& use) { return use.variable.data() == variable.data(); };
+  auto use = std::find_if(graph_.variables.begin(), graph_.variables.end(), same);
+  if (use == graph_.variables.end()) {
+    throw Error("bind_memory", where, "the program does not use that Variable", "pass one of Program::variables()");
+  }
+  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes, use->is_written()};
+  callers_memory_.require(name_of(variable), range, variable.type().bytes(), device(), where);
+  variables_.use_memory(variable, memory, where);
+  callers_memory_.add(name_of(variable), range);
+}
+
+void Program::Impl::unbind() {
+  const RunGate::Inside inside(variables_.gate());
+  const HostWatch::Wait waits(watch());
+  settle();
+  device().wait(stream());
+  shapes_.drop_all();
 }
 
 const Plan& Program::Impl::plan() {
@@ -68,6 +138,7 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
                  where, [&] { return inputs_.address(buffer.index, buffer.bytes); });
   }
   for (const Variable& variable : plan.variables) a.variables.push_back(variables_.address(variable));
+  callers_memory_.place_outputs(plan, a, where);
   return a;
 }
 
@@ -135,6 +206,8 @@ MemoryReport Program::Impl::report() {
   MemoryReport report = memory_report(plan, facts(), inputs_.feed_bytes(plan));
   if (memory_.control()) report.arena = memory_.arena(0).size_for(report.arena);
   report.inputs = inputs_.input_bytes(plan);
+  for (const Variable& variable : plan.variables)
+    if (callers_memory_.contains(name_of(variable))) report.variables -= rounded_block(variable.type().bytes());
   report.control = rounded_block(sizeof(Control));
   report.staging = device().staging_bytes();
   report.status = StepStatus::bytes() + rounded_block(LaunchQueue::kBytes);

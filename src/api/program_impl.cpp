@@ -176,9 +176,11 @@ void Program::Impl::refresh_hoisted() {
   for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
     const HoistedCopy& copy = plan.hoisted[i];
     const Buffer& origin = plan.buffers[at(copy.origin)];
-    std::uint64_t version = origin.storage == Storage::input ? inputs_.version(origin.index)
-                                                             : variables_.version(plan.variables[at(origin.index)]);
-    if (bound.is_fresh(i, version)) continue;
+    const bool is_input = origin.storage == Storage::input;
+    const Variable* variable = is_input ? nullptr : &plan.variables[at(origin.index)];
+    std::uint64_t version = is_input ? inputs_.version(origin.index) : variables_.version(*variable);
+    bool is_callers = is_input ? inputs_.is_callers(origin.index) : variables_.is_callers(*variable);
+    if (!is_callers && bound.is_fresh(i, version)) continue;
     // Behind what wrote the origin, and before what writes it next.
     session_.issue_on(plan.buffers[at(copy.destination)].device,
                       [&](Device& there, Stream& on) { bound.refresh(i, version, there, on); });

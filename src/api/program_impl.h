@@ -8,6 +8,7 @@
 
 #include "base/fork_mark.h"
 #include "exec/automatic_runs.h"
+#include "exec/callers_memory.h"
 #include "exec/guards.h"
 #include "exec/host_watch.h"
 #include "exec/inputs.h"
@@ -35,6 +36,8 @@ class Program::Impl : private Allocator {
   const Plan& plan();  // for the shapes written last
   PlanFacts facts() const { return shapes_.facts(); }
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
+  void bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where);
+  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where);
   MemoryReport memory();
   void bind(const Where& where);
   void run(Mode mode, const RunOptions& options, const Where& where);
@@ -65,6 +68,8 @@ class Program::Impl : private Allocator {
   void require_caller(const char* call, const Where& where) const;
 
   void allocate_status(const Where& where);
+  // Waits for all steps, and forgets all that was bound to addresses.
+  void unbind();
   void prepare_plan();
   Addresses addresses(const Plan& plan, const Where& where);
   void watch_host_ops();
@@ -93,6 +98,7 @@ class Program::Impl : private Allocator {
   UsedVariables variables_;
   StepStatus status_;
   ProgramMemory memory_;
+  CallersMemory callers_memory_;
   Records records_;
   Inputs inputs_;
   StepRunner runner_;

@@ -172,6 +172,10 @@ class Device {
   // Runs the graph in the order of `stream`. Captured loops over steps are counted as `steps` iterations.
   virtual void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) = 0;
 
+  // Throws Error unless everything that the device runs may use these bytes, which somebody else allocated. Asks as far
+  // as the device can tell.
+  virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
+
   // For guards: kernels of a captured graph in a fixed order, those of bodies included, and what is known of an
   // address. A device whose captures keep no arguments of their own has none, and knows none.
   virtual std::vector<CapturedKernel> kernels(const CapturedGraph&) { return {}; }

@@ -104,6 +104,7 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
   for (const PlanDevice& device : plan_->devices) bytes_ += device.hoisted_bytes;
   for (const DeviceAddresses& device : addresses.devices) hoisted_.push_back(device.hoisted);
   for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
+  for (const auto& [buffer, address] : addresses.outputs) addresses_[at(buffer)] = address;
   bind_nodes(addresses, devices);
   for (const auto* islands : {&plan_->islands, &plan_->split_islands})
     for (const Island& island : *islands)

@@ -36,6 +36,7 @@ struct Addresses {
   std::map<std::pair<int, int>, void*> constants;  // by device and node of the graph
   std::vector<void*> host_constants;               // per node of the graph, in host memory
   std::vector<void*> variables;                    // per variable of the plan
+  std::map<int, void*> outputs;                    // by buffer: those that live in memory of the caller's
 };
 
 // Those of a program: that of its target, then further ones. Work of each stream goes to its own device.

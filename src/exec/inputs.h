@@ -28,6 +28,11 @@ class Inputs {
   // fails, the input counts as not written. Returns true if the shape of an open dimension changed.
   bool write(const Value& input, const TensorType& given, const void* data, bool shape_is_known, const Where& where);
 
+  // Lets the input live in memory of the caller's, who writes it from now on. Precondition: it is an input of a fixed
+  // shape.
+  void use_memory(int node, void* memory);
+  bool is_callers(int node) const { return entry(node).callers != nullptr; }
+
   // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
   void check(const Plan& plan, std::int64_t steps, const Where& where) const;
   // Gives the device the addresses of the slices that were written last, if they are others than before. `table` is an
@@ -55,6 +60,7 @@ class Inputs {
     std::int64_t slices = 0;  // 0: nothing was written yet
     std::uint64_t version = 0;
     std::unique_ptr<Arena> input;      // of an input
+    void* callers = nullptr;           // of an input: if not null, its memory, in place of that
     std::unique_ptr<FeedMemory> feed;  // of a feed
     const void* first_slice = nullptr;
   };

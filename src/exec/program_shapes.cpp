@@ -101,6 +101,13 @@ void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
              "or pad inputs to fewer shapes"});
 }
 
+void ProgramShapes::drop_all() {
+  current_ = nullptr;
+  unbound_.reset();
+  prepared_.reset();
+  drop_others();
+}
+
 void ProgramShapes::drop_others() {
   cache_.clear([&](const ShapeEntry& entry) { return &entry == current_; });
 }

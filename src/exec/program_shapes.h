@@ -76,8 +76,10 @@ class ProgramShapes {
   // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
   // never the current one, nor one of which a launch may be running. `is_done`: no launch is.
   void trim(const LaunchQueue& launches, bool is_done);
-  // Drops all but the current one. Precondition: no launch is running.
+  // Drops all but the current one. Precondition of both: no launch is running.
   void drop_others();
+  // Drops all, and the plan: what they were bound to has changed.
+  void drop_all();
 
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }

@@ -29,11 +29,15 @@ class UsedVariables {
   // Makes homes on the device for those of the plan that have none. Reads of those that the plan writes ask `writer`
   // from now on. Takes locks of Variables, and so must not be called inside the gate. Throws Error.
   void bring(const Plan& plan, const std::weak_ptr<VariableWriter>& writer, Allocator& allocator, const Where& where);
+  // Makes memory of the caller's, which holds the Variable's value, its home. Throws Error if it has another one.
+  void use_memory(const Variable& variable, void* memory, const Where& where);
   // Brings the program inside its gate, after all that others have done with its Variables so far. Throws Error if one
   // is broken.
   void enter_run(std::optional<RunGate::Inside>& inside);
 
   void* address(const Variable& variable) const { return used(variable).home->address(); }
+  // Whether it lives in memory of the caller's, who may write it unseen.
+  bool is_callers(const Variable& variable) const { return used(variable).home->is_callers(); }
   // Another number after each write of the Variable by anybody; as enter_run() found it.
   std::uint64_t version(const Variable& variable) const { return used(variable).version; }
 

@@ -13,16 +13,20 @@
 
 namespace graphsink {
 
-// The lock of the Variable must be held for all members but address(), device_id(), set_broken() and require_whole().
+// The lock of the Variable must be held for all members but address(), device_id(), is_callers(), set_broken() and
+// require_whole().
 class DeviceVariable : public VariableStorage {
  public:
   DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value);
+  // In memory of the caller's, which holds its value.
+  DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, void* memory);
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
 
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
+  bool is_callers() const { return is_callers_; }  // the memory
   // The program of `gate` may use it from now on.
   void add_user(const std::shared_ptr<RunGate>& gate);
   // Makes `stream`, on which the program of `gate` works, the user of the Variable: work given to it from here on comes
@@ -48,6 +52,7 @@ class DeviceVariable : public VariableStorage {
   std::shared_ptr<Transfer> transfer_;
   TensorType type_;
   Memory memory_;
+  const bool is_callers_ = false;
   std::shared_ptr<Stream> last_user_;
   std::uint64_t version_ = 1;
   // Never held while waiting. Protects broken_, and users_ together with the lock of the Variable: both are held to

@@ -64,6 +64,16 @@ constexpr std::string_view kCapture = "capture", kDestroy = "destroy";
 // own.
 const Phase kPhases[] = {
     {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},
+    {"bind memory",
+     [](Session& s) {
+       s.compile();
+       s.allocate_callers();
+     },
+     [](std::optional<Session>& s) {
+       const Variable& first = s->work.variables[0];
+       s->program->bind_memory(first, s->callers.get(), first.type().bytes());
+     },
+     [](const Workload& w) { return w.devices == 1; }},
     {"write", [](Session& s) { s.compile(); }, [](std::optional<Session>& s) { s->feed(0); },
      [](const Workload& w) { return !w.inputs.empty(); }},
     {"first run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive); }},

@@ -260,7 +260,17 @@ class Session {
     for (std::size_t i = 0; i < values.size(); ++i) work.variables[i].write(values[i]);
   }
 
+  // Memory of the caller's, which holds the value of the first Variable.
+  void allocate_callers() {
+    Tensor value = work.variables[0].read();
+    void* memory = nullptr;
+    cudaMalloc(&memory, value.bytes());
+    callers = std::shared_ptr<void>(memory, [](void* address) { cudaFree(address); });
+    cudaMemcpy(memory, value.data(), value.bytes(), cudaMemcpyHostToDevice);
+  }
+
   Workload work;
+  std::shared_ptr<void> callers;
   std::optional<Program> program;
   std::vector<float> losses;  // read so far
   std::vector<Tensor> saved;  // of the Variables

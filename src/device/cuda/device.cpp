@@ -132,6 +132,27 @@ std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) {
   return std::make_unique<CudaStream>(*calls_, stream);
 }
 
+void CudaDevice::require_usable(const void* memory, std::size_t bytes) {
+  CurrentDevice current = enter();
+  auto refuse = [](const std::string& problem) {
+    throw Error("memory", Where(), problem, "pass memory from cudaMalloc() on the device of the program");
+  };
+  auto attributes_at = [&](std::size_t offset) {
+    cudaPointerAttributes attributes{};
+    calls_->check(cudaPointerGetAttributes(&attributes, static_cast<const std::byte*>(memory) + offset),
+                  "cudaPointerGetAttributes");
+    return attributes;
+  };
+  const cudaPointerAttributes first = attributes_at(0), last = attributes_at(std::max<std::size_t>(bytes, 1) - 1);
+  if (first.type == cudaMemoryTypeUnregistered) refuse("it is not memory of a CUDA device");
+  if (first.type == cudaMemoryTypeHost) refuse("it is memory of the host");
+  if (first.device != calls_->device()) {
+    refuse("it belongs to cuda:" + std::to_string(first.device) + ", the program runs on " + to_string(target().id));
+  }
+  if (last.type != first.type || last.device != first.device)
+    refuse("it ends before the " + std::to_string(bytes) + " bytes that were said to be there");
+}
+
 void CudaDevice::wait(Stream& stream) {
   CurrentDevice current = enter();
   require_live("sync");

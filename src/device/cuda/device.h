@@ -50,6 +50,7 @@ class CudaDevice : public Device {
   std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
   void cancel_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
+  void require_usable(const void* memory, std::size_t bytes) override;
   std::vector<CapturedKernel> kernels(const CapturedGraph& graph) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
