@@ -100,7 +100,8 @@ class BenchTest(unittest.TestCase):
             if not self.is_cpu:
                 self.assertGreaterEqual(row["host_nodes_per_step"], 5, row["mode"])
                 self.assertGreaterEqual(row["copies_per_step"], 3 + 4, row["mode"])
-        launches = {"sink": 1, "automatic": 1, "split-sink": 4 + 1}
+        # Four ops on the host, between five launches, of which one is divided so that an op runs beside its rest.
+        launches = {"sink": 1, "automatic": 1, "split-sink": 5 + 1}
         for row in rows:
             self.assertEqual(row["graph_launches_per_step"], launches.get(row["mode"], 0), row["mode"])
 

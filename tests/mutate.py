@@ -56,7 +56,8 @@ CHANCE = [
     ("wrong memory", "src/exec/program_memory.cpp", "[&] { return target.allocate_host(hoisted); }",
      "[&] { return target.allocate(hoisted); }"),
     ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !step.after.empty()) device.sync(*stream);", ""),
-    ("missing wait", "src/exec/step_runner.cpp", "device().wait_for_mark(session_.stream_beside(), *mark);", ""),
+    ("missing wait", "src/exec/step_runner.cpp",
+     "if (is_followed_beside(islands, i)) device().fence(session_.stream_beside(), stream());", ""),
     ("missing wait between devices", "src/exec/bound_plan.cpp",
      "devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);",
      "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"

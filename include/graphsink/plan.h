@@ -82,7 +82,14 @@ struct PlanNode {
   int inputs = 0;
 };
 
-enum class StepKind : std::uint8_t { call, copy, branch, loop, mark };
+enum class StepKind : std::uint8_t { call, copy, branch, loop };
+
+// A stream goes on behind what was issued to another one so far, because a step that comes later depends on that.
+struct Fork {
+  int stream = 0;
+  int source = 0;  // the other stream
+  int step = 0;    // of the schedule, on `stream`: the first that needs it
+};
 
 // One item of the schedule.
 struct Step {
@@ -93,8 +100,7 @@ struct Step {
   int stream = 0;              // which of the plan's streams
   std::vector<int> after;      // streams whose work issued so far must be complete first
   std::vector<int> sequences;  // branch: then, else; loop: body
-  int island = -1;             // mark: which of `islands` may begin here, -1: none
-  int split_island = -1;       // likewise of `split_islands`
+  std::vector<Fork> forks;     // to be made before this step is issued
 };
 
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
@@ -121,14 +127,15 @@ struct Reason {
   int node = -1;       // number of the node in the graph; -1 if it is not about one node
 };
 
-// A part of the schedule, steps [first, last), that is one launch (`sunk`) or that the host drives.
+// A part of the schedule, steps [first, last), that is one launch (`sunk`) or that the host drives. Islands form a
+// directed acyclic graph.
 struct Island {
   int first = 0;
   int last = 0;
   bool sunk = true;
-  // A step of kind mark in the launch before: when the launch has come to it, this island may begin and run beside the
-  // rest of the launch. -1 if the islands run one after the other.
-  int mark = -1;
+  bool beside = false;          // has a stream of its own, and runs beside those islands before it that it is not after
+  std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
+  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see split_islands(); else empty
 };
 
 // An input, a feed or a constant that the plan uses.
@@ -185,10 +192,9 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
-  std::vector<Island> split_islands;  // of split_sink; empty if they are the same
-  int streams = 1;                    // number of streams that the schedule uses
-  std::vector<int> stream_devices;    // per stream: its device, an index into `devices`; stream 0 is on device 0
-  std::size_t host_arena_bytes = 0;   // of values; workspaces of ops on the host come on top (PlanFacts)
+  int streams = 1;                   // number of streams that the schedule uses
+  std::vector<int> stream_devices;   // per stream: its device, an index into `devices`; stream 0 is on device 0
+  std::size_t host_arena_bytes = 0;  // of values; workspaces of ops on the host come on top (PlanFacts)
   std::size_t host_hoisted_bytes = 0;
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
@@ -215,13 +221,13 @@ struct Plan {
   //                           destination
   //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), hoisted_bytes,
   //                           value_bytes, live_bytes (see live_bytes())
-  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), mark (see Island;
-  //                           or null)
+  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), after (the numbers
+  //                           of islands that must be done before), beside (see Island)
   //   split_islands           likewise, those of split_sink; empty if they are the same
   //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
-  //                           "host"), stream, after (the streams it waits for), and
+  //                           "host"), stream, after (the streams it waits for), forks (each: stream, source, step; see
+  //                           Fork), and
   //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
-  //     kind "mark"           island, split_island: what may begin here, beside the rest of this one; or null
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)
@@ -230,13 +236,17 @@ struct Plan {
   std::string explain_json(const PlanFacts& facts = {}) const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of further ones green, of the host orange, copies and marks small and white (hoisted, which
-  // run only when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge
+  // of the device are blue, of further ones green, of the host orange, copies small and white (hoisted, which run only
+  // when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge
   // leads from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one
   // from the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to
-  // the first step of each body, and from a mark to the first step of its island.
+  // the first step of each body.
   std::string explain_dot() const;
 };
+
+// The islands of the mode split_sink, in which ops on the host are islands of their own: those of the plan, with the
+// parts of each that has some in place of it, and numbered accordingly. Empty if that makes no difference.
+std::vector<Island> split_islands(const Plan& plan);
 
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite

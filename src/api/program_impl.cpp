@@ -151,7 +151,7 @@ void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where
 
 void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
-  if (mode == split_sink && entry.plan().split_islands.empty()) mode = sink;
+  if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
   runner_.set_times(nullptr);
   const HostWatch::Wait waits(watch());
   try {

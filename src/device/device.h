@@ -61,12 +61,6 @@ class CaptureFailed : public Error {
   using Error::Error;
 };
 
-// A place in a captured graph that live streams can wait for.
-class Mark {
- public:
-  virtual ~Mark() = default;
-};
-
 // Everything that was given to the streams between begin_capture and end_capture, ready to launch.
 class CapturedGraph {
  public:
@@ -135,13 +129,6 @@ class Device {
   virtual bool wait_otherwise() noexcept = 0;
   // `later` goes on only when everything given to `earlier` so far is done.
   virtual void fence(Stream& later, Stream& earlier) = 0;
-
-  // Where the host does something beside the rest of a launch: the mark is everything given to `stream`, which
-  // captures, so far, and `later`, a live stream, goes on only when that is done in the last launch of the graph. Only
-  // asked of devices that cannot capture all control flow or have separate memory.
-  virtual std::unique_ptr<Mark> make_mark() { return nullptr; }
-  virtual void set_mark(Stream&, Mark&) {}
-  virtual void wait_for_mark(Stream& /*later*/, Mark&) {}
 
   // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).

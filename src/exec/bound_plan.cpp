@@ -93,6 +93,7 @@ PlanFacts facts_of(const std::vector<Prepared>& nodes) {
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes, const Addresses& addresses,
                      Devices devices)
     : plan_(std::move(plan)),
+      split_islands_(split_islands(*plan_)),
       prepared_(std::move(nodes)),
       check_host_(HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node}),
       host_arena_(addresses.host_arena),
@@ -106,9 +107,6 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
   for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
   for (const auto& [buffer, address] : addresses.outputs) addresses_[at(buffer)] = address;
   bind_nodes(addresses, devices);
-  for (const auto* islands : {&plan_->islands, &plan_->split_islands})
-    for (const Island& island : *islands)
-      if (island.mark >= 0 && !marks_.contains(island.mark)) marks_[island.mark] = devices[0]->make_mark();
 }
 
 void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
@@ -182,8 +180,6 @@ void BoundPlan::issue_step(const Step& step, Devices devices, Streams streams) c
     case StepKind::copy:
       device.copy(stream, address(step.destination), address(step.source), plan_->buffers[at(step.source)].bytes);
       return;
-    case StepKind::mark:
-      return;  // issue() sets it
     case StepKind::branch:
     case StepKind::loop: {
       const auto* predicate = static_cast<const bool*>(address(step.source));
@@ -211,8 +207,7 @@ void BoundPlan::run_on_host(const Step& step, Device& device) const {
   device.host_call_now(node, *host_status_);
 }
 
-void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops,
-                      Marks marks) const {
+void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops) const {
   Device& device = *devices[0];
   std::array<bool, kMaxStreams> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, kMaxStreams> is_forked{};
@@ -225,23 +220,26 @@ void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mod
   };
   const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
   const auto& steps = plan_->sequences[0].steps;
-  auto is_set = [&](const Step& mark) {
-    return marks != Marks::none && (marks == Marks::of_islands ? mark.island : mark.split_island) >= 0;
+  auto enter = [&](int stream) {  // true: the stream had no part in this until now
+    if (stream == 0 || is_forked[at(stream)]) return false;
+    fence(stream, 0);
+    return true;
   };
   auto issue_one = [&](int i) {
     const Step& step = steps[at(i)];
-    bool forks_here = step.stream != 0 && !is_forked[at(step.stream)];
-    if (forks_here) fence(step.stream, 0);
+    for (const Fork& fork : step.forks) {
+      if (fork.step >= last) continue;  // another island, which begins behind this one
+      if (!enter(fork.stream) || fork.source != 0) fence(fork.stream, fork.source);
+      is_open[at(fork.stream)] = true;
+    }
+    bool enters = enter(step.stream);
     for (int earlier : step.after)
-      if (earlier != 0 || !forks_here) fence(step.stream, earlier);
+      if (earlier != 0 || !enters) fence(step.stream, earlier);
     if (host_ops == Mode::HostOps::between && is_on_host(*plan_, step)) {
       Stream* stream = streams[at(step.stream)];
       if (waited_for != stream || !step.after.empty()) device.sync(*stream);
       waited_for = stream;
       run_on_host(step, device);
-    } else if (step.kind == StepKind::mark) {
-      if (is_set(step)) device.set_mark(*streams[at(step.stream)], *marks_.at(i));
-      waited_for = nullptr;
     } else {
       issue_step(step, devices, streams);
       waited_for = nullptr;

@@ -55,9 +55,6 @@ std::vector<Prepared> prepare(const Plan& plan, Devices devices);
 // The workspaces that the nodes asked for.
 PlanFacts facts_of(const std::vector<Prepared>& nodes);
 
-// Which marks are set.
-enum class Marks : std::uint8_t { none, of_islands, of_split_islands };
-
 class BoundPlan {
  public:
   // `nodes` are those of prepare(). Allocates the workspaces.
@@ -77,8 +74,8 @@ class BoundPlan {
   // same for each device); all work is joined in streams[0]. Whether the streams are live or capturing makes no
   // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
   // device throws: then the step has committed wholly or not at all.
-  void issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream,
-             Marks marks = Marks::none) const;
+  void issue(int first, int last, Devices devices, Streams streams,
+             Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
   void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
 
   // Whether copy `index` of plan().hoisted was made since its origin became `version`, which is not 0.
@@ -88,11 +85,8 @@ class BoundPlan {
 
   // Of one of the modes that sink; split_sink only where there is something to split.
   const std::vector<Island>& islands_of(Mode mode) const {
-    return mode == split_sink ? plan_->split_islands : plan_->islands;
+    return mode == split_sink ? split_islands_ : plan_->islands;
   }
-
-  // Where the island runs beside a launch: its mark there, else null.
-  Mark* mark_of(const Island& island) const { return island.mark < 0 ? nullptr : marks_.at(island.mark).get(); }
 
  private:
   void bind_nodes(const Addresses& addresses, Devices devices);
@@ -102,7 +96,8 @@ class BoundPlan {
   void issue_body(int sequence, Devices devices, Streams streams) const;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<Prepared> prepared_;  // per node
+  std::vector<Island> split_islands_;  // see split_islands()
+  std::vector<Prepared> prepared_;     // per node
   // Attributes that hold addresses, which the plan does not know.
   Attrs check_host_, end_step_;
   Memory host_arena_;
@@ -114,8 +109,7 @@ class BoundPlan {
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;
   std::size_t bytes_ = 0;
-  std::vector<Memory> workspaces_;              // per stream, of its device; those of the host are in host_arena_
-  std::map<int, std::unique_ptr<Mark>> marks_;  // by step of the schedule
+  std::vector<Memory> workspaces_;  // per stream, of its device; those of the host are in host_arena_
 };
 
 }  // namespace graphsink

@@ -9,7 +9,7 @@ namespace graphsink {
 namespace {
 
 std::vector<Mode> candidates(const Plan& plan) {
-  if (plan.split_islands.empty()) return {sink, interactive_serial};
+  if (split_islands(plan).empty()) return {sink, interactive_serial};
   return {sink, split_sink, interactive_serial};
 }
 
@@ -20,7 +20,7 @@ ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan, st
     : number(number_),
       bound(std::move(plan), std::move(nodes), addresses, devices),
       islands(bound.plan().islands.size()),
-      split_islands(bound.plan().split_islands.size()),
+      split_islands(bound.islands_of(split_sink).size()),
       chooser(candidates(bound.plan())) {}
 
 bool ShapeEntry::is_captured(Mode mode) const {

@@ -1,7 +1,9 @@
 #include "exec/step_runner.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/at.h"
 #include "base/trace.h"
 
 namespace graphsink {
@@ -10,6 +12,16 @@ namespace {
 // Whether several steps are one launch.
 bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
+}
+
+// Whether an island that runs beside others begins when island `i` is done.
+bool is_followed_beside(const std::vector<Island>& islands, int i) {
+  return std::any_of(islands.begin() + i, islands.end(), [&](const Island& island) {
+    if (!island.beside) return false;
+    auto last = std::find_if(island.after.rbegin(), island.after.rend(),
+                             [&](int before) { return !islands[at(before)].beside; });
+    return last != island.after.rend() && *last == i;
+  });
 }
 
 }  // namespace
@@ -77,34 +89,36 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
   for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
 }
 
-// What the host drives beside a launch goes to the stream beside the program's, which nothing else uses then: streams
-// of a launch are part of its capture.
+// What runs beside launches goes to the stream beside the program's, which nothing else uses then: streams of a launch
+// are part of its capture.
 void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
   TraceRange range("launch");
   push_params(entry, step, step + 1);
   const auto& islands = entry.bound.islands_of(mode);
   auto& slots = entry.slots_of(mode);
-  bool is_beside = false;  // some work there was not joined
+  int last_beside = -1;  // the last island on the stream beside that was not joined
   auto join = [&] {
-    if (std::exchange(is_beside, false)) device().fence(stream(), session_.stream_beside());
+    if (std::exchange(last_beside, -1) >= 0) device().fence(stream(), session_.stream_beside());
   };
   auto issue = [&](const Island& island, Session::Spread spread) {
     entry.bound.issue(island.first, island.last, session_.devices(), streams(entry, spread), mode.host_ops);
   };
-  for (std::size_t i = 0; i < islands.size(); ++i) {
-    if (Mark* mark = entry.bound.mark_of(islands[i])) {
-      device().wait_for_mark(session_.stream_beside(), *mark);
-      is_beside = true;
-      issue(islands[i], Session::Spread::serial_beside);
+  for (int i = 0; i < static_cast<int>(islands.size()); ++i) {
+    const Island& island = islands[at(i)];
+    if (island.beside) {
+      issue(island, Session::Spread::serial_beside);
+      last_beside = i;
       continue;
     }
-    join();
-    if (islands[i].sunk) {
-      slots[i].launch(device(), stream());
+    for (int before : island.after)
+      if (islands[at(before)].beside) join();
+    if (island.sunk) {
+      slots[at(i)].launch(device(), stream());
     } else {
       if (i == 0) device().begin(stream(), launches_.ring());
-      issue(islands[i], Session::Spread::serial);
+      issue(island, Session::Spread::serial);
     }
+    if (is_followed_beside(islands, i)) device().fence(session_.stream_beside(), stream());
   }
   join();
 }
@@ -126,12 +140,11 @@ bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, Functi
 bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
   const auto& islands = entry.bound.islands_of(mode);
   auto& slots = entry.slots_of(mode);
-  Marks marks = mode == sink ? Marks::of_islands : Marks::of_split_islands;
   for (std::size_t i = 0; i < islands.size(); ++i) {
     if (!islands[i].sunk) continue;
     auto issue = [&](Streams all) {
       if (i == 0) device().begin(*all[0], launches_.ring());
-      entry.bound.issue(islands[i].first, islands[i].last, session_.devices(), all, Mode::HostOps::in_stream, marks);
+      entry.bound.issue(islands[i].first, islands[i].last, session_.devices(), all);
     };
     if (!capture(entry, slots[i], mode, issue, kOpByOp)) return false;
   }

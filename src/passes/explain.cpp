@@ -104,15 +104,16 @@ const char* name_of(StepKind kind) {
       return "if";
     case StepKind::loop:
       return "while";
-    case StepKind::mark:
-      return "mark";
   }
   return "";
 }
 
-std::string mark_text(const Step& mark) {
-  if (mark.island < 0) return "split island " + std::to_string(mark.split_island) + " begins";
-  return "island " + std::to_string(mark.island) + " begins";
+std::string island_text(const Island& island) {
+  std::string text = island.sunk ? "one launch" : "driven by the host";
+  if (island.beside) text += ", beside the islands before it";
+  for (std::size_t i = 0; i < island.after.size(); ++i)
+    text += (i ? ", " : ", after ") + std::to_string(island.after[i]);
+  return text;
 }
 
 std::string memory_text(const Plan& plan, int buffer) {
@@ -168,8 +169,8 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
               ? "whole: "
               : "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island") + ", ";
   text += std::to_string(launches) + (launches == 1 ? " launch per step" : " launches per step");
-  if (!plan.split_islands.empty())
-    text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
+  if (std::vector<Island> split = split_islands(plan); !split.empty())
+    text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + hoisted_text(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +

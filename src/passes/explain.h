@@ -34,10 +34,10 @@ StepCounts count_steps(const Plan& plan);
 // Launches of a run of one step that is cut into these.
 std::size_t launches_per_step(const std::vector<Island>& islands);
 
-// "call", "copy", "if", "while", "mark".
+// "call", "copy", "if", "while".
 const char* name_of(StepKind kind);
-// "island 1 begins", "split island 1 begins".
-std::string mark_text(const Step& mark);
+// "one launch", or "driven by the host, beside the islands before it, after 0".
+std::string island_text(const Island& island);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.
 std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".

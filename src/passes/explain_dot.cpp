@@ -98,9 +98,6 @@ class DotPrinter {
                   quoted("copy " + bytes_text(plan_.buffers[at(plan_.hoisted[i].source)].bytes) + "\nif new") + ", " +
                   kCopyStyle + ", style=\"filled,dashed\"];");
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
-    for (const auto* islands : {&plan_.islands, &plan_.split_islands})
-      for (const Island& island : *islands)
-        if (island.mark >= 0) entries_.insert({numbers_[at(island.mark)], numbers_[at(island.first)]});
     Flow flow(plan_);
     // An edge back to an earlier step, of a loop, does not decide where that is drawn.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
@@ -124,12 +121,10 @@ class DotPrinter {
 
   void print(const Island& island, std::size_t index) {
     line(1, "subgraph cluster_island" + std::to_string(index) + " {");
-    line(2, "label=" +
-                quoted("island " + std::to_string(index) + (island.sunk ? ": one launch" : ": driven by the host")) +
+    line(2, "label=" + quoted("island " + std::to_string(index) + ": " + island_text(island)) +
                 (island.sunk ? ";" : "; color=red;"));
     for (int i = island.first; i < island.last; ++i) {
       const Step& step = plan_.sequences[0].steps[at(i)];
-      numbers_.push_back(number_);
       print(step, step.stream, 2);
     }
     line(1, "}");
@@ -151,8 +146,6 @@ class DotPrinter {
                            : "fillcolor=lightblue");
     } else if (step.kind == StepKind::copy) {
       declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes), kCopyStyle);
-    } else if (step.kind == StepKind::mark) {
-      declare(indent, number, head + mark_text(step) + on, kCopyStyle);
     } else {
       declare(indent, number, head + name_of(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
       print_bodies(step, number, stream, indent);
@@ -177,8 +170,7 @@ class DotPrinter {
 
   const Plan& plan_;
   std::string text_;
-  std::set<Edge> entries_;    // from control steps into their bodies, from marks to their islands
-  std::vector<int> numbers_;  // of the steps of the schedule
+  std::set<Edge> entries_;  // from control steps into their bodies
   int number_ = 0;
 };
 

@@ -73,14 +73,12 @@ class Writer {
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"islands", islands_json(plan_.islands)},
-            {"split_islands", islands_json(plan_.split_islands)},
+            {"split_islands", islands_json(split_islands(plan_))},
             {"steps", std::move(steps)},
             {"reasons", std::move(reasons)}};
   }
 
  private:
-  static Json number_json(int number) { return number < 0 ? Json() : Json(number); }
-
   Json islands_json(const std::vector<Island>& islands) const {
     Json json = Json::array();
     for (const Island& island : islands)
@@ -88,7 +86,8 @@ class Writer {
                       {"last", island.last},
                       {"sunk", island.sunk},
                       {"nodes", count_steps(plan_, island.first, island.last).nodes},
-                      {"mark", number_json(island.mark)}});
+                      {"after", island.after},
+                      {"beside", island.beside}});
     return json;
   }
 
@@ -102,6 +101,9 @@ class Writer {
     json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, step));
     json["stream"] = stream;
     json["after"] = step.after;
+    json["forks"] = Json::array();
+    for (const Fork& fork : step.forks)
+      json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"step", fork.step}});
     if (node) {
       add_operands(*node, json);
     } else if (step.kind == StepKind::copy) {
@@ -109,9 +111,6 @@ class Writer {
       json["bytes"] = plan_.buffers[at(step.source)].bytes;
       json["source"] = buffer_json(step.source);
       json["destination"] = buffer_json(step.destination);
-    } else if (step.kind == StepKind::mark) {
-      json["island"] = number_json(step.island);
-      json["split_island"] = number_json(step.split_island);
     } else {
       json["predicate"] = buffer_json(step.source);
       add_bodies(step, stream, json);

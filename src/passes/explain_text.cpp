@@ -20,7 +20,14 @@ class Printer {
     text_ = summary_text(plan_, facts_) + padded("  #", 6) + padded("op", 20) + padded("on", on_width_) +
             padded("result", 26) + padded("memory", 28) + "from\n";
     for (const HoistedCopy& copy : plan_.hoisted) print(copy);
-    for (const Step& step : plan_.sequences[0].steps) print(step, step.stream, 0);
+    for (std::size_t i = 0; i < plan_.islands.size(); ++i) {
+      const Island& island = plan_.islands[i];
+      if (plan_.islands.size() > 1) text_ += "  island " + std::to_string(i) + ": " + island_text(island) + "\n";
+      for (int k = island.first; k < island.last; ++k) {
+        const Step& step = plan_.sequences[0].steps[at(k)];
+        print(step, step.stream, 0);
+      }
+    }
     for (const auto* reasons : {&plan_.reasons, &facts_.reasons})
       for (const Reason& reason : *reasons) text_ += "note: " + reason_text(reason) + "\n";
     return std::move(text_);
@@ -72,7 +79,6 @@ class Printer {
            memory_text(plan_, step.source) + " -> " + memory_text(plan_, step.destination), Where());
       return;
     }
-    if (step.kind == StepKind::mark) return line(indent, mark_text(step), on, "", "", Where());
     line(indent, name_of(step.kind), on, "", memory_text(plan_, step.source), Where());
     for (std::size_t i = 0; i < step.sequences.size(); ++i) {
       if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";

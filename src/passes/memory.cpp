@@ -38,12 +38,14 @@ class Walk {
   std::vector<Lifetime> run() {
     std::array<PerStream, kMaxStreams> complete{};  // per stream: what is complete when its next step starts
     PerStream issued{};
+    auto wait = [&](int stream, int other) {
+      join(complete[at(stream)], complete[at(other)]);
+      complete[at(stream)][at(other)] = issued[at(other)];
+    };
     for (const Step& step : plan_.sequences[0].steps) {
+      for (const Fork& fork : step.forks) wait(fork.stream, fork.source);
+      for (int other : step.after) wait(step.stream, other);
       auto s = at(step.stream);
-      for (int other : step.after) {
-        join(complete[s], complete[at(other)]);
-        complete[s][at(other)] = issued[at(other)];
-      }
       complete[s][s] = issued[s];
       Timing timing;
       timing.stream = step.stream;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "base/at.h"
 #include "passes/passes.h"
@@ -108,13 +109,15 @@ class Streams {
   void run() {
     measure_chains();
     plan_.stream_devices = {0};
-    wait_at_marks();
+    place_beside();
     auto count = static_cast<int>(steps_.size());
     auto further = static_cast<int>(plan_.devices.size()) - 1;
     limit_ = std::min(plan_.target().max_streams, kMaxStreams) - further;
     stream_of_.assign(at(count), 0);
     depth_.assign(at(count), 0);
     for (int i = 0; i < count; ++i) {
+      if (auto found = early_.find(i); found != early_.end())
+        for (const Island& island : found->second) fork(i, island);
       for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
       place(i, i >= commit_ ? 0 : beside_[at(i)] >= 0 ? beside_[at(i)] : choose(i));
     }
@@ -122,30 +125,46 @@ class Streams {
   }
 
  private:
-  // A mark waits for whatever its island waits for, which then needs no more. Both have a stream to themselves, as what
-  // the host gives it there waits for the mark alone; and those of split_sink another one, as those of sink do not wait
-  // for them.
-  void wait_at_marks() {
+  // What the host drives beside a launch has a stream to itself, as it waits for nothing but what it depends on; and in
+  // split_sink another one, as that of sink does not wait for it.
+  void place_beside() {
     beside_.assign(steps_.size(), -1);
-    int stream = -1;
-    for (const Island& island : plan_.islands) wait_at_mark(island, stream);
-    stream = -1;
-    for (const Island& island : plan_.split_islands) wait_at_mark(island, stream);
+    place_beside(plan_.islands);
+    place_beside(split_islands(plan_));
     last_beside_ = used_ - 1;
   }
 
-  void wait_at_mark(const Island& island, int& stream) {
-    if (island.mark < 0 || beside_[at(island.mark)] >= 0) return;  // none, or one of both modes
-    if (stream < 0) stream = new_stream(0);
-    beside_[at(island.mark)] = stream;
-    auto& waits = deps_[at(island.mark)];
-    for (int i = island.first; i < island.last; ++i) {
-      beside_[at(i)] = stream;
-      std::copy_if(deps_[at(i)].begin(), deps_[at(i)].end(), std::back_inserter(waits),
-                   [&](int d) { return d < island.mark; });
+  void place_beside(const std::vector<Island>& islands) {
+    int stream = -1;
+    for (const Island& island : islands) {
+      if (!island.beside || beside_[at(island.first)] >= 0) continue;  // or is one of both modes
+      if (stream < 0) stream = new_stream(0);
+      for (int i = island.first; i < island.last; ++i) beside_[at(i)] = stream;
+      int begin = 0;  // the end of the islands it is after, but for those on its own stream
+      for (int i : island.after)
+        if (!islands[at(i)].beside) begin = islands[at(i)].last;
+      early_[begin].push_back(island);
     }
-    std::sort(waits.begin(), waits.end());
-    waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+  }
+
+  // Where an island that runs beside others may begin: its stream waits here for what it depends on.
+  void fork(int index, const Island& island) {
+    int stream = beside_[at(island.first)];
+    for (int i = island.first; i < island.last; ++i) {
+      for (int d : deps_[at(i)]) {
+        if (d >= index || !must_wait(stream, stream_of_[at(d)], d)) continue;
+        steps_[at(index)].forks.push_back({stream, stream_of_[at(d)], island.first});
+      }
+    }
+  }
+
+  // Whether `stream` does not know yet that step `upto` of another one is complete. From now on it does.
+  bool must_wait(int stream, int other, int upto) {
+    auto& seen = seen_[at(stream)];
+    if (other == stream || seen[at(other)] >= upto || tail_[at(other)] < 0) return false;
+    for (std::size_t s = 0; s < seen.size(); ++s) seen[s] = std::max(seen[s], seen_[at(other)][s]);
+    seen[at(other)] = tail_[at(other)];
+    return true;
   }
 
   // Length of the chain that starts at each step: as long as there is one successor with one dependency.
@@ -207,12 +226,8 @@ class Streams {
   void place(int i, int stream) {
     Step& step = steps_[at(i)];
     step.stream = stream_of_[at(i)] = stream;
-    auto& seen = seen_[at(stream)];  // per other stream: up to which step its work is known to be complete
     auto wait_for = [&](int other, int upto) {
-      if (other == stream || seen[at(other)] >= upto || tail_[at(other)] < 0) return;
-      step.after.push_back(other);
-      for (std::size_t s = 0; s < seen.size(); ++s) seen[s] = std::max(seen[s], seen_[at(other)][s]);
-      seen[at(other)] = tail_[at(other)];
+      if (must_wait(stream, other, upto)) step.after.push_back(other);
     };
     if (i >= commit_) {
       for (int other = 0; other < used_; ++other) wait_for(other, tail_[at(other)]);
@@ -229,11 +244,13 @@ class Streams {
   int commit_;
   int limit_ = 1;  // streams of the target
   int used_ = 1;
-  std::vector<int> beside_;  // the stream of marks and their islands, -1: any
-  int last_beside_ = 0;      // these are streams 1 to this one
+  std::vector<int> beside_;                   // per step of an island that runs beside others: its stream; else -1: any
+  int last_beside_ = 0;                       // these are streams 1 to this one
+  std::map<int, std::vector<Island>> early_;  // those islands, by the step before which they may begin
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
   PerStream load_{};
+  // Per stream and other stream: up to which step its work is known to be complete.
   std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "base/at.h"
 #include "passes/passes.h"
@@ -155,68 +156,121 @@ void add_islands(std::vector<Island>& islands, int first, int last, Sinks&& sink
   }
 }
 
-// What the host drives runs beside the rest of the launch before it: that begins with what the next island waits for,
-// and then has a mark, a step whose `number` is that island. Done before those islands that `wants` holds for.
-template <class Wants>
-void mark_islands(Plan& plan, std::vector<Island>& islands, int Step::*number, Wants&& wants) {
-  std::vector<std::vector<int>> deps = dependencies(plan);
-  const std::vector<Step> steps = plan.sequences[0].steps;
-  std::vector<Step> marked;
+// Sets Island::after, as far as steps of these islands depend on each other.
+void connect(std::vector<Island>& islands, const std::vector<std::vector<int>>& deps) {
+  std::vector<int> island_of(deps.size(), -1);
   for (std::size_t i = 0; i < islands.size(); ++i) {
     Island& island = islands[i];
-    std::vector<bool> leads(at(island.last - island.first), true);
-    if (island.sunk && i + 1 < islands.size() && wants(islands[i + 1]))
-      leads = leading_to_next(island, islands[i + 1], deps);
-    auto first = static_cast<int>(marked.size());
-    std::vector<Step> rest;
-    bool is_work = false;
-    int last_mark = island.last - 1;  // one that is there already: up to it the order stays
-    while (last_mark >= island.first && steps[at(last_mark)].kind != StepKind::mark) --last_mark;
+    std::set<int> after;
     for (int k = island.first; k < island.last; ++k) {
-      bool is_first = k <= last_mark || leads[at(k - island.first)];
-      (is_first ? marked : rest).push_back(steps[at(k)]);
-      is_work = is_work || (!is_first && !touched(plan, steps[at(k)]).writes.empty());  // more than views
+      island_of[at(k)] = static_cast<int>(i);
+      for (int d : deps[at(k)])
+        if (island_of[at(d)] >= 0) after.insert(island_of[at(d)]);
     }
-    if (is_work) {
-      marked.emplace_back().kind = StepKind::mark;
-      marked.back().*number = static_cast<int>(i + 1);
-    }
-    marked.insert(marked.end(), rest.begin(), rest.end());
-    island.first = first;
-    island.last = static_cast<int>(marked.size());
+    after.erase(static_cast<int>(i));
+    island.after.assign(after.begin(), after.end());
   }
-  plan.sequences[0].steps = std::move(marked);
 }
 
-// The islands of split_sink: those of sink, cut where ops on the host begin and end. The commit is part of the last.
-void split_islands(Plan& plan, bool has_streams) {
-  const auto& steps = plan.sequences[0].steps;
-  auto is_between = [&](int i) { return is_on_host(plan, steps[at(i)]); };
-  std::vector<std::size_t> last_piece;  // of each island
-  for (const Island& island : plan.islands) {
-    add_islands(plan.split_islands, island.first, island.last, [&](int i) { return island.sunk && !is_between(i); });
-    last_piece.push_back(plan.split_islands.size() - 1);
+// A launch in two: what the island behind it waits for, and the rest.
+struct Division {
+  std::size_t island = 0;
+  std::vector<Step> first, rest;
+  std::size_t work = 0;  // steps of the rest that are more than views
+};
+Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_t i,
+                const std::vector<std::vector<int>>& deps) {
+  const Island& island = islands[i];
+  std::vector<bool> leads = leading_to_next(island, islands[i + 1], deps);
+  Division result;
+  result.island = i;
+  for (int k = island.first; k < island.last; ++k) {
+    const Step& step = plan.sequences[0].steps[at(k)];
+    bool is_first = leads[at(k - island.first)];
+    if (!is_first && !touched(plan, step).writes.empty()) ++result.work;
+    (is_first ? result.first : result.rest).push_back(step);
   }
-  if (plan.split_islands.size() == plan.islands.size()) return plan.split_islands.clear();
-  if (has_streams) {
-    auto wants = [&](const Island& next) { return is_between(next.first); };
-    mark_islands(plan, plan.split_islands, &Step::split_island, wants);
+  return result;
+}
+
+// What the host drives is to run beside the launch before it. Each launch costs time, so only one is divided: that with
+// the most work that an island behind it, for which `can_be_beside` holds, does not wait for.
+template <class CanBeBeside>
+void divide_launch(Plan& plan, std::vector<Island>& islands, const CanBeBeside& can_be_beside) {
+  const std::vector<std::vector<int>> deps = dependencies(plan);
+  Division best;
+  for (std::size_t i = 0; i + 1 < islands.size(); ++i) {
+    if (!islands[i].sunk || !can_be_beside(islands[i + 1])) continue;
+    Division division = divide(plan, islands, i, deps);
+    if (!division.first.empty() && division.work > best.work) best = std::move(division);
   }
-  std::size_t first_piece = 0;
-  for (std::size_t i = 0; i < plan.islands.size(); ++i) {
-    plan.islands[i].first = plan.split_islands[first_piece].first;
-    plan.islands[i].last = plan.split_islands[last_piece[i]].last;
-    first_piece = last_piece[i] + 1;
+  if (best.work == 0) return;
+  Island& island = islands[best.island];
+  auto middle = island.first + static_cast<int>(best.first.size());
+  auto steps = plan.sequences[0].steps.begin();
+  std::move(best.first.begin(), best.first.end(), steps + island.first);
+  std::move(best.rest.begin(), best.rest.end(), steps + middle);
+  Island rest{middle, island.last, true};
+  island.last = middle;
+  islands.insert(islands.begin() + static_cast<std::ptrdiff_t>(best.island) + 1, std::move(rest));
+}
+
+// Sets what depends on what, and what runs beside others.
+template <class CanBeBeside>
+void connect(const Plan& plan, std::vector<Island>& islands, const CanBeBeside& can_be_beside) {
+  connect(islands, dependencies(plan));
+  if (islands.back().last == static_cast<int>(plan.sequences[0].steps.size())) {  // the commit waits for everything
+    islands.back().after.resize(islands.size() - 1);
+    std::iota(islands.back().after.begin(), islands.back().after.end(), 0);
   }
-  for (Step& step : plan.sequences[0].steps)  // what the host drives in both is one piece
-    if (step.kind == StepKind::mark && step.island >= 0)
-      step.split_island = static_cast<int>(last_piece[at(step.island)]);
+  for (std::size_t i = 1; i < islands.size(); ++i) {
+    const std::vector<int>& after = islands[i].after;
+    bool needs_last = std::binary_search(after.begin(), after.end(), static_cast<int>(i) - 1);
+    islands[i].beside = !needs_last && can_be_beside(islands[i]);
+  }
+}
+
+// The parts of launches for split_sink, which ends a launch where an op on the host begins. The commit is part of the
+// last launch.
+void divide_at_host_ops(Plan& plan, bool has_streams) {
+  auto is_host_op = [&](int i) { return is_on_host(plan, plan.sequences[0].steps[at(i)]); };
+  for (Island& island : plan.islands) {
+    if (!island.sunk) continue;
+    std::vector<Island> parts;
+    add_islands(parts, island.first, island.last, [&](int i) { return !is_host_op(i); });
+    if (parts.size() < 2) continue;
+    auto can_be_beside = [&](const Island& part) { return has_streams && is_host_op(part.first); };
+    divide_launch(plan, parts, can_be_beside);
+    connect(plan, parts, can_be_beside);
+    island.parts = std::move(parts);
+  }
 }
 
 }  // namespace
 
 bool is_on_host(const Plan& plan, const Step& step) {
   return step.kind == StepKind::call && plan.nodes[at(step.node)].on_host;
+}
+
+std::vector<Island> split_islands(const Plan& plan) {
+  std::vector<Island> result;
+  std::vector<int> first;  // per island of the plan: the number of its first part
+  for (const Island& island : plan.islands) {
+    first.push_back(static_cast<int>(result.size()));
+    std::vector<int> before;  // parts of the islands before
+    for (int i : island.after) {
+      int end = at(i) + 1 < first.size() ? first[at(i) + 1] : static_cast<int>(result.size());
+      for (int part = first[at(i)]; part < end; ++part) before.push_back(part);
+    }
+    const std::span<const Island> parts = island.parts.empty() ? std::span(&island, 1) : std::span(island.parts);
+    for (const Island& part : parts) {
+      Island& added = result.emplace_back(part);
+      added.after = before;
+      if (island.parts.empty()) continue;
+      for (int i : part.after) added.after.push_back(first.back() + i);
+    }
+  }
+  return result.size() == plan.islands.size() ? std::vector<Island>() : result;
 }
 
 bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
@@ -239,16 +293,15 @@ void partition(Plan& plan) {
   bool has_streams = plan.target().max_streams > static_cast<int>(plan.devices.size());
   // What runs beside a launch is on a stream of the target.
   auto can_be_beside = [&](const Island& island) {
-    return !island.sunk && std::all_of(steps.begin() + island.first, steps.begin() + island.last,
-                                       [&](const Step& step) { return device_of(plan, step) == 0; });
+    return has_streams && !island.sunk &&
+           std::all_of(steps.begin() + island.first, steps.begin() + island.last,
+                       [&](const Step& step) { return device_of(plan, step) == 0; });
   };
-  if (has_streams && plan.islands.size() > 1) mark_islands(plan, plan.islands, &Step::island, can_be_beside);
-  split_islands(plan, has_streams);
-  for (int i = 0; i < static_cast<int>(plan.sequences[0].steps.size()); ++i) {
-    const Step& step = plan.sequences[0].steps[at(i)];
-    if (step.island >= 0) plan.islands[at(step.island)].mark = i;
-    if (step.split_island >= 0) plan.split_islands[at(step.split_island)].mark = i;
+  if (plan.islands.size() > 1) {
+    divide_launch(plan, plan.islands, can_be_beside);
+    connect(plan, plan.islands, can_be_beside);
   }
+  divide_at_host_ops(plan, has_streams);
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
       sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.node == nullptr;

@@ -64,30 +64,35 @@ class CudaBeside : public ::testing::Test {
   }
 };
 
-TEST_F(CudaBeside, TheMarkFollowsWhatTheLoopNeeds) {
+TEST_F(CudaBeside, TheLaunchBeforeIsDividedBehindWhatTheLoopNeeds) {
   Plan plan = compile(Beside().g, {.target = cuda(0)}).plan();
-  ASSERT_EQ(plan.islands.size(), 3u) << "no launch more than without";
-  const Island &before = plan.islands[0], &loop = plan.islands[1];
-  EXPECT_EQ(plan.islands[2].mark, -1);
-  ASSERT_GT(loop.mark, before.first);
-  ASSERT_LT(loop.mark + 1, before.last);
+  ASSERT_EQ(plan.islands.size(), 4u) << plan.explain();
+  const Island &before = plan.islands[0], &rest = plan.islands[1], &loop = plan.islands[2], &last = plan.islands[3];
+  EXPECT_TRUE(before.sunk && rest.sunk && !loop.sunk && last.sunk);
+  EXPECT_EQ(before.after, std::vector<int>());
+  EXPECT_EQ(rest.after, std::vector<int>({0}));
+  EXPECT_EQ(loop.after, std::vector<int>({0}));
+  EXPECT_EQ(last.after, std::vector<int>({0, 1, 2}));
+  EXPECT_TRUE(loop.beside && !rest.beside && !last.beside);
   const auto& steps = plan.sequences[0].steps;
-  EXPECT_EQ(steps[at(loop.mark)].kind, StepKind::mark);
-  EXPECT_EQ(steps[at(loop.mark)].island, 1);
-  std::set<std::string_view> first, rest;
-  for (int i = before.first; i < before.last; ++i)
-    if (steps[at(i)].node >= 0) (i < loop.mark ? first : rest).insert(plan.nodes[at(steps[at(i)].node)].op->name);
-  EXPECT_FALSE(first.contains("tanh") || first.contains("in_rest") || first.contains("exp"));
-  EXPECT_TRUE(rest.contains("tanh") && rest.contains("in_rest") && rest.contains("exp"));
-  int stream = steps[at(loop.mark)].stream;
-  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
-    bool is_beside = i == loop.mark || (loop.first <= i && i < loop.last);
-    EXPECT_EQ(steps[at(i)].stream == stream, is_beside) << "step " << i;
-  }
-  EXPECT_NE(plan.explain().find("island 1 begins"), std::string::npos) << plan.explain();
+  auto ops = [&](const Island& island) {
+    std::set<std::string_view> names;
+    for (int i = island.first; i < island.last; ++i)
+      if (steps[at(i)].node >= 0) names.insert(plan.nodes[at(steps[at(i)].node)].op->name);
+    return names;
+  };
+  std::set<std::string_view> in_first = ops(before), in_rest = ops(rest);
+  EXPECT_FALSE(in_first.contains("tanh") || in_first.contains("in_rest") || in_first.contains("exp"));
+  EXPECT_TRUE(in_rest.contains("tanh") && in_rest.contains("in_rest") && in_rest.contains("exp"));
+  int stream = steps[at(loop.first)].stream;
+  for (int i = 0; i < static_cast<int>(steps.size()); ++i)
+    EXPECT_EQ(steps[at(i)].stream == stream, loop.first <= i && i < loop.last) << "step " << i;
+  for (const char* text :
+       {"  island 1: one launch, after 0\n", "  island 2: driven by the host, beside the islands before it, after 0\n"})
+    EXPECT_NE(plan.explain().find(text), std::string::npos) << plan.explain();
 }
 
-TEST_F(CudaBeside, NothingIsMarkedWhereTheLoopNeedsEverything) {
+TEST_F(CudaBeside, NothingIsDividedWhereTheLoopNeedsEverything) {
   Graph g;
   Value x = g.input("x", f32, {2});
   auto [y] = while_(
@@ -95,7 +100,7 @@ TEST_F(CudaBeside, NothingIsMarkedWhereTheLoopNeedsEverything) {
   g.output("y", y);
   Plan plan = compile(g, {.target = cuda(0)}).plan();
   ASSERT_EQ(plan.islands.size(), 3u);
-  EXPECT_EQ(plan.islands[1].mark, -1);
+  EXPECT_FALSE(plan.islands[1].beside);
 }
 
 TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
@@ -109,7 +114,7 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
     }
     EXPECT_EQ(program.counters().fallbacks, 0u);
     if (mode == sink) {
-      EXPECT_EQ(program.counters().graph_launches, 2 * 8u) << "the first of 9 steps is issued op by op";
+      EXPECT_EQ(program.counters().graph_launches, 3 * 8u) << "the first of 9 steps is issued op by op";
     }
     seen.push_back({program.read_output("y").at(0), program.read_output("z").at(1), program.read_output("sum").at(1)});
   }
@@ -137,20 +142,16 @@ TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   const Plan& plan = program.plan();
   EXPECT_EQ(plan.islands.size(), 1u);
   EXPECT_EQ(plan.islands[0].last, static_cast<int>(plan.sequences[0].steps.size()));
-  ASSERT_EQ(plan.split_islands.size(), 5u) << program.explain();
-  EXPECT_EQ(plan.split_islands[0].first, 0);
-  EXPECT_EQ(plan.split_islands[4].last, plan.islands[0].last);
-  for (std::size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(plan.split_islands[i].sunk, i % 2 == 0) << i;
-    EXPECT_EQ(plan.split_islands[i].mark >= 0, i == 1) << i << ": the second op waits for everything";
+  std::vector<Island> split = split_islands(plan);
+  ASSERT_EQ(split.size(), 6u) << program.explain();
+  EXPECT_EQ(split[5].last, plan.islands[0].last);
+  for (std::size_t i = 0; i < split.size(); ++i) {
+    EXPECT_EQ(split[i].sunk, i != 2 && i != 4) << i;
+    EXPECT_EQ(split[i].beside, i == 2) << i << ": the second op waits for everything";
+    EXPECT_EQ(split[i].first, i == 0 ? 0 : split[i - 1].last);
   }
-  const Step& mark = plan.sequences[0].steps[at(plan.split_islands[1].mark)];
-  EXPECT_EQ(mark.split_island, 1);
-  EXPECT_EQ(mark.island, -1) << "not of the whole launch";
-  std::string edge = "step" + std::to_string(plan.split_islands[1].mark) + " -> step" +
-                     std::to_string(plan.split_islands[1].first) + " [style=dotted];";
-  EXPECT_NE(plan.explain_dot().find(edge), std::string::npos) << edge << plan.explain_dot();
-  EXPECT_NE(program.explain().find("sinks whole: 1 launch per step, 3 in split-sink"), std::string::npos)
+  EXPECT_EQ(split[2].after, std::vector<int>({0}));
+  EXPECT_NE(program.explain().find("sinks whole: 1 launch per step, 4 in split-sink"), std::string::npos)
       << program.explain();
 }
 
@@ -162,8 +163,8 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
     program.write(ops.x, Tensor::uniform({5, 64}, 3));
     program.run(mode, {.steps = 5});
     program.sync();
-    EXPECT_EQ(program.counters().graph_launches, mode == split_sink ? 12u : mode == sink ? 4u : 0u);
-    EXPECT_EQ(program.counters().captures, mode == split_sink ? 3u : mode == sink ? 1u : 0u);
+    EXPECT_EQ(program.counters().graph_launches, mode == split_sink ? 16u : mode == sink ? 4u : 0u);
+    EXPECT_EQ(program.counters().captures, mode == split_sink ? 4u : mode == sink ? 1u : 0u);
     EXPECT_EQ(program.counters().fallbacks, 0u);
     seen.push_back(ops.total.read());
     seen.push_back(program.read_output("late"));
@@ -215,7 +216,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   EXPECT_FALSE(meeting.is_missed) << "it ran after the launch\n" << program.explain();
   EXPECT_EQ(meeting.thread.load(), std::this_thread::get_id());
   EXPECT_EQ(program.read_output("y").at(1), 7);
-  EXPECT_EQ(program.counters().graph_launches, 2u);
+  EXPECT_EQ(program.counters().graph_launches, 3u);
 }
 
 TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
@@ -240,7 +241,7 @@ TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
   Variable total("total", Tensor({0.0f, 0.0f}));
   assign(total, g.value(total) + x);
   Program program = compile(g, {.target = cuda(0)});
-  EXPECT_TRUE(program.plan().split_islands.empty());
+  EXPECT_TRUE(split_islands(program.plan()).empty());
   program.write(x, Tensor::full(f32, {9, 2}, 1));
   program.run(split_sink, {.steps = 9});
   program.run(sink, {.steps = 9});

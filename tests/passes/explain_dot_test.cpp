@@ -41,13 +41,13 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
       std::string name = "step" + std::to_string(step["number"].get<int>());
       ASSERT_TRUE(dot.nodes.count(name)) << name;
       const auto& attributes = dot.nodes.at(name).attributes;
-      bool is_small = step["kind"] == "copy" || step["kind"] == "mark";
+      bool is_small = step["kind"] == "copy";
       EXPECT_EQ(attributes.at("fillcolor"), is_small                     ? "white"
                                             : step["kind"] != "call"     ? "lightyellow"
                                             : step["device"] == "host"   ? "orange"
                                             : step["device"] == "cuda:1" ? "palegreen"
                                                                          : "lightblue");
-      std::string op = step["kind"] == "mark" ? "begins" : step["op"].get<std::string>();
+      std::string op = step["op"].get<std::string>();
       EXPECT_NE(attributes.at("label").find(op), std::string::npos);
     }
     EXPECT_FALSE(dot.edges.empty());

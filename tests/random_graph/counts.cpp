@@ -138,12 +138,11 @@ void count(const Plan& plan, Counts& counts) {
   count_variables(plan, of_plan);
   for (const Island& island : plan.islands) {
     of_plan["control: driven by the host"] += !island.sunk;
-    of_plan["plan: driven by the host beside a launch"] |= island.mark >= 0;
+    of_plan["plan: driven by the host beside a launch"] |= island.beside;
+    for (const Island& part : island.parts) of_plan["plan: split, the host beside a launch"] |= part.beside;
   }
-  for (const Step& step : plan.sequences[0].steps)
-    of_plan["plan: split, the host beside a launch"] |= step.island < 0 && step.split_island >= 0;
   of_plan["plan: in several islands, which split_sink cuts further"] +=
-      plan.islands.size() > 1 && !plan.split_islands.empty();
+      plan.islands.size() > 1 && !split_islands(plan).empty();
   of_plan["plan: of several streams"] += plan.streams > 1;
   of_plan["plan: of three islands or more"] += plan.islands.size() >= 3;
   of_plan["plan: with further devices, in several islands"] +=

@@ -200,29 +200,6 @@ void CudaDevice::fence(Stream& later, Stream& earlier) {
   cuda_stream(later).is_open = true;
 }
 
-std::unique_ptr<Mark> CudaDevice::make_mark() {
-  CurrentDevice current = enter();
-  return std::make_unique<CudaMark>(*calls_);
-}
-
-void CudaDevice::set_mark(Stream& stream, Mark& mark) {
-  CurrentDevice current = enter();
-  CudaStream& on = cuda_stream(stream);
-  capture_->expect(on, nullptr);
-  calls_->check(cudaEventRecordWithFlags(static_cast<CudaMark&>(mark).get(), on.get(), cudaEventRecordExternal),
-                "cudaEventRecordWithFlags");
-  capture_->note(on, nullptr);
-}
-
-// A launch records the events of its nodes: assumed, not verified on a GPU. PyTorch (pull request 155372, external
-// events) and NCCL rely on it, too.
-void CudaDevice::wait_for_mark(Stream& later, Mark& mark) {
-  CurrentDevice current = enter();
-  require_live("wait_for_mark");
-  calls_->check(cudaStreamWaitEvent(cuda_stream(later).get(), static_cast<CudaMark&>(mark).get(), cudaEventWaitDefault),
-                "cudaStreamWaitEvent");
-}
-
 void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);

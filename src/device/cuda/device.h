@@ -34,9 +34,6 @@ class CudaDevice : public Device {
   bool is_done(Stream& stream) override;
   bool wait_otherwise() noexcept override;
   void fence(Stream& later, Stream& earlier) override;
-  std::unique_ptr<Mark> make_mark() override;
-  void set_mark(Stream& stream, Mark& mark) override;
-  void wait_for_mark(Stream& later, Mark& mark) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
   void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;

@@ -60,18 +60,6 @@ class CudaStream : public Stream {
   const CudaStream* captured_by_ = nullptr;
 };
 
-class CudaMark : public Mark {
- public:
-  explicit CudaMark(Calls& calls) {
-    calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  }
-
-  cudaEvent_t get() const { return event_.get(); }
-
- private:
-  EventHandle event_;
-};
-
 inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
 }  // namespace graphsink
