@@ -132,17 +132,20 @@ class Program {
     write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)), where);
   }
 
-  // Lets an input or an output live in memory of the caller's: device memory, or memory of the host for a program on the
-  // CPU. Steps read an input, of a fixed shape, where it lies, and write() is not needed; an output is there when the
-  // run is done, and undefined after a failed step. The caller may touch the memory when no run is using it: after
-  // sync(), or in order on RunOptions::stream. It must hold the value (`bytes` says how large it is), begin at a
-  // multiple of 256, belong to the program's device, and exist until the program is destroyed or the value is bound to
-  // other memory. Waits for all steps; what was bound and captured is bound and captured again, so that this is to be
-  // called before the first run. Throws Error otherwise, and for memory that two values share of which one is written.
+  // Makes memory of the caller's the place of an input or an output: memory of the target device, or of the host for a
+  // program on the CPU. Nothing is copied. Steps read the input where it lies, so write() is not needed. The output is
+  // there when the run is done; after a failed step its bytes are undefined. The caller may use the memory while no run
+  // does: after sync(), or in the order of RunOptions::stream.
+  //
+  // `bytes` is the size of the memory, which must be large enough for the value and begin at a multiple of 256. It must
+  // exist until the program is destroyed or the value is bound to other memory. Call this before the first run: it
+  // waits for all steps, and what was bound and captured must be bound and captured again. Throws Error for memory that
+  // does not fit, for feeds and inputs with open dimensions, and if the memory overlaps that of another value although
+  // steps write one of the two.
   void bind_memory(const Value& value, void* memory, std::size_t bytes, Where where = Where::current());
-  // The same for a Variable, before any program that uses it is bound or run. What the memory holds is its value from
-  // now on, in place of the one it was made with: write() it to change that. The memory must exist until the Variable
-  // and all programs that use it are destroyed.
+  // The same for a Variable, before any program that uses it is bound or run. Its value is what the memory holds, not
+  // what it was made with; Variable::write() changes it. The memory must exist until the Variable and all programs that
+  // use it are destroyed.
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current());
 
   // Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes. If there
