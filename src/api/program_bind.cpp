@@ -66,6 +66,11 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
                 "pass a Value of the graph that was compiled");
   }
   CallersMemory::Range range{static_cast<std::byte*>(memory), bytes};
+  auto refuse = [&] {
+    throw Error("bind_memory", where, "the Value is neither an input nor an output",
+                "call graph.output(name, value) before compile()");
+  };
+  if (at(value.node()) >= graph_.nodes.size()) refuse();  // made after compile()
   const Node& node = graph_.nodes[at(value.node())];
   if (node.op == &input_op || node.op == &feed_op) {
     const TensorType type = fixed_input(node, where);
@@ -85,8 +90,7 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
     unbind();
     return callers_memory_.add_output(value.node(), value.output(), name, range);
   }
-  throw Error("bind_memory", where, "the Value is neither an input nor an output",
-              "call graph.output(name, value) before compile()");
+  refuse();
 }
 
 void Program::Impl::bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where) {
