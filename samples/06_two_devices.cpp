@@ -1,5 +1,5 @@
-// x + y - z with the sum on the CPU and the difference on the GPU, and two branches side by side on both: labels say
-// where, copies appear where values cross, and the whole is still one launch.
+// x + y - z with the sum on the CPU and the difference on the GPU, and two branches side by side on both: placements
+// say where, copies appear where values cross, and the whole is still one launch.
 #include <graphsink/graphsink.h>
 
 #include <algorithm>

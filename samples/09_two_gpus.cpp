@@ -1,5 +1,5 @@
-// Two branches of one training step on two GPUs: labels say which, copies appear where values cross, and the whole is
-// still one launch. On a machine with one GPU, or none, the same program runs there.
+// Two branches of one training step on two GPUs: placements say which, copies appear where values cross, and the whole
+// is still one launch. On a machine with one GPU, or none, the same program runs there.
 #include <graphsink/graphsink.h>
 
 #include <iostream>
@@ -7,7 +7,7 @@ namespace gs = graphsink;
 
 int main() try {
   int devices = gs::cuda_device_count();
-  gs::Label second = devices > 1 ? gs::on_device(1) : gs::on_device;
+  gs::Placement second = devices > 1 ? gs::on_device(1) : gs::on_device;
   gs::CompileOptions options;
   if (devices > 0) options.target = gs::cuda(0);
   if (devices > 1) options.further_devices = {gs::cuda(1)};

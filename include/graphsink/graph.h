@@ -25,17 +25,18 @@ struct VariableData;
 // Where the user wants a node to run. By default, `anywhere`, the planner decides: the node runs where it has a body.
 // If that leaves a choice, nodes are placed so that the fewest bytes are copied between host and device, and on the
 // device if that is no difference. Inputs, feeds, Variables, outputs, records and predicates live on the device.
-// compile() throws Error for a label where the op has no body for that place.
-enum class Place : std::uint8_t { anywhere, cpu, device };
-struct Label {
-  Place place = Place::anywhere;
-  int device = 0;  // if place is `device`: the number of one of the program's devices, 0 for its target
+// compile() throws Error if the op has no body for the placement that the user asks for.
+struct Placement {
+  enum class Kind : std::uint8_t { anywhere, cpu, device };
+  Kind kind = Kind::anywhere;
+  int device = 0;  // if kind is `device`: the number of one of the program's devices, 0 for its target
   // on_device(1) is the first of CompileOptions::further_devices.
-  constexpr Label operator()(int number) const { return {place, number}; }
-  friend bool operator==(const Label&, const Label&) = default;
+  constexpr Placement operator()(int number) const { return {kind, number}; }
+  friend bool operator==(const Placement&, const Placement&) = default;
 };
-inline constexpr Label on_cpu{Place::cpu};
-inline constexpr Label on_device{Place::device};  // the program's target; without effect in a program for cpu()
+inline constexpr Placement on_cpu{Placement::Kind::cpu};
+// The program's target. Without effect in a program for cpu().
+inline constexpr Placement on_device{Placement::Kind::device};
 
 // One output of one node of a graph.
 class Value {

@@ -362,10 +362,11 @@ struct GradArgs {
 // Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does
 // not compile. Throws Error for types that the op refuses, for Values of two graphs, and if no input is a Value,
 // because numbers and Variables do not belong to a graph.
-std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {});
-std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Label label = {});
-std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {}, Label label = {}) = delete;
+std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Placement placement = {});
+std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Placement placement = {});
+std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {},
+                        Placement placement = {}) = delete;
 std::vector<Value> emit(const OpDef&& op, std::initializer_list<Arg> inputs, Attrs attrs = {},
-                        Label label = {}) = delete;
+                        Placement placement = {}) = delete;
 
 }  // namespace graphsink

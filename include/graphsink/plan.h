@@ -179,7 +179,7 @@ struct PlanFacts {
 };
 
 struct Plan {
-  std::vector<PlanDevice> devices;  // [0] has control flow and Variables; labels may ask for the others
+  std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
   std::vector<Sequence> sequences;  // [0] is the step
@@ -251,7 +251,7 @@ std::vector<Island> split_islands(const Plan& plan);
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // nodes that OpDef::fuse can join become one
-  Place default_place = Place::anywhere;  // of nodes without a label
+  Placement default_placement{};          // of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };
 constexpr std::size_t kMaxFurtherTargets = 4;

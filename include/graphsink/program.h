@@ -41,19 +41,19 @@ struct Guards {
 
 struct CompileOptions {
   DeviceId target = cpu();
-  // Further CUDA devices of a program whose target is one: the label on_device(1) means the first of them. Values are
-  // copied between devices, directly where the devices can reach each other's memory, else through the host. An op
-  // without a label is placed where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
-  // stay on `target`. A program for cpu() ignores both these devices and labels. At most kMaxFurtherTargets.
+  // Further CUDA devices of a program whose target is one: the placement on_device(1) means the first of them. Values
+  // are copied between devices, directly where the devices can reach each other's memory, else through the host. An op
+  // without a placement runs where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
+  // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
   // first. Slow.
   bool check_finite = false;
   // Computes a product together with the bias and the activation that follow it: fewer kernels, the same bits.
   bool fuse = true;
-  // Where ops without a label run: Place::device puts each op on the device if it has a body for it, and Place::cpu
-  // puts each op on the host if it has a CPU body. Place::anywhere leaves the choice to the planner.
-  Place default_place = Place::anywhere;
+  // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
+  // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.
+  Placement default_placement{};
   // compile() throws Error, with all reasons, unless the whole step is one launch.
   bool require_whole_graph = false;
   // Of random ops, which draw the same numbers for the same seed, step and graph in every mode and order of execution.

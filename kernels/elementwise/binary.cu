@@ -124,12 +124,12 @@ const OpDef maximum_op =
 
 }  // namespace
 
-Value add(Arg a, Arg b, Label label) { return emit(add_op, {a, b}, {}, label)[0]; }
-Value sub(Arg a, Arg b, Label label) { return emit(sub_op, {a, b}, {}, label)[0]; }
-Value mul(Arg a, Arg b, Label label) { return emit(mul_op, {a, b}, {}, label)[0]; }
-Value div(Arg a, Arg b, Label label) { return emit(div_op, {a, b}, {}, label)[0]; }
-Value pow(Arg a, Arg b, Label label) { return emit(pow_op, {a, b}, {}, label)[0]; }
-Value minimum(Arg a, Arg b, Label label) { return emit(minimum_op, {a, b}, {}, label)[0]; }
-Value maximum(Arg a, Arg b, Label label) { return emit(maximum_op, {a, b}, {}, label)[0]; }
+Value add(Arg a, Arg b, Placement placement) { return emit(add_op, {a, b}, {}, placement)[0]; }
+Value sub(Arg a, Arg b, Placement placement) { return emit(sub_op, {a, b}, {}, placement)[0]; }
+Value mul(Arg a, Arg b, Placement placement) { return emit(mul_op, {a, b}, {}, placement)[0]; }
+Value div(Arg a, Arg b, Placement placement) { return emit(div_op, {a, b}, {}, placement)[0]; }
+Value pow(Arg a, Arg b, Placement placement) { return emit(pow_op, {a, b}, {}, placement)[0]; }
+Value minimum(Arg a, Arg b, Placement placement) { return emit(minimum_op, {a, b}, {}, placement)[0]; }
+Value maximum(Arg a, Arg b, Placement placement) { return emit(maximum_op, {a, b}, {}, placement)[0]; }
 
 }  // namespace graphsink

@@ -50,6 +50,6 @@ const OpDef cast_op{.name = "cast",
 
 }  // namespace
 
-Value cast(Arg x, DType dtype, Label label) { return emit(cast_op, {x}, CastAttrs{dtype}, label)[0]; }
+Value cast(Arg x, DType dtype, Placement placement) { return emit(cast_op, {x}, CastAttrs{dtype}, placement)[0]; }
 
 }  // namespace graphsink

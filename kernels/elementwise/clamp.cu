@@ -40,9 +40,9 @@ const OpDef clamp_op = with_bounds(kClamp);
 
 }  // namespace
 
-Value clamp(Arg x, double low, double high, Label label) {
+Value clamp(Arg x, double low, double high, Placement placement) {
   Arg lower(low, x.where()), upper(high, x.where());
-  return emit(clamp_op, {x, lower, upper}, ClampAttrs{low, high}, label)[0];
+  return emit(clamp_op, {x, lower, upper}, ClampAttrs{low, high}, placement)[0];
 }
 
 }  // namespace graphsink

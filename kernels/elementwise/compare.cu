@@ -90,28 +90,28 @@ std::optional<DType> dtype_beside(const Arg& operand) {
   return {};
 }
 
-Value compare(Order order, const Arg& a, const Arg& b, Label label) {
+Value compare(Order order, const Arg& a, const Arg& b, Placement placement) {
   if (std::holds_alternative<double>(a.content()) && !std::holds_alternative<double>(b.content()))
-    return compare(turned(order), b, a, label);
+    return compare(turned(order), b, a, placement);
   const auto* number = std::get_if<double>(&b.content());
   std::optional<DType> dtype = dtype_beside(a);
-  if (number == nullptr || !dtype || *dtype == DType::boolean) return emit(op_of(order), {a, b}, {}, label)[0];
+  if (number == nullptr || !dtype || *dtype == DType::boolean) return emit(op_of(order), {a, b}, {}, placement)[0];
   Comparison comparison{};
   for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(
       *dtype, [&]<class T>() { comparison = exact<T>(order, *number); });
-  return emit(op_of(comparison.order), {a, Arg(comparison.number, b.where())}, {}, label)[0];
+  return emit(op_of(comparison.order), {a, Arg(comparison.number, b.where())}, {}, placement)[0];
 }
 
 }  // namespace
 
-Value less(Arg a, Arg b, Label label) { return compare(Order::less, a, b, label); }
-Value less_equal(Arg a, Arg b, Label label) { return compare(Order::less_equal, a, b, label); }
-Value greater(Arg a, Arg b, Label label) { return compare(Order::greater, a, b, label); }
-Value greater_equal(Arg a, Arg b, Label label) { return compare(Order::greater_equal, a, b, label); }
-Value equal(Arg a, Arg b, Label label) { return compare(Order::equal, a, b, label); }
-Value not_equal(Arg a, Arg b, Label label) { return compare(Order::not_equal, a, b, label); }
-Value logical_and(Arg a, Arg b, Label label) { return emit(logical_and_op, {a, b}, {}, label)[0]; }
-Value logical_or(Arg a, Arg b, Label label) { return emit(logical_or_op, {a, b}, {}, label)[0]; }
-Value logical_xor(Arg a, Arg b, Label label) { return emit(logical_xor_op, {a, b}, {}, label)[0]; }
+Value less(Arg a, Arg b, Placement placement) { return compare(Order::less, a, b, placement); }
+Value less_equal(Arg a, Arg b, Placement placement) { return compare(Order::less_equal, a, b, placement); }
+Value greater(Arg a, Arg b, Placement placement) { return compare(Order::greater, a, b, placement); }
+Value greater_equal(Arg a, Arg b, Placement placement) { return compare(Order::greater_equal, a, b, placement); }
+Value equal(Arg a, Arg b, Placement placement) { return compare(Order::equal, a, b, placement); }
+Value not_equal(Arg a, Arg b, Placement placement) { return compare(Order::not_equal, a, b, placement); }
+Value logical_and(Arg a, Arg b, Placement placement) { return emit(logical_and_op, {a, b}, {}, placement)[0]; }
+Value logical_or(Arg a, Arg b, Placement placement) { return emit(logical_or_op, {a, b}, {}, placement)[0]; }
+Value logical_xor(Arg a, Arg b, Placement placement) { return emit(logical_xor_op, {a, b}, {}, placement)[0]; }
 
 }  // namespace graphsink

@@ -99,24 +99,24 @@ const OpDef logical_not_op = elementwise_op<LogicalNot, 1, bool>("logical_not");
 
 }  // namespace
 
-Value neg(Arg x, Label label) { return emit(neg_op, {x}, {}, label)[0]; }
-Value abs(Arg x, Label label) { return emit(abs_op, {x}, {}, label)[0]; }
-Value relu(Arg x, Label label) { return emit(relu_op, {x}, {}, label)[0]; }
-Value exp(Arg x, Label label) { return emit(exp_op, {x}, {}, label)[0]; }
-Value log(Arg x, Label label) { return emit(log_op, {x}, {}, label)[0]; }
-Value sqrt(Arg x, Label label) { return emit(sqrt_op, {x}, {}, label)[0]; }
-Value rsqrt(Arg x, Label label) { return emit(rsqrt_op, {x}, {}, label)[0]; }
-Value sin(Arg x, Label label) { return emit(sin_op, {x}, {}, label)[0]; }
-Value cos(Arg x, Label label) { return emit(cos_op, {x}, {}, label)[0]; }
-Value tanh(Arg x, Label label) { return emit(tanh_op, {x}, {}, label)[0]; }
-Value sigmoid(Arg x, Label label) { return emit(sigmoid_op, {x}, {}, label)[0]; }
-Value silu(Arg x, Label label) { return emit(silu_op, {x}, {}, label)[0]; }
-Value gelu(Arg x, Label label) { return emit(gelu_op, {x}, {}, label)[0]; }
-Value erf(Arg x, Label label) { return emit(erf_op, {x}, {}, label)[0]; }
-Value sign(Arg x, Label label) { return emit(sign_op, {x}, {}, label)[0]; }
-Value floor(Arg x, Label label) { return emit(floor_op, {x}, {}, label)[0]; }
-Value ceil(Arg x, Label label) { return emit(ceil_op, {x}, {}, label)[0]; }
-Value round(Arg x, Label label) { return emit(round_op, {x}, {}, label)[0]; }
-Value logical_not(Arg x, Label label) { return emit(logical_not_op, {x}, {}, label)[0]; }
+Value neg(Arg x, Placement placement) { return emit(neg_op, {x}, {}, placement)[0]; }
+Value abs(Arg x, Placement placement) { return emit(abs_op, {x}, {}, placement)[0]; }
+Value relu(Arg x, Placement placement) { return emit(relu_op, {x}, {}, placement)[0]; }
+Value exp(Arg x, Placement placement) { return emit(exp_op, {x}, {}, placement)[0]; }
+Value log(Arg x, Placement placement) { return emit(log_op, {x}, {}, placement)[0]; }
+Value sqrt(Arg x, Placement placement) { return emit(sqrt_op, {x}, {}, placement)[0]; }
+Value rsqrt(Arg x, Placement placement) { return emit(rsqrt_op, {x}, {}, placement)[0]; }
+Value sin(Arg x, Placement placement) { return emit(sin_op, {x}, {}, placement)[0]; }
+Value cos(Arg x, Placement placement) { return emit(cos_op, {x}, {}, placement)[0]; }
+Value tanh(Arg x, Placement placement) { return emit(tanh_op, {x}, {}, placement)[0]; }
+Value sigmoid(Arg x, Placement placement) { return emit(sigmoid_op, {x}, {}, placement)[0]; }
+Value silu(Arg x, Placement placement) { return emit(silu_op, {x}, {}, placement)[0]; }
+Value gelu(Arg x, Placement placement) { return emit(gelu_op, {x}, {}, placement)[0]; }
+Value erf(Arg x, Placement placement) { return emit(erf_op, {x}, {}, placement)[0]; }
+Value sign(Arg x, Placement placement) { return emit(sign_op, {x}, {}, placement)[0]; }
+Value floor(Arg x, Placement placement) { return emit(floor_op, {x}, {}, placement)[0]; }
+Value ceil(Arg x, Placement placement) { return emit(ceil_op, {x}, {}, placement)[0]; }
+Value round(Arg x, Placement placement) { return emit(round_op, {x}, {}, placement)[0]; }
+Value logical_not(Arg x, Placement placement) { return emit(logical_not_op, {x}, {}, placement)[0]; }
 
 }  // namespace graphsink

@@ -76,6 +76,8 @@ const OpDef where_op{.name = "where",
 
 }  // namespace
 
-Value where(Arg condition, Arg a, Arg b, Label label) { return emit(where_op, {condition, a, b}, {}, label)[0]; }
+Value where(Arg condition, Arg a, Arg b, Placement placement) {
+  return emit(where_op, {condition, a, b}, {}, placement)[0];
+}
 
 }  // namespace graphsink

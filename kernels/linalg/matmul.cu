@@ -95,7 +95,7 @@ void body(Args& a) {
               a.template out<void>(0), a.workspace());
 }
 
-Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label = {});
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement = {});
 
 // Transposes go into the products, so that no gradient needs a transposed copy.
 std::vector<Value> matmul_grad(const GradArgs& args) {
@@ -210,14 +210,14 @@ const OpDef matmul_op{.name = "matmul",
                       .grad = matmul_grad,
                       .fuse = fuse_matmul};
 
-Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Label label) {
-  return emit(matmul_op, {a, b}, attrs, label)[0];
+Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement) {
+  return emit(matmul_op, {a, b}, attrs, placement)[0];
 }
 
 }  // namespace
 
-Value matmul(Arg a, Arg b, MatmulOptions options, Label label) {
-  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32, options.out}, label);
+Value matmul(Arg a, Arg b, MatmulOptions options, Placement placement) {
+  return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32, options.out}, placement);
 }
 
 }  // namespace graphsink

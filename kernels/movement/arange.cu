@@ -61,8 +61,8 @@ const OpDef arange_op{.name = "arange",
 
 }  // namespace
 
-Value arange(Arg like, int axis, DType dtype, Label label) {
-  return emit(arange_op, {like}, ArangeAttrs{axis, dtype}, label)[0];
+Value arange(Arg like, int axis, DType dtype, Placement placement) {
+  return emit(arange_op, {like}, ArangeAttrs{axis, dtype}, placement)[0];
 }
 
 }  // namespace graphsink

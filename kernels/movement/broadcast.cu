@@ -102,6 +102,8 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
                               .bodies = {cpu_body, cuda_body},
                               .grad = broadcast_grad};
 
-Value broadcast_like(Arg x, Arg like, Label label) { return emit(broadcast_like_op, {x, like}, LikeAttrs{}, label)[0]; }
+Value broadcast_like(Arg x, Arg like, Placement placement) {
+  return emit(broadcast_like_op, {x, like}, LikeAttrs{}, placement)[0];
+}
 
 }  // namespace graphsink

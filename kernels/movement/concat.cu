@@ -211,21 +211,21 @@ const OpDef split_op{.name = "split",
 
 }  // namespace
 
-Value concat(const std::vector<Arg>& values, int axis, Label label) {
-  return emit(concat_op, values, AxisAttrs{axis}, label)[0];
+Value concat(const std::vector<Arg>& values, int axis, Placement placement) {
+  return emit(concat_op, values, AxisAttrs{axis}, placement)[0];
 }
-Value stack(const std::vector<Arg>& values, int axis, Label label) {
+Value stack(const std::vector<Arg>& values, int axis, Placement placement) {
   std::vector<Value> parts = operand_values("stack", values);
   std::vector<Arg> rows;
   for (std::size_t i = 0; i < parts.size(); ++i)
     rows.emplace_back(unsqueeze(Arg(parts[i], values[i].where()), axis), values[i].where());
-  return concat(rows, axis, label);
+  return concat(rows, axis, placement);
 }
-std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Label label) {
-  return emit(split_op, {x}, SplitAttrs{axis, std::move(sizes)}, label);
+std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Placement placement) {
+  return emit(split_op, {x}, SplitAttrs{axis, std::move(sizes)}, placement);
 }
-std::vector<Value> split(Arg x, int parts, int axis, Label label) {
-  return emit(split_op, {x}, SplitAttrs{axis, {}, parts}, label);
+std::vector<Value> split(Arg x, int parts, int axis, Placement placement) {
+  return emit(split_op, {x}, SplitAttrs{axis, {}, parts}, placement);
 }
 
 }  // namespace graphsink

@@ -40,6 +40,6 @@ const OpDef dim_op{.name = "dim",
 
 }  // namespace
 
-Value dim(Arg x, int axis, Label label) { return emit(dim_op, {x}, DimAttrs{axis}, label)[0]; }
+Value dim(Arg x, int axis, Placement placement) { return emit(dim_op, {x}, DimAttrs{axis}, placement)[0]; }
 
 }  // namespace graphsink

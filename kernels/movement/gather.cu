@@ -92,11 +92,11 @@ const OpDef embedding_op = gather_like_op("embedding", infer_embedding);
 
 }  // namespace
 
-Value gather(Arg x, Arg indices, int axis, Label label) {
-  return emit(gather_op, {x, indices}, IndexedAttrs{axis}, label)[0];
+Value gather(Arg x, Arg indices, int axis, Placement placement) {
+  return emit(gather_op, {x, indices}, IndexedAttrs{axis}, placement)[0];
 }
-Value embedding(Arg table, Arg indices, Label label) {
-  return emit(embedding_op, {table, indices}, IndexedAttrs{0}, label)[0];
+Value embedding(Arg table, Arg indices, Placement placement) {
+  return emit(embedding_op, {table, indices}, IndexedAttrs{0}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -75,8 +75,8 @@ const OpDef one_hot_op{
 
 }  // namespace
 
-Value one_hot(Arg indices, std::int64_t classes, DType dtype, Label label) {
-  return emit(one_hot_op, {indices}, OneHotAttrs{classes, dtype}, label)[0];
+Value one_hot(Arg indices, std::int64_t classes, DType dtype, Placement placement) {
+  return emit(one_hot_op, {indices}, OneHotAttrs{classes, dtype}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -134,10 +134,10 @@ const OpDef stop_gradient_op{
 
 }  // namespace
 
-Value stop_gradient(Arg x, Label label) { return emit(stop_gradient_op, {x}, {}, label)[0]; }
-Value flatten(Arg x, int axis, Label label) { return emit(flatten_op, {x}, AxisAttrs{axis}, label)[0]; }
-Value squeeze(Arg x, int axis, Label label) { return emit(squeeze_op, {x}, AxisAttrs{axis}, label)[0]; }
-Value unsqueeze(Arg x, int axis, Label label) { return emit(unsqueeze_op, {x}, AxisAttrs{axis}, label)[0]; }
+Value stop_gradient(Arg x, Placement placement) { return emit(stop_gradient_op, {x}, {}, placement)[0]; }
+Value flatten(Arg x, int axis, Placement placement) { return emit(flatten_op, {x}, AxisAttrs{axis}, placement)[0]; }
+Value squeeze(Arg x, int axis, Placement placement) { return emit(squeeze_op, {x}, AxisAttrs{axis}, placement)[0]; }
+Value unsqueeze(Arg x, int axis, Placement placement) { return emit(unsqueeze_op, {x}, AxisAttrs{axis}, placement)[0]; }
 
 NewDim keep(int axis) {
   NewDim dim;
@@ -149,9 +149,9 @@ NewShape::NewShape(const Shape& shape, Where where) {
   for (std::int64_t dim : shape.dims(where)) dims_.emplace_back(dim);
 }
 
-Value reshape(Arg x, NewShape shape, Label label) {
-  return emit(reshape_op, {x}, ReshapeAttrs{std::move(shape)}, label)[0];
+Value reshape(Arg x, NewShape shape, Placement placement) {
+  return emit(reshape_op, {x}, ReshapeAttrs{std::move(shape)}, placement)[0];
 }
-Value reshape_like(Arg x, Arg like, Label label) { return emit(reshape_like_op, {x, like}, {}, label)[0]; }
+Value reshape_like(Arg x, Arg like, Placement placement) { return emit(reshape_like_op, {x, like}, {}, placement)[0]; }
 
 }  // namespace graphsink

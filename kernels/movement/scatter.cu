@@ -228,8 +228,8 @@ const OpDef gather_grad_op{.name = "gather_grad",
                            .bodies = {add_any<const CpuArgs, kGatherGrad>, add_any<CudaArgs, kGatherGrad>},
                            .grad = gather_grad_grad};
 
-Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Label label) {
-  return emit(scatter_add_op, {base, indices, updates}, IndexedAttrs{axis}, label)[0];
+Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Placement placement) {
+  return emit(scatter_add_op, {base, indices, updates}, IndexedAttrs{axis}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -284,11 +284,11 @@ const OpDef pad_op{
 }  // namespace
 
 Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends, std::vector<std::int64_t> steps,
-            Label label) {
-  return emit(slice_op, {x}, SliceAttrs{std::move(begins), std::move(ends), std::move(steps)}, label)[0];
+            Placement placement) {
+  return emit(slice_op, {x}, SliceAttrs{std::move(begins), std::move(ends), std::move(steps)}, placement)[0];
 }
-Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value, Label label) {
-  return emit(pad_op, {x}, PadAttrs{std::move(before), std::move(after), value}, label)[0];
+Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value, Placement placement) {
+  return emit(pad_op, {x}, PadAttrs{std::move(before), std::move(after), value}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -213,8 +213,8 @@ const OpDef sort_op{.name = "sort",
 
 }  // namespace
 
-Sorted sort(Arg x, int axis, bool descending, Label label) {
-  std::vector<Value> made = emit(sort_op, {x}, SortAttrs{axis, descending}, label);
+Sorted sort(Arg x, int axis, bool descending, Placement placement) {
+  std::vector<Value> made = emit(sort_op, {x}, SortAttrs{axis, descending}, placement);
   return {made[0], made[1]};
 }
 

@@ -221,8 +221,8 @@ const OpDef place_along_op{.name = "place_along_axis",
                            .bodies = {place_any<const CpuArgs>, place_any<CudaArgs>},
                            .grad = grad_of_grad};
 
-Value take_along_axis(Arg x, Arg indices, int axis, Label label) {
-  return emit(take_along_op, {x, indices}, TakeAlongAttrs{axis}, label)[0];
+Value take_along_axis(Arg x, Arg indices, int axis, Placement placement) {
+  return emit(take_along_op, {x, indices}, TakeAlongAttrs{axis}, placement)[0];
 }
 
 }  // namespace graphsink

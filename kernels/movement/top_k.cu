@@ -121,8 +121,8 @@ const OpDef top_k_op{.name = "top_k",
 
 }  // namespace
 
-TopK top_k(Arg x, std::int64_t k, int axis, Label label) {
-  std::vector<Value> made = emit(top_k_op, {x}, TopKAttrs{k, axis}, label);
+TopK top_k(Arg x, std::int64_t k, int axis, Placement placement) {
+  std::vector<Value> made = emit(top_k_op, {x}, TopKAttrs{k, axis}, placement);
   return {made[0], made[1]};
 }
 

@@ -177,9 +177,9 @@ const OpDef transpose_op{.name = "transpose",
 
 }  // namespace
 
-Value permute(Arg x, std::vector<int> axes, Label label) {
-  return emit(permute_op, {x}, PermuteAttrs{std::move(axes)}, label)[0];
+Value permute(Arg x, std::vector<int> axes, Placement placement) {
+  return emit(permute_op, {x}, PermuteAttrs{std::move(axes)}, placement)[0];
 }
-Value transpose(Arg x, Label label) { return emit(transpose_op, {x}, {}, label)[0]; }
+Value transpose(Arg x, Placement placement) { return emit(transpose_op, {x}, {}, placement)[0]; }
 
 }  // namespace graphsink

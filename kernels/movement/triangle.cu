@@ -79,11 +79,11 @@ const OpDef triu_op = triangle_op("triu");
 
 }  // namespace
 
-Value tril(Arg x, std::int64_t diagonal, Label label) {
-  return emit(tril_op, {x}, TriangleAttrs{diagonal, false}, label)[0];
+Value tril(Arg x, std::int64_t diagonal, Placement placement) {
+  return emit(tril_op, {x}, TriangleAttrs{diagonal, false}, placement)[0];
 }
-Value triu(Arg x, std::int64_t diagonal, Label label) {
-  return emit(triu_op, {x}, TriangleAttrs{diagonal, true}, label)[0];
+Value triu(Arg x, std::int64_t diagonal, Placement placement) {
+  return emit(triu_op, {x}, TriangleAttrs{diagonal, true}, placement)[0];
 }
 
 }  // namespace graphsink

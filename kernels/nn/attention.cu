@@ -189,8 +189,8 @@ const OpDef attention_op{.name = "attention",
 
 }  // namespace
 
-Value attention(Arg q, Arg k, Arg v, AttentionOptions options, Label label) {
-  return emit(attention_op, {q, k, v}, options, label)[0];
+Value attention(Arg q, Arg k, Arg v, AttentionOptions options, Placement placement) {
+  return emit(attention_op, {q, k, v}, options, placement)[0];
 }
 
 }  // namespace graphsink

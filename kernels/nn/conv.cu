@@ -273,6 +273,8 @@ Value filter_grad(const Value& x, const Value& g, const Value& w, const GradArgs
 
 }  // namespace
 
-Value conv2d(Arg x, Arg w, Conv2dOptions options, Label label) { return emit(conv2d_op, {x, w}, options, label)[0]; }
+Value conv2d(Arg x, Arg w, Conv2dOptions options, Placement placement) {
+  return emit(conv2d_op, {x, w}, options, placement)[0];
+}
 
 }  // namespace graphsink

@@ -302,8 +302,8 @@ const OpDef cross_entropy_op{.name = "cross_entropy",
 
 }  // namespace
 
-Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options, Label label) {
-  return emit(cross_entropy_op, {logits, targets}, options, label)[0];
+Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options, Placement placement) {
+  return emit(cross_entropy_op, {logits, targets}, options, placement)[0];
 }
 
 }  // namespace graphsink

@@ -312,11 +312,11 @@ const OpDef rms_norm_op = op("rms_norm");
 
 }  // namespace
 
-Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon, Label label) {
-  return emit(layer_norm_op, {x, gain, bias}, NormAttrs{epsilon, true}, label)[0];
+Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon, Placement placement) {
+  return emit(layer_norm_op, {x, gain, bias}, NormAttrs{epsilon, true}, placement)[0];
 }
-Value rms_norm(Arg x, Arg gain, double epsilon, Label label) {
-  return emit(rms_norm_op, {x, gain}, NormAttrs{epsilon, false}, label)[0];
+Value rms_norm(Arg x, Arg gain, double epsilon, Placement placement) {
+  return emit(rms_norm_op, {x, gain}, NormAttrs{epsilon, false}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -207,11 +207,11 @@ const OpDef avg_op{.name = "avg_pool2d",
 
 }  // namespace
 
-Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options, Label label) {
-  return emit(max_op, {x}, PoolAttrs{window, options}, label)[0];
+Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options, Placement placement) {
+  return emit(max_op, {x}, PoolAttrs{window, options}, placement)[0];
 }
-Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options, Label label) {
-  return emit(avg_op, {x}, PoolAttrs{window, options}, label)[0];
+Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options, Placement placement) {
+  return emit(avg_op, {x}, PoolAttrs{window, options}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -279,9 +279,11 @@ const OpDef log_softmax_op = op("log_softmax");
 
 }  // namespace
 
-Value softmax(Arg x, int axis, Label label) { return emit(softmax_op, {x}, SoftmaxAttrs{axis, false}, label)[0]; }
-Value log_softmax(Arg x, int axis, Label label) {
-  return emit(log_softmax_op, {x}, SoftmaxAttrs{axis, true}, label)[0];
+Value softmax(Arg x, int axis, Placement placement) {
+  return emit(softmax_op, {x}, SoftmaxAttrs{axis, false}, placement)[0];
+}
+Value log_softmax(Arg x, int axis, Placement placement) {
+  return emit(log_softmax_op, {x}, SoftmaxAttrs{axis, true}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -343,29 +343,31 @@ std::vector<Value> dropout_grad(const GradArgs& a) {
 
 }  // namespace
 
-Value random_uniform(Arg like, double low, double high, Label label) {
-  return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, label)[0];
+Value random_uniform(Arg like, double low, double high, Placement placement) {
+  return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, placement)[0];
 }
-Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Label label, Where where) {
-  return emit(uniform_op, random_operands(graph, where), RandomAttrs{TensorType{dtype, shape}, low, high}, label)[0];
+Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Placement placement,
+                     Where where) {
+  return emit(uniform_op, random_operands(graph, where), RandomAttrs{TensorType{dtype, shape}, low, high},
+              placement)[0];
 }
-Value random_normal(Arg like, double mean, double deviation, Label label) {
-  return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, label)[0];
+Value random_normal(Arg like, double mean, double deviation, Placement placement) {
+  return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, placement)[0];
 }
-Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Label label,
+Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Placement placement,
                     Where where) {
   RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation};
-  return emit(normal_op, random_operands(graph, where), attrs, label)[0];
+  return emit(normal_op, random_operands(graph, where), attrs, placement)[0];
 }
-Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Label label) {
-  return emit(integers_op, random_operands(like), IntegerAttrs{dtype, {}, low, high}, label)[0];
+Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Placement placement) {
+  return emit(integers_op, random_operands(like), IntegerAttrs{dtype, {}, low, high}, placement)[0];
 }
-Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Label label,
+Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Placement placement,
               Where where) {
-  return emit(integers_op, random_operands(graph, where), IntegerAttrs{dtype, shape, low, high}, label)[0];
+  return emit(integers_op, random_operands(graph, where), IntegerAttrs{dtype, shape, low, high}, placement)[0];
 }
-Value dropout(Arg x, double probability, Label label) {
-  return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, label)[0];
+Value dropout(Arg x, double probability, Placement placement) {
+  return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, placement)[0];
 }
 
 }  // namespace graphsink

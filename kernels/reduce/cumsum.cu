@@ -173,8 +173,8 @@ const OpDef cumsum_op{.name = "cumsum",
 
 }  // namespace
 
-Value cumsum(Arg x, int axis, CumsumOptions options, Label label) {
-  return emit(cumsum_op, {x}, CumsumAttrs{axis, options}, label)[0];
+Value cumsum(Arg x, int axis, CumsumOptions options, Placement placement) {
+  return emit(cumsum_op, {x}, CumsumAttrs{axis, options}, placement)[0];
 }
 
 }  // namespace graphsink

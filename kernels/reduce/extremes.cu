@@ -102,17 +102,17 @@ const OpDef argmin_op = place_op<Smaller>("argmin");
 
 }  // namespace
 
-Value max(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(max_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
+Value max(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return emit(max_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
 }
-Value min(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(min_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
+Value min(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return emit(min_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
 }
-Value argmax(Arg x, int axis, bool keep_axis, Label label) {
-  return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
+Value argmax(Arg x, int axis, bool keep_axis, Placement placement) {
+  return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, placement)[0];
 }
-Value argmin(Arg x, int axis, bool keep_axis, Label label) {
-  return emit(argmin_op, {x}, ReduceAttrs{{axis}, keep_axis}, label)[0];
+Value argmin(Arg x, int axis, bool keep_axis, Placement placement) {
+  return emit(argmin_op, {x}, ReduceAttrs{{axis}, keep_axis}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -229,23 +229,23 @@ const OpDef prod_op =
 const OpDef logsumexp_op = fold_op("logsumexp", infer_fold<float, double, half, bfloat16>,
                                    prepare_fold<LogSumExpOf, float, double, half, bfloat16>, logsumexp_grad);
 
-Value folded(const OpDef& op, const Arg& x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(op, {x}, ReduceAttrs{std::move(axes), keep_axes}, label)[0];
+Value folded(const OpDef& op, const Arg& x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return emit(op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
 }
 
 }  // namespace
 
-Value any(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return folded(any_op, x, std::move(axes), keep_axes, label);
+Value any(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return folded(any_op, x, std::move(axes), keep_axes, placement);
 }
-Value all(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return folded(all_op, x, std::move(axes), keep_axes, label);
+Value all(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return folded(all_op, x, std::move(axes), keep_axes, placement);
 }
-Value prod(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return folded(prod_op, x, std::move(axes), keep_axes, label);
+Value prod(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return folded(prod_op, x, std::move(axes), keep_axes, placement);
 }
-Value logsumexp(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return folded(logsumexp_op, x, std::move(axes), keep_axes, label);
+Value logsumexp(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return folded(logsumexp_op, x, std::move(axes), keep_axes, placement);
 }
 
 }  // namespace graphsink

@@ -121,12 +121,12 @@ const OpDef sum_like_op{
     .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
     .grad = sum_like_grad};
 
-Value sum(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(sum_op, {x}, SumAttrs{std::move(axes), keep_axes, false}, label)[0];
+Value sum(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return emit(sum_op, {x}, SumAttrs{std::move(axes), keep_axes, false}, placement)[0];
 }
-Value mean(Arg x, std::vector<int> axes, bool keep_axes, Label label) {
-  return emit(mean_op, {x}, SumAttrs{std::move(axes), keep_axes, true}, label)[0];
+Value mean(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+  return emit(mean_op, {x}, SumAttrs{std::move(axes), keep_axes, true}, placement)[0];
 }
-Value sum_like(Arg x, Arg like, Label label) { return emit(sum_like_op, {x, like}, LikeAttrs{}, label)[0]; }
+Value sum_like(Arg x, Arg like, Placement placement) { return emit(sum_like_op, {x, like}, LikeAttrs{}, placement)[0]; }
 
 }  // namespace graphsink

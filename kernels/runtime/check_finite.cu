@@ -73,6 +73,6 @@ const OpDef check_op{.name = "check",
                      .prepare = kLoad,
                      .bodies = {check_other<const CpuArgs>, check_other<CudaArgs>}};
 
-Value check_finite(Arg x, Label label) { return emit(check_finite_op, {x}, {}, label)[0]; }
+Value check_finite(Arg x, Placement placement) { return emit(check_finite_op, {x}, {}, placement)[0]; }
 
 }  // namespace graphsink

@@ -120,7 +120,7 @@ Eager::Eager(DeviceId device) : data_(std::make_shared<GraphData>()) {
   data_->upload_now = [runner, graph](const Tensor& tensor) {
     return Value(graph.lock(), -1, 0, runner->upload(tensor));
   };
-  data_->run_now = [runner, graph](const OpDef& op, const std::vector<Value>& inputs, const Attrs& attrs, Label,
+  data_->run_now = [runner, graph](const OpDef& op, const std::vector<Value>& inputs, const Attrs& attrs, Placement,
                                    Where where) { return runner->run(graph.lock(), op, inputs, attrs, where); };
   data_->download_now = [runner](const Value& value) { return runner->download(*value.eager()); };
 }

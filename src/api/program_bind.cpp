@@ -35,7 +35,7 @@ Plan Program::Impl::make_current_plan() const {
   TraceRange range("plan");
   PlanOptions options;
   options.check_finite = options_.check_finite;
-  options.default_place = options_.default_place;
+  options.default_placement = options_.default_placement;
   options.fuse = options_.fuse;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());

@@ -12,10 +12,10 @@
 namespace graphsink {
 namespace {
 
-// What the parts of one composed op share: its name, the user's line and label.
+// What the parts of one composed op share: its name, the user's line and placement.
 class Composed {
  public:
-  Composed(std::string_view op, Where where, Label label = {}) : label(label), op_(op), where_(where) {}
+  Composed(std::string_view op, Where where, Placement placement = {}) : placement(placement), op_(op), where_(where) {}
 
   [[noreturn]] void fail(const std::string& problem, const std::string& remedy) const {
     throw Error(std::string(op_), where_, problem, remedy);
@@ -34,11 +34,11 @@ class Composed {
     if (!is_float(x.dtype())) fail(std::string(what) + " is not of floats: " + to_string(x.type()), "cast() it");
   }
 
-  Value as(DType dtype, const Value& x) const { return x.dtype() == dtype ? x : cast(arg(x), dtype, label); }
+  Value as(DType dtype, const Value& x) const { return x.dtype() == dtype ? x : cast(arg(x), dtype, placement); }
   // Halves are computed in f32.
   Value wide(const Value& x) const { return as(is_half(x.dtype()) ? DType::f32 : x.dtype(), x); }
 
-  const Label label;
+  const Placement placement;
 
  private:
   std::string_view op_;
@@ -59,12 +59,12 @@ std::variant<double, Value> count_over(const Composed& c, const Value& x, std::v
     if (!shape.is_open(axis)) {
       fixed *= static_cast<double>(shape[axis]);
     } else {
-      Value size = cast(c.arg(dim(c.arg(x), axis, c.label)), dtype, c.label);
-      open = open.valid() ? mul(c.arg(open), c.arg(size), c.label) : size;
+      Value size = cast(c.arg(dim(c.arg(x), axis, c.placement)), dtype, c.placement);
+      open = open.valid() ? mul(c.arg(open), c.arg(size), c.placement) : size;
     }
   }
   if (!open.valid()) return fixed;
-  return mul(c.arg(open), c.arg(fixed), c.label);
+  return mul(c.arg(open), c.arg(fixed), c.placement);
 }
 
 // --- norms over axes: (x - mean) / sqrt(variance + epsilon) * gain + bias, a gain and a bias for each channel
@@ -95,12 +95,12 @@ void check_norm(const Composed& c, const Value& x, std::initializer_list<std::pa
 }
 
 Value squared_mean(const Composed& c, const Value& x, const std::vector<int>& axes, bool keep_axes) {
-  return mean(c.arg(mul(c.arg(x), c.arg(x), c.label)), axes, keep_axes, c.label);
+  return mean(c.arg(mul(c.arg(x), c.arg(x), c.placement)), axes, keep_axes, c.placement);
 }
 
 // 1 / sqrt(spread + epsilon)
 Value inverse_deviation(const Composed& c, const Value& spread, double epsilon) {
-  return rsqrt(c.arg(add(c.arg(spread), c.arg(epsilon), c.label)), c.label);
+  return rsqrt(c.arg(add(c.arg(spread), c.arg(epsilon), c.placement)), c.placement);
 }
 
 // `centred` is x less its mean, `spread` the variance with as many axes; the result is of `dtype`.
@@ -109,8 +109,8 @@ Value scaled(const Composed& c, const Value& centred, const Value& spread, doubl
   int rank = centred.shape().rank();
   gain = by_channel(c, c.as(centred.dtype(), gain), rank);
   bias = by_channel(c, c.as(centred.dtype(), bias), rank);
-  Value scale = mul(c.arg(inverse_deviation(c, spread, epsilon)), c.arg(gain), c.label);
-  return c.as(dtype, add(c.arg(mul(c.arg(centred), c.arg(scale), c.label)), c.arg(bias), c.label));
+  Value scale = mul(c.arg(inverse_deviation(c, spread, epsilon)), c.arg(gain), c.placement);
+  return c.as(dtype, add(c.arg(mul(c.arg(centred), c.arg(scale), c.placement)), c.arg(bias), c.placement));
 }
 
 // --- attention with a mask or bias
@@ -150,18 +150,18 @@ void check_attention(const Composed& c, const Value& q, const Value& k, const Va
 
 }  // namespace
 
-Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Label label) {
-  Composed c("var", x.where(), label);
+Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Placement placement) {
+  Composed c("var", x.where(), placement);
   Value operand = c.values({x})[0];
   c.expect_floats(operand, "the operand");
   if (!std::isfinite(correction)) c.fail("the correction is " + number_text(correction), "pass 0 or 1");
   Value wide = c.wide(operand), center;
   try {
-    center = mean(c.arg(wide), axes, true, label);
+    center = mean(c.arg(wide), axes, true, placement);
   } catch (const Error& e) {  // the axes are wrong
     c.fail(e.problem(), e.remedy());
   }
-  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), label), axes, keep_axes);
+  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), placement), axes, keep_axes);
   if (correction != 0) {
     std::variant<double, Value> count = count_over(c, operand, axes, wide.dtype());
     if (const double* n = std::get_if<double>(&count)) {
@@ -169,11 +169,11 @@ Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Label
         c.fail("the correction " + number_text(correction) + " is not below the number of elements, " + number_text(*n),
                "pass a smaller correction, or reduce more elements");
       }
-      result = mul(c.arg(result), c.arg(*n / (*n - correction)), label);
+      result = mul(c.arg(result), c.arg(*n / (*n - correction)), placement);
     } else {
       Arg n_open = c.arg(std::get<Value>(count));
-      Value factor = div(n_open, c.arg(sub(n_open, c.arg(correction), label)), label);
-      result = mul(c.arg(result), c.arg(factor), label);
+      Value factor = div(n_open, c.arg(sub(n_open, c.arg(correction), placement)), placement);
+      result = mul(c.arg(result), c.arg(factor), placement);
     }
   }
   return c.as(operand.dtype(), result);
@@ -199,49 +199,49 @@ Value arange(const Graph& graph, DType dtype, double begin, double end, double s
   return dtype == DType::f64 ? result : cast(Arg(result, where), dtype);
 }
 
-Value bernoulli(Arg probabilities, Label label) {
-  Composed c("bernoulli", probabilities.where(), label);
+Value bernoulli(Arg probabilities, Placement placement) {
+  Composed c("bernoulli", probabilities.where(), placement);
   Value p = c.values({probabilities})[0];
   if (p.dtype() != DType::f32 && p.dtype() != DType::f64)
     c.fail("the probabilities are not f32 or f64: " + to_string(p.type()), "cast() them");
-  return less(c.arg(random_uniform(c.arg(p), 0, 1, label)), c.arg(p), label);
+  return less(c.arg(random_uniform(c.arg(p), 0, 1, placement)), c.arg(p), placement);
 }
-Value bernoulli(const Graph& graph, Shape shape, double probability, Label label, Where where) {
+Value bernoulli(const Graph& graph, Shape shape, double probability, Placement placement, Where where) {
   if (!(probability >= 0 && probability <= 1))
     throw Error("bernoulli", where, "the probability is " + number_text(probability), "pass one from 0 to 1");
-  Value uniform = random_uniform(graph, DType::f64, std::move(shape), 0, 1, label, where);
-  return less(Arg(uniform, where), Arg(probability, where), label);
+  Value uniform = random_uniform(graph, DType::f64, std::move(shape), 0, 1, placement, where);
+  return less(Arg(uniform, where), Arg(probability, where), placement);
 }
 
-BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon, Label label) {
-  Composed c("batch_norm", x.where(), label);
+BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon, Placement placement) {
+  Composed c("batch_norm", x.where(), placement);
   std::vector<Value> in = c.values({x, gain, bias});
   const Value &operand = in[0], &g = in[1], &b = in[2];
   check_norm(c, operand, {{"the gain", g}, {"the bias", b}}, epsilon);
   std::vector<int> axes{0};
   for (int d = 2; d < operand.shape().rank(); ++d) axes.push_back(d);
   Value wide = c.wide(operand);
-  Value center = mean(c.arg(wide), axes, true, label), centred = sub(c.arg(wide), c.arg(center), label);
+  Value center = mean(c.arg(wide), axes, true, placement), centred = sub(c.arg(wide), c.arg(center), placement);
   Value spread = squared_mean(c, centred, axes, true);
   Value y = scaled(c, centred, spread, epsilon, g, b, operand.dtype());
   std::int64_t channels = operand.shape()[1];
   return {y, reshape(c.arg(center), {channels}), reshape(c.arg(spread), {channels})};
 }
 
-Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsilon, Label label) {
-  Composed c("batch_norm", x.where(), label);
+Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsilon, Placement placement) {
+  Composed c("batch_norm", x.where(), placement);
   std::vector<Value> in = c.values({x, gain, bias, mean, variance});
   const Value &operand = in[0], &g = in[1], &b = in[2], &m = in[3], &v = in[4];
   check_norm(c, operand, {{"the gain", g}, {"the bias", b}, {"the mean", m}, {"the variance", v}}, epsilon);
   Value wide = c.wide(operand);
   int rank = wide.shape().rank();
   auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
-  Value centred = sub(c.arg(wide), c.arg(widened(m)), label);
+  Value centred = sub(c.arg(wide), c.arg(widened(m)), placement);
   return scaled(c, centred, widened(v), epsilon, g, b, operand.dtype());
 }
 
-Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Label label) {
-  Composed c("group_norm", x.where(), label);
+Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Placement placement) {
+  Composed c("group_norm", x.where(), placement);
   std::vector<Value> in = c.values({x, gain, bias});
   const Value &operand = in[0], &g = in[1], &b = in[2];
   check_norm(c, operand, {{"the gain", g}, {"the bias", b}}, epsilon);
@@ -253,17 +253,17 @@ Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Label la
   }
   Value wide = c.wide(operand);
   Value grouped = reshape(c.arg(wide), {keep(0), groups, -1});
-  Value centred = sub(c.arg(grouped), c.arg(mean(c.arg(grouped), {2}, true, label)), label);
+  Value centred = sub(c.arg(grouped), c.arg(mean(c.arg(grouped), {2}, true, placement)), placement);
   Value spread = squared_mean(c, centred, {2}, true);
-  Value normed = mul(c.arg(centred), c.arg(inverse_deviation(c, spread, epsilon)), label);
+  Value normed = mul(c.arg(centred), c.arg(inverse_deviation(c, spread, epsilon)), placement);
   int rank = wide.shape().rank();
   auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
-  Value y = mul(c.arg(reshape_like(c.arg(normed), c.arg(wide))), c.arg(widened(g)), label);
-  return c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), label));
+  Value y = mul(c.arg(reshape_like(c.arg(normed), c.arg(wide))), c.arg(widened(g)), placement);
+  return c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), placement));
 }
 
-Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Label label) {
-  Composed c("attention", q.where(), label);
+Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Placement placement) {
+  Composed c("attention", q.where(), placement);
   std::vector<Value> in = c.values({q, k, v, mask_or_bias});
   const Value &queries = in[0], &keys = in[1], &values = in[2], &extra = in[3];
   check_attention(c, queries, keys, values);
@@ -273,24 +273,26 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
   if (options.scale == 0 && queries.shape().is_open(3))
     c.fail("the width is open: " + to_string(queries.type()), "pass the scale of the scores");
   double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(queries.shape()[3]));
-  Value products = matmul(c.arg(queries), c.arg(keys), false, true, label);
-  Value scores = mul(c.arg(products), c.arg(scale), label);
+  Value products = matmul(c.arg(queries), c.arg(keys), false, true, placement);
+  Value scores = mul(c.arg(products), c.arg(scale), placement);
   check_broadcast(c, extra, scores);
-  if (!is_mask) scores = add(c.arg(scores), c.arg(extra), label);
+  if (!is_mask) scores = add(c.arg(scores), c.arg(extra), placement);
   // What each query sees, of booleans that broadcast to the scores; invalid: all of it.
   Value seen = is_mask ? extra : Value();
   if (options.causal) {
-    Value row = unsqueeze(c.arg(arange(c.arg(queries), 2, i32, label)), 1), column = arange(c.arg(keys), 2, i32, label);
-    Value ahead = sub(c.arg(dim(c.arg(keys), 2, label)), c.arg(dim(c.arg(queries), 2, label)), label);
-    Value is_past = less_equal(c.arg(column), c.arg(add(c.arg(row), c.arg(ahead), label)), label);
-    seen = seen.valid() ? logical_and(c.arg(seen), c.arg(is_past), label) : is_past;
+    Value row = unsqueeze(c.arg(arange(c.arg(queries), 2, i32, placement)), 1),
+          column = arange(c.arg(keys), 2, i32, placement);
+    Value ahead = sub(c.arg(dim(c.arg(keys), 2, placement)), c.arg(dim(c.arg(queries), 2, placement)), placement);
+    Value is_past = less_equal(c.arg(column), c.arg(add(c.arg(row), c.arg(ahead), placement)), placement);
+    seen = seen.valid() ? logical_and(c.arg(seen), c.arg(is_past), placement) : is_past;
   }
-  if (!seen.valid()) return matmul(c.arg(softmax(c.arg(scores), -1, label)), c.arg(values), MatmulOptions{}, label);
+  if (!seen.valid())
+    return matmul(c.arg(softmax(c.arg(scores), -1, placement)), c.arg(values), MatmulOptions{}, placement);
   double hidden = -std::numeric_limits<double>::infinity();
-  Value weights = softmax(c.arg(where(c.arg(seen), c.arg(scores), c.arg(hidden), label)), -1, label);
+  Value weights = softmax(c.arg(where(c.arg(seen), c.arg(scores), c.arg(hidden), placement)), -1, placement);
   // A query that sees nothing has a line of NaNs, which become zeros.
-  weights = where(c.arg(seen), c.arg(weights), c.arg(0.0), label);
-  return matmul(c.arg(weights), c.arg(values), MatmulOptions{}, label);
+  weights = where(c.arg(seen), c.arg(weights), c.arg(0.0), placement);
+  return matmul(c.arg(weights), c.arg(values), MatmulOptions{}, placement);
 }
 
 }  // namespace graphsink

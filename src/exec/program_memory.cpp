@@ -34,14 +34,14 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
   std::string name = to_string(needs.target.id);
   DeviceAddresses a;
   allocator.allocate("the arena of " + name + " (" + bytes_text(needs.arena_bytes) + ")",
-                     "use smaller batches, or label fewer ops with it", where,
+                     "use smaller batches, or place fewer ops there", where,
                      [&] { memory.arena->grow(needs.arena_bytes); });
   a.arena = memory.arena->base();
   a.block = static_cast<StepBlock*>(memory.block.get());
   if (needs.hoisted_bytes > 0) {
     a.hoisted =
         allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.hoisted_bytes) + ")",
-                           "label fewer ops with it, or end other programs on it", where,
+                           "place fewer ops there, or end other programs on it", where,
                            [&] { return session_.device(number).allocate(needs.hoisted_bytes); });
   }
   return a;

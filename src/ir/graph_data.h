@@ -33,7 +33,7 @@ struct Node {
   // The outputs in each trial of the graph, if any depends on an open dimension.
   std::vector<std::vector<TensorType>> trials;
   Where where;
-  Label label;
+  Placement placement;
   int region = 0;
   std::vector<int> bodies;  // if_: then, else; while_: body
 };
@@ -141,7 +141,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   ValueRef random_state{};                                      // the only node of its op
 
   // An Eager runs the op instead of keeping the node.
-  std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Label, Where)> run_now;
+  std::function<std::vector<Value>(const OpDef&, const std::vector<Value>&, const Attrs&, Placement, Where)> run_now;
   std::function<Value(const Tensor&)> upload_now;
   std::function<Tensor(const Value&)> download_now;
   std::int32_t random_ops_run = 0;  // by an Eager

@@ -229,11 +229,11 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
   return values;
 }
 
-std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Label label) {
+std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Placement placement) {
   std::vector<Value> inputs = operand_values(op.name, args);
   Where where = args.empty() ? Where() : args[0].where();
   std::shared_ptr<GraphData> graph = inputs[0].graph();
-  if (graph->run_now) return graph->run_now(op, inputs, attrs, label, where);
+  if (graph->run_now) return graph->run_now(op, inputs, attrs, placement, where);
 
   Node node;
   std::vector<TensorType> types;
@@ -256,7 +256,7 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   node.attrs = std::move(attrs);
   node.outputs = std::move(infer.outputs());
   node.where = where;
-  node.label = label;
+  node.placement = placement;
   find_open_dimensions(*graph, node);
   std::size_t outputs = node.outputs.size();
   int id = graph->add_node(std::move(node));
@@ -265,8 +265,8 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   return results;
 }
 
-std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs, Label label) {
-  return emit(op, std::span(inputs.begin(), inputs.size()), std::move(attrs), label);
+std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs, Placement placement) {
+  return emit(op, std::span(inputs.begin(), inputs.size()), std::move(attrs), placement);
 }
 
 }  // namespace graphsink

@@ -311,7 +311,7 @@ void partition(Plan& plan) {
   } else if (sinks_whole(plan) && !is_on_one_device) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step runs on several devices, and a loop in a launch stays on one",
-                            "one launch for each step", "remove the labels on_device(1) and so on"});
+                            "one launch for each step", "remove the placements on_device(1) and so on"});
   } else if (sinks_whole(plan) && obstacle.node && obstacle.node->on_host) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step holds host nodes, and a loop in a launch may not", "one launch for each step",

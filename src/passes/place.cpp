@@ -1,5 +1,5 @@
-// Which nodes run on the host or on a further device: labels decide, then the bodies there are, then the fewest bytes
-// crossing.
+// Which nodes run on the host or on a further device: the placements that the user asks for decide, then the bodies
+// there are, then the fewest bytes crossing.
 #include <algorithm>
 
 #include "base/at.h"
@@ -19,6 +19,9 @@ class Placing {
       : ir_(ir), options_(options), plan_(plan), side_(ir.nodes.size(), Side::here) {}
 
   void run() {
+    if (options_.default_placement.device != 0)
+      throw Error("compile", Where(), "default_placement names one of the further devices",
+                  "give it to single ops, and use on_cpu, on_device or nothing as the default");
     bool has_host = false, has_free = false;
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       if (!runs(id)) continue;
@@ -45,8 +48,8 @@ class Placing {
     return body_for(op, target.id.kind, target.sm) != nullptr;
   }
 
-  Place wanted(const IrNode& node) const {
-    return node.label.place == Place::anywhere ? options_.default_place : node.label.place;
+  Placement::Kind wanted(const IrNode& node) const {
+    return (node.placement == Placement{} ? options_.default_placement : node.placement).kind;
   }
 
   Side side_of(const IrNode& node) const {
@@ -57,52 +60,53 @@ class Placing {
       if (has_cpu) return Side::here;
       throw Error(name, node.where, "has no CPU body", "give its OpDef a CPU body, or compile for a GPU");
     }
-    if (node.label.place == Place::device && node.label.device != 0) {
+    if (node.placement.kind == Placement::Kind::device && node.placement.device != 0) {
       require_further_device(node);
       return Side::here;  // not on the host: place_on_further_devices() does the rest
     }
     bool has_cuda = has_device_body(op);
     bool commits = writes_variables(op, node.inputs.size());
-    if (node.label.place == Place::cpu && (!has_cpu || commits)) {
+    if (node.placement.kind == Placement::Kind::cpu && (!has_cpu || commits)) {
       throw Error(name, node.where,
-                  commits ? "is labelled on_cpu, but commits Variables, which live on the device"
-                          : "is labelled on_cpu, but has no CPU body",
-                  commits ? "remove the label" : "give its OpDef a CPU body, or remove the label");
+                  commits ? "has the placement on_cpu, but commits Variables, which live on the device"
+                          : "has the placement on_cpu, but no CPU body",
+                  commits ? "remove the placement" : "give its OpDef a CPU body, or remove the placement");
     }
-    if (node.label.place == Place::device && !has_cuda)
-      throw Error(name, node.where, "is labelled on_device, but has no body for this device",
-                  "give its OpDef a CUDA body, or remove the label");
+    if (node.placement.kind == Placement::Kind::device && !has_cuda)
+      throw Error(name, node.where, "has the placement on_device, but no body for this device",
+                  "give its OpDef a CUDA body, or remove the placement");
     if (!has_cuda && !has_cpu)
       throw Error(name, node.where, "has no body for this device", "give its OpDef a CPU body or a CUDA body");
     if (!has_cuda && commits)
       throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a CUDA body");
     if (!has_cuda) return Side::there;
     if (!has_cpu || commits) return Side::here;
-    if (wanted(node) == Place::cpu) return Side::there;
+    if (wanted(node) == Placement::Kind::cpu) return Side::there;
     // A conditional node may not hold host nodes: what can stay on the device there, does.
-    return wanted(node) == Place::device || node.region != 0 ? Side::here : Side::either;
+    return wanted(node) == Placement::Kind::device || node.region != 0 ? Side::here : Side::either;
   }
 
   void require_further_device(const IrNode& node) const {
-    std::string name(node.op->name), label = "on_device(" + std::to_string(node.label.device) + ")";
+    std::string name(node.op->name), placement = "on_device(" + std::to_string(node.placement.device) + ")";
     auto count = static_cast<int>(plan_.devices.size()) - 1;
-    if (node.label.device < 0 || node.label.device > count)
+    if (node.placement.device < 0 || node.placement.device > count)
       throw Error(name, node.where,
-                  "is labelled " + label + ", but the program has " +
+                  "has the placement " + placement + ", but the program has " +
                       (count == 0 ? "no further device" : "only " + std::to_string(count) + " further devices"),
-                  "name it in CompileOptions::further_devices, or remove the label");
+                  "name it in CompileOptions::further_devices, or remove the placement");
     if (node.region != 0)
-      throw Error(name, node.where, "is labelled " + label + ", but a loop or branch stays on one device",
-                  "remove the label, or move it out of the loop or branch");
+      throw Error(name, node.where, "has the placement " + placement + ", but a loop or branch stays on one device",
+                  "remove the placement, or move it out of the loop or branch");
     if (writes_variables(*node.op, node.inputs.size()))
-      throw Error(name, node.where, "is labelled " + label + ", but commits Variables, which live on on_device(0)",
-                  "remove the label");
-    if (!has_device_body(*node.op, node.label.device))
-      throw Error(name, node.where, "is labelled " + label + ", but has no body for this device",
-                  "give its OpDef a CUDA body, or remove the label");
+      throw Error(name, node.where,
+                  "has the placement " + placement + ", but commits Variables, which live on on_device(0)",
+                  "remove the placement");
+    if (!has_device_body(*node.op, node.placement.device))
+      throw Error(name, node.where, "has the placement " + placement + ", but no body for this device",
+                  "give its OpDef a CUDA body, or remove the placement");
   }
 
-  // Nodes with a label are there; others move there from the target, one device after the other, where fewer bytes
+  // Nodes with a placement are there; others move there from the target, one device after the other, where fewer bytes
   // cross then. For one further device this is the least; for more of them it is close to it (the isolating cuts of
   // Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994).
   void place_on_further_devices() {
@@ -112,10 +116,11 @@ class Placing {
         const IrNode& node = ir_.nodes[id];
         side_[id] = Side::here;
         if (!runs(id) || node.is_on_host || node.device != 0) continue;
-        const Label& label = node.label;
-        if (label.place == Place::device && label.device == device) side_[id] = Side::there;
-        bool is_free = label.place == Place::anywhere && wanted(node) == Place::anywhere && node.region == 0 &&
-                       !writes_variables(*node.op, node.inputs.size()) && has_device_body(*node.op, device);
+        const Placement& placement = node.placement;
+        if (placement.kind == Placement::Kind::device && placement.device == device) side_[id] = Side::there;
+        bool is_free = placement.kind == Placement::Kind::anywhere && wanted(node) == Placement::Kind::anywhere &&
+                       node.region == 0 && !writes_variables(*node.op, node.inputs.size()) &&
+                       has_device_body(*node.op, device);
         if (is_free) side_[id] = Side::either;
         is_used = is_used || side_[id] == Side::there;
       }
@@ -132,9 +137,10 @@ class Placing {
       return Reason{std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, node.origin};
     };
     if (!has_device_body(*node.op)) return because("it has only a CPU body", "give its OpDef a CUDA body");
-    if (node.label.place == Place::cpu) return because("asked for by on_cpu", "remove the label");
-    if (options_.default_place == Place::cpu) return because("asked for by default_place", "label it on_device");
-    return because("its neighbours do, and so fewer bytes cross", "label it on_device");
+    if (node.placement.kind == Placement::Kind::cpu) return because("asked for by on_cpu", "remove the placement");
+    if (options_.default_placement == on_cpu)
+      return because("asked for by default_placement", "give it the placement on_device");
+    return because("its neighbours do, and so fewer bytes cross", "give it the placement on_device");
   }
 
   // Nodes that can run on either side and run there, so that the bytes of all values that cross, each counted once for

@@ -19,7 +19,7 @@ struct IrNode {
   std::vector<TensorType> outputs;  // all sizes are known
   std::vector<int> bodies;          // regions: then and else of an if_, the body of a while_
   int region = 0;                   // that it is part of
-  Label label;
+  Placement placement;
   Where where;
   // The node's number in the user's graph. Random ops draw from it, and errors and reasons name it, whatever passes
   // make of the node.
@@ -83,11 +83,11 @@ void replace_uses(PlannerIr& ir, const Replacements& replacements);
 PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
 
 // Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region
-// and with one label. Random ops, ops with an effect and ops that write Variables stay as they are.
+// and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are.
 void simplify(PlannerIr& ir);
 
 // Decides which nodes run on the host and which on a further device; appends the reasons to the plan. Throws Error for
-// a node that no body can serve where its label wants it.
+// a node that no body can serve where its placement wants it.
 void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
 
 // Joins nodes with the one that uses them: see OpDef::fuse.

@@ -15,7 +15,8 @@ bool is_repeatable(const IrNode& node) {
 }
 
 bool is_same(const IrNode& a, const IrNode& b) {
-  return a.op == b.op && a.region == b.region && a.inputs == b.inputs && a.label == b.label && a.attrs == b.attrs;
+  return a.op == b.op && a.region == b.region && a.inputs == b.inputs && a.placement == b.placement &&
+         a.attrs == b.attrs;
 }
 
 // Of what is_same() compares, all but the attributes.

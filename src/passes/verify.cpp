@@ -86,7 +86,7 @@ class Verification {
     copy.inputs = node.inputs;
     copy.bodies = node.bodies;
     copy.region = node.region;
-    copy.label = node.label;
+    copy.placement = node.placement;
     copy.where = node.where;
     copy.origin = static_cast<int>(id);
     copy.outputs = infer(static_cast<int>(id));

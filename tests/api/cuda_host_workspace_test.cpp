@@ -128,12 +128,12 @@ TEST_F(CudaHostWorkspace, IsCountedWithTheHostArena) {
   EXPECT_EQ(p.memory().device_bytes(), p.counters().device_bytes) << to_string(p.memory());
 }
 
-// The case that was found first: an op with both bodies, labelled to run on the host.
+// The case that was found first: an op with both bodies, with the placement on_cpu.
 TEST_F(CudaHostWorkspace, ServesAConvolutionOnTheHost) {
-  auto result_on = [](DeviceId device, Label label) {
+  auto result_on = [](DeviceId device, Placement placement) {
     Graph g;
     Value x = g.input("x", f32, {2, 3, 8, 8}), w = g.input("w", f32, {4, 3, 3, 3});
-    g.output("y", conv2d(x, w, {}, label));
+    g.output("y", conv2d(x, w, {}, placement));
     Program p = compile(g, {.target = device});
     p.write(x, Tensor::uniform({2, 3, 8, 8}, 1));
     p.write(w, Tensor::uniform({4, 3, 3, 3}, 2));

@@ -1,4 +1,4 @@
-// One graph on several CUDA devices: labels, copies between devices, failures on a further one.
+// One graph on several CUDA devices: placements, copies between devices, failures on a further one.
 #include <gtest/gtest.h>
 
 #include <graphsink/graphsink.h>
@@ -50,7 +50,7 @@ TEST(SeveralDevicesPlan, LabelsDecideAndNeighboursFollow) {
   EXPECT_FALSE(plan.loop_over_steps);
   Plan kept = plan_for(g, [] {
     PlanOptions options = two_devices();
-    options.default_place = Place::device;
+    options.default_placement = on_device;
     return options;
   }());
   EXPECT_EQ(device_of(kept, "exp"), 0);
@@ -153,7 +153,7 @@ class SeveralDevices : public ::testing::Test {
 
 // A small training step with work on both devices and on the host, dropout included.
 struct Model {
-  explicit Model(Label second, Label on_the_host) {
+  explicit Model(Placement second, Placement on_the_host) {
     x = g.feed("x", f32, {16, 8});
     Value h = relu(matmul(x, w1, {}, second), second);
     h = dropout(h, 0.25, second);
@@ -230,7 +230,7 @@ TEST_F(SeveralDevices, TheHostReadsTheNumberOfTheStepFromThere) {
 
 TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
   if (cuda_device_count() < 3) GTEST_SKIP() << "needs three CUDA devices";
-  auto outcome = [](Label second, Label third, const CompileOptions& options, Mode mode) {
+  auto outcome = [](Placement second, Placement third, const CompileOptions& options, Mode mode) {
     Graph g;
     Value x = g.feed("x", f32, {8});
     Variable w("w", Tensor::uniform({8}, 3, -1.0f, 1.0f));
@@ -365,7 +365,7 @@ TEST_F(SeveralDevices, GuardsReachThem) {
 #ifdef GRAPHSINK_EMULATED
 // In whatever order the devices begin, nothing poisons what a step has written.
 TEST_F(SeveralDevices, ArePoisonedBeforeTheStep) {
-  auto weights = [](Label second, const CompileOptions& options) {
+  auto weights = [](Placement second, const CompileOptions& options) {
     Model model(second, on_device);
     Program program = compile(model.g, options);
     program.write(model.x, Tensor::uniform({1, 16, 8}, 5));
@@ -394,8 +394,8 @@ TEST_F(SeveralDevices, RefusesDevicesThatCannotServe) {
 }
 
 TEST(SeveralDevicesOnCpu, LabelsChangeNothing) {
-  Model plain({}, {}), labelled(on_device(1), on_cpu);
-  EXPECT_EQ(train(plain, {}, sink), train(labelled, {.further_devices = {cuda(1)}}, sink));
+  Model plain({}, {}), placed(on_device(1), on_cpu);
+  EXPECT_EQ(train(plain, {}, sink), train(placed, {.further_devices = {cuda(1)}}, sink));
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ inline Arrays combinations(DType dtype, std::size_t operands) {
 
 using Slope = double (*)(double g, double x, double y);             // g * dy/dx
 using Slope2 = double (*)(double g, double a, double b, double y);  // g * dy/da, or g * dy/db
-using Apply1 = Value (*)(Arg, Label);
-using Apply2 = Value (*)(Arg, Arg, Label);
+using Apply1 = Value (*)(Arg, Placement);
+using Apply2 = Value (*)(Arg, Arg, Placement);
 
 inline SpecialRow special(std::string name, Apply1 op, double (*f)(double), Slope slope) {
   return {std::move(name),
@@ -182,13 +182,13 @@ inline std::vector<SpecialRow> special_elementwise_rows() {
       special(
           "stop_gradient", stop_gradient, [](double x) { return x; }, none),
       special(
-          "clamp", [](Arg x, Label label) { return clamp(x, -1, 0.5, label); },
+          "clamp", [](Arg x, Placement placement) { return clamp(x, -1, 0.5, placement); },
           [](double x) { return x < -1    ? -1
                                 : x > 0.5 ? 0.5
                                           : x; },
           [](double g, double x, double) { return x < -1 || x > 0.5 ? 0 : g; }),
       special(
-          "clamp", [](Arg x, Label label) { return clamp(x, -kInfinite, kInfinite, label); },
+          "clamp", [](Arg x, Placement placement) { return clamp(x, -kInfinite, kInfinite, placement); },
           [](double x) { return x; }, [](double g, double, double) { return g; }),
       special(
           "add", add, [](double a, double b) { return a + b; }, both, both),

@@ -40,10 +40,10 @@ inline const std::vector<Case> kClasses{{{2, 3}, indices({2}, 3)},     {{1, 1}, 
                                         {{257, 5}, indices({257}, 5)}, {{3, 1031}, indices({3}, 1031)},
                                         {{33, 33}, indices({33}, 33)}, {{700, 100}, indices({700}, 100)}};
 
-OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double));
-OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Placement), double (*f)(double));
+OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Placement),
                  double (*f)(double, double));
-OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Placement),
                  double (*f)(double, double));
 OpRow positive(OpRow row);
 OpRow coarse(OpRow row);

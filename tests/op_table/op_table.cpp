@@ -14,7 +14,7 @@ Operand indices(const Shape& shape, int limit) {
   return operand;
 }
 
-OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label), double (*f)(double)) {
+OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Placement), double (*f)(double)) {
   return {std::move(name),
           std::move(dtypes),
           kUnary,
@@ -23,7 +23,7 @@ OpRow unary(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Label)
           true};
 }
 
-OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Placement),
                  double (*f)(double, double)) {
   return {std::move(name),
           std::move(dtypes),
@@ -33,7 +33,7 @@ OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, A
           true};
 }
 
-OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Label),
+OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Placement),
                  double (*f)(double, double)) {
   OpRow row = arithmetic(std::move(name), std::move(dtypes), op, f);
   row.has_grad = false;

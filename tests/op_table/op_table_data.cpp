@@ -238,7 +238,7 @@ void add_pool_rows(std::vector<OpRow>& rows) {
   }
 }
 
-OpRow view_row(std::string name, Value (*op)(Arg, int, Label), int axis, std::vector<Case> cases,
+OpRow view_row(std::string name, Value (*op)(Arg, int, Placement), int axis, std::vector<Case> cases,
                std::function<Shape(Shape)> shape) {
   return {std::move(name),
           kAll,

@@ -76,7 +76,7 @@ TEST(Place, OneOpOnTheHostDoesNotDrawAModelAfterIt) {
   EXPECT_FALSE(runs_on_host(plan_for(g), "matmul")) << "though w is copied once at most, and the product is small";
 }
 
-TEST(Place, LabelsAndTheProgramsDefaultDecide) {
+TEST(Place, PlacementsAndTheProgramsDefaultDecide) {
   Graph g;
   Value x = g.input("x", f32, {256});
   Value between = tanh(host_only(x), on_device);
@@ -87,12 +87,12 @@ TEST(Place, LabelsAndTheProgramsDefaultDecide) {
   EXPECT_FALSE(runs_on_host(plan, "tanh"));
   EXPECT_TRUE(runs_on_host(plan, "relu"));
   EXPECT_FALSE(runs_on_host(plan, "exp"));
-  Plan on_host = plan_for(g, {.default_place = Place::cpu});
+  Plan on_host = plan_for(g, {.default_placement = on_cpu});
   EXPECT_FALSE(runs_on_host(on_host, "tanh"));
   EXPECT_TRUE(runs_on_host(on_host, "exp"));
 }
 
-TEST(Place, RefusesLabelsThatNoBodyCanServe) {
+TEST(Place, RefusesPlacementsThatNoBodyCanServe) {
   auto problem_of = [](const std::function<void(Graph&, Value)>& build) -> std::string {
     Graph g;
     build(g, g.input("x", f32, {4}));
@@ -103,18 +103,19 @@ TEST(Place, RefusesLabelsThatNoBodyCanServe) {
     }
     return "";
   };
-  EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(device_only_op, {x}, {}, on_cpu)[0]); }),
-            "device_only: is labelled on_cpu, but has no CPU body; give its OpDef a CPU body, or remove the label");
+  EXPECT_EQ(
+      problem_of([](Graph& g, Value x) { g.output("y", emit(device_only_op, {x}, {}, on_cpu)[0]); }),
+      "device_only: has the placement on_cpu, but no CPU body; give its OpDef a CPU body, or remove the placement");
   EXPECT_EQ(problem_of([](Graph& g, Value x) { g.output("y", emit(testing::cpu_plus_one, {x}, {}, on_device)[0]); }),
-            "cpu_plus_one: is labelled on_device, but has no body for this device; "
-            "give its OpDef a CUDA body, or remove the label");
+            "cpu_plus_one: has the placement on_device, but no body for this device; "
+            "give its OpDef a CUDA body, or remove the placement");
 }
 
 // --- against every choice there is
 
 constexpr unsigned kRandomGraphs = 1000;
 
-// A small graph of a seed. `labels` decides for its free nodes, in their order, where it is not empty.
+// A small graph of a seed. `placements` decides for its free nodes, in their order, where it is not empty.
 struct RandomGraph {
   Graph graph;
   int free_nodes = 0;
@@ -122,7 +123,7 @@ struct RandomGraph {
 
 // No two nodes are equal: simplify() would compute them once where all choices but one would not. Nodes that are not
 // free are for the host or the device alone; with `second`, those for the host are for on_device(1) instead.
-RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, bool second = false) {
+RandomGraph random_graph(unsigned seed, const std::vector<Placement>& placements = {}, bool second = false) {
   std::mt19937 random(seed);
   auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   RandomGraph result;
@@ -137,14 +138,14 @@ RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, b
     bool is_joined = kind == 3 || kind == 4;
     std::size_t what = kind < 3 || (second && kind > 6 && kind < 9) ? 0 : is_joined ? 3 : kind == 8 ? 7 : kind;
     if (!made.insert({what, first, is_joined ? other : 0}).second) continue;
-    Label label;
+    Placement placement;
     bool is_free = kind < 7;
-    if (is_free && !labels.empty()) label = labels[at(result.free_nodes)];
+    if (is_free && !placements.empty()) placement = placements[at(result.free_nodes)];
     result.free_nodes += is_free;
-    if (kind < 3) values.push_back(tanh(x, label));
-    if (is_joined) values.push_back(concat({Arg(x), Arg(y)}, 0, label));
-    if (kind == 5) values.push_back(slice(x, {0}, {1}, {}, label));
-    if (kind == 6) values.push_back(mul(x, x, label));
+    if (kind < 3) values.push_back(tanh(x, placement));
+    if (is_joined) values.push_back(concat({Arg(x), Arg(y)}, 0, placement));
+    if (kind == 5) values.push_back(slice(x, {0}, {1}, {}, placement));
+    if (kind == 6) values.push_back(mul(x, x, placement));
     if (kind == 7 || kind == 8) values.push_back(second ? tanh(x, on_device(1)) : host_only(x));
     if (kind == 9) values.push_back(emit(device_only_op, {x})[0]);
   }
@@ -153,10 +154,10 @@ RandomGraph random_graph(unsigned seed, const std::vector<Label>& labels = {}, b
   return result;
 }
 
-std::vector<Label> choice(int free_nodes, unsigned bits, Label other = on_cpu) {
-  std::vector<Label> labels;
-  for (int i = 0; i < free_nodes; ++i) labels.push_back((bits >> i) & 1 ? other : on_device);
-  return labels;
+std::vector<Placement> choice(int free_nodes, unsigned bits, Placement other = on_cpu) {
+  std::vector<Placement> placements;
+  for (int i = 0; i < free_nodes; ++i) placements.push_back((bits >> i) & 1 ? other : on_device);
+  return placements;
 }
 
 TEST(Place, CrossesWithTheFewestBytesOfAllChoices) {
@@ -170,7 +171,7 @@ TEST(Place, CrossesWithTheFewestBytesOfAllChoices) {
       best = std::min(best, {crossing_bytes(other), host_nodes(other)});
     }
     ASSERT_EQ(std::pair(crossing_bytes(plan), host_nodes(plan)), best) << "seed " << seed << "\n" << plan.explain();
-    Plan default_on_device = plan_for(random.graph, {.default_place = Place::device});
+    Plan default_on_device = plan_for(random.graph, {.default_placement = on_device});
     moved += host_nodes(plan) > host_nodes(default_on_device);
   }
   EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
@@ -202,11 +203,11 @@ TEST(Place, CrossesToAFurtherDeviceWithTheFewestBytesOfAllChoices) {
     RandomGraph random = random_graph(seed, {}, true);
     std::pair<std::size_t, int> best{SIZE_MAX, 0}, seen = between_devices(random.graph);
     for (unsigned bits = 0; bits < 1u << random.free_nodes; ++bits) {
-      std::vector<Label> labels = choice(random.free_nodes, bits, on_device(1));
-      best = std::min(best, between_devices(random_graph(seed, labels, true).graph));
+      std::vector<Placement> placements = choice(random.free_nodes, bits, on_device(1));
+      best = std::min(best, between_devices(random_graph(seed, placements, true).graph));
     }
     ASSERT_EQ(seen, best) << "seed " << seed;
-    std::vector<Label> unmoved(static_cast<std::size_t>(random.free_nodes), on_device);
+    std::vector<Placement> unmoved(static_cast<std::size_t>(random.free_nodes), on_device);
     moved += seen.second > between_devices(random_graph(seed, unmoved, true).graph).second;
   }
   EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
@@ -248,7 +249,7 @@ int runs(const std::vector<Island>& islands) {
 TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
   int most = 0;
   for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
-    Plan plan = plan_for(random_graph(seed).graph, {.fuse = false, .default_place = Place::device});
+    Plan plan = plan_for(random_graph(seed).graph, {.fuse = false, .default_placement = on_device});
     const auto& steps = plan.sequences[0].steps;
     if (first_commit_step(plan) > 16) continue;
     std::vector<int> kinds;

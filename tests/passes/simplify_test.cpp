@@ -39,7 +39,7 @@ const Case kCases[] = {
     {"OtherAttributes", [](Graph& g, const Value& x) { add_up(g, sum(x, {0}), sum(x, {1})); }, "sum", 2},
     {"OtherInputs", [](Graph& g, const Value& x) { add_up(g, exp(x), exp(tanh(x))); }, "exp", 2},
     {"OrderOfInputs", [](Graph& g, const Value& x) { add_up(g, x - tanh(x), tanh(x) - x); }, "sub", 2},
-    {"OtherLabels", [](Graph& g, const Value& x) { add_up(g, exp(x, on_cpu), exp(x, on_device)); }, "exp", 2},
+    {"OtherPlacements", [](Graph& g, const Value& x) { add_up(g, exp(x, on_cpu), exp(x, on_device)); }, "exp", 2},
     {"RandomOps", [](Graph& g, const Value& x) { add_up(g, emit(random_op, {x})[0], emit(random_op, {x})[0]); },
      "random", 2},
     {"Effects", [](Graph& g, const Value& x) { add_up(g, emit(effect_op, {x})[0], emit(effect_op, {x})[0]); }, "effect",

@@ -5,24 +5,24 @@
 namespace graphsink::testing {
 namespace {
 
-template <Value (*op)(Arg, Label)>
+template <Value (*op)(Arg, Placement)>
 Values unary(Site& s) {
-  return {op(s.floating(0), s.label)};
+  return {op(s.floating(0), s.placement)};
 }
-template <Value (*op)(Arg, Arg, Label)>
+template <Value (*op)(Arg, Arg, Placement)>
 Values binary(Site& s) {
   Value a = s.number(0);
-  return {s.tame(op(a, s.beside(1, a), s.label))};
+  return {s.tame(op(a, s.beside(1, a), s.placement))};
 }
-template <Value (*op)(Arg, Arg, Label)>
+template <Value (*op)(Arg, Arg, Placement)>
 Values compare(Site& s) {
   Value a = s.number(0);
-  return {op(a, s.beside(1, a), s.label)};
+  return {op(a, s.beside(1, a), s.placement)};
 }
-template <Value (*op)(Arg, Arg, Label)>
+template <Value (*op)(Arg, Arg, Placement)>
 Values logical(Site& s) {
   Value a = Site::as(s.any(0), boolean);
-  return {op(a, s.beside(1, a), s.label)};
+  return {op(a, s.beside(1, a), s.placement)};
 }
 
 // --- products, windows
@@ -42,9 +42,9 @@ Values product(Site& s) {
     for (int d = 0; d + 2 < a.shape().rank(); ++d) shape.push_back(s.random.chance(70) ? a.shape()[d] : 1);
   shape.push_back(options.transpose_b ? n : k);
   shape.push_back(options.transpose_b ? k : n);
-  Value product = matmul(a, Site::fit(Site::as(s.any(1), a.dtype()), shape), options, s.label);
-  if (s.random.chance(40)) product = add(product, s.vector(2, product.dtype(), n), s.label);
-  return {s.random.chance(50) ? relu(s.tame(product), s.label) : s.tame(product)};
+  Value product = matmul(a, Site::fit(Site::as(s.any(1), a.dtype()), shape), options, s.placement);
+  if (s.random.chance(40)) product = add(product, s.vector(2, product.dtype(), n), s.placement);
+  return {s.random.chance(50) ? relu(s.tame(product), s.placement) : s.tame(product)};
 }
 
 Values convolution(Site& s) {
@@ -56,7 +56,7 @@ Values convolution(Site& s) {
   options.padding = {s.random.below(2), s.random.below(2)};
   options.stride = {1 + s.random.below(2), 1};
   options.groups = grouped ? 2 : 1;
-  return {s.tame(conv2d(x, w, options, s.label))};
+  return {s.tame(conv2d(x, w, options, s.placement))};
 }
 Value image(Site& s) {
   Value x = s.real(0);
@@ -68,7 +68,7 @@ Values attend(Site& s) {
   Value q = Site::fit(s.real(0), {1, 2, 3, 4});
   Value k = Site::fit(Site::as(s.any(1), dtype), {1, 2, 4, 4});
   Value v = Site::fit(Site::as(s.any(2), dtype), {1, 2, 4, 4});
-  return {attention(q, k, v, {.causal = s.random.chance(50)}, s.label)};
+  return {attention(q, k, v, {.causal = s.random.chance(50)}, s.placement)};
 }
 
 constexpr Family kU = Family::unary, kB = Family::binary, kC = Family::choice;
@@ -76,10 +76,10 @@ constexpr Family kU = Family::unary, kB = Family::binary, kC = Family::choice;
 const Kind kKinds[] = {
     {"neg", kU, 1, 3, unary<neg>},
     {"abs", kU, 1, 2, unary<abs>},
-    {"exp", kU, 1, 2, [](Site& s) { return Values{s.tame(exp(s.floating(0), s.label))}; }},
-    {"log", kU, 1, 2, [](Site& s) { return Values{log(abs(s.floating(0)) + 0.25, s.label)}; }},
-    {"sqrt", kU, 1, 2, [](Site& s) { return Values{sqrt(abs(s.floating(0)), s.label)}; }},
-    {"rsqrt", kU, 1, 2, [](Site& s) { return Values{rsqrt(abs(s.floating(0)) + 0.5, s.label)}; }},
+    {"exp", kU, 1, 2, [](Site& s) { return Values{s.tame(exp(s.floating(0), s.placement))}; }},
+    {"log", kU, 1, 2, [](Site& s) { return Values{log(abs(s.floating(0)) + 0.25, s.placement)}; }},
+    {"sqrt", kU, 1, 2, [](Site& s) { return Values{sqrt(abs(s.floating(0)), s.placement)}; }},
+    {"rsqrt", kU, 1, 2, [](Site& s) { return Values{rsqrt(abs(s.floating(0)) + 0.5, s.placement)}; }},
     {"sin", kU, 1, 3, unary<sin>},
     {"cos", kU, 1, 3, unary<cos>},
     {"tanh", kU, 1, 4, unary<tanh>},
@@ -91,21 +91,21 @@ const Kind kKinds[] = {
     {"sign", kU, 1, 1, unary<sign>},
     {"floor", kU, 1, 1, unary<floor>},
     {"round", kU, 1, 1, unary<round>},
-    {"clamp", kU, 1, 1, [](Site& s) { return Values{clamp(s.number(0), -2, 3, s.label)}; }},
+    {"clamp", kU, 1, 1, [](Site& s) { return Values{clamp(s.number(0), -2, 3, s.placement)}; }},
     {"add", kB, 2, 6, binary<add>},
     {"sub", kB, 2, 4, binary<sub>},
     {"mul", kB, 2, 4, binary<mul>},
     {"div", kB, 2, 2,
      [](Site& s) {
        Value a = s.floating(0);
-       return Values{s.tame(div(a, abs(s.beside(1, a)) + 0.5, s.label))};
+       return Values{s.tame(div(a, abs(s.beside(1, a)) + 0.5, s.placement))};
      }},
     {"minimum", kB, 2, 2, binary<minimum>},
     {"maximum", kB, 2, 2, binary<maximum>},
     {"pow", kB, 2, 1,
      [](Site& s) {
        Value a = s.floating(0);
-       return Values{pow(abs(a) * 0.25 + 0.5, tanh(s.beside(1, a)), s.label)};
+       return Values{pow(abs(a) * 0.25 + 0.5, tanh(s.beside(1, a)), s.placement)};
      }},
     {"less", kC, 2, 1, compare<less>},
     {"less_equal", kC, 2, 1, compare<less_equal>},
@@ -116,13 +116,13 @@ const Kind kKinds[] = {
     {"logical_and", kC, 2, 1, logical<logical_and>},
     {"logical_or", kC, 2, 1, logical<logical_or>},
     {"logical_xor", kC, 2, 1, logical<logical_xor>},
-    {"logical_not", kC, 1, 1, [](Site& s) { return Values{logical_not(Site::as(s.any(0), boolean), s.label)}; }},
+    {"logical_not", kC, 1, 1, [](Site& s) { return Values{logical_not(Site::as(s.any(0), boolean), s.placement)}; }},
     {"where", kC, 3, 4,
      [](Site& s) {
        Value a = s.any(1);
        Value b = s.beside(2, a);
        Value condition = Site::as(s.any(0), boolean);
-       return Values{where(Site::fit(condition, a.shape()), a, b, s.label)};
+       return Values{where(Site::fit(condition, a.shape()), a, b, s.placement)};
      }},
     {"cast", Family::cast, 1, 5, [](Site& s) { return Values{Site::as(s.any(0), s.dtype())}; }},
     {"matmul", Family::product, 3, 7, product},
@@ -130,32 +130,32 @@ const Kind kKinds[] = {
     {"conv2d", Family::window, 2, 1, convolution},
     {"max_pool2d", Family::window, 1, 1,
      [](Site& s) {
-       return Values{max_pool2d(image(s), {2, 2}, {.stride = {1, 1}}, s.label)};
+       return Values{max_pool2d(image(s), {2, 2}, {.stride = {1, 1}}, s.placement)};
      }},
     {"avg_pool2d", Family::window, 1, 1,
      [](Site& s) {
-       return Values{avg_pool2d(image(s), {2, 2}, {.padding = {1, 0}}, s.label)};
+       return Values{avg_pool2d(image(s), {2, 2}, {.padding = {1, 0}}, s.placement)};
      }},
     {"softmax", Family::softmax, 1, 2,
      [](Site& s) {
        Value x = Site::with_axes(s.floating(0));
-       return Values{softmax(x, s.axis(x), s.label)};
+       return Values{softmax(x, s.axis(x), s.placement)};
      }},
     {"log_softmax", Family::softmax, 1, 1,
      [](Site& s) {
        Value x = Site::with_axes(s.floating(0));
-       return Values{s.tame(log_softmax(x, s.axis(x), s.label))};
+       return Values{s.tame(log_softmax(x, s.axis(x), s.placement))};
      }},
     {"layer_norm", Family::softmax, 3, 2,
      [](Site& s) {
        Value x = Site::with_axes(s.real(0));
        std::int64_t n = x.shape()[-1];
-       return Values{s.tame(layer_norm(x, s.vector(1, x.dtype(), n), s.vector(2, x.dtype(), n), 1e-2, s.label))};
+       return Values{s.tame(layer_norm(x, s.vector(1, x.dtype(), n), s.vector(2, x.dtype(), n), 1e-2, s.placement))};
      }},
     {"rms_norm", Family::softmax, 2, 1,
      [](Site& s) {
        Value x = Site::with_axes(s.real(0));
-       return Values{s.tame(rms_norm(x, s.vector(1, x.dtype(), x.shape()[-1]), 1e-2, s.label))};
+       return Values{s.tame(rms_norm(x, s.vector(1, x.dtype(), x.shape()[-1]), 1e-2, s.placement))};
      }},
     {"cross_entropy", Family::softmax, 2, 1,
      [](Site& s) {
@@ -163,15 +163,16 @@ const Kind kKinds[] = {
        if (s.random.chance(40)) options.ignore_index = 5;  // none of them, or all would be NaN
        Value targets = s.indices(1, 4, {3});
        if (s.random.chance(40)) targets = cast(targets, i64);
-       return Values{s.tame(cross_entropy(Site::fit(s.real(0), {3, 4}), targets, options, s.label))};
+       return Values{s.tame(cross_entropy(Site::fit(s.real(0), {3, 4}), targets, options, s.placement))};
      }},
-    {"random_uniform", Family::random, 1, 2, [](Site& s) { return Values{random_uniform(s.real(0), -2, 2, s.label)}; }},
+    {"random_uniform", Family::random, 1, 2,
+     [](Site& s) { return Values{random_uniform(s.real(0), -2, 2, s.placement)}; }},
     {"random_normal", Family::random, 1, 1,
-     [](Site& s) { return Values{s.tame(random_normal(s.real(0), 0, 1, s.label))}; }},
+     [](Site& s) { return Values{s.tame(random_normal(s.real(0), 0, 1, s.placement))}; }},
     {"randint", Family::random, 1, 1,
-     [](Site& s) { return Values{randint(s.any(0), -5, 20, s.random.chance(50) ? i32 : i64, s.label)}; }},
-    {"bernoulli", Family::random, 1, 1, [](Site& s) { return Values{bernoulli(sigmoid(s.real(0)), s.label)}; }},
-    {"dropout", Family::random, 1, 2, [](Site& s) { return Values{s.tame(dropout(s.real(0), 0.3, s.label))}; }},
+     [](Site& s) { return Values{randint(s.any(0), -5, 20, s.random.chance(50) ? i32 : i64, s.placement)}; }},
+    {"bernoulli", Family::random, 1, 1, [](Site& s) { return Values{bernoulli(sigmoid(s.real(0)), s.placement)}; }},
+    {"dropout", Family::random, 1, 2, [](Site& s) { return Values{s.tame(dropout(s.real(0), 0.3, s.placement))}; }},
 };
 
 }  // namespace

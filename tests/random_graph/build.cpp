@@ -121,7 +121,7 @@ Building::State* Site::state(int i) const {
 }
 
 Value Site::tame(const Value& v) {
-  Label at = random.chance(50) ? label : Label{};
+  Placement at = random.chance(50) ? placement : Placement{};
   if (!is_float(v.dtype())) return v.dtype() == i32 || v.dtype() == i64 ? minimum(maximum(v, -100, at), 100, at) : v;
   switch (random.below(3)) {
     case 0:
@@ -163,14 +163,14 @@ Building::Building(const Recipe& recipe) {
   if (recipe.on_second > 0 && cuda_device_count() != 1) label_for_second(recipe.on_second);
 }
 
-// Those without a label that have a CUDA body, commit nothing and are in no body of a loop or branch.
+// Those without a placement that have a CUDA body, commit nothing and are in no body of a loop or branch.
 void Building::label_for_second(int percent) {
   for (std::size_t id = 0; id < graph.data()->nodes.size(); ++id) {
     Node& node = graph.data()->nodes[id];
     bool can_be_there = node.region == 0 && node.bodies.empty() && !is_source(*node.op) &&
                         body_for(*node.op, DeviceKind::cuda) && !writes_variables(*node.op, node.inputs.size());
     bool is_drawn = Random(id).chance(percent);
-    if (can_be_there && is_drawn && node.label.place == Place::anywhere) node.label = on_device(1);
+    if (can_be_there && is_drawn && node.placement == Placement{}) node.placement = on_device(1);
   }
 }
 

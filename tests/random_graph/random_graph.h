@@ -47,7 +47,7 @@ struct Entry {
 
 struct Recipe {
   int steps = 3;
-  int on_second = 0;  // percent of the nodes, of those that can, that are labelled for a further device
+  int on_second = 0;  // percent of the nodes, of those that can, that have a placement on a further device
   std::vector<Entry> entries;
 };
 

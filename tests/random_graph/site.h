@@ -51,7 +51,7 @@ int kind_of(std::string_view name);  // throws Error for a name that is not ther
 class Site {
  public:
   Site(Building& building, const Entry& entry)
-      : building(building), entry(entry), label(entry.on_cpu ? on_cpu : Label{}), random(entry.bits) {}
+      : building(building), entry(entry), placement(entry.on_cpu ? on_cpu : Placement{}), random(entry.bits) {}
 
   // Operand i as it is, or as numbers (no booleans, no u8), floats, or f32 or f64: cast to f32 if need be.
   Value any(int i) const;
@@ -81,7 +81,7 @@ class Site {
 
   Building& building;
   const Entry& entry;
-  Label label;
+  Placement placement;
   Random random;
 };
 

@@ -126,7 +126,7 @@ void choose_algorithm(const MatmulSpec& spec, const PrepareArgs& args, int sm, M
     throw Error(std::string(args.op), args.where,
                 "cuBLASLt has no algorithm for m, n, k = " + std::to_string(spec.m) + ", " + std::to_string(spec.n) +
                     ", " + std::to_string(spec.k),
-                "use other shapes, or the label gs::on_cpu");
+                "use other shapes, or the placement gs::on_cpu");
   }
   plan.algorithm = result.algo;
   plan.workspace = result.workspaceSize;

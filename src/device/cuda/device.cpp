@@ -17,7 +17,7 @@ OpBody::Cuda body_of(const BoundNode& node, int capability) {
   if (const OpBody* body = body_for(*node.op, DeviceKind::cuda, capability)) return body->cuda;
   throw Error(std::string(node.op->name), node.where,
               "it has no CUDA body for compute capability " + std::to_string(capability),
-              "give it one, or a CPU body and the label gs::on_cpu");
+              "give it one, or a CPU body and the placement gs::on_cpu");
 }
 
 CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
