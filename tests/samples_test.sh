@@ -77,7 +77,7 @@ prints 05_control_flow "$plan" ' while ' ' if ' \
 two_devices=('^the launch holds 11 kernels, 0 copies, 0 host nodes$') tokenizer=()
 if [[ $flavour != cpu ]]; then
   two_devices=('^the launch holds 9 kernels, 2 copies, 4 host nodes$' '^copies: 32 B to cuda:0$'
-    '^hoisted, only when the source was written: 32 B to the host$')
+    '^invariant copies, made only when the source was written: 32 B to the host$')
   tokenizer=('^the launch holds 1 host node$')
 fi
 for mode in interactive-serial interactive-parallel split-serial split-parallel sink split-sink automatic; do

@@ -31,11 +31,11 @@ struct MemoryReport {
 
   std::size_t further = 0;  // values and cached copies on further devices; not included in device_bytes()
 
-  std::size_t records = 0;     // rings of recorded values that were not read yet, see RecordOptions
-  std::size_t host_arena = 0;  // values and scratch memory of ops on the host, if the device has separate memory
-  std::size_t hoisted = 0;     // cached copies, for these ops, of inputs and Variables that no step changes
-  std::size_t staging = 0;     // buffers through which data is copied to the device; they grow with the first writes
-  std::size_t status = 0;      // what steps report to the host
+  std::size_t records = 0;           // rings of recorded values that were not read yet, see RecordOptions
+  std::size_t host_arena = 0;        // values and scratch memory of ops on the host, if the device has separate memory
+  std::size_t invariant_copies = 0;  // cached copies, for these ops, of inputs and Variables that no step changes
+  std::size_t staging = 0;  // buffers through which data is copied to the device; they grow with the first writes
+  std::size_t status = 0;   // what steps report to the host
 
   // How well the arena is used.
   std::size_t values = 0;  // sum of all values that a step computes
@@ -46,7 +46,7 @@ struct MemoryReport {
   std::vector<ValueMemory> largest;
 
   std::size_t device_bytes() const { return arena + variables + inputs + feeds + constants + workspaces + control; }
-  std::size_t host_bytes() const { return records + host_arena + hoisted + staging + status; }
+  std::size_t host_bytes() const { return records + host_arena + invariant_copies + staging + status; }
 };
 
 // Computes what the plan needs, without a device. Program::memory() returns exact numbers: it includes what the device

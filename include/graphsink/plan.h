@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,26 +46,26 @@ struct Target {
 
 // What kind of memory a buffer is, from which its address follows when the plan is bound.
 enum class Storage : std::uint8_t {
-  arena,          // device memory, at `offset` of the program's arena on that device
-  host_arena,     // pinned host memory, at `offset`
-  hoisted,        // pinned host memory that only Plan::hoisted writes, at `offset`
-  hoisted_there,  // the same in the memory of a further device
-  input,          // device memory that keeps what was written; index: source node
-  constant,       // device memory, filled when the plan is bound; index: source node
-  host_constant,  // the same in host memory, for CPU bodies on a device with separate memory
-  variable,       // device memory of the Variable; index: into Plan::variables
-  step,           // the step's number and the seed, in the step block
-  step_block,     // the step block
-  feed_table,     // array of addresses in device memory: where the slices of each feed begin
-  feed_strides,   // array of i64 in device memory: for each feed the bytes from slice to slice
-  record_ring,    // the rings of all records, f64, one after the other: host memory that the device writes
+  arena,            // device memory, at `offset` of the program's arena on that device
+  host_arena,       // pinned host memory, at `offset`
+  invariant,        // pinned host memory that only Plan::invariant_copies write, at `offset`
+  invariant_there,  // the same in the memory of a further device
+  input,            // device memory that keeps what was written; index: source node
+  constant,         // device memory, filled when the plan is bound; index: source node
+  host_constant,    // the same in host memory, for CPU bodies on a device with separate memory
+  variable,         // device memory of the Variable; index: into Plan::variables
+  step,             // the step's number and the seed, in the step block
+  step_block,       // the step block
+  feed_table,       // array of addresses in device memory: where the slices of each feed begin
+  feed_strides,     // array of i64 in device memory: for each feed the bytes from slice to slice
+  record_ring,      // the rings of all records, f64, one after the other: host memory that the device writes
 };
 
 // A piece of memory that holds one or several values, one after the other in time.
 struct Buffer {
   Storage storage = Storage::arena;
   std::size_t bytes = 0;   // of the value; not rounded
-  std::size_t offset = 0;  // arenas, hoisted: multiple of 256
+  std::size_t offset = 0;  // of arenas and invariant copies: a multiple of 256
   int index = -1;
   int device = 0;  // whose memory, where it is a device's: an index into Plan::devices
 };
@@ -82,36 +83,64 @@ struct PlanNode {
   int inputs = 0;
 };
 
-enum class StepKind : std::uint8_t { call, copy, branch, loop };
+enum class TaskKind : std::uint8_t { call, copy, branch, loop };
 
-// A stream goes on behind what was issued to another one so far, because a step that comes later depends on that.
+// A wait that is made early: from here on `stream` waits for what was issued to `source` so far, because a later task
+// on `stream` depends on that.
 struct Fork {
   int stream = 0;
   int source = 0;  // the other stream
-  int step = 0;    // of the schedule, on `stream`: the first that needs it
+  int task = 0;    // id of the first task on `stream` that depends on it
 };
 
-// One item of the schedule.
-struct Step {
-  StepKind kind = StepKind::call;
-  int node = -1;    // call: PlanNode
-  int source = -1;  // copy: buffers; branch and loop: source is the predicate's buffer
-  int destination = -1;
-  int stream = 0;              // which of the plan's streams
-  std::vector<int> after;      // streams whose work issued so far must be complete first
-  std::vector<int> sequences;  // branch: then, else; loop: body
-  std::vector<Fork> forks;     // to be made before this step is issued
+// One item of a plan's schedule. Its id is its index in Plan::tasks; sequences, islands and forks refer to ids.
+struct Task {
+  TaskKind kind = TaskKind::call;
+  int node = -1;            // of a call: index into Plan::nodes
+  int source = -1;          // of a copy: a buffer; of a branch or loop: the buffer of the predicate
+  int destination = -1;     // of a copy: a buffer
+  int stream = 0;           // which of the plan's streams
+  std::vector<int> after;   // the streams it waits for: for all that was issued to them before this task
+  std::vector<int> bodies;  // of a branch: then, else; of a loop: its body. Indices into Plan::sequences
+  std::vector<Fork> forks;  // the waits to make before this task is issued
 };
 
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
 struct Sequence {
-  std::vector<Step> steps;
+  std::vector<int> tasks;  // ids
+};
+
+// Visits tasks in the order in which their ids are listed. Must not outlive the plan.
+class TaskRange {
+ public:
+  TaskRange(const std::vector<Task>& tasks, std::span<const int> ids) : tasks_(tasks.data()), ids_(ids) {}
+
+  class Iterator {
+   public:
+    Iterator(const Task* tasks, const int* id) : tasks_(tasks), id_(id) {}
+    const Task& operator*() const { return tasks_[*id_]; }
+    Iterator& operator++() {
+      ++id_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return id_ == other.id_; }
+
+   private:
+    const Task* tasks_;
+    const int* id_;
+  };
+  Iterator begin() const { return {tasks_, ids_.data()}; }
+  Iterator end() const { return {tasks_, ids_.data() + ids_.size()}; }
+
+ private:
+  const Task* tasks_;
+  std::span<const int> ids_;
 };
 
 // A cached copy, on the host or on a further device, of data that no step changes: of an input, or of a Variable that
-// the program does not assign. It is not part of the step. A run refreshes it first if its source was written
-// meanwhile.
-struct HoistedCopy {
+// the program does not assign. It is not part of the step: a run refreshes it before its first step if the source was
+// written since the last run.
+struct InvariantCopy {
   int source = -1;  // buffer: the origin, or its copy on the host, which is refreshed before this one
   int destination = -1;
   int origin = -1;  // buffer of the input or Variable
@@ -127,13 +156,12 @@ struct Reason {
   int node = -1;       // number of the node in the graph; -1 if it is not about one node
 };
 
-// A part of the schedule, steps [first, last), that is one launch (`sunk`) or that the host drives. Islands form a
-// directed acyclic graph.
+// A set of tasks that is one launch (`sunk`) or that the host drives. Islands form a directed acyclic graph.
 struct Island {
-  int first = 0;
-  int last = 0;
+  std::vector<int> tasks;  // ids, in the order in which they are issued
   bool sunk = true;
-  bool beside = false;          // has a stream of its own, and runs beside those islands before it that it is not after
+  bool beside = false;          // runs on a stream of its own, beside those islands before it that it is not after
+  bool starts_beside = false;   // when this one is done, another that runs beside those after it can begin
   std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
   std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see split_islands(); else empty
 };
@@ -168,7 +196,7 @@ struct PlanDevice {
   Target target;
   int step_block = -1;  // of a further device: the buffer in which its ops report; -1: no node runs there
   std::size_t arena_bytes = 0;
-  std::size_t hoisted_bytes = 0;
+  std::size_t invariant_bytes = 0;  // of invariant copies
 };
 
 // What is known of a plan only once a program has bound it or run it.
@@ -182,8 +210,9 @@ struct Plan {
   std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
+  std::vector<Task> tasks;          // by id
   std::vector<Sequence> sequences;  // [0] is the step
-  std::vector<HoistedCopy> hoisted;
+  std::vector<InvariantCopy> invariant_copies;
   std::vector<Variable> variables;
   std::vector<bool> variable_written;  // per variable: whether the commit writes it
   std::vector<PlanSource> sources;
@@ -195,18 +224,21 @@ struct Plan {
   int streams = 1;                   // number of streams that the schedule uses
   std::vector<int> stream_devices;   // per stream: its device, an index into `devices`; stream 0 is on device 0
   std::size_t host_arena_bytes = 0;  // of values; workspaces of ops on the host come on top (PlanFacts)
-  std::size_t host_hoisted_bytes = 0;
+  std::size_t host_invariant_bytes = 0;
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
 
   const Target& target() const { return devices[0].target; }
+  // The tasks of a sequence or an island, in order; not those of their bodies.
+  TaskRange tasks_of(int sequence) const { return {tasks, sequences[static_cast<std::size_t>(sequence)].tasks}; }
+  TaskRange tasks_of(const Island& island) const { return {tasks, island.tasks}; }
 
-  // The plan as text: nodes in order with op, type, stream, memory and the user's line; then reasons.
+  // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons.
   // Program::explain() adds the facts.
   std::string explain(const PlanFacts& facts = {}) const;
 
   // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
-  // names are replaced. Sizes are in bytes. A step of a body counts once, however often it runs. "where" is
+  // names are replaced. Sizes are in bytes. A task of a body counts once, however often it runs. "where" is
   // "train.cpp:12" or null.
   //   device, target          "cuda:0", and the name of the device
   //   further_devices         other devices that the plan uses
@@ -217,30 +249,29 @@ struct Plan {
   //   streams
   //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
   //                           between_devices_bytes
-  //   hoisted                 copies that run only when their source was written; each: direction, bytes, source,
+  //   invariant_copies        copies that run only when their source was written; each: direction, bytes, source,
   //                           destination
-  //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), hoisted_bytes,
+  //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
   //                           value_bytes, live_bytes (see live_bytes())
-  //   islands                 each: first, last (a range of `steps`), sunk, nodes (bodies included), after (the numbers
-  //                           of islands that must be done before), beside (see Island)
+  //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
+  //                           (the numbers of islands that must be done before), beside (see Island)
   //   split_islands           likewise, those of split_sink; empty if they are the same
-  //   steps                   the schedule; each: number (that of the text), kind, op, where, device ("cuda:0" or
-  //                           "host"), stream, after (the streams it waits for), forks (each: stream, source, step; see
-  //                           Fork), and
+  //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
+  //                           streams it waits for), forks (each: stream, source, task; see Fork), and
   //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
-  //     kind "if", "while"    predicate, bodies (steps of then, else; or of the one body)
+  //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(const PlanFacts& facts = {}) const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of further ones green, of the host orange, copies small and white (hoisted, which run only
-  // when their source was written, dashed), control steps diamonds; numbers are those of the text. An edge
-  // leads from each step that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one
-  // from the last step of a stream to a step that waits for it for other reasons; a dotted one from a control step to
-  // the first step of each body.
+  // of the device are blue, of further ones green, of the host orange, copies small and white (invariant copies
+  // dashed), branches and loops diamonds; the numbers are the ids of tasks, as in the text. An edge leads from each
+  // task that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from the last
+  // task of a stream to a task that waits for it for other reasons; a dotted one from a branch or loop to the first
+  // task of each body.
   std::string explain_dot() const;
 };
 

@@ -215,7 +215,7 @@ MemoryReport Program::Impl::report() {
   report.control = rounded_block(sizeof(Control));
   report.staging = device().staging_bytes();
   report.status = StepStatus::bytes() + rounded_block(LaunchQueue::kBytes);
-  report.hoisted = plan.host_hoisted_bytes ? rounded_block(plan.host_hoisted_bytes) : 0;
+  report.invariant_copies = plan.host_invariant_bytes ? rounded_block(plan.host_invariant_bytes) : 0;
   report.host_arena = report.host_arena ? rounded_block(report.host_arena) : 0;
   return report;
 }

@@ -111,7 +111,7 @@ void Program::Impl::require_caller(const char* call, const Where& where) const {
 
 void Program::Impl::wait_for_caller(void* stream, const Where& where) {
   try {
-    device().fence(this->stream(), session_.borrowed_stream(stream));
+    device().make_wait(this->stream(), session_.borrowed_stream(stream));
   } catch (const Error& e) {
     throw Error("run", where, "RunOptions::stream: " + e.problem(), e.remedy());
   }
@@ -145,7 +145,7 @@ void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where
   issue_run(mode, options.steps, where);
   is_unsettled_ = false;
   status_.set_has_outputs(true);
-  if (options.stream) device().fence(session_.borrowed_stream(*options.stream), stream());
+  if (options.stream) device().make_wait(session_.borrowed_stream(*options.stream), stream());
   if (runner_.has_captured()) trim_shapes();
 }
 
@@ -156,7 +156,7 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
   const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison(entry, memory_, session_);
-    refresh_hoisted();
+    refresh_invariant_copies();
     if (replay_audit_.is_due(mode)) {
       replay_audit_.run(entry, mode, steps, where);
     } else if (mode == automatic) {
@@ -170,11 +170,11 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
   }
 }
 
-void Program::Impl::refresh_hoisted() {
+void Program::Impl::refresh_invariant_copies() {
   BoundPlan& bound = shapes_.current()->bound;
   const Plan& plan = bound.plan();
-  for (std::size_t i = 0; i < plan.hoisted.size(); ++i) {
-    const HoistedCopy& copy = plan.hoisted[i];
+  for (std::size_t i = 0; i < plan.invariant_copies.size(); ++i) {
+    const InvariantCopy& copy = plan.invariant_copies[i];
     const Buffer& origin = plan.buffers[at(copy.origin)];
     const bool is_input = origin.storage == Storage::input;
     const Variable* variable = is_input ? nullptr : &plan.variables[at(origin.index)];

@@ -83,7 +83,7 @@ class Program::Impl : private Allocator {
   void require_run(Mode mode, std::int64_t steps, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
-  void refresh_hoisted();
+  void refresh_invariant_copies();
   void issue_run(Mode mode, std::int64_t steps, const Where& where);
   // If issuing failed half-way: waits for all streams, so that the program can go on.
   void settle();

@@ -115,9 +115,9 @@ class Device {
   virtual std::size_t staging_bytes() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // For fence() with a stream that somebody else owns, which must exist whenever the result is used. `handle` is a
-  // cudaStream_t. Throws Error where there is no such stream of this device. A fence that waits for it throws Error,
-  // and does nothing, while it is captured.
+  // For make_wait() with a stream that somebody else owns, which must exist whenever the result is used. `handle` is a
+  // cudaStream_t. Throws Error where there is no such stream of this device. make_wait() for a stream that is being
+  // captured throws Error and does nothing.
   virtual std::unique_ptr<Stream> borrow_stream(void* handle) = 0;
   // Waits for a live stream. Throws Error where the device itself has failed; what bodies threw stays for sync().
   virtual void wait(Stream& stream) = 0;
@@ -127,8 +127,8 @@ class Device {
   virtual bool is_done(Stream& stream) = 0;
   // For destructors, after sync() threw: waits for all work by other means. False: some may still be running.
   virtual bool wait_otherwise() noexcept = 0;
-  // `later` goes on only when everything given to `earlier` so far is done.
-  virtual void fence(Stream& later, Stream& earlier) = 0;
+  // Makes `later` wait: what it is given from now on begins when everything given to `earlier` so far is done.
+  virtual void make_wait(Stream& later, Stream& earlier) = 0;
 
   // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
   // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
@@ -151,7 +151,7 @@ class Device {
   virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
 
   // Sinking. Between these two, on one thread, everything given to the streams is captured, and nothing runs;
-  // streams[0] begins and all others must have been fenced back to it at the end. On an exception from anything in
+  // streams[0] begins and must wait for all others at the end. On an exception from anything in
   // between, call cancel_capture: the streams are live again.
   virtual void begin_capture(Streams streams) = 0;
   virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams) = 0;
@@ -173,10 +173,10 @@ class Device {
 };
 
 // Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With
-// `beside`, the CUDA devices opened for the same program so far: work of all can be fenced and captured together, and
-// each reaches the memory of those that the machine lets it. A capture is begun, ended, cancelled and launched by the
-// first, with the streams of all; every other call goes to the device whose stream it names (to that of `later`, for a
-// fence).
+// `beside`, the CUDA devices opened for the same program so far: their streams can wait for each other and be captured
+// together, and each reaches the memory of the others as far as the machine allows. A capture is begun, ended,
+// cancelled and launched by the first, with the streams of all; every other call goes to the device whose stream it
+// names (make_wait(): to that of `later`).
 std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {});
 
 }  // namespace graphsink

@@ -19,10 +19,10 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
       return a.devices[at(buffer.device)].arena + buffer.offset;
     case Storage::host_arena:
       return static_cast<std::byte*>(a.host_arena.get()) + buffer.offset;
-    case Storage::hoisted:
-      return static_cast<std::byte*>(a.host_hoisted.get()) + buffer.offset;
-    case Storage::hoisted_there:
-      return static_cast<std::byte*>(a.devices[at(buffer.device)].hoisted.get()) + buffer.offset;
+    case Storage::invariant:
+      return static_cast<std::byte*>(a.host_invariant.get()) + buffer.offset;
+    case Storage::invariant_there:
+      return static_cast<std::byte*>(a.devices[at(buffer.device)].invariant.get()) + buffer.offset;
     case Storage::input:
       return a.sources[at(buffer.index)];
     case Storage::constant:
@@ -45,12 +45,12 @@ void* address_of(const Buffer& buffer, const Addresses& a) {
   return nullptr;
 }
 
-int first_commit(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].kind != StepKind::call) continue;
-    const PlanNode& node = plan.nodes[at(steps[i].node)];
-    if (writes_variables(*node.op, at(node.inputs))) return static_cast<int>(i);
+int first_store(const Plan& plan) {
+  for (int id : plan.sequences[0].tasks) {
+    const Task& task = plan.tasks[at(id)];
+    if (task.kind != TaskKind::call) continue;
+    const PlanNode& node = plan.nodes[at(task.node)];
+    if (writes_variables(*node.op, at(node.inputs))) return id;
   }
   return -1;
 }
@@ -62,8 +62,7 @@ std::size_t plan_bytes(const Plan& plan) {
     sum += sizeof node + sizeof(Prepared) + sizeof(BoundNode);
     sum += node.operands.size() * (sizeof(int) + sizeof(TensorType) + sizeof(void*));
   }
-  for (const Sequence& sequence : plan.sequences) sum += sequence.steps.size() * sizeof(Step);
-  return sum;
+  return sum + plan.tasks.size() * sizeof(Task);
 }
 
 }  // namespace
@@ -71,8 +70,8 @@ std::size_t plan_bytes(const Plan& plan) {
 std::vector<Prepared> prepare(const Plan& plan, Devices devices) {
   std::vector<bool> is_in_body(plan.nodes.size(), false);
   for (std::size_t i = 1; i < plan.sequences.size(); ++i)
-    for (const Step& step : plan.sequences[i].steps)
-      if (step.node >= 0) is_in_body[at(step.node)] = true;
+    for (const Task& task : plan.tasks_of(static_cast<int>(i)))
+      if (task.node >= 0) is_in_body[at(task.node)] = true;
   std::vector<Prepared> prepared(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const PlanNode& node = plan.nodes[i];
@@ -97,13 +96,13 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
       prepared_(std::move(nodes)),
       check_host_(HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node}),
       host_arena_(addresses.host_arena),
-      hoisted_{addresses.host_hoisted},
-      versions_(plan_->hoisted.size(), 0),
+      invariant_{addresses.host_invariant},
+      versions_(plan_->invariant_copies.size(), 0),
       host_status_(addresses.host_status),
-      first_commit_(first_commit(*plan_)) {
-  bytes_ = plan_bytes(*plan_) + host_arena_bytes(*plan_, facts()) + plan_->host_hoisted_bytes;
-  for (const PlanDevice& device : plan_->devices) bytes_ += device.hoisted_bytes;
-  for (const DeviceAddresses& device : addresses.devices) hoisted_.push_back(device.hoisted);
+      first_store_(first_store(*plan_)) {
+  bytes_ = plan_bytes(*plan_) + host_arena_bytes(*plan_, facts()) + plan_->host_invariant_bytes;
+  for (const PlanDevice& device : plan_->devices) bytes_ += device.invariant_bytes;
+  for (const DeviceAddresses& device : addresses.devices) invariant_.push_back(device.invariant);
   for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
   for (const auto& [buffer, address] : addresses.outputs) addresses_[at(buffer)] = address;
   bind_nodes(addresses, devices);
@@ -158,36 +157,36 @@ void BoundPlan::bind_workspaces(Devices devices) {
 }
 
 void BoundPlan::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
-  const HoistedCopy& copy = plan_->hoisted[index];
+  const InvariantCopy& copy = plan_->invariant_copies[index];
   device.copy(stream, address(copy.destination), address(copy.source), plan_->buffers[at(copy.source)].bytes);
   versions_[index] = version;
 }
 
-void BoundPlan::issue_step(const Step& step, Devices devices, Streams streams) const {
-  Stream& stream = *streams[at(step.stream)];
-  Device& device = *devices[at(plan_->stream_devices[at(step.stream)])];
-  switch (step.kind) {
-    case StepKind::call: {
-      const BoundNode& node = nodes_[at(step.node)];
+void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) const {
+  Stream& stream = *streams[at(task.stream)];
+  Device& device = *devices[at(plan_->stream_devices[at(task.stream)])];
+  switch (task.kind) {
+    case TaskKind::call: {
+      const BoundNode& node = nodes_[at(task.node)];
       TraceRange range(node.op->name.data());
-      if (plan_->nodes[at(step.node)].on_host) {
+      if (plan_->nodes[at(task.node)].on_host) {
         device.host_call(stream, node, *host_status_);
       } else {
         device.call(stream, node);
       }
       return;
     }
-    case StepKind::copy:
-      device.copy(stream, address(step.destination), address(step.source), plan_->buffers[at(step.source)].bytes);
+    case TaskKind::copy:
+      device.copy(stream, address(task.destination), address(task.source), plan_->buffers[at(task.source)].bytes);
       return;
-    case StepKind::branch:
-    case StepKind::loop: {
-      const auto* predicate = static_cast<const bool*>(address(step.source));
+    case TaskKind::branch:
+    case TaskKind::loop: {
+      const auto* predicate = static_cast<const bool*>(address(task.source));
       auto body = [&](std::size_t which) {
-        return [&, which](Streams inner) { issue_body(step.sequences[which], devices, inner); };
+        return [&, which](Streams inner) { issue_body(task.bodies[which], devices, inner); };
       };
-      Streams here = streams.subspan(at(step.stream), 1);
-      if (step.kind == StepKind::loop) {
+      Streams here = streams.subspan(at(task.stream), 1);
+      if (task.kind == TaskKind::loop) {
         device.loop(here, predicate, body(0));
       } else {
         device.branch(here, predicate, body(0), body(1));
@@ -198,70 +197,68 @@ void BoundPlan::issue_step(const Step& step, Devices devices, Streams streams) c
 }
 
 void BoundPlan::issue_body(int sequence, Devices devices, Streams streams) const {
-  for (const Step& step : plan_->sequences[at(sequence)].steps) issue_step(step, devices, streams);
+  for (const Task& task : plan_->tasks_of(sequence)) issue_task(task, devices, streams);
 }
 
-void BoundPlan::run_on_host(const Step& step, Device& device) const {
-  const BoundNode& node = nodes_[at(step.node)];
+void BoundPlan::run_on_host(const Task& task, Device& device) const {
+  const BoundNode& node = nodes_[at(task.node)];
   TraceRange range(node.op->name.data());
   device.host_call_now(node, *host_status_);
 }
 
-void BoundPlan::issue(int first, int last, Devices devices, Streams streams, Mode::HostOps host_ops) const {
+void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops) const {
   Device& device = *devices[0];
   std::array<bool, kMaxStreams> is_open{};  // streams with work that streams[0] has not joined
   std::array<bool, kMaxStreams> is_forked{};
-  auto fence = [&](int later, int earlier) {
+  auto make_wait = [&](int later, int earlier) {
     if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;
     if (streams[at(later)] == streams[at(earlier)]) return;
-    devices[at(plan_->stream_devices[at(later)])]->fence(*streams[at(later)], *streams[at(earlier)]);
+    devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);
   };
   const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
-  const auto& steps = plan_->sequences[0].steps;
-  auto enter = [&](int stream) {  // true: the stream had no part in this until now
+  auto enter = [&](int stream) {       // true: the stream had no part in this until now
     if (stream == 0 || is_forked[at(stream)]) return false;
-    fence(stream, 0);
+    make_wait(stream, 0);
     return true;
   };
-  auto issue_one = [&](int i) {
-    const Step& step = steps[at(i)];
-    for (const Fork& fork : step.forks) {
-      if (fork.step >= last) continue;  // another island, which begins behind this one
-      if (!enter(fork.stream) || fork.source != 0) fence(fork.stream, fork.source);
+  auto issue_one = [&](const Task& task) {
+    for (const Fork& fork : task.forks) {
+      if (fork.task > tasks.back()) continue;  // it is in another island, which begins behind this one
+      if (!enter(fork.stream) || fork.source != 0) make_wait(fork.stream, fork.source);
       is_open[at(fork.stream)] = true;
     }
-    bool enters = enter(step.stream);
-    for (int earlier : step.after)
-      if (earlier != 0 || !enters) fence(step.stream, earlier);
-    if (host_ops == Mode::HostOps::between && is_on_host(*plan_, step)) {
-      Stream* stream = streams[at(step.stream)];
-      if (waited_for != stream || !step.after.empty()) device.sync(*stream);
+    bool enters = enter(task.stream);
+    for (int earlier : task.after)
+      if (earlier != 0 || !enters) make_wait(task.stream, earlier);
+    if (host_ops == Mode::HostOps::between && is_on_host(*plan_, task)) {
+      Stream* stream = streams[at(task.stream)];
+      if (waited_for != stream || !task.after.empty()) device.sync(*stream);
       waited_for = stream;
-      run_on_host(step, device);
+      run_on_host(task, device);
     } else {
-      issue_step(step, devices, streams);
+      issue_task(task, devices, streams);
       waited_for = nullptr;
     }
-    is_open[at(step.stream)] = step.stream != 0;
+    is_open[at(task.stream)] = task.stream != 0;
   };
   std::optional<std::uint64_t> before_commit;  // kernels that run; a capture adds none
-  for (int i = first; i < last; ++i) {
-    if (i == first_commit_) before_commit = device.counters().kernels;
+  for (int id : tasks) {
+    if (id == first_store_) before_commit = device.counters().kernels;
     try {
-      issue_one(i);
+      issue_one(plan_->tasks[at(id)]);
     } catch (const Error& e) {
       if (!before_commit || device.counters().kernels == *before_commit) throw;
       throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());
     }
   }
   for (int s = 1; s < plan_->streams; ++s)
-    if (is_open[at(s)]) fence(0, s);
+    if (is_open[at(s)]) make_wait(0, s);
 }
 
 void BoundPlan::issue_all(Devices devices, Streams streams, Mode::HostOps host_ops) const {
-  issue(0, static_cast<int>(plan_->sequences[0].steps.size()), devices, streams, host_ops);
+  issue(plan_->sequences[0].tasks, devices, streams, host_ops);
 }
 
 }  // namespace graphsink

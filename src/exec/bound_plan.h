@@ -19,14 +19,14 @@ namespace graphsink {
 struct DeviceAddresses {
   std::byte* arena = nullptr;
   StepBlock* block = nullptr;
-  Memory hoisted{};  // the bound plan's own
+  Memory invariant{};  // the bound plan's own
 };
 
 // Where the buffers of a plan live; the program owns the memory that no Memory here does.
 struct Addresses {
   std::vector<DeviceAddresses> devices;  // as in the plan
   Memory host_arena;                     // the bound plan's own
-  Memory host_hoisted;                   // likewise
+  Memory host_invariant;                 // likewise
   const void** feed_table = nullptr;
   std::int64_t* feed_strides = nullptr;
   void* record_ring = nullptr;
@@ -70,15 +70,15 @@ class BoundPlan {
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[at(buffer)]; }
 
-  // Gives steps [first, last) of the schedule to the streams, of which there are plan().streams (possibly one and the
-  // same for each device); all work is joined in streams[0]. Whether the streams are live or capturing makes no
-  // difference here. Throws BrokenCommit if the streams are live and part of the commit was issued, else what the
-  // device throws: then the step has committed wholly or not at all.
-  void issue(int first, int last, Devices devices, Streams streams,
+  // Gives these tasks, of the schedule or of an island of it, to the streams, of which there are plan().streams
+  // (possibly one and the same for each device); all work is joined in streams[0]. Whether the streams are live or
+  // capturing makes no difference here. Throws BrokenCommit if the streams are live and part of the commit was issued,
+  // else what the device throws: then the step has committed wholly or not at all.
+  void issue(std::span<const int> tasks, Devices devices, Streams streams,
              Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
   void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
 
-  // Whether copy `index` of plan().hoisted was made since its origin became `version`, which is not 0.
+  // Whether copy `index` of plan().invariant_copies was made since its origin became `version`, which is not 0.
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
   // Gives it to a live stream of that device. Not part of a step: what issue() reads is then what the origin holds.
   void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
@@ -91,8 +91,8 @@ class BoundPlan {
  private:
   void bind_nodes(const Addresses& addresses, Devices devices);
   void bind_workspaces(Devices devices);
-  void run_on_host(const Step& step, Device& device) const;
-  void issue_step(const Step& step, Devices devices, Streams streams) const;
+  void run_on_host(const Task& task, Device& device) const;
+  void issue_task(const Task& task, Devices devices, Streams streams) const;
   void issue_body(int sequence, Devices devices, Streams streams) const;
 
   std::shared_ptr<const Plan> plan_;
@@ -101,10 +101,10 @@ class BoundPlan {
   // Attributes that hold addresses, which the plan does not know.
   Attrs check_host_, end_step_;
   Memory host_arena_;
-  std::vector<Memory> hoisted_;          // on the host and on devices
-  std::vector<std::uint64_t> versions_;  // of the origins of the hoisted copies, as copied last; 0: never
+  std::vector<Memory> invariant_;        // on the host and on devices
+  std::vector<std::uint64_t> versions_;  // of the origins of the invariant copies, as copied last; 0: never
   HostStatus* host_status_;
-  int first_commit_;              // step of the schedule that is the first to write a Variable; -1: none does
+  int first_store_;               // id of the first task that writes a Variable; -1: none does
   std::vector<void*> addresses_;  // per buffer
   std::vector<void*> pointers_;   // operands of all nodes
   std::vector<BoundNode> nodes_;

@@ -22,9 +22,9 @@ class CaptureSlot {
   bool is_refused() const { return failures_ >= kMaxFailures; }
   // An estimate of the memory that the captured graph takes; see CaptureInfo::bytes.
   std::size_t bytes() const { return graph_ ? graph_->info().bytes : 0; }
-  // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. All of them must have been
-  // fenced back to the first at the end. False if the device could not do it: failure() says why, and the work can be
-  // given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.
+  // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. At its end the first
+  // stream must wait for all others. Returns false if the device could not do it: failure() says why, and the work can
+  // be given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.
   bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue);
   // Why the last attempt failed; empty after one that did not.
   const std::optional<CaptureFailed>& failure() const { return failure_; }

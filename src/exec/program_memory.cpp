@@ -38,11 +38,11 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
                      [&] { memory.arena->grow(needs.arena_bytes); });
   a.arena = memory.arena->base();
   a.block = static_cast<StepBlock*>(memory.block.get());
-  if (needs.hoisted_bytes > 0) {
-    a.hoisted =
-        allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.hoisted_bytes) + ")",
+  if (needs.invariant_bytes > 0) {
+    a.invariant_copies =
+        allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.invariant_bytes) + ")",
                            "place fewer ops there, or end other programs on it", where,
-                           [&] { return session_.device(number).allocate(needs.hoisted_bytes); });
+                           [&] { return session_.device(number).allocate(needs.invariant_bytes); });
   }
   return a;
 }
@@ -63,10 +63,10 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
                                       "use smaller batches, or give these ops a CUDA body", where,
                                       [&] { return target.allocate_host(bytes); });
   }
-  if (std::size_t hoisted = plan.host_hoisted_bytes; hoisted > 0) {
-    a.host_hoisted = allocator.allocate("copies on the host of what no step changes (" + bytes_text(hoisted) + ")",
-                                        "give the ops that read them a CUDA body, or " + std::string(kEndOthers), where,
-                                        [&] { return target.allocate_host(hoisted); });
+  if (std::size_t invariant = plan.host_invariant_bytes; invariant > 0) {
+    a.host_invariant = allocator.allocate("copies on the host of what no step changes (" + bytes_text(invariant) + ")",
+                                          "give the ops that read them a CUDA body, or " + std::string(kEndOthers),
+                                          where, [&] { return target.allocate_host(invariant); });
   }
   a.feed_table = control()->feeds.rings;
   a.feed_strides = control()->feeds.strides;

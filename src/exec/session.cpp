@@ -51,9 +51,9 @@ Streams Session::streams_for(std::span<const int> devices, Spread spread) {
 }
 
 void Session::issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const {
-  if (number > 0) device(number).fence(stream(number), stream());
+  if (number > 0) device(number).make_wait(stream(number), stream());
   issue(device(number), stream(number));
-  if (number > 0) device().fence(stream(), stream(number));
+  if (number > 0) device().make_wait(stream(), stream(number));
 }
 
 void Session::for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const {

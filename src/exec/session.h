@@ -31,7 +31,7 @@ class Session {
   Stream& stream(int device = 0) const { return *streams_[at(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
   // A stream of the target's that the caller owns, given as a cudaStream_t. Valid until the next call; see
-  // Device::borrow_stream(). Makes no call to the device, but for fences, if it is the one of the last call.
+  // Device::borrow_stream(). Makes no call to the device if it is the one of the last call.
   Stream& borrowed_stream(void* handle);
   // A second stream of the target, on which nothing of a plan that is issued in series runs.
   Stream& stream_beside() { return target_stream(1); }

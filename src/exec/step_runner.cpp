@@ -14,16 +14,6 @@ bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
 }
 
-// Whether an island that runs beside others begins when island `i` is done.
-bool is_followed_beside(const std::vector<Island>& islands, int i) {
-  return std::any_of(islands.begin() + i, islands.end(), [&](const Island& island) {
-    if (!island.beside) return false;
-    auto last = std::find_if(island.after.rbegin(), island.after.rend(),
-                             [&](int before) { return !islands[at(before)].beside; });
-    return last != island.after.rend() && *last == i;
-  });
-}
-
 }  // namespace
 
 void StepRunner::allocate(Control* control) {
@@ -98,10 +88,10 @@ void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step)
   auto& slots = entry.slots_of(mode);
   int last_beside = -1;  // the last island on the stream beside that was not joined
   auto join = [&] {
-    if (std::exchange(last_beside, -1) >= 0) device().fence(stream(), session_.stream_beside());
+    if (std::exchange(last_beside, -1) >= 0) device().make_wait(stream(), session_.stream_beside());
   };
   auto issue = [&](const Island& island, Session::Spread spread) {
-    entry.bound.issue(island.first, island.last, session_.devices(), streams(entry, spread), mode.host_ops);
+    entry.bound.issue(island.tasks, session_.devices(), streams(entry, spread), mode.host_ops);
   };
   for (int i = 0; i < static_cast<int>(islands.size()); ++i) {
     const Island& island = islands[at(i)];
@@ -118,7 +108,7 @@ void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step)
       if (i == 0) device().begin(stream(), launches_.ring());
       issue(island, Session::Spread::serial);
     }
-    if (is_followed_beside(islands, i)) device().fence(session_.stream_beside(), stream());
+    if (island.starts_beside) device().make_wait(session_.stream_beside(), stream());
   }
   join();
 }
@@ -144,7 +134,7 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
     if (!islands[i].sunk) continue;
     auto issue = [&](Streams all) {
       if (i == 0) device().begin(*all[0], launches_.ring());
-      entry.bound.issue(islands[i].first, islands[i].last, session_.devices(), all);
+      entry.bound.issue(islands[i].tasks, session_.devices(), all);
     };
     if (!capture(entry, slots[i], mode, issue, kOpByOp)) return false;
   }

@@ -95,7 +95,7 @@ void DeviceVariable::take(Device& device, const std::shared_ptr<Stream>& stream,
   touch_users(&gate);
   for (const auto& user : users_)
     if (user.get() != &gate) user->wait_until_outside();
-  if (last_user_) device.fence(*stream, *last_user_);
+  if (last_user_) device.make_wait(*stream, *last_user_);
   last_user_ = stream;
 }
 

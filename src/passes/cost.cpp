@@ -34,15 +34,13 @@ std::string cost_of(const PlanNode& node, const std::map<int, Traffic>& traffic)
 
 void add_costs(Plan& plan) {
   std::map<int, Traffic> traffic;  // by buffer
-  for (const Sequence& sequence : plan.sequences) {
-    for (const Step& step : sequence.steps) {
-      if (step.kind != StepKind::copy) continue;
-      std::size_t bytes = plan.buffers[at(step.source)].bytes;
-      traffic[step.destination].in += bytes;
-      traffic[step.source].out += bytes;
-    }
+  for (const Task& task : plan.tasks) {
+    if (task.kind != TaskKind::copy) continue;
+    std::size_t bytes = plan.buffers[at(task.source)].bytes;
+    traffic[task.destination].in += bytes;
+    traffic[task.source].out += bytes;
   }
-  for (const HoistedCopy& copy : plan.hoisted)
+  for (const InvariantCopy& copy : plan.invariant_copies)
     traffic[copy.destination].in_if_new += plan.buffers[at(copy.source)].bytes;
   std::map<int, std::string> costs;  // by node of the graph
   for (const PlanNode& node : plan.nodes)

@@ -12,24 +12,24 @@ namespace graphsink {
 namespace {
 
 bool is_host_memory(Storage storage) {
-  return storage == Storage::host_arena || storage == Storage::host_constant || storage == Storage::hoisted;
+  return storage == Storage::host_arena || storage == Storage::host_constant || storage == Storage::invariant;
 }
 
-void add_step(const Plan& plan, const Step& step, StepCounts& counts) {
-  if (step.kind == StepKind::call) {
+void count(const Plan& plan, const Task& task, TaskCounts& counts) {
+  if (task.kind == TaskKind::call) {
     ++counts.nodes;
-    counts.host_nodes += plan.nodes[at(step.node)].on_host;
-  } else if (step.kind == StepKind::copy) {
+    counts.host_nodes += plan.nodes[at(task.node)].on_host;
+  } else if (task.kind == TaskKind::copy) {
     ++counts.copies;
-    CopyDirection direction = direction_of(plan, step);
+    CopyDirection direction = direction_of(plan, task);
     auto& bytes = direction == CopyDirection::to_host         ? counts.to_host_bytes
                   : direction == CopyDirection::to_device     ? counts.to_device_bytes
                   : direction == CopyDirection::within_device ? counts.within_device_bytes
                                                               : counts.between_devices_bytes;
-    bytes += plan.buffers[at(step.source)].bytes;
+    bytes += plan.buffers[at(task.source)].bytes;
   }
-  for (int body : step.sequences)
-    for (const Step& inner : plan.sequences[at(body)].steps) add_step(plan, inner, counts);
+  for (int body : task.bodies)
+    for (const Task& inner : plan.tasks_of(body)) count(plan, inner, counts);
 }
 
 std::size_t written_variables(const PlanNode& node) {
@@ -38,9 +38,9 @@ std::size_t written_variables(const PlanNode& node) {
   return written;
 }
 
-std::string hoisted_text(const Plan& plan) {
+std::string invariant_copies_text(const Plan& plan) {
   std::size_t to_host = 0, to_devices = 0;
-  for (const HoistedCopy& copy : plan.hoisted) {
+  for (const InvariantCopy& copy : plan.invariant_copies) {
     bool is_to_host = direction_of(plan, copy) == CopyDirection::to_host;
     (is_to_host ? to_host : to_devices) += plan.buffers[at(copy.source)].bytes;
   }
@@ -50,14 +50,14 @@ std::string hoisted_text(const Plan& plan) {
   };
   add(to_host, " to the host");
   add(to_devices, " to further devices");
-  return text.empty() ? "" : "hoisted, only when the source was written: " + text + "\n";
+  return text.empty() ? "" : "invariant copies, made only when the source was written: " + text + "\n";
 }
 
 std::string described(const Target& target) {
   return to_string(target.id) + (target.id.kind == DeviceKind::cuda ? " (" + target.name + ")" : "");
 }
 
-std::string copies_text(const StepCounts& counts, const std::string& device) {
+std::string copies_text(const TaskCounts& counts, const std::string& device) {
   std::string text;
   auto add = [&](std::size_t bytes, const std::string& way) {
     if (bytes) text += (text.empty() ? "copies: " : ", ") + bytes_text(bytes) + " " + way;
@@ -79,14 +79,10 @@ CopyDirection direction_of(const Plan& plan, int from, int to) {
   return to_host ? CopyDirection::to_host : CopyDirection::to_device;
 }
 
-StepCounts count_steps(const Plan& plan, int first, int last) {
-  StepCounts counts;
-  for (int i = first; i < last; ++i) add_step(plan, plan.sequences[0].steps[at(i)], counts);
+TaskCounts count_tasks(const Plan& plan, const TaskRange& tasks) {
+  TaskCounts counts;
+  for (const Task& task : tasks) count(plan, task, counts);
   return counts;
-}
-
-StepCounts count_steps(const Plan& plan) {
-  return count_steps(plan, 0, static_cast<int>(plan.sequences[0].steps.size()));
 }
 
 std::size_t launches_per_step(const std::vector<Island>& islands) {
@@ -94,15 +90,15 @@ std::size_t launches_per_step(const std::vector<Island>& islands) {
       std::count_if(islands.begin(), islands.end(), [](const Island& island) { return island.sunk; }));
 }
 
-const char* name_of(StepKind kind) {
+const char* name_of(TaskKind kind) {
   switch (kind) {
-    case StepKind::call:
+    case TaskKind::call:
       return "call";
-    case StepKind::copy:
+    case TaskKind::copy:
       return "copy";
-    case StepKind::branch:
+    case TaskKind::branch:
       return "if";
-    case StepKind::loop:
+    case TaskKind::loop:
       return "while";
   }
   return "";
@@ -124,10 +120,10 @@ std::string memory_text(const Plan& plan, int buffer) {
       return (b.device > 0 ? device_name(plan, b.device) : "arena") + "+" + std::to_string(b.offset);
     case Storage::host_arena:
       return "host+" + std::to_string(b.offset);
-    case Storage::hoisted:
-      return "hoisted+" + std::to_string(b.offset);
-    case Storage::hoisted_there:
-      return device_name(plan, b.device) + " hoisted+" + std::to_string(b.offset);
+    case Storage::invariant:
+      return "invariant+" + std::to_string(b.offset);
+    case Storage::invariant_there:
+      return device_name(plan, b.device) + " invariant+" + std::to_string(b.offset);
     case Storage::variable:
       return "\"" + plan.variables[at(b.index)].name() + "\"";
     case Storage::record_ring:
@@ -155,7 +151,7 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
 }
 
 std::string summary_text(const Plan& plan, const PlanFacts& facts) {
-  StepCounts counts = count_steps(plan);
+  TaskCounts counts = count_tasks(plan, plan.tasks_of(0));
   std::vector<int> further = used_further_devices(plan);
   std::string device = further.empty() ? to_string(plan.target().id) : "a device";
   std::string text = "plan for " + described(plan.target());
@@ -172,13 +168,13 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   if (std::vector<Island> split = split_islands(plan); !split.empty())
     text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
-  text += copies_text(counts, device) + hoisted_text(plan);
+  text += copies_text(counts, device) + invariant_copies_text(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live_bytes(plan)) + " live at once";
   for (int i : further)
-    text += "; " + bytes_text(plan.devices[at(i)].arena_bytes + plan.devices[at(i)].hoisted_bytes) + " on " +
+    text += "; " + bytes_text(plan.devices[at(i)].arena_bytes + plan.devices[at(i)].invariant_bytes) + " on " +
             device_name(plan, i);
-  std::size_t on_host = host_arena_bytes(plan, facts) + plan.host_hoisted_bytes;
+  std::size_t on_host = host_arena_bytes(plan, facts) + plan.host_invariant_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
   return text + "\n";
 }

@@ -11,14 +11,14 @@ namespace graphsink {
 enum class CopyDirection : std::uint8_t { to_host, to_device, within_device, between_devices };
 // Between two buffers.
 CopyDirection direction_of(const Plan& plan, int source, int destination);
-// Of a step that is a copy, or of a hoisted one.
+// Of a task that is a copy, or an invariant copy.
 template <class Copy>
 CopyDirection direction_of(const Plan& plan, const Copy& copy) {
   return direction_of(plan, copy.source, copy.destination);
 }
 
-// Of some steps with their bodies; a step of a body counts once, however often it runs.
-struct StepCounts {
+// Of some tasks with those of their bodies; a task of a body counts once, however often it runs.
+struct TaskCounts {
   std::size_t nodes = 0;
   std::size_t host_nodes = 0;  // of them
   std::size_t copies = 0;
@@ -27,15 +27,13 @@ struct StepCounts {
   std::size_t within_device_bytes = 0;
   std::size_t between_devices_bytes = 0;
 };
-// Of steps [first, last) of the schedule.
-StepCounts count_steps(const Plan& plan, int first, int last);
-StepCounts count_steps(const Plan& plan);
+TaskCounts count_tasks(const Plan& plan, const TaskRange& tasks);
 
 // Launches of a run of one step that is cut into these.
 std::size_t launches_per_step(const std::vector<Island>& islands);
 
 // "call", "copy", "if", "while".
-const char* name_of(StepKind kind);
+const char* name_of(TaskKind kind);
 // "one launch", or "driven by the host, beside the islands before it, after 0".
 std::string island_text(const Island& island);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.

@@ -9,63 +9,62 @@
 namespace graphsink {
 namespace {
 
-using Edge = std::pair<int, int>;  // numbers of steps
+using Edge = std::pair<int, int>;  // ids of tasks
 
-// Which steps depend on which, in the numbers of the text.
+// Which tasks depend on which.
 class Flow {
  public:
   explicit Flow(const Plan& plan) : plan_(plan) {
-    for (const Step& step : plan.sequences[0].steps) {
-      for (int other : step.after)
-        if (auto tail = tails_.find(other); tail != tails_.end()) joins_.insert({tail->second, number_});
-      tails_[step.stream] = number_;
-      visit(step);
+    for (int id : plan.sequences[0].tasks) {
+      const Task& task = plan.tasks[at(id)];
+      for (int other : task.after)
+        if (auto tail = tails_.find(other); tail != tails_.end()) joins_.insert({tail->second, id});
+      tails_[task.stream] = id;
+      visit(id);
     }
     for (const Edge& edge : data_) joins_.erase(edge);
   }
 
-  // From each step that may have written what another reads.
+  // From each task that may have written what another reads.
   const std::set<Edge>& data() const { return data_; }
-  // From each hoisted copy, by its index, to what reads it.
-  const std::set<Edge>& hoisted() const { return hoisted_; }
-  // From the last step of a stream to one that waits for it and reads nothing that it wrote.
+  // From each invariant copy, by its index, to what reads it.
+  const std::set<Edge>& invariant() const { return invariant_; }
+  // From the last task of a stream to one that waits for it and reads nothing that it wrote.
   const std::set<Edge>& joins() const { return joins_; }
 
  private:
-  void read(int buffer, int step) {
-    for (std::size_t i = 0; i < plan_.hoisted.size(); ++i)
-      if (plan_.hoisted[i].destination == buffer) hoisted_.insert({static_cast<int>(i), step});
-    for (int writer : writers_[buffer]) data_.insert({writer, step});
+  void read(int buffer, int task) {
+    for (std::size_t i = 0; i < plan_.invariant_copies.size(); ++i)
+      if (plan_.invariant_copies[i].destination == buffer) invariant_.insert({static_cast<int>(i), task});
+    for (int writer : writers_[buffer]) data_.insert({writer, task});
   }
 
-  void visit(const Step& step) {
-    int number = number_++;
-    if (step.sequences.empty()) {
-      Touched buffers = touched(plan_, step);
-      for (int buffer : buffers.reads) read(buffer, number);
-      for (int buffer : buffers.writes) writers_[buffer].insert(number);
+  void visit(int id) {
+    const Task& task = plan_.tasks[at(id)];
+    if (task.bodies.empty()) {
+      Touched buffers = touched(plan_, task);
+      for (int buffer : buffers.reads) read(buffer, id);
+      for (int buffer : buffers.writes) writers_[buffer].insert(id);
       return;
     }
-    read(step.source, number);
-    visit_bodies(step);
-    if (step.kind != StepKind::loop) return;
-    number_ = number + 1;  // once more, for what an iteration reads of the one before it
-    visit_bodies(step);
-    read(step.source, number);
+    read(task.source, id);
+    visit_bodies(task);
+    if (task.kind != TaskKind::loop) return;
+    visit_bodies(task);  // once more, for what an iteration reads of the one before it
+    read(task.source, id);
   }
 
-  void visit_bodies(const Step& step) {
-    for (int body : step.sequences)
-      for (const Step& inner : plan_.sequences[at(body)].steps) visit(inner);
+  void visit_bodies(const Task& task) {
+    for (int body : task.bodies)
+      for (int inner : plan_.sequences[at(body)].tasks) visit(inner);
   }
 
   const Plan& plan_;
-  int number_ = 0;
   std::map<int, int> tails_;  // per stream
   // Per buffer. Only the states of loops and the results of branches have several, and a reader may get any of them.
   std::map<int, std::set<int>> writers_;
   std::set<Edge> data_;
-  std::set<Edge> hoisted_;
+  std::set<Edge> invariant_;
   std::set<Edge> joins_;
 };
 
@@ -93,15 +92,16 @@ class DotPrinter {
     text_ = "digraph plan {\n  label=" + quoted(title, "\\l") +
             ";\n  labelloc=t;\n  labeljust=l;\n"
             "  node [shape=box, style=filled];\n";
-    for (std::size_t i = 0; i < plan_.hoisted.size(); ++i)
-      line(1, hoisted_name(i) + " [label=" +
-                  quoted("copy " + bytes_text(plan_.buffers[at(plan_.hoisted[i].source)].bytes) + "\nif new") + ", " +
-                  kCopyStyle + ", style=\"filled,dashed\"];");
+    for (std::size_t i = 0; i < plan_.invariant_copies.size(); ++i)
+      line(1, invariant_name(i) + " [label=" +
+                  quoted("copy " + bytes_text(plan_.buffers[at(plan_.invariant_copies[i].source)].bytes) + "\nif new") +
+                  ", " + kCopyStyle + ", style=\"filled,dashed\"];");
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
     Flow flow(plan_);
-    // An edge back to an earlier step, of a loop, does not decide where that is drawn.
+    // An edge back to an earlier task, of a loop, does not decide where that is drawn.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
-    for (const Edge& edge : flow.hoisted()) line(1, hoisted_name(at(edge.first)) + " -> " + name(edge.second) + ";");
+    for (const Edge& edge : flow.invariant())
+      line(1, invariant_name(at(edge.first)) + " -> " + name(edge.second) + ";");
     for (const Edge& edge : flow.joins()) print(edge, " [style=dashed]");
     for (const Edge& edge : entries_) print(edge, " [style=dotted]");
     return text_ + "}\n";
@@ -110,8 +110,8 @@ class DotPrinter {
  private:
   static constexpr const char* kCopyStyle = "fillcolor=white, fontsize=10, height=0.2, width=0.2";
 
-  static std::string hoisted_name(std::size_t index) { return "hoisted" + std::to_string(index); }
-  static std::string name(int number) { return "step" + std::to_string(number); }
+  static std::string invariant_name(std::size_t index) { return "invariant" + std::to_string(index); }
+  static std::string name(int id) { return "task" + std::to_string(id); }
 
   void line(int indent, const std::string& text) { text_ += std::string(at(indent) * 2, ' ') + text + "\n"; }
 
@@ -123,55 +123,51 @@ class DotPrinter {
     line(1, "subgraph cluster_island" + std::to_string(index) + " {");
     line(2, "label=" + quoted("island " + std::to_string(index) + ": " + island_text(island)) +
                 (island.sunk ? ";" : "; color=red;"));
-    for (int i = island.first; i < island.last; ++i) {
-      const Step& step = plan_.sequences[0].steps[at(i)];
-      print(step, step.stream, 2);
-    }
+    for (int id : island.tasks) print(id, plan_.tasks[at(id)].stream, 2);
     line(1, "}");
   }
 
-  void print(const Step& step, int stream, int indent) {
-    int number = number_++;
-    std::string head = std::to_string(number) + " ", on = "\ns" + std::to_string(stream);
-    if (step.kind == StepKind::call) {
-      const PlanNode& node = plan_.nodes[at(step.node)];
+  void print(int id, int stream, int indent) {
+    const Task& task = plan_.tasks[at(id)];
+    std::string head = std::to_string(id) + " ", on = "\ns" + std::to_string(stream);
+    if (task.kind == TaskKind::call) {
+      const PlanNode& node = plan_.nodes[at(task.node)];
       std::string label = head + std::string(node.op->name), where = to_string(node.where);
       if (std::string result = result_text(plan_, node); !result.empty()) label += "\n" + result;
-      int device = device_of(plan_, step);
+      int device = device_of(plan_, task);
       if (device > 0) on += " of " + device_name(plan_, device);
       label += (node.on_host ? "\nhost" : on) + (where.empty() ? "" : ", " + where);
-      declare(indent, number, label,
+      declare(indent, id, label,
               node.on_host ? "fillcolor=orange"
               : device > 0 ? "fillcolor=palegreen"
                            : "fillcolor=lightblue");
-    } else if (step.kind == StepKind::copy) {
-      declare(indent, number, head + "copy " + bytes_text(plan_.buffers[at(step.source)].bytes), kCopyStyle);
+    } else if (task.kind == TaskKind::copy) {
+      declare(indent, id, head + "copy " + bytes_text(plan_.buffers[at(task.source)].bytes), kCopyStyle);
     } else {
-      declare(indent, number, head + name_of(step.kind) + on, "fillcolor=lightyellow, shape=diamond");
-      print_bodies(step, number, stream, indent);
+      declare(indent, id, head + name_of(task.kind) + on, "fillcolor=lightyellow, shape=diamond");
+      print_bodies(task, id, stream, indent);
     }
   }
 
-  void declare(int indent, int number, const std::string& label, const char* attributes) {
-    line(indent, name(number) + " [label=" + quoted(label) + ", " + attributes + "];");
+  void declare(int indent, int id, const std::string& label, const char* attributes) {
+    line(indent, name(id) + " [label=" + quoted(label) + ", " + attributes + "];");
   }
 
-  void print_bodies(const Step& step, int number, int stream, int indent) {
-    for (std::size_t i = 0; i < step.sequences.size(); ++i) {
-      const char* what = step.kind == StepKind::loop ? "body" : i == 0 ? "then" : "else";
-      line(indent, "subgraph cluster_" + name(number) + "_" + what + " {");
-      line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(number))) + "; style=rounded;");
-      const auto& steps = plan_.sequences[at(step.sequences[i])].steps;
-      if (!steps.empty()) entries_.insert({number, number_});
-      for (const Step& inner : steps) print(inner, stream, indent + 1);
+  void print_bodies(const Task& task, int id, int stream, int indent) {
+    for (std::size_t i = 0; i < task.bodies.size(); ++i) {
+      const char* what = task.kind == TaskKind::loop ? "body" : i == 0 ? "then" : "else";
+      line(indent, "subgraph cluster_" + name(id) + "_" + what + " {");
+      line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(id))) + "; style=rounded;");
+      const auto& tasks = plan_.sequences[at(task.bodies[i])].tasks;
+      if (!tasks.empty()) entries_.insert({id, tasks[0]});
+      for (int inner : tasks) print(inner, stream, indent + 1);
       line(indent, "}");
     }
   }
 
   const Plan& plan_;
   std::string text_;
-  std::set<Edge> entries_;  // from control steps into their bodies
-  int number_ = 0;
+  std::set<Edge> entries_;  // from branches and loops into their bodies
 };
 
 }  // namespace

@@ -31,15 +31,15 @@ class Writer {
   Writer(const Plan& plan, const PlanFacts& facts) : plan_(plan), facts_(facts) {}
 
   Json run() {
-    StepCounts counts = count_steps(plan_);
-    Json hoisted = Json::array();
-    for (const HoistedCopy& copy : plan_.hoisted)
-      hoisted.push_back({{"direction", name_of(direction_of(plan_, copy))},
-                         {"bytes", plan_.buffers[at(copy.source)].bytes},
-                         {"source", buffer_json(copy.source)},
-                         {"destination", buffer_json(copy.destination)}});
-    Json steps = Json::array();
-    for (const Step& step : plan_.sequences[0].steps) steps.push_back(step_json(step, step.stream));
+    TaskCounts counts = count_tasks(plan_, plan_.tasks_of(0));
+    Json invariant = Json::array();
+    for (const InvariantCopy& copy : plan_.invariant_copies)
+      invariant.push_back({{"direction", name_of(direction_of(plan_, copy))},
+                           {"bytes", plan_.buffers[at(copy.source)].bytes},
+                           {"source", buffer_json(copy.source)},
+                           {"destination", buffer_json(copy.destination)}});
+    Json tasks = Json::array();
+    for (int id : plan_.sequences[0].tasks) tasks.push_back(task_json(id, plan_.tasks[at(id)].stream));
     Json reasons = Json::array();
     for (const auto* list : {&plan_.reasons, &facts_.reasons})
       for (const Reason& reason : *list)
@@ -65,16 +65,16 @@ class Writer {
               {"to_device_bytes", counts.to_device_bytes},
               {"within_device_bytes", counts.within_device_bytes},
               {"between_devices_bytes", counts.between_devices_bytes}}},
-            {"hoisted", std::move(hoisted)},
+            {"invariant_copies", std::move(invariant)},
             {"memory",
              {{"arena_bytes", plan_.devices[0].arena_bytes},
               {"host_arena_bytes", host_arena_bytes(plan_, facts_)},
-              {"hoisted_bytes", plan_.host_hoisted_bytes},
+              {"invariant_bytes", plan_.host_invariant_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},
-            {"steps", std::move(steps)},
+            {"tasks", std::move(tasks)},
             {"reasons", std::move(reasons)}};
   }
 
@@ -82,38 +82,38 @@ class Writer {
   Json islands_json(const std::vector<Island>& islands) const {
     Json json = Json::array();
     for (const Island& island : islands)
-      json.push_back({{"first", island.first},
-                      {"last", island.last},
+      json.push_back({{"tasks", island.tasks},
                       {"sunk", island.sunk},
-                      {"nodes", count_steps(plan_, island.first, island.last).nodes},
+                      {"nodes", count_tasks(plan_, plan_.tasks_of(island)).nodes},
                       {"after", island.after},
                       {"beside", island.beside}});
     return json;
   }
 
-  // `stream` is that of the step of the schedule: bodies run on the stream of the step around them.
-  Json step_json(const Step& step, int stream) {
-    Json json = {{"number", number_++}};
-    const PlanNode* node = step.kind == StepKind::call ? &plan_.nodes[at(step.node)] : nullptr;
-    json["kind"] = name_of(step.kind);
-    json["op"] = node ? std::string(node->op->name) : name_of(step.kind);
+  // `stream` is that of the task of the schedule: bodies run on the stream of the task around them.
+  Json task_json(int id, int stream) const {
+    const Task& task = plan_.tasks[at(id)];
+    Json json = {{"id", id}};
+    const PlanNode* node = task.kind == TaskKind::call ? &plan_.nodes[at(task.node)] : nullptr;
+    json["kind"] = name_of(task.kind);
+    json["op"] = node ? std::string(node->op->name) : name_of(task.kind);
     json["where"] = where_json(node ? node->where : Where());
-    json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, step));
+    json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task));
     json["stream"] = stream;
-    json["after"] = step.after;
+    json["after"] = task.after;
     json["forks"] = Json::array();
-    for (const Fork& fork : step.forks)
-      json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"step", fork.step}});
+    for (const Fork& fork : task.forks)
+      json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"task", fork.task}});
     if (node) {
       add_operands(*node, json);
-    } else if (step.kind == StepKind::copy) {
-      json["direction"] = name_of(direction_of(plan_, step));
-      json["bytes"] = plan_.buffers[at(step.source)].bytes;
-      json["source"] = buffer_json(step.source);
-      json["destination"] = buffer_json(step.destination);
+    } else if (task.kind == TaskKind::copy) {
+      json["direction"] = name_of(direction_of(plan_, task));
+      json["bytes"] = plan_.buffers[at(task.source)].bytes;
+      json["source"] = buffer_json(task.source);
+      json["destination"] = buffer_json(task.destination);
     } else {
-      json["predicate"] = buffer_json(step.source);
-      add_bodies(step, stream, json);
+      json["predicate"] = buffer_json(task.source);
+      add_bodies(task, stream, json);
     }
     return json;
   }
@@ -131,12 +131,12 @@ class Writer {
     json["outputs"] = std::move(outputs);
   }
 
-  void add_bodies(const Step& step, int stream, Json& json) {
+  void add_bodies(const Task& task, int stream, Json& json) const {
     Json bodies = Json::array();
-    for (int body : step.sequences) {
-      Json steps = Json::array();
-      for (const Step& inner : plan_.sequences[at(body)].steps) steps.push_back(step_json(inner, stream));
-      bodies.push_back(std::move(steps));
+    for (int body : task.bodies) {
+      Json tasks = Json::array();
+      for (int inner : plan_.sequences[at(body)].tasks) tasks.push_back(task_json(inner, stream));
+      bodies.push_back(std::move(tasks));
     }
     json["bodies"] = std::move(bodies);
   }
@@ -148,7 +148,6 @@ class Writer {
 
   const Plan& plan_;
   const PlanFacts& facts_;
-  int number_ = 0;
 };
 
 }  // namespace

@@ -19,14 +19,11 @@ class Printer {
   std::string run() {
     text_ = summary_text(plan_, facts_) + padded("  #", 6) + padded("op", 20) + padded("on", on_width_) +
             padded("result", 26) + padded("memory", 28) + "from\n";
-    for (const HoistedCopy& copy : plan_.hoisted) print(copy);
+    for (const InvariantCopy& copy : plan_.invariant_copies) print(copy);
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) {
       const Island& island = plan_.islands[i];
       if (plan_.islands.size() > 1) text_ += "  island " + std::to_string(i) + ": " + island_text(island) + "\n";
-      for (int k = island.first; k < island.last; ++k) {
-        const Step& step = plan_.sequences[0].steps[at(k)];
-        print(step, step.stream, 0);
-      }
+      for (int id : island.tasks) print(id, plan_.tasks[at(id)].stream, 0);
     }
     for (const auto* reasons : {&plan_.reasons, &facts_.reasons})
       for (const Reason& reason : *reasons) text_ += "note: " + reason_text(reason) + "\n";
@@ -34,22 +31,17 @@ class Printer {
   }
 
  private:
-  void line(int indent, const std::string& op, const std::string& on, const std::string& result,
-            const std::string& memory, const Where& where) {
-    row(std::to_string(number_++), indent, op, on, result, memory, where);
-  }
-
-  void row(const std::string& number, int indent, const std::string& op, const std::string& on,
-           const std::string& result, const std::string& memory, const Where& where) {
-    std::string row = padded("  " + number, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) +
-                      padded(on, on_width_) + padded(result, 26) + padded(memory, 28) + to_string(where);
+  void row(const std::string& id, int indent, const std::string& op, const std::string& on, const std::string& result,
+           const std::string& memory, const Where& where) {
+    std::string row = padded("  " + id, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) + padded(on, on_width_) +
+                      padded(result, 26) + padded(memory, 28) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
 
-  static std::string stream_text(const Step& step, int stream) {
+  static std::string stream_text(const Task& task, int stream) {
     std::string text = "s" + std::to_string(stream);
-    for (std::size_t i = 0; i < step.after.size(); ++i) text += (i ? "," : "<") + std::to_string(step.after[i]);
+    for (std::size_t i = 0; i < task.after.size(); ++i) text += (i ? "," : "<") + std::to_string(task.after[i]);
     return text;
   }
 
@@ -60,29 +52,33 @@ class Printer {
     return text;
   }
 
-  void print(const HoistedCopy& copy) {
+  void print(const InvariantCopy& copy) {
     row("-", 0, "copy", "if new", bytes_text(plan_.buffers[at(copy.source)].bytes),
         memory_text(plan_, copy.source) + " -> " + memory_text(plan_, copy.destination), Where());
   }
 
-  void print(const Step& step, int stream, int indent) {
-    std::string on = stream_text(step, stream);
-    if (int device = device_of(plan_, step); device > 0) on = device_name(plan_, device) + " " + on;
-    if (step.kind == StepKind::call) {
-      const PlanNode& node = plan_.nodes[at(step.node)];
-      line(indent, std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node),
-           result_memory(node), node.where);
+  void print(int id, int stream, int indent) {
+    const Task& task = plan_.tasks[at(id)];
+    auto line = [&](const std::string& op, const std::string& where_it_runs, const std::string& result,
+                    const std::string& memory,
+                    const Where& where) { row(std::to_string(id), indent, op, where_it_runs, result, memory, where); };
+    std::string on = stream_text(task, stream);
+    if (int device = device_of(plan_, task); device > 0) on = device_name(plan_, device) + " " + on;
+    if (task.kind == TaskKind::call) {
+      const PlanNode& node = plan_.nodes[at(task.node)];
+      line(std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node), result_memory(node),
+           node.where);
       return;
     }
-    if (step.kind == StepKind::copy) {
-      line(indent, "copy", on, bytes_text(plan_.buffers[at(step.source)].bytes),
-           memory_text(plan_, step.source) + " -> " + memory_text(plan_, step.destination), Where());
+    if (task.kind == TaskKind::copy) {
+      line("copy", on, bytes_text(plan_.buffers[at(task.source)].bytes),
+           memory_text(plan_, task.source) + " -> " + memory_text(plan_, task.destination), Where());
       return;
     }
-    line(indent, name_of(step.kind), on, "", memory_text(plan_, step.source), Where());
-    for (std::size_t i = 0; i < step.sequences.size(); ++i) {
+    line(name_of(task.kind), on, "", memory_text(plan_, task.source), Where());
+    for (std::size_t i = 0; i < task.bodies.size(); ++i) {
       if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
-      for (const Step& inner : plan_.sequences[at(step.sequences[i])].steps) print(inner, stream, indent + 1);
+      for (int inner : plan_.sequences[at(task.bodies[i])].tasks) print(inner, stream, indent + 1);
     }
   }
 
@@ -90,7 +86,6 @@ class Printer {
   const PlanFacts& facts_;
   std::string text_;
   std::size_t on_width_;
-  int number_ = 0;
 };
 
 }  // namespace

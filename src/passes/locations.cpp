@@ -23,11 +23,11 @@ int Locations::add_buffer(Storage storage, std::size_t bytes, int index, int dev
 }
 
 void Locations::add_copy(int sequence, int source, int destination) {
-  Step step;
-  step.kind = StepKind::copy;
-  step.source = source;
-  step.destination = destination;
-  plan_.sequences[at(sequence)].steps.push_back(std::move(step));
+  Task task;
+  task.kind = TaskKind::copy;
+  task.source = source;
+  task.destination = destination;
+  add_task(plan_, sequence, std::move(task));
 }
 
 void Locations::add_copy_between(int source, int destination) {
@@ -66,17 +66,17 @@ bool Locations::is_steady(int buffer) const {
 }
 
 // The copy, on the host or a further device, of what no step changes.
-int Locations::hoisted_buffer(int origin, int place) {
-  for (const HoistedCopy& copy : plan_.hoisted) {
+int Locations::invariant_buffer(int origin, int place) {
+  for (const InvariantCopy& copy : plan_.invariant_copies) {
     const Buffer& destination = plan_.buffers[at(copy.destination)];
-    bool is_there = place == kHost ? destination.storage == Storage::hoisted : destination.device == place;
+    bool is_there = place == kHost ? destination.storage == Storage::invariant : destination.device == place;
     if (copy.origin == origin && is_there) return copy.destination;
   }
-  int source = place == kHost || are_linked(0, place) ? origin : hoisted_buffer(origin, kHost);
+  int source = place == kHost || are_linked(0, place) ? origin : invariant_buffer(origin, kHost);
   std::size_t bytes = plan_.buffers[at(origin)].bytes;
   int destination =
-      place == kHost ? add_buffer(Storage::hoisted, bytes) : add_buffer(Storage::hoisted_there, bytes, -1, place);
-  plan_.hoisted.push_back({source, destination, origin});
+      place == kHost ? add_buffer(Storage::invariant, bytes) : add_buffer(Storage::invariant_there, bytes, -1, place);
+  plan_.invariant_copies.push_back({source, destination, origin});
   return destination;
 }
 
@@ -89,7 +89,7 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
   int from = home_of(v);
   if (int origin = from == 0 ? on_device(sequence, v, 0) : -1; origin >= 0 && is_steady(origin))
-    return buffer = hoisted_buffer(origin, device);
+    return buffer = invariant_buffer(origin, device);
   int source = from == kHost || !are_linked(from, device) ? on_host(sequence, v) : on_device(sequence, v, from);
   buffer = add_buffer(Storage::arena, bytes_of(v), -1, device);
   add_copy(sequence, source, buffer);
@@ -102,7 +102,7 @@ int Locations::on_host(int sequence, ValueRef v) {
   if (buffer >= 0) return buffer;
   if (ir_.node(v).op == &constant_op) return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
   int source = on_device(sequence, v, home_of(v));
-  if (is_steady(source)) return buffer = hoisted_buffer(source, kHost);
+  if (is_steady(source)) return buffer = invariant_buffer(source, kHost);
   buffer = add_buffer(Storage::host_arena, bytes_of(v));
   add_copy(sequence, source, buffer);
   copies_.push_back({sequence, v, kHost});

@@ -45,7 +45,7 @@ class Locations {
   int& slot(int place, ValueRef v);
   int source_buffer(ValueRef v);
   bool is_steady(int buffer) const;
-  int hoisted_buffer(int origin, int place);
+  int invariant_buffer(int origin, int place);
   bool are_linked(int a, int b) const;
 
   const PlannerIr& ir_;

@@ -24,7 +24,7 @@ class Lowering {
     plan_.sequences.resize(1);
     plan_.nodes.reserve(ir_.nodes.size());
     plan_.buffers.reserve(ir_.nodes.size());
-    plan_.sequences[0].steps.reserve(ir_.regions[0].nodes.size());
+    plan_.sequences[0].tasks.reserve(ir_.regions[0].nodes.size());
     begin();
     begin_further_devices();
     for (int id : ir_.regions[0].nodes) lower_node(0, id);
@@ -34,20 +34,15 @@ class Lowering {
  private:
   const TensorType& type(ValueRef v) const { return ir_.type(v); }
 
-  // --- steps
-
-  Step& add_step(int sequence, Step step) {
-    auto& steps = plan_.sequences[at(sequence)].steps;
-    steps.push_back(std::move(step));
-    return steps.back();
-  }
+  // --- tasks
 
   int add_call(int sequence, PlanNode node) {
     plan_.nodes.push_back(std::move(node));
-    Step step;
-    step.node = static_cast<int>(plan_.nodes.size()) - 1;
-    add_step(sequence, step);
-    return step.node;
+    Task task;
+    task.node = static_cast<int>(plan_.nodes.size()) - 1;
+    int index = task.node;
+    add_task(plan_, sequence, std::move(task));
+    return index;
   }
 
   PlanNode system_node(const OpDef* op, Attrs attrs, const Where& where) const {
@@ -178,9 +173,9 @@ class Lowering {
 
   void lower_if(int sequence, int id) {
     const IrNode& node = ir_.nodes[at(id)];
-    Step step;
-    step.kind = StepKind::branch;
-    step.source = values_.on_device(sequence, node.inputs[0]);
+    Task task;
+    task.kind = TaskKind::branch;
+    task.source = values_.on_device(sequence, node.inputs[0]);
     bring_inside(sequence, node, false);
     std::vector<int> outputs;
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
@@ -193,9 +188,9 @@ class Lowering {
       for (std::size_t j = 0; j < results.size(); ++j)
         values_.add_copy(lowered, values_.on_device(lowered, results[j]), outputs[j]);
       values_.forget_copies(lowered);
-      step.sequences.push_back(lowered);
+      task.bodies.push_back(lowered);
     }
-    add_step(sequence, std::move(step));
+    add_task(plan_, sequence, std::move(task));
   }
 
   void lower_while(int sequence, int id) {
@@ -212,14 +207,14 @@ class Lowering {
         values_.put({id, static_cast<int>(i)}, 0, state.back());
       }
     }
-    Step step;
-    step.kind = StepKind::loop;
-    step.source = state.back();
+    Task task;
+    task.kind = TaskKind::loop;
+    task.source = state.back();
     int body = lower_region(node.bodies[0]);
     advance_state(body, region.results, state);
     values_.forget_copies(body);
-    step.sequences.push_back(body);
-    add_step(sequence, std::move(step));
+    task.bodies.push_back(body);
+    add_task(plan_, sequence, std::move(task));
   }
 
   // state = results, as if all were read before any is written.

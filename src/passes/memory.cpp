@@ -20,7 +20,7 @@ void join(PerStream& a, const PerStream& b) {
   for (std::size_t s = 0; s < a.size(); ++s) a[s] = std::max(a[s], b[s]);
 }
 
-// True if that many steps of each stream are complete when the step at `timing` writes. Of its own stream, the step
+// True if that many tasks of each stream are complete when the task at `timing` writes. Of its own stream, the task
 // itself counts as well: what its bodies do one after the other is told apart by serial numbers.
 bool is_complete(const PerStream& needed, const Timing& timing) {
   for (std::size_t s = 0; s < needed.size(); ++s) {
@@ -36,22 +36,22 @@ class Walk {
   explicit Walk(const Plan& plan) : plan_(plan), lifetime_of_(plan.buffers.size(), -1) {}
 
   std::vector<Lifetime> run() {
-    std::array<PerStream, kMaxStreams> complete{};  // per stream: what is complete when its next step starts
+    std::array<PerStream, kMaxStreams> complete{};  // per stream: what is complete when its next task starts
     PerStream issued{};
     auto wait = [&](int stream, int other) {
       join(complete[at(stream)], complete[at(other)]);
       complete[at(stream)][at(other)] = issued[at(other)];
     };
-    for (const Step& step : plan_.sequences[0].steps) {
-      for (const Fork& fork : step.forks) wait(fork.stream, fork.source);
-      for (int other : step.after) wait(step.stream, other);
-      auto s = at(step.stream);
+    for (const Task& task : plan_.tasks_of(0)) {
+      for (const Fork& fork : task.forks) wait(fork.stream, fork.source);
+      for (int other : task.after) wait(task.stream, other);
+      auto s = at(task.stream);
       complete[s][s] = issued[s];
       Timing timing;
-      timing.stream = step.stream;
+      timing.stream = task.stream;
       timing.index = issued[s]++;
       timing.complete = complete[s];
-      visit(step, timing);
+      visit(task, timing);
     }
     for (const PlanOutput& output : plan_.outputs) {
       if (int i = lifetime_of_[at(output.buffer)]; i >= 0) result_[at(i)].last_end = kForever;
@@ -60,13 +60,13 @@ class Walk {
   }
 
  private:
-  void visit(const Step& step, Timing timing) {
+  void visit(const Task& task, Timing timing) {
     timing.begin = serial_++;
-    for (int sequence : step.sequences)
-      for (const Step& inner : plan_.sequences[at(sequence)].steps) visit(inner, timing);
-    timing.end = step.sequences.empty() ? timing.begin : serial_++;
-    // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control step ends.
-    touched_ = touched(plan_, step, std::move(touched_));
+    for (int sequence : task.bodies)
+      for (const Task& inner : plan_.tasks_of(sequence)) visit(inner, timing);
+    timing.end = task.bodies.empty() ? timing.begin : serial_++;
+    // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control task ends.
+    touched_ = touched(plan_, task, std::move(touched_));
     for (int buffer : touched_.writes) use(buffer, timing);
     for (int buffer : touched_.reads) use(buffer, timing);
   }
@@ -82,7 +82,7 @@ class Walk {
       result_.push_back(lifetime);
     }
     Lifetime& lifetime = result_[at(index)];
-    bool is_inside = timing.begin < lifetime.defined.begin;  // the control step around the body that made the buffer
+    bool is_inside = timing.begin < lifetime.defined.begin;  // the control task around the body that made the buffer
     if (is_inside) return;
     lifetime.last_end = std::max(lifetime.last_end, timing.end);
     auto& needed = lifetime.needed[at(timing.stream)];
@@ -92,11 +92,11 @@ class Walk {
   const Plan& plan_;
   std::vector<int> lifetime_of_;
   std::vector<Lifetime> result_;
-  Touched touched_;  // by the step at hand; kept for its memory
+  Touched touched_;  // by the task at hand; kept for its memory
   int serial_ = 0;
 };
 
-// True if everything that needs the buffer is complete when the step at `timing` starts; within one step of the
+// True if everything that needs the buffer is complete when the task at `timing` starts; within one task of the
 // schedule (its bodies run on one stream) serial order decides.
 bool is_over(const Lifetime& lifetime, const Timing& timing) {
   return lifetime.last_end < timing.begin && is_complete(lifetime.needed, timing);
@@ -117,9 +117,9 @@ class InPlace {
       group_of_[at(life.buffer)] = static_cast<int>(groups_.size());
       groups_.push_back({rounded_block(plan.buffers[at(life.buffer)].bytes), life, {life.buffer}});
     }
-    for (const Sequence& sequence : plan.sequences)
-      for (const Step& step : sequence.steps)
-        if (step.kind == StepKind::call) consider(plan.nodes[at(step.node)]);
+    for (std::size_t i = 0; i < plan.sequences.size(); ++i)
+      for (const Task& task : plan.tasks_of(static_cast<int>(i)))
+        if (task.kind == TaskKind::call) consider(plan.nodes[at(task.node)]);
     std::erase_if(groups_, [](const Group& group) { return group.buffers.empty(); });
   }
 
@@ -155,11 +155,11 @@ class InPlace {
     }
   }
 
-  // The input must end at the very step that defines the output, and all its other uses must be complete by then.
+  // The input must end at the very task that defines the output, and all its other uses must be complete by then.
   static bool merge(Group& input, Group& output) {
-    const Timing& step = output.life.defined;
-    if (input.life.last_end != step.end || input.bytes != output.bytes) return false;
-    if (!is_complete(input.life.needed, step)) return false;
+    const Timing& task = output.life.defined;
+    if (input.life.last_end != task.end || input.bytes != output.bytes) return false;
+    if (!is_complete(input.life.needed, task)) return false;
     input.life.last_end = output.life.last_end;
     input.life.needed = output.life.needed;
     input.buffers.insert(input.buffers.end(), output.buffers.begin(), output.buffers.end());
@@ -313,12 +313,12 @@ void assign_memory(Plan& plan) {
   }
   for (std::size_t i = 0; i < devices.size(); ++i) plan.devices[i].arena_bytes = place_all(plan, std::move(devices[i]));
   plan.host_arena_bytes = place_all(plan, std::move(host));
-  plan.host_hoisted_bytes = 0;
-  for (PlanDevice& device : plan.devices) device.hoisted_bytes = 0;
-  for (const HoistedCopy& copy : plan.hoisted) {
+  plan.host_invariant_bytes = 0;
+  for (PlanDevice& device : plan.devices) device.invariant_bytes = 0;
+  for (const InvariantCopy& copy : plan.invariant_copies) {
     Buffer& buffer = plan.buffers[at(copy.destination)];
-    bool is_on_host = buffer.storage == Storage::hoisted;
-    std::size_t& end = is_on_host ? plan.host_hoisted_bytes : plan.devices[at(buffer.device)].hoisted_bytes;
+    bool is_on_host = buffer.storage == Storage::invariant;
+    std::size_t& end = is_on_host ? plan.host_invariant_bytes : plan.devices[at(buffer.device)].invariant_bytes;
     buffer.offset = end;
     end += rounded_block(buffer.bytes);
   }
@@ -360,14 +360,12 @@ std::size_t rounded_block(std::size_t bytes) {
 
 std::vector<int> node_streams(const Plan& plan) {
   std::vector<int> result(plan.nodes.size(), 0);
-  auto visit = [&](auto& self, const Sequence& sequence, int around) -> void {
-    for (const Step& step : sequence.steps) {
-      int stream = around >= 0 ? around : step.stream;
-      if (step.node >= 0) result[at(step.node)] = stream;
-      for (int body : step.sequences) self(self, plan.sequences[at(body)], stream);
-    }
+  auto visit = [&](auto& self, const Task& task, int stream) -> void {
+    if (task.node >= 0) result[at(task.node)] = stream;
+    for (int body : task.bodies)
+      for (const Task& inner : plan.tasks_of(body)) self(self, inner, stream);
   };
-  visit(visit, plan.sequences[0], -1);
+  for (const Task& task : plan.tasks_of(0)) visit(visit, task, task.stream);
   return result;
 }
 

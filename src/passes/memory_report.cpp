@@ -32,9 +32,9 @@ class Reporter {
     report_.device = plan_.target().id;
     report_.arena = report_.packed = plan_.devices[0].arena_bytes;
     for (std::size_t i = 1; i < plan_.devices.size(); ++i)
-      report_.further += plan_.devices[i].arena_bytes + plan_.devices[i].hoisted_bytes;
+      report_.further += plan_.devices[i].arena_bytes + plan_.devices[i].invariant_bytes;
     report_.host_arena = host_arena_bytes(plan_, facts_);
-    report_.hoisted = plan_.host_hoisted_bytes;
+    report_.invariant_copies = plan_.host_invariant_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
     report_.records = rounded_block(ring_bytes(plan_));
@@ -74,8 +74,8 @@ class Reporter {
     switch (b.storage) {
       case Storage::arena:
       case Storage::host_arena:
-      case Storage::hoisted:
-      case Storage::hoisted_there:
+      case Storage::invariant:
+      case Storage::invariant_there:
         break;
       case Storage::input:
         report_.inputs += bytes;
@@ -191,7 +191,7 @@ std::string to_string(const MemoryReport& report) {
   add_line(text, "further", report.further, "of further devices");
   add_line(text, "records", report.records, "of the host");
   add_line(text, "host arena", report.host_arena, "of the host");
-  add_line(text, "hoisted", report.hoisted, "of the host");
+  add_line(text, "invariant copies", report.invariant_copies, "of the host");
   add_line(text, "staging", report.staging, "of the host");
   add_line(text, "status", report.status, "of the host");
   if (!report.largest.empty()) text += "largest values\n";

@@ -24,79 +24,79 @@ void add_node(const Plan& plan, int index, Touched& touched) {
   }
 }
 
-void add_step(const Plan& plan, const Step& step, Touched& result) {
-  if (step.kind == StepKind::call) {
+void add_task(const Plan& plan, const Task& task, Touched& result) {
+  if (task.kind == TaskKind::call) {
     // Any op may report in its device's step block, which is copied before the first and after the last of them.
-    if (int device = device_of(plan, step); device > 0) result.writes.push_back(plan.devices[at(device)].step_block);
-    return add_node(plan, step.node, result);
+    if (int device = device_of(plan, task); device > 0) result.writes.push_back(plan.devices[at(device)].step_block);
+    return add_node(plan, task.node, result);
   }
-  if (step.source >= 0) {
-    result.reads.push_back(step.source);
-    const Buffer& source = plan.buffers[at(step.source)];
+  if (task.source >= 0) {
+    result.reads.push_back(task.source);
+    const Buffer& source = plan.buffers[at(task.source)];
     if (source.storage == Storage::step && source.device > 0)  // part of a step block
       result.reads.push_back(plan.devices[at(source.device)].step_block);
   }
-  if (step.destination >= 0) result.writes.push_back(step.destination);
-  for (int sequence : step.sequences)
-    for (const Step& inner : plan.sequences[at(sequence)].steps) add_step(plan, inner, result);
+  if (task.destination >= 0) result.writes.push_back(task.destination);
+  for (int sequence : task.bodies)
+    for (const Task& inner : plan.tasks_of(sequence)) add_task(plan, inner, result);
 }
 
-// Whether the step or one of its bodies does something that the graph cannot see.
-bool has_effect(const Plan& plan, const Step& step) {
-  if (step.kind == StepKind::call) return plan.nodes[at(step.node)].op->traits.host_effect;
-  for (int sequence : step.sequences)
-    for (const Step& inner : plan.sequences[at(sequence)].steps)
+// Whether the task or one of its bodies does something that the graph cannot see.
+bool has_effect(const Plan& plan, const Task& task) {
+  if (task.kind == TaskKind::call) return plan.nodes[at(task.node)].op->traits.host_effect;
+  for (int sequence : task.bodies)
+    for (const Task& inner : plan.tasks_of(sequence))
       if (has_effect(plan, inner)) return true;
   return false;
 }
 
 }  // namespace
 
-std::vector<std::vector<int>> dependencies(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  std::vector<std::vector<int>> result(steps.size());
+Dependencies dependencies(const Plan& plan) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  Dependencies result(plan.tasks.size());
   std::vector<int> writer(plan.buffers.size(), -1);
   std::vector<std::vector<int>> readers(plan.buffers.size());
   int last_effect = -1;
   Touched t;
-  for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
-    auto& deps = result[at(i)];
-    t = touched(plan, steps[at(i)], std::move(t));
+  for (int id : schedule) {
+    auto& deps = result[at(id)];
+    t = touched(plan, plan.tasks[at(id)], std::move(t));
     for (int buffer : t.reads) {
       if (writer[at(buffer)] >= 0) deps.push_back(writer[at(buffer)]);
-      readers[at(buffer)].push_back(i);
+      readers[at(buffer)].push_back(id);
     }
     for (int buffer : t.writes) {
       if (writer[at(buffer)] >= 0) deps.push_back(writer[at(buffer)]);
       for (int reader : readers[at(buffer)]) deps.push_back(reader);
-      writer[at(buffer)] = i;
+      writer[at(buffer)] = id;
       readers[at(buffer)].clear();
     }
-    if (has_effect(plan, steps[at(i)])) {
+    if (has_effect(plan, plan.tasks[at(id)])) {
       if (last_effect >= 0) deps.push_back(last_effect);
-      last_effect = i;
+      last_effect = id;
     }
-    std::erase(deps, i);
-    if (i > 0 && deps.empty()) deps.push_back(0);
+    std::erase(deps, id);
+    if (id != schedule[0] && deps.empty()) deps.push_back(schedule[0]);
     std::sort(deps.begin(), deps.end());
     deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
   }
   return result;
 }
 
-int first_commit_step(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  int first = static_cast<int>(steps.size()) - 1;  // the end of the step
+int first_commit_task(const Plan& plan) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  std::size_t first = schedule.size() - 1;  // the end of the step
   while (first > 0) {
-    const Step& step = steps[at(first - 1)];
-    if (step.kind != StepKind::call) break;
-    const PlanNode& node = plan.nodes[at(step.node)];
+    const Task& task = plan.tasks[at(schedule[first - 1])];
+    if (task.kind != TaskKind::call) break;
+    const PlanNode& node = plan.nodes[at(task.node)];
     bool commits = writes_variables(*node.op, at(node.inputs));
     bool checks_others = node.id < 0 && node.op->traits.host_effect;  // the host, or further devices
     if (!commits && !checks_others) break;
     --first;
   }
-  return first;
+  return schedule[first];
 }
 
 namespace {
@@ -104,18 +104,17 @@ namespace {
 class Streams {
  public:
   explicit Streams(Plan& plan)
-      : plan_(plan), steps_(plan.sequences[0].steps), deps_(dependencies(plan)), commit_(first_commit_step(plan)) {}
+      : plan_(plan), schedule_(plan.sequences[0].tasks), deps_(dependencies(plan)), commit_(first_commit_task(plan)) {}
 
   void run() {
     measure_chains();
     plan_.stream_devices = {0};
     place_beside();
-    auto count = static_cast<int>(steps_.size());
     auto further = static_cast<int>(plan_.devices.size()) - 1;
     limit_ = std::min(plan_.target().max_streams, kMaxStreams) - further;
-    stream_of_.assign(at(count), 0);
-    depth_.assign(at(count), 0);
-    for (int i = 0; i < count; ++i) {
+    stream_of_.assign(plan_.tasks.size(), 0);
+    depth_.assign(plan_.tasks.size(), 0);
+    for (int i : schedule_) {
       if (auto found = early_.find(i); found != early_.end())
         for (const Island& island : found->second) fork(i, island);
       for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
@@ -128,7 +127,7 @@ class Streams {
   // What the host drives beside a launch has a stream to itself, as it waits for nothing but what it depends on; and in
   // split_sink another one, as that of sink does not wait for it.
   void place_beside() {
-    beside_.assign(steps_.size(), -1);
+    beside_.assign(plan_.tasks.size(), -1);
     place_beside(plan_.islands);
     place_beside(split_islands(plan_));
     last_beside_ = used_ - 1;
@@ -137,28 +136,28 @@ class Streams {
   void place_beside(const std::vector<Island>& islands) {
     int stream = -1;
     for (const Island& island : islands) {
-      if (!island.beside || beside_[at(island.first)] >= 0) continue;  // or is one of both modes
+      if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;  // or is one of both modes
       if (stream < 0) stream = new_stream(0);
-      for (int i = island.first; i < island.last; ++i) beside_[at(i)] = stream;
-      int begin = 0;  // the end of the islands it is after, but for those on its own stream
+      for (int i : island.tasks) beside_[at(i)] = stream;
+      std::size_t next = 0;  // the island behind those it is after, but for those on its own stream
       for (int i : island.after)
-        if (!islands[at(i)].beside) begin = islands[at(i)].last;
-      early_[begin].push_back(island);
+        if (!islands[at(i)].beside) next = at(i) + 1;
+      early_[islands[next].tasks[0]].push_back(island);
     }
   }
 
   // Where an island that runs beside others may begin: its stream waits here for what it depends on.
-  void fork(int index, const Island& island) {
-    int stream = beside_[at(island.first)];
-    for (int i = island.first; i < island.last; ++i) {
+  void fork(int here, const Island& island) {
+    int stream = beside_[at(island.tasks[0])];
+    for (int i : island.tasks) {
       for (int d : deps_[at(i)]) {
-        if (d >= index || !must_wait(stream, stream_of_[at(d)], d)) continue;
-        steps_[at(index)].forks.push_back({stream, stream_of_[at(d)], island.first});
+        if (d >= here || !must_wait(stream, stream_of_[at(d)], d)) continue;
+        plan_.tasks[at(here)].forks.push_back({stream, stream_of_[at(d)], island.tasks[0]});
       }
     }
   }
 
-  // Whether `stream` does not know yet that step `upto` of another one is complete. From now on it does.
+  // Whether `stream` does not know yet that task `upto` of another one is complete. From now on it does.
   bool must_wait(int stream, int other, int upto) {
     auto& seen = seen_[at(stream)];
     if (other == stream || seen[at(other)] >= upto || tail_[at(other)] < 0) return false;
@@ -167,19 +166,21 @@ class Streams {
     return true;
   }
 
-  // Length of the chain that starts at each step: as long as there is one successor with one dependency.
+  // Length of the chain that starts at each task: as long as there is one successor with one dependency.
   void measure_chains() {
-    auto count = static_cast<int>(steps_.size());
-    std::vector<int> successors(at(count), 0);
-    std::vector<int> next(at(count), -1);
-    for (int i = 0; i < commit_; ++i) {
+    std::vector<int> successors(plan_.tasks.size(), 0);
+    std::vector<int> next(plan_.tasks.size(), -1);
+    for (int i : schedule_) {
+      if (i >= commit_) break;
       for (int d : deps_[at(i)]) {
         ++successors[at(d)];
         next[at(d)] = i;
       }
     }
-    chain_.assign(at(count), 1);
-    for (int i = commit_ - 1; i >= 0; --i) {
+    chain_.assign(plan_.tasks.size(), 1);
+    for (auto it = schedule_.rbegin(); it != schedule_.rend(); ++it) {
+      int i = *it;
+      if (i >= commit_) continue;
       bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1;
       if (continues) chain_[at(i)] = chain_[at(next[at(i)])] + 1;
     }
@@ -200,12 +201,12 @@ class Streams {
 
   int choose(int i) {
     if (i == 0) return 0;
-    if (int device = device_of(plan_, steps_[at(i)]); device > 0) {  // all its work is on one stream
+    if (int device = device_of(plan_, plan_.tasks[at(i)]); device > 0) {  // all its work is on one stream
       auto& devices = plan_.stream_devices;
       auto found = std::find(devices.begin(), devices.end(), device);
       return found != devices.end() ? static_cast<int>(found - devices.begin()) : new_stream(device);
     }
-    int best = -1;  // the deepest dependency that is still the last step of its stream
+    int best = -1;  // the deepest dependency that is still the last task of its stream
     int nearest = 0;
     for (int d : deps_[at(i)]) {
       if (device_of_stream(stream_of_[at(d)]) != 0) continue;
@@ -224,10 +225,10 @@ class Streams {
   }
 
   void place(int i, int stream) {
-    Step& step = steps_[at(i)];
-    step.stream = stream_of_[at(i)] = stream;
+    Task& task = plan_.tasks[at(i)];
+    task.stream = stream_of_[at(i)] = stream;
     auto wait_for = [&](int other, int upto) {
-      if (must_wait(stream, other, upto)) step.after.push_back(other);
+      if (must_wait(stream, other, upto)) task.after.push_back(other);
     };
     if (i >= commit_) {
       for (int other = 0; other < used_; ++other) wait_for(other, tail_[at(other)]);
@@ -239,37 +240,37 @@ class Streams {
   }
 
   Plan& plan_;
-  std::vector<Step>& steps_;
-  std::vector<std::vector<int>> deps_;
+  const std::vector<int>& schedule_;
+  Dependencies deps_;  // ids ascend along the schedule, so that a task with a smaller one comes before
   int commit_;
   int limit_ = 1;  // streams of the target
   int used_ = 1;
-  std::vector<int> beside_;                   // per step of an island that runs beside others: its stream; else -1: any
+  std::vector<int> beside_;                   // per task of an island that runs beside others: its stream; else -1: any
   int last_beside_ = 0;                       // these are streams 1 to this one
-  std::map<int, std::vector<Island>> early_;  // those islands, by the step before which they may begin
+  std::map<int, std::vector<Island>> early_;  // those islands, by the task before which they may begin
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
   PerStream load_{};
-  // Per stream and other stream: up to which step its work is known to be complete.
+  // Per stream and other stream: up to which task its work is known to be complete.
   std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());
 };
 
 }  // namespace
 
-int device_of(const Plan& plan, const Step& step) {
-  if (step.kind == StepKind::call) {
-    const PlanNode& node = plan.nodes[at(step.node)];
+int device_of(const Plan& plan, const Task& task) {
+  if (task.kind == TaskKind::call) {
+    const PlanNode& node = plan.nodes[at(task.node)];
     return node.on_host ? 0 : node.device;
   }
-  if (step.kind != StepKind::copy) return 0;
-  int destination = plan.buffers[at(step.destination)].device;
-  return destination > 0 ? destination : plan.buffers[at(step.source)].device;
+  if (task.kind != TaskKind::copy) return 0;
+  int destination = plan.buffers[at(task.destination)].device;
+  return destination > 0 ? destination : plan.buffers[at(task.source)].device;
 }
 
-Touched touched(const Plan& plan, const Step& step, Touched reused) {
+Touched touched(const Plan& plan, const Task& task, Touched reused) {
   reused.reads.clear();
   reused.writes.clear();
-  add_step(plan, step, reused);
+  add_task(plan, task, reused);
   return reused;
 }
 

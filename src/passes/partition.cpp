@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <span>
 
@@ -9,15 +8,15 @@
 namespace graphsink {
 namespace {
 
-// The first node that the step calls, itself or in its bodies, for which `holds` is true, or nullptr.
+// The first node that the task calls, itself or in its bodies, for which `holds` is true, or nullptr.
 template <class Holds>
-const PlanNode* find_node(const Plan& plan, const Step& step, const Holds& holds) {
-  if (step.kind == StepKind::call) {
-    const PlanNode& node = plan.nodes[at(step.node)];
+const PlanNode* find_node(const Plan& plan, const Task& task, const Holds& holds) {
+  if (task.kind == TaskKind::call) {
+    const PlanNode& node = plan.nodes[at(task.node)];
     return holds(node) ? &node : nullptr;
   }
-  for (int sequence : step.sequences)
-    for (const Step& inner : plan.sequences[at(sequence)].steps)
+  for (int sequence : task.bodies)
+    for (const Task& inner : plan.tasks_of(sequence))
       if (const PlanNode* node = find_node(plan, inner, holds)) return node;
   return nullptr;
 }
@@ -35,12 +34,12 @@ struct Obstacle {
   const PlanNode* node = nullptr;
   std::string why, remedy;
 };
-Obstacle obstacle_in_body(const Plan& plan, const Step& step) {
+Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
   if (!plan.target().host_nodes_in_bodies) {
-    if (const PlanNode* node = find_node(plan, step, runs_on_host))
+    if (const PlanNode* node = find_node(plan, task, runs_on_host))
       return {node, "runs on the host, and a conditional node may not hold host nodes", "give its OpDef a CUDA body"};
   }
-  const PlanNode* node = find_node(plan, step, [&](const PlanNode& candidate) {
+  const PlanNode* node = find_node(plan, task, [&](const PlanNode& candidate) {
     OpTraits traits = cuda_traits(plan, candidate);
     return !traits.capturable || !traits.allowed_in_bodies;
   });
@@ -51,24 +50,24 @@ Obstacle obstacle_in_body(const Plan& plan, const Step& step) {
           "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
 }
 
-bool can_sink(Plan& plan, const Step& step) {
-  if (step.kind == StepKind::call) {
-    const PlanNode& node = plan.nodes[at(step.node)];
+bool can_sink(Plan& plan, const Task& task) {
+  if (task.kind == TaskKind::call) {
+    const PlanNode& node = plan.nodes[at(task.node)];
     if (cuda_traits(plan, node).capturable) return true;
     plan.reasons.push_back({std::string(node.op->name) + " is issued by the host", node.where,
                             "its OpDef declares it as not capturable", "one more launch",
                             "give it a CUDA body that only enqueues work on its stream"});
     return false;
   }
-  if (step.sequences.empty()) return true;
-  const char* what = step.kind == StepKind::loop ? "a loop" : "a branch";
+  if (task.bodies.empty()) return true;
+  const char* what = task.kind == TaskKind::loop ? "a loop" : "a branch";
   if (!plan.target().conditional_nodes) {
     plan.reasons.push_back({std::string(what) + " is driven by the host", Where(),
                             "this driver has no conditional nodes", "a wait for the predicate, and one more launch",
                             "use a driver of CUDA 12.8 or newer"});
     return false;
   }
-  Obstacle obstacle = obstacle_in_body(plan, step);
+  Obstacle obstacle = obstacle_in_body(plan, task);
   if (obstacle.node) {
     plan.reasons.push_back({std::string(what) + " is driven by the host", obstacle.node->where,
                             std::string(obstacle.node->op->name) + " in its body " + obstacle.why,
@@ -77,118 +76,134 @@ bool can_sink(Plan& plan, const Step& step) {
   return obstacle.node == nullptr;
 }
 
-// The order of the schedule that takes the fewest islands, and within each the fewest changes between host and device:
-// from the first step on, everything of one kind that can run does so before anything of the other. With two kinds this
-// is the least number of changes, since whatever comes early never makes another step wait longer.
+// Orders the schedule so that it takes the fewest islands, and within each the fewest changes between host and device:
+// from the first task on, everything of one kind that can run does so before anything of the other. With two kinds this
+// is the least number of changes, since whatever comes early never makes another task wait longer.
 class Grouping {
  public:
-  Grouping(const Plan& plan, const std::vector<bool>& sinks) : plan_(plan) {
-    const auto& steps = plan.sequences[0].steps;
-    for (std::size_t i = 0; i < steps.size(); ++i) kind_.push_back({sinks[i], is_on_host(plan, steps[i])});
+  // `sinks`: by the id of each task of the schedule, whether a launch can hold it.
+  Grouping(const Plan& plan, const std::vector<bool>& sinks) : plan_(plan), kinds_(plan.tasks.size()) {
+    for (int id : plan.sequences[0].tasks) kinds_[at(id)] = {sinks[at(id)], is_on_host(plan, plan.tasks[at(id)])};
   }
 
-  // Where each step of the new order is in the old one. The commit stays the end.
-  std::vector<int> run() {
-    std::vector<int> order(kind_.size());
-    std::iota(order.begin(), order.end(), 0);
-    bool is_uniform = std::all_of(kind_.begin(), kind_.end(), [&](const Kind& kind) { return kind == kind_[0]; });
-    if (is_uniform) return order;
-    auto first_commit = at(first_commit_step(plan_));
-    deps_ = dependencies(plan_);
-    users_.resize(kind_.size());
-    for (std::size_t i = 0; i < first_commit; ++i) {
-      waits_for_.push_back(deps_[i].size());
-      for (int d : deps_[i]) users_[at(d)].push_back(static_cast<int>(i));
-      if (deps_[i].empty()) ready(i);
+  bool is_uniform() const {
+    const std::vector<int>& schedule = plan_.sequences[0].tasks;
+    return std::all_of(schedule.begin(), schedule.end(),
+                       [&](int id) { return kinds_[at(id)] == kinds_[at(schedule[0])]; });
+  }
+
+  // The ids of the schedule in their new order. The commit stays the end.
+  std::vector<int> order(const Dependencies& deps) {
+    std::vector<int> order = plan_.sequences[0].tasks;
+    auto commit = std::find(order.begin(), order.end(), first_commit_task(plan_));
+    users_.resize(kinds_.size());
+    waits_for_.resize(kinds_.size());
+    for (auto id = order.begin(); id != commit; ++id) {
+      waits_for_[at(*id)] = deps[at(*id)].size();
+      for (int d : deps[at(*id)]) users_[at(d)].push_back(*id);
+      if (deps[at(*id)].empty()) ready(*id);
     }
-    for (std::size_t i = 0; i < first_commit; ++i) order[i] = take();
+    for (auto id = order.begin(); id != commit; ++id) *id = take();
     return order;
   }
 
  private:
   struct Kind {
-    bool sinks;
-    bool is_on_host;
+    bool sinks = true;
+    bool is_on_host = false;
     friend bool operator==(const Kind&, const Kind&) = default;
   };
 
   std::set<int>& ready_of(const Kind& kind) { return ready_[kind.sinks ? 1 : 0][kind.is_on_host ? 1 : 0]; }
-  void ready(std::size_t i) { ready_of(kind_[i]).insert(static_cast<int>(i)); }
+  void ready(int id) { ready_of(kinds_[at(id)]).insert(id); }
 
-  // The next step: the first of the current kind, else of the current island, else any.
+  // The next task: the first of the current kind, else of the current island, else any.
   int take() {
     if (ready_of(now_).empty()) now_.is_on_host = !now_.is_on_host;
     if (ready_of(now_).empty()) now_ = {!now_.sinks, false};
     if (ready_of(now_).empty()) now_.is_on_host = true;
     std::set<int>& candidates = ready_of(now_);
-    int i = *candidates.begin();
+    int id = *candidates.begin();
     candidates.erase(candidates.begin());
-    for (int user : users_[at(i)])
-      if (--waits_for_[at(user)] == 0) ready(at(user));
-    return i;
+    for (int user : users_[at(id)])
+      if (--waits_for_[at(user)] == 0) ready(user);
+    return id;
   }
 
   const Plan& plan_;
-  std::vector<Kind> kind_;
-  std::vector<std::vector<int>> deps_, users_;
+  std::vector<Kind> kinds_;  // by id
+  Dependencies users_;
   std::vector<std::size_t> waits_for_;
-  std::set<int> ready_[2][2];  // by sinks, is_on_host; in the user's order
-  Kind now_{true, false};
+  std::set<int> ready_[2][2];  // by sinks, is_on_host; in the order in which the tasks were made
+  Kind now_;
 };
 
-// Which steps of an island lead to the next one.
-std::vector<bool> leading_to_next(const Island& island, const Island& next, const std::vector<std::vector<int>>& deps) {
-  std::vector<bool> leads(at(next.last - island.first));
-  for (int i = next.last - 1; i >= island.first; --i) {
-    if (i < next.first && !leads[at(i - island.first)]) continue;
-    for (int d : deps[at(i)])
-      if (d >= island.first) leads[at(d - island.first)] = true;
-  }
-  return leads;
-}
+// Gives the tasks ids in the order of the schedule; a branch or loop comes before the tasks of its bodies.
+class Numbering {
+ public:
+  explicit Numbering(Plan& plan) : plan_(plan) { tasks_.reserve(plan.tasks.size()); }
 
-// Maximal runs of steps [first, last) of which one launch can hold all or none.
-template <class Sinks>
-void add_islands(std::vector<Island>& islands, int first, int last, Sinks&& sinks) {
-  for (int i = first; i < last; ++i) {
-    if (i == first || islands.back().sunk != sinks(i)) islands.push_back({i, i, sinks(i)});
-    islands.back().last = i + 1;
+  void run() {
+    new_id_.resize(plan_.tasks.size());
+    number(plan_.sequences[0]);
+    plan_.tasks = std::move(tasks_);
+    number(plan_.islands);
   }
-}
 
-// Sets Island::after, as far as steps of these islands depend on each other.
-void connect(std::vector<Island>& islands, const std::vector<std::vector<int>>& deps) {
-  std::vector<int> island_of(deps.size(), -1);
-  for (std::size_t i = 0; i < islands.size(); ++i) {
-    Island& island = islands[i];
-    std::set<int> after;
-    for (int k = island.first; k < island.last; ++k) {
-      island_of[at(k)] = static_cast<int>(i);
-      for (int d : deps[at(k)])
-        if (island_of[at(d)] >= 0) after.insert(island_of[at(d)]);
+ private:
+  void number(Sequence& sequence) {
+    for (int& id : sequence.tasks) {
+      new_id_[at(id)] = static_cast<int>(tasks_.size());
+      tasks_.push_back(std::move(plan_.tasks[at(id)]));
+      id = new_id_[at(id)];
+      std::vector<int> bodies = tasks_.back().bodies;
+      for (int body : bodies) number(plan_.sequences[at(body)]);
     }
-    after.erase(static_cast<int>(i));
-    island.after.assign(after.begin(), after.end());
   }
+
+  void number(std::vector<Island>& islands) {
+    for (Island& island : islands) {
+      for (int& id : island.tasks) id = new_id_[at(id)];
+      number(island.parts);
+    }
+  }
+
+  Plan& plan_;
+  std::vector<Task> tasks_;
+  std::vector<int> new_id_;  // by the id before
+};
+
+// Maximal runs of tasks of which one launch can hold all or none.
+template <class Sinks>
+std::vector<Island> runs_of(const std::vector<int>& tasks, const Sinks& sinks) {
+  std::vector<Island> islands;
+  for (int id : tasks) {
+    if (islands.empty() || islands.back().sunk != sinks(id)) islands.emplace_back().sunk = sinks(id);
+    islands.back().tasks.push_back(id);
+  }
+  return islands;
 }
 
 // A launch in two: what the island behind it waits for, and the rest.
 struct Division {
   std::size_t island = 0;
-  std::vector<Step> first, rest;
-  std::size_t work = 0;  // steps of the rest that are more than views
+  std::vector<int> first, rest;
+  std::size_t work = 0;  // tasks of the rest that are more than views
 };
-Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_t i,
-                const std::vector<std::vector<int>>& deps) {
-  const Island& island = islands[i];
-  std::vector<bool> leads = leading_to_next(island, islands[i + 1], deps);
+Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_t i, const Dependencies& deps) {
+  std::vector<bool> is_needed(plan.tasks.size());
+  const auto need = [&](int id) {
+    for (int d : deps[at(id)]) is_needed[at(d)] = true;
+  };
+  std::for_each(islands[i + 1].tasks.rbegin(), islands[i + 1].tasks.rend(), need);
+  std::for_each(islands[i].tasks.rbegin(), islands[i].tasks.rend(), [&](int id) {
+    if (is_needed[at(id)]) need(id);
+  });
   Division result;
   result.island = i;
-  for (int k = island.first; k < island.last; ++k) {
-    const Step& step = plan.sequences[0].steps[at(k)];
-    bool is_first = leads[at(k - island.first)];
-    if (!is_first && !touched(plan, step).writes.empty()) ++result.work;
-    (is_first ? result.first : result.rest).push_back(step);
+  for (int id : islands[i].tasks) {
+    if (!is_needed[at(id)] && !touched(plan, plan.tasks[at(id)]).writes.empty()) ++result.work;
+    (is_needed[at(id)] ? result.first : result.rest).push_back(id);
   }
   return result;
 }
@@ -196,8 +211,8 @@ Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_
 // What the host drives is to run beside the launch before it. Each launch costs time, so only one is divided: that with
 // the most work that an island behind it, for which `can_be_beside` holds, does not wait for.
 template <class CanBeBeside>
-void divide_launch(Plan& plan, std::vector<Island>& islands, const CanBeBeside& can_be_beside) {
-  const std::vector<std::vector<int>> deps = dependencies(plan);
+void divide_launch(const Plan& plan, std::vector<Island>& islands, const Dependencies& deps,
+                   const CanBeBeside& can_be_beside) {
   Division best;
   for (std::size_t i = 0; i + 1 < islands.size(); ++i) {
     if (!islands[i].sunk || !can_be_beside(islands[i + 1])) continue;
@@ -205,51 +220,67 @@ void divide_launch(Plan& plan, std::vector<Island>& islands, const CanBeBeside& 
     if (!division.first.empty() && division.work > best.work) best = std::move(division);
   }
   if (best.work == 0) return;
-  Island& island = islands[best.island];
-  auto middle = island.first + static_cast<int>(best.first.size());
-  auto steps = plan.sequences[0].steps.begin();
-  std::move(best.first.begin(), best.first.end(), steps + island.first);
-  std::move(best.rest.begin(), best.rest.end(), steps + middle);
-  Island rest{middle, island.last, true};
-  island.last = middle;
+  islands[best.island].tasks = std::move(best.first);
+  Island rest;
+  rest.tasks = std::move(best.rest);
   islands.insert(islands.begin() + static_cast<std::ptrdiff_t>(best.island) + 1, std::move(rest));
 }
 
-// Sets what depends on what, and what runs beside others.
+// Sets Island::starts_beside.
+void mark_starts(std::vector<Island>& islands) {
+  for (Island& island : islands) island.starts_beside = false;
+  for (const Island& island : islands) {
+    if (!island.beside) continue;
+    auto last = std::find_if(island.after.rbegin(), island.after.rend(),
+                             [&](int before) { return !islands[at(before)].beside; });
+    if (last != island.after.rend()) islands[at(*last)].starts_beside = true;
+  }
+}
+
+// Sets Island::after and Island::beside. `commit`: the first task of the commit, which waits for everything before it.
 template <class CanBeBeside>
-void connect(const Plan& plan, std::vector<Island>& islands, const CanBeBeside& can_be_beside) {
-  connect(islands, dependencies(plan));
-  if (islands.back().last == static_cast<int>(plan.sequences[0].steps.size())) {  // the commit waits for everything
-    islands.back().after.resize(islands.size() - 1);
-    std::iota(islands.back().after.begin(), islands.back().after.end(), 0);
+void connect(std::vector<Island>& islands, const Dependencies& deps, int commit, const CanBeBeside& can_be_beside) {
+  std::vector<int> island_of(deps.size(), -1);
+  bool is_commit = false;
+  for (std::size_t i = 0; i < islands.size(); ++i) {
+    Island& island = islands[i];
+    std::set<int> after;
+    for (int id : island.tasks) {
+      island_of[at(id)] = static_cast<int>(i);
+      for (int d : deps[at(id)])
+        if (island_of[at(d)] >= 0) after.insert(island_of[at(d)]);
+      is_commit = is_commit || id == commit;
+    }
+    for (std::size_t before = 0; is_commit && before < i; ++before) after.insert(static_cast<int>(before));
+    after.erase(static_cast<int>(i));
+    island.after.assign(after.begin(), after.end());
+    bool needs_last = i == 0 || after.contains(static_cast<int>(i) - 1);
+    island.beside = !needs_last && can_be_beside(island);
   }
-  for (std::size_t i = 1; i < islands.size(); ++i) {
-    const std::vector<int>& after = islands[i].after;
-    bool needs_last = std::binary_search(after.begin(), after.end(), static_cast<int>(i) - 1);
-    islands[i].beside = !needs_last && can_be_beside(islands[i]);
-  }
+  mark_starts(islands);
 }
 
 // The parts of launches for split_sink, which ends a launch where an op on the host begins. The commit is part of the
 // last launch.
-void divide_at_host_ops(Plan& plan, bool has_streams) {
-  auto is_host_op = [&](int i) { return is_on_host(plan, plan.sequences[0].steps[at(i)]); };
+void divide_at_host_ops(Plan& plan, const Dependencies& deps, int commit, bool has_streams) {
+  auto is_host_op = [&](int id) { return is_on_host(plan, plan.tasks[at(id)]); };
+  auto can_be_beside = [&](const Island& part) { return has_streams && is_host_op(part.tasks[0]); };
   for (Island& island : plan.islands) {
     if (!island.sunk) continue;
-    std::vector<Island> parts;
-    add_islands(parts, island.first, island.last, [&](int i) { return !is_host_op(i); });
+    std::vector<Island> parts = runs_of(island.tasks, [&](int id) { return !is_host_op(id); });
     if (parts.size() < 2) continue;
-    auto can_be_beside = [&](const Island& part) { return has_streams && is_host_op(part.first); };
-    divide_launch(plan, parts, can_be_beside);
-    connect(plan, parts, can_be_beside);
+    divide_launch(plan, parts, deps, can_be_beside);
+    connect(parts, deps, commit, can_be_beside);
+    island.tasks.clear();
+    for (const Island& part : parts) island.tasks.insert(island.tasks.end(), part.tasks.begin(), part.tasks.end());
     island.parts = std::move(parts);
   }
 }
 
 }  // namespace
 
-bool is_on_host(const Plan& plan, const Step& step) {
-  return step.kind == StepKind::call && plan.nodes[at(step.node)].on_host;
+bool is_on_host(const Plan& plan, const Task& task) {
+  return task.kind == TaskKind::call && plan.nodes[at(task.node)].on_host;
 }
 
 std::vector<Island> split_islands(const Plan& plan) {
@@ -270,38 +301,54 @@ std::vector<Island> split_islands(const Plan& plan) {
       for (int i : part.after) added.after.push_back(first.back() + i);
     }
   }
-  return result.size() == plan.islands.size() ? std::vector<Island>() : result;
+  if (result.size() == plan.islands.size()) return {};
+  mark_starts(result);
+  return result;
 }
 
 bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
 
-void partition(Plan& plan) {
-  std::vector<Step>& steps = plan.sequences[0].steps;
-  std::vector<bool> sinks;
-  Obstacle obstacle;  // to a loop over steps in a launch
-  for (const Step& step : steps) {
-    sinks.push_back(can_sink(plan, step));
-    if (!obstacle.node) obstacle = obstacle_in_body(plan, step);
+// Decides which launches hold what, and with that the final order of the schedule. Returns the first obstacle to a loop
+// over steps in a launch.
+Obstacle make_islands(Plan& plan) {
+  std::vector<bool> sinks(plan.tasks.size());
+  Obstacle obstacle;
+  for (int id : plan.sequences[0].tasks) {
+    const Task& task = plan.tasks[at(id)];
+    sinks[at(id)] = can_sink(plan, task);
+    if (!obstacle.node) obstacle = obstacle_in_body(plan, task);
   }
-  std::vector<int> order = Grouping(plan, sinks).run();
-  if (!std::is_sorted(order.begin(), order.end())) {
-    std::vector<Step> ordered;
-    for (int i : order) ordered.push_back(std::move(steps[at(i)]));
-    steps = std::move(ordered);
+  std::vector<int>& schedule = plan.sequences[0].tasks;
+  auto is_sunk = [&](int id) { return sinks[at(id)]; };
+  Grouping grouping(plan, sinks);
+  if (grouping.is_uniform()) {
+    plan.islands = runs_of(schedule, is_sunk);
+    return obstacle;
   }
-  add_islands(plan.islands, 0, static_cast<int>(steps.size()), [&](int i) { return sinks[at(order[at(i)])]; });
-  bool has_streams = plan.target().max_streams > static_cast<int>(plan.devices.size());
-  // What runs beside a launch is on a stream of the target.
-  auto can_be_beside = [&](const Island& island) {
-    return has_streams && !island.sunk &&
-           std::all_of(steps.begin() + island.first, steps.begin() + island.last,
-                       [&](const Step& step) { return device_of(plan, step) == 0; });
-  };
+  const Dependencies deps = dependencies(plan);
+  const int commit = first_commit_task(plan);
+  const bool has_streams = plan.target().max_streams > static_cast<int>(plan.devices.size());
+  schedule = grouping.order(deps);
+  plan.islands = runs_of(schedule, is_sunk);
   if (plan.islands.size() > 1) {
-    divide_launch(plan, plan.islands, can_be_beside);
-    connect(plan, plan.islands, can_be_beside);
+    // What runs beside a launch is on a stream of the target.
+    auto can_be_beside = [&](const Island& island) {
+      return has_streams && !island.sunk && std::all_of(island.tasks.begin(), island.tasks.end(), [&](int id) {
+               return device_of(plan, plan.tasks[at(id)]) == 0;
+             });
+    };
+    divide_launch(plan, plan.islands, deps, can_be_beside);
+    connect(plan.islands, deps, commit, can_be_beside);
   }
-  divide_at_host_ops(plan, has_streams);
+  divide_at_host_ops(plan, deps, commit, has_streams);
+  schedule.clear();
+  for (const Island& island : plan.islands) schedule.insert(schedule.end(), island.tasks.begin(), island.tasks.end());
+  return obstacle;
+}
+
+void partition(Plan& plan) {
+  Obstacle obstacle = make_islands(plan);
+  Numbering(plan).run();
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
       sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.node == nullptr;

@@ -13,14 +13,16 @@ namespace graphsink {
 // Says what each op on the host costs, in the reasons of the placement.
 void add_costs(Plan& plan);
 
-// For each step of the schedule the earlier ones it must follow, from what they read, write and do on the host.
-std::vector<std::vector<int>> dependencies(const Plan& plan);
+// By the id of each task of the schedule: the ids of the earlier ones that it must follow, because of what they read,
+// write and do on the host. Tasks of bodies have none.
+using Dependencies = std::vector<std::vector<int>>;
+Dependencies dependencies(const Plan& plan);
 
-// From this step of the schedule on everything belongs to the commit: it runs after all else, on stream 0.
-int first_commit_step(const Plan& plan);
+// The first task of the commit, which is the end of the schedule and runs after all else, on stream 0.
+int first_commit_task(const Plan& plan);
 
-// The device that carries out the step, or takes part in the copy besides the target.
-int device_of(const Plan& plan, const Step& step);
+// The device that carries out the task, or takes part in the copy besides the target.
+int device_of(const Plan& plan, const Task& task);
 
 // Which of the further devices the plan uses, as numbers of devices.
 std::vector<int> used_further_devices(const Plan& plan);
@@ -31,38 +33,41 @@ std::string device_name(const Plan& plan, int device);
 // Whether the whole step is one launch.
 bool sinks_whole(const Plan& plan);
 
-// Whether the step is the CPU body of an op, on a device with separate memory.
-bool is_on_host(const Plan& plan, const Step& step);
+// Whether the task is the CPU body of an op, on a device with separate memory.
+bool is_on_host(const Plan& plan, const Task& task);
 
-// Cuts the schedule into islands, maximal runs of steps that one launch can hold, having brought it into an order that
-// takes the fewest.
+// Adds a task to the end of a sequence. Returns its id.
+int add_task(Plan& plan, int sequence, Task task);
+
+// Brings the schedule into an order that takes the fewest islands, cuts it into those, and gives the tasks ids that
+// ascend along the schedule. The passes behind it rely on that order of ids.
 void partition(Plan& plan);
 
-// Gives each step of the schedule a stream and the streams it must wait for.
+// Gives each task of the schedule a stream and the streams it must wait for.
 void assign_streams(Plan& plan);
 
 // Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
 void assign_memory(Plan& plan);
 
-// What a step reads and writes, bodies included. Loops over many steps hand in what they got for the one before, whose
+// What a task reads and writes, bodies included. Loops over many tasks hand in what they got for the one before, whose
 // memory is used again.
 struct Touched {
   std::vector<int> reads;
   std::vector<int> writes;
 };
-Touched touched(const Plan& plan, const Step& step, Touched reused = {});
+Touched touched(const Plan& plan, const Task& task, Touched reused = {});
 
 // A number for each stream of a plan.
 using PerStream = std::array<int, kMaxStreams>;
 
-// When each step of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
-// complete by then. A control step begins before and ends after the steps of its bodies.
+// When each task of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
+// complete by then. A control task begins before and ends after the tasks of its bodies.
 struct Timing {
   int begin = 0;
   int end = 0;
   int stream = 0;
-  int index = 0;         // position in its stream (of the enclosing step of the schedule)
-  PerStream complete{};  // per stream: this many of its steps are complete before this one starts
+  int index = 0;         // position in its stream (of the enclosing task of the schedule)
+  PerStream complete{};  // per stream: this many of its tasks are complete before this one starts
 };
 
 // How long a buffer is needed.
@@ -70,7 +75,7 @@ struct Lifetime {
   int buffer = -1;
   Timing defined;
   int last_end = -1;   // serial of its last use; kForever: until the next run
-  PerStream needed{};  // per stream: free for reuse once this many of its steps are complete
+  PerStream needed{};  // per stream: free for reuse once this many of its tasks are complete
 };
 constexpr int kForever = 1 << 30;
 
@@ -83,7 +88,7 @@ std::size_t ring_bytes(const Plan& plan);
 // Device memory that is asked for as one block takes this much.
 std::size_t rounded_block(std::size_t bytes);
 
-// The stream on which each node runs: bodies use that of the control step.
+// The stream on which each node runs: bodies use that of the control task.
 std::vector<int> node_streams(const Plan& plan);
 
 // Bytes of scratch memory for each stream: as much as the op with the largest workspace there asks for; 0 if the facts

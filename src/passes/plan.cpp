@@ -64,6 +64,13 @@ std::vector<int> used_further_devices(const Plan& plan) {
 
 std::string device_name(const Plan& plan, int device) { return to_string(plan.devices[at(device)].target.id); }
 
+int add_task(Plan& plan, int sequence, Task task) {
+  int id = static_cast<int>(plan.tasks.size());
+  plan.tasks.push_back(std::move(task));
+  plan.sequences[at(sequence)].tasks.push_back(id);
+  return id;
+}
+
 Target Target::cuda13(int sm) {
   Target target;
   target.id = cuda(0);

@@ -57,7 +57,7 @@ TEST(SeveralDevicesPlan, LabelsDecideAndNeighboursFollow) {
 }
 
 bool is_on_the_host(const Buffer& buffer) {
-  return buffer.storage == Storage::host_arena || buffer.storage == Storage::hoisted ||
+  return buffer.storage == Storage::host_arena || buffer.storage == Storage::invariant ||
          buffer.storage == Storage::host_constant;
 }
 

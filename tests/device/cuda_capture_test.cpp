@@ -62,10 +62,10 @@ TEST_F(CudaCaptureTest, CapturedStreamsForkAndJoin) {
   Stream* const streams[] = {stream_.get(), other.get()};
   auto issue = [&](Streams s) {
     call(*s[0], slow_affine, {x}, Affine{3, 0});
-    device_->fence(*s[1], *s[0]);
+    device_->make_wait(*s[1], *s[0]);
     call(*s[1], slow_affine, {x}, Affine{1, 1});
     call(*s[0], slow_affine, {y}, Affine{2, 0});
-    device_->fence(*s[0], *s[1]);
+    device_->make_wait(*s[0], *s[1]);
     call(*s[0], slow_affine, {x}, Affine{2, 0});
   };
   auto captured = capture(streams, issue);
@@ -85,7 +85,7 @@ TEST_F(CudaCaptureTest, AStreamThatWasNotJoinedFailsTheCapture) {
   EXPECT_THROW(capture(streams,
                        [&](Streams s) {
                          call(*s[0], affine, {x});
-                         device_->fence(*s[1], *s[0]);
+                         device_->make_wait(*s[1], *s[0]);
                          call(*s[1], affine, {x});
                        }),
                CaptureFailed);

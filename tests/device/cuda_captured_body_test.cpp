@@ -25,7 +25,7 @@ TEST_F(CudaCapturedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
   auto captured = capture(streams, [&](Streams s) {
     device_->loop(s, more, [&](Streams body) {
       ASSERT_EQ(body.size(), 2u);
-      device_->fence(*body[1], *body[0]);
+      device_->make_wait(*body[1], *body[0]);
       call(*body[1], slow_affine, {y}, Affine{3, 0});
       call(*body[0], slow_affine, {x}, Affine{2, 0});
       call(*body[0], count_down, {counter});
@@ -209,7 +209,7 @@ TEST_F(CudaCapturedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
   auto captured = capture(streams, [&](Streams s) {
     device_->loop(s, more, [&](Streams body) {
       call(*body[0], affine, {x}, Affine{2, 0});
-      device_->fence(*body[1], *body[0]);
+      device_->make_wait(*body[1], *body[0]);
       call(*body[0], count_down, {counter});
       call(*body[0], is_positive, {counter, more});
     });
@@ -225,9 +225,9 @@ TEST_F(CudaCapturedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
   Stream* const streams[] = {stream_.get(), other.get()};
   auto captured = capture(streams, [&](Streams s) {
     auto then_body = [&](Streams body) {
-      device_->fence(*body[1], *body[0]);
+      device_->make_wait(*body[1], *body[0]);
       call(*body[1], affine, {x}, Affine{2, 0});
-      device_->fence(*body[0], *body[1]);
+      device_->make_wait(*body[0], *body[1]);
       call(*body[1], affine, {x}, Affine{1, 3});
     };
     device_->branch(s, yes, then_body, [](Streams) {});

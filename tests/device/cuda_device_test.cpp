@@ -37,12 +37,12 @@ TEST_F(CudaDeviceTest, FencesOrderStreams) {
   auto other = device_->make_stream();
   float* x = make(1.0f);
   for (int i = 0; i < 20; ++i) {
-    device_->fence(*other, *stream_);
+    device_->make_wait(*other, *stream_);
     call(*other, slow_affine, {x}, Affine{2, 0});
-    device_->fence(*stream_, *other);
+    device_->make_wait(*stream_, *other);
     call(*stream_, slow_affine, {x}, Affine{1, -1});
   }
-  device_->fence(*stream_, *stream_);
+  device_->make_wait(*stream_, *stream_);
   EXPECT_EQ(get(x), 1.0f);
 }
 
@@ -175,9 +175,9 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
   auto* on_host = static_cast<float*>(host.get());
   const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
   auto issue = [&](Stream& s) {
-    device_->fence(*other, s);
+    device_->make_wait(*other, s);
     call(*other, affine, {x}, Affine{2, 0});
-    device_->fence(s, *other);
+    device_->make_wait(s, *other);
     device_->copy(s, on_host, x, sizeof(float));
     device_->host_call(s, doubles, *static_cast<HostStatus*>(status.get()));
     call(s, set_count, {counter}, 3);

@@ -67,14 +67,14 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
   auto attempt = [&] {
     return capture(streams, [&](Streams s) {
       call(*s[0], affine, {x});
-      device_->fence(*s[1], *s[0]);
+      device_->make_wait(*s[1], *s[0]);
       device_->copy(*s[1], on_host, x, sizeof(float));
       device_->host_call(*s[1], node(host_double, {on_host, on_host + 1}), *static_cast<HostStatus*>(status.get()));
       device_->loop(s.first(1), more, [&](Streams body) {
         branch(
             *body[0], more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
       });
-      device_->fence(*s[0], *s[1]);
+      device_->make_wait(*s[0], *s[1]);
     });
   };
   attempt();
@@ -97,9 +97,9 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
     not_destroyed += emu::injected().count("cudaGraphDestroy");
     EXPECT_EQ(are_live() - before, not_destroyed) << "call " << n;
     set(x, 1.0f);
-    device_->fence(*other, *stream_);
+    device_->make_wait(*other, *stream_);
     call(*other, affine, {x}, Affine{1, 1});
-    device_->fence(*stream_, *other);
+    device_->make_wait(*stream_, *other);
     EXPECT_EQ(get(x), 2.0f) << "call " << n;
     if (is_done) break;
   }

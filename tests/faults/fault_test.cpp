@@ -200,7 +200,7 @@ TEST_F(Fault, AProgramWaitsByOtherMeansBeforeItFrees) {
 }
 
 // What is copied to the host before a step is copied again where that could not be issued.
-TEST_F(Fault, AHoistedCopyThatFailsIsMadeByTheNextRun) {
+TEST_F(Fault, AnInvariantCopyThatFailsIsMadeByTheNextRun) {
   Graph g;
   Value x = g.input("x", f32, {1});
   g.output("y", emit(testing::cpu_plus_one, {x})[0]);

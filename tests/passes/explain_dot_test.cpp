@@ -15,8 +15,8 @@ using testing::expect_golden;
 using testing::explain_json_of;
 using testing::flat;
 using testing::further_device_plan;
-using testing::hoisted_plan;
 using testing::host_op_plan;
+using testing::invariant_copies_plan;
 using testing::json;
 using testing::number_of;
 using testing::plan_for;
@@ -27,7 +27,7 @@ using testing::small_mlp;
 using testing::steps_of;
 using testing::wide_plan;
 
-TEST(ExplainDot, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.dot", hoisted_plan().explain_dot()); }
+TEST(ExplainDot, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.dot", invariant_copies_plan().explain_dot()); }
 TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }
@@ -35,19 +35,19 @@ TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", bra
 TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
   for (const Plan& plan : plans()) {
     DotGraph dot = read_dot(plan.explain_dot());
-    std::vector<json> steps = steps_of(plan);
-    EXPECT_EQ(dot.nodes.size(), steps.size() + plan.hoisted.size());
-    for (const json& step : steps) {
-      std::string name = "step" + std::to_string(step["number"].get<int>());
+    std::vector<json> tasks = steps_of(plan);
+    EXPECT_EQ(dot.nodes.size(), tasks.size() + plan.invariant_copies.size());
+    for (const json& task : tasks) {
+      std::string name = "step" + std::to_string(task["number"].get<int>());
       ASSERT_TRUE(dot.nodes.count(name)) << name;
       const auto& attributes = dot.nodes.at(name).attributes;
-      bool is_small = step["kind"] == "copy";
+      bool is_small = task["kind"] == "copy";
       EXPECT_EQ(attributes.at("fillcolor"), is_small                     ? "white"
-                                            : step["kind"] != "call"     ? "lightyellow"
-                                            : step["device"] == "host"   ? "orange"
-                                            : step["device"] == "cuda:1" ? "palegreen"
+                                            : task["kind"] != "call"     ? "lightyellow"
+                                            : task["device"] == "host"   ? "orange"
+                                            : task["device"] == "cuda:1" ? "palegreen"
                                                                          : "lightblue");
-      std::string op = step["op"].get<std::string>();
+      std::string op = task["op"].get<std::string>();
       EXPECT_NE(attributes.at("label").find(op), std::string::npos);
     }
     EXPECT_FALSE(dot.edges.empty());
@@ -60,23 +60,23 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
   }
 }
 
-TEST(Explain, HoistedCopiesLeadToWhoReadsThem) {
-  Plan plan = hoisted_plan();
+TEST(Explain, InvariantCopiesLeadToWhoReadsThem) {
+  Plan plan = invariant_copies_plan();
   json root = explain_json_of(plan);
   DotGraph dot = read_dot(plan.explain_dot());
-  ASSERT_EQ(root["hoisted"].size(), 2u);
+  ASSERT_EQ(root["invariant_copies"].size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
-    const json& copy = root["hoisted"][i];
+    const json& copy = root["invariant_copies"][i];
     EXPECT_EQ(copy["bytes"], 1024);
     EXPECT_EQ(copy["direction"], "to_host");
     EXPECT_EQ(copy["source"]["memory"], i == 0 ? "\"table\"" : "input");
     std::set<std::string> readers, seen;
-    for (const json& step : flat(root["steps"]))
-      for (const json& input : step.value("inputs", json::array()))
+    for (const json& task : flat(root["steps"]))
+      for (const json& input : task.value("inputs", json::array()))
         if (input["buffer"] == copy["destination"]["buffer"])
-          readers.insert("step" + std::to_string(step["number"].get<int>()));
+          readers.insert("step" + std::to_string(task["number"].get<int>()));
     for (const auto& [edge, attributes] : dot.edges)
-      if (edge.first == "hoisted" + std::to_string(i)) seen.insert(edge.second);
+      if (edge.first == "invariant" + std::to_string(i)) seen.insert(edge.second);
     EXPECT_EQ(readers.size(), 1u);
     EXPECT_EQ(seen, readers);
   }
@@ -87,12 +87,12 @@ TEST(ExplainDot, EdgesAreTheDataOfTheSchedule) {
   for (const Plan& plan : {plan_for(small_mlp(), Target::host()), host_op_plan(), wide_plan()}) {
     std::set<std::pair<std::string, std::string>> wanted, seen;
     std::map<int, std::string> writer;
-    for (const json& step : schedule_of(plan)) {
-      std::string name = "step" + std::to_string(step["number"].get<int>());
-      bool is_copy = step["kind"] == "copy";
-      for (const json& input : is_copy ? json::array({step["source"]}) : step["inputs"])
+    for (const json& task : schedule_of(plan)) {
+      std::string name = "step" + std::to_string(task["number"].get<int>());
+      bool is_copy = task["kind"] == "copy";
+      for (const json& input : is_copy ? json::array({task["source"]}) : task["inputs"])
         if (!input["buffer"].is_null() && writer.count(input["buffer"])) wanted.insert({writer[input["buffer"]], name});
-      for (const json& output : is_copy ? json::array({step["destination"]}) : step["outputs"])
+      for (const json& output : is_copy ? json::array({task["destination"]}) : task["outputs"])
         writer[output["buffer"]] = name;
     }
     for (const auto& [edge, attributes] : read_dot(plan.explain_dot()).edges)
@@ -104,30 +104,30 @@ TEST(ExplainDot, EdgesAreTheDataOfTheSchedule) {
 TEST(ExplainDot, BodiesAreClustersWithTheEdgesOfEveryIteration) {
   Plan plan = branch_in_loop_plan();
   DotGraph dot = read_dot(plan.explain_dot());
-  auto step = [&](std::string_view op) { return "step" + std::to_string(number_of(plan, op)); };
-  std::string loop = step("while"), branch = step("if"), body = "cluster_" + loop + "_body";
+  auto task = [&](std::string_view op) { return "step" + std::to_string(number_of(plan, op)); };
+  std::string loop = task("while"), branch = task("if"), body = "cluster_" + loop + "_body";
   using Path = std::vector<std::string>;
   EXPECT_EQ(dot.nodes.at(loop).clusters, (Path{"cluster_island0"}));
   EXPECT_EQ(dot.nodes.at(branch).clusters, (Path{"cluster_island0", body}));
-  EXPECT_EQ(dot.nodes.at(step("mul")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_then"}));
-  EXPECT_EQ(dot.nodes.at(step("add")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_else"}));
+  EXPECT_EQ(dot.nodes.at(task("mul")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_then"}));
+  EXPECT_EQ(dot.nodes.at(task("add")).clusters, (Path{"cluster_island0", body, "cluster_" + branch + "_else"}));
   std::set<std::pair<std::string, std::string>> entries;
   for (const auto& [edge, attributes] : dot.edges)
     if (attributes.count("style") && attributes.at("style") == "dotted") entries.insert(edge);
   std::string condition = "step" + std::to_string(number_of(plan, "while") + 1);
   EXPECT_EQ(entries,
-            (std::set{std::pair(loop, condition), std::pair(branch, step("mul")), std::pair(branch, step("add"))}));
-  std::vector<json> steps = steps_of(plan);
+            (std::set{std::pair(loop, condition), std::pair(branch, task("mul")), std::pair(branch, task("add"))}));
+  std::vector<json> tasks = steps_of(plan);
   std::map<int, std::vector<int>> writers;  // per buffer, all copies: state and results are written by copies alone
-  for (const json& s : steps)
+  for (const json& s : tasks)
     if (s["kind"] == "copy") writers[s["destination"]["buffer"]].push_back(s["number"]);
   auto expect_edges_from_all = [&](int buffer, const std::string& to) {
     EXPECT_EQ(writers[buffer].size(), 2u);
     for (int from : writers[buffer]) EXPECT_TRUE(dot.edges.count({"step" + std::to_string(from), to})) << from << to;
   };
-  expect_edges_from_all(steps[at(number_of(plan, "while"))]["predicate"]["buffer"], loop);
+  expect_edges_from_all(tasks[at(number_of(plan, "while"))]["predicate"]["buffer"], loop);
   for (const char* reader : {"mul", "add", "tanh"})  // the state: as it came, and as the last iteration left it
-    expect_edges_from_all(steps[at(number_of(plan, reader))]["inputs"][0]["buffer"], step(reader));
+    expect_edges_from_all(tasks[at(number_of(plan, reader))]["inputs"][0]["buffer"], task(reader));
 }
 
 TEST(ExplainDot, JoinsWithoutDataAreDashed) {
@@ -135,10 +135,10 @@ TEST(ExplainDot, JoinsWithoutDataAreDashed) {
   ASSERT_GT(plan.streams, 1);
   std::map<int, std::string> tails;
   std::set<std::pair<std::string, std::string>> joins, data, dashed;
-  for (const json& step : schedule_of(plan)) {
-    std::string name = "step" + std::to_string(step["number"].get<int>());
-    for (int other : step["after"]) joins.insert({tails.at(other), name});
-    tails[step["stream"]] = name;
+  for (const json& task : schedule_of(plan)) {
+    std::string name = "step" + std::to_string(task["number"].get<int>());
+    for (int other : task["after"]) joins.insert({tails.at(other), name});
+    tails[task["stream"]] = name;
   }
   for (const auto& [edge, attributes] : read_dot(plan.explain_dot()).edges)
     (attributes.count("style") && attributes.at("style") == "dashed" ? dashed : data).insert(edge);

@@ -29,7 +29,7 @@ Plan host_loop_plan() {
   return plan_for(g, Target::cuda13());
 }
 
-Plan hoisted_plan() {
+Plan invariant_copies_plan() {
   Graph g;
   Value x = g.input("x", f32, {256});
   Variable table("table", Tensor(f32, {4, 64}));
@@ -83,17 +83,17 @@ std::vector<Plan> plans() {
           plan_for(small_mlp(), Target::cuda13()),
           host_op_plan(),
           host_loop_plan(),
-          hoisted_plan(),
+          invariant_copies_plan(),
           branch_in_loop_plan(),
           wide_plan(),
           further_device_plan()};
 }
 
-std::vector<json> flat(const json& steps) {
+std::vector<json> flat(const json& tasks) {
   std::vector<json> result;
-  for (const json& step : steps) {
-    result.push_back(step);
-    for (const json& body : step.value("bodies", json::array()))
+  for (const json& task : tasks) {
+    result.push_back(task);
+    for (const json& body : task.value("bodies", json::array()))
       for (json& inner : flat(body)) result.push_back(std::move(inner));
   }
   return result;
@@ -106,8 +106,8 @@ json schedule_of(const Plan& plan) { return explain_json_of(plan)["steps"]; }
 std::vector<json> steps_of(const Plan& plan) { return flat(schedule_of(plan)); }
 
 int number_of(const Plan& plan, std::string_view op) {
-  for (const json& step : steps_of(plan))
-    if (step["op"] == op) return step["number"];
+  for (const json& task : steps_of(plan))
+    if (task["op"] == op) return task["number"];
   return -1;
 }
 

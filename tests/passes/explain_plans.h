@@ -19,7 +19,7 @@ Plan plan_for(const Graph& graph, const Target& target);
 Plan host_op_plan();
 Plan host_loop_plan();
 // A table that is never assigned and an input, both read on the host, one of them in a branch.
-Plan hoisted_plan();
+Plan invariant_copies_plan();
 // A branch between two values in a loop; the input is read in both.
 Plan branch_in_loop_plan();
 // Four branches of eight ops each.
@@ -32,7 +32,7 @@ std::vector<Plan> plans();
 json explain_json_of(const Plan& plan);
 json schedule_of(const Plan& plan);  // its steps
 // All steps, bodies included, in the order of their numbers.
-std::vector<json> flat(const json& steps);
+std::vector<json> flat(const json& tasks);
 std::vector<json> steps_of(const Plan& plan);
 // The number of the first step with this op; -1 without one.
 int number_of(const Plan& plan, std::string_view op);

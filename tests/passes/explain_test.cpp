@@ -15,9 +15,9 @@ using testing::expect_golden;
 using testing::explain_json_of;
 using testing::flat;
 using testing::further_device_plan;
-using testing::hoisted_plan;
 using testing::host_loop_plan;
 using testing::host_op_plan;
+using testing::invariant_copies_plan;
 using testing::json;
 using testing::number_of;
 using testing::plan_for;
@@ -30,8 +30,8 @@ using testing::steps_of;
 TEST(ExplainText, MlpOnCpu) { expect_golden("mlp_cpu.txt", plan_for(small_mlp(), Target::host()).explain()); }
 TEST(ExplainText, HostOpOnCuda) { expect_golden("host_op_cuda.txt", host_op_plan().explain()); }
 TEST(ExplainText, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.txt", host_loop_plan().explain()); }
-TEST(ExplainText, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.txt", hoisted_plan().explain()); }
-TEST(ExplainJson, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.json", hoisted_plan().explain_json()); }
+TEST(ExplainText, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.txt", invariant_copies_plan().explain()); }
+TEST(ExplainJson, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.json", invariant_copies_plan().explain_json()); }
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
 TEST(ExplainText, FurtherDevice) { expect_golden("further_device_cuda.txt", further_device_plan().explain()); }
@@ -49,7 +49,7 @@ TEST(ExplainJson, SumsAreThoseOfThePlan) {
     EXPECT_EQ(root["loop_over_steps"], plan.loop_over_steps);
     EXPECT_EQ(root["memory"]["arena_bytes"], plan.devices[0].arena_bytes);
     EXPECT_EQ(root["memory"]["host_arena_bytes"], plan.host_arena_bytes);
-    EXPECT_EQ(root["memory"]["hoisted_bytes"], plan.host_hoisted_bytes);
+    EXPECT_EQ(root["memory"]["invariant_bytes"], plan.host_invariant_bytes);
     EXPECT_EQ(root["memory"]["value_bytes"], plan.value_bytes);
     EXPECT_EQ(root["memory"]["live_bytes"], live_bytes(plan));
     std::size_t in_islands = 0;
@@ -83,8 +83,8 @@ TEST(ExplainJson, CopiesHaveADirection) {
   EXPECT_EQ(root["launches_per_step"], 1);
   EXPECT_EQ(root["sinks_whole"], true);
   std::map<std::string, std::size_t> bytes;
-  for (const json& step : flat(root["steps"]))
-    if (step["kind"] == "copy") bytes[step["direction"]] += step["bytes"].get<std::size_t>();
+  for (const json& task : flat(root["steps"]))
+    if (task["kind"] == "copy") bytes[task["direction"]] += task["bytes"].get<std::size_t>();
   EXPECT_EQ(bytes, (std::map<std::string, std::size_t>{{"to_device", 1024}, {"to_host", 2048}, {"within_device", 16}}));
 }
 
@@ -99,15 +99,15 @@ TEST(ExplainJson, WhatTheHostDrivesIsNoLaunch) {
 TEST(ExplainJson, StepsAreThoseOfTheSchedule) {
   for (const Plan& plan : plans()) {
     json root = explain_json_of(plan);
-    const auto& steps = plan.sequences[0].steps;
-    ASSERT_EQ(root["steps"].size(), steps.size());
-    for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& tasks = plan.sequences[0].tasks;
+    ASSERT_EQ(root["steps"].size(), tasks.size());
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
       const json& seen = root["steps"][i];
-      EXPECT_EQ(seen["stream"], steps[i].stream);
-      EXPECT_EQ(seen["after"], json(steps[i].after));
-      EXPECT_EQ(seen.contains("bodies") ? seen["bodies"].size() : 0, steps[i].sequences.size());
-      if (steps[i].kind != StepKind::call) continue;
-      const PlanNode& node = plan.nodes[at(steps[i].node)];
+      EXPECT_EQ(seen["stream"], tasks[i].stream);
+      EXPECT_EQ(seen["after"], json(tasks[i].after));
+      EXPECT_EQ(seen.contains("bodies") ? seen["bodies"].size() : 0, tasks[i].sequences.size());
+      if (tasks[i].kind != TaskKind::call) continue;
+      const PlanNode& node = plan.nodes[at(tasks[i].node)];
       EXPECT_EQ(seen["op"], node.op->name);
       EXPECT_EQ(seen["device"], node.on_host ? "host" : device_name(plan, node.device));
       ASSERT_EQ(seen["inputs"].size(), at(node.inputs));
@@ -131,22 +131,22 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
   int line = __LINE__ + 1;
   Value y = tanh(x);
   g.output("y", reshape_like(broadcast_like(sum(y), like), like));
-  for (const json& step : steps_of(plan_for(g, Target::host()))) {
-    if (step["op"] == "tanh") {
-      EXPECT_EQ(step["where"], "explain_test.cpp:" + std::to_string(line));
+  for (const json& task : steps_of(plan_for(g, Target::host()))) {
+    if (task["op"] == "tanh") {
+      EXPECT_EQ(task["where"], "explain_test.cpp:" + std::to_string(line));
     }
-    if (step["op"] == "broadcast_like") {
-      EXPECT_EQ(step["inputs"][1]["access"], "shape_only");
-      EXPECT_TRUE(step["inputs"][1]["memory"].is_null());
+    if (task["op"] == "broadcast_like") {
+      EXPECT_EQ(task["inputs"][1]["access"], "shape_only");
+      EXPECT_TRUE(task["inputs"][1]["memory"].is_null());
     }
-    if (step["op"] == "end_step") {
-      EXPECT_TRUE(step["where"].is_null());
+    if (task["op"] == "end_step") {
+      EXPECT_TRUE(task["where"].is_null());
     }
   }
-  for (const json& step : schedule_of(plan_for(small_mlp(), Target::host()))) {
-    if (step["op"] != "adamw") continue;
+  for (const json& task : schedule_of(plan_for(small_mlp(), Target::host()))) {
+    if (task["op"] != "adamw") continue;
     std::map<std::string, json> access;
-    for (const json& input : step["inputs"]) access[input["memory"]] = input["access"];
+    for (const json& input : task["inputs"]) access[input["memory"]] = input["access"];
     EXPECT_EQ(access.at("\"w1\""), "write");
     EXPECT_EQ(access.at("step block"), "read");
   }
@@ -155,15 +155,15 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
 TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
   Plan plan = branch_in_loop_plan();
   plan.streams = 4;
-  plan.sequences[0].steps[at(number_of(plan, "while"))].stream = 3;
+  plan.sequences[0].tasks[at(number_of(plan, "while"))].stream = 3;
   DotGraph dot = read_dot(plan.explain_dot());
   std::string text = plan.explain();
-  for (const json& step : steps_of(plan)) {
-    if (step["op"] != "mul" && step["op"] != "if") continue;
-    EXPECT_EQ(step["stream"], 3);
-    std::string line = text.substr(text.find(" " + step["op"].get<std::string>() + " "));
+  for (const json& task : steps_of(plan)) {
+    if (task["op"] != "mul" && task["op"] != "if") continue;
+    EXPECT_EQ(task["stream"], 3);
+    std::string line = text.substr(text.find(" " + task["op"].get<std::string>() + " "));
     EXPECT_NE(line.substr(0, line.find('\n')).find(" s3 "), std::string::npos) << text;
-    std::string label = dot.nodes.at("step" + std::to_string(step["number"].get<int>())).attributes.at("label");
+    std::string label = dot.nodes.at("step" + std::to_string(task["number"].get<int>())).attributes.at("label");
     EXPECT_NE(label.find("\ns3"), std::string::npos);
   }
 }
@@ -177,13 +177,13 @@ TEST(Explain, NamesMayHoldAnything) {
   g.output("y", emit(odd_name, {g.value(w)})[0]);
   Plan plan = plan_for(g, Target::cuda13());
   json root = explain_json_of(plan);
-  std::vector<json> steps = flat(root["steps"]);
-  EXPECT_EQ(root["hoisted"][0]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
+  std::vector<json> tasks = flat(root["steps"]);
+  EXPECT_EQ(root["invariant_copies"][0]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
   EXPECT_EQ(root["reasons"][0]["what"], "odd \"name\" \\ {->}\n;\xef\xbf\xbd runs on the host");
   DotGraph dot = read_dot(plan.explain_dot());
-  EXPECT_EQ(dot.nodes.size(), steps.size() + 1);
+  EXPECT_EQ(dot.nodes.size(), tasks.size() + 1);
   EXPECT_EQ(dot.nodes.at("step1").attributes.at("label"),
-            "1 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + steps[1]["where"].get<std::string>());
+            "1 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + tasks[1]["where"].get<std::string>());
 }
 
 }  // namespace

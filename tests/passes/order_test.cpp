@@ -11,30 +11,30 @@ namespace graphsink {
 namespace {
 
 // Random copies among few buffers: every kind of conflict between reads and writes.
-Plan random_copies(unsigned seed, int steps, int buffers) {
+Plan random_copies(unsigned seed, int tasks, int buffers) {
   std::mt19937 random(seed);
   auto any_buffer = [&] { return static_cast<int>(random() % static_cast<unsigned>(buffers)); };
   Plan plan;
   plan.devices.resize(1);
   plan.buffers.resize(at(buffers));
   plan.sequences.resize(1);
-  for (int i = 0; i < steps; ++i) {
-    Step step;
-    step.kind = StepKind::copy;
-    step.source = any_buffer();
-    step.destination = any_buffer();
-    plan.sequences[0].steps.push_back(step);
+  for (int i = 0; i < tasks; ++i) {
+    Task task;
+    task.kind = TaskKind::copy;
+    task.source = any_buffer();
+    task.destination = any_buffer();
+    plan.sequences[0].tasks.push_back(task);
   }
   return plan;
 }
 
 // For each step, which steps are complete when it starts.
 std::vector<std::vector<bool>> happens_before(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  std::vector<std::vector<bool>> before, issued(8, std::vector<bool>(steps.size(), false));
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    auto& mine = issued[at(steps[i].stream)];
-    for (int other : steps[i].after)
+  const auto& tasks = plan.sequences[0].tasks;
+  std::vector<std::vector<bool>> before, issued(8, std::vector<bool>(tasks.size(), false));
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    auto& mine = issued[at(tasks[i].stream)];
+    for (int other : tasks[i].after)
       for (std::size_t j = 0; j < i; ++j) mine[j] = mine[j] || issued[at(other)][j];
     before.push_back(mine);
     mine[i] = true;
@@ -50,11 +50,11 @@ TEST(Order, StepsThatShareABufferFollowOneAnother) {
     assign_streams(plan);
     streams = std::max(streams, plan.streams);
     auto before = happens_before(plan);
-    const auto& steps = plan.sequences[0].steps;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& tasks = plan.sequences[0].tasks;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        bool both_read = steps[i].destination != steps[j].source && steps[i].destination != steps[j].destination &&
-                         steps[i].source != steps[j].destination;
+        bool both_read = tasks[i].destination != tasks[j].source && tasks[i].destination != tasks[j].destination &&
+                         tasks[i].source != tasks[j].destination;
         ASSERT_TRUE(both_read || before[i][j]) << "step " << i << " does not wait for step " << j;
       }
     }
@@ -62,12 +62,12 @@ TEST(Order, StepsThatShareABufferFollowOneAnother) {
   EXPECT_GT(streams, 2);
 }
 
-Step copy(int source, int destination) {
-  Step step;
-  step.kind = StepKind::copy;
-  step.source = source;
-  step.destination = destination;
-  return step;
+Task copy(int source, int destination) {
+  Task task;
+  task.kind = TaskKind::copy;
+  task.source = source;
+  task.destination = destination;
+  return task;
 }
 
 // What the host does in a body keeps its place among what it does outside.
@@ -80,9 +80,9 @@ TEST(Order, EffectsInBodiesFollowThoseOutside) {
   for (PlanNode& node : plan.nodes) node.op = &effect;
   plan.nodes[0].operands = {4};
   plan.nodes[0].inputs = 1;
-  Step first, branch, inner, last;
+  Task first, branch, inner, last;
   first.node = 0;
-  branch.kind = StepKind::branch;
+  branch.kind = TaskKind::branch;
   branch.source = 7;
   branch.sequences = {1};
   inner.node = 1;

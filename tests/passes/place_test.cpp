@@ -25,15 +25,16 @@ Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
   return make_plan(graph, Target::cuda13(), system_ops(), {}, options);
 }
 
-// Hoisted copies included, as if they ran in each step.
+// Invariant copies included, as if they ran in each step.
 std::size_t crossing_bytes(const Plan& plan) {
-  StepCounts counts = count_steps(plan);
+  TaskCounts counts = count_tasks(plan);
   std::size_t bytes = counts.to_host_bytes + counts.to_device_bytes;
-  for (const HoistedCopy& copy : plan.hoisted) bytes += plan.buffers[static_cast<std::size_t>(copy.source)].bytes;
+  for (const InvariantCopy& copy : plan.invariant_copies)
+    bytes += plan.buffers[static_cast<std::size_t>(copy.source)].bytes;
   return bytes;
 }
 
-int host_nodes(const Plan& plan) { return static_cast<int>(count_steps(plan).host_nodes); }
+int host_nodes(const Plan& plan) { return static_cast<int>(count_tasks(plan).host_nodes); }
 
 Value host_only(const Value& x) { return emit(testing::cpu_plus_one, {x})[0]; }
 
@@ -190,9 +191,9 @@ std::pair<std::size_t, int> between_devices(const Graph& graph) {
     bool crosses = source.device != plan.buffers[at(to)].device;
     if (crosses && source.storage != Storage::step_block) bytes += source.bytes;
   };
-  for (const Step& step : plan.sequences[0].steps)
-    if (step.kind == StepKind::copy) add(step.source, step.destination);
-  for (const HoistedCopy& copy : plan.hoisted) add(copy.source, copy.destination);
+  for (const Task& task : plan.sequences[0].tasks)
+    if (task.kind == TaskKind::copy) add(task.source, task.destination);
+  for (const InvariantCopy& copy : plan.invariant_copies) add(copy.source, copy.destination);
   auto nodes = std::count_if(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& n) { return n.device > 0; });
   return {bytes, static_cast<int>(nodes)};
 }
@@ -216,7 +217,7 @@ TEST(Place, CrossesToAFurtherDeviceWithTheFewestBytesOfAllChoices) {
 // The least number of runs of steps of one kind over all orders of the schedule that respect its dependencies.
 int fewest_runs(const Plan& plan, const std::vector<int>& kinds) {
   std::vector<std::vector<int>> deps = dependencies(plan);
-  auto count = at(first_commit_step(plan));
+  auto count = at(first_commit_task(plan));
   std::map<std::pair<unsigned, int>, int> fewest;  // by the steps that are done and the kind of the last
   std::function<int(unsigned, int)> search = [&](unsigned done, int last) -> int {
     if (done + 1 == 1u << count) return last == kinds.back() ? 0 : 1;  // the commit
@@ -250,10 +251,10 @@ TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
   int most = 0;
   for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
     Plan plan = plan_for(random_graph(seed).graph, {.fuse = false, .default_placement = on_device});
-    const auto& steps = plan.sequences[0].steps;
-    if (first_commit_step(plan) > 16) continue;
+    const auto& tasks = plan.sequences[0].tasks;
+    if (first_commit_task(plan) > 16) continue;
     std::vector<int> kinds;
-    for (const Step& step : steps) kinds.push_back(is_on_host(plan, step));
+    for (const Task& task : tasks) kinds.push_back(is_on_host(plan, task));
     ASSERT_EQ(runs(kinds), fewest_runs(plan, kinds)) << "seed " << seed << "\n" << plan.explain();
     if (runs(kinds) > 1) {
       EXPECT_EQ(runs(split_islands(plan)), runs(kinds)) << "seed " << seed << "\n" << plan.explain();
@@ -294,14 +295,14 @@ TEST(Place, CutsIntoTheFewestIslands) {
   int several = 0, reordered = 0;
   for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
     Plan plan = plan_for(graph_with_loops(seed), {.fuse = false});
-    if (first_commit_step(plan) > 20) continue;
+    if (first_commit_task(plan) > 20) continue;
     std::vector<int> kinds;
     for (const Island& island : plan.islands) kinds.insert(kinds.end(), at(island.last - island.first), island.sunk);
     ASSERT_EQ(runs(plan.islands), fewest_runs(plan, kinds)) << "seed " << seed << plan.explain();
     several += plan.islands.size() >= 3;
     std::vector<int> ids;
-    for (const Step& step : plan.sequences[0].steps)
-      if (step.node >= 0 && plan.nodes[at(step.node)].id >= 0) ids.push_back(plan.nodes[at(step.node)].id);
+    for (const Task& task : plan.sequences[0].tasks)
+      if (task.node >= 0 && plan.nodes[at(task.node)].id >= 0) ids.push_back(plan.nodes[at(task.node)].id);
     reordered += !std::is_sorted(ids.begin(), ids.end());
   }
   EXPECT_GT(several, static_cast<int>(kRandomGraphs / 4));

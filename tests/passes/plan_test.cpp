@@ -30,20 +30,20 @@ int count(const Plan& plan, std::string_view op) {
 int count_copies(const Plan& plan) {
   int n = 0;
   for (const Sequence& sequence : plan.sequences)
-    for (const Step& step : sequence.steps) n += step.kind == StepKind::copy;
+    for (const Task& task : sequence.tasks) n += task.kind == TaskKind::copy;
   return n;
 }
 
 // What is known to be complete when a step starts, from stream order and waits alone: the transitive closure.
 std::vector<std::vector<bool>> happens_before(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
-  std::vector<std::vector<bool>> before(steps.size(), std::vector<bool>(steps.size(), false));
+  const auto& tasks = plan.sequences[0].tasks;
+  std::vector<std::vector<bool>> before(tasks.size(), std::vector<bool>(tasks.size(), false));
   std::vector<int> last(8, -1);
-  std::vector<std::vector<bool>> seen(8, std::vector<bool>(steps.size(), false));
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    auto& mine = seen[at(steps[i].stream)];
-    for (int other : steps[i].after)
-      for (std::size_t j = 0; j < steps.size(); ++j) mine[j] = mine[j] || seen[at(other)][j];
+  std::vector<std::vector<bool>> seen(8, std::vector<bool>(tasks.size(), false));
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    auto& mine = seen[at(tasks[i].stream)];
+    for (int other : tasks[i].after)
+      for (std::size_t j = 0; j < tasks.size(); ++j) mine[j] = mine[j] || seen[at(other)][j];
     before[i] = mine;
     mine[i] = true;
   }
@@ -53,13 +53,13 @@ std::vector<std::vector<bool>> happens_before(const Plan& plan) {
 // Every read comes after the write it needs, and two buffers share bytes only if one is finished before the other
 // begins.
 void check_schedule(const Plan& plan) {
-  const auto& steps = plan.sequences[0].steps;
+  const auto& tasks = plan.sequences[0].tasks;
   auto before = happens_before(plan);
   std::vector<int> writer(plan.buffers.size(), -1);
   std::vector<std::vector<int>> users(plan.buffers.size());
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].kind != StepKind::call) continue;
-    const PlanNode& node = plan.nodes[at(steps[i].node)];
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (tasks[i].kind != TaskKind::call) continue;
+    const PlanNode& node = plan.nodes[at(tasks[i].node)];
     for (std::size_t k = 0; k < node.operands.size(); ++k) {
       int buffer = node.operands[k];
       if (buffer < 0 || plan.buffers[at(buffer)].storage != Storage::arena) continue;
@@ -218,9 +218,9 @@ TEST(Plan, CommitComesLastAndSwapsAreSafe) {
   g.record("s", sum(x));
   Plan plan = plan_for(g, Target::host());
   EXPECT_EQ(count_copies(plan), 2) << "both old values must be copied before either is overwritten";
-  const auto& steps = plan.sequences[0].steps;
-  EXPECT_EQ(plan.nodes[at(steps.back().node)].op->name, system_ops().end_step->name);
-  EXPECT_EQ(plan.nodes[at(steps[steps.size() - 2].node)].op->name, system_ops().store->name);
+  const auto& tasks = plan.sequences[0].tasks;
+  EXPECT_EQ(plan.nodes[at(tasks.back().node)].op->name, system_ops().end_step->name);
+  EXPECT_EQ(plan.nodes[at(tasks[tasks.size() - 2].node)].op->name, system_ops().store->name);
 }
 
 TEST(Plan, ReadAfterAssignSeesTheAssignedValue) {
@@ -266,7 +266,7 @@ TEST(Plan, OnCpuLabelPlacesAnOp) {
   g.output("y", add(x, 1.0, on_cpu));
   Plan plan = plan_for(g, Target::cuda13());
   EXPECT_EQ(count_copies(plan), 1) << "constants are in host memory already";
-  EXPECT_EQ(plan.hoisted.size(), 1u) << "no step changes an input";
+  EXPECT_EQ(plan.invariant_copies.size(), 1u) << "no step changes an input";
   bool on_host = false;
   for (const PlanNode& node : plan.nodes) on_host = on_host || (node.op->name == "add" && node.on_host);
   EXPECT_TRUE(on_host);
@@ -294,7 +294,7 @@ TEST(Plan, ALongChainNeedsOnePlaceInMemory) {
   for (int i = 0; i < 20000; ++i) y = y * 0.5;
   g.record("y", sum(y));
   Plan plan = plan_for(g, Target::host());
-  EXPECT_EQ(plan.sequences[0].steps.size(), 20000u + 3u);
+  EXPECT_EQ(plan.sequences[0].tasks.size(), 20000u + 3u);
   EXPECT_LE(plan.devices[0].arena_bytes, 1024u);
 }
 

@@ -26,8 +26,8 @@ TEST(Traits, AnOpThatTheHostIssuesKeepsToAStreamOfItsDevice) {
   second.id = cuda(1);
   Plan plan = make_plan(g, first, system_ops(), {}, {.further_targets = {second}});
   EXPECT_FALSE(sinks_whole(plan)) << plan.explain();
-  for (const Step& step : plan.sequences[0].steps)
-    EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(step.stream)), device_of(plan, step)) << plan.explain();
+  for (const Task& task : plan.sequences[0].tasks)
+    EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(task.stream)), device_of(plan, task)) << plan.explain();
 }
 
 TEST(Traits, ADriverWithoutConditionalNodesIsTheReasonForSeveralLaunches) {

@@ -25,9 +25,9 @@ constexpr std::array kOfPlans{"control: branch",
                               "variable: read in the step that writes it"};
 constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "control: holds a host node",
-                                       "copy: hoisted from a Variable",
-                                       "copy: hoisted from an input",
-                                       "copy: hoisted, read in a body",
+                                       "copy: invariant, from a Variable",
+                                       "copy: invariant, from an input",
+                                       "copy: invariant, read in a body",
                                        "copy: made before the loop that reads it",
                                        "copy: to the device",
                                        "copy: to the host",
@@ -39,7 +39,7 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: of three islands or more",
                                        "plan: split, the host beside a launch",
                                        "plan: one launch each step"};
-constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: hoisted to a further device",
+constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: invariant, to a further device",
                                        "node: on a further device", "plan: with further devices, in several islands"};
 constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten",
                                "variable: frozen, rewritten", "variable: assigned a view of another",
@@ -79,11 +79,11 @@ void count_step(const Plan& plan, const Step& step, Counts& counts) {
   counts["control: holds a host node"] += holds(plan, step, is_on_host);
 }
 
-void count_hoisted(const Plan& plan, Counts& counts) {
-  for (const HoistedCopy& copy : plan.hoisted) {
+void count_invariant_copies(const Plan& plan, Counts& counts) {
+  for (const InvariantCopy& copy : plan.invariant_copies) {
     bool is_input = plan.buffers[at(copy.origin)].storage == Storage::input;
-    ++counts[is_input ? "copy: hoisted from an input" : "copy: hoisted from a Variable"];
-    counts["copy: hoisted to a further device"] += direction_of(plan, copy) != CopyDirection::to_host;
+    ++counts[is_input ? "copy: invariant, from an input" : "copy: invariant, from a Variable"];
+    counts["copy: invariant, to a further device"] += direction_of(plan, copy) != CopyDirection::to_host;
   }
   std::set<int> copied;  // to the host, in the schedule
   for (const Step& step : plan.sequences[0].steps) {
@@ -91,7 +91,7 @@ void count_hoisted(const Plan& plan, Counts& counts) {
       copied.insert(step.destination);
     if (!is_control(plan, step)) continue;
     for (int buffer : touched(plan, step).reads) {
-      counts["copy: hoisted, read in a body"] += plan.buffers[at(buffer)].storage == Storage::hoisted;
+      counts["copy: invariant, read in a body"] += plan.buffers[at(buffer)].storage == Storage::invariant;
       counts["copy: made before the loop that reads it"] += step.kind == StepKind::loop && copied.contains(buffer);
     }
   }
@@ -134,7 +134,7 @@ void count(const Plan& plan, Counts& counts) {
   for (const PlanNode& node : plan.nodes) count_node(node, of_plan);
   for (const Sequence& sequence : plan.sequences)
     for (const Step& step : sequence.steps) count_step(plan, step, of_plan);
-  count_hoisted(plan, of_plan);
+  count_invariant_copies(plan, of_plan);
   count_variables(plan, of_plan);
   for (const Island& island : plan.islands) {
     of_plan["control: driven by the host"] += !island.sunk;

@@ -287,7 +287,7 @@ void CpuDevice::sync(Stream& stream) {
   }
 }
 
-void CpuDevice::fence(Stream& later, Stream& earlier) {
+void CpuDevice::make_wait(Stream& later, Stream& earlier) {
   CpuQueue& queue = queue_of(later);
   if (queue.captured) return;  // one list, in issue order
   push(queue, {[](const CpuTask& t) {

@@ -80,7 +80,7 @@ class CpuDevice : public Device {
   void sync(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
   bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
-  void fence(Stream& later, Stream& earlier) override;
+  void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
   // Nothing needs these: every CPU body is one of the device.

@@ -191,7 +191,7 @@ bool CudaDevice::wait_otherwise() noexcept {
   return true;
 }
 
-void CudaDevice::fence(Stream& later, Stream& earlier) {
+void CudaDevice::make_wait(Stream& later, Stream& earlier) {
   if (&later == &earlier) return;
   CurrentDevice current = enter();
   cuda_stream(later).wait_for(cuda_stream(earlier), *calls_);

@@ -33,7 +33,7 @@ class CudaDevice : public Device {
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override;
   bool wait_otherwise() noexcept override;
-  void fence(Stream& later, Stream& earlier) override;
+  void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
   void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;

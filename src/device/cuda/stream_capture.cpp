@@ -64,7 +64,7 @@ void StreamCapture::expect(const CudaStream& stream, const BoundNode* node) cons
   calls_.check(cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", node);
   if (status == cudaStreamCaptureStatusNone) {
     refuse_capture(node, "its stream takes no part in the capture",
-                   "fence it from the first stream before giving it work");
+                   "let it wait for the first stream before giving it work");
   }
   if (status == cudaStreamCaptureStatusInvalidated) {
     refuse_capture(node, "the capture was broken before this op, from outside",

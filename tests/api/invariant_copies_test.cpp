@@ -36,7 +36,7 @@ int copies_to_host(const Plan& plan) {
 
 // --- plans
 
-TEST(Hoisted, AreInputsAndVariablesThatTheProgramDoesNotAssign) {
+TEST(InvariantCopies, AreInputsAndVariablesThatTheProgramDoesNotAssign) {
   Graph g;
   Variable frozen("frozen", Tensor(f32, {100})), assigned("assigned", Tensor(f32, {100})), w("w", Tensor(f32, {100}));
   Value x = g.input("x", f32, {10, 10}), fed = g.feed("fed", f32, {100});
@@ -52,25 +52,25 @@ TEST(Hoisted, AreInputsAndVariablesThatTheProgramDoesNotAssign) {
   sgd(sum(g.value(w)), {w}, {.lr = 1});
   Plan plan = plan_for(g);
   EXPECT_EQ(copies_to_host(plan), 4);
-  ASSERT_EQ(plan.hoisted.size(), 2u) << "a view of a Variable is the Variable";
-  const Buffer& first = plan.buffers[at(plan.hoisted[0].source)];
-  const Buffer& second = plan.buffers[at(plan.hoisted[1].source)];
+  ASSERT_EQ(plan.invariant_copies.size(), 2u) << "a view of a Variable is the Variable";
+  const Buffer& first = plan.buffers[at(plan.invariant_copies[0].source)];
+  const Buffer& second = plan.buffers[at(plan.invariant_copies[1].source)];
   EXPECT_EQ(first.storage, Storage::input);
   EXPECT_EQ(second.storage, Storage::variable);
   EXPECT_EQ(plan.variables[at(second.index)], frozen);
-  EXPECT_EQ(plan.buffers[at(plan.hoisted[0].destination)].offset, 0u);
-  EXPECT_EQ(plan.buffers[at(plan.hoisted[1].destination)].offset, 512u);
-  EXPECT_EQ(plan.host_hoisted_bytes, 1024u);
+  EXPECT_EQ(plan.buffers[at(plan.invariant_copies[0].destination)].offset, 0u);
+  EXPECT_EQ(plan.buffers[at(plan.invariant_copies[1].destination)].offset, 512u);
+  EXPECT_EQ(plan.host_invariant_bytes, 1024u);
 }
 
-TEST(Hoisted, NothingWhereTheHostSharesTheMemory) {
+TEST(InvariantCopies, NothingWhereTheHostSharesTheMemory) {
   Graph g;
   g.output("y", plus_one(g.input("x", f32, {4})));
-  EXPECT_TRUE(make_plan(g, Target::host(), system_ops()).hoisted.empty());
+  EXPECT_TRUE(make_plan(g, Target::host(), system_ops()).invariant_copies.empty());
 }
 
 // What a loop does not change is copied before it, what it does in every iteration.
-TEST(Hoisted, LoopInvariantsAreCopiedBeforeTheLoop) {
+TEST(InvariantCopies, LoopInvariantsAreCopiedBeforeTheLoop) {
   Graph g;
   Value x = g.feed("x", f32, {4});
   Value scale = tanh(x, on_device);
@@ -87,7 +87,7 @@ TEST(Hoisted, LoopInvariantsAreCopiedBeforeTheLoop) {
   EXPECT_EQ(copies_to_host(plan, 2), 1);
 }
 
-TEST(Hoisted, InvariantsOfTheInnerLoopAreCopiedInTheOuterOne) {
+TEST(InvariantCopies, InvariantsOfTheInnerLoopAreCopiedInTheOuterOne) {
   Graph g;
   Value x = g.feed("x", f32, {4});
   auto [y] = while_(
@@ -110,7 +110,7 @@ TEST(Hoisted, InvariantsOfTheInnerLoopAreCopiedInTheOuterOne) {
   for (int body : {2, 3, 4}) EXPECT_EQ(copies_to_host(plan, body), 0) << body;
 }
 
-TEST(Hoisted, ABranchCopiesOnlyWhatItReads) {
+TEST(InvariantCopies, ABranchCopiesOnlyWhatItReads) {
   Graph g;
   Value x = g.feed("x", f32, {4}), t = g.input("t", f32, {4});
   Value y = tanh(x, on_device);
@@ -121,7 +121,7 @@ TEST(Hoisted, ABranchCopiesOnlyWhatItReads) {
   ASSERT_EQ(plan.sequences.size(), 3u);
   EXPECT_EQ(copies_to_host(plan, 0), 0);
   EXPECT_EQ(copies_to_host(plan, 1), 1);
-  EXPECT_EQ(plan.hoisted.size(), 1u);
+  EXPECT_EQ(plan.invariant_copies.size(), 1u);
 }
 
 // --- programs
@@ -340,7 +340,7 @@ TEST_P(OnDevice, CopiesHaveMemoryOfTheirOwnThatIsKnownBefore) {
   Program p = compile(s.g);
   p.write(s.x, std::vector<float>{1});
   MemoryReport report = p.memory();
-  EXPECT_EQ(report.hoisted, is_cuda() ? 512u : 0u);
+  EXPECT_EQ(report.invariant_copies, is_cuda() ? 512u : 0u);
   for (int i = 0; i < 3; ++i) p.run(sink);
   p.sync();
   EXPECT_EQ(p.counters().host_bytes, p.memory().host_bytes());
