@@ -34,7 +34,7 @@ struct SliceAttrs {
 };
 
 // The larger tensor of words, `fill` but for the part: where its elements come from.
-struct Placement {
+struct Window {
   int rank = 0;
   std::int64_t size = 1;
   std::int64_t first = 0;  // of the part, which is read backwards where the step is negative
@@ -63,7 +63,7 @@ struct Placement {
 };
 
 template <class T>
-__global__ void place(const T* x, T* out, Placement p, T fill) {
+__global__ void place(const T* x, T* out, Window p, T fill) {
   wait_for_inputs();
   for (std::int64_t i = thread_index(); i < p.size; i += all_threads()) {
     std::int64_t from = p.find(i);
@@ -72,7 +72,7 @@ __global__ void place(const T* x, T* out, Placement p, T fill) {
 }
 
 // Adds an axis inside those that are there already; merged if it is whole.
-void append(Placement& p, std::int64_t dim, Range part, std::int64_t stride) {
+void append(Window& p, std::int64_t dim, Range part, std::int64_t stride) {
   if (part.step < 0) {
     part.begin += (part.count - 1) * part.step;
     p.first += (part.count - 1) * stride;
@@ -94,7 +94,7 @@ void append(Placement& p, std::int64_t dim, Range part, std::int64_t stride) {
 }
 
 // Rows of neighbours become rows of larger words.
-void widen(Placement& p, std::int64_t element) {
+void widen(Window& p, std::int64_t element) {
   p.word = static_cast<int>(element);
   int last = p.rank - 1;
   if (p.rank == 0 || p.parts[last].step != 1 || p.strides[last] != 1) return;
@@ -112,33 +112,33 @@ void widen(Placement& p, std::int64_t element) {
 
 // `ranges` says where the axes of operand 0 lie in those of the result. `fill` is one element.
 Prepared prepare_placement(const PrepareArgs& p, const Range (&ranges)[Shape::kMaxRank], const void* fill) {
-  Placement placement;
+  Window window;
   const Shape& out = p.out(0).shape;
-  placement.size = out.size();
+  window.size = out.size();
   std::int64_t strides[Shape::kMaxRank] = {};
   dense_strides(p.in(0).shape, strides);
   if (p.in(0).shape.size() == 0) {  // no part
-    append(placement, out.size(), {0, 1, 0}, 1);
+    append(window, out.size(), {0, 1, 0}, 1);
   } else {
-    for (int d = 0; d < out.rank(); ++d) append(placement, out[d], ranges[d], strides[d]);
+    for (int d = 0; d < out.rank(); ++d) append(window, out[d], ranges[d], strides[d]);
   }
   std::size_t element = size_of(p.out(0).dtype);
-  for (std::size_t at = 0; at < sizeof placement.fill; at += element)
-    std::memcpy(reinterpret_cast<std::byte*>(&placement.fill) + at, fill, element);
-  widen(placement, static_cast<std::int64_t>(element));
-  with_word(placement.word, [&]<class T>(T) { load_kernel(p, place<T>); });
-  return {std::make_shared<Placement>(placement)};
+  for (std::size_t at = 0; at < sizeof window.fill; at += element)
+    std::memcpy(reinterpret_cast<std::byte*>(&window.fill) + at, fill, element);
+  widen(window, static_cast<std::int64_t>(element));
+  with_word(window.word, [&]<class T>(T) { load_kernel(p, place<T>); });
+  return {std::make_shared<Window>(window)};
 }
 
 template <class T>
-T fill_of(const Placement& p) {
+T fill_of(const Window& p) {
   T fill;
   std::memcpy(&fill, &p.fill, sizeof fill);
   return fill;
 }
 
 void place_cuda(CudaArgs& a) {
-  const auto& p = a.local<Placement>();
+  const auto& p = a.local<Window>();
   if (p.size == 0) return;
   LaunchSize launch = launch_size(p.size);
   with_word(p.word, [&]<class T>(T) {
@@ -147,7 +147,7 @@ void place_cuda(CudaArgs& a) {
 }
 
 void place_cpu(const CpuArgs& a) {
-  const auto& p = a.local<Placement>();
+  const auto& p = a.local<Window>();
   if (p.size == 0) return;
   with_word(p.word, [&]<class T>(T) {
     T* out = a.out<T>(0);

@@ -39,7 +39,7 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
   a.arena = memory.arena->base();
   a.block = static_cast<StepBlock*>(memory.block.get());
   if (needs.invariant_bytes > 0) {
-    a.invariant_copies =
+    a.invariant =
         allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.invariant_bytes) + ")",
                            "place fewer ops there, or end other programs on it", where,
                            [&] { return session_.device(number).allocate(needs.invariant_bytes); });

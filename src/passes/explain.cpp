@@ -151,7 +151,7 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
 }
 
 std::string summary_text(const Plan& plan, const PlanFacts& facts) {
-  TaskCounts counts = count_tasks(plan, plan.tasks_of(0));
+  TaskCounts counts = count_tasks(plan);
   std::vector<int> further = used_further_devices(plan);
   std::string device = further.empty() ? to_string(plan.target().id) : "a device";
   std::string text = "plan for " + described(plan.target());

@@ -28,6 +28,7 @@ struct TaskCounts {
   std::size_t between_devices_bytes = 0;
 };
 TaskCounts count_tasks(const Plan& plan, const TaskRange& tasks);
+inline TaskCounts count_tasks(const Plan& plan) { return count_tasks(plan, plan.tasks_of(0)); }
 
 // Launches of a run of one step that is cut into these.
 std::size_t launches_per_step(const std::vector<Island>& islands);

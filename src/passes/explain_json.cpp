@@ -31,7 +31,7 @@ class Writer {
   Writer(const Plan& plan, const PlanFacts& facts) : plan_(plan), facts_(facts) {}
 
   Json run() {
-    TaskCounts counts = count_tasks(plan_, plan_.tasks_of(0));
+    TaskCounts counts = count_tasks(plan_);
     Json invariant = Json::array();
     for (const InvariantCopy& copy : plan_.invariant_copies)
       invariant.push_back({{"direction", name_of(direction_of(plan_, copy))},

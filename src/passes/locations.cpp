@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 

@@ -74,19 +74,20 @@ TEST_F(CudaBeside, TheLaunchBeforeIsDividedBehindWhatTheLoopNeeds) {
   EXPECT_EQ(loop.after, std::vector<int>({0}));
   EXPECT_EQ(last.after, std::vector<int>({0, 1, 2}));
   EXPECT_TRUE(loop.beside && !rest.beside && !last.beside);
-  const auto& steps = plan.sequences[0].steps;
   auto ops = [&](const Island& island) {
     std::set<std::string_view> names;
-    for (int i = island.first; i < island.last; ++i)
-      if (steps[at(i)].node >= 0) names.insert(plan.nodes[at(steps[at(i)].node)].op->name);
+    for (const Task& task : plan.tasks_of(island))
+      if (task.node >= 0) names.insert(plan.nodes[at(task.node)].op->name);
     return names;
   };
   std::set<std::string_view> in_first = ops(before), in_rest = ops(rest);
   EXPECT_FALSE(in_first.contains("tanh") || in_first.contains("in_rest") || in_first.contains("exp"));
   EXPECT_TRUE(in_rest.contains("tanh") && in_rest.contains("in_rest") && in_rest.contains("exp"));
-  int stream = steps[at(loop.first)].stream;
-  for (int i = 0; i < static_cast<int>(steps.size()); ++i)
-    EXPECT_EQ(steps[at(i)].stream == stream, loop.first <= i && i < loop.last) << "step " << i;
+  int stream = plan.tasks[at(loop.tasks[0])].stream;
+  for (int id : plan.sequences[0].tasks) {
+    bool is_in_loop = std::find(loop.tasks.begin(), loop.tasks.end(), id) != loop.tasks.end();
+    EXPECT_EQ(plan.tasks[at(id)].stream == stream, is_in_loop) << "task " << id;
+  }
   for (const char* text :
        {"  island 1: one launch, after 0\n", "  island 2: driven by the host, beside the islands before it, after 0\n"})
     EXPECT_NE(plan.explain().find(text), std::string::npos) << plan.explain();
@@ -141,15 +142,16 @@ TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device});
   const Plan& plan = program.plan();
   EXPECT_EQ(plan.islands.size(), 1u);
-  EXPECT_EQ(plan.islands[0].last, static_cast<int>(plan.sequences[0].steps.size()));
+  EXPECT_EQ(plan.islands[0].tasks, plan.sequences[0].tasks);
   std::vector<Island> split = split_islands(plan);
   ASSERT_EQ(split.size(), 6u) << program.explain();
-  EXPECT_EQ(split[5].last, plan.islands[0].last);
+  std::vector<int> tasks;
   for (std::size_t i = 0; i < split.size(); ++i) {
     EXPECT_EQ(split[i].sunk, i != 2 && i != 4) << i;
     EXPECT_EQ(split[i].beside, i == 2) << i << ": the second op waits for everything";
-    EXPECT_EQ(split[i].first, i == 0 ? 0 : split[i - 1].last);
+    tasks.insert(tasks.end(), split[i].tasks.begin(), split[i].tasks.end());
   }
+  EXPECT_EQ(tasks, plan.sequences[0].tasks);
   EXPECT_EQ(split[2].after, std::vector<int>({0}));
   EXPECT_NE(program.explain().find("sinks whole: 1 launch per step, 4 in split-sink"), std::string::npos)
       << program.explain();

@@ -84,11 +84,11 @@ TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
       }
     }
     int direct = 0;
-    for (const Step& step : plan.sequences[0].steps) {
-      EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(step.stream)), device_of(plan, step));
-      if (step.kind != StepKind::copy) continue;
-      const Buffer &source = plan.buffers[static_cast<std::size_t>(step.source)],
-                   &destination = plan.buffers[static_cast<std::size_t>(step.destination)];
+    for (const Task& task : plan.tasks_of(0)) {
+      EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(task.stream)), device_of(plan, task));
+      if (task.kind != TaskKind::copy) continue;
+      const Buffer &source = plan.buffers[static_cast<std::size_t>(task.source)],
+                   &destination = plan.buffers[static_cast<std::size_t>(task.destination)];
       bool touches_host = is_on_the_host(source) || is_on_the_host(destination);
       direct += !touches_host && source.device != destination.device;
     }
@@ -97,7 +97,7 @@ TEST(SeveralDevicesPlan, ANodeTouchesMemoryOfItsDeviceAlone) {
   }
 }
 
-TEST(SeveralDevicesPlan, SaysWhichLabelsItCannotServe) {
+TEST(SeveralDevicesPlan, SaysWhichPlacementsItCannotServe) {
   auto message = [](const std::function<Value(Value)>& build, const PlanOptions& options) {
     Graph g;
     g.output("y", build(g.input("x", f32, {4})));

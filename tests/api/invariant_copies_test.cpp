@@ -22,9 +22,9 @@ Plan plan_for(const Graph& g) { return make_plan(g, Target::cuda13(), system_ops
 
 int copies_to_host(const Plan& plan, int sequence) {
   int count = 0;
-  for (const Step& step : plan.sequences[at(sequence)].steps) {
-    if (step.kind != StepKind::copy) continue;
-    count += plan.buffers[at(step.destination)].storage == Storage::host_arena;
+  for (const Task& task : plan.tasks_of(sequence)) {
+    if (task.kind != TaskKind::copy) continue;
+    count += plan.buffers[at(task.destination)].storage == Storage::host_arena;
   }
   return count;
 }

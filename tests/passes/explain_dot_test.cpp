@@ -16,18 +16,18 @@ using testing::explain_json_of;
 using testing::flat;
 using testing::further_device_plan;
 using testing::host_op_plan;
+using testing::id_of;
 using testing::invariant_copies_plan;
 using testing::json;
-using testing::number_of;
 using testing::plan_for;
 using testing::plans;
 using testing::read_dot;
-using testing::schedule_of;
+using testing::schedule_json_of;
 using testing::small_mlp;
-using testing::steps_of;
+using testing::tasks_of;
 using testing::wide_plan;
 
-TEST(ExplainDot, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.dot", invariant_copies_plan().explain_dot()); }
+TEST(ExplainDot, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.dot", invariant_copies_plan().explain_dot()); }
 TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }
@@ -35,10 +35,10 @@ TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", bra
 TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
   for (const Plan& plan : plans()) {
     DotGraph dot = read_dot(plan.explain_dot());
-    std::vector<json> tasks = steps_of(plan);
+    std::vector<json> tasks = tasks_of(plan);
     EXPECT_EQ(dot.nodes.size(), tasks.size() + plan.invariant_copies.size());
     for (const json& task : tasks) {
-      std::string name = "step" + std::to_string(task["number"].get<int>());
+      std::string name = "task" + std::to_string(task["id"].get<int>());
       ASSERT_TRUE(dot.nodes.count(name)) << name;
       const auto& attributes = dot.nodes.at(name).attributes;
       bool is_small = task["kind"] == "copy";
@@ -71,10 +71,10 @@ TEST(Explain, InvariantCopiesLeadToWhoReadsThem) {
     EXPECT_EQ(copy["direction"], "to_host");
     EXPECT_EQ(copy["source"]["memory"], i == 0 ? "\"table\"" : "input");
     std::set<std::string> readers, seen;
-    for (const json& task : flat(root["steps"]))
+    for (const json& task : flat(root["tasks"]))
       for (const json& input : task.value("inputs", json::array()))
         if (input["buffer"] == copy["destination"]["buffer"])
-          readers.insert("step" + std::to_string(task["number"].get<int>()));
+          readers.insert("task" + std::to_string(task["id"].get<int>()));
     for (const auto& [edge, attributes] : dot.edges)
       if (edge.first == "invariant" + std::to_string(i)) seen.insert(edge.second);
     EXPECT_EQ(readers.size(), 1u);
@@ -87,8 +87,8 @@ TEST(ExplainDot, EdgesAreTheDataOfTheSchedule) {
   for (const Plan& plan : {plan_for(small_mlp(), Target::host()), host_op_plan(), wide_plan()}) {
     std::set<std::pair<std::string, std::string>> wanted, seen;
     std::map<int, std::string> writer;
-    for (const json& task : schedule_of(plan)) {
-      std::string name = "step" + std::to_string(task["number"].get<int>());
+    for (const json& task : schedule_json_of(plan)) {
+      std::string name = "task" + std::to_string(task["id"].get<int>());
       bool is_copy = task["kind"] == "copy";
       for (const json& input : is_copy ? json::array({task["source"]}) : task["inputs"])
         if (!input["buffer"].is_null() && writer.count(input["buffer"])) wanted.insert({writer[input["buffer"]], name});
@@ -104,7 +104,7 @@ TEST(ExplainDot, EdgesAreTheDataOfTheSchedule) {
 TEST(ExplainDot, BodiesAreClustersWithTheEdgesOfEveryIteration) {
   Plan plan = branch_in_loop_plan();
   DotGraph dot = read_dot(plan.explain_dot());
-  auto task = [&](std::string_view op) { return "step" + std::to_string(number_of(plan, op)); };
+  auto task = [&](std::string_view op) { return "task" + std::to_string(id_of(plan, op)); };
   std::string loop = task("while"), branch = task("if"), body = "cluster_" + loop + "_body";
   using Path = std::vector<std::string>;
   EXPECT_EQ(dot.nodes.at(loop).clusters, (Path{"cluster_island0"}));
@@ -114,20 +114,20 @@ TEST(ExplainDot, BodiesAreClustersWithTheEdgesOfEveryIteration) {
   std::set<std::pair<std::string, std::string>> entries;
   for (const auto& [edge, attributes] : dot.edges)
     if (attributes.count("style") && attributes.at("style") == "dotted") entries.insert(edge);
-  std::string condition = "step" + std::to_string(number_of(plan, "while") + 1);
+  std::string condition = "task" + std::to_string(id_of(plan, "while") + 1);
   EXPECT_EQ(entries,
             (std::set{std::pair(loop, condition), std::pair(branch, task("mul")), std::pair(branch, task("add"))}));
-  std::vector<json> tasks = steps_of(plan);
+  std::vector<json> tasks = tasks_of(plan);
   std::map<int, std::vector<int>> writers;  // per buffer, all copies: state and results are written by copies alone
   for (const json& s : tasks)
-    if (s["kind"] == "copy") writers[s["destination"]["buffer"]].push_back(s["number"]);
+    if (s["kind"] == "copy") writers[s["destination"]["buffer"]].push_back(s["id"]);
   auto expect_edges_from_all = [&](int buffer, const std::string& to) {
     EXPECT_EQ(writers[buffer].size(), 2u);
-    for (int from : writers[buffer]) EXPECT_TRUE(dot.edges.count({"step" + std::to_string(from), to})) << from << to;
+    for (int from : writers[buffer]) EXPECT_TRUE(dot.edges.count({"task" + std::to_string(from), to})) << from << to;
   };
-  expect_edges_from_all(tasks[at(number_of(plan, "while"))]["predicate"]["buffer"], loop);
+  expect_edges_from_all(tasks[at(id_of(plan, "while"))]["predicate"]["buffer"], loop);
   for (const char* reader : {"mul", "add", "tanh"})  // the state: as it came, and as the last iteration left it
-    expect_edges_from_all(tasks[at(number_of(plan, reader))]["inputs"][0]["buffer"], task(reader));
+    expect_edges_from_all(tasks[at(id_of(plan, reader))]["inputs"][0]["buffer"], task(reader));
 }
 
 TEST(ExplainDot, JoinsWithoutDataAreDashed) {
@@ -135,8 +135,8 @@ TEST(ExplainDot, JoinsWithoutDataAreDashed) {
   ASSERT_GT(plan.streams, 1);
   std::map<int, std::string> tails;
   std::set<std::pair<std::string, std::string>> joins, data, dashed;
-  for (const json& task : schedule_of(plan)) {
-    std::string name = "step" + std::to_string(task["number"].get<int>());
+  for (const json& task : schedule_json_of(plan)) {
+    std::string name = "task" + std::to_string(task["id"].get<int>());
     for (int other : task["after"]) joins.insert({tails.at(other), name});
     tails[task["stream"]] = name;
   }

@@ -101,13 +101,13 @@ std::vector<json> flat(const json& tasks) {
 
 json explain_json_of(const Plan& plan) { return json::parse(plan.explain_json()); }
 
-json schedule_of(const Plan& plan) { return explain_json_of(plan)["steps"]; }
+json schedule_json_of(const Plan& plan) { return explain_json_of(plan)["tasks"]; }
 
-std::vector<json> steps_of(const Plan& plan) { return flat(schedule_of(plan)); }
+std::vector<json> tasks_of(const Plan& plan) { return flat(schedule_json_of(plan)); }
 
-int number_of(const Plan& plan, std::string_view op) {
-  for (const json& task : steps_of(plan))
-    if (task["op"] == op) return task["number"];
+int id_of(const Plan& plan, std::string_view op) {
+  for (const json& task : tasks_of(plan))
+    if (task["op"] == op) return task["id"];
   return -1;
 }
 

@@ -30,11 +30,11 @@ Plan further_device_plan();
 std::vector<Plan> plans();
 
 json explain_json_of(const Plan& plan);
-json schedule_of(const Plan& plan);  // its steps
-// All steps, bodies included, in the order of their numbers.
+json schedule_json_of(const Plan& plan);  // its tasks
+// All tasks, bodies included, in the order of their ids.
 std::vector<json> flat(const json& tasks);
-std::vector<json> steps_of(const Plan& plan);
-// The number of the first step with this op; -1 without one.
-int number_of(const Plan& plan, std::string_view op);
+std::vector<json> tasks_of(const Plan& plan);
+// The id of the first task with this op; -1 without one.
+int id_of(const Plan& plan, std::string_view op);
 
 }  // namespace graphsink::testing

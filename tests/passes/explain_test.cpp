@@ -4,6 +4,7 @@
 #include "dot_reader.h"
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
+#include "schedule.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -17,21 +18,21 @@ using testing::flat;
 using testing::further_device_plan;
 using testing::host_loop_plan;
 using testing::host_op_plan;
+using testing::id_of;
 using testing::invariant_copies_plan;
 using testing::json;
-using testing::number_of;
 using testing::plan_for;
 using testing::plans;
 using testing::read_dot;
-using testing::schedule_of;
+using testing::schedule_json_of;
 using testing::small_mlp;
-using testing::steps_of;
+using testing::tasks_of;
 
 TEST(ExplainText, MlpOnCpu) { expect_golden("mlp_cpu.txt", plan_for(small_mlp(), Target::host()).explain()); }
 TEST(ExplainText, HostOpOnCuda) { expect_golden("host_op_cuda.txt", host_op_plan().explain()); }
 TEST(ExplainText, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.txt", host_loop_plan().explain()); }
-TEST(ExplainText, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.txt", invariant_copies_plan().explain()); }
-TEST(ExplainJson, HoistedCopiesOnCuda) { expect_golden("hoisted_cuda.json", invariant_copies_plan().explain_json()); }
+TEST(ExplainText, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.txt", invariant_copies_plan().explain()); }
+TEST(ExplainJson, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.json", invariant_copies_plan().explain_json()); }
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
 TEST(ExplainText, FurtherDevice) { expect_golden("further_device_cuda.txt", further_device_plan().explain()); }
@@ -55,8 +56,7 @@ TEST(ExplainJson, SumsAreThoseOfThePlan) {
     std::size_t in_islands = 0;
     ASSERT_EQ(root["islands"].size(), plan.islands.size());
     for (std::size_t i = 0; i < plan.islands.size(); ++i) {
-      EXPECT_EQ(root["islands"][i]["first"], plan.islands[i].first);
-      EXPECT_EQ(root["islands"][i]["last"], plan.islands[i].last);
+      EXPECT_EQ(root["islands"][i]["tasks"], json(plan.islands[i].tasks));
       EXPECT_EQ(root["islands"][i]["sunk"], plan.islands[i].sunk);
       in_islands += root["islands"][i]["nodes"].get<std::size_t>();
     }
@@ -83,7 +83,7 @@ TEST(ExplainJson, CopiesHaveADirection) {
   EXPECT_EQ(root["launches_per_step"], 1);
   EXPECT_EQ(root["sinks_whole"], true);
   std::map<std::string, std::size_t> bytes;
-  for (const json& task : flat(root["steps"]))
+  for (const json& task : flat(root["tasks"]))
     if (task["kind"] == "copy") bytes[task["direction"]] += task["bytes"].get<std::size_t>();
   EXPECT_EQ(bytes, (std::map<std::string, std::size_t>{{"to_device", 1024}, {"to_host", 2048}, {"within_device", 16}}));
 }
@@ -96,16 +96,16 @@ TEST(ExplainJson, WhatTheHostDrivesIsNoLaunch) {
   EXPECT_EQ(root["copies"]["count"], 6);  // those of the body once
 }
 
-TEST(ExplainJson, StepsAreThoseOfTheSchedule) {
+TEST(ExplainJson, TasksAreThoseOfTheSchedule) {
   for (const Plan& plan : plans()) {
     json root = explain_json_of(plan);
-    const auto& tasks = plan.sequences[0].tasks;
-    ASSERT_EQ(root["steps"].size(), tasks.size());
+    const std::vector<Task> tasks = testing::schedule_of(plan);
+    ASSERT_EQ(root["tasks"].size(), tasks.size());
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      const json& seen = root["steps"][i];
+      const json& seen = root["tasks"][i];
       EXPECT_EQ(seen["stream"], tasks[i].stream);
       EXPECT_EQ(seen["after"], json(tasks[i].after));
-      EXPECT_EQ(seen.contains("bodies") ? seen["bodies"].size() : 0, tasks[i].sequences.size());
+      EXPECT_EQ(seen.contains("bodies") ? seen["bodies"].size() : 0, tasks[i].bodies.size());
       if (tasks[i].kind != TaskKind::call) continue;
       const PlanNode& node = plan.nodes[at(tasks[i].node)];
       EXPECT_EQ(seen["op"], node.op->name);
@@ -120,8 +120,8 @@ TEST(ExplainJson, StepsAreThoseOfTheSchedule) {
         EXPECT_EQ(operand.contains("access"), is_input);
       }
     }
-    std::vector<json> all = flat(root["steps"]);
-    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["number"], i);
+    std::vector<json> all = flat(root["tasks"]);
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["id"], i);
   }
 }
 
@@ -131,7 +131,7 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
   int line = __LINE__ + 1;
   Value y = tanh(x);
   g.output("y", reshape_like(broadcast_like(sum(y), like), like));
-  for (const json& task : steps_of(plan_for(g, Target::host()))) {
+  for (const json& task : tasks_of(plan_for(g, Target::host()))) {
     if (task["op"] == "tanh") {
       EXPECT_EQ(task["where"], "explain_test.cpp:" + std::to_string(line));
     }
@@ -143,7 +143,7 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
       EXPECT_TRUE(task["where"].is_null());
     }
   }
-  for (const json& task : schedule_of(plan_for(small_mlp(), Target::host()))) {
+  for (const json& task : schedule_json_of(plan_for(small_mlp(), Target::host()))) {
     if (task["op"] != "adamw") continue;
     std::map<std::string, json> access;
     for (const json& input : task["inputs"]) access[input["memory"]] = input["access"];
@@ -155,15 +155,15 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
 TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
   Plan plan = branch_in_loop_plan();
   plan.streams = 4;
-  plan.sequences[0].tasks[at(number_of(plan, "while"))].stream = 3;
+  plan.tasks[at(id_of(plan, "while"))].stream = 3;
   DotGraph dot = read_dot(plan.explain_dot());
   std::string text = plan.explain();
-  for (const json& task : steps_of(plan)) {
+  for (const json& task : tasks_of(plan)) {
     if (task["op"] != "mul" && task["op"] != "if") continue;
     EXPECT_EQ(task["stream"], 3);
     std::string line = text.substr(text.find(" " + task["op"].get<std::string>() + " "));
     EXPECT_NE(line.substr(0, line.find('\n')).find(" s3 "), std::string::npos) << text;
-    std::string label = dot.nodes.at("step" + std::to_string(task["number"].get<int>())).attributes.at("label");
+    std::string label = dot.nodes.at("task" + std::to_string(task["id"].get<int>())).attributes.at("label");
     EXPECT_NE(label.find("\ns3"), std::string::npos);
   }
 }
@@ -177,12 +177,12 @@ TEST(Explain, NamesMayHoldAnything) {
   g.output("y", emit(odd_name, {g.value(w)})[0]);
   Plan plan = plan_for(g, Target::cuda13());
   json root = explain_json_of(plan);
-  std::vector<json> tasks = flat(root["steps"]);
+  std::vector<json> tasks = flat(root["tasks"]);
   EXPECT_EQ(root["invariant_copies"][0]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
   EXPECT_EQ(root["reasons"][0]["what"], "odd \"name\" \\ {->}\n;\xef\xbf\xbd runs on the host");
   DotGraph dot = read_dot(plan.explain_dot());
   EXPECT_EQ(dot.nodes.size(), tasks.size() + 1);
-  EXPECT_EQ(dot.nodes.at("step1").attributes.at("label"),
+  EXPECT_EQ(dot.nodes.at("task1").attributes.at("label"),
             "1 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + tasks[1]["where"].get<std::string>());
 }
 

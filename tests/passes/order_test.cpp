@@ -1,4 +1,4 @@
-// The pass that gives steps to streams: whatever two steps share, they run in the order of the schedule.
+// The pass that gives tasks to streams: whatever two tasks share, they run in the order of the schedule.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "passes/passes.h"
+#include "schedule.h"
 
 namespace graphsink {
 namespace {
@@ -23,14 +24,14 @@ Plan random_copies(unsigned seed, int tasks, int buffers) {
     task.kind = TaskKind::copy;
     task.source = any_buffer();
     task.destination = any_buffer();
-    plan.sequences[0].tasks.push_back(task);
+    add_task(plan, 0, task);
   }
   return plan;
 }
 
-// For each step, which steps are complete when it starts.
+// For each task, which tasks are complete when it starts.
 std::vector<std::vector<bool>> happens_before(const Plan& plan) {
-  const auto& tasks = plan.sequences[0].tasks;
+  const std::vector<Task> tasks = testing::schedule_of(plan);
   std::vector<std::vector<bool>> before, issued(8, std::vector<bool>(tasks.size(), false));
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     auto& mine = issued[at(tasks[i].stream)];
@@ -42,7 +43,7 @@ std::vector<std::vector<bool>> happens_before(const Plan& plan) {
   return before;
 }
 
-TEST(Order, StepsThatShareABufferFollowOneAnother) {
+TEST(Order, TasksThatShareABufferFollowOneAnother) {
   int streams = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
@@ -50,12 +51,12 @@ TEST(Order, StepsThatShareABufferFollowOneAnother) {
     assign_streams(plan);
     streams = std::max(streams, plan.streams);
     auto before = happens_before(plan);
-    const auto& tasks = plan.sequences[0].tasks;
+    const std::vector<Task> tasks = testing::schedule_of(plan);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         bool both_read = tasks[i].destination != tasks[j].source && tasks[i].destination != tasks[j].destination &&
                          tasks[i].source != tasks[j].destination;
-        ASSERT_TRUE(both_read || before[i][j]) << "step " << i << " does not wait for step " << j;
+        ASSERT_TRUE(both_read || before[i][j]) << "task " << i << " does not wait for task " << j;
       }
     }
   }
@@ -84,13 +85,15 @@ TEST(Order, EffectsInBodiesFollowThoseOutside) {
   first.node = 0;
   branch.kind = TaskKind::branch;
   branch.source = 7;
-  branch.sequences = {1};
+  branch.bodies = {1};
   inner.node = 1;
   last.node = 2;
   // Two chains behind copy 0: one ends in an effect, the other in a branch that holds one.
-  plan.sequences = {{{copy(0, 1), copy(1, 2), copy(2, 3), copy(3, 4), copy(1, 5), copy(5, 6), copy(6, 7), first, branch,
-                      last, copy(0, 8)}},
-                    {{inner}}};
+  plan.sequences.resize(2);
+  for (const Task& task : {copy(0, 1), copy(1, 2), copy(2, 3), copy(3, 4), copy(1, 5), copy(5, 6), copy(6, 7), first,
+                           branch, last, copy(0, 8)})
+    add_task(plan, 0, task);
+  add_task(plan, 1, inner);
   assign_streams(plan);
   EXPECT_EQ(plan.streams, 2);
   auto before = happens_before(plan);

@@ -191,7 +191,7 @@ std::pair<std::size_t, int> between_devices(const Graph& graph) {
     bool crosses = source.device != plan.buffers[at(to)].device;
     if (crosses && source.storage != Storage::step_block) bytes += source.bytes;
   };
-  for (const Task& task : plan.sequences[0].tasks)
+  for (const Task& task : plan.tasks_of(0))
     if (task.kind == TaskKind::copy) add(task.source, task.destination);
   for (const InvariantCopy& copy : plan.invariant_copies) add(copy.source, copy.destination);
   auto nodes = std::count_if(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& n) { return n.device > 0; });
@@ -214,11 +214,26 @@ TEST(Place, CrossesToAFurtherDeviceWithTheFewestBytesOfAllChoices) {
   EXPECT_GT(moved, static_cast<int>(kRandomGraphs / 20)) << "graphs in which it pays to move a node";
 }
 
-// The least number of runs of steps of one kind over all orders of the schedule that respect its dependencies.
+// How many tasks of the schedule come before the commit.
+int tasks_before_commit(const Plan& plan) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  return static_cast<int>(std::find(schedule.begin(), schedule.end(), first_commit_task(plan)) - schedule.begin());
+}
+
+// The least number of runs of tasks of one kind over all orders of the schedule that respect its dependencies.
+// `kinds`: by position in the schedule.
 int fewest_runs(const Plan& plan, const std::vector<int>& kinds) {
-  std::vector<std::vector<int>> deps = dependencies(plan);
-  auto count = at(first_commit_task(plan));
-  std::map<std::pair<unsigned, int>, int> fewest;  // by the steps that are done and the kind of the last
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  std::map<int, int> positions;  // by id
+  for (std::size_t i = 0; i < schedule.size(); ++i) positions[schedule[i]] = static_cast<int>(i);
+  const Dependencies by_id = dependencies(plan);
+  Dependencies deps;
+  for (int id : schedule) {
+    deps.emplace_back();
+    for (int d : by_id[at(id)]) deps.back().push_back(positions.at(d));
+  }
+  auto count = at(tasks_before_commit(plan));
+  std::map<std::pair<unsigned, int>, int> fewest;  // by the tasks that are done and the kind of the last
   std::function<int(unsigned, int)> search = [&](unsigned done, int last) -> int {
     if (done + 1 == 1u << count) return last == kinds.back() ? 0 : 1;  // the commit
     auto [entry, is_new] = fewest.try_emplace({done, last}, INT_MAX);
@@ -251,10 +266,9 @@ TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
   int most = 0;
   for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
     Plan plan = plan_for(random_graph(seed).graph, {.fuse = false, .default_placement = on_device});
-    const auto& tasks = plan.sequences[0].tasks;
-    if (first_commit_task(plan) > 16) continue;
+    if (tasks_before_commit(plan) > 16) continue;
     std::vector<int> kinds;
-    for (const Task& task : tasks) kinds.push_back(is_on_host(plan, task));
+    for (const Task& task : plan.tasks_of(0)) kinds.push_back(is_on_host(plan, task));
     ASSERT_EQ(runs(kinds), fewest_runs(plan, kinds)) << "seed " << seed << "\n" << plan.explain();
     if (runs(kinds) > 1) {
       EXPECT_EQ(runs(split_islands(plan)), runs(kinds)) << "seed " << seed << "\n" << plan.explain();
@@ -295,13 +309,13 @@ TEST(Place, CutsIntoTheFewestIslands) {
   int several = 0, reordered = 0;
   for (unsigned seed = 0; seed < kRandomGraphs; ++seed) {
     Plan plan = plan_for(graph_with_loops(seed), {.fuse = false});
-    if (first_commit_task(plan) > 20) continue;
+    if (tasks_before_commit(plan) > 20) continue;
     std::vector<int> kinds;
-    for (const Island& island : plan.islands) kinds.insert(kinds.end(), at(island.last - island.first), island.sunk);
+    for (const Island& island : plan.islands) kinds.insert(kinds.end(), island.tasks.size(), island.sunk);
     ASSERT_EQ(runs(plan.islands), fewest_runs(plan, kinds)) << "seed " << seed << plan.explain();
     several += plan.islands.size() >= 3;
     std::vector<int> ids;
-    for (const Task& task : plan.sequences[0].tasks)
+    for (const Task& task : plan.tasks_of(0))
       if (task.node >= 0 && plan.nodes[at(task.node)].id >= 0) ids.push_back(plan.nodes[at(task.node)].id);
     reordered += !std::is_sorted(ids.begin(), ids.end());
   }

@@ -8,6 +8,7 @@
 #include "golden.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "schedule.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -29,14 +30,13 @@ int count(const Plan& plan, std::string_view op) {
 
 int count_copies(const Plan& plan) {
   int n = 0;
-  for (const Sequence& sequence : plan.sequences)
-    for (const Task& task : sequence.tasks) n += task.kind == TaskKind::copy;
+  for (const Task& task : plan.tasks) n += task.kind == TaskKind::copy;
   return n;
 }
 
-// What is known to be complete when a step starts, from stream order and waits alone: the transitive closure.
+// What is known to be complete when a task starts, from stream order and waits alone: the transitive closure.
 std::vector<std::vector<bool>> happens_before(const Plan& plan) {
-  const auto& tasks = plan.sequences[0].tasks;
+  const std::vector<Task> tasks = testing::schedule_of(plan);
   std::vector<std::vector<bool>> before(tasks.size(), std::vector<bool>(tasks.size(), false));
   std::vector<int> last(8, -1);
   std::vector<std::vector<bool>> seen(8, std::vector<bool>(tasks.size(), false));
@@ -53,7 +53,7 @@ std::vector<std::vector<bool>> happens_before(const Plan& plan) {
 // Every read comes after the write it needs, and two buffers share bytes only if one is finished before the other
 // begins.
 void check_schedule(const Plan& plan) {
-  const auto& tasks = plan.sequences[0].tasks;
+  const std::vector<Task> tasks = testing::schedule_of(plan);
   auto before = happens_before(plan);
   std::vector<int> writer(plan.buffers.size(), -1);
   std::vector<std::vector<int>> users(plan.buffers.size());
@@ -218,7 +218,7 @@ TEST(Plan, CommitComesLastAndSwapsAreSafe) {
   g.record("s", sum(x));
   Plan plan = plan_for(g, Target::host());
   EXPECT_EQ(count_copies(plan), 2) << "both old values must be copied before either is overwritten";
-  const auto& tasks = plan.sequences[0].tasks;
+  const std::vector<Task> tasks = testing::schedule_of(plan);
   EXPECT_EQ(plan.nodes[at(tasks.back().node)].op->name, system_ops().end_step->name);
   EXPECT_EQ(plan.nodes[at(tasks[tasks.size() - 2].node)].op->name, system_ops().store->name);
 }

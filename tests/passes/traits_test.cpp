@@ -26,7 +26,7 @@ TEST(Traits, AnOpThatTheHostIssuesKeepsToAStreamOfItsDevice) {
   second.id = cuda(1);
   Plan plan = make_plan(g, first, system_ops(), {}, {.further_targets = {second}});
   EXPECT_FALSE(sinks_whole(plan)) << plan.explain();
-  for (const Task& task : plan.sequences[0].tasks)
+  for (const Task& task : plan.tasks_of(0))
     EXPECT_EQ(plan.stream_devices.at(static_cast<std::size_t>(task.stream)), device_of(plan, task)) << plan.explain();
 }
 

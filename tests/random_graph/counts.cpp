@@ -57,26 +57,26 @@ void count_node(const PlanNode& node, Counts& counts) {
   counts["node: view"] += !node.op->views.empty();
 }
 
-bool holds(const Plan& plan, const Step& step, bool (*is_it)(const Plan&, const Step&)) {
-  for (int body : step.sequences)
-    for (const Step& inner : plan.sequences[at(body)].steps)
+bool holds(const Plan& plan, const Task& task, bool (*is_it)(const Plan&, const Task&)) {
+  for (int body : task.bodies)
+    for (const Task& inner : plan.tasks_of(body))
       if (is_it(plan, inner) || holds(plan, inner, is_it)) return true;
   return false;
 }
-bool is_control(const Plan&, const Step& step) { return !step.sequences.empty(); }
+bool is_control(const Plan&, const Task& task) { return !task.bodies.empty(); }
 
-void count_step(const Plan& plan, const Step& step, Counts& counts) {
-  if (step.kind == StepKind::copy) {
-    CopyDirection direction = direction_of(plan, step);
+void count_task(const Plan& plan, const Task& task, Counts& counts) {
+  if (task.kind == TaskKind::copy) {
+    CopyDirection direction = direction_of(plan, task);
     counts["copy: to the device"] += direction == CopyDirection::to_device;
     counts["copy: to the host"] += direction == CopyDirection::to_host;
     counts["copy: between devices"] += direction == CopyDirection::between_devices;
     return;
   }
-  if (!is_control(plan, step)) return;
-  ++counts[step.kind == StepKind::loop ? "control: loop" : "control: branch"];
-  counts["control: inside control"] += holds(plan, step, is_control);
-  counts["control: holds a host node"] += holds(plan, step, is_on_host);
+  if (!is_control(plan, task)) return;
+  ++counts[task.kind == TaskKind::loop ? "control: loop" : "control: branch"];
+  counts["control: inside control"] += holds(plan, task, is_control);
+  counts["control: holds a host node"] += holds(plan, task, is_on_host);
 }
 
 void count_invariant_copies(const Plan& plan, Counts& counts) {
@@ -86,13 +86,13 @@ void count_invariant_copies(const Plan& plan, Counts& counts) {
     counts["copy: invariant, to a further device"] += direction_of(plan, copy) != CopyDirection::to_host;
   }
   std::set<int> copied;  // to the host, in the schedule
-  for (const Step& step : plan.sequences[0].steps) {
-    if (step.kind == StepKind::copy && direction_of(plan, step) == CopyDirection::to_host)
-      copied.insert(step.destination);
-    if (!is_control(plan, step)) continue;
-    for (int buffer : touched(plan, step).reads) {
+  for (const Task& task : plan.tasks_of(0)) {
+    if (task.kind == TaskKind::copy && direction_of(plan, task) == CopyDirection::to_host)
+      copied.insert(task.destination);
+    if (!is_control(plan, task)) continue;
+    for (int buffer : touched(plan, task).reads) {
       counts["copy: invariant, read in a body"] += plan.buffers[at(buffer)].storage == Storage::invariant;
-      counts["copy: made before the loop that reads it"] += step.kind == StepKind::loop && copied.contains(buffer);
+      counts["copy: made before the loop that reads it"] += task.kind == TaskKind::loop && copied.contains(buffer);
     }
   }
 }
@@ -109,9 +109,9 @@ void count_variables(const Plan& plan, Counts& counts) {
       if (int v = variable(node.operands[at(i)]); v >= 0 && reads) is_read[at(v)] = true;
     }
   }
-  for (const Step& step : plan.sequences[0].steps) {
-    bool copies = step.kind == StepKind::copy && plan.buffers[at(step.destination)].storage == Storage::arena;
-    if (int v = copies ? variable(step.source) : -1; v >= 0) is_kept[at(v)] = true;
+  for (const Task& task : plan.tasks_of(0)) {
+    bool copies = task.kind == TaskKind::copy && plan.buffers[at(task.destination)].storage == Storage::arena;
+    if (int v = copies ? variable(task.source) : -1; v >= 0) is_kept[at(v)] = true;
   }
   for (std::size_t v = 0; v < plan.variables.size(); ++v) {
     counts["variable: read in the step that writes it"] += is_read[v] && plan.variable_written[v];
@@ -132,8 +132,7 @@ void count(const Building& building, Counts& counts) {
 void count(const Plan& plan, Counts& counts) {
   Counts of_plan;
   for (const PlanNode& node : plan.nodes) count_node(node, of_plan);
-  for (const Sequence& sequence : plan.sequences)
-    for (const Step& step : sequence.steps) count_step(plan, step, of_plan);
+  for (const Task& task : plan.tasks) count_task(plan, task, of_plan);
   count_invariant_copies(plan, of_plan);
   count_variables(plan, of_plan);
   for (const Island& island : plan.islands) {

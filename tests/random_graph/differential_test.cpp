@@ -111,13 +111,13 @@ TEST(RandomGraph, NothingOfTheHostIsInTheCommit) {
       PlanOptions options;
       if (target.separate_memory) options.further_targets = {Target::cuda13()};
       Plan plan = make_plan(building.graph, target, system_ops(), {}, options);
-      const auto& steps = plan.sequences[0].steps;
-      for (std::size_t k = 0; k < steps.size(); ++k) {
-        bool is_call = steps[k].kind == StepKind::call;
-        const PlanNode* node = is_call ? &plan.nodes[static_cast<std::size_t>(steps[k].node)] : nullptr;
+      for (int id : plan.sequences[0].tasks) {
+        const Task& task = plan.tasks[static_cast<std::size_t>(id)];
+        bool is_call = task.kind == TaskKind::call;
+        const PlanNode* node = is_call ? &plan.nodes[static_cast<std::size_t>(task.node)] : nullptr;
         bool has_effect = node && node->id >= 0 && node->op->traits.host_effect;
         effects += has_effect;
-        if (static_cast<int>(k) < first_commit_step(plan)) {
+        if (id < first_commit_task(plan)) {
           EXPECT_FALSE(node && writes_variables(*node->op, static_cast<std::size_t>(node->inputs)));
           continue;
         }
