@@ -25,7 +25,7 @@ EMULATOR = ["tests/cuda_emulator"]
 # Statements that are taken out: kind, folders, pattern.
 STATEMENTS = [
     ("barrier", CUDA, r"__syncthreads\(|__syncwarp\("),
-    ("event wait", ISSUE, r"cudaStreamWaitEvent\(|cuda(Event|Stream)Synchronize\(|\b(make_wait|wait_for|wait_for_user|sync)\("),
+    ("event wait", ISSUE, r"cudaStreamWaitEvent\(|cuda(Event|Stream)Synchronize\(|\b(make_wait|wait|wait_for|wait_for_user|sync)\("),
     ("copy", ISSUE, r"cudaMem(cpy|set)Async\(|(?<!std::)\b(copy|upload|download)\(|std::mem(cpy|set)\("),
     ("copy", ["kernels"], r"\bcopy_bytes\("),
     ("copy", ["src/passes"], r"\badd_copy\("),
@@ -55,7 +55,7 @@ CHANCE = [
     ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
     ("wrong memory", "src/exec/program_memory.cpp", "[&] { return target.allocate_host(invariant); }",
      "[&] { return target.allocate(invariant); }"),
-    ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !task.after.empty()) device.sync(*stream);", ""),
+    ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !task.after.empty()) device.wait(*stream);", ""),
     ("missing wait", "src/exec/step_runner.cpp",
      "if (island.starts_beside) device().make_wait(session_.stream_beside(), stream());", ""),
     ("missing wait between devices", "src/exec/bound_plan.cpp",
@@ -64,7 +64,7 @@ CHANCE = [
      " devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);"),
     ("stale predicate", "src/device/cuda/stream_capture.cpp",
      'if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");', ""),
-    ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  sync(stream);",
+    ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, predicate_.get(), predicate, sizeof(bool));\n  wait(stream);",
      "copy(stream, predicate_.get(), predicate, sizeof(bool));"),
     ("ring overwritten early", "src/exec/launch_queue.cpp",
      "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),

@@ -198,7 +198,8 @@ struct BoundNode {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   StepBlock* step = nullptr;
-  int id = -1;  // the node's number in its graph
+  struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
+  int id = -1;                          // the node's number in its graph
   Where where;
 };
 

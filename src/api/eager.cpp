@@ -26,7 +26,7 @@ class EagerRunner {
   Tensor download(const EagerStorage& storage) {
     Tensor tensor(storage.type);
     device_->copy(*stream_, tensor.data(), storage.memory.get(), tensor.bytes());
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     return tensor;
   }
 
@@ -90,6 +90,7 @@ class EagerRunner {
     node.workspace = workspace.get();
     node.workspace_bytes = prepared.workspace;
     node.step = static_cast<StepBlock*>(block_.get());
+    node.status = &status_;
     node.id = 0;
     node.where = where;
     device_->call(*stream_, node);
@@ -99,16 +100,19 @@ class EagerRunner {
   void check(const OpDef& op, const Where& where) {
     StepBlock block;
     device_->copy(*stream_, &block, block_.get(), sizeof block);
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     if (block.ok) return;
     StepBlock clean;
     device_->upload(*stream_, block_.get(), &clean, sizeof clean);
+    const HostStatus thrown = std::exchange(status_, {});
+    if (thrown.failed) throw body_error(std::string(op.name), where, thrown.what);
     throw Error(std::string(op.name), where, to_string(block.error, block.error_index), "mend its input");
   }
 
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   Memory block_;
+  HostStatus status_;
 };
 
 }  // namespace

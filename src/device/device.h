@@ -75,14 +75,21 @@ struct CapturedKernel {
   Arguments arguments;              // empty where the device cannot tell
 };
 
-// Where host calls report: a CPU body that throws (on a device with separate memory) sets `failed`, which the device
-// reads, and keeps its text for sync(). In memory from Device::allocate_host.
+// Where the CPU bodies of a program report exceptions. In memory from Device::allocate_host(), since nodes of a plan
+// for a device with separate memory read `failed`.
 struct HostStatus {
-  std::uint32_t failed = 0;
-  std::int32_t node = -1;
+  std::uint32_t failed = 0;  // 1 once a body threw
+  std::int32_t node = -1;    // the first that did, and what it threw
   Thrown what;
-  RunningCalls* running = nullptr;  // of the program, or nobody looks
+  RunningCalls* running = nullptr;  // shows which host calls run; may be null
 
+  // Called in a catch block by the thread that ran the body of `bad`. The first exception is kept.
+  void take_exception(const BoundNode& bad) noexcept {
+    std::int32_t none = -1;
+    if (std::atomic_ref(node).compare_exchange_strong(none, bad.id)) what = thrown();
+    std::atomic_ref(failed).store(1, std::memory_order_release);
+  }
+  // Forgets what was thrown. No body may be running.
   void clear() {
     failed = 0;
     node = -1;
@@ -119,25 +126,25 @@ class Device {
   // cudaStream_t. Throws Error where there is no such stream of this device. make_wait() for a stream that is being
   // captured throws Error and does nothing.
   virtual std::unique_ptr<Stream> borrow_stream(void* handle) = 0;
-  // Waits for a live stream. Throws Error where the device itself has failed; what bodies threw stays for sync().
+  // Waits on the host for all work of a live stream. Throws Error where the device has failed.
   virtual void wait(Stream& stream) = 0;
-  // Waits for a live stream. Throws Error for what failed on the device since the last call.
-  virtual void sync(Stream& stream) { wait(stream); }
   // Whether everything given to a live stream so far is done. Never waits. Throws Error where the device has failed.
   virtual bool is_done(Stream& stream) = 0;
-  // For destructors, after sync() threw: waits for all work by other means. False: some may still be running.
+  // For destructors, after wait() threw: waits for all work by other means. False: some may still be running.
   virtual bool wait_otherwise() noexcept = 0;
   // Makes `later` wait: what it is given from now on begins when everything given to `earlier` so far is done.
   virtual void make_wait(Stream& later, Stream& earlier) = 0;
 
   // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
-  // Where a CPU body throws: the step block's ok is cleared (devices without separate memory do it themselves).
   // Enqueues begin_launch(ring). `ring` must outlive this work and every capture of it.
   virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
+  // Enqueues the body of the op for this device. A CPU body that throws is reported in node.status, and fails the step:
+  // here where the device runs CPU bodies, by a node of the plan on a device with separate memory.
   virtual void call(Stream& stream, const BoundNode& node) = 0;
-  virtual void host_call(Stream& stream, const BoundNode& node, HostStatus& status) = 0;
+  // Enqueues the CPU body of the op on a device with separate memory.
+  virtual void host_call(Stream& stream, const BoundNode& node) = 0;
   // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
-  virtual void host_call_now(const BoundNode& node, HostStatus& status) = 0;
+  virtual void host_call_now(const BoundNode& node) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
   // Memory from allocate(), allocate_host() or an arena; live streams only.
   virtual void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) = 0;

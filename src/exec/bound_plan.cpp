@@ -98,7 +98,6 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
       host_arena_(addresses.host_arena),
       invariant_{addresses.host_invariant},
       versions_(plan_->invariant_copies.size(), 0),
-      host_status_(addresses.host_status),
       first_store_(first_store(*plan_)) {
   bytes_ = plan_bytes(*plan_) + host_arena_bytes(*plan_, facts()) + plan_->host_invariant_bytes;
   for (const PlanDevice& device : plan_->devices) bytes_ += device.invariant_bytes;
@@ -129,6 +128,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.local = prepared_[i].data.get();
     bound.workspace_bytes = prepared_[i].workspace;
     bound.step = node.on_host ? nullptr : addresses.devices[at(node.device)].block;
+    bound.status = addresses.host_status;
     bound.id = node.id;
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
@@ -170,7 +170,7 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
       const BoundNode& node = nodes_[at(task.node)];
       TraceRange range(node.op->name.data());
       if (plan_->nodes[at(task.node)].on_host) {
-        device.host_call(stream, node, *host_status_);
+        device.host_call(stream, node);
       } else {
         device.call(stream, node);
       }
@@ -203,7 +203,7 @@ void BoundPlan::issue_body(int sequence, Devices devices, Streams streams) const
 void BoundPlan::run_on_host(const Task& task, Device& device) const {
   const BoundNode& node = nodes_[at(task.node)];
   TraceRange range(node.op->name.data());
-  device.host_call_now(node, *host_status_);
+  device.host_call_now(node);
 }
 
 void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops) const {
@@ -234,7 +234,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
       if (earlier != 0 || !enters) make_wait(task.stream, earlier);
     if (host_ops == Mode::HostOps::between && is_on_host(*plan_, task)) {
       Stream* stream = streams[at(task.stream)];
-      if (waited_for != stream || !task.after.empty()) device.sync(*stream);
+      if (waited_for != stream || !task.after.empty()) device.wait(*stream);
       waited_for = stream;
       run_on_host(task, device);
     } else {

@@ -103,10 +103,9 @@ class BoundPlan {
   Memory host_arena_;
   std::vector<Memory> invariant_;        // on the host and on devices
   std::vector<std::uint64_t> versions_;  // of the origins of the invariant copies, as copied last; 0: never
-  HostStatus* host_status_;
-  int first_store_;               // id of the first task that writes a Variable; -1: none does
-  std::vector<void*> addresses_;  // per buffer
-  std::vector<void*> pointers_;   // operands of all nodes
+  int first_store_;                      // id of the first task that writes a Variable; -1: none does
+  std::vector<void*> addresses_;         // per buffer
+  std::vector<void*> pointers_;          // operands of all nodes
   std::vector<BoundNode> nodes_;
   std::size_t bytes_ = 0;
   std::vector<Memory> workspaces_;  // per stream, of its device; those of the host are in host_arena_

@@ -99,19 +99,11 @@ void StepStatus::note_broken_off() {
 bool StepStatus::has_failed() const { return std::atomic_ref(progress().failed).load(std::memory_order_acquire) != 0; }
 
 std::optional<Error> StepStatus::take_exception() {
-  Device& device = session_.device();
-  if (device.target().separate_memory) {
-    std::optional<Error> result;
-    if (host().failed) result.emplace(body_error("step", Where(), host().what));
-    host().clear();
-    return result;
-  }
-  try {
-    device.sync(session_.stream());
-    return {};
-  } catch (const Error& e) {
-    return e;
-  }
+  session_.device().wait(session_.stream());  // later steps may throw, too
+  std::optional<Error> result;
+  if (host().failed) result.emplace(body_error("step", Where(), host().what));
+  host().clear();
+  return result;
 }
 
 StepStatus::Failure* StepStatus::find(const Where& where) {

@@ -101,7 +101,7 @@ TEST_F(CudaCaptureTest, WorkForAStreamOutsideTheCaptureIsRefusedBeforeItRuns) {
     capture(streams, [&](Streams s) { call(*s[1], affine, {x}, Affine{5, 0}); });
   });
   EXPECT_TRUE(contains(message, "affine: its stream takes no part in the capture")) << message;
-  device_->sync(*other);
+  device_->wait(*other);
   EXPECT_EQ(get(x), 1.0f);
   expect_usable();
 }
@@ -221,7 +221,7 @@ TEST_F(CudaCaptureTest, ACaptureBrokenByAnotherThreadIsCaptureFailedToo) {
 TEST_F(CudaCaptureTest, WhatNeedsALiveStreamIsRefusedWhileCapturing) {
   float* x = make(1.0f);
   float value = 2;
-  for (auto action : {std::function<void(Stream&)>([&](Stream& s) { device_->sync(s); }),
+  for (auto action : {std::function<void(Stream&)>([&](Stream& s) { device_->wait(s); }),
                       std::function<void(Stream&)>([&](Stream& s) { device_->upload(s, x, &value, sizeof value); })}) {
     EXPECT_THROW(capture(action), CaptureFailed);
     expect_usable();

@@ -42,12 +42,12 @@ TEST_F(CudaCapturedBodyTest, AHostCallInALoopCannotBeCaptured) {
   bool* more = make(true);
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
-  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  const BoundNode& doubles = host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get()));
   auto attempt = [&] {
     capture([&](Stream& s) {
       loop(s, more, [&](Stream& body) {
         call(body, affine, {x});
-        device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
+        device_->host_call(body, doubles);
       });
     });
   };
@@ -126,13 +126,9 @@ TEST_F(CudaCapturedBodyTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalN
   bool* more = make(true);
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
-  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  const BoundNode& doubles = host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get()));
   emu::reset_calls();
-  EXPECT_THROW(capture([&](Stream& s) {
-                 loop(s, more, [&](Stream& body) {
-                   device_->host_call(body, doubles, *static_cast<HostStatus*>(status.get()));
-                 });
-               }),
+  EXPECT_THROW(capture([&](Stream& s) { loop(s, more, [&](Stream& body) { device_->host_call(body, doubles); }); }),
                CaptureFailed);
   EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u);
 }

@@ -76,11 +76,11 @@ TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
   auto& reported = *new (status.get()) HostStatus;
-  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  const BoundNode& doubles = host_node(host_double, {on_host, on_host + 1}, reported);
   auto issue = [&](Stream& s) {
     call(s, slow_affine, {x}, Affine{1, 1});
     device_->copy(s, on_host, x, sizeof(float));
-    device_->host_call(s, doubles, reported);
+    device_->host_call(s, doubles);
     device_->copy(s, y, on_host + 1, sizeof(float));
     call(s, affine, {y}, Affine{1, 0.5f});
   };
@@ -101,14 +101,14 @@ TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {
 TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
   Memory host = device_->allocate_host(sizeof(HostStatus));
   auto& status = *new (host.get()) HostStatus;
-  const BoundNode& first = node(host_throws, {});
-  const BoundNode& second = node(host_throws, {});
+  const BoundNode& first = host_node(host_throws, {}, status);
+  const BoundNode& second = host_node(host_throws, {}, status);
   auto issue = [&](Stream& s) {
-    device_->host_call(s, first, status);
-    device_->host_call(s, second, status);
+    device_->host_call(s, first);
+    device_->host_call(s, second);
   };
   auto expect_reported = [&] {
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     EXPECT_EQ(status.failed, 1u);
     EXPECT_EQ(status.node, first.id);
     EXPECT_STREQ(status.what.problem, "the file is not there");
@@ -125,9 +125,9 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
 TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
   Memory host = device_->allocate_host(sizeof(HostStatus));
   auto& status = *new (host.get()) HostStatus;
-  const BoundNode& throws = node(host_throws_a_number, {});
-  device_->host_call(*stream_, throws, status);
-  device_->sync(*stream_);
+  const BoundNode& throws = host_node(host_throws_a_number, {}, status);
+  device_->host_call(*stream_, throws);
+  device_->wait(*stream_);
   EXPECT_EQ(status.failed, 1u);
   EXPECT_EQ(status.node, throws.id);
   EXPECT_STREQ(status.what.problem, "unknown exception");
@@ -161,7 +161,7 @@ TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   EXPECT_EQ(after.api_calls - before.api_calls, 1u);
   EXPECT_EQ(after.kernels - before.kernels, 1u);
   EXPECT_EQ(after.captures, 1u);
-  device_->sync(*stream_);  // before the launches, which it reads, are gone
+  device_->wait(*stream_);  // before the launches, which it reads, are gone
 }
 
 #ifdef GRAPHSINK_EMULATED
@@ -173,13 +173,13 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
   bool* more = make(false);
   Memory host = device_->allocate_host(2 * sizeof(float)), status = device_->allocate_host(sizeof(HostStatus));
   auto* on_host = static_cast<float*>(host.get());
-  const BoundNode& doubles = node(host_double, {on_host, on_host + 1});
+  const BoundNode& doubles = host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get()));
   auto issue = [&](Stream& s) {
     device_->make_wait(*other, s);
     call(*other, affine, {x}, Affine{2, 0});
     device_->make_wait(s, *other);
     device_->copy(s, on_host, x, sizeof(float));
-    device_->host_call(s, doubles, *static_cast<HostStatus*>(status.get()));
+    device_->host_call(s, doubles);
     call(s, set_count, {counter}, 3);
     call(s, is_positive, {counter, more});
     loop(s, more, [&](Stream& body) {
@@ -187,11 +187,11 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
       call(body, is_positive, {counter, more});
     });
   };
-  device_->sync(*stream_);
+  device_->wait(*stream_);
   emu::reset_calls();
   Counters before = device_->counters();
   auto expect_agreement = [&](const char* what) {
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     Counters now = device_->counters();
     EXPECT_EQ(now.api_calls - before.api_calls, emu::total_calls()) << what;
     EXPECT_EQ(now.kernels - before.kernels, emu::executed().kernels) << what;
@@ -206,7 +206,7 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
   before = device_->counters();
   emu::reset_calls();
   device_->launch(*stream_, *captured);
-  device_->sync(*stream_);
+  device_->wait(*stream_);
   EXPECT_EQ(device_->counters().api_calls - before.api_calls, emu::total_calls());
   // The body of a loop within a step counts once, however often it runs.
   EXPECT_EQ(device_->counters().kernels - before.kernels + 2u * 3u, emu::executed().kernels);

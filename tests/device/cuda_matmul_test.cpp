@@ -48,7 +48,7 @@ class MatmulTest : public CudaDeviceTest {
     bound.workspace = workspace.get();
     auto expect_right = [&] {
       device_->copy(*stream_, seen.data(), out.get(), seen.size() * sizeof(T));
-      device_->sync(*stream_);
+      device_->wait(*stream_);
       for (std::int64_t i = 0; i < spec.m; ++i) {
         for (std::int64_t j = 0; j < spec.n; ++j) {
           T sum = 0;  // of small whole numbers: exact in any order

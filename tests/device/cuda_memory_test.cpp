@@ -17,7 +17,7 @@ TEST_F(CudaMemoryTest, AllocatedMemoryIsZeroAndAligned) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.get()) % 256, 0u);
     std::vector<char> seen(bytes, 'x');
     device_->copy(*stream_, seen.data(), memory.get(), bytes);
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     EXPECT_EQ(std::count(seen.begin(), seen.end(), '\0'), static_cast<std::ptrdiff_t>(bytes));
   }
   Memory host = device_->allocate_host(100);
@@ -117,7 +117,7 @@ TEST_F(CudaMemoryTest, UploadsMayReuseTheirSourceAtOnce) {
   device_->upload(*stream_, memory.get(), source.data(), kCount * sizeof(int));
   std::fill(source.begin(), source.end(), -1);
   device_->copy(*stream_, seen.data(), memory.get(), kCount * sizeof(int));
-  device_->sync(*stream_);
+  device_->wait(*stream_);
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(seen[i], static_cast<int>(i));
 
   auto* small = static_cast<int*>(memory.get());

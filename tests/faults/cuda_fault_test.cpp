@@ -33,7 +33,7 @@ TEST_F(FaultTest, AFailedGrowthChangesNothing) {
 
 TEST_F(FaultTest, AfterAStickyErrorEveryCallSaysWhatHappenedFirst) {
   emu::fail("cudaStreamSynchronize", 1, cudaErrorIllegalAddress);
-  std::string message = message_of([&] { device_->sync(*stream_); });
+  std::string message = message_of([&] { device_->wait(*stream_); });
   EXPECT_TRUE(contains(message, "cudaStreamSynchronize returned cudaErrorIllegalAddress")) << message;
   for (int i = 0; i < 2; ++i) {
     message = message_of([&] { device_->allocate(1); });
@@ -53,7 +53,7 @@ TEST_F(FaultTest, AStickyErrorWhileCapturingIsNotTransient) {
   } catch (const Error& e) {
     EXPECT_EQ(e.op(), "affine");
   }
-  EXPECT_TRUE(contains(message_of([&] { device_->sync(*stream_); }), "the device is lost: affine: "));
+  EXPECT_TRUE(contains(message_of([&] { device_->wait(*stream_); }), "the device is lost: affine: "));
 }
 
 // Each call of a capture fails once. The streams must be live afterwards, and nothing left behind.
@@ -69,7 +69,8 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
       call(*s[0], affine, {x});
       device_->make_wait(*s[1], *s[0]);
       device_->copy(*s[1], on_host, x, sizeof(float));
-      device_->host_call(*s[1], node(host_double, {on_host, on_host + 1}), *static_cast<HostStatus*>(status.get()));
+      device_->host_call(*s[1],
+                         host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get())));
       device_->loop(s.first(1), more, [&](Streams body) {
         branch(
             *body[0], more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});

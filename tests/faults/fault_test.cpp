@@ -115,7 +115,7 @@ TEST_F(Fault, StagingMemoryIsNotReusedWhileACopyReadsIt) {
   }
   int seen[8] = {};
   device->copy(*stream, seen, numbers, sizeof seen);
-  device->sync(*stream);
+  device->wait(*stream);
   EXPECT_EQ(seen[0], 1);
   EXPECT_EQ(seen[7], 70);
 }

@@ -89,7 +89,7 @@ class Bodies {
                         access_of(*node.op, i, static_cast<std::size_t>(node.inputs)) == Access::write;
       if (is_written) device_->copy(*stream_, operands[i]->data(), pointers[i], operands[i]->bytes());
     }
-    device_->sync(*stream_);
+    device_->wait(*stream_);
   }
 
   std::shared_ptr<Device> device_;

@@ -53,7 +53,7 @@ class CudaDeviceTest : public ::testing::Test {
   T get(const T* address) {
     T value{};
     device_->copy(*stream_, &value, address, sizeof(T));
-    device_->sync(*stream_);
+    device_->wait(*stream_);
     return value;
   }
 
@@ -68,6 +68,13 @@ class CudaDeviceTest : public ::testing::Test {
     n.bound.id = static_cast<int>(nodes_.size());
     n.bound.where = where;
     return n.bound;
+  }
+  // A node whose CPU body reports exceptions in `status`.
+  const BoundNode& host_node(const OpDef& op, std::vector<void*> operands, HostStatus& status,
+                             Where where = Where::current()) {
+    node(op, std::move(operands), {}, nullptr, where);
+    nodes_.back().bound.status = &status;
+    return nodes_.back().bound;
   }
   void call(Stream& stream, const OpDef& op, std::vector<void*> operands, Attrs attrs = Affine{},
             StepBlock* step = nullptr, Where where = Where::current()) {

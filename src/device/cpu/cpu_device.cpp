@@ -138,9 +138,18 @@ void count(const CpuItems& items, CaptureInfo& info) {
   }
 }
 
-void run_items(const CpuItems& items, CpuFailure& failure);
+// Called in a catch block, after the body of `bad` threw.
+void fail_step(const BoundNode& bad) noexcept {
+  bad.status->take_exception(bad);
+  std::atomic_ref(bad.step->ok).store(0);
+  std::int32_t none = -1;
+  if (std::atomic_ref(bad.step->error_node).compare_exchange_strong(none, bad.id))
+    bad.step->error_step = bad.step->step;
+}
 
-void run_control(const CpuCapturedItem& item, CpuFailure& failure) {
+void run_items(const CpuItems& items);
+
+void run_control(const CpuCapturedItem& item) {
   const auto* predicate = static_cast<const bool*>(item.source);
   switch (item.kind) {
     case CpuCapturedItem::Kind::copy:
@@ -150,17 +159,17 @@ void run_control(const CpuCapturedItem& item, CpuFailure& failure) {
       begin_launch(*static_cast<const LaunchRing*>(item.source));
       break;
     case CpuCapturedItem::Kind::branch:
-      run_items(item.bodies[*predicate ? 0 : 1], failure);
+      run_items(item.bodies[*predicate ? 0 : 1]);
       break;
     case CpuCapturedItem::Kind::loop:
-      while (*predicate) run_items(item.bodies[0], failure);
+      while (*predicate) run_items(item.bodies[0]);
       break;
     case CpuCapturedItem::Kind::call:
       break;
   }
 }
 
-void run_items(const CpuItems& items, CpuFailure& failure) {
+void run_items(const CpuItems& items) {
   std::size_t i = 0;
   while (i < items.size()) {
     try {
@@ -169,33 +178,17 @@ void run_items(const CpuItems& items, CpuFailure& failure) {
         if (item.body) {
           item.body(CpuArgs(*item.node));
         } else {
-          run_control(item, failure);
+          run_control(item);
         }
       }
     } catch (...) {
-      failure.take(*items[i].node);
+      fail_step(*items[i].node);
       ++i;  // the rest runs, as it would when issued one by one, and commits nothing
     }
   }
 }
 
 }  // namespace
-
-void CpuFailure::take(const BoundNode& bad) noexcept {
-  Thrown text = thrown();
-  std::lock_guard lock(mutex);
-  if (node == nullptr) {
-    node = &bad;
-    what = text;
-  }
-  if (bad.step) {
-    std::atomic_ref(bad.step->ok).store(0);
-    std::int32_t none = -1;
-    if (std::atomic_ref(bad.step->error_node).compare_exchange_strong(none, bad.id)) {
-      bad.step->error_step = bad.step->step;
-    }
-  }
-}
 
 CpuSlots::Slot& CpuSlots::free_slot(std::size_t bytes) {
   auto goes_first = [](const Slot& a, const Slot& b) {
@@ -279,14 +272,6 @@ void CpuDevice::wait(Stream& stream) {
   queue.wait_for(queue.pushed());
 }
 
-void CpuDevice::sync(Stream& stream) {
-  wait(stream);
-  std::lock_guard lock(failure_.mutex);
-  if (const BoundNode* node = std::exchange(failure_.node, nullptr)) {
-    throw body_error(std::string(node->op->name), node->where, failure_.what);
-  }
-}
-
 void CpuDevice::make_wait(Stream& later, Stream& earlier) {
   CpuQueue& queue = queue_of(later);
   if (queue.captured) return;  // one list, in issue order
@@ -324,10 +309,15 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
                  try {
                    body_for(*bound.op, DeviceKind::cpu)->cpu(CpuArgs(bound));
                  } catch (...) {
-                   t.failure->take(bound);
+                   fail_step(bound);
                  }
                },
-               &node, nullptr, 0, &failure_});
+               &node});
+}
+
+void CpuDevice::host_call_now(const BoundNode& node) {
+  const InBody body(node.status);
+  body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
 }
 
 void CpuDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
@@ -429,8 +419,8 @@ void CpuDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps)
   ++counters_.graph_launches;
   counters_.kernels += static_cast<std::uint64_t>(steps * info.kernels);
   counters_.copies += static_cast<std::uint64_t>(steps * info.copies);
-  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuCapturedGraph*>(t.first)->items, *t.failure); },
-               &static_cast<CpuCapturedGraph&>(graph), nullptr, 0, &failure_});
+  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuCapturedGraph*>(t.first)->items); },
+               &static_cast<CpuCapturedGraph&>(graph)});
 }
 
 }  // namespace graphsink

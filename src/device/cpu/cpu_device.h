@@ -3,7 +3,6 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,16 +22,6 @@ struct CpuCapturedItem {
   const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop
   std::size_t bytes = 0;
   std::vector<CpuItems> bodies;
-};
-
-// The first exception of a body since the last sync; shared by all queues of a device.
-struct CpuFailure {
-  std::mutex mutex;
-  const BoundNode* node = nullptr;
-  Thrown what;
-
-  // Called in a catch block: keeps the exception's text and fails the step of `node`.
-  void take(const BoundNode& node) noexcept;
 };
 
 // Memory of the host that a queue reads while the next data is written: up to four slots, which are used in turn.
@@ -77,18 +66,14 @@ class CpuDevice : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this); }
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
-  void sync(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
-  bool wait_otherwise() noexcept override { return true; }  // sync() waits before it throws
+  bool wait_otherwise() noexcept override { return true; }  // wait() does not throw
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
-  // Nothing needs these: every CPU body is one of the device.
-  void host_call(Stream& stream, const BoundNode& node, HostStatus&) override { call(stream, node); }
-  void host_call_now(const BoundNode& node, HostStatus& status) override {
-    const InBody body(&status);
-    body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
-  }
+  // Plans for the CPU have no calls of the host: every CPU body is one of the device.
+  void host_call(Stream& stream, const BoundNode& node) override { call(stream, node); }
+  void host_call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
@@ -109,7 +94,6 @@ class CpuDevice : public Device {
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Copies of what is on its way to a stream that is busy.
   CpuSlots staging_{held_, &HeldBytes::host};
-  CpuFailure failure_;
   std::unique_ptr<CpuItems> items_;  // of the capture in progress
 };
 

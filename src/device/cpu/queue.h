@@ -16,7 +16,6 @@ namespace graphsink {
 
 struct CpuCapturedItem;
 using CpuItems = std::vector<CpuCapturedItem>;
-struct CpuFailure;
 
 // What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing. Each
 // has a cache line of its own, since one is written while the thread reads the one before.
@@ -25,7 +24,6 @@ struct alignas(64) CpuTask {
   const void* first = nullptr;
   void* second = nullptr;
   std::uint64_t number = 0;
-  CpuFailure* failure = nullptr;
 };
 
 // How far the thread of a queue has come. Shared with the queues that wait for it, which may outlive the queue.

@@ -22,20 +22,14 @@ OpBody::Cuda body_of(const BoundNode& node, int capability) {
 
 CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
 
-// The step that sees `failed` commits nothing; what was thrown first is kept. Called in a catch block.
-void report_exception(const BoundNode& node, HostStatus& status) noexcept {
-  std::int32_t none = -1;
-  if (std::atomic_ref(status.node).compare_exchange_strong(none, node.id)) status.what = thrown();
-  std::atomic_ref(status.failed).store(1, std::memory_order_release);
-}
-
-void run_cpu_body(const BoundNode& node, HostStatus& status) noexcept {
-  RunningCall shown(status.running, node);
-  const InBody body(&status);
+// A node of the plan that reads `failed` fails the step.
+void run_cpu_body(const BoundNode& node) noexcept {
+  RunningCall shown(node.status->running, node);
+  const InBody body(node.status);
   try {
     body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
   } catch (...) {
-    report_exception(node, status);
+    node.status->take_exception(node);
   }
 }
 
@@ -92,7 +86,7 @@ class CudaFeedMemory : public FeedMemory {
   const void* write(Stream& stream, const void* source, std::size_t bytes) override {
     if (bytes > size_ || !memory_) {
       Memory larger = device_.allocate(bytes);
-      device_.sync(stream);  // a launch may still read the old one
+      device_.wait(stream);  // a launch may still read the old one
       memory_ = std::move(larger);
       size_ = bytes;
     }
@@ -155,7 +149,7 @@ void CudaDevice::require_usable(const void* memory, std::size_t bytes) {
 
 void CudaDevice::wait(Stream& stream) {
   CurrentDevice current = enter();
-  require_live("sync");
+  require_live("wait");
   RelaxedCapture relaxed(*calls_);
   calls_->check(cudaStreamSynchronize(cuda_stream(stream).get()), "cudaStreamSynchronize");
 }
@@ -256,17 +250,17 @@ void CudaDevice::run_host_call(void* data) noexcept {
   const auto& call = *static_cast<const HostCall*>(data);
   std::atomic<int>& running = call.device->running_host_calls_;
   ++running;
-  run_cpu_body(*call.node, *call.status);
+  run_cpu_body(*call.node);
   --running;
   running.notify_all();
 }
 
-void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& status) {
+void CudaDevice::host_call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
   if (capture_->is_active()) capture_->expect(on, &node);
   // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
-  auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node, &status}).first);
+  auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node}).first);
   calls_->check(cudaLaunchHostFunc(
                     on.get(), [](void* d) { run_host_call(d); }, data),
                 "cudaLaunchHostFunc", &node);
@@ -277,10 +271,10 @@ void CudaDevice::host_call(Stream& stream, const BoundNode& node, HostStatus& st
   }
 }
 
-void CudaDevice::host_call_now(const BoundNode& node, HostStatus& status) {
+void CudaDevice::host_call_now(const BoundNode& node) {
   require_live("a call of the host");
   ++calls_->counters.host_nodes;
-  run_cpu_body(node, status);
+  run_cpu_body(node);
 }
 
 void CudaDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
@@ -310,7 +304,7 @@ void CudaDevice::upload(Stream& stream, void* destination, const void* source, s
 
 bool CudaDevice::read_predicate(Stream& stream, const bool* predicate) {
   copy(stream, predicate_.get(), predicate, sizeof(bool));
-  sync(stream);
+  wait(stream);
   return *static_cast<const bool*>(predicate_.get());
 }
 

@@ -36,8 +36,8 @@ class CudaDevice : public Device {
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
-  void host_call(Stream& stream, const BoundNode& node, HostStatus& status) override;
-  void host_call_now(const BoundNode& node, HostStatus& status) override;
+  void host_call(Stream& stream, const BoundNode& node) override;
+  void host_call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
@@ -62,7 +62,6 @@ class CudaDevice : public Device {
   struct HostCall {
     CudaDevice* device;
     const BoundNode* node;
-    HostStatus* status;
     auto operator<=>(const HostCall&) const = default;
   };
   static void run_host_call(void* data) noexcept;
