@@ -91,6 +91,12 @@ class Lowering {
     }
   }
 
+  // Whatever may say that the step failed is asked here, before the commit: what agrees across ranks belongs here, too.
+  void check_before_commit() {
+    check_further_devices();
+    if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
+  }
+
   void check_further_devices() {
     TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepBlock))}};
     std::vector<PlanNode> checks;
@@ -298,8 +304,7 @@ class Lowering {
       plan_.outputs.push_back({output.name, output.origin.node, output.origin.output,
                                kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
-    check_further_devices();
-    if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
+    check_before_commit();
     for (int id : commits_) lower_op(0, id);
     if (store.inputs > 0) add_call(0, std::move(store));
     add_call(0, std::move(end));

@@ -368,6 +368,21 @@ TEST(Eager, RunsEachOpAsItIsCalled) {
   }
 }
 
+TEST(Eager, AnOpThatThrowsIsNamedAndTheNextOneRuns) {
+  Eager eager;
+  Value bad = eager.tensor({-1, 2}), good = eager.tensor({1, 2});
+  for (int i = 0; i < 2; ++i) {
+    try {
+      emit(testing::cpu_refuse_negative, {bad});
+      FAIL() << "expected an exception";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "refuse_negative");
+      EXPECT_EQ(e.problem(), "its body threw: negative input");
+    }
+    EXPECT_EQ(Eager::read(emit(testing::cpu_refuse_negative, {good})[0]).at(1), 2.0);
+  }
+}
+
 TEST(Eager, AFailingOpThrowsAndTheNextOneRuns) {
   for (DeviceId device : testing::devices()) {
     Eager eager(device);
