@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the build in $1 and uses it from a project that knows only the prefix: y = 3 x is learned to w = 3. Then a
-# project that contains graphsink is configured: it gets the library, no tests, no samples, warnings stay warnings, and
-# nothing is installed. A compiler that is too old is refused.
+# Installs the build in $1 and uses it from a project that knows only the prefix: y = 3 x is learned to w = 3, and an op
+# of that project's own runs in every mode, and on a stream and in memory that graphsink does not own. Then a project
+# that contains graphsink is configured: it gets the library, no tests, no samples, warnings stay warnings, and nothing
+# is installed. A compiler that is too old is refused.
 set -euo pipefail
 
 if [[ $# -ne 1 || ! -f $1/CMakeCache.txt ]]; then
@@ -31,6 +32,16 @@ output=$("$scratch/build/uses_graphsink")
 echo "$output"
 if [[ $output != "loss "*", w 3" ]]; then
   echo "expected 'loss ..., w 3'" >&2
+  exit 1
+fi
+
+# Its own op, in every mode, and on the caller's stream and memory.
+expected="own op: all checks passed, CUDA devices found: "
+[[ $(cached GRAPHSINK_FLAVOUR) != emulated ]] || expected+="[1-9]"
+output=$("$scratch/build/own_op")
+echo "$output"
+if ! grep -q "$expected" <<<"$output"; then
+  echo "expected '$expected'" >&2
   exit 1
 fi
 
