@@ -78,9 +78,9 @@ struct PlanNode {
   int id = -1;                    // number of the node in the graph; -1 if a pass added it
   bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
   int device = 0;                 // if not on_host: where it runs, an index into Plan::devices
+  int inputs = 0;                 // the number of operands that are inputs
   std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
   std::vector<TensorType> types;  // of the operands
-  int inputs = 0;
 };
 
 enum class TaskKind : std::uint8_t { call, copy, branch, loop };

@@ -67,12 +67,12 @@ std::size_t plan_bytes(const Plan& plan) {
 
 }  // namespace
 
-std::vector<Prepared> prepare(const Plan& plan, Devices devices) {
+PreparedNodes prepare(const Plan& plan, Devices devices) {
   std::vector<bool> is_in_body(plan.nodes.size(), false);
   for (std::size_t i = 1; i < plan.sequences.size(); ++i)
     for (const Task& task : plan.tasks_of(static_cast<int>(i)))
       if (task.node >= 0) is_in_body[at(task.node)] = true;
-  std::vector<Prepared> prepared(plan.nodes.size());
+  PreparedNodes prepared(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const PlanNode& node = plan.nodes[i];
     if (!node.op->prepare) continue;
@@ -83,14 +83,15 @@ std::vector<Prepared> prepare(const Plan& plan, Devices devices) {
   return prepared;
 }
 
-PlanFacts facts_of(const std::vector<Prepared>& nodes) {
+PlanFacts facts_of(const PreparedNodes& nodes) {
   PlanFacts facts;
+  facts.workspaces.reserve(nodes.size());
   for (const Prepared& node : nodes) facts.workspaces.push_back(node.workspace);
   return facts;
 }
 
-BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes, const Addresses& addresses,
-                     Devices devices)
+BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
+                     const Addresses& addresses, Devices devices)
     : plan_(std::move(plan)),
       split_islands_(split_islands(*plan_)),
       prepared_(std::move(nodes)),
@@ -102,6 +103,7 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nod
   bytes_ = plan_bytes(*plan_) + host_arena_bytes(*plan_, facts()) + plan_->host_invariant_bytes;
   for (const PlanDevice& device : plan_->devices) bytes_ += device.invariant_bytes;
   for (const DeviceAddresses& device : addresses.devices) invariant_.push_back(device.invariant);
+  addresses_.reserve(plan_->buffers.size());
   for (const Buffer& buffer : plan_->buffers) addresses_.push_back(address_of(buffer, addresses));
   for (const auto& [buffer, address] : addresses.outputs) addresses_[at(buffer)] = address;
   bind_nodes(addresses, devices);
@@ -111,6 +113,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
   std::size_t operands = 0;
   for (const PlanNode& node : plan_->nodes) operands += node.operands.size();
   pointers_.reserve(operands);
+  nodes_.reserve(plan_->nodes.size());
   for (std::size_t i = 0; i < plan_->nodes.size(); ++i) {
     const PlanNode& node = plan_->nodes[i];
     BoundNode bound;
@@ -125,8 +128,8 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.types = node.types.data();
     bound.inputs = node.inputs;
     bound.outputs = static_cast<int>(node.operands.size()) - node.inputs;
-    bound.local = prepared_[i].data.get();
-    bound.workspace_bytes = prepared_[i].workspace;
+    bound.local = (*prepared_)[i].data.get();
+    bound.workspace_bytes = (*prepared_)[i].workspace;
     bound.step = node.on_host ? nullptr : addresses.devices[at(node.device)].block;
     bound.status = addresses.host_status;
     bound.id = node.id;

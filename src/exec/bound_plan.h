@@ -50,20 +50,22 @@ class BrokenCommit : public Error {
 
 // Lets every node of every body choose and load what it needs: what each of plan.nodes returned. Throws Error; the plan
 // can be prepared again.
-std::vector<Prepared> prepare(const Plan& plan, Devices devices);
+using PreparedNodes = std::vector<Prepared>;
+PreparedNodes prepare(const Plan& plan, Devices devices);
 
 // The workspaces that the nodes asked for.
-PlanFacts facts_of(const std::vector<Prepared>& nodes);
+PlanFacts facts_of(const PreparedNodes& nodes);
 
 class BoundPlan {
  public:
   // `nodes` are those of prepare(). Allocates the workspaces.
-  BoundPlan(std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes, const Addresses& addresses, Devices devices);
+  BoundPlan(std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses,
+            Devices devices);
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;
 
   const Plan& plan() const { return *plan_; }
-  PlanFacts facts() const { return facts_of(prepared_); }
+  PlanFacts facts() const { return facts_of(*prepared_); }
   // Of all memory that goes with it: exact for workspaces, values on the host and cached copies, an estimate for the
   // plan itself.
   std::size_t bytes() const { return bytes_; }
@@ -97,7 +99,7 @@ class BoundPlan {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Island> split_islands_;  // see split_islands()
-  std::vector<Prepared> prepared_;     // per node
+  std::shared_ptr<const PreparedNodes> prepared_;
   // Attributes that hold addresses, which the plan does not know.
   Attrs check_host_, end_step_;
   Memory host_arena_;

@@ -15,8 +15,8 @@ std::vector<Mode> candidates(const Plan& plan) {
 
 }  // namespace
 
-ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
-                       const Addresses& addresses, Devices devices)
+ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
+                       std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses, Devices devices)
     : number(number_),
       bound(std::move(plan), std::move(nodes), addresses, devices),
       islands(bound.plan().islands.size()),
@@ -80,11 +80,11 @@ PlanFacts ProgramShapes::facts() const {
 }
 
 void ProgramShapes::prepare(Devices devices) {
-  if (!prepared_) prepared_ = graphsink::prepare(*unbound_, devices);
+  if (!prepared_) prepared_ = std::make_shared<const PreparedNodes>(graphsink::prepare(*unbound_, devices));
 }
 
 void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, Devices devices) {
-  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, *prepared_, addresses, devices);
+  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices);
   current_ = &cache_.add(shapes, std::move(entry));
   unbound_.reset();
   prepared_.reset();

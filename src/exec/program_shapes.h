@@ -21,7 +21,7 @@ namespace graphsink {
 
 // What a program keeps for one set of shapes of its inputs.
 struct ShapeEntry {
-  ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::vector<Prepared> nodes,
+  ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
              const Addresses& addresses, Devices devices);
 
   const Plan& plan() const { return bound.plan(); }
@@ -69,7 +69,7 @@ class ProgramShapes {
   // Lets the ops of that plan choose what they need. Preconditions of both: plan() was called, and there is no
   // current() entry.
   void prepare(Devices devices);
-  bool is_prepared() const { return prepared_.has_value(); }
+  bool is_prepared() const { return prepared_ != nullptr; }
   // Makes the entry, which is current() from now on. Precondition: it is prepared.
   void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
 
@@ -92,7 +92,7 @@ class ProgramShapes {
   bool has_said_full_ = false;
   ShapeEntry* current_ = nullptr;
   std::shared_ptr<const Plan> unbound_;            // where there is no current entry, the plan, once it is made,
-  std::optional<std::vector<Prepared>> prepared_;  // and what its nodes chose
+  std::shared_ptr<const PreparedNodes> prepared_;  // and what its nodes chose
 };
 
 }  // namespace graphsink

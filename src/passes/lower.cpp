@@ -24,6 +24,7 @@ class Lowering {
     plan_.sequences.resize(1);
     plan_.nodes.reserve(ir_.nodes.size());
     plan_.buffers.reserve(ir_.nodes.size());
+    plan_.tasks.reserve(ir_.nodes.size());
     plan_.sequences[0].tasks.reserve(ir_.regions[0].nodes.size());
     begin();
     begin_further_devices();

@@ -141,36 +141,41 @@ class Grouping {
 // Gives the tasks ids in the order of the schedule; a branch or loop comes before the tasks of its bodies.
 class Numbering {
  public:
-  explicit Numbering(Plan& plan) : plan_(plan) { tasks_.reserve(plan.tasks.size()); }
+  explicit Numbering(Plan& plan) : plan_(plan) {}
 
   void run() {
-    new_id_.resize(plan_.tasks.size());
-    number(plan_.sequences[0]);
-    plan_.tasks = std::move(tasks_);
-    number(plan_.islands);
+    order_.reserve(plan_.tasks.size());
+    collect(plan_.sequences[0]);
+    if (std::is_sorted(order_.begin(), order_.end())) return;
+    new_ids_.resize(order_.size());
+    std::vector<Task> tasks;
+    for (int id : order_) {
+      new_ids_[at(id)] = static_cast<int>(tasks.size());
+      tasks.push_back(std::move(plan_.tasks[at(id)]));
+    }
+    plan_.tasks = std::move(tasks);
+    for (Sequence& sequence : plan_.sequences) renumber(sequence.tasks);
+    for (Island& island : plan_.islands) {
+      renumber(island.tasks);
+      for (Island& part : island.parts) renumber(part.tasks);
+    }
   }
 
  private:
-  void number(Sequence& sequence) {
-    for (int& id : sequence.tasks) {
-      new_id_[at(id)] = static_cast<int>(tasks_.size());
-      tasks_.push_back(std::move(plan_.tasks[at(id)]));
-      id = new_id_[at(id)];
-      std::vector<int> bodies = tasks_.back().bodies;
-      for (int body : bodies) number(plan_.sequences[at(body)]);
+  void collect(const Sequence& sequence) {
+    for (int id : sequence.tasks) {
+      order_.push_back(id);
+      for (int body : plan_.tasks[at(id)].bodies) collect(plan_.sequences[at(body)]);
     }
   }
 
-  void number(std::vector<Island>& islands) {
-    for (Island& island : islands) {
-      for (int& id : island.tasks) id = new_id_[at(id)];
-      number(island.parts);
-    }
+  void renumber(std::vector<int>& tasks) const {
+    for (int& id : tasks) id = new_ids_[at(id)];
   }
 
   Plan& plan_;
-  std::vector<Task> tasks_;
-  std::vector<int> new_id_;  // by the id before
+  std::vector<int> order_;    // the ids that the tasks have, in the new order
+  std::vector<int> new_ids_;  // by the id before
 };
 
 // Maximal runs of tasks of which one launch can hold all or none.

@@ -18,9 +18,9 @@ struct IrNode {
   std::vector<ValueRef> inputs;     // of nodes of the same PlannerIr
   std::vector<TensorType> outputs;  // all sizes are known
   std::vector<int> bodies;          // regions: then and else of an if_, the body of a while_
-  int region = 0;                   // that it is part of
-  Placement placement;
   Where where;
+  Placement placement;
+  int region = 0;  // that it is part of
   // The node's number in the user's graph. Random ops draw from it, and errors and reasons name it, whatever passes
   // make of the node.
   int origin = -1;

@@ -160,11 +160,11 @@ Building::Building(const Recipe& recipe) {
     graph.output("nothing", value({}));
     outputs.emplace_back("nothing");
   }
-  if (recipe.on_second > 0 && cuda_device_count() != 1) label_for_second(recipe.on_second);
+  if (recipe.on_second > 0 && cuda_device_count() != 1) place_on_second(recipe.on_second);
 }
 
 // Those without a placement that have a CUDA body, commit nothing and are in no body of a loop or branch.
-void Building::label_for_second(int percent) {
+void Building::place_on_second(int percent) {
   for (std::size_t id = 0; id < graph.data()->nodes.size(); ++id) {
     Node& node = graph.data()->nodes[id];
     bool can_be_there = node.region == 0 && node.bodies.empty() && !is_source(*node.op) &&

@@ -97,7 +97,7 @@ struct Building {
   std::map<int, std::vector<TensorType>> operands;  // of what its picks are
 
   // While building: what may be picked, which State an entry made, which Values have no gradient.
-  void label_for_second(int percent);
+  void place_on_second(int percent);
   void make(const Entry& entry);
   void make(const std::vector<Entry>& entries);
   Value value(const Pick& pick);
