@@ -52,13 +52,14 @@ elseif(NOT GRAPHSINK_FLAVOUR STREQUAL "cpu")
   message(FATAL_ERROR "GRAPHSINK_FLAVOUR is \"${GRAPHSINK_FLAVOUR}\"; use cpu, cuda or emulated")
 endif()
 
-# The header that stands for the CUDA compiler's built-ins where a C++ compiler sees .cu files.
+# How graphsink_device_sources() compiles.
+set_property(GLOBAL PROPERTY GRAPHSINK_FLAVOUR ${GRAPHSINK_FLAVOUR})
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
-  set(GRAPHSINK_DEVICE_PRELUDE ${PROJECT_SOURCE_DIR}/kernels/support/host_builtins.h)
+  set_property(GLOBAL PROPERTY GRAPHSINK_PRELUDE ${PROJECT_SOURCE_DIR}/kernels/support/host_builtins.h)
 elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
-  set(GRAPHSINK_DEVICE_PRELUDE ${PROJECT_SOURCE_DIR}/tests/cuda_emulator/simt.h)
+  set_property(GLOBAL PROPERTY GRAPHSINK_PRELUDE ${PROJECT_SOURCE_DIR}/tests/cuda_emulator/simt.h)
 endif()
-include(cmake/device_sources.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/device_sources.cmake)
 
 # graphsink_layer(name "layers below" sources...)
 function(graphsink_layer name below)
