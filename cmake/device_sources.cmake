@@ -32,8 +32,9 @@ function(graphsink_device_sources target)
     return()
   endif()
   if(sources)
-    set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-include;${prelude}"
-                                                      OBJECT_DEPENDS ${prelude})
+    # No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
+    set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX OBJECT_DEPENDS ${prelude}
+                                                      COMPILE_OPTIONS "-xc++;-include;${prelude};-ffp-contract=off")
   endif()
   if(flavour STREQUAL "emulated")
     target_link_libraries(${target} PUBLIC graphsink::cuda_emulator)

@@ -131,7 +131,7 @@ void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) con
     const Entry& e = entry(node);
     if (e.slices == 0) {
       throw Error("run", where, "nothing was written to \"" + e.attrs->name + "\", which is " + text(*e.attrs),
-                  "call write() for it before run()");
+                  e.is_feed ? "call write() for it before run()" : "call write() or bind_memory() for it before run()");
     }
     if (e.is_feed && e.slices > 1 && e.slices < steps) {
       throw Error("run", where,
