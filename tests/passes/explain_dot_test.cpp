@@ -27,7 +27,9 @@ using testing::small_mlp;
 using testing::tasks_of;
 using testing::wide_plan;
 
-TEST(ExplainDot, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.dot", invariant_copies_plan().explain_dot()); }
+TEST(ExplainDot, InvariantCopiesOnCuda) {
+  expect_golden("invariant_copies_cuda.dot", invariant_copies_plan().explain_dot());
+}
 TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }

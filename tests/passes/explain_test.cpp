@@ -31,8 +31,12 @@ using testing::tasks_of;
 TEST(ExplainText, MlpOnCpu) { expect_golden("mlp_cpu.txt", plan_for(small_mlp(), Target::host()).explain()); }
 TEST(ExplainText, HostOpOnCuda) { expect_golden("host_op_cuda.txt", host_op_plan().explain()); }
 TEST(ExplainText, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.txt", host_loop_plan().explain()); }
-TEST(ExplainText, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.txt", invariant_copies_plan().explain()); }
-TEST(ExplainJson, InvariantCopiesOnCuda) { expect_golden("invariant_copies_cuda.json", invariant_copies_plan().explain_json()); }
+TEST(ExplainText, InvariantCopiesOnCuda) {
+  expect_golden("invariant_copies_cuda.txt", invariant_copies_plan().explain());
+}
+TEST(ExplainJson, InvariantCopiesOnCuda) {
+  expect_golden("invariant_copies_cuda.json", invariant_copies_plan().explain_json());
+}
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
 TEST(ExplainText, FurtherDevice) { expect_golden("further_device_cuda.txt", further_device_plan().explain()); }
