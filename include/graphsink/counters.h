@@ -19,7 +19,7 @@ struct Counters {
   // Steps asked to be sunk that ran interactively; the first for each set of input shapes does not count.
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
-  std::uint64_t host_bytes = 0;    // likewise, memory of the host that copies may use
+  std::uint64_t host_bytes = 0;    // the same for pinned memory of the host
   // What the program keeps for sets of input shapes, see CompileOptions::shape_cache_bytes: how many sets there are, an
   // estimate of what they take together, and how many were dropped so far.
   std::uint64_t cached_shapes = 0;

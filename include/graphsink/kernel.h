@@ -17,7 +17,7 @@ namespace graphsink {
 
 // --- launches
 
-// A grid and its blocks for so many independent items. There may be fewer threads than items, so that kernels are
+// A grid and its blocks for a number of independent items. There may be fewer threads than items, so that kernels are
 // written as a loop:
 //   for (std::int64_t i = thread_index(); i < items; i += all_threads()) ...
 struct LaunchSize {

@@ -31,7 +31,7 @@ using Streams = std::span<Stream* const>;
 // Device or host memory, freed with the last copy.
 using Memory = std::shared_ptr<void>;
 
-// There is no memory for what was asked. Says what the device knows of it; whoever asked knows what it was for.
+// An allocation failed. The message says what the device knows; the caller adds what the memory was for.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
@@ -43,7 +43,7 @@ struct HeldBytes {
   std::atomic<std::size_t> host = 0;
 };
 
-// A range of addresses whose memory grows at its end: what was handed out never moves.
+// A range of addresses whose memory grows at its end, so that addresses in it never change.
 class Arena {
  public:
   virtual ~Arena() = default;

@@ -1,4 +1,4 @@
-// Which CPU bodies run now, and since when: written by those who run them, read by whoever watches.
+// Which CPU bodies run now, and since when. The threads that run them write it, and a watching thread reads it.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What each step took, told to the host by the device while later steps run: nobody waits for it.
+// How long each step took. The device tells the host while later steps run, so that no wait is needed.
 #pragma once
 
 #include <atomic>

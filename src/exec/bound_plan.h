@@ -22,7 +22,8 @@ struct DeviceAddresses {
   Memory invariant{};  // the bound plan's own
 };
 
-// Where the buffers of a plan live; the program owns the memory that no Memory here does.
+// The addresses from which those of the plan's buffers follow. The program owns all of this memory, except what a
+// Memory here owns.
 struct Addresses {
   std::vector<DeviceAddresses> devices;  // as in the plan
   Memory host_arena;                     // the bound plan's own
@@ -39,10 +40,10 @@ struct Addresses {
   std::map<int, void*> outputs;                    // by buffer: those that live in memory of the caller's
 };
 
-// Those of a program: that of its target, then further ones. Work of each stream goes to its own device.
+// The devices of a program: the target, then the further devices.
 using Devices = std::span<Device* const>;
 
-// Issuing failed in the middle of a commit: Variables hold values of two steps.
+// Issuing failed in the middle of a commit, so that the Variables hold values of two steps.
 class BrokenCommit : public Error {
  public:
   using Error::Error;
@@ -66,8 +67,8 @@ class BoundPlan {
 
   const Plan& plan() const { return *plan_; }
   PlanFacts facts() const { return facts_of(*prepared_); }
-  // Of all memory that goes with it: exact for workspaces, values on the host and cached copies, an estimate for the
-  // plan itself.
+  // The bytes of all memory that belongs to this plan alone: exact for workspaces, values on the host and invariant
+  // copies, an estimate for the plan itself.
   std::size_t bytes() const { return bytes_; }
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[at(buffer)]; }
@@ -82,10 +83,12 @@ class BoundPlan {
 
   // Whether copy `index` of plan().invariant_copies was made since its origin became `version`, which is not 0.
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
-  // Gives it to a live stream of that device. Not part of a step: what issue() reads is then what the origin holds.
+  // Enqueues invariant copy `index` on a live stream of `device`, so that steps issued after this read the value that
+  // the origin has now. This is not part of a step.
   void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
 
-  // Of one of the modes that sink; split_sink only where there is something to split.
+  // The islands of `mode`, which is one of those that sink. For split_sink the list is empty if there is nothing to
+  // split.
   const std::vector<Island>& islands_of(Mode mode) const {
     return mode == split_sink ? split_islands_ : plan_->islands;
   }
@@ -104,7 +107,7 @@ class BoundPlan {
   Attrs check_host_, end_step_;
   Memory host_arena_;
   std::vector<Memory> invariant_;        // on the host and on devices
-  std::vector<std::uint64_t> versions_;  // of the origins of the invariant copies, as copied last; 0: never
+  std::vector<std::uint64_t> versions_;  // per invariant copy: the version of the origin that was copied; 0: none yet
   int first_store_;                      // id of the first task that writes a Variable; -1: none does
   std::vector<void*> addresses_;         // per buffer
   std::vector<void*> pointers_;          // operands of all nodes

@@ -1,5 +1,5 @@
-// What one launch holds: captured once, from a function that gives it to streams, and then launched as often as it is
-// to run. Knows no Plan.
+// The life of one captured graph: work that a function gives to streams is captured once, then launched any number of
+// times. A slot knows nothing of plans.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,9 @@ namespace graphsink {
 // Used by one thread at a time. What the captured work uses must outlive the slot.
 class CaptureSlot {
  public:
-  // What disturbs a capture from outside, such as another thread that waits for the whole device, is over at the next
-  // attempt; what is wrong with the work itself is not. After so many failures nobody tries again.
+  // A capture can fail because of something outside, for example another thread that waits for the whole device; then a
+  // later attempt succeeds. If the work itself cannot be captured, every attempt fails. After this number of failures
+  // the slot is refused.
   static constexpr int kMaxFailures = 3;
 
   bool is_captured() const { return graph_ != nullptr; }

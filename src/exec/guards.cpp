@@ -117,7 +117,8 @@ bool ReplayAudit::is_due(Mode mode) {
 void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Where& where) {
   if (mode == automatic) mode = sink;
   State before = state(entry.plan());
-  if (before.status.progress.failed) return runner_.run(entry, mode, 0, steps);  // nobody was told: nothing commits
+  if (before.status.progress.failed)
+    return runner_.run(entry, mode, 0, steps);  // an unreported failure: nothing would commit
   const StepBlock& block = before.status.block;
   runner_.run(entry, interactive_serial, 0, steps);
   auto one_by_one = results(entry, block.records);

@@ -39,7 +39,7 @@ class Inputs {
   // address of the device, and zero before the first call.
   void upload_feed_table(const Plan& plan, FeedTable* table);
 
-  // Another one after each write() of the input; not 0 once there was one.
+  // Changes with each write() of the input; 0 before the first.
   std::uint64_t version(int node) const { return entry(node).version; }
 
   // Memory of all inputs that the plan uses, and of the slices of each of its feeds; allocated or not.
@@ -60,7 +60,7 @@ class Inputs {
     std::int64_t slices = 0;  // 0: nothing was written yet
     std::uint64_t version = 0;
     std::unique_ptr<Arena> input;      // of an input
-    void* callers = nullptr;           // of an input: if not null, its memory, in place of that
+    void* callers = nullptr;           // memory of the caller's in which an input lives; null: it lives in `input`
     std::unique_ptr<FeedMemory> feed;  // of a feed
     const void* first_slice = nullptr;
   };

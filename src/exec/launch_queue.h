@@ -16,8 +16,8 @@ class LaunchQueue {
   // Bytes of the host that allocate() takes.
   static constexpr std::size_t kBytes = sizeof(LaunchSlots);
 
-  // Writes the parameters of the next launch, which the caller must give to `stream` after this. Where all slots wait
-  // for launches that have not begun, waits for `stream` first.
+  // Writes the parameters of the next launch, which the caller must then give to `stream`. If all slots belong to
+  // launches that have not begun, waits for `stream` first.
   void push(const LaunchParams& params, Device& device, Stream& stream);
   // After a launch failed it may or may not have been queued. Once all work is done, the slots that no launch has taken
   // are free again, and the next launch takes the next slot that is written.
@@ -27,7 +27,7 @@ class LaunchQueue {
   std::uint32_t taken() const;
   // The number of launches that were pushed so far, which is the number of the last one.
   std::uint64_t pushed() const { return pushed_; }
-  // Whether the launch of that number is known to be over: one behind it in the stream has begun.
+  // Whether the launch with that number is known to be over, because a later one in the same stream has begun.
   bool is_over(std::uint64_t launch) const { return pushed_ - waiting() > launch; }
 
  private:

@@ -29,9 +29,9 @@ class ProgramMemory {
   Control* control() const { return static_cast<Control*>(control_.get()); }  // an address of the target
   const Arena& arena(int device) const { return *devices_.at(at(device)).arena; }
 
-  // Where the values of `plan` live, but for those that the memory of inputs, Variables, records and the program's
-  // status holds. Grows the arenas, uploads constants that are not there yet, and makes room for cached copies and for
-  // ops on the host, with the workspaces that `facts` says they need. Throws Error where there is no memory.
+  // The addresses of the plan's values, except those of inputs, Variables, records and the program's status. Grows the
+  // arenas, uploads constants that are not there yet, and makes room for cached copies and for ops on the host, with
+  // the workspaces that `facts` says they need. Throws Error where there is no memory.
   Addresses addresses(const Plan& plan, const PlanFacts& facts, Allocator& allocator, const Where& where);
 
  private:

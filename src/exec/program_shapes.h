@@ -1,4 +1,4 @@
-// The plans of a program: one for each set of shapes of its inputs, with all that goes with it.
+// The plans of a program, one for each set of input shapes, with everything that was made for them.
 #pragma once
 
 #include <map>
@@ -56,8 +56,8 @@ class ProgramShapes {
  public:
   ProgramShapes(std::size_t most_bytes, const Log& log) : cache_(most_bytes), log_(log) {}
 
-  // The shapes are others now. Their plan is made when it is asked for: those of several inputs may have to change
-  // together.
+  // Selects other input shapes. Their plan is made when plan() is called, because the shapes of several inputs may have
+  // to change together.
   void select(const InputShapes& shapes);
   // The entry for the shapes selected last; null as long as their plan is not bound.
   ShapeEntry* current() const { return current_; }

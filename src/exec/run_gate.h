@@ -1,4 +1,4 @@
-// Keeps a program's calls apart from what other threads do with its Variables, without taking a lock for each of them.
+// Keeps a program's calls apart from what other threads do with its Variables, without a lock in each call.
 #pragma once
 
 #include <atomic>
@@ -6,17 +6,17 @@
 
 namespace graphsink {
 
-// One per program, known to each Variable that the program uses. The program is inside while one of its calls uses its
-// device. It counts on what it found when it last took its Variables, each under its lock, as long as the epoch has not
-// moved since.
+// Each program has one gate, which each Variable that the program uses knows. The program is inside while one of its
+// calls uses its device. What the program found when it last took its Variables, each under its lock, holds as long as
+// the epoch has not changed.
 //
-// The program and the others meet as in Dekker's algorithm. The program says that it is inside, then looks at the
-// epoch; another user moves the epoch, then looks whether the program is inside, and waits until it is not. As all four
-// accesses are sequentially consistent, at least one side sees the other: either the program finds that the epoch has
-// moved, leaves and takes its Variables again, or the other waits until the program is outside. Who only reads a
-// Variable holds the gate in place of moving the epoch: the program waits outside meanwhile, and need not take its
-// Variables again. A program never waits for the lock of a Variable while it is inside, so that others may hold one
-// while they wait.
+// The program and other users of its Variables exclude each other as in Dekker's algorithm. The program marks itself as
+// inside, then reads the epoch. Another user changes the epoch, then reads whether the program is inside, and waits
+// until it is not. All four accesses are sequentially consistent, so at least one side sees the other: either the
+// program finds a changed epoch, leaves and takes its Variables again, or the other user waits until the program is
+// outside. A user that only reads a Variable holds the gate instead of changing the epoch: the program waits outside
+// until the gate is released, and need not take its Variables again. A program never waits for the lock of a Variable
+// while it is inside, so other users may hold one while they wait.
 class RunGate {
  public:
   // The program's thread is inside from construction to destruction. May be nested.
@@ -35,10 +35,11 @@ class RunGate {
     RunGate& gate_;
   };
 
-  // Moves whenever somebody else has used or broken a Variable of the program; never 0.
+  // Changes whenever another user has used or broken a Variable of the program. Never 0.
   std::uint64_t epoch() const { return epoch_.load(); }
 
-  // For others, holding the Variable's lock, or marking it as broken: the next run() takes its Variables again.
+  // Called by other users, who hold the Variable's lock or have marked it as broken. The program's next run() takes its
+  // Variables again.
   void touch() { epoch_.fetch_add(1); }
   // After touch(): returns when the program is not inside. Returns at once on the thread that is inside.
   void wait_until_outside() const {
@@ -48,8 +49,8 @@ class RunGate {
   // Whether this thread is the one that used the program last.
   bool is_used_here() const { return thread_.load(std::memory_order_relaxed) == this_thread(); }
 
-  // The program is outside between these two, unless this thread is the one that is inside. For others, holding the
-  // Variable's lock.
+  // Called by other users, who hold the Variable's lock. From hold() to release() the program is outside, unless the
+  // calling thread is the one that is inside.
   void hold() {
     holds_.fetch_add(1);
     wait_until_outside();
@@ -91,7 +92,7 @@ class RunGate {
     return &identity;
   }
 
-  int depth_ = 0;  // of the program's thread, as a program is used by one at a time
+  int depth_ = 0;  // of nested calls; used by the program's thread alone
   std::atomic<std::uint64_t> epoch_ = 1;
   std::atomic<int> is_inside_ = 0;
   std::atomic<int> holds_ = 0;

@@ -36,21 +36,22 @@ class Session {
   // A second stream of the target, on which nothing of a plan that is issued in series runs.
   Stream& stream_beside() { return target_stream(1); }
 
-  // Those on which a plan is issued that has a stream on each of `devices`, valid until the next call. In series: all
-  // of its work on the target goes to the main stream, or to the one beside it.
+  // The streams on which a plan is issued; devices[i] is the device of the plan's stream i. With `serial`, all work of
+  // the target goes to its main stream, with `serial_beside` to stream_beside(). Valid until the next call.
   enum class Spread : std::uint8_t { parallel, serial, serial_beside };
   Streams streams_for(std::span<const int> devices, Spread spread);
 
-  // Gives work to the main stream of a device, behind all on the program's stream and before all that follows there.
+  // Gives work to the main stream of a device. It runs after all work that the program's stream was given so far, and
+  // before all that the program's stream is given later.
   void issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const;
 
   // Waits for the streams one by one, calling wait_for(device, stream) for each.
   void for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const;
   // Whether all that was given to any stream is done. Never waits.
   bool is_done() const;
-  // For destructors, after waiting threw: waits by other means. False: some work may still be running.
+  // For destructors, after a wait threw: waits by other means. Returns false if some work may still be running.
   bool wait_otherwise() const noexcept;
-  // Of all devices.
+  // The sums over all devices.
   Counters counters() const;
 
  private:

@@ -1,5 +1,5 @@
-// What was made for each signature, bounded in bytes. A signature is what selects a slot: for a Program, the shapes of
-// its inputs.
+// A cache of slots, bounded in bytes, that drops the least recently used ones. A signature selects a slot: for a
+// Program the shapes of its inputs.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class SlotCache {
     auto free = std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.slot; });
     return static_cast<std::size_t>(free - places_.begin());
   }
-  // Precondition: there is none of this signature.
+  // Adds a slot, which is now the most recently used one. Precondition: there is none with this signature.
   Slot& add(Signature signature, std::unique_ptr<Slot> slot) {
     std::size_t number = next_number();
     if (number == places_.size()) places_.emplace_back();
@@ -41,13 +41,13 @@ class SlotCache {
   // Null if no slot has that number now.
   Slot* numbered(std::size_t number) const { return number < places_.size() ? places_[number].slot.get() : nullptr; }
 
-  // Destroys slots, the least recently used first, until the rest takes no more bytes than the cache may have. Slots
-  // that are busy stay, even if the rest takes more then. Returns how many were destroyed.
+  // Destroys slots, the least recently used first, until the others fit into the cache. Slots for which `is_busy` holds
+  // are never destroyed, even if they do not fit. Returns the number of slots destroyed.
   template <class IsBusy>
   std::size_t trim(const IsBusy& is_busy) {
     return trim(is_busy, most_bytes_);
   }
-  // The same for all slots, whatever the cache may have.
+  // Destroys all slots for which `is_busy` does not hold.
   template <class IsBusy>
   std::size_t clear(const IsBusy& is_busy) {
     return trim(is_busy, 0);
@@ -65,7 +65,7 @@ class SlotCache {
   struct Place {
     std::unique_ptr<Slot> slot;  // null: the number is free
     typename std::map<Signature, std::size_t>::iterator signature;
-    std::uint64_t used = 0;  // larger than that of all slots that were used before
+    std::uint64_t used = 0;  // the number of the last use, in order of time
   };
 
   Slot* use(Place& place) {

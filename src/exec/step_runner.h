@@ -28,12 +28,12 @@ class StepRunner {
   void allocate(Control* control);
 
   void set_seed(std::uint32_t seed) { params_.seed = seed; }
-  // Steps that are given to the device from now on report how long they took, with `tag`. Null: they do not.
+  // Steps that are given to the device from now on report in `times` how long they took, with `tag`; null: they do not.
   void set_times(StepTimes* times, std::uint64_t tag = 0);
 
   // In any mode but automatic.
   void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
-  // Whether so many steps at once are launched without a capture.
+  // Whether a run of `steps` steps needs no further capture.
   bool is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const;
 
   const LaunchQueue& launches() const { return launches_; }

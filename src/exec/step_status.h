@@ -17,7 +17,7 @@ namespace graphsink {
 // which a node of the plan carries over to the step block. The last node of a failed step tells Progress. A failure
 // stays until report() has thrown it; meanwhile steps commit nothing.
 //
-// Used by the program's thread, but for what teller() does.
+// Used by the program's thread; only what teller() returns may be used by other threads.
 class StepStatus {
  public:
   StepStatus(const GraphData& graph, const Session& session, const UsedVariables& variables);

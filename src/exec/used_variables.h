@@ -13,10 +13,10 @@
 
 namespace graphsink {
 
-// One per program. Programs that share Variables follow one another: a program takes all of its Variables at once,
-// under the locks of all of them, and is inside its gate before it lets the locks go. The next program that wants one
-// of them waits until this run is issued, and what it then gives to the device comes after this run. While nobody else
-// uses them, the program keeps what it has taken, and no lock is needed.
+// Each program has one. Programs that share Variables take turns: a program takes all of its Variables at once, under
+// the locks of all of them, and enters its gate before it releases the locks. Another program that needs one of them
+// waits until this run is issued, and its own work on the device comes after this run. As long as no other program uses
+// the Variables, the program keeps them and takes no lock.
 class UsedVariables {
  public:
   explicit UsedVariables(const Session& session);
@@ -36,9 +36,9 @@ class UsedVariables {
   void enter_run(std::optional<RunGate::Inside>& inside);
 
   void* address(const Variable& variable) const { return used(variable).home->address(); }
-  // Whether it lives in memory of the caller's, who may write it unseen.
+  // Whether it lives in memory of the caller's, which the caller may write without a call of this library.
   bool is_callers(const Variable& variable) const { return used(variable).home->is_callers(); }
-  // Another number after each write of the Variable by anybody; as enter_run() found it.
+  // A number that changes with each write of the Variable, as enter_run() found it.
   std::uint64_t version(const Variable& variable) const { return used(variable).version; }
 
   // Throws Error if one of them holds parts of two steps.
@@ -61,10 +61,10 @@ class UsedVariables {
   void take();
 
   const Session& session_;
-  std::shared_ptr<Transfer> transfer_;  // of the Variables that come to the device with this program
+  std::shared_ptr<Transfer> transfer_;  // for Variables that this program brings to the device
   ByAddress variables_;
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
-  std::uint64_t taken_epoch_ = 0;                                // of gate_, when take() succeeded last
+  std::uint64_t taken_epoch_ = 0;                                // the epoch of gate_ at the last success of take()
 };
 
 }  // namespace graphsink

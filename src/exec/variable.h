@@ -27,7 +27,7 @@ class DeviceVariable : public VariableStorage {
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
   bool is_callers() const { return is_callers_; }  // the memory
-  // The program of `gate` may use it from now on.
+  // Registers the program of `gate` as a user.
   void add_user(const std::shared_ptr<RunGate>& gate);
   // Makes `stream`, on which the program of `gate` works, the user of the Variable: work given to it from here on comes
   // after all uses so far. The other programs that use it take their Variables again before they run next, and those
@@ -40,7 +40,8 @@ class DeviceVariable : public VariableStorage {
   // The work of `stream`, on which the program of `gate` worked, is done, and both go away.
   void released_by(const Stream& stream, const RunGate& gate) noexcept;
 
-  // What it holds belongs to no step: until the next write(), read() and require_whole() throw `why`.
+  // Marks the value as broken, because it belongs to no single step: until the next write(), read() and require_whole()
+  // throw `why`.
   void set_broken(const Error& why);
   void require_whole() const;
 

@@ -41,7 +41,7 @@ struct HostFlagAttrs {
 // What end_step tells the host while later steps run. In memory from Device::allocate_host.
 struct Progress {
   std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
-  std::uint32_t failed = 0;   // a step committed nothing, and nobody was told of it; written behind the next four
+  std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next four members
   std::int32_t error_node = -1;
   std::int32_t error_step = 0;
   StepError error = StepError::unknown;

@@ -17,7 +17,7 @@ CopyDirection direction_of(const Plan& plan, const Copy& copy) {
   return direction_of(plan, copy.source, copy.destination);
 }
 
-// Of some tasks with those of their bodies; a task of a body counts once, however often it runs.
+// Counts over tasks and the tasks of their bodies. A task of a body counts once, however often it runs.
 struct TaskCounts {
   std::size_t nodes = 0;
   std::size_t host_nodes = 0;  // of them
@@ -30,7 +30,7 @@ struct TaskCounts {
 TaskCounts count_tasks(const Plan& plan, const TaskRange& tasks);
 inline TaskCounts count_tasks(const Plan& plan) { return count_tasks(plan, plan.tasks_of(0)); }
 
-// Launches of a run of one step that is cut into these.
+// The number of launches that one step with these islands takes.
 std::size_t launches_per_step(const std::vector<Island>& islands);
 
 // "call", "copy", "if", "while".
@@ -42,9 +42,9 @@ std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
 
-// The head of the text: what sinks, copies, memory. Whole lines.
+// The first lines of the text: what sinks, which bytes are copied, and how much memory is needed.
 std::string summary_text(const Plan& plan, const PlanFacts& facts);
-// A line without its end.
+// One line, without a newline at its end.
 std::string reason_text(const Reason& reason);
 
 // "1 node", "2 nodes".

@@ -9,7 +9,7 @@ namespace graphsink {
 
 class Locations {
  public:
-  static constexpr int kHost = -1;  // beside the numbers of devices
+  static constexpr int kHost = -1;  // the host, where other numbers are those of devices
 
   // Both are used for as long as this lives; buffers, Variables and copies are added to the plan.
   Locations(const PlannerIr& ir, Plan& plan);

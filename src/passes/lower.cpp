@@ -8,7 +8,7 @@
 namespace graphsink {
 namespace {
 
-// Of the ring of each of so many records that ask for none in particular.
+// The capacity of each ring, if this number of records share the default.
 std::int64_t shared_capacity(std::int64_t records) {
   constexpr std::int64_t kShared = std::int64_t{1} << 20;  // values of 8 bytes
   auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(records, 1));

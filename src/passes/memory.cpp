@@ -9,7 +9,7 @@
 namespace graphsink {
 namespace {
 
-// Up to so many buffers, offsets are also tried largest first, which packs better but takes quadratic time.
+// Up to this number of buffers, offsets are also tried largest first, which packs better but takes quadratic time.
 constexpr std::size_t kSmallPlan = 2000;
 
 bool in_arena(const Buffer& buffer) {

@@ -139,7 +139,7 @@ class Streams {
       if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;  // or is one of both modes
       if (stream < 0) stream = new_stream(0);
       for (int i : island.tasks) beside_[at(i)] = stream;
-      std::size_t next = 0;  // the island behind those it is after, but for those on its own stream
+      std::size_t next = 0;  // the first island behind all that it waits for on other streams
       for (int i : island.after)
         if (!islands[at(i)].beside) next = at(i) + 1;
       early_[islands[next].tasks[0]].push_back(island);

@@ -1,5 +1,5 @@
-// The passes that finish a Plan once lower() has made its nodes and schedule (planner_ir.h has those before), and what
-// they ask about it. Each is a pure function on plain data.
+// The passes that finish a Plan after lower() has made its nodes and schedule (planner_ir.h declares the passes before
+// that), and functions that several passes share. All are pure functions on plain data.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace graphsink {
 
-// Says what each op on the host costs, in the reasons of the placement.
+// Completes the reasons of place() with what each op on the host costs.
 void add_costs(Plan& plan);
 
 // By the id of each task of the schedule: the ids of the earlier ones that it must follow, because of what they read,
@@ -21,10 +21,10 @@ Dependencies dependencies(const Plan& plan);
 // The first task of the commit, which is the end of the schedule and runs after all else, on stream 0.
 int first_commit_task(const Plan& plan);
 
-// The device that carries out the task, or takes part in the copy besides the target.
+// The number of the device that carries out the task; of a copy, the further device that takes part in it, or 0.
 int device_of(const Plan& plan, const Task& task);
 
-// Which of the further devices the plan uses, as numbers of devices.
+// The numbers of the further devices that the plan uses.
 std::vector<int> used_further_devices(const Plan& plan);
 
 // "cuda:1".
@@ -49,8 +49,8 @@ void assign_streams(Plan& plan);
 // Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
 void assign_memory(Plan& plan);
 
-// What a task reads and writes, bodies included. Loops over many tasks hand in what they got for the one before, whose
-// memory is used again.
+// The buffers that a task reads and writes, including those of its bodies. To save allocations in a loop over many
+// tasks, pass the result for the previous task as `reused`.
 struct Touched {
   std::vector<int> reads;
   std::vector<int> writes;
@@ -60,17 +60,17 @@ Touched touched(const Plan& plan, const Task& task, Touched reused = {});
 // A number for each stream of a plan.
 using PerStream = std::array<int, kMaxStreams>;
 
-// When each task of the schedule and of all bodies runs: serial numbers in issue order, and what is known to be
-// complete by then. A control task begins before and ends after the tasks of its bodies.
+// When a task runs: its serial numbers in issue order, and what is known to be complete before it starts. A branch or
+// loop begins before the tasks of its bodies and ends after them.
 struct Timing {
   int begin = 0;
   int end = 0;
   int stream = 0;
-  int index = 0;         // position in its stream (of the enclosing task of the schedule)
+  int index = 0;         // position in its stream; of a task in a body, that of the enclosing task of the schedule
   PerStream complete{};  // per stream: this many of its tasks are complete before this one starts
 };
 
-// How long a buffer is needed.
+// The part of the schedule during which a buffer is needed.
 struct Lifetime {
   int buffer = -1;
   Timing defined;
@@ -79,20 +79,20 @@ struct Lifetime {
 };
 constexpr int kForever = 1 << 30;
 
-// Lifetimes of all arena and host arena buffers, in order of definition; buffers that are never touched are left out.
+// Lifetimes of all buffers in arenas and in the host arena, in order of definition, without those that are never used.
 std::vector<Lifetime> lifetimes(const Plan& plan);
 
 // Bytes of the rings of all records.
 std::size_t ring_bytes(const Plan& plan);
 
-// Device memory that is asked for as one block takes this much.
+// The bytes that a block of device memory takes when `bytes` are allocated.
 std::size_t rounded_block(std::size_t bytes);
 
-// The stream on which each node runs: bodies use that of the control task.
+// By node: the stream on which it runs. Nodes of a body run on the stream of the branch or loop.
 std::vector<int> node_streams(const Plan& plan);
 
-// Bytes of scratch memory for each stream: as much as the op with the largest workspace there asks for; 0 if the facts
-// do not tell. Bodies that run on the host of a device with separate memory have theirs in host memory.
+// Bytes of scratch memory for each stream: the largest workspace that an op on that stream asks for, or 0 if the facts
+// do not include workspaces. Ops on the host of a device with separate memory have their workspaces in host memory.
 struct Workspaces {
   std::vector<std::size_t> device;
   std::vector<std::size_t> host;
@@ -102,7 +102,7 @@ Workspaces workspaces(const Plan& plan, const PlanFacts& facts);
 // Bytes of the host arena: the values of ops on the host, then their workspaces, stream by stream.
 std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts);
 
-// memory_report() with as many bytes for the slices of each feed as given.
+// Like memory_report(), with the given number of bytes for the slices of each feed.
 MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes);
 
 }  // namespace graphsink

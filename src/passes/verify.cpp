@@ -123,7 +123,7 @@ class Verification {
     return std::move(infer.outputs());
   }
 
-  // Whoever built the graph may have read any size that was not open.
+  // The user may have read the size of any dimension that is not open while building the graph.
   void expect_known_sizes(const Node& node, const std::vector<TensorType>& types) const {
     for (std::size_t j = 0; j < types.size(); ++j) {
       const TensorType& known = node.outputs[j];
