@@ -188,7 +188,7 @@ void Program::Impl::trim_shapes() {
   shapes_.trim(runner_.launches(), device().is_done(stream()));
 }
 
-// Gives up what is kept for other shapes.
+// Drops everything that is kept for other input shapes.
 bool Program::Impl::give_up_memory(const std::string& problem) {
   const ShapeEntry* current = shapes_.current();
   const std::size_t others = shapes_.size() - (current ? 1 : 0);
@@ -225,7 +225,7 @@ MemoryReport Program::Impl::memory() {
   return report();
 }
 
-// Called where an allocation failed: says what the plan needs as far as that is known by now.
+// Called when an allocation failed: says what the plan needs, as far as that is known.
 Error Program::Impl::no_memory(const std::string& what, const std::string& remedy, const Where& where,
                                const std::string& problem) {
   MemoryReport needs = report();

@@ -165,7 +165,7 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
       runner_.run(entry, mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    variables_.set_broken(e);  // still inside: nobody sees what is neither whole nor broken
+    variables_.set_broken(e);  // before leaving the gate, so that no other user sees the values unmarked
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// Tells a child of fork() from its parent: threads, and a CUDA context, stay with the parent.
+// Tells a child of fork() from its parent. The child has neither the parent's threads nor its CUDA context.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace graphsink {
 
-// Remembers the process that made it.
+// Remembers the process that constructed it.
 class ForkMark {
  public:
   ForkMark() {

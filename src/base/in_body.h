@@ -1,14 +1,15 @@
-// Whether the thread at hand runs the body of an op, and whose.
+// Whether the calling thread runs the body of an op, and of which program.
 #pragma once
 
 #include <utility>
 
 namespace graphsink {
 
-// The thread runs bodies while one lives. Calls that wait for a step refuse to do so in a body, which is part of one.
+// While an InBody lives, its thread runs bodies. Calls that wait for steps throw Error in a body, because the body is
+// part of a step.
 class InBody {
  public:
-  // `owner`: the Device or the HostStatus of the body's program, which has them for itself. May be nested.
+  // `owner` identifies the program: it is the Device or the HostStatus that only this program uses. May be nested.
   explicit InBody(const void* owner) noexcept : outer_(std::exchange(owner_, owner)) {}
   ~InBody() { owner_ = outer_; }
   InBody(const InBody&) = delete;

@@ -9,15 +9,15 @@
 
 namespace graphsink {
 
-// A handle: copies log to the same place, and keep it alive. Any thread.
+// A handle: copies log to the same place and keep it alive. May be used by any thread.
 class Log {
  public:
-  Log() = default;  // to spdlog's default logger, behind "graphsink: "
-  // To `function`, or as above if it is empty.
+  Log() = default;  // logs to spdlog's default logger; messages begin with "graphsink: "
+  // Logs to `function`, or to spdlog's default logger if it is empty.
   explicit Log(LogFunction function)
       : function_(function ? std::make_shared<const LogFunction>(std::move(function)) : nullptr) {}
 
-  // The message is the parts, one after the other.
+  // The message is the concatenation of the parts.
   void warn(std::initializer_list<std::string_view> parts) const noexcept { write(LogLevel::warning, parts); }
   void error(std::initializer_list<std::string_view> parts) const noexcept { write(LogLevel::error, parts); }
 

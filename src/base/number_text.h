@@ -14,7 +14,7 @@ inline std::string fixed_text(double value, int digits) {
   return {text.data(), end};
 }
 
-// The shortest text that is this number and no other: "0.1", "1e-09".
+// The shortest text that converts back to this number: "0.1", "1e-09".
 inline std::string number_text(double value) {
   std::array<char, 32> text;
   auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;

@@ -1,5 +1,5 @@
-// Arithmetic on sizes that users give. Throws Error where the result does not fit 64 bits; the op that was asked for it
-// adds its name and the user's line.
+// Arithmetic on sizes that users give. Throws Error if the result does not fit into 64 bits; the calling op adds its
+// name and the user's line.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the body of an op threw, as it goes into the Error of its step.
+// What the body of an op threw, kept for the Error of its step.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace graphsink {
 
-// Texts that are cut where they are longer: plain data, so that a host call can leave it where another thread reads it,
-// and no memory is needed where memory may be what failed.
+// Texts in arrays, which cut longer ones. As plain data they can be stored by a host call and read by another thread,
+// and need no allocation, which could fail, too.
 struct Thrown {
   char problem[480] = "unknown exception";
-  char remedy[160] = "mend the cause";  // that of an Error is its own
+  char remedy[160] = "mend the cause";  // that of the Error, if it was one
 };
 
 // For a catch block.

@@ -6,8 +6,8 @@
 
 namespace graphsink {
 
-// Meets the standard's BasicLockable. In contrast to std::mutex nobody starves, whatever the others do, and one thread
-// may hold as many as it likes under the thread sanitizer, which follows no more than 64 std::mutex of a thread.
+// Meets the standard's BasicLockable. In contrast to std::mutex, no thread starves, and under the thread sanitizer a
+// thread may hold any number of them: the sanitizer follows at most 64 std::mutex of a thread.
 class TicketLock {
  public:
   void lock() {

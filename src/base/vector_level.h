@@ -12,7 +12,7 @@ enum class VectorLevel : std::uint8_t {
 };
 
 // The highest level of this processor. GRAPHSINK_VECTOR_LEVEL=baseline or =avx2 lowers it, for a comparison: results
-// are the same bits at every level. Read once per process; a value that is no level is said in a warning.
+// have the same bits at every level. It is read once per process; another value is ignored with a warning.
 VectorLevel vector_level() noexcept;
 const char* to_string(VectorLevel level) noexcept;
 

@@ -9,14 +9,14 @@
 
 namespace graphsink {
 
-// True if `op` reads the elements of an operand: what looks at a type alone hands no gradient on.
+// Whether `op` reads the elements of an operand. No gradient flows through an operand of which only the type is used.
 inline bool reads(const Node& node, std::size_t operand) {
   return access_of(*node.op, operand, node.inputs.size()) == Access::read;
 }
 
-// The values of a graph that depend on one of the `origins`: floats, along floats that ops read, through the bodies of
-// branches and loops, too, those under construction included. Predicates hand nothing on. Borrows the graph, of which
-// it sees the nodes that were there when it was made.
+// The float values of a graph that depend on one of the `origins` through floats that ops read, also through the bodies
+// of branches and loops, including those under construction. Predicates do not count. Borrows the graph, and sees the
+// nodes that exist at construction.
 class Dependence {
  public:
   Dependence(const GraphData& graph, std::span<const ValueRef> origins);
@@ -29,7 +29,7 @@ class Dependence {
   // Returns true if the value did not depend before.
   bool mark(ValueRef v);
   void visit(int id);
-  // Hands on to the next iteration of loops; returns true if that was new.
+  // Passes dependence on to the next iteration of loops. Returns true if a value did not depend before.
   bool carry_on();
 
   const GraphData& graph_;

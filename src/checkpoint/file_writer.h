@@ -1,4 +1,4 @@
-// FileWriter: a file that replaces another one at once, or not at all.
+// FileWriter: writes a file that replaces another one as a whole, or not at all.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace graphsink {
 
 class FileWriter {
  public:
-  // Opens "<path>.partial.<16 hex digits>", a new file beside `path`; beside the file that `path` leads to where it is
-  // a symbolic link. All calls throw Error naming the path and the reason. Refused is a path to anything that exists
-  // and is not a regular file: a directory, a device, a pipe, a socket.
+  // Creates "<path>.partial.<16 hex digits>". If `path` is a symbolic link, the file is created beside the file that it
+  // leads to. All calls throw Error naming the path and the reason. Throws Error, too, if `path` is a directory, a
+  // device, a pipe or a socket.
   FileWriter(std::filesystem::path path, Where where);
   // Removes what was not committed.
   ~FileWriter();
@@ -21,7 +21,8 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(const void* data, std::size_t bytes);
-  // Everything written is on the disk, and then it is `path`. Of several writers the last to commit wins.
+  // Waits until everything is on the disk, then renames the file to `path`. If there are several writers, the last to
+  // commit wins.
   void commit();
 
  private:

@@ -1,4 +1,4 @@
-// The header of a safetensors file: a little-endian 64-bit size, then so many bytes of JSON, then the data.
+// The header of a safetensors file: a little-endian 64-bit size, that number of bytes of JSON, then the data.
 #pragma once
 
 #include <cstdint>

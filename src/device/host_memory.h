@@ -34,8 +34,8 @@ GRAPHSINK_ON_BOTH inline void put(T& place, T value) {
 #endif
 }
 
-// Loads what the host wrote before it launched the work that calls this. The load is volatile on a GPU: no cache that
-// an earlier kernel has filled answers it.
+// Loads what the host wrote before it launched the work that calls this. The load is volatile on a GPU, so that it is
+// not answered by a cache that an earlier kernel has filled.
 template <class T>
 GRAPHSINK_ON_BOTH inline T read_host(const T& place) {
 #ifdef __CUDA_ARCH__

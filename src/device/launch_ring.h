@@ -23,8 +23,8 @@ struct LaunchParams {
   std::uint32_t seed = 0;
   StepTimes* times = nullptr;  // where each step reports how long it took; null: the steps are not timed
   std::uint64_t tag = 0;       // reported with the time
-  // How many failures the user has been told of, modulo 2^32. Where it is another number than the launch before had,
-  // the device forgets the failure that it knows of, and steps may commit again.
+  // How many failures have been reported to the user, modulo 2^32. If the number differs from that of the launch
+  // before, the device forgets the failure that it has stored, and steps may commit again.
   std::uint32_t acknowledged = 0;
 };
 

@@ -38,8 +38,8 @@ struct Node {
   std::vector<int> bodies;  // if_: then, else; while_: body
 };
 
-// The number of the iteration, i32: before the first one, in the body, and in the next. Part of the loop's state if an
-// op in the body asked for it, node -1 if none did.
+// The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state
+// if an op in the body needs it; otherwise `node` is -1.
 struct LoopCounter {
   ValueRef first{}, now{}, next{};
 };
@@ -75,7 +75,7 @@ struct ParameterAttrs {
   ValueRef initial;  // the value in the first iteration
 };
 
-// Nodes without a body: they only stand for memory.
+// Ops without a body: their nodes only stand for memory.
 extern const OpDef input_op;
 extern const OpDef feed_op;
 extern const OpDef constant_op;
@@ -96,8 +96,8 @@ inline bool is_source(const OpDef& op) {
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
   return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
 }
-// Calls op.infer. Throws Error if there is none, where it refuses, for results that no tensor can be, and for views
-// that do not fit into their inputs.
+// Calls op.infer. Throws Error if the op has none or it refuses, if a result is too large for a tensor, and if a view
+// does not fit into its input.
 void infer_outputs(const OpDef& op, InferArgs& a);
 // True for ops that are part of the commit.
 inline bool writes_variables(const OpDef& op, std::size_t operands) {
@@ -148,22 +148,22 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
 
   int add_node(Node node);  // into the current region
   const TensorType& type(ValueRef v) const { return nodes[at(v.node)].outputs[at(v.output)]; }
-  // Which sizes depend on open dimensions is found by trials: results are inferred with the examples, and again with
-  // other sizes. In trial 0 all open dimensions are 1, in trial 1 twice their example; in trial 2 + k those whose
-  // example is open_examples[k] are twice that, and the others as they are, for where ops refuse that all of them
-  // change.
+  // Trials find out which sizes depend on open dimensions: results are inferred with the examples, and again with other
+  // sizes. In trial 0 all open dimensions are 1, and in trial 1 all are twice their example. In trial 2 + k, dimensions
+  // whose example is open_examples[k] are twice that, and the others are their example, because some ops refuse other
+  // sizes in all dimensions at once.
   std::vector<std::int64_t> open_examples;  // the first few different ones
   std::size_t trials() const { return 2 + open_examples.size(); }
   TensorType type_in_trial(ValueRef v, std::size_t trial) const;
-  // The outputs of a control node or parameter are those of `values`, whatever open dimensions become.
+  // Sets the outputs of a branch, a loop or a parameter to those of `values`, in all trials.
   void set_outputs_like(Node& node, std::span<const ValueRef> values) const;
   Value value(ValueRef v) { return Value(shared_from_this(), v.node, v.output); }
   // True if `region` is `outer` or lies within it.
   bool is_within(int region, int outer) const;
   // "mul at train.cpp:12": the node that makes the value.
   std::string describe(ValueRef v) const;
-  // The value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that is made in the body
-  // under construction or in one around it: all others have no memory there.
+  // Returns the value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that was made in the
+  // body under construction or in one around it; other Values have no memory there.
   ValueRef visible(const Value& value, std::string_view op, const Where& where) const;
   // What random ops draw from: the step and the seed, then the iteration of each loop around the current region, the
   // innermost first. `next` makes the value that follows an iteration.
@@ -172,12 +172,12 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   VariableUse& use(const Variable& variable, const Where& where);
 };
 
-// What `graph` refers to. Throws Error for one that was moved from.
+// The data that `graph` refers to. Throws Error if it was moved from.
 GraphData& data_of(const Graph& graph, const Where& where);
 // Throws Error, in the name of `op`, for a Variable that refers to nothing.
 void require_valid(const Variable& variable, std::string_view op, const Where& where);
-// The operands of an op as Values of the one graph that they name, numbers and Variables included. Throws Error naming
-// the op if they name none or two, or if the dtype that a number takes cannot hold it.
+// Converts the operands of an op, including numbers and Variables, to Values of their graph. Throws Error naming the op
+// if they belong to no graph or to two, or if the dtype of the other operands cannot hold a number.
 std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args);
 
 // Memory of a Value of an Eager.
@@ -199,7 +199,8 @@ class VariableStorage {
 class VariableWriter {
  public:
   virtual ~VariableWriter() = default;
-  // Throws Error if a step failed and nobody was told of it yet. For a thread that holds the lock of one of them.
+  // Throws Error if a step failed and no call has reported it yet. Called by a thread that holds the lock of one of the
+  // Variables.
   virtual void report_failed_step() = 0;
 };
 

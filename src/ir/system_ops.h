@@ -13,18 +13,18 @@ struct SystemOps {
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
   // Last node of every step. Inputs: one float scalar per record. Output: f64, the rings of all records in host memory
-  // that the device can write; EndAttrs has their sizes. If ok: puts each record at place records % capacity of its
-  // ring, then ++records and ++step; else tells Progress why not. Always: ++slice, more = ok && slice < end_slice. Says
-  // what the step took if StepBlock::times asks.
+  // that the device can write; EndAttrs has their sizes. If ok: stores each record at place records % capacity of its
+  // ring, then ++records and ++step. Otherwise reports the reason in Progress. Always: ++slice, more = ok && slice <
+  // end_slice. If StepBlock::times is not null, reports how long the step took.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;
   // No outputs. Fails the step if an element of input 0 (float) is not finite; NodeAttrs names the checked node.
   const OpDef* check = nullptr;
-  // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs tells. For devices with separate
+  // No inputs or outputs. Fails the step if a host call failed, as HostFlagAttrs says. Used on devices with separate
   // memory.
   const OpDef* check_host = nullptr;
-  // Fails the step if one of a further device failed. Input 0: that one's step block, as bytes.
+  // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
 };
 

@@ -37,7 +37,7 @@ class Fusing {
     ir_.for_each_result([&](ValueRef v) { ++uses_[at(v.node)].count; });
   }
 
-  // Node `id` becomes part of the node behind it, the fused one part of the next, and so on.
+  // Fuses node `id` with the node after it, the result with the next one, and so on.
   void fuse_behind(int id) {
     IrNode fused = ir_.nodes[at(id)];
     int last = id;
@@ -50,8 +50,8 @@ class Fusing {
     if (last != id) ir_.nodes[at(last)] = std::move(fused);
   }
 
-  // Adds the node behind `last` to the fused one, which runs in its place then, as the other nodes that use the value
-  // come after it. Returns its number, or -1 if the two stay two.
+  // Tries to fuse `last` with the node after it. The fused node runs in the place of that node, because other nodes
+  // that use its value come later. Returns its number, or -1 if the two cannot be fused.
   int take_next(IrNode& fused, int last) {
     const Uses& uses = uses_[at(last)];
     if (uses.is_in_a_body || uses.first_node < 0) return -1;

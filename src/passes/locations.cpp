@@ -60,13 +60,13 @@ int Locations::source_buffer(ValueRef v) {
   return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1);
 }
 
-// Whether no step changes what the buffer holds: only its owner, or another program, does.
+// Whether no step changes what the buffer holds; its owner or another program may change it between runs.
 bool Locations::is_steady(int buffer) const {
   const Buffer& b = plan_.buffers[at(buffer)];
   return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
 }
 
-// The copy, on the host or a further device, of what no step changes.
+// Returns the buffer of the invariant copy of `origin` at `place`, which is made on the first call.
 int Locations::invariant_buffer(int origin, int place) {
   for (const InvariantCopy& copy : plan_.invariant_copies) {
     const Buffer& destination = plan_.buffers[at(copy.destination)];

@@ -92,7 +92,8 @@ class Lowering {
     }
   }
 
-  // Whatever may say that the step failed is asked here, before the commit: what agrees across ranks belongs here, too.
+  // The last tasks before the commit ask everything that may report a failed step. A check that all ranks agree on the
+  // step belongs here, too.
   void check_before_commit() {
     check_further_devices();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
@@ -264,10 +265,10 @@ class Lowering {
   }
   // --- effects: the commit
   //
-  // It is all at the end, and nothing of the host, nor any effect, is in it or behind it: an op that writes Variables
-  // has no outputs that another could wait for, no effect, and runs on the device (emit() and place() refuse others),
-  // and a read of a Variable behind its assign is one of the assigned value. So whatever can throw does so before any
-  // store.
+  // The commit is the end of the schedule, and contains neither work of the host nor effects: an op that writes
+  // Variables has no outputs that another op could wait for and no effect, and runs on the device (emit() and place()
+  // refuse others), and a read of a Variable after its assign reads the assigned value. So everything that can throw
+  // runs before the first store.
 
   bool is_overwritten(int buffer) const {
     const Buffer& b = plan_.buffers[at(buffer)];
@@ -330,8 +331,8 @@ class Lowering {
     return end;
   }
 
-  // What it reads is on the device before the commit begins: a copy in between would make those before it part of the
-  // step, not of the commit.
+  // Brings what it reads to the device before the commit begins: after a copy within the commit, the tasks before that
+  // copy would no longer count as commit.
   void prepare_commit(int id) {
     const IrNode& node = ir_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {

@@ -38,7 +38,7 @@ bool MinCut::measure_distances() {
   return false;
 }
 
-// Fills one shortest path from where the last one was full; 0: there is none any more.
+// Augments one shortest path, beginning where the previous one was saturated. Returns 0 if there is no path left.
 std::int64_t MinCut::push_path() {
   int v = path_.empty() ? kSource : edges_[at(path_.back())].to;
   while (v != kSink) {

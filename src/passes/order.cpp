@@ -124,8 +124,8 @@ class Streams {
   }
 
  private:
-  // What the host drives beside a launch has a stream to itself, as it waits for nothing but what it depends on; and in
-  // split_sink another one, as that of sink does not wait for it.
+  // Islands that the host drives beside a launch have a stream of their own, so that they wait only for what they
+  // depend on. Those of split_sink have another one, because the stream of sink does not wait for them.
   void place_beside() {
     beside_.assign(plan_.tasks.size(), -1);
     place_beside(plan_.islands);
@@ -146,7 +146,8 @@ class Streams {
     }
   }
 
-  // Where an island that runs beside others may begin: its stream waits here for what it depends on.
+  // Adds the early waits of an island that runs beside others: before task `here` its stream waits for what the island
+  // depends on.
   void fork(int here, const Island& island) {
     int stream = beside_[at(island.tasks[0])];
     for (int i : island.tasks) {

@@ -131,7 +131,7 @@ class Placing {
     }
   }
 
-  // Its cost is known when the copies are.
+  // The cost is added by add_costs(), when the copies are known.
   Reason reason(const IrNode& node) const {
     auto because = [&](const char* why, const char* remedy) {
       return Reason{std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, node.origin};
@@ -145,8 +145,8 @@ class Placing {
 
   // Nodes that can run on either side and run there, so that the bytes of all values that cross, each counted once for
   // each direction, are the fewest; of several such choices the one with the fewest nodes there. Values that no step
-  // changes count, too, though the copies are made only when it was written: were the weights of a model free, one op
-  // on the host would draw all of the model after it. In the words of the host:
+  // changes count, too, although their copies are made only after they were written: if the weights of a model were
+  // free, one op on the host would move the whole model to the host. Described for the host:
   //
   // A minimum cut between device (source) and host (sink). A value with `bytes` made by p and used by c gets two
   // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".

@@ -31,13 +31,13 @@ std::size_t hash_of(const IrNode& node) {
   return hash ^ (hash >> 32);
 }
 
-// The different nodes so far, by hash: lists in two arrays, as graphs have many nodes.
+// The different nodes so far, by hash: lists in two arrays, because graphs have many nodes.
 class Seen {
  public:
   explicit Seen(const PlannerIr& ir)
       : ir_(ir), newest_(std::bit_ceil(ir.nodes.size() + 1), -1), older_(ir.nodes.size(), -1) {}
 
-  // An earlier node that is the same as node `i`, which is added if there is none; -1 then.
+  // Returns an earlier node that is the same as node `i`. If there is none, adds node `i` and returns -1.
   int find_or_add(int i) {
     const IrNode& node = ir_.nodes[at(i)];
     int& newest = newest_[hash_of(node) & (newest_.size() - 1)];

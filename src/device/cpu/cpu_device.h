@@ -41,9 +41,9 @@ class CpuSlots {
   CpuSlots(std::shared_ptr<HeldBytes> held, std::atomic<std::size_t> HeldBytes::*kind)
       : held_(std::move(held)), kind_(kind) {}
 
-  // A slot of that size that nothing reads; waits for one where all are read. Throws OutOfMemory.
+  // Returns a slot of at least that size that no queue still reads. Waits if all are still read. Throws OutOfMemory.
   Slot& free_slot(std::size_t bytes);
-  // Work that was given to `queue` so far reads it, and nothing else will.
+  // Says that the slot is read by work that was given to `queue` so far, and by nothing later.
   static void release(Slot& slot, CpuQueue& queue);
   std::size_t bytes() const;
 
@@ -71,7 +71,7 @@ class CpuDevice : public Device {
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
-  // Plans for the CPU have no calls of the host: every CPU body is one of the device.
+  // Not used by plans for the CPU, in which every CPU body is a body of the device.
   void host_call(Stream& stream, const BoundNode& node) override { call(stream, node); }
   void host_call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
@@ -92,7 +92,7 @@ class CpuDevice : public Device {
   Target target_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
-  // Copies of what is on its way to a stream that is busy.
+  // Holds the data of uploads to busy streams.
   CpuSlots staging_{held_, &HeldBytes::host};
   std::unique_ptr<CpuItems> items_;  // of the capture in progress
 };

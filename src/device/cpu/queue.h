@@ -17,8 +17,8 @@ namespace graphsink {
 struct CpuCapturedItem;
 using CpuItems = std::vector<CpuCapturedItem>;
 
-// What a queue holds; `run` is called with the task on the queue's thread. Plain data: pushing allocates nothing. Each
-// has a cache line of its own, since one is written while the thread reads the one before.
+// An entry of a queue: the queue's thread calls `run` with it. It is plain data, so that pushing allocates nothing.
+// Each has a cache line of its own, because one is written while the thread reads the one before.
 struct alignas(64) CpuTask {
   void (*run)(const CpuTask& task) = nullptr;
   const void* first = nullptr;
@@ -26,7 +26,7 @@ struct alignas(64) CpuTask {
   std::uint64_t number = 0;
 };
 
-// How far the thread of a queue has come. Shared with the queues that wait for it, which may outlive the queue.
+// How many tasks the thread of a queue has done. Shared with queues that wait for it, which may outlive the queue.
 class CpuProgress {
  public:
   std::uint64_t done() const { return done_.load(std::memory_order_acquire); }
@@ -43,8 +43,8 @@ class CpuProgress {
   std::atomic<int> wake_ups_{0};
 };
 
-// One producer at a time. The thread starts with a push, and ends when there was nothing to do for a while: programs
-// that do not run have none.
+// Used by one producer at a time. The thread starts with a push and ends after a while without work, so that idle
+// programs have no threads.
 class CpuQueue : public Stream {
  public:
   // `owner`: of the bodies that run on it, for InBody.
@@ -63,8 +63,8 @@ class CpuQueue : public Stream {
   std::shared_ptr<const CpuProgress> progress() const { return progress_; }
   // The progress of another queue, for a task of this one that waits for it. It stays alive until that task is done.
   const CpuProgress& keep_progress_of(const CpuQueue& other);
-  // Called by a task, on this queue's thread, before it waits for another queue: whoever waits for the tasks before it
-  // must not sleep through that.
+  // Called by a task, on this queue's thread, before it waits for another queue: wakes those that wait for the tasks
+  // before it.
   void publish() { progress_->publish(); }
 
   // Where work goes while this stream is capturing, else nullptr.
@@ -72,8 +72,8 @@ class CpuQueue : public Stream {
 
  private:
   static constexpr std::uint64_t kCapacity = 8192;
-  enum class Thread { awake, asleep, ended };  // asleep: or about to look a last time
-  // The thread shares it: the last thing it does is to say that it has ended, when the queue may be gone at once.
+  enum class Thread { awake, asleep, ended };  // asleep: or about to check for tasks a last time
+  // Shared with the thread, whose last action is to set `ended`: the queue may be destroyed right after that.
   struct Sleep {
     alignas(64) std::atomic<Thread> state{Thread::ended};
     std::mutex mutex;  // of awakened
@@ -81,8 +81,8 @@ class CpuQueue : public Stream {
   };
 
   void start();
-  // Of the thread. Ends it, and touches nothing of the queue any more, after sleep_until_pushed() returned false: there
-  // was nothing to do for a long time, or the queue ends.
+  // The function of the thread. It returns after sleep_until_pushed() returned false, because there was no work for a
+  // long time or the queue is being destroyed, and then uses nothing of the queue.
   void work();
   bool sleep_until_pushed(std::uint64_t seen);
   Thread wake();  // returns what it was

@@ -1,4 +1,4 @@
-// What captured kernels were given.
+// Reads the arguments of captured kernels.
 #pragma once
 
 #include <cuda.h>

@@ -73,8 +73,8 @@ class Calls {
   bool is_only_device_;
 };
 
-// Makes a device the thread's current one, and the one before it again at the end. Nothing to do, and no call made,
-// where there is one device.
+// Makes a device the thread's current one, and restores the previous one at the end. Makes no call if the machine has
+// one device only.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Calls& calls);
@@ -87,8 +87,8 @@ class CurrentDevice {
   int before_ = -1;  // -1: nothing to restore
 };
 
-// While it lives, this thread's allocations and waits neither are refused by a capture in progress nor break one that
-// another thread began in global mode.
+// While it lives, allocations and waits of this thread are not refused because of a capture in progress, and do not
+// break a capture that another thread began in global mode.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(Calls& calls);             // throws as Calls::check()

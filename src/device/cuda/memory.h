@@ -15,7 +15,8 @@ namespace graphsink {
 // At least 256 bytes, zero-filled when the call returns; `stream` is used to fill it. Throws Error when out of memory.
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes);
 
-// Throws OutOfMemory for `bytes` of device memory that are not there. `what`, with the call that asked, needs them.
+// Throws OutOfMemory, because `bytes` of device memory are not available. `what` says what they are for, with the call
+// that failed.
 [[noreturn]] void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes);
 
 // Pinned, zero-filled, at the same address for host and device.

@@ -15,15 +15,15 @@ class CudaStream : public Stream {
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
     stream_ = owned_.get();
   }
-  // Somebody else's, of the same device.
+  // Borrows a stream of the same device.
   CudaStream(Calls& calls, cudaStream_t borrowed) : calls_(calls), stream_(borrowed), is_borrowed_(true) {
     CurrentDevice current(calls);
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
 
-  // Where work given to this stream goes.
+  // The CUDA stream to which work given to this stream goes.
   cudaStream_t get() const { return captured_by_ ? captured_by_->get() : stream_; }
-  // From here on work goes to `stream`, which captures it; nullptr: to this one, which is always live.
+  // Sends work to `stream`, which captures it, from now on; nullptr: to this stream itself, which is always live.
   void capture_by(const CudaStream* stream) { captured_by_ = stream; }
 
   // Goes on only when everything given to `earlier` so far is done.

@@ -11,9 +11,9 @@
 
 namespace graphsink {
 
-// One capture at a time, on one thread. All failures are CaptureFailed, unless the device is lost. Records on
-// streams of its own, to which the caller's are redirected meanwhile: a capture that cannot be ended costs later
-// captures, but no work.
+// One capture at a time, on one thread. All failures are CaptureFailed, unless the device is lost. Captures on streams
+// of its own, to which the caller's streams are redirected for that time: if a capture cannot be ended, later captures
+// are lost, but the caller's streams still work.
 class StreamCapture {
  public:
   explicit StreamCapture(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
@@ -24,11 +24,11 @@ class StreamCapture {
   // begin (expect note | note | control)* (end | cancel)
   bool is_active() const { return origin_ != nullptr; }
   void begin(Streams streams);
-  // Refuses unless the stream takes part: what is given to it next would run.
+  // Throws CaptureFailed unless the stream takes part in the capture: otherwise what it is given next would run.
   void expect(const CudaStream& stream, const BoundNode* node) const;
   // Call after something was captured: notes which nodes belong to it, and refuses if it broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
-  // Adds a conditional node that runs bodies[0] if, or as long as, *predicate, else bodies[1] where there is one.
+  // Adds a conditional node that runs bodies[0] if, or as long as, *predicate is true, and otherwise bodies[1], if any.
   void control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
                std::span<const Device::Body* const> bodies);
   std::unique_ptr<CudaCapturedGraph> end();
