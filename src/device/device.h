@@ -61,18 +61,21 @@ class CaptureFailed : public Error {
   using Error::Error;
 };
 
+// A kernel of a captured graph and its arguments.
+using Arguments = std::vector<std::vector<std::byte>>;
+struct CapturedKernel {
+  const BoundNode* node = nullptr;  // null: of no op
+  Arguments arguments;              // empty if the device does not know them
+};
+
 // Everything that was given to the streams between begin_capture and end_capture, ready to launch.
 class CapturedGraph {
  public:
   virtual ~CapturedGraph() = default;
   virtual CaptureInfo info() const = 0;
-};
-
-// A kernel of a captured graph and what it was given.
-using Arguments = std::vector<std::vector<std::byte>>;
-struct CapturedKernel {
-  const BoundNode* node = nullptr;  // null: of no op
-  Arguments arguments;              // empty where the device cannot tell
+  // Its kernels in a fixed order, including those of bodies. Empty on a device whose captures keep no arguments. Throws
+  // Error if a call of the device fails. The device must exist.
+  virtual std::vector<CapturedKernel> kernels() const { return {}; }
 };
 
 // Where the CPU bodies of a program report exceptions. In memory from Device::allocate_host(), since nodes of a plan
@@ -111,7 +114,7 @@ class FeedMemory {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual const Target& target() const = 0;
+  const Target& target() const { return target_; }
 
   // Memory: 256-byte aligned. allocate() is zero-filled. Throws OutOfMemory.
   virtual Memory allocate(std::size_t bytes) = 0;
@@ -146,8 +149,6 @@ class Device {
   // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
   virtual void host_call_now(const BoundNode& node) = 0;
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
-  // Memory from allocate(), allocate_host() or an arena; live streams only.
-  virtual void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) = 0;
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
 
@@ -170,13 +171,14 @@ class Device {
   // as the device can tell.
   virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
 
-  // For guards: kernels of a captured graph in a fixed order, those of bodies included, and what is known of an
-  // address. A device whose captures keep no arguments of their own has none, and knows none.
-  virtual std::vector<CapturedKernel> kernels(const CapturedGraph&) { return {}; }
+  // What the device knows of an address.
   virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
 
   // What the device was asked to do so far (fallbacks are the executor's).
   virtual Counters counters() const = 0;
+
+ protected:
+  Target target_;  // set when the device is made
 };
 
 // Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With

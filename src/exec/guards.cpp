@@ -1,5 +1,6 @@
 #include "exec/guards.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/at.h"
@@ -30,19 +31,30 @@ std::uint64_t word(const std::vector<std::byte>& argument) {
   return value;
 }
 
+// Bytes 0xff are a NaN in f16, bf16, f32 and f64, and -1 in integers.
+void fill_with_nan(Device& device, Stream& stream, void* memory, std::size_t bytes) {
+  const std::vector<std::byte> pattern(std::min<std::size_t>(bytes, 4096), std::byte{0xff});
+  device.upload(stream, memory, pattern.data(), pattern.size());
+  auto* begin = static_cast<std::byte*>(memory);
+  for (std::size_t filled = pattern.size(); filled < bytes;) {
+    std::size_t more = std::min(filled, bytes - filled);
+    device.copy(stream, begin + filled, begin, more);
+    filled += more;
+  }
+}
+
 }  // namespace
 
 void poison(const ShapeEntry& entry, const ProgramMemory& memory, const Session& session) {
-  constexpr unsigned char kNan = 0xff;  // in every byte: a NaN in f16, bf16, f32 and f64, -1 in integers
   const Plan& plan = entry.plan();
   if (std::size_t bytes = host_arena_bytes(plan, entry.bound.facts()); bytes > 0)
-    session.device().fill(session.stream(), entry.bound.host_arena(), kNan, bytes);
+    fill_with_nan(session.device(), session.stream(), entry.bound.host_arena(), bytes);
   for (int number = 0; number < session.count(); ++number) {
     std::size_t bytes = plan.devices[at(number)].arena_bytes;
     if (bytes == 0) continue;
     // A launch on the program's stream holds work of all devices.
     session.issue_on(number,
-                     [&](Device& there, Stream& on) { there.fill(on, memory.arena(number).base(), kNan, bytes); });
+                     [&](Device& there, Stream& on) { fill_with_nan(there, on, memory.arena(number).base(), bytes); });
   }
 }
 
@@ -57,7 +69,7 @@ void ArgumentAudit::warn(ShapeEntry& entry, const BoundNode* node, const std::st
 
 void ArgumentAudit::examine(ShapeEntry& entry, const CapturedGraph& graph) const {
   std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
-  for (const CapturedKernel& kernel : device_.kernels(graph)) {
+  for (const CapturedKernel& kernel : graph.kernels()) {
     Arguments& known = entry.arguments[{kernel.node, kernels[kernel.node]++}];
     Arguments before = std::exchange(known, kernel.arguments);
     for (std::size_t i = 0; i < kernel.arguments.size(); ++i) {

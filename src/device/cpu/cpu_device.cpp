@@ -242,7 +242,8 @@ class CpuFeedMemory : public FeedMemory {
 
 }  // namespace
 
-CpuDevice::CpuDevice() : target_(Target::host()) {
+CpuDevice::CpuDevice() {
+  target_ = Target::host();
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
   target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMaxStreams);
 }
@@ -334,12 +335,6 @@ void CpuDevice::copy(Stream& stream, void* destination, const void* source, std:
   ++counters_.copies;
   if (bytes == 0) return;  // an empty tensor has no address
   push(queue, {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, source, destination, bytes});
-}
-
-void CpuDevice::fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) {
-  CpuQueue& queue = queue_of(stream);
-  queue.wait_for(queue.pushed());
-  std::memset(memory, value, bytes);
 }
 
 void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {

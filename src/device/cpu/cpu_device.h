@@ -57,7 +57,6 @@ class CpuDevice : public Device {
  public:
   CpuDevice();
 
-  const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
@@ -75,7 +74,6 @@ class CpuDevice : public Device {
   void host_call(Stream& stream, const BoundNode& node) override { call(stream, node); }
   void host_call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
-  void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
@@ -89,7 +87,6 @@ class CpuDevice : public Device {
   void push(CpuQueue& queue, const CpuTask& task);
   void record_control(Streams streams, CpuCapturedItem item, const std::vector<const Body*>& bodies);
 
-  Target target_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Holds the data of uploads to busy streams.

@@ -179,29 +179,29 @@ void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& ca
 }
 
 CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, CudaStream& stream, Calls& calls)
-    : graph_(std::move(graph)), nodes_(std::move(nodes)) {
-  read(graph_.get(), once_, calls);
-  instantiate(stream, calls);
+    : calls_(calls), graph_(std::move(graph)), nodes_(std::move(nodes)) {
+  read(graph_.get(), once_);
+  instantiate(stream);
 }
 
-void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info, Calls& calls) {
+void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info) {
   std::size_t edges = 0;
-  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
+  calls_.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
   info.edges += static_cast<int>(edges);
-  for (cudaGraphNode_t member : members_of(graph, calls)) {
-    cudaGraphNodeType type = type_of(member, calls);
+  for (cudaGraphNode_t member : members_of(graph, calls_)) {
+    cudaGraphNodeType type = type_of(member, calls_);
     add(info, type);
-    if (type == cudaGraphNodeTypeGraph) read(child_of(member, calls), info, calls);
+    if (type == cudaGraphNodeTypeGraph) read(child_of(member, calls_), info);
     if (auto found = nodes_.bodies.find(member); found != nodes_.bodies.end()) {
-      for (cudaGraph_t body : found->second) read(body, bodies_, calls);
+      for (cudaGraph_t body : found->second) read(body, bodies_);
     }
   }
 }
 
-void CudaCapturedGraph::instantiate(CudaStream& stream, Calls& calls) {
-  RelaxedCapture relaxed(calls);
+void CudaCapturedGraph::instantiate(CudaStream& stream) {
+  RelaxedCapture relaxed(calls_);
   cudaGraphInstantiateParams params = {};
-  cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls.log), graph_.get(), &params);
+  cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls_.log), graph_.get(), &params);
   // Drivers also refuse what no rule forbids, such as some libraries' kernels in a body, and give the reason to their
   // log alone.
   if (code == cudaErrorInvalidValue || code == cudaErrorNotSupported ||
@@ -216,13 +216,15 @@ void CudaCapturedGraph::instantiate(CudaStream& stream, Calls& calls) {
                    describe(code, "cudaGraphInstantiateWithParams") + ": " + result_name(params.result_out) + at,
                    "run with CUDA_LOG_FILE=stderr to see the driver's reason");
   }
-  calls.check(code, "cudaGraphInstantiateWithParams");
-  calls.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
+  calls_.check(code, "cudaGraphInstantiateWithParams");
+  calls_.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
 }
 
-std::vector<CapturedKernel> CudaCapturedGraph::kernels(Calls& calls) const {
+std::vector<CapturedKernel> CudaCapturedGraph::kernels() const {
+  calls_.require_device();
+  CurrentDevice current(calls_);
   std::vector<CapturedKernel> kernels;
-  add_kernels(graph_.get(), nullptr, nodes_, KernelArguments(calls), calls, kernels);
+  add_kernels(graph_.get(), nullptr, nodes_, KernelArguments(calls_), calls_, kernels);
   return kernels;
 }
 

@@ -24,15 +24,16 @@ class CudaCapturedGraph : public CapturedGraph {
 
   CaptureInfo info() const override;
   cudaGraphExec_t exec() const { return exec_.get(); }
-  std::vector<CapturedKernel> kernels(Calls& calls) const;
+  std::vector<CapturedKernel> kernels() const override;
   // Adds what a launch of this many steps runs, bodies of loops within a step counted once.
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
  private:
-  void read(cudaGraph_t graph, CaptureInfo& info, Calls& calls);
-  void instantiate(CudaStream& stream, Calls& calls);
+  void read(cudaGraph_t graph, CaptureInfo& info);
+  void instantiate(CudaStream& stream);
 
   // A graph with conditional nodes has to outlive what was made of it; hence this order.
+  Calls& calls_;
   GraphHandle graph_;
   CapturedNodes nodes_;
   GraphExecHandle exec_;

@@ -37,10 +37,10 @@ void run_cpu_body(const BoundNode& node) noexcept {
 
 CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside)
     : calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
-      target_(read_target(*calls_)),
       setup_stream_(*calls_),
       staging_(calls_->log),
       capture_(beside.empty() ? std::make_shared<StreamCapture>(calls_) : cuda_device(*beside[0]).capture_) {
+  target_ = read_target(*calls_);
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   predicate_ = allocate_pinned(*calls_, sizeof(bool));
@@ -290,12 +290,6 @@ void CudaDevice::copy(Stream& stream, void* destination, const void* source, std
   }
 }
 
-void CudaDevice::fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) {
-  CurrentDevice current = enter();
-  require_live("fill");
-  calls_->check(cudaMemsetAsync(memory, value, bytes, cuda_stream(stream).get()), "cudaMemsetAsync");
-}
-
 void CudaDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   CurrentDevice current = enter();
   require_live("upload");
@@ -347,11 +341,6 @@ void CudaDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps
   calls_->check(cudaGraphLaunch(captured.exec(), cuda_stream(stream).get()), "cudaGraphLaunch");
   captured.count_launch(calls_->counters, static_cast<std::uint64_t>(steps));
   ++calls_->counters.graph_launches;
-}
-
-std::vector<CapturedKernel> CudaDevice::kernels(const CapturedGraph& graph) {
-  CurrentDevice current = enter();
-  return static_cast<const CudaCapturedGraph&>(graph).kernels(*calls_);
 }
 
 }  // namespace graphsink

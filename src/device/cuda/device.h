@@ -22,7 +22,6 @@ class CudaDevice : public Device {
   // `beside`: see open_device().
   CudaDevice(int index, const Log& log, std::span<Device* const> beside = {});
 
-  const Target& target() const override { return target_; }
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
@@ -39,7 +38,6 @@ class CudaDevice : public Device {
   void host_call(Stream& stream, const BoundNode& node) override;
   void host_call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
-  void fill(Stream& stream, void* memory, unsigned char value, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
@@ -48,7 +46,6 @@ class CudaDevice : public Device {
   void cancel_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   void require_usable(const void* memory, std::size_t bytes) override;
-  std::vector<CapturedKernel> kernels(const CapturedGraph& graph) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
 
@@ -74,7 +71,6 @@ class CudaDevice : public Device {
   bool read_predicate(Stream& stream, const bool* predicate);
 
   std::shared_ptr<Calls> calls_;
-  Target target_;
   CudaStream setup_stream_;  // for memory, never captured
   Staging staging_;
   Memory predicate_;  // host
