@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Each public header compiles alone, without a warning, with every compiler at hand; a CUDA body in a file that no CUDA
-# compiler sees does not, and says why.
+# compiler sees does not, and says why; nor does a program in C++17.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -55,6 +55,17 @@ for compiler in "${compilers[@]}"; do
     failed=1
   elif ! grep -q 'put the CUDA body into a .cu file' "$scratch/messages"; then
     echo "$compiler: CudaArgs::launch() does not say what to do:"
+    head -n 20 "$scratch/messages"
+    failed=1
+  fi
+done
+
+# An older standard is refused in one line, in place of hundreds about concepts and ranges.
+echo '#include "graphsink/graphsink.h"' >"$scratch/old.cpp"
+for compiler in "${compilers[@]}"; do
+  if "$compiler" -std=c++17 -I"$root/include" -fsyntax-only "$scratch/old.cpp" 2>"$scratch/messages" ||
+    [[ $(grep -c 'error: ' "$scratch/messages") != 1 ]] || ! grep -q 'graphsink needs C++20' "$scratch/messages"; then
+    echo "$compiler: C++17 is not refused in one line:"
     head -n 20 "$scratch/messages"
     failed=1
   fi

@@ -1,6 +1,9 @@
 // Everything but CUDA types.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "graphsink needs C++20: compile with -std=c++20, or in CMake target_compile_features(TARGET PRIVATE cxx_std_20)"
+#else
 #include "graphsink/automatic.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/control.h"
@@ -18,3 +21,4 @@
 #include "graphsink/program.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"
+#endif

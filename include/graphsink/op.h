@@ -83,12 +83,12 @@ class Attrs {
   // The struct that was given to emit(). Throws Error if its type is not T.
   template <class T>
   const T& as() const {
-    if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T).name());
+    if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T));
     return *static_cast<const T*>(data_.get());
   }
 
  private:
-  [[noreturn]] static void throw_mismatch(const char* wanted);
+  [[noreturn]] void throw_mismatch(const std::type_info& wanted) const;
   std::shared_ptr<const void> data_;
   const std::type_info* type_ = nullptr;
   bool (*are_equal_)(const void*, const void*) = nullptr;

@@ -74,8 +74,11 @@ class Backward {
     for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
     for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
     std::vector<Value> upstream = grads_[at(id)];
+    const std::size_t first_of_grad = graph_->nodes.size();
     std::vector<Value> result =
         node.op->grad(GradArgs{inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where});
+    // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
+    for (std::size_t i = first_of_grad; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
     check_count(node, result.size());
     for (std::size_t i = 0; i < result.size(); ++i) {
       if (!needed[i] || !result[i].valid()) continue;

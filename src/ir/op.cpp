@@ -1,9 +1,14 @@
 #include "graphsink/op.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <exception>
 #include <map>
+#include <memory>
+#include <typeinfo>
 
 #include "base/at.h"
 #include "base/convert.h"
@@ -116,9 +121,21 @@ void commit_variable(GraphData& graph, const OpDef& op, ValueRef ref, const Wher
 
 }  // namespace
 
-void Attrs::throw_mismatch(const char* wanted) {
-  throw Error("attrs", Where(), std::string("the node's attributes are not of type ") + wanted,
-              "read the struct that was given to emit()");
+namespace {
+
+// "my::Attrs", where std::type_info::name() says "N2my5AttrsE".
+std::string type_name(const std::type_info& type) {
+  std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr), std::free);
+  return name ? name.get() : type.name();
+}
+
+}  // namespace
+
+void Attrs::throw_mismatch(const std::type_info& wanted) const {
+  throw Error("attrs", Where(),
+              (type_ ? "the node's attributes are of type " + type_name(*type_) : "the node has no attributes") +
+                  ", and its op reads " + type_name(wanted),
+              "give emit() the struct that the op reads");
 }
 
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {

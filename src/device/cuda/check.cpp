@@ -37,8 +37,7 @@ const char* remedy_for(cudaError_t code) {
     return "restart the process and resume from a checkpoint; compute-sanitizer finds the kernel at fault";
   }
   if (is_capture_error(code)) {
-    return "bodies may only enqueue: allocate, wait and load in prepare(); let no other thread synchronise the device "
-           "meanwhile";
+    return kCaptureRemedy;
   }
   switch (code) {
     case cudaErrorMemoryAllocation:

@@ -107,6 +107,11 @@ class RelaxedCapture {
 // "cudaMalloc returned cudaErrorMemoryAllocation (out of memory)".
 std::string describe(cudaError_t code, const char* call);
 
+// For a capture that a call broke.
+inline constexpr const char* kCaptureRemedy =
+    "bodies may only enqueue: allocate, wait and load in prepare(), or declare the op with .traits = {.capturable = "
+    "false}; let no other thread synchronise the device meanwhile";
+
 // After these the context is gone, and the process must end.
 bool is_sticky(cudaError_t code);
 

@@ -76,10 +76,8 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   stream.is_open = true;
   Frontier now = frontier(stream, node);
   if (now.status != cudaStreamCaptureStatusActive) {
-    refuse_capture(
-        node, "it ended the capture: a call that is not allowed while a stream is capturing",
-        "bodies may only enqueue: allocate, wait and load in prepare(); let no other thread synchronise the device "
-        "meanwhile");
+    refuse_capture(node, "it ended the capture: a call that is not allowed while a stream is capturing",
+                   kCaptureRemedy);
   }
   std::vector<cudaGraphNode_t> todo(now.nodes, now.nodes + now.count);
   while (!todo.empty()) {
