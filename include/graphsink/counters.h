@@ -50,6 +50,8 @@ struct CaptureInfo {
   int host_nodes = 0;
   int conditional_nodes = 0;
   int empty_nodes = 0;
+  int allocations = 0;  // of memory, in stream order
+  int frees = 0;
   int edges = 0;
   // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
   // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
@@ -61,6 +63,8 @@ struct CaptureInfo {
     host_nodes += more.host_nodes;
     conditional_nodes += more.conditional_nodes;
     empty_nodes += more.empty_nodes;
+    allocations += more.allocations;
+    frees += more.frees;
     edges += more.edges;
     bytes += more.bytes;
     return *this;

@@ -3,21 +3,33 @@
 namespace graphsink {
 
 bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue) {
+  return capture([&] {
+    try {
+      device.begin_capture(streams);
+      issue(streams);
+      return device.end_capture(streams);
+    } catch (...) {
+      device.cancel_capture(streams);
+      throw;
+    }
+  });
+}
+
+bool CaptureSlot::capture(FunctionRef<std::unique_ptr<CapturedGraph>()> make) {
   failure_.reset();
   try {
-    device.begin_capture(streams);
-    issue(streams);
-    graph_ = device.end_capture(streams);
+    graph_ = make();
     return true;
   } catch (const CaptureFailed& e) {
-    device.cancel_capture(streams);
-    failure_ = e;
-    ++failures_;
+    drop(e);
     return false;
-  } catch (...) {
-    device.cancel_capture(streams);
-    throw;
   }
+}
+
+void CaptureSlot::drop(const CaptureFailed& reason) {
+  graph_.reset();
+  failure_ = reason;
+  ++failures_;
 }
 
 }  // namespace graphsink

@@ -27,11 +27,18 @@ class CaptureSlot {
   // stream must wait for all others. Returns false if the device could not do it: failure() says why, and the work can
   // be given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.
   bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue);
+  // The same for a capture that `make` does: it returns a graph that can be launched, or throws CaptureFailed.
+  bool capture(FunctionRef<std::unique_ptr<CapturedGraph>()> make);
   // Why the last attempt failed; empty after one that did not.
   const std::optional<CaptureFailed>& failure() const { return failure_; }
+  // Destroys the captured graph, which could not be launched for this reason. It counts as a failed attempt.
+  void drop(const CaptureFailed& reason);
+  // A refused slot can be captured again.
+  void forget_failures() { failures_ = 0; }
 
-  // Precondition of both: it is captured. A loop over steps is counted as `steps` iterations.
+  // Precondition of these: it is captured. A loop over steps is counted as `steps` iterations.
   const CapturedGraph& graph() const { return *graph_; }
+  CapturedGraph& graph() { return *graph_; }
   void launch(Device& device, Stream& stream, std::int64_t steps = 1) { device.launch(stream, *graph_, steps); }
 
  private:

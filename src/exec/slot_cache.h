@@ -53,13 +53,36 @@ class SlotCache {
     return trim(is_busy, 0);
   }
 
+  // The least recently used slot for which `is_wanted` holds; null if there is none.
+  template <class IsWanted>
+  Slot* oldest(const IsWanted& is_wanted) const {
+    const Place* oldest = nullptr;
+    for (const Place& place : places_) {
+      if (place.slot && (!oldest || place.used < oldest->used) && is_wanted(*place.slot)) oldest = &place;
+    }
+    return oldest ? oldest->slot.get() : nullptr;
+  }
+  // Destroys a slot of the cache.
+  void drop(const Slot& slot) {
+    auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.slot.get() == &slot; });
+    destroy(*place);
+    ++evicted_;
+  }
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (const Place& place : places_) {
+      if (place.slot) visit(*place.slot);
+    }
+  }
+
+  std::size_t most_bytes() const { return most_bytes_; }
   std::size_t size() const { return numbers_.size(); }
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const Place& place : places_) sum += place.slot ? place.slot->bytes() : 0;
     return sum;
   }
-  std::uint64_t evicted() const { return evicted_; }  // by trim() and clear(), so far
+  std::uint64_t evicted() const { return evicted_; }  // by trim(), clear() and drop(), so far
 
  private:
   struct Place {
@@ -73,6 +96,11 @@ class SlotCache {
     return place.slot.get();
   }
 
+  void destroy(Place& place) {
+    numbers_.erase(place.signature);
+    place.slot.reset();
+  }
+
   template <class IsBusy>
   std::size_t trim(const IsBusy& is_busy, std::size_t most_bytes) {
     std::size_t left = bytes(), count = 0;
@@ -84,8 +112,7 @@ class SlotCache {
     for (Place* place : oldest_first) {
       if (left <= most_bytes) break;
       left -= place->slot->bytes();
-      numbers_.erase(place->signature);
-      place->slot.reset();
+      destroy(*place);
       ++count;
     }
     evicted_ += count;

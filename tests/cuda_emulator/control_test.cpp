@@ -247,5 +247,24 @@ TEST_F(ControlTest, TheHostCannotTouchDeviceMemory) {
   EXPECT_EXIT(touch_in_host_function(), was_kept_out, kKeptOut) << "a read in a host function";
 }
 
+TEST_F(ControlTest, TheErrorLogNamesEachCallThatFails) {
+  std::string text;
+  const cudaLogsCallback_t keep = [](void* data, cudaLogLevel level, char* message, size_t length) {
+    EXPECT_EQ(level, cudaLogLevelError);
+    static_cast<std::string*>(data)->append(message, length);
+  };
+  cudaLogsCallbackHandle handle = nullptr;
+  ASSERT_OK(cudaLogsRegisterCallback(keep, &text, &handle));
+  EXPECT_EQ(1u, emu::live_objects().log_callbacks);
+  EXPECT_CUDA(cudaErrorInvalidDevice, cudaSetDevice(99));
+  EXPECT_NE(text.find("[CUDA][E][cudaSetDevice] cudaErrorInvalidDevice ("), text.npos) << text;
+  ASSERT_OK(cudaLogsUnregisterCallback(handle));
+  text.clear();
+  EXPECT_CUDA(cudaErrorInvalidDevice, cudaSetDevice(99));
+  EXPECT_EQ("", text);
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaLogsUnregisterCallback(handle));
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaLogsRegisterCallback(nullptr, nullptr, nullptr));
+}
+
 }  // namespace
 }  // namespace emu_test

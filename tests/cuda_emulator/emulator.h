@@ -52,9 +52,10 @@ struct LiveObjects {
   std::size_t reservations = 0;     // cuMemAddressReserve
   std::size_t physical_blocks = 0;  // cuMemCreate, live by handle or by mapping
   std::size_t blas_handles = 0;
+  std::size_t log_callbacks = 0;
   std::size_t total() const {
     return streams + events + graphs + execs + device_allocations + pinned_allocations + reservations +
-           physical_blocks + blas_handles;
+           physical_blocks + blas_handles + log_callbacks;
   }
 };
 LiveObjects live_objects();

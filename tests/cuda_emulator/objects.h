@@ -196,3 +196,8 @@ struct CUgraphExec_st {
 };
 
 struct CUmemPoolHandle_st {};
+
+struct CUlogsCallbackEntry_st {
+  cudaLogsCallback_t callback;
+  void* data;
+};

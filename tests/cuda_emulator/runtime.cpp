@@ -91,7 +91,10 @@ cudaError_t enter_call(Runtime& r, const char* name, When when) {
 
 cudaError_t leave_call(Runtime& r, const char* name, cudaError_t code, When when) {
   if (when == When::kAlways && r.executor.sticky() != cudaSuccess) code = r.executor.sticky();
-  if (code != cudaSuccess) last_error = code;
+  if (code != cudaSuccess) {
+    last_error = code;
+    log_error(r, name, code);
+  }
   leave_untracked(r, name, code);
   return code;
 }
@@ -206,6 +209,7 @@ LiveObjects live_objects() {
   for (const cudaGraph_t graph : r.graphs) live.graphs += graph->owner == nullptr;
   live.execs = r.execs.size();
   live.blas_handles = r.blas_handles.size();
+  live.log_callbacks = r.log_callbacks.size();
   r.memory.count(live);
   return live;
 }

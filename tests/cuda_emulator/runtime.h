@@ -47,6 +47,7 @@ struct Runtime {
   std::unordered_set<cudaGraphNode_t> nodes;
   std::unordered_set<cudaGraphExec_t> execs;
   std::unordered_set<void*> blas_handles;
+  std::vector<std::unique_ptr<CUlogsCallbackEntry_st>> log_callbacks;
   std::vector<std::unique_ptr<CUmemPoolHandle_st>> default_pools;  // likewise
   std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;
   std::map<void*, GraphMemoryRef> graph_allocations;  // made by a launch and not freed yet
@@ -85,6 +86,8 @@ cudaError_t enter_call(Runtime& runtime, const char* name, When when);
 // Records the last error of the thread.
 cudaError_t leave_call(Runtime& runtime, const char* name, cudaError_t code, When when);
 void leave_untracked(Runtime& runtime, const char* name, int code);
+// Tells the callbacks of the error log that a call failed.
+void log_error(Runtime& runtime, const char* name, cudaError_t code);
 
 // Every runtime entry point is one call of api(): body(runtime, lock) runs with the lock held.
 template <class F>

@@ -96,6 +96,22 @@ TEST_F(CaptureFails, AlwaysAndIsRefusedWithTheReason) {
   EXPECT_TRUE(copying_.slot.is_refused());
   ASSERT_TRUE(copying_.slot.failure());
   EXPECT_NE(copying_.slot.failure()->problem().find("cudaStreamEndCapture"), std::string::npos);
+  emu::clear_faults();
+  copying_.slot.forget_failures();
+  EXPECT_FALSE(copying_.slot.is_refused());
+  EXPECT_TRUE(copying_.capture());
+}
+
+TEST_F(CaptureFails, OnlyAtTheLaunchWhichDropsTheGraph) {
+  const std::size_t execs = emu::live_objects().execs;
+  for (int i = 0; i < CaptureSlot::kMaxFailures; ++i) {
+    ASSERT_TRUE(copying_.capture());
+    copying_.slot.drop(CaptureFailed("capture", Where(), "it cannot be launched", ""));
+    EXPECT_FALSE(copying_.slot.is_captured());
+    EXPECT_EQ(copying_.slot.failure()->problem(), "it cannot be launched");
+  }
+  EXPECT_TRUE(copying_.slot.is_refused());
+  EXPECT_EQ(emu::live_objects().execs, execs);
 }
 #endif
 

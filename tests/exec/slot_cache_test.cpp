@@ -105,5 +105,30 @@ TEST_F(SlotCacheTest, ClearLeavesWhatIsBusy) {
   EXPECT_EQ(alive, (Names{"b"}));
 }
 
+TEST_F(SlotCacheTest, FindsTheOldestThatIsWanted) {
+  EXPECT_EQ(cache.oldest([](const Slot&) { return true; }), nullptr);
+  Slot& a = add("a", 10);
+  Slot& b = add("b", 20);
+  EXPECT_EQ(cache.oldest([](const Slot&) { return true; }), &a);
+  EXPECT_EQ(cache.oldest([](const Slot& slot) { return slot.size > 10; }), &b);
+  EXPECT_EQ(cache.oldest([](const Slot& slot) { return slot.size > 20; }), nullptr);
+  cache.find("a");
+  EXPECT_EQ(cache.oldest([](const Slot&) { return true; }), &b);
+}
+
+TEST_F(SlotCacheTest, DropsOneAndVisitsTheOthers) {
+  add("a", 10);
+  const Slot& b = add("b", 20);
+  add("c", 30);
+  cache.drop(b);
+  EXPECT_EQ(alive, (Names{"a", "c"}));
+  EXPECT_EQ(cache.find("b"), nullptr);
+  EXPECT_EQ(cache.bytes(), 40u);
+  EXPECT_EQ(cache.evicted(), 1u);
+  Names visited;
+  cache.for_each([&](const Slot& slot) { visited.insert(slot.name); });
+  EXPECT_EQ(visited, alive);
+}
+
 }  // namespace
 }  // namespace graphsink

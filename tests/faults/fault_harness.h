@@ -97,6 +97,7 @@ inline Leftover expected_leftover(const FaultCounts& faults, bool is_final) {
   live.pinned_allocations = count("cudaFreeHost");
   live.blas_handles = count("cublasLtDestroy") + count("cublasLtMatmulDescDestroy") +
                       count("cublasLtMatrixLayoutDestroy") + count("cublasLtMatmulPreferenceDestroy");
+  live.log_callbacks = count("cudaLogsUnregisterCallback");
   // A block is held by its handle and by its mapping; addresses stay reserved while anything is mapped there.
   std::size_t unmapped = count("cuMemUnmap"), released = count("cuMemRelease"), freed = count("cuMemAddressFree");
   Leftover leftover{live, live};
@@ -124,6 +125,7 @@ inline std::string leak(const emu::LiveObjects& before, const emu::LiveObjects& 
   compare("reservations", &emu::LiveObjects::reservations);
   compare("physical blocks", &emu::LiveObjects::physical_blocks);
   compare("cuBLASLt handles", &emu::LiveObjects::blas_handles);
+  compare("callbacks of the error log", &emu::LiveObjects::log_callbacks);
   return text.str();
 }
 

@@ -43,6 +43,12 @@ void add(CaptureInfo& info, cudaGraphNodeType type) {
     case cudaGraphNodeTypeEmpty:
       ++info.empty_nodes;
       break;
+    case cudaGraphNodeTypeMemAlloc:
+      ++info.allocations;
+      break;
+    case cudaGraphNodeTypeMemFree:
+      ++info.frees;
+      break;
     default:
       break;
   }
@@ -178,10 +184,14 @@ void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& ca
   }
 }
 
-CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, CudaStream& stream, Calls& calls)
+CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, cudaStream_t stream, Calls& calls)
     : calls_(calls), graph_(std::move(graph)), nodes_(std::move(nodes)) {
   read(graph_.get(), once_);
   instantiate(stream);
+}
+
+CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, Calls& calls) : calls_(calls), graph_(std::move(graph)) {
+  read(graph_.get(), once_);
 }
 
 void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info) {
@@ -198,7 +208,7 @@ void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info) {
   }
 }
 
-void CudaCapturedGraph::instantiate(CudaStream& stream) {
+void CudaCapturedGraph::instantiate(cudaStream_t stream) {
   RelaxedCapture relaxed(calls_);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls_.log), graph_.get(), &params);
@@ -217,7 +227,23 @@ void CudaCapturedGraph::instantiate(CudaStream& stream) {
                    "run with CUDA_LOG_FILE=stderr to see the driver's reason");
   }
   calls_.check(code, "cudaGraphInstantiateWithParams");
-  calls_.check(cudaGraphUpload(exec_.get(), stream.get()), "cudaGraphUpload");
+  calls_.check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
+}
+
+bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {
+  RelaxedCapture relaxed(calls_);
+  // A failed update may leave the executable graph half changed.
+  GraphExecHandle exec = std::move(other.exec_);
+  cudaGraphExecUpdateResultInfo info = {};
+  const cudaError_t code = cudaGraphExecUpdate(exec.get(), graph_.get(), &info);
+  if (code == cudaErrorGraphExecUpdateFailure) {
+    (void)cudaGetLastError();
+    ++calls_.counters.api_calls;
+    return false;
+  }
+  calls_.check(code, "cudaGraphExecUpdate");
+  exec_ = std::move(exec);
+  return true;
 }
 
 std::vector<CapturedKernel> CudaCapturedGraph::kernels() const {

@@ -20,17 +20,24 @@ class CudaCapturedGraph : public CapturedGraph {
  public:
   // Throws CaptureFailed, naming the op where CUDA names the node, for a graph that CUDA refuses. `stream` takes the
   // upload.
-  CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, CudaStream& stream, Calls& calls);
+  CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, cudaStream_t stream, Calls& calls);
+  // A graph of no ops, not instantiated yet: exec() is null.
+  CudaCapturedGraph(GraphHandle graph, Calls& calls);
 
   CaptureInfo info() const override;
   cudaGraphExec_t exec() const { return exec_.get(); }
+  // Makes the executable graph. Throws CaptureFailed as the constructor does, and where memory is short.
+  void instantiate(cudaStream_t stream);
+  // Makes the executable graph of `other` this one's, by changing the arguments of its nodes. Launches of it that are
+  // under way are not affected. Returns false if CUDA refuses that. In either case `other` has no executable graph
+  // afterwards. Precondition: this graph has none, `other` has one, and neither has conditional nodes.
+  bool take_over(CudaCapturedGraph& other);
   std::vector<CapturedKernel> kernels() const override;
   // Adds what a launch of this many steps runs, bodies of loops within a step counted once.
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
  private:
   void read(cudaGraph_t graph, CaptureInfo& info);
-  void instantiate(CudaStream& stream);
 
   // A graph with conditional nodes has to outlive what was made of it; hence this order.
   Calls& calls_;

@@ -228,7 +228,8 @@ std::unique_ptr<CudaCapturedGraph> StreamCapture::end() {
   GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
-  auto graph_of_all = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), origin, calls_);
+  auto graph_of_all =
+      std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), origin.get(), calls_);
   calls_.set_capturing(false);
   ++calls_.counters.captures;
   return graph_of_all;

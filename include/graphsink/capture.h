@@ -1,0 +1,142 @@
+// SinkCache: sinks code that knows nothing of graphsink. Your function enqueues work on a CUDA stream; its work is
+// captured once for each key and launched in one call from then on.
+//
+//   gs::SinkCache sinks;
+//   for (...) sinks.run(stream, gs::Key{batch, length}, [&](cudaStream_t s) { forward(s); backward(s); update(s); });
+//   std::cout << sinks.report();
+//
+// A launch repeats what was captured: the same kernels with the same arguments, grids and addresses. Whatever the
+// function chooses on the host must therefore be in the key: shapes, flags, and pointers that may change. A number that
+// is passed to a kernel by value (a learning rate, a step counter) keeps the value it had when the work was captured:
+// keep such numbers in device memory, or put them into the key.
+//
+// Needs a build with CUDA. This header needs no CUDA toolkit.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/key.h"
+#include "graphsink/log.h"
+
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+
+namespace graphsink {
+
+struct SinkOptions {
+  // Bounds what is kept for keys, as SinkReport::bytes counts it. The least recently used keys are dropped first; a key
+  // whose last launch has not ended is kept even where the bound is exceeded.
+  std::size_t max_bytes = std::size_t{64} << 20;
+  // The number of calls with a key that run as they are before one is captured. They load kernels and let libraries
+  // allocate, which a capture does not allow.
+  int warm_runs = 1;
+  // run() throws Error where a capture fails, before any of the work has run. Otherwise the call runs as it is.
+  bool strict = false;
+  // Finds work that the function gives to the legacy default stream by mistake: during a capture CUDA refuses such work
+  // (cudaErrorStreamCaptureImplicit), and the call runs as it is. CUDA then refuses it to the other threads of the
+  // process as well. If they use the legacy stream, switch this off; work on the legacy stream would then run once, at
+  // the capture, and be missing from every launch.
+  bool watch_legacy_stream = true;
+  // Receives the reason of each failure once. Empty: spdlog's default logger.
+  LogFunction log{};
+};
+
+// A reason why work was not captured, or not launched.
+struct SinkFailure {
+  std::string key;      // the first key that met it
+  std::string problem;  // names the first CUDA call that failed, as far as CUDA tells
+  std::string remedy;
+  std::uint64_t count = 0;
+};
+
+// What a SinkCache did so far.
+struct SinkReport {
+  std::uint64_t calls = 0;     // of run()
+  std::uint64_t warm = 0;      // calls that ran as they are, because their key was new
+  std::uint64_t launches = 0;  // calls that ran as one launch
+  std::uint64_t as_is = 0;     // calls that ran as they are for one of the failures below
+  std::uint64_t inside = 0;    // calls on a stream that was being captured: their work became a part of that capture
+  std::uint64_t captures = 0;  // that succeeded
+  // Executable graphs that were made, and those that were taken over from a key that was about to be dropped, by
+  // changing the arguments of its kernels. `update_refusals`: of these attempts, those that CUDA refused.
+  std::uint64_t instantiations = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t update_refusals = 0;
+  std::uint64_t evictions = 0;  // keys that were dropped
+  std::size_t keys = 0;         // that the cache holds now
+  std::size_t captured = 0;     // those of them that are captured
+  std::size_t refused = 0;      // those that will not be captured again before try_again()
+  // What the keys take together: an estimate of 10 KiB for each node of a captured graph, because CUDA does not say,
+  // and what the cache itself keeps for each key.
+  std::size_t bytes = 0;
+  std::vector<SinkFailure> failures;  // the first 32 different ones
+  std::uint64_t other_failures = 0;   // how often others were met
+};
+// A table for people.
+std::string to_string(const SinkReport& report);
+std::ostream& operator<<(std::ostream& out, const SinkReport& report);
+
+// Threads: a SinkCache is used by one thread at a time. Different ones are independent, and may capture at once.
+//
+// Lifetime: what the function enqueues (memory, kernels, handles of libraries) must exist as long as the key may be
+// launched. The destructor and clear() do not wait for the device; launches that are under way end as usual.
+class SinkCache {
+ public:
+  // Throws Error in a build without CUDA.
+  explicit SinkCache(SinkOptions options = {}, Where where = Where::current());
+  ~SinkCache();
+  SinkCache(SinkCache&&) noexcept;
+  SinkCache& operator=(SinkCache&&) noexcept;
+
+  // Enqueues the work of `enqueue` on `stream`, once: by calling it, or by launching what it enqueued when it was last
+  // called with this key and this stream. What it throws when it is called as it is passes through.
+  //
+  // `enqueue` is called with the stream to use. It may fork to other streams by events, if it joins them again, and
+  // call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one call of run(), if the first was a
+  // capture that failed: nothing of the first has run then. All its work must go to the given stream or to forks of it:
+  // what it gives to a stream that does not take part runs at the capture and is missing from every launch.
+  //
+  // During a capture, the given stream is `stream`. For the legacy default stream (nullptr), which CUDA does not
+  // capture, it is a stream of the cache, and the launch goes to the legacy stream.
+  //
+  // A capture fails if the function allocates or frees memory by cudaMalloc() or cudaFree(), waits for the device, a
+  // stream or an event, uses the legacy stream, waits for an event from before the call, begins a capture, or throws.
+  // Then the call runs as it is. After three failures, the key is refused until try_again().
+  //
+  // Throws Error in strict mode where a capture fails, and where a CUDA error has ended the process's context.
+  template <class Enqueue>
+  requires std::invocable<Enqueue&, cudaStream_t>
+  void run(cudaStream_t stream, const Key& key, Enqueue&& enqueue, Where where = Where::current()) {
+    using Function = std::remove_reference_t<Enqueue>;
+    run(stream, key,
+        Work{const_cast<void*>(static_cast<const void*>(std::addressof(enqueue))),
+             [](void* function, cudaStream_t s) { (*static_cast<Function*>(function))(s); }},
+        where);
+  }
+
+  // Makes refused keys captured again, after what was wrong with them has changed.
+  void try_again();
+  // Drops all keys but those whose last launch has not ended.
+  void clear();
+  SinkReport report() const;
+
+ private:
+  struct Work {
+    void* function;
+    void (*call)(void* function, cudaStream_t stream);
+  };
+  void run(cudaStream_t stream, const Key& key, Work work, Where where);
+
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace graphsink

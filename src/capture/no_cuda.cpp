@@ -1,0 +1,20 @@
+// SinkCache in a build without CUDA.
+#include "graphsink/capture.h"
+
+namespace graphsink {
+
+class SinkCache::Impl {};
+
+SinkCache::SinkCache(SinkOptions, Where where) {
+  throw Error("SinkCache", where, "this build of graphsink has no CUDA, so there is nothing to capture",
+              "build graphsink with GRAPHSINK_FLAVOUR=cuda, or call the function without a SinkCache");
+}
+SinkCache::~SinkCache() = default;
+SinkCache::SinkCache(SinkCache&&) noexcept = default;
+SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
+void SinkCache::run(cudaStream_t, const Key&, Work, Where) {}
+void SinkCache::try_again() {}
+void SinkCache::clear() {}
+SinkReport SinkCache::report() const { return {}; }
+
+}  // namespace graphsink

@@ -1,0 +1,29 @@
+#include <ostream>
+
+#include "graphsink/capture.h"
+
+namespace graphsink {
+
+std::string to_string(const SinkReport& r) {
+  auto number = [](auto value, const char* one, const char* many) {
+    return std::to_string(value) + ' ' + (value == 1 ? one : many);
+  };
+  std::string text = number(r.calls, "call", "calls") + ": " + number(r.launches, "launch", "launches") + ", " +
+                     std::to_string(r.warm) + " warm, " + std::to_string(r.as_is) + " as they are for a reason below";
+  if (r.inside > 0) text += ", " + std::to_string(r.inside) + " inside of another capture";
+  text += "\n" + number(r.captures, "capture", "captures") + ": " + std::to_string(r.instantiations) +
+          " instantiated, " + std::to_string(r.updates) + " updated in place, " + std::to_string(r.update_refusals) +
+          " updates refused\n" + number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
+          std::to_string(r.refused) + " refused, " + std::to_string(r.evictions) + " dropped so far; about " +
+          std::to_string((r.bytes + 1023) / 1024) + " KiB\n";
+  for (const SinkFailure& failure : r.failures) {
+    text += number(failure.count, "time", "times") + ", first with key " + failure.key + ": " + failure.problem +
+            "\n  remedy: " + failure.remedy + "\n";
+  }
+  if (r.other_failures > 0) text += number(r.other_failures, "time", "times") + ": other reasons\n";
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const SinkReport& report) { return out << to_string(report); }
+
+}  // namespace graphsink

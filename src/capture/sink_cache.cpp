@@ -1,0 +1,295 @@
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <utility>
+
+#include "base/trace.h"
+#include "capture/guest_capture.h"
+#include "device/cuda/captured_graph.h"
+#include "device/cuda/target.h"
+#include "exec/capture_slot.h"
+#include "exec/slot_cache.h"
+#include "graphsink/capture.h"
+
+namespace graphsink {
+namespace {
+
+constexpr std::size_t kMaxFailureReasons = 32;
+
+// What captures on one device.
+struct GuestDevice {
+  std::shared_ptr<Calls> calls;
+  GuestCapture capture;
+
+  GuestDevice(int device, const Log& log, bool watch_legacy_stream)
+      : calls(open_calls(device, log)), capture(calls, watch_legacy_stream) {}
+};
+
+// One key on one stream: an executable graph runs on one stream at a time.
+struct Sunk {
+  explicit Sunk(Key k) : key(std::move(k)) {}
+
+  Key key;
+  GuestDevice* device = nullptr;  // null before the first capture
+  CaptureSlot slot;
+  EventHandle launched;  // recorded after each launch; null before the first capture
+  int warm_runs = 0;
+  int in_use = 0;  // calls of run() that are under way
+
+  // With what the cache itself keeps: this, its copy of the key, an event.
+  std::size_t bytes() const { return slot.bytes() + 2 * sizeof(Sunk); }
+  CudaCapturedGraph& graph() { return static_cast<CudaCapturedGraph&>(slot.graph()); }
+
+  bool is_busy() const noexcept {
+    if (in_use > 0) return true;
+    if (!launched) return false;
+    const cudaError_t code = cudaEventQuery(launched.get());
+    if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
+    return code == cudaErrorNotReady;
+  }
+};
+
+bool is_same_shape(const CaptureInfo& a, const CaptureInfo& b) {
+  return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
+         a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.bytes == b.bytes;
+}
+
+// CUDA cannot change these in an executable graph, or not all of their arguments.
+bool can_be_taken_over(const CaptureInfo& info) {
+  return info.conditional_nodes == 0 && info.allocations == 0 && info.frees == 0;
+}
+
+void require_repeatable(const CaptureInfo& info) {
+  if (info.allocations == info.frees) return;
+  throw CaptureFailed("capture", Where(),
+                      "it allocates memory in stream order " + std::to_string(info.allocations) +
+                          " times and frees it " + std::to_string(info.frees) +
+                          " times, so a second launch would find other memory in use",
+                      "free in the function what cudaMallocAsync() allocates there, or allocate it before");
+}
+
+}  // namespace
+
+class SinkCache::Impl {
+ public:
+  explicit Impl(SinkOptions options) : options_(std::move(options)), log_(options_.log), cache_(options_.max_bytes) {}
+
+  void run(cudaStream_t stream, const Key& key, Work work, Where where);
+  void try_again() {
+    cache_.for_each([](Sunk& sunk) { sunk.slot.forget_failures(); });
+  }
+  void clear() {
+    cache_.clear([](const Sunk& sunk) { return sunk.is_busy(); });
+  }
+  SinkReport report() const;
+
+ private:
+  Sunk& find_or_add(cudaStream_t stream, const Key& key);
+  GuestDevice& device_of(cudaStream_t stream);
+  // Whether the stream takes part in a capture, so that its work becomes a part of that.
+  bool is_inside(cudaStream_t stream) const;
+  enum class Outcome : std::uint8_t { captured, failed, has_run };
+  Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
+  std::unique_ptr<CapturedGraph> captured_graph(Sunk& sunk, cudaStream_t stream, Work work, bool& has_run);
+  void make_executable(CudaCapturedGraph& graph, GuestDevice& device);
+  // Returns false if CUDA refused: nothing has run.
+  bool launch(Sunk& sunk, cudaStream_t stream);
+  void note_failure(const Sunk& sunk);
+
+  SinkOptions options_;
+  Log log_;
+  std::map<int, GuestDevice> devices_;
+  SlotCache<Key, Sunk> cache_;  // by key and stream
+  SinkReport counts_;
+  bool is_capturing_ = false;
+};
+
+void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, Where where) {
+  ++counts_.calls;
+  if (is_inside(stream)) {
+    ++counts_.inside;
+    return work.call(work.function, stream);
+  }
+  Sunk& sunk = find_or_add(stream, key);
+  struct InUse {
+    int& count;
+    explicit InUse(int& uses) : count(uses) { ++count; }
+    ~InUse() { --count; }
+  } in_use(sunk.in_use);
+  if (!sunk.slot.is_captured()) {
+    if (sunk.warm_runs < options_.warm_runs) {
+      work.call(work.function, stream);
+      ++sunk.warm_runs;
+      ++counts_.warm;
+      return;
+    }
+    const Outcome outcome = sunk.slot.is_refused() ? Outcome::failed : capture(sunk, stream, work);
+    if (outcome == Outcome::failed && options_.strict) {
+      const CaptureFailed& why = *sunk.slot.failure();
+      throw Error("sink", where, "the work of key " + to_string(key) + " cannot be captured: " + why.problem(),
+                  why.remedy());
+    }
+    if (outcome != Outcome::captured) {
+      ++counts_.as_is;
+      if (outcome == Outcome::failed) work.call(work.function, stream);
+      return;
+    }
+  }
+  if (launch(sunk, stream)) return;
+  ++counts_.as_is;
+  work.call(work.function, stream);
+}
+
+bool SinkCache::Impl::is_inside(cudaStream_t stream) const {
+  if (is_capturing_) return true;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t code = cudaStreamIsCapturing(stream, &status);
+  if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  // The legacy stream, while another thread captures a blocking stream: the call meets the same error.
+  (void)cudaGetLastError();
+  return true;
+}
+
+Sunk& SinkCache::Impl::find_or_add(cudaStream_t stream, const Key& key) {
+  Key signature = key;
+  signature.add(static_cast<const void*>(stream));
+  if (Sunk* found = cache_.find(signature)) return *found;
+  Sunk& added = cache_.add(std::move(signature), std::make_unique<Sunk>(key));
+  cache_.trim([&](const Sunk& sunk) { return &sunk == &added || sunk.is_busy(); });
+  return added;
+}
+
+GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream) {
+  int device = 0;
+  const cudaError_t code = cudaStreamGetDevice(stream, &device);
+  if (code != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw CaptureFailed("capture", Where(), describe(code, "cudaStreamGetDevice"), "pass a stream that exists");
+  }
+  return devices_.try_emplace(device, device, log_, options_.watch_legacy_stream).first->second;
+}
+
+SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t stream, Work work) {
+  const TraceRange range("capture");
+  struct Capturing {
+    bool& flag;
+    explicit Capturing(bool& is_capturing) : flag(is_capturing) { flag = true; }
+    ~Capturing() { flag = false; }
+  } capturing(is_capturing_);
+  bool has_run = false;
+  const bool captured = sunk.slot.capture([&] {
+    try {
+      return captured_graph(sunk, stream, work, has_run);
+    } catch (const CaptureFailed&) {
+      throw;
+    } catch (const Error& e) {
+      if (sunk.device && sunk.device->calls->is_lost()) throw;
+      throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
+    }
+  });
+  if (captured) {
+    ++counts_.captures;
+    cache_.trim([](const Sunk& other) { return other.is_busy(); });
+    return Outcome::captured;
+  }
+  note_failure(sunk);
+  return has_run ? Outcome::has_run : Outcome::failed;
+}
+
+std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaStream_t stream, Work work,
+                                                               bool& has_run) {
+  sunk.device = &device_of(stream);
+  Calls& calls = *sunk.device->calls;
+  const CurrentDevice current(calls);
+  if (!sunk.launched) {
+    calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  auto graph = std::make_unique<CudaCapturedGraph>(
+      sunk.device->capture.capture(stream, [&](cudaStream_t given) { work.call(work.function, given); }), calls);
+  has_run = graph->info().bytes == 0;
+  if (has_run) {
+    throw CaptureFailed("capture", Where(),
+                        "the function enqueued nothing on the stream that it was given; what it gave to other streams "
+                        "runs as it is",
+                        "enqueue on the given stream, or on streams that wait for an event of it");
+  }
+  require_repeatable(graph->info());
+  make_executable(*graph, *sunk.device);
+  return graph;
+}
+
+void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& device) {
+  const CaptureInfo info = graph.info();
+  if (can_be_taken_over(info) && cache_.bytes() + info.bytes > cache_.most_bytes()) {
+    Sunk* old = cache_.oldest([&](const Sunk& sunk) {
+      return sunk.device == &device && sunk.slot.is_captured() && is_same_shape(sunk.slot.graph().info(), info) &&
+             !sunk.is_busy();
+    });
+    if (old) {
+      const bool is_updated = graph.take_over(old->graph());
+      cache_.drop(*old);
+      ++(is_updated ? counts_.updates : counts_.update_refusals);
+      if (is_updated) return;
+    }
+  }
+  graph.instantiate(device.capture.origin());
+  ++counts_.instantiations;
+}
+
+bool SinkCache::Impl::launch(Sunk& sunk, cudaStream_t stream) {
+  const cudaError_t code = cudaGraphLaunch(sunk.graph().exec(), stream);
+  if (code != cudaSuccess) {
+    if (is_sticky(code)) sunk.device->calls->fail(code, "cudaGraphLaunch");
+    (void)cudaGetLastError();
+    sunk.slot.drop(CaptureFailed("capture", Where(), describe(code, "cudaGraphLaunch"),
+                                 "see this error in the documentation of the CUDA runtime"));
+    note_failure(sunk);
+    return false;
+  }
+  ++counts_.launches;
+  // Without the event the key may be dropped while it runs, which CUDA allows.
+  if (cudaEventRecord(sunk.launched.get(), stream) != cudaSuccess) (void)cudaGetLastError();
+  return true;
+}
+
+void SinkCache::Impl::note_failure(const Sunk& sunk) {
+  const CaptureFailed& why = *sunk.slot.failure();
+  for (SinkFailure& known : counts_.failures) {
+    if (known.problem != why.problem()) continue;
+    ++known.count;
+    return;
+  }
+  if (counts_.failures.size() == kMaxFailureReasons) {
+    ++counts_.other_failures;
+    return;
+  }
+  counts_.failures.push_back({to_string(sunk.key), why.problem(), why.remedy(), 1});
+  log_.warn({"sink: the work of key ", counts_.failures.back().key, " runs as it is: ", why.problem(),
+             "; remedy: ", why.remedy()});
+}
+
+SinkReport SinkCache::Impl::report() const {
+  SinkReport report = counts_;
+  report.evictions = cache_.evicted();
+  report.bytes = cache_.bytes();
+  report.keys = cache_.size();
+  cache_.for_each([&](const Sunk& sunk) {
+    report.captured += sunk.slot.is_captured();
+    report.refused += sunk.slot.is_refused();
+  });
+  return report;
+}
+
+SinkCache::SinkCache(SinkOptions options, Where) : impl_(std::make_unique<Impl>(std::move(options))) {}
+SinkCache::~SinkCache() = default;
+SinkCache::SinkCache(SinkCache&&) noexcept = default;
+SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
+
+void SinkCache::run(cudaStream_t stream, const Key& key, Work work, Where where) {
+  impl_->run(stream, key, work, where);
+}
+void SinkCache::try_again() { impl_->try_again(); }
+void SinkCache::clear() { impl_->clear(); }
+SinkReport SinkCache::report() const { return impl_->report(); }
+
+}  // namespace graphsink

@@ -1,0 +1,161 @@
+// SinkCache: what keys cost is bounded; graphs that are about to go are updated in place.
+#include <functional>
+
+#include "guest_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+class SinkCacheBound : public Guest {
+ protected:
+  // Three calls with this key, the last two of which are launches.
+  void sink(SinkCache& sinks, int key, const std::function<void(cudaStream_t)>& work) {
+    for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{key}, work);
+  }
+  std::function<void(cudaStream_t)> adds(int amount, int kernels = 1) {
+    return [this, amount, kernels](cudaStream_t s) {
+      for (int i = 0; i < kernels; ++i) guest_add(s, sums_[0], amount);
+    };
+  }
+};
+
+constexpr std::size_t kThreeGraphs = 40 << 10;  // of one node each, see SinkReport::bytes
+
+TEST_F(SinkCacheBound, TheLeastRecentlyUsedGoes) {
+  SinkCache sinks({.max_bytes = kThreeGraphs});
+  for (int key : {1, 2, 3}) sink(sinks, key, adds(key));
+  sinks.run(stream_, Key{1}, adds(1));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  sink(sinks, 4, adds(4));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const std::uint64_t launches = sinks.report().launches;
+  EXPECT_GE(sinks.report().evictions, 1u);
+  sinks.run(stream_, Key{1}, adds(1));
+  EXPECT_EQ(sinks.report().launches, launches + 1) << "1 is still there";
+  sinks.run(stream_, Key{2}, adds(2));
+  EXPECT_EQ(sinks.report().launches, launches + 1) << "2 is not";
+  EXPECT_EQ(read(sums_[0]), 3 * (1 + 2 + 3 + 4) + 1 + 1 + 2);
+  EXPECT_LE(sinks.report().bytes, kThreeGraphs);
+}
+
+TEST_F(SinkCacheBound, AGraphThatIsAboutToGoIsUpdatedInPlace) {
+  SinkCache sinks({.max_bytes = kThreeGraphs});
+  int expected = 0;
+  for (int key = 1; key <= 20; ++key) {
+    sink(sinks, key, adds(key));
+    expected += 3 * key;
+    ASSERT_EQ(read(sums_[0]), expected) << "key " << key;  // and none is in flight
+  }
+  const SinkReport report = sinks.report();
+  EXPECT_EQ(report.captures, 20u);
+  EXPECT_EQ(report.instantiations + report.updates, 20u);
+  EXPECT_LE(report.instantiations, 3u);
+  EXPECT_EQ(report.update_refusals, 0u);
+}
+
+// Four kernels and three edges, in a chain or as a star: the cache asks CUDA, which refuses.
+TEST_F(SinkCacheBound, WhatCudaDoesNotUpdateIsInstantiatedAnew) {
+  SinkCache sinks({.max_bytes = 90 << 10});
+  cudaStream_t sides[2] = {};
+  cudaEvent_t forked = nullptr, joined[2] = {};
+  ASSERT_EQ(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming), cudaSuccess);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&sides[i], cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&joined[i], cudaEventDisableTiming), cudaSuccess);
+  }
+  for (int key = 0; key < 12; ++key) {
+    sink(sinks, key, [&](cudaStream_t s) {
+      if (key % 3 != 2) return adds(1, 4)(s);
+      guest_add(s, sums_[0], 1);
+      (void)cudaEventRecord(forked, s);
+      for (int i = 0; i < 2; ++i) {
+        (void)cudaStreamWaitEvent(sides[i], forked, 0);
+        guest_add(sides[i], sums_[i + 1], 1);
+        (void)cudaEventRecord(joined[i], sides[i]);
+      }
+      guest_add(s, sums_[0], 1);
+      for (cudaEvent_t event : joined) (void)cudaStreamWaitEvent(s, event, 0);
+    });
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  EXPECT_EQ(read(sums_[0]), 8 * 3 * 4 + 4 * 3 * 2);
+  EXPECT_EQ(read(sums_[1]), 12);
+  EXPECT_EQ(read(sums_[2]), 12);
+  const SinkReport report = sinks.report();
+  EXPECT_EQ(report.captures, 12u);
+  EXPECT_EQ(report.instantiations + report.updates, 12u);
+  EXPECT_GT(report.update_refusals, 0u);
+  EXPECT_GT(report.updates, 0u);
+  EXPECT_EQ(cudaEventDestroy(forked), cudaSuccess);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(cudaEventDestroy(joined[i]), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(sides[i]), cudaSuccess);
+  }
+}
+
+TEST_F(SinkCacheBound, NoneInFlightGoes) {
+  SinkCache sinks({.max_bytes = 1});
+  for (int key = 1; key <= 4; ++key) {
+    sinks.run(stream_, Key{key}, adds(key));
+  }
+  EXPECT_EQ(sinks.report().keys, 1u) << "keys that nothing is in flight of, but for the last";
+  EXPECT_EQ(read(sums_[0]), 1 + 2 + 3 + 4);
+}
+
+TEST_F(SinkCacheBound, ClearDropsAllThatHaveEnded) {
+  SinkCache sinks;
+  for (int key : {1, 2, 3}) sink(sinks, key, adds(key));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  sinks.clear();
+  EXPECT_EQ(sinks.report().keys, 0u);
+  EXPECT_EQ(sinks.report().bytes, 0u);
+  EXPECT_EQ(sinks.report().evictions, 3u);
+  sink(sinks, 1, adds(1));
+  EXPECT_EQ(read(sums_[0]), 3 * 7);
+}
+
+#ifdef GRAPHSINK_EMULATED
+TEST_F(SinkCacheBound, ARefusedUpdateIsCounted) {
+  SinkCache sinks({.max_bytes = kThreeGraphs});
+  emu::fail("cudaGraphExecUpdate", 1, cudaErrorGraphExecUpdateFailure, true);
+  for (int key = 1; key <= 10; ++key) {
+    sink(sinks, key, adds(key));
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  emu::clear_faults();
+  EXPECT_EQ(read(sums_[0]), 3 * 55);
+  const SinkReport report = sinks.report();
+  EXPECT_EQ(report.instantiations, 10u);
+  EXPECT_EQ(report.updates, 0u);
+  EXPECT_GE(report.update_refusals, 7u);
+  EXPECT_LE(report.bytes, kThreeGraphs);
+}
+
+TEST_F(SinkCacheBound, ManyCallsOverManyKeysTakeBoundedMemory) {
+  constexpr int kKeys = 1000, kCalls = 100'000, kRepeats = 4;
+  SinkCache sinks({.max_bytes = 16 * (11 << 10)});
+  std::size_t most_bytes = 0, most_live = 0, early_live = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    const int key = i / kRepeats % kKeys;
+    sinks.run(stream_, Key{key}, adds(1, 1 + key % 3));
+    if (i % 100 != 99) continue;
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    most_live = std::max(most_live, emu::live_objects().total());
+    most_bytes = std::max(most_bytes, sinks.report().bytes);
+    if (i < kKeys) early_live = std::max(early_live, most_live);
+  }
+  int expected = 0;
+  for (int i = 0; i < kCalls; ++i) expected += 1 + i / kRepeats % kKeys % 3;
+  EXPECT_EQ(read(sums_[0]), expected);
+  const SinkReport report = sinks.report();
+  EXPECT_LE(most_bytes, std::size_t{20 * (11 << 10)}) << "what is in flight may exceed the bound";
+  EXPECT_LE(most_live, early_live + 2) << "as many objects as after the first 1,000 calls";
+  EXPECT_EQ(report.warm, kCalls / kRepeats + 0u);
+  EXPECT_EQ(report.launches, kCalls - report.warm);
+  EXPECT_GE(report.evictions, kCalls / kRepeats - 100u);
+  EXPECT_GE(report.updates, report.captures / 2);
+}
+#endif
+
+}  // namespace
+}  // namespace graphsink::testing

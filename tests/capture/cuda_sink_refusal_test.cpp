@@ -1,0 +1,244 @@
+// SinkCache where the work cannot be captured: it runs as it is, once, and the reason is told.
+#include <functional>
+#include <stdexcept>
+
+#include "guest_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+// What the function does besides adding 1, and what the reason and the remedy must name.
+struct Illegal {
+  const char* name;
+  std::function<void(cudaStream_t)> act;
+  const char* problem;
+  const char* remedy = "allocate, free, wait and query outside of it";
+  const char* more = "";  // in the problem, too
+};
+
+void fork_to(cudaStream_t from, cudaStream_t to) {
+  cudaEvent_t event = nullptr;
+  (void)cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  (void)cudaEventRecord(event, from);
+  (void)cudaStreamWaitEvent(to, event, 0);
+  (void)cudaEventDestroy(event);
+}
+
+class SinkCacheRefuses : public Guest {
+ protected:
+  void SetUp() override {
+    Guest::SetUp();
+    if (IsSkipped()) return;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&before_, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(before_, other_), cudaSuccess);
+  }
+  void TearDown() override {
+    if (before_) (void)cudaEventDestroy(before_);
+    if (other_) (void)cudaStreamDestroy(other_);
+    Guest::TearDown();
+  }
+
+  std::vector<Illegal> illegal_calls();
+
+  cudaStream_t other_ = nullptr;
+  cudaEvent_t before_ = nullptr;  // recorded before any call of run()
+};
+
+std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
+  return {
+      {"cudaMalloc",
+       [](cudaStream_t) {
+         void* memory = nullptr;
+         if (cudaMalloc(&memory, 16) == cudaSuccess) (void)cudaFree(memory);
+       },
+       "cudaMalloc: cudaErrorStreamCaptureUnsupported"},
+      {"cudaFree", [](cudaStream_t) { (void)cudaFree(nullptr); }, "cudaFree: cudaErrorStreamCaptureUnsupported"},
+      {"cudaMallocHost",
+       [](cudaStream_t) {
+         void* memory = nullptr;
+         if (cudaMallocHost(&memory, 16) == cudaSuccess) (void)cudaFreeHost(memory);
+       },
+       "cudaMallocHost: cudaErrorStreamCaptureUnsupported"},
+      {"cudaStreamSynchronize", [](cudaStream_t s) { (void)cudaStreamSynchronize(s); }, "cudaStreamSynchronize: "},
+      {"cudaStreamSynchronize of another stream", [this](cudaStream_t) { (void)cudaStreamSynchronize(other_); },
+       "cudaStreamSynchronize: "},
+      {"cudaStreamQuery", [](cudaStream_t s) { (void)cudaStreamQuery(s); }, "cudaStreamQuery: "},
+      {"cudaDeviceSynchronize", [](cudaStream_t) { (void)cudaDeviceSynchronize(); }, "cudaDeviceSynchronize: "},
+      {"cudaEventSynchronize", [this](cudaStream_t) { (void)cudaEventSynchronize(before_); }, "cudaEventSynchronize: "},
+      {"the legacy stream", [this](cudaStream_t) { guest_add(nullptr, sums_[1], 1); }, "cudaErrorStreamCaptureImplicit",
+       "not on the default stream"},
+      {"cudaMemcpy",
+       [this](cudaStream_t) {
+         int value = 0;
+         (void)cudaMemcpy(&value, sums_[2], sizeof value, cudaMemcpyDeviceToHost);
+       },
+       "cudaMemcpy: ", "not on the default stream"},
+      {"an event of before", [this](cudaStream_t s) { (void)cudaStreamWaitEvent(s, before_, 0); },
+       "cudaErrorStreamCaptureIsolation", "in front of run()"},
+      {"a capture in it",
+       [](cudaStream_t s) {
+         cudaGraph_t graph = nullptr;
+         if (cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return;
+         (void)cudaStreamEndCapture(s, &graph);
+         (void)cudaGraphDestroy(graph);
+       },
+       "cudaStreamBeginCapture: cudaErrorIllegalState", "begin no capture"},
+      {"a fork that does not join",
+       [this](cudaStream_t s) {
+         fork_to(s, other_);
+         guest_add(other_, sums_[1], 1);
+       },
+       "cudaErrorStreamCaptureUnjoined", "wait for an event of every stream"},
+      {"memory that stays",
+       [](cudaStream_t s) {
+         void* memory = nullptr;
+         (void)cudaMallocAsync(&memory, 16, s);
+         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+         (void)cudaStreamIsCapturing(s, &status);
+         if (status == cudaStreamCaptureStatusNone) (void)cudaFree(memory);
+       },
+       "allocates memory in stream order 1 times and frees it 0 times", "cudaMallocAsync() allocates there"},
+      {"an exception in a capture",
+       [](cudaStream_t s) {
+         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+         (void)cudaStreamIsCapturing(s, &status);
+         if (status != cudaStreamCaptureStatusNone) throw std::runtime_error("not while capturing");
+       },
+       "the function threw: not while capturing"},
+      {"an exception after a call that was refused",
+       [](cudaStream_t s) {
+         if (cudaStreamSynchronize(s) != cudaSuccess) throw std::runtime_error("cannot wait");
+       },
+       "the function threw: cannot wait", "allocate, free, wait and query outside of it", "cudaStreamSynchronize: "},
+  };
+}
+
+TEST_F(SinkCacheRefuses, EachIllegalCallByNameAndRunsTheWorkOnce) {
+  for (const Illegal& illegal : illegal_calls()) {
+    SCOPED_TRACE(illegal.name);
+    messages_.clear();
+    SinkCache sinks(logged());
+    const int before = read(sums_[0]), beside = read(sums_[1]);
+    constexpr int kRuns = 6;
+    for (int i = 0; i < kRuns; ++i) {
+      sinks.run(stream_, Key{"batch", 0}, [&](cudaStream_t s) {
+        guest_add(s, sums_[0], 1);
+        illegal.act(s);
+      });
+      EXPECT_EQ(read(sums_[0]), before + i + 1) << "call " << i;
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+      EXPECT_EQ(cudaStreamIsCapturing(stream_, &status), cudaSuccess);
+      EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "call " << i;
+    }
+    const int more = read(sums_[1]) - beside;
+    EXPECT_TRUE(more == 0 || more == kRuns) << more;
+    const SinkReport report = sinks.report();
+    EXPECT_EQ(report.launches, 0u);
+    EXPECT_EQ(report.as_is, kRuns - 1u);
+    EXPECT_EQ(report.refused, 1u) << "after three failures";
+    ASSERT_EQ(report.failures.size(), 1u) << report;
+    EXPECT_EQ(report.failures[0].count, 3u);
+    EXPECT_EQ(report.failures[0].key, R"({"batch", 0})");
+    const std::string& problem = report.failures[0].problem;
+    EXPECT_TRUE(contains(problem, illegal.problem)) << problem;
+    EXPECT_TRUE(contains(problem, illegal.more)) << problem;
+    EXPECT_TRUE(contains(report.failures[0].remedy, illegal.remedy)) << problem << ": " << report.failures[0].remedy;
+    ASSERT_EQ(messages_.size(), 1u) << "logged once";
+    EXPECT_TRUE(contains(messages_[0], problem) && contains(messages_[0], R"({"batch", 0})")) << messages_[0];
+    EXPECT_TRUE(contains(to_string(report), problem)) << report;
+  }
+}
+
+TEST_F(SinkCacheRefuses, StrictlyNothingRunsAndTheUsersLineIsNamed) {
+  SinkCache sinks(logged({.strict = true}));
+  auto work = [&](cudaStream_t s) {
+    guest_add(s, sums_[0], 1);
+    (void)cudaStreamSynchronize(s);
+  };
+  sinks.run(stream_, Key{8}, work);
+  for (int i = 0; i < 5; ++i) {
+    const int line = __LINE__ + 1;
+    const std::string message = message_of([&] { sinks.run(stream_, Key{8}, work); });
+    EXPECT_TRUE(contains(message, "cuda_sink_refusal_test.cpp:" + std::to_string(line))) << message;
+    EXPECT_TRUE(contains(message, "sink: the work of key {8} cannot be captured")) << message;
+    EXPECT_TRUE(contains(message, "remedy: ")) << message;
+  }
+  EXPECT_EQ(read(sums_[0]), 1) << "the warm run";
+  EXPECT_EQ(sinks.report().as_is, 0u);
+}
+
+TEST_F(SinkCacheRefuses, UntilAskedAgain) {
+  SinkCache sinks(logged());
+  bool waits = true;
+  int functions = 0;
+  auto run = [&] {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      ++functions;
+      guest_add(s, sums_[0], 1);
+      if (waits) (void)cudaStreamSynchronize(s);
+    });
+  };
+  for (int i = 0; i < 10; ++i) run();
+  EXPECT_EQ(functions, 10 + 3) << "three attempts";
+  waits = false;
+  run();
+  EXPECT_EQ(sinks.report().launches, 0u);
+  sinks.try_again();
+  EXPECT_EQ(sinks.report().refused, 0u);
+  for (int i = 0; i < 2; ++i) run();
+  EXPECT_EQ(sinks.report().launches, 2u);
+  EXPECT_EQ(read(sums_[0]), 13);
+}
+
+TEST_F(SinkCacheRefuses, AnEmptyCaptureWhoseWorkWentElsewhere) {
+  SinkCache sinks(logged());
+  for (int i = 0; i < 6; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t) { guest_add(other_, sums_[0], 1); });
+  EXPECT_EQ(read(sums_[0]), 6) << "once in each call, also in those that were captured";
+  EXPECT_EQ(sinks.report().launches, 0u);
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "enqueued nothing on the stream that it was given")) << messages_[0];
+}
+
+TEST_F(SinkCacheRefuses, AnErrorFromBeforeIsNotTakenForOne) {
+  SinkCache sinks(logged());
+  (void)cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(this));  // an error that nobody looked at
+  for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], 1); });
+  EXPECT_EQ(sinks.report().launches, 2u) << sinks.report();
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle) << "it is still there";
+  EXPECT_EQ(read(sums_[0]), 3);
+}
+
+TEST_F(SinkCacheRefuses, ManyReasonsAreBounded) {
+  SinkCache sinks(logged({.warm_runs = 0}));
+  for (int i = 0; i < 50; ++i) {
+    sinks.run(stream_, Key{i}, [&](cudaStream_t s) {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      (void)cudaStreamIsCapturing(s, &status);
+      if (status != cudaStreamCaptureStatusNone) throw std::runtime_error("reason " + std::to_string(i));
+      guest_add(s, sums_[0], 1);
+    });
+  }
+  EXPECT_EQ(read(sums_[0]), 50);
+  EXPECT_EQ(sinks.report().failures.size(), 32u);
+  EXPECT_EQ(sinks.report().other_failures, 18u);
+  EXPECT_EQ(messages_.size(), 32u);
+}
+
+// Without the watch the legacy stream's work runs at the capture, as documented.
+TEST_F(SinkCacheRefuses, TheWatchOfTheLegacyStreamCanBeSwitchedOff) {
+  SinkCache sinks(logged({.watch_legacy_stream = false}));
+  for (int i = 0; i < 4; ++i) {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      guest_add(s, sums_[0], 1);
+      guest_add(nullptr, sums_[1], 1);
+    });
+  }
+  EXPECT_EQ(read(sums_[0]), 4);
+  EXPECT_EQ(read(sums_[1]), 2);
+  EXPECT_TRUE(messages_.empty());
+}
+
+}  // namespace
+}  // namespace graphsink::testing

@@ -1,0 +1,137 @@
+// Every CUDA call that a SinkCache makes fails, once and for ever, and as an error that ends the context: each call of
+// run() does its work once, nothing leaks, and the cache works afterwards.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "fault_harness.h"
+#include "graphsink/capture.h"
+#include "guest_kernels.h"
+#include "messages.h"
+
+namespace graphsink::testing {
+
+extern const char* const sink_libraries;  // files, with colons between them
+
+namespace {
+
+constexpr int kCalls = 15;
+
+class SinkFaults : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    emu::reset();
+    emu::release_memory();
+  }
+
+  void make_memory() {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&sum_), sizeof(int)), cudaSuccess);
+    ASSERT_EQ(cudaMemset(sum_, 0, sizeof(int)), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  void free_memory() {
+    EXPECT_EQ(cudaFree(sum_), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+  }
+  int sum() {
+    int value = 0;
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(&value, sum_, sizeof value, cudaMemcpyDeviceToHost), cudaSuccess);
+    return value;
+  }
+
+  // Warm runs, captures, updates, launches and evictions: 5 keys, with room for 2 graphs.
+  void run(SinkCache& sinks) {
+    for (int i = 0; i < kCalls; ++i) {
+      sinks.run(stream_, Key{i / 3}, [&](cudaStream_t s) { guest_add(s, sum_, 1); });
+      if (i % 3 == 2) wait();
+    }
+  }
+  // Ends what is in flight, by a call that a SinkCache does not make.
+  void wait() { (void)cudaDeviceSynchronize(); }
+  SinkOptions options() { return {.max_bytes = 26 << 10}; }
+
+  // The function fails at its nth call, or at all from the nth on.
+  void run_case(const std::string& function, int nth, cudaError_t code, bool for_ever) {
+    SCOPED_TRACE(function + ", call " + std::to_string(nth) + (for_ever ? ", for ever" : "") + ", " +
+                 cudaGetErrorName(code));
+    watchdog_.begin(function);
+    make_memory();
+    const emu::LiveObjects before = emu::live_objects();
+    FaultCounts injected;
+    {
+      SinkCache sinks(options());
+      emu::reset_calls();
+      emu::fail(function, nth, code, for_ever);
+      run(sinks);
+      injected = emu::injected();
+      emu::clear_faults();
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+      EXPECT_EQ(sum(), kCalls) << sinks.report();
+      sinks.try_again();
+      run(sinks);
+      EXPECT_EQ(sum(), 2 * kCalls) << sinks.report();
+      EXPECT_GT(sinks.report().launches, 0u);
+      // Destructors log what fails.
+      if (function.find("Destroy") != function.npos || function == "cudaLogsUnregisterCallback")
+        emu::fail(function, 1, code, for_ever);
+    }
+    for (const auto& [name, count] : emu::injected()) injected[name] = count;
+    emu::clear_faults();
+    EXPECT_EQ(leak(before, emu::live_objects(), expected_leftover(injected, true)), "");
+    free_memory();
+    emu::reset();
+    emu::release_memory();
+  }
+
+  LogText log_;
+  Watchdog watchdog_{60};
+  cudaStream_t stream_ = nullptr;
+  int* sum_ = nullptr;
+};
+
+TEST_F(SinkFaults, EveryCall) {
+  make_memory();
+  emu::reset_calls();
+  {
+    SinkCache sinks(options());
+    run(sinks);
+    ASSERT_GT(sinks.report().updates, 0u) << sinks.report();
+    ASSERT_GT(sinks.report().evictions, 0u);
+  }
+  std::set<std::string> functions = called_functions(sink_libraries);
+  ASSERT_GT(functions.size(), 12u);
+  for (const char* of_the_device_layer :
+       {"cudaGraphExecUpdate", "cudaGraphInstantiateWithParams", "cudaGraphUpload", "cudaGraphGetNodes",
+        "cudaGraphGetEdges", "cudaGraphNodeGetType", "cudaThreadExchangeStreamCaptureMode", "cudaGetDeviceCount"}) {
+    functions.insert(of_the_device_layer);
+  }
+  FaultCounts calls;
+  for (const std::string& function : functions) calls[function] = emu::calls(function);
+  free_memory();
+  for (const auto& [function, count] : calls) {
+    EXPECT_GT(count, 0u) << function << " is never called";
+    for (int nth = 1; nth <= static_cast<int>(count) && !HasFailure(); ++nth) {
+      run_case(function, nth, cudaErrorMemoryAllocation, false);
+    }
+    if (!HasFailure()) run_case(function, 1, cudaErrorMemoryAllocation, true);
+  }
+}
+
+TEST_F(SinkFaults, ALostDeviceIsAnError) {
+  make_memory();
+  for (const char* function :
+       {"cudaGraphLaunch", "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaEventRecord"}) {
+    SinkCache sinks(options());
+    emu::fail(function, 1, cudaErrorIllegalAddress);
+    const std::string message = message_of([&] {
+      for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sum_, 1); });
+    });
+    EXPECT_TRUE(contains(message, "cudaErrorIllegalAddress")) << function << ": " << message;
+    emu::reset();
+  }
+  free_memory();
+}
+
+}  // namespace
+}  // namespace graphsink::testing

@@ -1,0 +1,13 @@
+// Code that knows nothing of graphsink: it launches kernels on a stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace graphsink::testing {
+
+// *sum += amount, by one kernel. Does not look at the result of the launch.
+void guest_add(cudaStream_t stream, int* sum, int amount);
+// *sum = factor * *sum + amount
+void guest_affine(cudaStream_t stream, int* sum, int factor, int amount);
+
+}  // namespace graphsink::testing
