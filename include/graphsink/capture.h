@@ -45,6 +45,14 @@ struct SinkOptions {
   // process as well. If they use the legacy stream, switch this off; work on the legacy stream would then run once, at
   // the capture, and be missing from every launch.
   bool watch_legacy_stream = true;
+  // Guards against values that a captured graph keeps and the function would choose anew. At every Nth launch of a key
+  // the function is captured once more, without running its work, and the arguments, grids and addresses of all nodes
+  // are compared with those of the first capture. If one differs (a learning rate that was passed by value), the key is
+  // refused and the report names the kernel, the parameter and its bytes; the launches before it used the old value.
+  // Addresses of memory that is not alive any more are found as well, see register_memory(). 0: never. Structures that
+  // are passed by value should have no uninitialised bytes between their members. Bodies of conditional nodes are not
+  // compared.
+  int check_every = 0;
   // Receives the reason of each failure once. Empty: spdlog's default logger.
   LogFunction log{};
 };
@@ -65,6 +73,7 @@ struct SinkReport {
   std::uint64_t as_is = 0;     // calls that ran as they are for one of the failures below
   std::uint64_t inside = 0;    // calls on a stream that was being captured: their work became a part of that capture
   std::uint64_t captures = 0;  // that succeeded
+  std::uint64_t checks = 0;    // of launches, see SinkOptions::check_every
   // Executable graphs that were made, and those that were taken over from a key that was about to be dropped, by
   // changing the arguments of its kernels. `update_refusals`: of these attempts, those that CUDA refused.
   std::uint64_t instantiations = 0;
@@ -121,6 +130,13 @@ class SinkCache {
              [](void* function, cudaStream_t s) { (*static_cast<Function*>(function))(s); }},
         where);
   }
+
+  // For SinkOptions::check_every: says that these bytes of device memory are alive until forget_memory(). What a
+  // captured node was given of registered memory must lie in the same registration at each check. An address that was
+  // in no registration must still be one that CUDA knows, which tells nothing of memory that an allocator of your own,
+  // or cudaFreeAsync(), keeps for later.
+  void register_memory(const void* memory, std::size_t bytes);
+  void forget_memory(const void* memory);
 
   // Makes refused keys captured again, after what was wrong with them has changed.
   void try_again();

@@ -13,6 +13,8 @@ SinkCache::~SinkCache() = default;
 SinkCache::SinkCache(SinkCache&&) noexcept = default;
 SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
 void SinkCache::run(cudaStream_t, const Key&, Work, Where) {}
+void SinkCache::register_memory(const void*, std::size_t) {}
+void SinkCache::forget_memory(const void*) {}
 void SinkCache::try_again() {}
 void SinkCache::clear() {}
 SinkReport SinkCache::report() const { return {}; }

@@ -13,7 +13,8 @@ std::string to_string(const SinkReport& r) {
   if (r.inside > 0) text += ", " + std::to_string(r.inside) + " inside of another capture";
   text += "\n" + number(r.captures, "capture", "captures") + ": " + std::to_string(r.instantiations) +
           " instantiated, " + std::to_string(r.updates) + " updated in place, " + std::to_string(r.update_refusals) +
-          " updates refused\n" + number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
+          " updates refused, " + number(r.checks, "launch checked", "launches checked") + "\n" +
+          number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
           std::to_string(r.refused) + " refused, " + std::to_string(r.evictions) + " dropped so far; about " +
           std::to_string((r.bytes + 1023) / 1024) + " KiB\n";
   for (const SinkFailure& failure : r.failures) {

@@ -1,10 +1,14 @@
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/trace.h"
 #include "capture/guest_capture.h"
+#include "capture/known_memory.h"
+#include "capture/node_values.h"
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/target.h"
 #include "exec/capture_slot.h"
@@ -25,6 +29,13 @@ struct GuestDevice {
       : calls(open_calls(device, log)), capture(calls, watch_legacy_stream) {}
 };
 
+// An address in device memory that a captured node was given.
+struct GivenAddress {
+  std::uintptr_t address = 0;
+  std::uint64_t registration = 0;  // 0: CUDA alone knows it
+  std::string place;               // "kernel add(int*, int), parameter 0"
+};
+
 // One key on one stream: an executable graph runs on one stream at a time.
 struct Sunk {
   explicit Sunk(Key k) : key(std::move(k)) {}
@@ -35,6 +46,8 @@ struct Sunk {
   EventHandle launched;  // recorded after each launch; null before the first capture
   int warm_runs = 0;
   int in_use = 0;  // calls of run() that are under way
+  int launches_since_check = 0;
+  std::vector<GivenAddress> addresses;  // where launches are checked
 
   // With what the cache itself keeps: this, its copy of the key, an event.
   std::size_t bytes() const { return slot.bytes() + 2 * sizeof(Sunk); }
@@ -48,6 +61,28 @@ struct Sunk {
     return code == cudaErrorNotReady;
   }
 };
+
+bool is_known_to_cuda(std::uintptr_t address, Calls& calls) {
+  cudaPointerAttributes attributes = {};
+  calls.check(cudaPointerGetAttributes(&attributes, reinterpret_cast<const void*>(address)),
+              "cudaPointerGetAttributes");
+  return attributes.type != cudaMemoryTypeUnregistered;
+}
+
+// Every word of the nodes' arguments, structures included, that is an address of memory now.
+std::vector<GivenAddress> addresses_in(cudaGraph_t graph, const KnownMemory& memory, Calls& calls) {
+  std::vector<GivenAddress> found;
+  visit_values(graph, calls, [&](const NodeValue& value) {
+    for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= value.bytes.size(); at += sizeof(std::uintptr_t)) {
+      std::uintptr_t address = 0;
+      std::memcpy(&address, &value.bytes[at], sizeof address);
+      const std::uint64_t registration = memory.find(address);
+      if (registration == 0 && (address == 0 || !is_known_to_cuda(address, calls))) continue;
+      found.push_back({address, registration, value.node + ", " + value.name});
+    }
+  });
+  return found;
+}
 
 bool is_same_shape(const CaptureInfo& a, const CaptureInfo& b) {
   return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
@@ -75,6 +110,10 @@ class SinkCache::Impl {
   explicit Impl(SinkOptions options) : options_(std::move(options)), log_(options_.log), cache_(options_.max_bytes) {}
 
   void run(cudaStream_t stream, const Key& key, Work work, Where where);
+  void register_memory(const void* memory, std::size_t bytes) {
+    memory_.add(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  }
+  void forget_memory(const void* memory) { memory_.remove(reinterpret_cast<std::uintptr_t>(memory)); }
   void try_again() {
     cache_.for_each([](Sunk& sunk) { sunk.slot.forget_failures(); });
   }
@@ -91,6 +130,10 @@ class SinkCache::Impl {
   enum class Outcome : std::uint8_t { captured, failed, has_run };
   Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
   std::unique_ptr<CapturedGraph> captured_graph(Sunk& sunk, cudaStream_t stream, Work work, bool& has_run);
+  GraphHandle capture_work(GuestDevice& device, cudaStream_t stream, Work work);
+  // Whether a captured key can be launched, as far as it is time to look.
+  Outcome check(Sunk& sunk, cudaStream_t stream, Work work);
+  void require_living_addresses(const Sunk& sunk) const;
   void make_executable(CudaCapturedGraph& graph, GuestDevice& device);
   // Returns false if CUDA refused: nothing has run.
   bool launch(Sunk& sunk, cudaStream_t stream);
@@ -100,6 +143,7 @@ class SinkCache::Impl {
   Log log_;
   std::map<int, GuestDevice> devices_;
   SlotCache<Key, Sunk> cache_;  // by key and stream
+  KnownMemory memory_;
   SinkReport counts_;
   bool is_capturing_ = false;
 };
@@ -116,28 +160,23 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, Where 
     explicit InUse(int& uses) : count(uses) { ++count; }
     ~InUse() { --count; }
   } in_use(sunk.in_use);
-  if (!sunk.slot.is_captured()) {
-    if (sunk.warm_runs < options_.warm_runs) {
-      work.call(work.function, stream);
-      ++sunk.warm_runs;
-      ++counts_.warm;
-      return;
-    }
-    const Outcome outcome = sunk.slot.is_refused() ? Outcome::failed : capture(sunk, stream, work);
-    if (outcome == Outcome::failed && options_.strict) {
-      const CaptureFailed& why = *sunk.slot.failure();
-      throw Error("sink", where, "the work of key " + to_string(key) + " cannot be captured: " + why.problem(),
-                  why.remedy());
-    }
-    if (outcome != Outcome::captured) {
-      ++counts_.as_is;
-      if (outcome == Outcome::failed) work.call(work.function, stream);
-      return;
-    }
+  if (!sunk.slot.is_captured() && sunk.warm_runs < options_.warm_runs) {
+    work.call(work.function, stream);
+    ++sunk.warm_runs;
+    ++counts_.warm;
+    return;
   }
-  if (launch(sunk, stream)) return;
+  const Outcome outcome = sunk.slot.is_captured()  ? check(sunk, stream, work)
+                          : sunk.slot.is_refused() ? Outcome::failed
+                                                   : capture(sunk, stream, work);
+  if (outcome == Outcome::captured && launch(sunk, stream)) return;
+  if (options_.strict) {
+    const CaptureFailed& why = *sunk.slot.failure();
+    throw Error("sink", where, "the work of key " + to_string(key) + " cannot be launched: " + why.problem(),
+                why.remedy());
+  }
   ++counts_.as_is;
-  work.call(work.function, stream);
+  if (outcome != Outcome::has_run) work.call(work.function, stream);
 }
 
 bool SinkCache::Impl::is_inside(cudaStream_t stream) const {
@@ -170,12 +209,6 @@ GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream) {
 }
 
 SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t stream, Work work) {
-  const TraceRange range("capture");
-  struct Capturing {
-    bool& flag;
-    explicit Capturing(bool& is_capturing) : flag(is_capturing) { flag = true; }
-    ~Capturing() { flag = false; }
-  } capturing(is_capturing_);
   bool has_run = false;
   const bool captured = sunk.slot.capture([&] {
     try {
@@ -204,8 +237,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   if (!sunk.launched) {
     calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
-  auto graph = std::make_unique<CudaCapturedGraph>(
-      sunk.device->capture.capture(stream, [&](cudaStream_t given) { work.call(work.function, given); }), calls);
+  auto graph = std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, work), calls);
   has_run = graph->info().bytes == 0;
   if (has_run) {
     throw CaptureFailed("capture", Where(),
@@ -214,8 +246,52 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
                         "enqueue on the given stream, or on streams that wait for an event of it");
   }
   require_repeatable(graph->info());
+  if (options_.check_every > 0) sunk.addresses = addresses_in(graph->graph(), memory_, calls);
   make_executable(*graph, *sunk.device);
   return graph;
+}
+
+GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stream, Work work) {
+  const TraceRange range("capture");
+  struct Capturing {
+    bool& flag;
+    explicit Capturing(bool& is_capturing) : flag(is_capturing) { flag = true; }
+    ~Capturing() { flag = false; }
+  } capturing(is_capturing_);
+  return device.capture.capture(stream, [&](cudaStream_t given) { work.call(work.function, given); });
+}
+
+SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream, Work work) {
+  if (options_.check_every <= 0 || ++sunk.launches_since_check < options_.check_every) return Outcome::captured;
+  sunk.launches_since_check = 0;
+  ++counts_.checks;
+  Calls& calls = *sunk.device->calls;
+  try {
+    const CurrentDevice current(calls);
+    require_living_addresses(sunk);
+    const GraphHandle now = capture_work(*sunk.device, stream, work);
+    const std::string change = difference(sunk.graph().graph(), now.get(), calls);
+    if (change.empty()) return Outcome::captured;
+    sunk.slot.refuse(CaptureFailed("capture", Where(), "what the function enqueues has changed: " + change,
+                                   "put what changes into the key, or keep it in device memory"));
+  } catch (const Error& e) {
+    if (calls.is_lost()) throw;
+    sunk.slot.drop(CaptureFailed(e.op(), e.where(), e.problem(), e.remedy()));
+  }
+  note_failure(sunk);
+  return Outcome::failed;
+}
+
+void SinkCache::Impl::require_living_addresses(const Sunk& sunk) const {
+  for (const GivenAddress& given : sunk.addresses) {
+    const bool is_alive = given.registration > 0 ? memory_.find(given.address) == given.registration
+                                                 : is_known_to_cuda(given.address, *sunk.device->calls);
+    if (is_alive) continue;
+    throw CaptureFailed("capture", Where(),
+                        given.place + " is an address of memory that is not alive any more: " +
+                            to_string(Key(reinterpret_cast<const void*>(given.address))),
+                        "put the pointer into the key, or keep the memory as long as the key is used");
+  }
 }
 
 void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& device) {
@@ -288,6 +364,8 @@ SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
 void SinkCache::run(cudaStream_t stream, const Key& key, Work work, Where where) {
   impl_->run(stream, key, work, where);
 }
+void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl_->register_memory(memory, bytes); }
+void SinkCache::forget_memory(const void* memory) { impl_->forget_memory(memory); }
 void SinkCache::try_again() { impl_->try_again(); }
 void SinkCache::clear() { impl_->clear(); }
 SinkReport SinkCache::report() const { return impl_->report(); }

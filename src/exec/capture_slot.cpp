@@ -32,4 +32,9 @@ void CaptureSlot::drop(const CaptureFailed& reason) {
   ++failures_;
 }
 
+void CaptureSlot::refuse(const CaptureFailed& reason) {
+  drop(reason);
+  failures_ = kMaxFailures;
+}
+
 }  // namespace graphsink

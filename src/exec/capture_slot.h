@@ -33,6 +33,8 @@ class CaptureSlot {
   const std::optional<CaptureFailed>& failure() const { return failure_; }
   // Destroys the captured graph, which could not be launched for this reason. It counts as a failed attempt.
   void drop(const CaptureFailed& reason);
+  // The same for a reason that no further attempt changes: the slot is refused.
+  void refuse(const CaptureFailed& reason);
   // A refused slot can be captured again.
   void forget_failures() { failures_ = 0; }
 

@@ -162,7 +162,7 @@ TEST_F(SinkCacheRefuses, StrictlyNothingRunsAndTheUsersLineIsNamed) {
     const int line = __LINE__ + 1;
     const std::string message = message_of([&] { sinks.run(stream_, Key{8}, work); });
     EXPECT_TRUE(contains(message, "cuda_sink_refusal_test.cpp:" + std::to_string(line))) << message;
-    EXPECT_TRUE(contains(message, "sink: the work of key {8} cannot be captured")) << message;
+    EXPECT_TRUE(contains(message, "sink: the work of key {8} cannot be launched")) << message;
     EXPECT_TRUE(contains(message, "remedy: ")) << message;
   }
   EXPECT_EQ(read(sums_[0]), 1) << "the warm run";

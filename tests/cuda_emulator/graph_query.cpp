@@ -135,6 +135,21 @@ CUresult kernel_get_param_info(CUkernel, size_t, size_t*, size_t*) {
   return ask("cuKernelGetParamInfo", [&](Runtime&) { return CUDA_ERROR_INVALID_HANDLE; });
 }
 
+CUresult func_get_name(const char** name, CUfunction function) {
+  return ask("cuFuncGetName", [&](Runtime& r) -> CUresult {
+    const std::lock_guard guard(r.kernel_mutex);
+    if (name == nullptr || !r.kernels.contains(reinterpret_cast<const void*>(function)))
+      return CUDA_ERROR_INVALID_VALUE;
+    *name = symbol_of(reinterpret_cast<const void*>(function));
+    return *name == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+  });
+}
+
+// No node is given one.
+CUresult kernel_get_name(const char**, CUkernel) {
+  return ask("cuKernelGetName", [&](Runtime&) { return CUDA_ERROR_INVALID_HANDLE; });
+}
+
 }  // namespace emu
 
 using emu::api;
@@ -234,4 +249,44 @@ cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, unsigned
     std::fclose(file);
     return cudaSuccess;
   });
+}
+
+namespace {
+
+// The work of a node of this type, or an error.
+template <class W, class F>
+cudaError_t read_node(const char* name, cudaGraphNode_t node, cudaGraphNodeType type, const void* params, F&& read) {
+  return api(name, [&](Runtime& r, Lock&) -> cudaError_t {
+    if (!r.nodes.contains(node) || params == nullptr || node->type != type) return cudaErrorInvalidValue;
+    read(std::get<W>(*node->work));
+    return cudaSuccess;
+  });
+}
+
+}  // namespace
+
+cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms* params) {
+  return read_node<emu::CopyWork>("cudaGraphMemcpyNodeGetParams", node, cudaGraphNodeTypeMemcpy, params,
+                                  [&](const emu::CopyWork& copy) {
+                                    *params = {};
+                                    params->dstPtr.ptr = copy.target;
+                                    params->srcPtr.ptr = const_cast<void*>(copy.source);
+                                    params->extent = {copy.bytes, 1, 1};
+                                    params->kind = copy.kind;
+                                  });
+}
+
+cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t node, cudaMemsetParams* params) {
+  return read_node<emu::FillWork>("cudaGraphMemsetNodeGetParams", node, cudaGraphNodeTypeMemset, params,
+                                  [&](const emu::FillWork& fill) {
+                                    *params = {fill.params.dst,         fill.params.pitch, fill.params.value,
+                                               fill.params.elementSize, fill.params.width, fill.params.height};
+                                  });
+}
+
+cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, cudaHostNodeParams* params) {
+  return read_node<emu::HostWork>("cudaGraphHostNodeGetParams", node, cudaGraphNodeTypeHost, params,
+                                  [&](const emu::HostWork& host) {
+                                    *params = {host.function, host.data};
+                                  });
 }

@@ -120,10 +120,16 @@ CUresult driver(const char* name, When when, F&& body) {
 
 // Address of an implemented driver function, or null.
 void* driver_entry(const char* symbol);
-// Two of them.
+// Some of them.
 CUresult graph_kernel_node_get_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params);
 CUresult func_get_param_info(CUfunction function, size_t index, size_t* offset, size_t* bytes);
 CUresult kernel_get_param_info(CUkernel kernel, size_t index, size_t* offset, size_t* bytes);
+CUresult func_get_name(const char** name, CUfunction function);
+CUresult kernel_get_name(const char** name, CUkernel kernel);
+
+// The symbol of a function of this program, as the compiler mangles it; null where its symbol table does not tell.
+// Valid for ever.
+const char* symbol_of(const void* function);
 
 cudaError_t last_error_of_thread(bool clear);
 bool is_sticky(cudaError_t code);

@@ -253,7 +253,9 @@ void* driver_entry(const char* symbol) {
                  {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(mem_granularity)},
                  {"cuGraphKernelNodeGetParams", reinterpret_cast<void*>(graph_kernel_node_get_params)},
                  {"cuFuncGetParamInfo", reinterpret_cast<void*>(func_get_param_info)},
-                 {"cuKernelGetParamInfo", reinterpret_cast<void*>(kernel_get_param_info)}};
+                 {"cuKernelGetParamInfo", reinterpret_cast<void*>(kernel_get_param_info)},
+                 {"cuFuncGetName", reinterpret_cast<void*>(func_get_name)},
+                 {"cuKernelGetName", reinterpret_cast<void*>(kernel_get_name)}};
   for (const auto& entry : entries) {
     if (std::strcmp(entry.name, symbol) == 0) return entry.function;
   }

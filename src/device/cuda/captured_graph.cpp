@@ -67,32 +67,6 @@ std::vector<cudaGraphNode_t> members_of(cudaGraph_t graph, Calls& calls) {
   return members;
 }
 
-// Each node after those it depends on. CUDA lists nodes in any order, which differs from one graph to the next; the
-// kernels of an op depend on each other, so here they always stand in the order in which they were launched.
-std::vector<cudaGraphNode_t> members_in_order(cudaGraph_t graph, Calls& calls) {
-  std::size_t count = 0;
-  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
-  std::vector<cudaGraphNode_t> from(count), to(count);
-  std::vector<cudaGraphEdgeData> data(count);
-  if (count > 0) {
-    calls.check(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cudaGraphGetEdges");
-  }
-  std::map<cudaGraphNode_t, std::vector<cudaGraphNode_t>> after;
-  std::map<cudaGraphNode_t, std::size_t> missing;
-  for (std::size_t i = 0; i < count; ++i) {
-    after[from[i]].push_back(to[i]);
-    ++missing[to[i]];
-  }
-  std::vector<cudaGraphNode_t> order;
-  for (cudaGraphNode_t member : members_of(graph, calls))
-    if (!missing.contains(member)) order.push_back(member);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    for (cudaGraphNode_t next : after[order[i]])
-      if (--missing[next] == 0) order.push_back(next);
-  }
-  return order;
-}
-
 cudaGraphNodeType type_of(cudaGraphNode_t node, Calls& calls) {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
   calls.check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
@@ -108,7 +82,7 @@ cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
 // Of the graph and what is in it; kernels of a child graph belong to the op whose child it is.
 void add_kernels(cudaGraph_t graph, const BoundNode* around, const CapturedNodes& nodes,
                  const KernelArguments& arguments, Calls& calls, std::vector<CapturedKernel>& kernels) {
-  for (cudaGraphNode_t member : members_in_order(graph, calls)) {
+  for (cudaGraphNode_t member : nodes_in_order(graph, calls)) {
     cudaGraphNodeType type = type_of(member, calls);
     const BoundNode* owner = around ? around : owner_of(nodes, member);
     if (type == cudaGraphNodeTypeKernel) kernels.push_back({owner, arguments.read(member)});
@@ -169,6 +143,32 @@ const char* result_name(cudaGraphInstantiateResult result) {
 void refuse_capture(const BoundNode* node, const std::string& problem, const std::string& remedy) {
   if (node) throw CaptureFailed(std::string(node->op->name), node->where, problem, remedy);
   throw CaptureFailed("capture", Where(), problem, remedy);
+}
+
+// CUDA lists nodes in any order, which differs from one graph to the next; the kernels of an op depend on each other,
+// so here they always stand in the order in which they were launched.
+std::vector<cudaGraphNode_t> nodes_in_order(cudaGraph_t graph, Calls& calls) {
+  std::size_t count = 0;
+  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
+  std::vector<cudaGraphNode_t> from(count), to(count);
+  std::vector<cudaGraphEdgeData> data(count);
+  if (count > 0) {
+    calls.check(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cudaGraphGetEdges");
+  }
+  std::map<cudaGraphNode_t, std::vector<cudaGraphNode_t>> after;
+  std::map<cudaGraphNode_t, std::size_t> missing;
+  for (std::size_t i = 0; i < count; ++i) {
+    after[from[i]].push_back(to[i]);
+    ++missing[to[i]];
+  }
+  std::vector<cudaGraphNode_t> order;
+  for (cudaGraphNode_t member : members_of(graph, calls))
+    if (!missing.contains(member)) order.push_back(member);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (cudaGraphNode_t next : after[order[i]])
+      if (--missing[next] == 0) order.push_back(next);
+  }
+  return order;
 }
 
 void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& calls) {

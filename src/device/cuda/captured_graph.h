@@ -25,6 +25,7 @@ class CudaCapturedGraph : public CapturedGraph {
   CudaCapturedGraph(GraphHandle graph, Calls& calls);
 
   CaptureInfo info() const override;
+  cudaGraph_t graph() const { return graph_.get(); }
   cudaGraphExec_t exec() const { return exec_.get(); }
   // Makes the executable graph. Throws CaptureFailed as the constructor does, and where memory is short.
   void instantiate(cudaStream_t stream);
@@ -47,6 +48,9 @@ class CudaCapturedGraph : public CapturedGraph {
   CaptureInfo once_;    // outside of conditional bodies
   CaptureInfo bodies_;  // inside
 };
+
+// The graph's nodes, each after those it depends on; independent nodes in any order.
+std::vector<cudaGraphNode_t> nodes_in_order(cudaGraph_t graph, Calls& calls);
 
 // Throws CaptureFailed, naming the op, for a node that the body of a conditional node may not have.
 void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& calls);

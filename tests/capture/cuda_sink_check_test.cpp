@@ -1,0 +1,184 @@
+// SinkCache's guards: values that a captured graph keeps although the function would choose others, and addresses of
+// memory that is gone.
+#include <cstring>
+
+#include "guest_fixture.h"
+
+namespace graphsink::testing {
+namespace {
+
+class SinkCacheChecks : public Guest {
+ protected:
+  SinkOptions checked(int every) { return logged({.check_every = every}); }
+};
+
+TEST_F(SinkCacheChecks, ANumberThatChangesIsFoundByName) {
+  SinkCache sinks(checked(3));
+  int amount = 1, expected = 0;
+  for (int i = 0; i < 12; ++i) {
+    if (i == 7) amount = 50;
+    sinks.run(stream_, Key{"update"}, [&](cudaStream_t s) {
+      guest_affine(s, sums_[1], 1, 1);
+      guest_affine(s, sums_[0], 1, amount);
+    });
+    // 0 is warm, 1 captures, 4, 7 and 10 would be checked; the launches from 7 on would use the old amount.
+    expected += i < 7 ? 1 : 50;
+  }
+  EXPECT_EQ(read(sums_[0]), expected);
+  EXPECT_EQ(read(sums_[1]), 12);
+  const SinkReport report = sinks.report();
+  EXPECT_EQ(report.checks, 2u);
+  EXPECT_EQ(report.refused, 1u);
+  ASSERT_EQ(report.failures.size(), 1u) << report;
+  const std::string& problem = report.failures[0].problem;
+  EXPECT_TRUE(contains(problem, "affine_kernel(int*, int, int), parameter 2: ")) << problem;
+  EXPECT_TRUE(contains(problem, "01 00 00 00 (as an integer 1,")) << problem;
+  EXPECT_TRUE(contains(problem, "32 00 00 00 (as an integer 50,")) << problem;
+  EXPECT_EQ(messages_.size(), 1u);
+}
+
+// Without the guard, a launch repeats the number that was captured, as documented.
+TEST_F(SinkCacheChecks, WithoutAGuardTheOldNumberIsUsed) {
+  SinkCache sinks(logged());
+  for (int i = 0; i < 4; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], i); });
+  EXPECT_EQ(read(sums_[0]), 0 + 1 + 1 + 1);
+  EXPECT_TRUE(messages_.empty());
+}
+
+TEST_F(SinkCacheChecks, WorkThatIsTheSamePasses) {
+  cudaStream_t side = nullptr;
+  cudaEvent_t forked = nullptr, joined = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming), cudaSuccess);
+  int host_calls = 0;
+  SinkCache sinks(checked(1));
+  for (int i = 0; i < 20; ++i) {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      (void)cudaEventRecord(forked, s);
+      (void)cudaStreamWaitEvent(side, forked, 0);
+      for (int k = 0; k < 4; ++k) guest_add(k % 2 == 0 ? s : side, sums_[k % 2], k);
+      (void)cudaMemsetAsync(sums_[2], 1, sizeof(int), side);
+      (void)cudaEventRecord(joined, side);
+      (void)cudaStreamWaitEvent(s, joined, 0);
+      (void)cudaMemcpyAsync(sums_[2], sums_[0], sizeof(int), cudaMemcpyDeviceToDevice, s);
+      (void)cudaLaunchHostFunc(
+          s, [](void* count) { ++*static_cast<int*>(count); }, &host_calls);
+    });
+  }
+  EXPECT_EQ(read(sums_[0]), 20 * 2);
+  EXPECT_EQ(read(sums_[1]), 20 * 4);
+  EXPECT_EQ(read(sums_[2]), 20 * 2);
+  EXPECT_EQ(host_calls, 20);
+  EXPECT_EQ(sinks.report().checks, 18u);
+  EXPECT_EQ(sinks.report().launches, 19u) << sinks.report();
+  EXPECT_EQ(cudaEventDestroy(forked), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(joined), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(side), cudaSuccess);
+}
+
+// What changes at the fourth call, and how the report names it.
+TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
+  int first = 0, second = 0;
+  struct Change {
+    const char* problem;
+    std::function<void(cudaStream_t, bool)> work;
+  };
+  const Change changes[] = {
+      {"memcpy, source: ",
+       [&](cudaStream_t s, bool later) {
+         (void)cudaMemcpyAsync(sums_[2], sums_[later ? 1 : 0], 4, cudaMemcpyDeviceToDevice, s);
+       }},
+      {"memcpy, destination: ",
+       [&](cudaStream_t s, bool later) {
+         (void)cudaMemcpyAsync(sums_[later ? 1 : 2], sums_[0], 4, cudaMemcpyDeviceToDevice, s);
+       }},
+      {"memcpy, size: ",
+       [&](cudaStream_t s, bool later) {
+         (void)cudaMemcpyAsync(sums_[2], sums_[0], later ? 2 : 4, cudaMemcpyDeviceToDevice, s);
+       }},
+      {"memset, value: ", [&](cudaStream_t s, bool later) { (void)cudaMemsetAsync(sums_[2], later ? 1 : 0, 4, s); }},
+      {"host function, data: ",
+       [&](cudaStream_t s, bool later) {
+         (void)cudaLaunchHostFunc(
+             s, [](void* count) { ++*static_cast<int*>(count); }, later ? &second : &first);
+       }},
+      {"is enqueued now and was not before",
+       [&](cudaStream_t s, bool later) {
+         guest_add(s, sums_[2], 0);
+         if (later) (void)cudaMemsetAsync(sums_[2], 0, 4, s);
+       }},
+      {"was there before and is not enqueued now",
+       [&](cudaStream_t s, bool later) {
+         guest_add(s, sums_[2], 0);
+         if (!later) guest_add(s, sums_[2], 0);
+       }},
+  };
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.problem);
+    SinkCache sinks(checked(2));
+    for (int i = 0; i < 6; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { change.work(s, i >= 3); });
+    ASSERT_EQ(sinks.report().failures.size(), 1u) << sinks.report();
+    const std::string& problem = sinks.report().failures[0].problem;
+    EXPECT_TRUE(contains(problem, change.problem)) << problem;
+    EXPECT_EQ(sinks.report().launches, 2u) << "1 and 2";
+  }
+  (void)read(sums_[0]);
+  EXPECT_EQ(first, 3);
+  EXPECT_EQ(second, 3);
+}
+
+TEST_F(SinkCacheChecks, AnAddressOfFreedMemoryIsFound) {
+  SinkCache sinks(checked(1));
+  int* sum = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&sum), sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaMemset(sum, 0, sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  int* used = sum;
+  auto run = [&] { sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, used, 1); }); };
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_EQ(read(sum), 3);
+  ASSERT_EQ(cudaFree(sum), cudaSuccess);
+  used = sums_[0];
+  run();
+  EXPECT_EQ(read(sums_[0]), 1);
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "parameter 0 is an address of memory that is not alive any more")) << messages_[0];
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_EQ(read(sums_[0]), 4);
+  EXPECT_EQ(sinks.report().refused, 0u) << "the function has another pointer now";
+  EXPECT_EQ(sinks.report().captures, 2u);
+}
+
+TEST_F(SinkCacheChecks, RegisteredMemoryMustStayInItsRegistration) {
+  SinkCache sinks(checked(1));
+  int* pool = sums_[0];  // CUDA knows it all the time
+  sinks.register_memory(pool, sizeof(int));
+  auto run = [&] { sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, pool, 1); }); };
+  for (int i = 0; i < 4; ++i) run();
+  EXPECT_EQ(sinks.report().launches, 3u);
+  sinks.forget_memory(pool);
+  sinks.register_memory(pool, sizeof(int));  // for another tensor
+  run();
+  EXPECT_EQ(sinks.report().launches, 3u);
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "not alive any more")) << messages_[0];
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_EQ(sinks.report().launches, 6u);
+  EXPECT_EQ(read(sums_[0]), 8);
+}
+
+TEST_F(SinkCacheChecks, StrictlyAChangeIsAnError) {
+  SinkOptions options = checked(1);
+  options.strict = true;
+  SinkCache sinks(options);
+  int amount = 1;
+  auto run = [&] { sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], amount); }); };
+  for (int i = 0; i < 3; ++i) run();
+  amount = 2;
+  EXPECT_TRUE(contains(message_of(run), "parameter 2: "));
+  EXPECT_EQ(read(sums_[0]), 3);
+}
+
+}  // namespace
+}  // namespace graphsink::testing
