@@ -11,7 +11,7 @@
 namespace graphsink {
 namespace {
 
-// cublasLtDestroy() frees memory, which a capture in progress must neither forbid nor be broken by.
+// cublasLtDestroy() frees memory. A capture in progress must neither forbid this nor be broken by it.
 cublasStatus_t destroy_library(cublasLtHandle_t library, const Log& log) {
   RelaxedCapture always_allowed(log);
   return cublasLtDestroy(library);

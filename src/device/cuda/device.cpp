@@ -79,7 +79,7 @@ std::unique_ptr<Arena> CudaDevice::reserve() {
 
 namespace {
 
-// Holds the feeds of one run in one buffer. Each write copies new data into it in stream order.
+// Holds one buffer on the device. Each write copies new data into it in stream order.
 class CudaFeedMemory : public FeedMemory {
  public:
   explicit CudaFeedMemory(CudaDevice& device) : device_(device) {}
