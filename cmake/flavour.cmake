@@ -75,7 +75,7 @@ function(graphsink_layer name below)
   if(TARGET graphsink_nvtx)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
-  # only the layers whose coverage tests/run.sh checks
+  # Only the layers whose coverage tests/run.sh checks are compiled this way.
   if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|kernels)$")
     target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)

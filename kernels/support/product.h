@@ -11,7 +11,7 @@ namespace graphsink {
 // without gaps, in any order. The matrices of an operand may repeat.
 struct Product {
   DType dtype = DType::f32;  // of the operands; products of f16 and bf16 are summed in f32
-  // the result of an f16 or bf16 product is f32; if false, it is rounded to the dtype of the operands
+  // The result of an f16 or bf16 product is f32; if false, it is rounded to the dtype of the operands.
   bool f32_out = false;
   bool tf32 = false;  // only for f32: a GPU may round the operands to TF32
   std::int64_t m = 0, n = 0, k = 0;

@@ -165,7 +165,7 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
       runner_.run(entry, mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    // set this before leaving the gate, so that other users cannot see the values without the mark
+    // Set this before leaving the gate, so that other users cannot see the values without the mark.
     variables_.set_broken(e);
     throw;
   }

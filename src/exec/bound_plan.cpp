@@ -143,7 +143,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
 void BoundPlan::bind_workspaces(Devices devices) {
   Workspaces bytes = workspaces(*plan_, facts());
   auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_->host_arena_bytes;
-  std::vector<std::byte*> on_host;  // the next free address, per stream
+  std::vector<std::byte*> on_host;  // the address of the host workspace, per stream
   for (std::size_t i = 0; i < bytes.device.size(); ++i) {
     Device& device = *devices[at(plan_->stream_devices[i])];
     bytes_ += bytes.device[i];
@@ -214,7 +214,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
   std::array<bool, kMaxStreams> is_open{};  // streams with work for which streams[0] has not waited
   std::array<bool, kMaxStreams> is_forked{};
   auto make_wait = [&](int later, int earlier) {
-    // its work belongs to an earlier island, which has already waited for it
+    // Its work belongs to an earlier island, which has already waited for it.
     if (earlier != 0 && !is_forked[at(earlier)]) return;
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;

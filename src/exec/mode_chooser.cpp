@@ -9,8 +9,8 @@
 namespace graphsink {
 namespace {
 
-// After how many comparisons the result is tested, and the two-sided 99 % quantile of Student's t with `comparisons -
-// 1` degrees of freedom.
+// After how many comparisons the result is tested, and the two-sided 99 % quantile of Student's t for that number (with
+// one degree of freedom less).
 struct Look {
   int comparisons;
   double t;
@@ -156,7 +156,7 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
 void ModeChooser::close() {
   is_open_ = false;
   Candidate& other = candidates_[other_];
-  // [0]: the chosen mode, [1]: the other; sums of step times over the blocks, and the smaller mean step time
+  // [0] is the chosen mode, [1] the other: sums of the step times of both blocks, and the shorter mean step time.
   std::array<double, 2> sums{}, least{};
   for (const Block& block : blocks_) {
     double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // the time to issue is part of the cost of a trial

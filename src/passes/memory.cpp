@@ -217,7 +217,7 @@ class BestFit {
     if (auto next = by_offset_.find(hole.offset + hole.bytes); next != by_offset_.end()) {
       Hole right = extract(next);
       hole.bytes += right.bytes;
-      // in serial order both groups are over; `needed` says on which streams
+      // In serial order both groups are over; `needed` says when each stream is done with them.
       join(hole.life.needed, right.life.needed);
     }
     auto left = by_offset_.lower_bound(hole.offset);

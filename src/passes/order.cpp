@@ -204,7 +204,7 @@ class Streams {
 
   int choose(int i) {
     if (i == 0) return 0;
-    // all work of a further device is on one stream
+    // All work of a further device is on one stream.
     if (int device = device_of(plan_, plan_.tasks[at(i)]); device > 0) {
       auto& devices = plan_.stream_devices;
       auto found = std::find(devices.begin(), devices.end(), device);
@@ -249,7 +249,7 @@ class Streams {
   int commit_;
   int limit_ = 1;  // the maximal number of streams on the target
   int used_ = 1;
-  // per task: the stream of an island that runs beside others, or -1 if the task is in no such island
+  // Per task: the stream of an island that runs beside others, or -1 if the task is in no such island.
   std::vector<int> beside_;
   int last_beside_ = 0;                       // the streams of these islands are 1 to this one
   std::map<int, std::vector<Island>> early_;  // these islands, by the task before which they may begin

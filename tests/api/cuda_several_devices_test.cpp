@@ -297,7 +297,7 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
       program.write(x, std::vector<float>{1, 2});
       copies_of_a_run(2, 6);
       copies_of_a_run(2, 6);  // warms up: now everything is captured
-      // without peer access, each copy goes through the host
+      // Without peer access, each copy goes through the host.
       std::uint64_t steady = copies_of_a_run(2, 6), each = peers ? 1 : 2;
       w.write(Tensor({10.0f, 20.0f}));
       EXPECT_EQ(copies_of_a_run(20, 60) - steady, each);

@@ -344,7 +344,7 @@ TEST_P(OnDevice, CopiesHaveMemoryOfTheirOwnThatIsKnownBefore) {
   for (int i = 0; i < 3; ++i) p.run(sink);
   p.sync();
   EXPECT_EQ(p.counters().host_bytes, p.memory().host_bytes());
-  // without staging memory, which grows with writes
+  // Without the staging memory, which grows with writes.
   auto held = [&] { return p.counters().host_bytes - p.memory().staging; };
   std::uint64_t host = held(), device = p.counters().device_bytes;
   for (int i = 0; i < 10; ++i) {

@@ -64,7 +64,7 @@ const Row kRows[] = {
        Tensor tensor(f32, {kHuge, kHuge});
      },
      {"2^63"}},
-// the sanitizers end the process instead of throwing bad_alloc
+// These sanitizers end the process instead of throwing bad_alloc.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     {"TensorMemory",
      [](Graph&) {

@@ -115,7 +115,7 @@ TEST(ModeChooser, TakesTheFasterSide) {
 TEST(ModeChooser, OnlyTheComparedStepsCount) {
   Machine machine;
   machine.ns = constant(100, 50);
-  // a comparison has 8 trial steps of 50, which are 2 % of 200 steps of 100, including the first step
+  // A comparison has 8 trial steps of 50, which are 2 % of 200 steps of 100, including the first step.
   machine.run(400 * 4 + 200);
   EXPECT_EQ(machine.chooser.report().switches, 1);
   EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.5);

@@ -9,7 +9,7 @@ namespace graphsink::testing {
 
 struct ChildResult {
   std::string output;  // what it wrote to its standard output
-  // such as "did not end in time", "ended by signal 11" or "ended with code 1"; empty if it ended with code 0
+  // Such as "did not end in time", "ended by signal 11" or "ended with code 1"; empty if it ended with code 0.
   std::string problem;
 };
 

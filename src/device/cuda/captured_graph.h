@@ -13,7 +13,7 @@ namespace graphsink {
 // What is known about the nodes of a graph only while it is captured. CUDA 13.0 cannot read the bodies of a conditional
 // node back later.
 struct CapturedNodes {
-  // the op a node belongs to; null for nodes of the runtime itself
+  // The op a node belongs to; null for nodes of the runtime itself.
   std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;
   std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // of the conditional nodes
 };

@@ -24,8 +24,8 @@ class CudaFailure : public Error {
   const char* call_;  // points to static storage
 };
 
-// Makes, counts and checks the CUDA calls of one device. There is one object per device. It is shared with memory,
-// which may outlive the device. Use it from one thread at a time.
+// Counts and checks the CUDA calls of one device. There is one object per device. It is shared with memory, which may
+// outlive the device. Use it from one thread at a time.
 class Calls {
  public:
   // `beside` belongs to another device of the same program, if there is one. The devices of a program are captured

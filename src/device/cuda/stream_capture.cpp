@@ -19,7 +19,7 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
   cudaError_t code = cudaStreamEndCapture(stream, &graph);
   if (code == cudaSuccess) return true;
   log_failure(log, "cudaStreamEndCapture", cudaGetErrorName(code));
-  // ending a broken capture reports an error, but the capture is then over
+  // Ending a broken capture reports an error, but the capture is then over.
   return is_sticky(code) || is_live(stream, log);
 }
 
