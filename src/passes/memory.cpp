@@ -217,7 +217,7 @@ class BestFit {
     if (auto next = by_offset_.find(hole.offset + hole.bytes); next != by_offset_.end()) {
       Hole right = extract(next);
       hole.bytes += right.bytes;
-      // In serial order both groups are over; `needed` says when each stream is done with them.
+      // In serial order both groups are over. `needed` says which tasks of each stream must be complete for reuse.
       join(hole.life.needed, right.life.needed);
     }
     auto left = by_offset_.lower_bound(hole.offset);

@@ -39,7 +39,7 @@ TEST_P(OnDevice, WritesDoNotWaitForTheStepsBefore) {
     Gated gated;
     Program p = compile(gated.g);
     gated.write(p, 1);
-    p.run(mode);  // its op waits; if write() waited for it, the gate's timeout would end the test
+    p.run(mode);  // its op waits at the gate; a write() that waited for it would take 20 s
     auto begin = std::chrono::steady_clock::now();
     gated.write(p, 2);
     p.run(mode);
