@@ -1,9 +1,9 @@
-# Finds an OpenBLAS with the C interface, the pthread build first: Debian's single-threaded build takes no locks at all,
-# and gives wrong results when two threads multiply at once.
+# Finds an OpenBLAS with the C interface. The pthread build is preferred: Debian's single-threaded build takes no locks,
+# so it gives wrong results when two threads multiply at the same time.
 #
-# Target OpenBLAS::OpenBLAS; variables OpenBLAS_FOUND, OpenBLAS_LIBRARY,
-# OpenBLAS_INCLUDE_DIR (set the last two to choose another build). Debian keeps its builds side by side in folders
-# named after the variant, and /etc/alternatives decides which one the plain name means; hence the folders.
+# Defines the target OpenBLAS::OpenBLAS and the variables OpenBLAS_FOUND, OpenBLAS_LIBRARY and OpenBLAS_INCLUDE_DIR. Set
+# the last two to choose another build. Debian keeps its builds side by side in folders named after the variant, and
+# /etc/alternatives decides which one the plain name means. Therefore the folders are searched.
 
 set(_variants openblas-pthread openblas-openmp openblas)
 find_path(OpenBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES ${_variants})

@@ -1,18 +1,18 @@
-# graphsink_device_sources(target): how the .cu files of a target are compiled. The build of the library includes this
-# file, and so does its package, for projects with ops of their own.
+# Defines graphsink_device_sources(target), which sets how the .cu files of a target are compiled. The library's build
+# includes this file. Its package includes it too, for projects with custom ops.
 #
-# Two global properties say how, so that the function may be called from any folder:
+# Two global properties control this, so that the function may be called in any folder:
 #   GRAPHSINK_FLAVOUR   cpu, cuda or emulated, as the library was built
-#   GRAPHSINK_PRELUDE   the header that stands in front of a .cu file where g++ compiles it: not for the flavour cuda
+#   GRAPHSINK_PRELUDE   the header included before a .cu file when g++ compiles it; not set for the flavour cuda
 
-# CMake 3.25 has not heard that nvcc 12 and newer know C++20. A version that has sets this again in enable_language().
+# CMake 3.25 does not know that nvcc 12 and newer support C++20. A newer CMake sets this variable in enable_language().
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
 
-# Compiles the .cu files of `target` as the library's flavour does. Call it in the folder that defines the target, after
-# all its sources were added, and for the flavour cuda after enable_language(CUDA).
+# Compiles the .cu files of `target` for the library's flavour. Call it in the folder that defines the target, after all
+# its sources were added. For the flavour cuda, call it after enable_language(CUDA).
 function(graphsink_device_sources target)
   get_property(flavour GLOBAL PROPERTY GRAPHSINK_FLAVOUR)
   get_property(prelude GLOBAL PROPERTY GRAPHSINK_PRELUDE)
@@ -32,7 +32,7 @@ function(graphsink_device_sources target)
     return()
   endif()
   if(sources)
-    # No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
+    # Operations must not be contracted into fused multiply-adds, so that all compilers give the same bits.
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX OBJECT_DEPENDS ${prelude}
                                                       COMPILE_OPTIONS "-xc++;-include;${prelude};-ffp-contract=off")
   endif()

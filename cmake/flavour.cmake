@@ -1,9 +1,10 @@
-# How the three flavours compile: the compiler cache, warnings, sanitizers, and what to do with a .cu file.
+# How the three flavours are compiled: the compiler cache, warnings, sanitizers, and the treatment of .cu files.
 
-# ccache is used where it is installed. Paths below the source folder are cached as relative ones, so that a second clone
-# in another folder finds what the first one compiled (but for objects with line counts, which hold their folder). g++'s
-# own list of included files spares ccache a run of the preprocessor; nvcc has none. Sloppiness: what ccache wants to know
-# before it takes precompiled headers, which are those of one set of flags and name no time.
+# ccache is used if it is installed. Paths below the source folder are cached as relative paths, so that a second clone
+# in another folder can use the results of the first (except for objects with line counts, which contain their folder).
+# With CCACHE_DEPEND, ccache reads g++'s list of included files instead of running the preprocessor; nvcc has no such
+# list. ccache demands these sloppiness options before it accepts precompiled headers. They are safe, because these
+# headers belong to one set of flags and contain no time.
 find_program(GRAPHSINK_CCACHE ccache)
 if(GRAPHSINK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${GRAPHSINK_CCACHE})
@@ -12,21 +13,21 @@ endif()
 
 add_library(graphsink_options INTERFACE)
 target_compile_features(graphsink_options INTERFACE cxx_std_20)
-# No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
+# Operations must not be contracted into fused multiply-adds, so that all compilers give the same bits.
 target_compile_options(graphsink_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${GRAPHSINK_WERROR}>>:-Werror>)
 if(GRAPHSINK_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${GRAPHSINK_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=${GRAPHSINK_SANITIZE})
-  # With the sanitizers' checks in between, g++ 12 sees uninitialised reads in the standard library that are not there.
+  # With sanitizers, g++ 12 wrongly reports uninitialised reads in the standard library.
   target_compile_options(graphsink_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
   if(GRAPHSINK_SANITIZE MATCHES "undefined")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
   endif()
 endif()
 
-# NVTX is headers alone; without them ranges compile to nothing.
+# NVTX consists of headers only. Without them, trace ranges compile to nothing.
 find_path(GRAPHSINK_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS /usr/local/cuda/include)
 if(GRAPHSINK_NVTX_INCLUDE)
   add_library(graphsink_nvtx INTERFACE)
@@ -37,7 +38,7 @@ endif()
 
 if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90)  # its code and its PTX, which newer devices compile when they load it
+    set(CMAKE_CUDA_ARCHITECTURES 90)  # its machine code, and its PTX, which newer devices compile when they load it
   endif()
   if(NOT DEFINED CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -52,7 +53,7 @@ elseif(NOT GRAPHSINK_FLAVOUR STREQUAL "cpu")
   message(FATAL_ERROR "GRAPHSINK_FLAVOUR is \"${GRAPHSINK_FLAVOUR}\"; use cpu, cuda or emulated")
 endif()
 
-# How graphsink_device_sources() compiles.
+# Sets how graphsink_device_sources() compiles.
 set_property(GLOBAL PROPERTY GRAPHSINK_FLAVOUR ${GRAPHSINK_FLAVOUR})
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
   set_property(GLOBAL PROPERTY GRAPHSINK_PRELUDE ${PROJECT_SOURCE_DIR}/kernels/support/host_builtins.h)
@@ -61,7 +62,7 @@ elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/device_sources.cmake)
 
-# graphsink_layer(name "layers below" sources...)
+# graphsink_layer(name "layers below" sources...) adds the library of one layer.
 function(graphsink_layer name below)
   add_library(graphsink_${name} STATIC ${ARGN})
   add_library(graphsink::${name} ALIAS graphsink_${name})
@@ -74,7 +75,8 @@ function(graphsink_layer name below)
   if(TARGET graphsink_nvtx)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
-  if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|kernels)$")  # what tests/run.sh looks at
+  # Only the layers whose coverage tests/run.sh checks are compiled this way.
+  if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|kernels)$")
     target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
     target_link_options(graphsink_${name} PUBLIC --coverage)
@@ -87,27 +89,29 @@ function(graphsink_layer name below)
   endif()
 endfunction()
 
-# graphsink_program(name sources...): a sample, tool or test.
+# graphsink_program(name sources...) adds a sample, tool or test.
 function(graphsink_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
   target_compile_definitions(${name} PRIVATE GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
   target_link_libraries(${name} PRIVATE graphsink_source_dir)
-  # Compiling a test, and under a sanitizer any program, takes longer than running it: the optimizer is left out, but for
-  # sources that say otherwise, and for kernels, which have small stacks on the software device.
+  # For a test, and for any program under a sanitizer, compiling takes longer than running. So these are compiled
+  # without optimization, except for sources that set their own options. Kernels are excepted too, because their stacks
+  # on the software device are small.
   if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND NOT "${ARGN}" MATCHES "[.]cu")
     target_compile_options(${name} PRIVATE -O0)
   endif()
-  # Undefined behaviour is looked for in the library and the software device: checks in the tests themselves would take a
-  # quarter of the time that compiling them takes.
+  # Undefined behaviour is checked in the library and the software device. Checks in the tests themselves would take a
+  # quarter of their compile time.
   if(GRAPHSINK_SANITIZE MATCHES "undefined" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests")
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
   endif()
   graphsink_device_sources(${name})
 endfunction()
 
-# Where the sources lie, for what reads LICENSE or golden files: one object, as it depends on the folder of a clone.
+# The path of the sources, for code that reads LICENSE or golden files. It is compiled into one object only, because it
+# differs between clones.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/source_dir.cpp CONTENT
 "#include \"samples/models/source_dir.h\"
 namespace graphsink { const char* source_dir() { return \"${PROJECT_SOURCE_DIR}\"; } }

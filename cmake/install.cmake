@@ -1,10 +1,10 @@
-# install(), and what find_package(graphsink) reads.
+# The install() rules, and the files that find_package(graphsink) reads.
 include(CMakePackageConfigHelpers)
 set(GRAPHSINK_TARGETS graphsink graphsink_base graphsink_ir graphsink_passes graphsink_device graphsink_kernels
     graphsink_build graphsink_exec graphsink_api graphsink_capture graphsink_loader graphsink_checkpoint)
 set(GRAPHSINK_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/graphsink)
 install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# What graphsink_device_sources() puts in front of the .cu files of other projects.
+# The header that graphsink_device_sources() includes before the .cu files of other projects.
 set(GRAPHSINK_INSTALLED_PRELUDE "")
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
   install(FILES kernels/support/host_builtins.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/support)

@@ -15,7 +15,7 @@ int main() try {
 
   gs::Program step = gs::compile(g, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
   std::cout << step.explain();
-  const gs::Digits digits = gs::seeded_digits(3200, 3);  // one slice of 32 for each of 100 steps
+  const gs::Digits digits = gs::seeded_digits(3200, 3);  // for each of 100 steps, one slice of 32 digits
   step.write(x, digits.images.as<float>());
   step.write(t, digits.labels.as<std::int32_t>());
   step.run(gs::interactive);           // op by op
@@ -23,7 +23,7 @@ int main() try {
   step.run(gs::sink, {.steps = 100});  // one launch, 100 training steps
   std::vector<float> losses = step.read("loss");
   std::cout << losses.size() << " steps, loss " << losses.front() << " -> " << losses.back() << "\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

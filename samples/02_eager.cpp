@@ -1,4 +1,4 @@
-// Single-op scheduling: each op runs as it is called. Then the same ops as a graph.
+// In eager mode each op runs when it is called. Then the same ops run as a graph.
 #include <graphsink/graphsink.h>
 
 #include <iostream>
@@ -9,7 +9,7 @@ int main() try {
   gs::Value x = eager.tensor({1, 2}), y = eager.tensor({3, 4});
   gs::Value m = x * y;
   gs::Value n = x - y;
-  std::cout << "m = " << m << "\n";  // m is there, z is not yet thought of
+  std::cout << "m = " << m << "\n";  // m is computed already, although the program has not mentioned z yet
   gs::Value z = m + n;
   std::cout << "z = " << z << "\n";
 
@@ -22,7 +22,7 @@ int main() try {
   program.write(b, gs::Eager::read(y));
   program.run(gs::sink);
   std::cout << "z of the graph = " << program.read_output("z") << "\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

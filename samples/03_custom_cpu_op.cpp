@@ -1,5 +1,5 @@
-// An op of one's own, with a CPU body and a gradient: a constant, nothing to register. On a CUDA device it runs on the
-// host, as a node of the launch between two copies, and explain() says so.
+// A custom op with a CPU body and a gradient. It is a constant; nothing has to be registered. On a CUDA device it runs
+// on the host, as a node of the launch between two copies, and explain() says so.
 #include <graphsink/graphsink.h>
 
 #include <iostream>
@@ -19,7 +19,7 @@ void body(const gs::CpuArgs& a) {
   for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) y[i] = x[i] * x[i] * x[i];
 }
 
-// d cube(x) / dx = 3 x^2, as graph.
+// d cube(x) / dx = 3 x^2, built as graph nodes.
 std::vector<gs::Value> gradient(const gs::GradArgs& a) {
   const gs::Value& x = a.inputs[0];
   return {a.grads[0] * (3.0 * (x * x))};
@@ -46,7 +46,7 @@ int main() try {
   program.run(gs::sink, {.steps = 9});
   std::vector<float> losses = program.read("loss");
   std::cout << "loss " << losses.front() << " -> " << losses.back() << "\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

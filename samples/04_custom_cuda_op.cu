@@ -1,5 +1,5 @@
-// An op of one's own with a CUDA body and a CPU body, in one file. nvcc compiles it; without a CUDA toolkit the build
-// compiles it as C++, and the CPU body runs.
+// A custom op with a CUDA body and a CPU body in one file. nvcc compiles it. Without a CUDA toolkit, the build compiles
+// it as C++, and the CPU body runs.
 #include <graphsink/graphsink.h>
 #include <graphsink/kernel.h>
 
@@ -59,7 +59,7 @@ int main() try {
   program.run(gs::sink, {.steps = 4});
   program.sync();
   std::cout << "5 steps of total = 2 x + total: " << total.read() << "\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

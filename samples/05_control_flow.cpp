@@ -1,4 +1,5 @@
-// A loop and a branch as nodes: part of the launch where the device can hold them, else decided by the host.
+// A loop and a branch as nodes. They are part of the launch if the device can hold them; otherwise the host decides
+// them.
 #include <graphsink/graphsink.h>
 
 #include <iostream>
@@ -37,7 +38,7 @@ int main() try {
   }
   if (auto captured = program.captured())
     std::cout << "the launch holds " << captured->conditional_nodes << " conditional nodes\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -1,5 +1,5 @@
-// x + y - z with the sum on the CPU and the difference on the GPU, and two branches side by side on both: placements
-// say where, copies appear where values cross, and the whole is still one launch.
+// Computes x + y - z with the sum on the CPU and the difference on the GPU, and then two branches side by side on both.
+// Placements say where ops run, copies are inserted where values cross, and the whole is still one launch.
 #include <graphsink/graphsink.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ int main() try {
   gs::Value difference = sub(sum, z, gs::on_device);
   g.output("x + y - z", difference);
 
-  // Nothing connects the two until the end: in the parallel modes and in the launch they overlap.
+  // The two branches are independent until the end. So they overlap in the parallel modes and in the launch.
   gs::Value here = x, there = x;
   for (int i = 0; i < 3; ++i) {
     here = tanh(here, gs::on_cpu);
@@ -30,14 +30,14 @@ int main() try {
   program.write(z, std::vector<float>{0.5, 0.5, 0.5, 0.5});
   for (gs::Mode mode : gs::kAllModes) {
     program.run(mode);
-    gs::Tensor gap = program.read_output("gap");  // two libraries' tanh: the last bits may differ
+    gs::Tensor gap = program.read_output("gap");  // tanh of two libraries: the last bits may differ
     std::cout << gs::to_string(mode) << ": x + y - z = " << program.read_output("x + y - z") << ", branches agree to "
               << std::max({1e-6, std::abs(gap.at(0)), std::abs(gap.at(3))}) << "\n";
   }
   if (auto captured = program.captured())
     std::cout << "the launch holds " << captured->kernels << " kernels, " << captured->copies << " copies, "
               << captured->host_nodes << " host nodes\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

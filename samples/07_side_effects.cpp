@@ -6,7 +6,7 @@ namespace gs = graphsink;
 
 namespace {
 
-// An op that does something the graph cannot see: never dropped, never reordered.
+// An op with an effect that the graph cannot see. Such an op is never dropped and never reordered.
 void infer(gs::InferArgs& a) {
   a.expect_inputs(1);
   a.out(a.in(0).dtype, a.in(0).shape);
@@ -24,11 +24,11 @@ int main() try {
   gs::Variable x("x", gs::Tensor({1.0f})), y("y", gs::Tensor({10.0f})), z("z", gs::Tensor({100.0f}));
 
   gs::assign(x, g.value(y));
-  gs::assign(x, add(g.value(z), 0.0, gs::on_cpu));  // by way of the host: the order stays
-  gs::Value r = g.value(x) - g.value(y);            // sees the second: 90
+  gs::assign(x, add(g.value(z), 0.0, gs::on_cpu));  // runs on the host; the order stays
+  gs::Value r = g.value(x) - g.value(y);            // sees the second assignment: 90
   gs::emit(say_op, {r});
   gs::assign(y, g.value(y) + 1.0);
-  gs::assign(z, g.value(x) + g.value(y));  // the values just assigned
+  gs::assign(z, g.value(x) + g.value(y));  // reads the values that were just assigned
   g.output("r", r);
 
   gs::Program program = gs::compile(g, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
@@ -40,7 +40,7 @@ int main() try {
     program.sync();
     std::cout << "  x, y, z = " << x.read().at(0) << ", " << y.read().at(0) << ", " << z.read().at(0) << "\n";
   }
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -1,4 +1,5 @@
-// Raw text in, training step out: a tokenizer that exists only as a CPU body is part of the one launch.
+// Raw text is the input of a training step. The tokenizer exists only as a CPU body, and still is part of the one
+// launch.
 #include <graphsink/graphsink.h>
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kBuckets = 512, kBytes = 64, kWords = 16;
 
-// u8 [n, bytes] -> i32 [n, words]: the last words of each line of text, each hashed to a bucket by FNV-1a; 0 where
-// there are fewer.
+// u8 [n, bytes] -> i32 [n, words]. The result holds the last words of each line of text, each hashed to a bucket by
+// FNV-1a. If a line has fewer words, the first elements are 0.
 void infer(gs::InferArgs& a) {
   a.expect_inputs(1);
   if (a.in(0).dtype != gs::u8) a.fail("takes u8", "feed the bytes of the text");
@@ -44,7 +45,7 @@ int main(int argc, char** argv) try {
   constexpr std::int64_t kLines = 32, kSteps = 200;
   auto vocabulary = static_cast<std::int64_t>(text.vocabulary.size());
 
-  // From the words so far: which character comes next?
+  // Predicts the next character from the words so far.
   gs::Graph g;
   gs::Value bytes = g.feed("bytes", gs::u8, {kLines, kBytes}), next = g.feed("next", gs::i32, {kLines});
   gs::Variable table("table", gs::Tensor::uniform({kBuckets, 16}, 1, -0.5f, 0.5f));
@@ -72,7 +73,7 @@ int main(int argc, char** argv) try {
   std::cout << kSteps << " steps on " << text.source << ", loss " << losses.front() << " -> " << losses.back() << "\n";
   if (auto captured = program.captured(); captured && captured->host_nodes > 0)
     std::cout << "the launch holds " << captured->host_nodes << " host node\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

@@ -1,5 +1,5 @@
-// Two branches of one training step on two GPUs: placements say which, copies appear where values cross, and the whole
-// is still one launch. On a machine with one GPU, or none, the same program runs there.
+// Two branches of one training step on two GPUs. Placements say where ops run, copies are inserted where values cross,
+// and the whole is still one launch. On a machine with one GPU, or none, the same program runs there.
 #include <graphsink/graphsink.h>
 
 #include <iostream>
@@ -16,7 +16,7 @@ int main() try {
   gs::Value x = g.feed("x", gs::f32, {64, 32}), wanted = g.feed("wanted", gs::f32, {64, 1});
   gs::Variable w1("w1", gs::Tensor::kaiming({32, 64}, 1)), w2("w2", gs::Tensor::kaiming({32, 64}, 2));
   gs::Variable v1("v1", gs::Tensor::kaiming({64, 1}, 3)), v2("v2", gs::Tensor::kaiming({64, 1}, 4));
-  // Nothing connects the two until their results are added: they run side by side, forwards and backwards.
+  // The two branches are independent until their results are added. So they run side by side, forwards and backwards.
   gs::Value here = matmul(tanh(matmul(x, w1), gs::on_device), v1);
   gs::Value there = matmul(relu(matmul(x, w2), second), v2, {}, second);
   gs::Value error = add(here, there, gs::on_device) - wanted;
@@ -28,7 +28,7 @@ int main() try {
   std::cout << program.explain();
   constexpr std::int64_t kSteps = 100;
   gs::Tensor inputs = gs::Tensor::uniform({kSteps, 64, 32}, 5, -1.0f, 1.0f), sums(gs::f32, {kSteps, 64, 1});
-  for (std::size_t i = 0; i < sums.as<float>().size(); ++i)  // to learn: the sum of the first two
+  for (std::size_t i = 0; i < sums.as<float>().size(); ++i)  // the function to learn: the sum of the first two inputs
     sums.as<float>()[i] = inputs.as<float>()[32 * i] + inputs.as<float>()[32 * i + 1];
   program.write(x, inputs);
   program.write(wanted, sums);
@@ -36,7 +36,7 @@ int main() try {
   std::vector<float> losses = program.read("loss");
   std::cout << devices << " GPUs at hand: " << losses.size() << " steps, loss " << losses.front() << " -> "
             << losses.back() << "\n";
-  return std::cout.flush() ? 0 : 2;  // what is printed to a full disk is lost
+  return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";
   return 2;

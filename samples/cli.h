@@ -1,4 +1,4 @@
-// What the programs share: arguments, exit codes, devices and modes by name, a progress line.
+// What the programs share: arguments, exit codes, names of devices and modes, and a progress line.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace graphsink::cli {
 
-// Throws Error if something that was printed did not arrive: the disk is full, or nobody reads the pipe.
+// Throws Error if some of the output was lost, because the disk is full or the pipe has no reader.
 inline void require_printed() {
   errno = 0;
   std::cout.flush();
@@ -29,10 +29,10 @@ inline void require_printed() {
 }
 
 constexpr std::int64_t kMostSteps = 100000000, kMostStepsPerLaunch = 10000;
-constexpr std::int64_t kMostSeed = std::numeric_limits<std::uint32_t>::max();  // CompileOptions::seed
+constexpr std::int64_t kMostSeed = std::numeric_limits<std::uint32_t>::max();  // the limit of CompileOptions::seed
 
-// A whole number from `low` to `high` in decimal digits. CLI11 alone takes -1 for a large number where the option has
-// no sign, and 010 for 8.
+// Accepts an integer from `low` to `high` in decimal digits. CLI11 alone would read -1 as a large number for an
+// unsigned option, and 010 as 8.
 inline CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
   std::string range = std::to_string(low) + " to " + std::to_string(high);
   auto check = [=](const std::string& text) {
@@ -45,7 +45,7 @@ inline CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
   return CLI::Validator(check, range);
 }
 
-// A number from `low` to `high`, which "nan" is not.
+// Accepts a number from `low` to `high`, but not "nan".
 inline CLI::Validator number(double low, double high) {
   std::string range = number_text(low) + " to " + number_text(high);
   auto check = [=](const std::string& text) {
@@ -57,8 +57,8 @@ inline CLI::Validator number(double low, double high) {
   return CLI::Validator(check, range);
 }
 
-// Parses the arguments and calls `body`. Returns the exit code: 2, with the message on stderr, for wrong arguments and
-// every Error, such as that of require_printed() at the end.
+// Parses the arguments and calls `body`. Returns the exit code. It is 2, with a message on stderr, for wrong arguments
+// and for every Error, such as that of require_printed() at the end.
 template <class Body>
 int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
   try {
@@ -77,7 +77,7 @@ int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
   }
 }
 
-// "auto": the first CUDA device if there is one, else the CPU.
+// "auto" means the first CUDA device if there is one, else the CPU.
 inline DeviceId device_of(const std::string& name) {
   if (name == "cpu" || (name == "auto" && cuda_device_count() == 0)) return cpu();
   if (name == "auto") return cuda(0);
@@ -96,7 +96,7 @@ inline Mode mode_of(const std::string& name) {
   throw Error("mode \"" + name + "\"", Where(), "expected one of " + known, "name one of them");
 }
 
-// The options of every training program.
+// Adds the options that every training program has.
 template <class Options>
 void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
@@ -113,10 +113,11 @@ void add_training_options(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-// "step 500/2000  loss 1.234  5678 steps/s": rewritten in place on a terminal, else one line for each tenth of the way.
+// Prints "step 500/2000  loss 1.234  5678 steps/s". On a terminal the line is rewritten in place; otherwise one line is
+// printed for each tenth of the steps.
 class Progress {
  public:
-  // A resumed run begins at step `first`.
+  // A resumed run starts at step `first`.
   explicit Progress(std::int64_t steps, std::int64_t first = 0) : steps_(steps), first_(first) {}
 
   void show(std::int64_t step, double loss) {

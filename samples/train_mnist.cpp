@@ -22,7 +22,8 @@ struct Options {
   std::uint64_t seed = 1;
 };
 
-// Share of the last kTests digits that the network names right; a program of its own on the same Variables.
+// Returns the share of the last kTests digits that the network classifies correctly. This is a separate program on the
+// same Variables.
 double test(const models::Mlp& mlp, const gs::Digits& digits, gs::DeviceId device) {
   const std::int64_t pixels = digits.images.shape()[1];
   gs::Graph g;

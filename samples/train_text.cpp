@@ -1,4 +1,4 @@
-// Trains a model of text on any text, measures it on a part held out, and lets it continue the text. Training,
+// Trains a language model on any text, evaluates it on a held-out part, and lets it continue the text. Training,
 // evaluation and continuation are three programs on the same Variables.
 #include <algorithm>
 #include <optional>
@@ -29,7 +29,8 @@ struct Options {
   std::string save, resume;
 };
 
-// A checkpoint that another run can go on from with the same bits: data depend on the step alone.
+// Saves a checkpoint from which another run can continue with the same bits. This works because the data of a step
+// depend only on its number.
 void save(const Options& options, gs::Program& program) {
   gs::Checkpoint checkpoint = gs::snapshot(program);
   checkpoint.metadata["model"] = options.model;
@@ -39,7 +40,7 @@ void save(const Options& options, gs::Program& program) {
   std::printf("saved %s at step %ld\n", options.save.c_str(), long{program.steps()});
 }
 
-// Returns the step to go on from.
+// Restores the checkpoint and returns the step at which to continue.
 std::int64_t resume(const Options& options, const gs::Checkpoint& checkpoint, gs::Program& program) {
   gs::restore(program, checkpoint);
   std::int64_t step = program.steps();
@@ -47,7 +48,7 @@ std::int64_t resume(const Options& options, const gs::Checkpoint& checkpoint, gs
   return step;
 }
 
-// What must be the same in a resumed run comes from its checkpoint.
+// Reads from the checkpoint the options that must be the same in a resumed run.
 std::optional<gs::Checkpoint> open_checkpoint(Options& options) {
   if (options.resume.empty()) return std::nullopt;
   gs::Checkpoint checkpoint = gs::read_checkpoint(options.resume);

@@ -1,4 +1,4 @@
-// The element-wise functions that follow products.
+// Activation functions that may follow a matrix product.
 #pragma once
 
 #include "kernels/support/elementwise.h"

@@ -1,20 +1,20 @@
-// Matrix products of CPU bodies: BLAS, one thread for each call.
+// Matrix products for CPU bodies. They call BLAS, with one thread per call.
 #pragma once
 
 #include <cblas.h>
 
 namespace graphsink {
 
-// For the whole process: how a product is split among threads, of which each machine has its own number, shows in
-// bits. From prepare().
+// Makes OpenBLAS use one thread, in the whole process. How a product is split among threads affects the bits of the
+// result, and the number of threads differs between machines. Call it in prepare().
 inline void use_one_blas_thread() {
 #ifdef OPENBLAS_SEQUENTIAL
   if (openblas_get_num_threads() > 1) openblas_set_num_threads(1);
 #endif
 }
 
-// c = alpha * a b + beta * c, row-major; a is [m, k], or [k, m] if transposed, b is [k, n] or [n, k]. Each has its
-// distance between rows.
+// One operand of multiply(), which computes c = alpha * a b + beta * c. All matrices are row-major: a is [m, k], or [k,
+// m] if transposed; b is [k, n], or [n, k] if transposed. `row` is the distance between rows, in elements.
 template <class T>
 struct BlasMatrix {
   const T* data;

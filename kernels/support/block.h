@@ -8,7 +8,8 @@ namespace graphsink {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// In all lanes. Each step adds the same two numbers in both lanes of a pair, so all lanes hold the same bits.
+// Returns the sum to all lanes. Each addition uses the same two numbers in both lanes of a pair, so all lanes hold the
+// same bits.
 template <class T>
 __device__ inline T warp_sum(T x) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
@@ -23,8 +24,8 @@ __device__ inline T warp_max(T x) {
   return x;
 }
 
-// In the first warp. The block is one-dimensional and made of whole warps; all its threads make the call. Between two
-// calls there is a barrier.
+// Returns the sum to the first warp. The block must be one-dimensional and consist of whole warps, and all its threads
+// must make the call. The caller must put a barrier between two calls.
 template <class T>
 __device__ inline T block_sum(T x) {
   __shared__ T partial[kWarp];

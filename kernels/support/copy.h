@@ -9,7 +9,8 @@ struct alignas(16) Words {
   std::uint64_t low, high;
 };
 
-// Thread `thread` of `threads` copies its share: 16 bytes at a time where both sides are aligned, else 4, else 1.
+// Copies the share of thread `thread` of `threads`: 16 bytes at a time if both addresses are aligned to 16, else 4 if
+// they are aligned to 4, else 1.
 __device__ inline void copy_bytes(void* to, const void* from, std::int64_t bytes, std::int64_t thread,
                                   std::int64_t threads) {
   auto misaligned = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);

@@ -1,11 +1,12 @@
-// From a DType, known when the program runs, to the C++ type of a body.
+// Maps a DType, which is known only when the program runs, to a C++ type for which a body is instantiated.
 #pragma once
 
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
 
-// What elements of type T are computed in: half and bfloat16 in float, with one rounding when the result is stored.
+// The type in which elements of type T are computed. half and bfloat16 are computed in float and rounded once, when the
+// result is stored.
 template <class T>
 struct ComputedIn {
   using Type = T;
@@ -21,10 +22,10 @@ struct ComputedIn<bfloat16> {
 template <class T>
 using Wide = typename ComputedIn<T>::Type;
 
-// As error messages name them.
+// In the order in which error messages list them.
 inline constexpr DType kAllDTypes[] = {f32, f64, f16, bf16, i32, i64, u8, boolean};
 
-// A float of any size.
+// Reads a floating-point number of any size.
 HD double read_float(const void* address, DType dtype) {
   switch (dtype) {
     case DType::f16:

@@ -1,4 +1,4 @@
-// Element-wise ops: from one scalar expression come the CPU body, the kernels and the text in OpDef::expr.
+// Element-wise ops. One scalar expression yields the CPU body, the kernels and the text in OpDef::expr.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,8 @@
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
 
-// An expression in x, in a and b, or in a, b and c, of type T. With T = float it is also that of half and bfloat16.
+// Defines a functor for an expression in x, in a and b, or in a, b and c, all of type T. half and bfloat16 use the
+// functor with T = float.
 #define UNARY_EXPRESSION(Name, ...)                         \
   struct Name {                                             \
     static constexpr std::string_view kText = #__VA_ARGS__; \
@@ -36,7 +37,7 @@
 
 namespace graphsink {
 
-// Elements that a thread handles at once: 128 bits of f32.
+// The number of elements that a thread handles at once; for f32 these are 128 bits.
 constexpr int kPack = 4;
 template <class T>
 struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
@@ -46,7 +47,7 @@ struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
 template <class In, int N>
 struct Operands {
   const In* data[N];
-  bool is_repeated[N];  // one element
+  bool is_repeated[N];  // the operand has one element
 };
 
 template <class F, class In, int N>
@@ -60,7 +61,8 @@ HD auto apply(const In (&x)[N]) {
   }
 }
 
-// Addresses are aligned to 16 bytes: buffers are to 256, and views start where their buffer does.
+// All addresses are aligned to 16 bytes, because buffers are aligned to 256 and a view starts at the beginning of its
+// buffer.
 template <class F, class In, class Out, int N>
 __global__ void map_contiguous(Operands<In, N> in, Out* out, std::int64_t size) {
   wait_for_inputs();
@@ -117,7 +119,7 @@ void map_cuda(const Layout<N>& layout, CudaArgs& a) {
   a.launch(map_contiguous<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout.size);
 }
 
-// One row of the innermost dimension. Precondition: size > 0.
+// Computes one row of the innermost dimension. Precondition: size > 0.
 template <class F, class In, class Out>
 void map_row(std::int64_t size, const In* x, std::int64_t, Out* out) {
   for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(x[i]))); });
@@ -162,7 +164,7 @@ void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
   }
 }
 
-// What prepare() chooses: bodies for the dtypes, and the layout for the shapes.
+// What prepare() chooses: the bodies for the dtypes, and the layout for the shapes.
 template <int N>
 struct ElementwisePlan {
   void (*cpu)(const Layout<N>&, const CpuArgs&) = nullptr;
@@ -196,20 +198,21 @@ inline constexpr Alias kElementwiseInPlace<2>[2] = {{0, 0}, {0, 1}};
 template <>
 inline constexpr Alias kElementwiseInPlace<3>[3] = {{0, 0}, {0, 1}, {0, 2}};
 
-// Elements of which dtypes are computed in T.
+// Tells whether elements of this dtype are computed in T.
 template <class T>
 constexpr bool is_computed_in(DType dtype) {
   return dtype == element_dtype<T>() || (std::is_same_v<T, float> && is_half(dtype));
 }
 
-// What F makes of elements of type In is stored as In if it has the type that In is computed in.
+// The result of F for elements of type In. If F returns the type that In is computed in, the result is stored as In.
 template <class F, class In, int N>
 struct ResultOf {
   using Type = decltype(apply<F>(std::declval<const In (&)[N]>()));
   using Stored = std::conditional_t<std::is_same_v<Type, Wide<In>>, In, Type>;
 };
 
-// Element-wise F on N inputs of one dtype, computed in one of the types Ts; the type of the result is F's.
+// Infers the type of an element-wise F on N inputs of one dtype, which must be computed in one of the types Ts. The
+// result is boolean if F returns bool; else it has the dtype of the inputs.
 template <class F, int N, class... Ts>
 void infer_elementwise(InferArgs& a) {
   a.expect_inputs(N);

@@ -1,4 +1,4 @@
-// Which of two elements is the larger, or the smaller: a NaN is before all others, and equals keep their order.
+// Orders elements for maxima and minima: a NaN precedes all other elements, and equal elements keep their order.
 #pragma once
 
 #include <limits>
@@ -8,11 +8,11 @@
 
 namespace graphsink {
 
-// What elements are compared in.
+// The type in which elements are compared.
 template <class T>
 using Compared = std::conditional_t<std::is_same_v<T, std::uint8_t>, std::int32_t, Wide<T>>;
 
-// f.operator()<T>() for the T among the comparable dtypes that is `dtype`.
+// Calls body.operator()<T>() with the comparable type T of `dtype`.
 template <class Body>
 void for_comparable(DType dtype, const Body& body) {
   for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(dtype, body);
@@ -26,7 +26,8 @@ HD bool is_nan(V x) {
   return x != x;
 }
 
-// `next` replaces the extreme so far: precedes(), but that a NaN replaces a NaN; without a branch, for vector code.
+// The order of a maximum. replaces() tells whether `next` replaces the extreme found so far. It is precedes() except
+// that a NaN replaces a NaN, which needs no branch and so allows vector code.
 struct Larger {
   template <class V>
   HD static bool precedes(V x, V y) {
@@ -36,7 +37,7 @@ struct Larger {
   HD static bool replaces(V next, V most) {
     return (next > most) | is_nan(next);
   }
-  // Which no element is behind.
+  // A value that precedes no other element.
   template <class V>
   HD static V last() {
     return std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity()
@@ -58,24 +59,24 @@ struct Smaller {
   }
 };
 
-// An element and its place. No constructor: blocks share arrays of them.
+// An element and its index. It has no constructor, because blocks keep arrays of it in shared memory.
 template <class V>
 struct Placed {
   V value;
   std::int32_t place;
 };
 
-// Places differ, so this is a total order.
+// All places differ, so this is a total order.
 template <class Order, class V>
 HD bool precedes(const Placed<V>& a, const Placed<V>& b) {
   return Order::precedes(a.value, b.value) || (!Order::precedes(b.value, a.value) && a.place < b.place);
 }
-// Behind all that there are.
+// Comes after every element.
 template <class Order, class V>
 HD Placed<V> no_place() {
   return {Order::template last<V>(), std::numeric_limits<std::int32_t>::max()};
 }
-// In the lane whose number differs by these bits.
+// Reads `x` from the lane whose number differs from this one's by the bits of `lanes`.
 template <class V>
 __device__ inline Placed<V> from_lane_xor(Placed<V> x, int lanes) {
   return {__shfl_xor_sync(kAllLanes, x.value, lanes), __shfl_xor_sync(kAllLanes, x.place, lanes)};

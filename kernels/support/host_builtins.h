@@ -1,5 +1,5 @@
-// Device built-ins for a build without CUDA: kernel files compile as C++ with this in front (-include), and their
-// kernels are never run.
+// Device built-ins for a build without CUDA. Kernel files are then compiled as C++ with this header in front
+// (-include), and their kernels are never run.
 #pragma once
 
 #define GRAPHSINK_HOST_KERNELS 1  // for CudaArgs::launch()

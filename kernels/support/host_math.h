@@ -1,6 +1,7 @@
-// exp and tanh for the host, after Moshier's Cephes library (https://www.netlib.org/cephes/, expf.c, tanhf.c and
-// tanh.c), with the same constants. Those of floats have neither calls nor branches, so that loops of them become
-// vector code; their errors are below 2 units in the last place, those of doubles below 1.
+// exp and tanh for the host, with the algorithms and constants of Moshier's Cephes library
+// (https://www.netlib.org/cephes/, expf.c, tanhf.c and tanh.c). The float functions contain neither calls nor branches,
+// so that loops over them become vector code. The error is below 2 units in the last place for float, and below 1 for
+// double.
 #pragma once
 
 #include <bit>
@@ -15,7 +16,7 @@ inline float power_of_2(std::int32_t n) { return std::bit_cast<float>(static_cas
 inline float exp(float x) {
   constexpr float kLog2E = 1.44269504f;
   constexpr float kLog2High = 0.693359375f, kLog2Low = -2.12194440e-4f;  // their sum is log(2)
-  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest whole number in the lowest bits
+  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
   float y = x > 89.0f ? 89.0f : x;
   y = y < -104.0f ? -104.0f : y;
   float shifted = y * kLog2E + kRound;
@@ -28,8 +29,9 @@ inline float exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  // In two steps, as 2^n alone may be out of range. A NaN has any n, and stays one.
-  auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) & 0x1ff);  // of 9 bits, with a sign
+  // Multiplies by two powers of 2, because 2^n alone may be out of range. For a NaN, n is arbitrary, and the result is
+  // a NaN.
+  auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) & 0x1ff);  // 9 bits, two's complement
   exponent = exponent >= 256 ? exponent - 512 : exponent;
   std::int32_t half = exponent / 2;
   return p * power_of_2(half) * power_of_2(exponent - half);
@@ -60,7 +62,7 @@ inline double tanh(double x) {
     q = q * square + 4.84406305325125486048e3;
     return std::copysign(magnitude + magnitude * (square * (p / q)), x);
   }
-  // 1 - 2 / (e + 1), with what the sum, the quotient and the difference lose to rounding added at the end.
+  // Computes 1 - 2 / (e + 1). The rounding errors of the sum, the quotient and the difference are added at the end.
   double e = std::exp(2 * (magnitude > 22 ? 22 : magnitude));
   double sum = e + 1, lost_in_sum = 1 - (sum - e);
   double quotient = 2 / sum, lost_in_quotient = (std::fma(-quotient, sum, 2.0) - quotient * lost_in_sum) / sum;

@@ -1,5 +1,5 @@
-// What every kernel file starts from. The same file is compiled by nvcc, by a C++ compiler with host_builtins.h in
-// front, and by a C++ compiler against the software CUDA device of the tests.
+// The common header of all kernel files. The same kernel file is compiled by nvcc, by a C++ compiler with
+// host_builtins.h in front, and by a C++ compiler against the software CUDA device of the tests.
 #pragma once
 
 #include <algorithm>
@@ -21,22 +21,24 @@ namespace graphsink {
 
 constexpr std::int64_t kThreads = LaunchSize::kThreads, kMaxBlocks = LaunchSize::kMaxBlocks;
 
-// a / b of non-negative numbers: 64-bit division is slow on GPUs.
+// Returns a / b for non-negative numbers. Small numbers are divided in 32 bits, because 64-bit division is slow on
+// GPUs.
 HD std::int64_t quotient(std::int64_t a, std::int64_t b) {
   bool is_small = a <= 0xffffffff && b <= 0xffffffff;
   return is_small ? std::int64_t{static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b)} : a / b;
 }
 
-// The axes of ops may be counted from the end: -1 is the last one.
+// Returns the axis counted from the front. An op also accepts axes counted from the end: -1 is the last one.
 inline int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
-// The same; refuses an axis that a tensor of that rank does not have.
+// Also throws Error if a tensor of this rank does not have the axis.
 inline int axis_from_front(const InferArgs& a, int axis, int rank) {
   int d = from_front(axis, rank);
   if (d < 0 || d >= rank) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
   return d;
 }
 
-// The same names for floats and doubles, on both sides; the ops of these names hide those of <cmath>.
+// Math functions with the same names for float and double, on host and device. The ops of these names hide those of
+// <cmath>.
 namespace math {
 #ifdef __CUDA_ARCH__
 HD float exp(float x) { return ::expf(x); }
@@ -72,7 +74,7 @@ template <class T>
 HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
-// Infinities and NaNs are not their own difference.
+// For infinities and NaNs, x - x is a NaN.
 template <class T>
 HD bool is_finite(T x) {
   return x - x == T(0);
@@ -88,7 +90,7 @@ inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
 #ifndef __clang__
 #pragma GCC ivdep
 #ifndef __CUDACC__
-#pragma GCC unroll 1  // unrolled early, the block would be no loop when vector code is made
+#pragma GCC unroll 1  // if it were unrolled early, the vectorizer would no longer find a loop
 #endif
 #endif
     for (std::int64_t j = 0; j < kVectorBlock; ++j) body(i + j);
@@ -96,9 +98,9 @@ inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
   for (; i < n; ++i) body(i);
 }
 
-// The loop is compiled for three widths of vectors, and vector_level() chooses. The bits are the same in all, because
-// nothing is contracted or reordered. Builds with sanitizers or line counts, whose speed does not matter, and those of
-// clang have one width.
+// The loop is compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
+// because nothing is contracted or reordered. Builds with sanitizers or line counts have one width, because their speed
+// does not matter; so do builds with clang.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) && !defined(GRAPHSINK_COVERAGE)
 #define GRAPHSINK_VECTOR_LEVELS
@@ -116,8 +118,8 @@ template <class Body>
 }
 #endif
 
-// Calls body(i) for i in [0, n), in blocks whose length is known, which compilers turn into vector code. Iterations may
-// not depend on one another; reading and writing one element in place is fine.
+// Calls body(i) for i in [0, n). The calls are grouped in blocks of a fixed length, which compilers turn into vector
+// code. Iterations must not depend on one another, but an iteration may read and write one element in place.
 template <class Body>
 inline void for_each_index(std::int64_t n, const Body& body) {
   if (n >= kVectorBlock) {
@@ -129,7 +131,7 @@ inline void for_each_index(std::int64_t n, const Body& body) {
     return for_each_index_in_blocks(n, body);
 #endif
   }
-  for (std::int64_t i = 0; i < n; ++i) body(i);  // not worth a call
+  for (std::int64_t i = 0; i < n; ++i) body(i);  // too short to be worth a call
 }
 
 }  // namespace graphsink

@@ -1,25 +1,27 @@
-// How the elements of N broadcast operands lie under those of a result.
+// Maps the elements of a result to the elements of its N broadcast operands.
 #pragma once
 
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
 
-// Dimensions of size 1 are dropped and neighbours merged where all operands allow it, so most layouts are of rank 1.
-// Then each operand is either contiguous or one element. Small enough to be a kernel parameter.
+// Dimensions of size 1 are dropped, and neighbouring dimensions are merged if all operands allow it, so most layouts
+// have rank 1. Each operand is then either contiguous or a single element. A Layout is small enough to be a kernel
+// parameter.
 template <int N>
 struct Layout {
   std::int64_t size = 1;
   int rank = 0;
   std::int64_t dims[Shape::kMaxRank] = {};
-  std::int64_t strides[N][Shape::kMaxRank] = {};  // 0 where an operand is repeated
+  std::int64_t strides[N][Shape::kMaxRank] = {};  // 0 where an operand is repeated; in elements
 
-  // Elements in the innermost dimension.
+  // Returns the number of elements in the innermost dimension.
   HD std::int64_t row() const { return rank == 0 ? size : dims[rank - 1]; }
-  // 0 or 1 in the innermost dimension, as all operands are row-major.
+  // Returns the stride in the innermost dimension, which is 0 or 1 for broadcast operands, because all of them are
+  // row-major.
   HD std::int64_t step(int operand) const { return rank == 0 ? 1 : strides[operand][rank - 1]; }
 
-  // Where element i of the result is in each operand.
+  // Finds the offset of element i of the result in each operand.
   HD void find(std::int64_t i, std::int64_t (&offsets)[N]) const {
     for (int n = 0; n < N; ++n) offsets[n] = 0;
     for (int d = rank - 1; d >= 0; --d) {
@@ -29,7 +31,7 @@ struct Layout {
       i = outer;
     }
   }
-  // Likewise of the only operand.
+  // The same for a single operand.
   HD std::int64_t find(std::int64_t i) const {
     std::int64_t offset[1];
     find(i, offset);
@@ -37,7 +39,7 @@ struct Layout {
   }
 };
 
-// Elements between neighbours of each dimension of a dense tensor.
+// Sets the strides of a dense tensor, in elements.
 inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMaxRank]) {
   std::int64_t stride = 1;
   for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -46,7 +48,7 @@ inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMa
   }
 }
 
-// The shape that both are broadcast to. Refuses shapes that do not fit with these words.
+// Returns the shape to which both are broadcast. If they do not fit, throws Error with `problem` and `remedy`.
 inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y,
                              const char* problem = "the shapes do not broadcast",
                              const char* remedy = "make trailing dimensions equal or 1, for example with reshape()") {
@@ -59,7 +61,7 @@ inline Shape broadcast_shape(const InferArgs& a, const Shape& x, const Shape& y,
   return result;
 }
 
-// strides[d] of an operand of shape `in` under a result of shape `out`, to which it broadcasts as in NumPy.
+// Sets the strides, in elements, of an operand of shape `in` that broadcasts to a result of shape `out` as in NumPy.
 inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&strides)[Shape::kMaxRank]) {
   std::int64_t stride = 1;
   for (int d = out.rank() - 1; d >= 0; --d) {
@@ -70,7 +72,7 @@ inline void broadcast_strides(const Shape& in, const Shape& out, std::int64_t (&
   }
 }
 
-// Adds a dimension inside those that are there already.
+// Adds a dimension inside the existing ones.
 template <int N>
 void append(Layout<N>& layout, std::int64_t dim, const std::int64_t (&strides)[N]) {
   if (dim == 1) return;

@@ -1,11 +1,11 @@
-// The lines of a tensor along an axis.
+// The lines of a tensor along an axis: all elements that differ only in this axis.
 #pragma once
 
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
 
-// Element k of a line is at first(line) + k * inner.
+// Element k of a line is element first(line) + k * inner of the tensor.
 struct Lines {
   std::int64_t outer = 1, length = 1, inner = 1;
   HD std::int64_t count() const { return outer * inner; }

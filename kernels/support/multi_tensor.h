@@ -1,15 +1,16 @@
-// One kernel launch for many tensors: their addresses are a kernel parameter.
+// Handles many tensors in one kernel launch, with their addresses as a kernel parameter.
 #pragma once
 
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
 
-// Groups of P addresses that belong together (a parameter, its gradient, ...), `size` items each. Block b of the launch
-// works on items [(b - first_block[t]) * chunk, ...) of the tensor t whose blocks it falls into.
+// For each tensor, P addresses that belong together (a parameter, its gradient, ...), of `size` items each. Block b of
+// the launch works on the chunk of items that begins at (b - first_block[t]) * chunk, where t is the tensor whose
+// blocks include b.
 template <int P>
 struct TensorTable {
-  static constexpr int kCapacity = 3800 / (8 * P + 12);  // kernel parameters end at 4 KiB
+  static constexpr int kCapacity = 3800 / (8 * P + 12);  // kernel parameters are limited to 4 KiB
   void* pointers[kCapacity][P];
   std::int64_t sizes[kCapacity];
   std::int32_t first_block[kCapacity + 1];
@@ -23,7 +24,7 @@ struct Chunk {
 template <int P>
 __device__ inline Chunk chunk_of_block(const TensorTable<P>& table, std::int64_t chunk) {
   auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0, high = table.tensors;  // first_block[low] <= block < first_block[high]
+  int low = 0, high = table.tensors;  // invariant: first_block[low] <= block < first_block[high]
   while (high - low > 1) {
     int middle = (low + high) / 2;
     (table.first_block[middle] <= block ? low : high) = middle;
@@ -33,7 +34,8 @@ __device__ inline Chunk chunk_of_block(const TensorTable<P>& table, std::int64_t
   return {low, begin, end < table.sizes[low] ? end : table.sizes[low]};
 }
 
-// Fills tables and calls launch(table, blocks) for each full one and the last. Chunks are of `chunk` items.
+// Collects tensors in a table. Calls launch(table, blocks) whenever the table is full; flush() launches the rest. A
+// block works on a chunk of `chunk` items.
 template <int P, class Launch>
 class TensorTables {
  public:
@@ -58,7 +60,7 @@ class TensorTables {
  private:
   std::int64_t chunk_;
   Launch launch_;
-  TensorTable<P> table_{};  // a captured graph keeps all of it: no bytes that something else left there
+  TensorTable<P> table_{};  // zero-filled, because a captured graph keeps all bytes of it
   std::int32_t blocks_ = 0;
 };
 

@@ -7,10 +7,10 @@
 
 namespace graphsink {
 
-// OpDef::access of ops that look at shapes alone.
+// OpDef::access for ops that read only the shapes of their operands.
 inline Access only_shape(int, int) { return Access::shape_only; }
 
-// OpDef::grad of ops of one operand through which no gradient flows.
+// OpDef::grad for ops with one operand through which no gradient flows.
 inline std::vector<Value> no_grad(const GradArgs&) { return {Value()}; }
 
 }  // namespace graphsink

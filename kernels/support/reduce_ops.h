@@ -1,4 +1,4 @@
-// broadcast_like and sum_like as ops: each is the other's gradient, and that of sum and mean.
+// The ops broadcast_like and sum_like. Each is the gradient of the other, and of sum and mean.
 #pragma once
 
 #include <span>
@@ -10,20 +10,20 @@
 
 namespace graphsink {
 
-// Of a reduction over axes, negative ones from the end, all of them if none are named.
+// The attributes of a reduction. Negative axes count from the end; no axes means all axes.
 struct ReduceAttrs {
   std::vector<int> axes;
   bool keep_axes;
   friend bool operator==(const ReduceAttrs&, const ReduceAttrs&) = default;
 };
 
-// Marks those axes. Precondition: infer() has checked them.
+// Marks the axes of a reduction. Precondition: infer() has checked them.
 inline void mark_axes(const std::vector<int>& axes, int rank, bool (&is_reduced)[Shape::kMaxRank]) {
   for (int d = 0; d < rank; ++d) is_reduced[d] = axes.empty();
   for (int axis : axes) is_reduced[from_front(axis, rank)] = true;
 }
 
-// A result of the reduction of a.inputs[0], or its gradient, with 1 in place of each axis that was reduced.
+// Takes a result of a reduction of a.inputs[0], or its gradient, and inserts a 1 for each axis that was reduced.
 inline Value with_reduced_axes(const GradArgs& a, const ReduceAttrs& attrs, Value value) {
   int rank = a.inputs[0].shape().rank();
   bool is_reduced[Shape::kMaxRank] = {};
@@ -34,10 +34,11 @@ inline Value with_reduced_axes(const GradArgs& a, const ReduceAttrs& attrs, Valu
 }
 
 struct LikeAttrs {
-  // Axes of the larger tensor that the smaller one lacks (ascending, from the front); its other axes are aligned at the
-  // end as in NumPy.
+  // The axes of the larger tensor that the smaller one lacks, ascending and counted from the front. The other axes are
+  // aligned at the end, as in NumPy.
   std::vector<int> axes;
-  // Divide by the number of elements that become one, or that one becomes.
+  // sum_like divides by the number of elements that it sums into one; broadcast_like, by the number of copies of an
+  // element.
   bool is_mean = false;
   friend bool operator==(const LikeAttrs&, const LikeAttrs&) = default;
 };
@@ -47,7 +48,7 @@ extern const OpDef sum_like_op;
 
 inline Access like_access(int operand, int) { return operand == 1 ? Access::shape_only : Access::read; }
 
-// `small` with a 1 at each of the axes. Precondition: there is room for them.
+// Returns `small` with a 1 inserted at each of the axes. Precondition: the result has at most Shape::kMaxRank axes.
 inline Shape with_axes(const Shape& small, const std::vector<int>& axes) {
   Shape result;
   std::size_t next_axis = 0;
@@ -69,8 +70,8 @@ inline bool broadcasts_to(const Shape& small, const Shape& large) {
   return true;
 }
 
-// Whether an operand has the shape of a result that all operands are broadcast to, whatever open dimensions become. The
-// last `own_axes` axes are not broadcast.
+// Tells whether an operand has the shape of the result to which all operands are broadcast, for all sizes of open
+// dimensions. The last `own_axes` axes are not broadcast.
 inline bool is_never_broadcast(const Value& operand, const Value& result, std::span<const Value> operands,
                                int own_axes) {
   Shape shape = operand.shape(), of_result = result.shape();
@@ -80,7 +81,7 @@ inline bool is_never_broadcast(const Value& operand, const Value& result, std::s
       if (of_result.is_open(d) || of_result[d] != shape[d]) return false;
       continue;
     }
-    for (const Value& other : operands) {  // beside an open dimension anything but 1 may turn out to be the larger
+    for (const Value& other : operands) {  // another operand's dimension may be larger unless it is 1
       bool is_itself = other.node() == operand.node() && other.output() == operand.output();
       Shape beside = other.shape();
       if (!is_itself && beside.rank() >= -d && (beside.is_open(d) || beside[d] != 1)) return false;
@@ -89,7 +90,7 @@ inline bool is_never_broadcast(const Value& operand, const Value& result, std::s
   return true;
 }
 
-// The gradient of an operand from `g`, that of what it was broadcast to.
+// Returns the gradient of an operand. `g` is the gradient of what the operand was broadcast to.
 inline Value sum_to(const GradArgs& a, const Value& g, const Value& operand, int own_axes = 0) {
   if (is_never_broadcast(operand, g, a.inputs, own_axes)) return g;
   return emit(sum_like_op, {Arg(g, a.where), Arg(operand, a.where)}, LikeAttrs{})[0];

@@ -1,4 +1,4 @@
-// Sums and maxima along rows, which a warp or a block share on the GPU; always in the same order.
+// Sums and maxima along rows, always in the same order. On the GPU, a warp or a block shares a row.
 #pragma once
 
 #include <limits>
@@ -8,12 +8,12 @@
 
 namespace graphsink {
 
-// A row of more elements is given a block instead of a warp.
+// Rows with more elements get a block instead of a warp.
 constexpr std::int64_t kWarpRow = 1024;
 constexpr int kBlockWarps = static_cast<int>(kThreads) / kWarp;
 
-// The threads that share a row: kWarps is 1 or kBlockWarps, the warps of the block. All threads of the block make the
-// same calls.
+// The threads that share a row. kWarps is 1 or kBlockWarps, the number of warps in a block. All threads of the block
+// must make the same calls.
 template <int kWarps>
 struct RowGroup {
   static constexpr std::int64_t kSize = std::int64_t{kWarps} * kWarp;
@@ -21,7 +21,7 @@ struct RowGroup {
   static __device__ std::int64_t first_row() { return thread_index() / kSize; }
   static __device__ std::int64_t stride() { return all_threads() / kSize; }
 
-  // In all threads of the group. The block's threads wait for each other, also before `partial` is used again.
+  // Returns the result to all threads of the group. The barriers also protect `partial` until the next call.
   template <class T, class F>
   static __device__ T combine(T x, const F& f) {
     for (int offset = kWarp / 2; offset > 0; offset /= 2) x = f(x, __shfl_xor_sync(kAllLanes, x, offset));
@@ -41,15 +41,15 @@ struct RowGroup {
   }
 };
 
-// Blocks for so many rows of `width` elements, each block of kThreads.
+// Returns the number of blocks, of kThreads threads each, for `rows` rows of `width` elements.
 inline Extent row_blocks(std::int64_t rows, std::int64_t width) {
   std::int64_t per_block = width > kWarpRow ? 1 : kBlockWarps;
   return {static_cast<unsigned>(std::min((rows + per_block - 1) / per_block, kMaxBlocks)), 1, 1};
 }
 constexpr Extent kRowBlock{static_cast<unsigned>(kThreads), 1, 1};
 
-// On the CPU: f(sum of value(i) for i in [0, n)), in f64, by several chains of additions that need not wait for one
-// another.
+// Sums value(i) for i in [0, n) on the CPU, in f64. It uses several independent chains of additions, so that one
+// addition need not wait for the previous one.
 template <class F>
 double chained_sum(std::int64_t n, const F& value) {
   constexpr int kChains = 8;

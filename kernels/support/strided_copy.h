@@ -1,4 +1,4 @@
-// Copies with strides: a dense result from elements that lie apart.
+// Strided copies: they gather elements into a dense result.
 #pragma once
 
 #include "kernels/support/layout.h"
@@ -6,7 +6,7 @@
 
 namespace graphsink {
 
-// Word i of the result is word first + source.find(i) of the operand. Strides may be negative.
+// Word i of the result is word `first` + source.find(i) of the operand. Strides may be negative.
 struct StridedCopy {
   Layout<1> source;
   std::int64_t first = 0;
@@ -19,7 +19,8 @@ __global__ void copy_strided(const T* x, T* out, Layout<1> source, std::int64_t 
   for (std::int64_t i = thread_index(); i < source.size; i += all_threads()) out[i] = x[first + source.find(i)];
 }
 
-// `source` and `first` count elements of so many bytes. Rows of neighbours become rows of larger words.
+// `source` and `first` count elements of `element` bytes. If the elements of a row are neighbours, several of them are
+// copied as one larger word.
 inline StridedCopy make_strided_copy(const PrepareArgs& p, Layout<1> source, std::int64_t first, std::int64_t element) {
   StridedCopy copy{source, first, static_cast<int>(element)};
   int inner = source.rank - 1;

@@ -1,5 +1,5 @@
-// Ops that move elements without looking at them move words: one element each, or several neighbours that stay
-// together.
+// Some ops move elements without reading their values. They move words: a word is one element, or several neighbours
+// that stay together.
 #pragma once
 
 #include <cstring>
@@ -9,17 +9,17 @@
 
 namespace graphsink {
 
-// The largest word, of up to 16 bytes, that divides each of these numbers of bytes.
+// Returns the largest word size, at most 16 bytes, that divides all these numbers of bytes.
 inline int word_size(std::initializer_list<std::int64_t> bytes) {
   std::int64_t word = 16;
   for (std::int64_t b : bytes) word = std::gcd(word, b);
   return static_cast<int>(word);
 }
 
-// Of a single element.
+// Returns the size of a single element as a word.
 inline int word_size(DType dtype) { return static_cast<int>(size_of(dtype)); }
 
-// f(a word of that size).
+// Calls `f` with a word of `bytes` bytes.
 template <class F>
 void with_word(int bytes, const F& f) {
   switch (bytes) {

@@ -119,7 +119,8 @@ class EagerRunner {
 
 Eager::Eager(DeviceId device) : data_(std::make_shared<GraphData>()) {
   auto runner = std::make_shared<EagerRunner>(device);
-  // A Value of this Eager keeps the graph alive, the graph the runner; the runner must not own the graph.
+  // A Value of this Eager keeps the graph alive, and the graph keeps the runner alive. The runner must therefore not
+  // own the graph.
   std::weak_ptr<GraphData> graph = data_;
   data_->upload_now = [runner, graph](const Tensor& tensor) {
     return Value(graph.lock(), -1, 0, runner->upload(tensor));

@@ -1,4 +1,5 @@
-// What a Program does before it runs: plans for the shapes written last, memory, addresses.
+// What a Program does before it runs: it plans for the shapes written last, allocates memory and binds the plan to
+// addresses.
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -15,7 +16,8 @@ namespace {
 
 std::string name_of(const Variable& variable) { return "Variable \"" + variable.name() + "\""; }
 
-// The type of an input that can be bound to memory of the caller's.
+// Returns the type of an input that may be bound to memory of the caller. Throws Error for a feed or an input with an
+// open dimension.
 TensorType fixed_input(const Node& node, const Where& where) {
   const auto& attrs = node.attrs.as<InputAttrs>();
   if (node.op == &feed_op) {
@@ -39,7 +41,7 @@ Plan Program::Impl::make_current_plan() const {
   options.fuse = options_.fuse;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());
-  // The passes only read the snapshot; the handle does not own it.
+  // The passes only read the snapshot of the graph. `view` does not own it.
   Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));
   return make_plan(view, device().target(), system_ops(), inputs_.shapes(), options);
 }
@@ -70,7 +72,7 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
     throw Error("bind_memory", where, "the Value is neither an input nor an output",
                 "call graph.output(name, value) before compile()");
   };
-  if (at(value.node()) >= graph_.nodes.size()) refuse();  // made after compile()
+  if (at(value.node()) >= graph_.nodes.size()) refuse();  // the node was added after compile()
   const Node& node = graph_.nodes[at(value.node())];
   if (node.op == &input_op || node.op == &feed_op) {
     const TensorType type = fixed_input(node, where);
@@ -183,12 +185,12 @@ void Program::Impl::bind(const Where& where) {
 
 void Program::Impl::trim_shapes() {
   runner_.forget_captures();
-  if (is_unsettled_) return;                             // some launches may be running that no later one follows
-  if (shapes_.size() > 1) automatic_.read_step_times();  // while the entries are there whose steps took them
+  if (is_unsettled_) return;                             // streams may be busy for which stream() does not wait
+  if (shapes_.size() > 1) automatic_.read_step_times();  // as long as the entries of these steps exist
   shapes_.trim(runner_.launches(), device().is_done(stream()));
 }
 
-// Drops everything that is kept for other input shapes.
+// Drops everything that is kept for other input shapes, to free memory. Returns false if there is nothing to drop.
 bool Program::Impl::give_up_memory(const std::string& problem) {
   const ShapeEntry* current = shapes_.current();
   const std::size_t others = shapes_.size() - (current ? 1 : 0);
@@ -225,7 +227,7 @@ MemoryReport Program::Impl::memory() {
   return report();
 }
 
-// Called when an allocation failed: says what the plan needs, as far as that is known.
+// Makes the error for a failed allocation. Its text lists the memory that the plan needs and the largest values.
 Error Program::Impl::no_memory(const std::string& what, const std::string& remedy, const Where& where,
                                const std::string& problem) {
   MemoryReport needs = report();

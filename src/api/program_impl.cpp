@@ -12,7 +12,7 @@
 namespace graphsink {
 namespace {
 
-// All reasons in one error, at the line of the first that has one.
+// Throws one error with all reasons. It points at the line of the first reason that has one.
 [[noreturn]] void throw_not_whole(const std::vector<Reason>& reasons, const Where& where) {
   std::string problem = "require_whole_graph, but the step is not one launch";
   std::string remedy;
@@ -26,7 +26,7 @@ namespace {
   throw Error("compile", first.value_or(where), problem, remedy);
 }
 
-// Only a program for a GPU has any.
+// Returns the further devices, which only a program for a GPU can have.
 std::span<const DeviceId> further_devices(const CompileOptions& options) {
   if (options.target.kind != DeviceKind::cuda) return {};
   return options.further_devices;
@@ -65,7 +65,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
 }
 
 bool Program::Impl::finish() noexcept {
-  if (fork_mark_.is_in_child()) return false;  // all that it owns is the parent's
+  if (fork_mark_.is_in_child()) return false;  // everything it owns belongs to the parent process
   const RunGate::Inside inside(variables_.gate());
   bool is_done = true;
   auto log_failure = [&](auto&& call) {
@@ -165,7 +165,8 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
       runner_.run(entry, mode, 0, steps);
     }
   } catch (const BrokenCommit& e) {
-    variables_.set_broken(e);  // before leaving the gate, so that no other user sees the values unmarked
+    // Set this before leaving the gate, so that other users cannot see the values without the mark.
+    variables_.set_broken(e);
     throw;
   }
 }
@@ -181,7 +182,7 @@ void Program::Impl::refresh_invariant_copies() {
     std::uint64_t version = is_input ? inputs_.version(origin.index) : variables_.version(*variable);
     bool is_callers = is_input ? inputs_.is_callers(origin.index) : variables_.is_callers(*variable);
     if (!is_callers && bound.is_fresh(i, version)) continue;
-    // Behind what wrote the origin, and before what writes it next.
+    // The copy is issued after the work that wrote the origin, and before the work that writes it next.
     session_.issue_on(plan.buffers[at(copy.destination)].device,
                       [&](Device& there, Stream& on) { bound.refresh(i, version, there, on); });
   }

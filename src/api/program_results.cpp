@@ -1,4 +1,4 @@
-// What a Program tells of its steps: failures, records, outputs, counters.
+// What a Program reports of its steps: failures, records, outputs and counters.
 #include <limits>
 #include <utility>
 
@@ -20,7 +20,7 @@ bool Program::Impl::poll(const Where& where) {
   require_caller("poll", where);
   const RunGate::Inside inside(variables_.gate());
   if (is_unsettled_ ? !session_.is_done() : !device().is_done(stream())) return false;
-  // Steps that broke off say nothing at their end; there is nothing left to wait for.
+  // Steps that broke off do not signal their end, but all work is done here. So sync() does not wait.
   if (is_unsettled_ || status_.has_failed()) sync(where);
   variables_.require_whole();
   return true;

@@ -5,11 +5,11 @@
 namespace graphsink {
 namespace {
 
-constexpr int kChooserBits = 48;  // of a tag; those above are the number of the entry for its shapes
+constexpr int kChooserBits = 48;  // the lower bits of a tag; the bits above hold the number of the shape entry
 constexpr std::size_t kTimedEntries = std::size_t{1} << (64 - kChooserBits);
 constexpr std::uint64_t kChooserMask = (std::uint64_t{1} << kChooserBits) - 1;
 
-// Time that this thread has worked, without the time it slept.
+// Returns the CPU time of this thread in nanoseconds. Time asleep does not count.
 double thread_ns() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -29,7 +29,7 @@ void AutomaticRuns::read_step_times() {
 }
 
 void AutomaticRuns::issue_turn(ShapeEntry& entry, const ModeChooser::Turn& turn, std::int64_t first) {
-  // A first launch pays for more than itself, and what cannot be captured is no sunk step.
+  // The first launch also pays for the capture. If the capture is refused, the step does not sink. Neither is timed.
   bool is_timed = turn.mode == interactive_serial || runner_.is_captured(entry, turn.mode, turn.steps);
   is_timed = is_timed && entry.number < kTimedEntries;
   if (!is_timed) entry.chooser.drop();

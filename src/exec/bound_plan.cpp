@@ -55,7 +55,7 @@ int first_store(const Plan& plan) {
   return -1;
 }
 
-// An estimate of what a plan and its BoundNodes take on the host.
+// Estimates the host memory of a plan and its BoundNodes, in bytes.
 std::size_t plan_bytes(const Plan& plan) {
   std::size_t sum = sizeof plan + plan.buffers.size() * (sizeof(Buffer) + sizeof(void*));
   for (const PlanNode& node : plan.nodes) {
@@ -143,7 +143,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
 void BoundPlan::bind_workspaces(Devices devices) {
   Workspaces bytes = workspaces(*plan_, facts());
   auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_->host_arena_bytes;
-  std::vector<std::byte*> on_host;  // per stream
+  std::vector<std::byte*> on_host;  // the address of the host workspace, per stream
   for (std::size_t i = 0; i < bytes.device.size(); ++i) {
     Device& device = *devices[at(plan_->stream_devices[i])];
     bytes_ += bytes.device[i];
@@ -211,24 +211,25 @@ void BoundPlan::run_on_host(const Task& task, Device& device) const {
 
 void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops) const {
   Device& device = *devices[0];
-  std::array<bool, kMaxStreams> is_open{};  // streams with work that streams[0] has not joined
+  std::array<bool, kMaxStreams> is_open{};  // streams with work for which streams[0] has not waited
   std::array<bool, kMaxStreams> is_forked{};
   auto make_wait = [&](int later, int earlier) {
-    if (earlier != 0 && !is_forked[at(earlier)]) return;  // its work is part of an earlier island, joined then
+    // Its work belongs to an earlier island, which has already waited for it.
+    if (earlier != 0 && !is_forked[at(earlier)]) return;
     if (later == 0) is_open[at(earlier)] = false;
     if (earlier == 0) is_forked[at(later)] = true;
     if (streams[at(later)] == streams[at(earlier)]) return;
     devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);
   };
-  const Stream* waited_for = nullptr;  // nothing was given to any stream since it was waited for
-  auto enter = [&](int stream) {       // true: the stream had no part in this until now
+  const Stream* waited_for = nullptr;  // set if no work was given to any stream since the host waited for this one
+  auto enter = [&](int stream) {       // returns true if the stream had no part in this island until now
     if (stream == 0 || is_forked[at(stream)]) return false;
     make_wait(stream, 0);
     return true;
   };
   auto issue_one = [&](const Task& task) {
     for (const Fork& fork : task.forks) {
-      if (fork.task > tasks.back()) continue;  // it is in another island, which begins behind this one
+      if (fork.task > tasks.back()) continue;  // the forked task is in another island, which begins after this one
       if (!enter(fork.stream) || fork.source != 0) make_wait(fork.stream, fork.source);
       is_open[at(fork.stream)] = true;
     }
@@ -246,7 +247,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     }
     is_open[at(task.stream)] = task.stream != 0;
   };
-  std::optional<std::uint64_t> before_commit;  // kernels that run; a capture adds none
+  std::optional<std::uint64_t> before_commit;  // number of kernels issued live; a capture does not increase it
   for (int id : tasks) {
     if (id == first_store_) before_commit = device.counters().kernels;
     try {

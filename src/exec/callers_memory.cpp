@@ -7,7 +7,7 @@
 namespace graphsink {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // as of all memory that bodies are given
+constexpr std::size_t kAlignment = 256;  // the alignment of all memory that op bodies receive
 
 [[noreturn]] void refuse(const Where& where, const std::string& problem, const std::string& remedy) {
   throw Error("bind_memory", where, problem, remedy);
@@ -47,7 +47,7 @@ void CallersMemory::add_output(int node, int result, const std::string& name, co
 }
 
 void CallersMemory::place_outputs(const Plan& plan, Addresses& addresses, const Where& where) const {
-  std::map<int, std::string> taken;  // names, by buffer
+  std::map<int, std::string> taken;  // the names bound so far, by buffer
   for (const PlanOutput& output : plan.outputs) {
     auto found = outputs_.find({output.node, output.output});
     if (found == outputs_.end()) continue;

@@ -10,7 +10,8 @@
 namespace graphsink {
 namespace {
 
-// "" if there is none. Precondition: the types are the same.
+// Describes the first element in which two tensors differ. The result is empty if there is none. Precondition: the
+// types are the same.
 std::string first_difference(const Tensor& a, const Tensor& b) {
   std::size_t size = size_of(a.dtype()), count = a.bytes() / size;
   for (std::size_t i = 0; i < count; ++i) {
@@ -21,8 +22,8 @@ std::string first_difference(const Tensor& a, const Tensor& b) {
   return "";
 }
 
-// Of 4 or 8 bytes: a number or an address. Others are structs, in which bytes mean nothing that stand between members,
-// or small ones, which may be empty structs.
+// Tells whether an argument has 4 or 8 bytes and so can be a number or an address. Arguments of other sizes are
+// structs, whose padding bytes have no meaning, or small values, which may be empty structs.
 bool is_word(const std::vector<std::byte>& argument) { return argument.size() == 4 || argument.size() == 8; }
 
 std::uint64_t word(const std::vector<std::byte>& argument) {
@@ -31,7 +32,7 @@ std::uint64_t word(const std::vector<std::byte>& argument) {
   return value;
 }
 
-// Bytes 0xff are a NaN in f16, bf16, f32 and f64, and -1 in integers.
+// Fills memory with bytes 0xff, which are a NaN in f16, bf16, f32 and f64, and -1 in integers.
 void fill_with_nan(Device& device, Stream& stream, void* memory, std::size_t bytes) {
   const std::vector<std::byte> pattern(std::min<std::size_t>(bytes, 4096), std::byte{0xff});
   device.upload(stream, memory, pattern.data(), pattern.size());
@@ -52,7 +53,7 @@ void poison(const ShapeEntry& entry, const ProgramMemory& memory, const Session&
   for (int number = 0; number < session.count(); ++number) {
     std::size_t bytes = plan.devices[at(number)].arena_bytes;
     if (bytes == 0) continue;
-    // A launch on the program's stream holds work of all devices.
+    // A launch on the program's stream contains work of all devices, so the filling is ordered with that stream.
     session.issue_on(number,
                      [&](Device& there, Stream& on) { fill_with_nan(there, on, memory.arena(number).base(), bytes); });
   }
@@ -68,7 +69,7 @@ void ArgumentAudit::warn(ShapeEntry& entry, const BoundNode* node, const std::st
 }
 
 void ArgumentAudit::examine(ShapeEntry& entry, const CapturedGraph& graph) const {
-  std::map<const BoundNode*, std::size_t> kernels;  // of each node so far
+  std::map<const BoundNode*, std::size_t> kernels;  // how many kernels of each node were seen so far
   for (const CapturedKernel& kernel : graph.kernels()) {
     Arguments& known = entry.arguments[{kernel.node, kernels[kernel.node]++}];
     Arguments before = std::exchange(known, kernel.arguments);
@@ -130,7 +131,7 @@ void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Wh
   if (mode == automatic) mode = sink;
   State before = state(entry.plan());
   if (before.status.progress.failed)
-    return runner_.run(entry, mode, 0, steps);  // an unreported failure: nothing would commit
+    return runner_.run(entry, mode, 0, steps);  // with an unreported failure, no step would commit
   const StepBlock& block = before.status.block;
   runner_.run(entry, interactive_serial, 0, steps);
   auto one_by_one = results(entry, block.records);
@@ -138,7 +139,7 @@ void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Wh
   runner_.run(entry, mode, 0, steps);
   auto sunk = results(entry, block.records);
   for (std::size_t i = 0; i < sunk.size(); ++i) {
-    const auto& [name, bits] = sunk[i];  // the number of steps comes first: where it agrees, so do all sizes
+    const auto& [name, bits] = sunk[i];  // the number of steps is compared first; if it is equal, all sizes are equal
     std::string difference = first_difference(one_by_one[i].second, bits);
     if (difference.empty()) continue;
     throw Error(

@@ -17,7 +17,7 @@ std::string text(const InputAttrs& attrs) {
   return out + "]";
 }
 
-// Matches dims [skip, ...) of `given` against the input's.
+// Tells whether dims [skip, ...) of `given` match the dims of the input.
 bool fits(const InputAttrs& attrs, const Shape& given, int skip) {
   if (given.rank() != static_cast<int>(attrs.dims.size()) + skip) return false;
   for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
@@ -75,7 +75,8 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
     slice = without_first(given.shape);
     slices = given.shape[0];
   } else {
-    // A flat array: as many slices as it holds; one open dimension is what is left over.
+    // A flat array holds as many slices as fit. If there is one open dimension, its size follows from the number of
+    // elements.
     std::int64_t count = given.shape.size(), known = 1;
     int open_dim = -1, open_dims = 0;
     for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
@@ -99,7 +100,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   if (slices == 0) refuse(to_string(given), "write at least one slice");
   std::size_t bytes = given.bytes();
   ++entry.version;
-  entry.slices = 0;  // in case the copy fails half-way: then nothing was written
+  entry.slices = 0;  // if the copy fails half-way, the input counts as not written
   if (entry.is_feed) {
     entry.first_slice = entry.feed->write(*stream_, data, bytes);
   } else {

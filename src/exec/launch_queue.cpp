@@ -12,12 +12,12 @@ void LaunchQueue::allocate(Device& device, StepBlock* block, std::uint32_t* next
 }
 
 std::uint32_t LaunchQueue::taken() const {
-  // Acquire: what is written to a slot from here on comes after the device's reads of it; see begin_launch().
+  // The acquire load orders later writes to a slot after the device's reads of it; see begin_launch().
   return std::atomic_ref(slots().taken).load(std::memory_order_acquire);
 }
 
 void LaunchQueue::push(const LaunchParams& params, Device& device, Stream& stream) {
-  // A call that waits, not a loop that looks: a device may begin queued work only when somebody waits for it.
+  // This must be a blocking wait, not a polling loop: a device may start queued work only when the host waits for it.
   if (waiting() == LaunchSlots::kCapacity) device.wait(stream);
   slots().slots[pushed_ % LaunchSlots::kCapacity] = params;
   ++pushed_;

@@ -9,7 +9,8 @@
 namespace graphsink {
 namespace {
 
-// Two-sided 99 % quantiles of Student's t with `comparisons - 1` degrees of freedom.
+// After how many comparisons the result is tested, and the two-sided 99 % quantile of Student's t for that number (with
+// one degree of freedom less).
 struct Look {
   int comparisons;
   double t;
@@ -42,7 +43,8 @@ double ModeChooser::trial_ns() const {
   return sum;
 }
 
-// A block of sink is made of whole launches, which may hold many steps, as those that come if that is chosen.
+// Returns the number of steps in a trial block. A block of sink consists of whole launches, which have as many steps as
+// the launches that would follow if sink were chosen.
 std::int64_t ModeChooser::trials_of(const Candidate& other, std::int64_t steps) const {
   std::int64_t block_steps = other.was_tried ? kBlockSteps : 1;
   return other.report.mode == sink ? std::max(block_steps, steps) : block_steps;
@@ -114,7 +116,7 @@ void ModeChooser::issued(const Turn& turn, double ns) {
   if (Block* block = block_of(turn.tag >> kNumberShift)) block->host_ns += ns;
 }
 
-// No times will come: it is taken for what was expected.
+// Called when the last turn will not be timed. Its time is then assumed to be the expected one.
 void ModeChooser::drop() {
   spoil();
   if (!(last_.tag & kTrial)) return;
@@ -154,9 +156,10 @@ void ModeChooser::completed(std::uint64_t tag, double ns, bool ok) {
 void ModeChooser::close() {
   is_open_ = false;
   Candidate& other = candidates_[other_];
-  std::array<double, 2> sums{}, least{};  // of the chosen one, of the other: of both blocks, a step of the better
+  // [0] is the chosen mode, [1] the other: sums of the step times of both blocks, and the shorter mean step time.
+  std::array<double, 2> sums{}, least{};
   for (const Block& block : blocks_) {
-    double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // issuing is part of what a trial costs
+    double unseen = std::max(block.host_ns - block.all_ns, 0.0);  // the time to issue is part of the cost of a trial
     if (block.is_trial) {
       all_ns_ += unseen;
       other.trial_ns += unseen;
@@ -199,7 +202,8 @@ void ModeChooser::look(Candidate& other) {
   if (high < -std::log1p(kWorthwhile)) choose(other);
 }
 
-// What is known of the others was measured against the one that was chosen before.
+// Makes `other` the chosen mode. The statistics of all candidates are reset, because they were measured against the
+// mode chosen before.
 void ModeChooser::choose(Candidate& other) {
   AutomaticReport::Candidate ratio = other.report;
   for (Candidate& candidate : candidates_) {

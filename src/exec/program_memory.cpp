@@ -77,7 +77,7 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
     if (buffer.storage == Storage::constant)
       a.constants[{buffer.device, buffer.index}] = constants_.at({buffer.device, buffer.index}).get();
     if (buffer.storage == Storage::host_constant) {
-      // CPU bodies only read it: the graph's own copy will do.
+      // CPU bodies only read the constant, so they can use the graph's own copy.
       const Tensor& tensor = *graph_.nodes[index].attrs.as<ConstantAttrs>().tensor;
       a.host_constants[index] = const_cast<std::byte*>(tensor.data());
     }

@@ -40,7 +40,7 @@ std::vector<double> Records::take(std::string_view name, std::uint32_t& recorded
     values[i] = std::atomic_ref(taken.ring[(first + i) % taken.capacity]).load(std::memory_order_acquire);
   taken.read = end;
   if (may_run) {
-    // Steps that ended meanwhile, and one that has not, may have written over the oldest.
+    // Steps that ended since the first load, and the step in progress, may have overwritten the oldest values.
     std::uint32_t oldest = written.load(std::memory_order_relaxed) + 1 - taken.capacity;
     auto lost = static_cast<std::int32_t>(oldest - first);
     if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));

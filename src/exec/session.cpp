@@ -14,7 +14,7 @@ Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& 
   for (DeviceId id : further) open(id);
 }
 
-// Each device knows those that were opened before it.
+// Destroys the devices in reverse order, because each device may refer to those opened before it.
 Session::~Session() {
   more_streams_.clear();
   borrowed_.reset();
@@ -39,7 +39,7 @@ Stream& Session::borrowed_stream(void* handle) {
 }
 
 Streams Session::streams_for(std::span<const int> devices, Spread spread) {
-  std::size_t used = 0;  // of the target
+  std::size_t used = 0;  // streams of the target device used so far
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] > 0) {
       given_[i] = &stream(devices[i]);

@@ -9,7 +9,7 @@
 namespace graphsink {
 namespace {
 
-// Whether several steps are one launch.
+// Tells whether several steps run as one launch.
 bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
 }
@@ -59,7 +59,8 @@ void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t firs
   entry.ran_once = true;
 }
 
-// The first step for each set of input shapes is a real one, issued op by op; then it is captured.
+// Runs steps [first, end) as launches. The first step for each set of input shapes is issued op by op; then the step is
+// captured.
 void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
   if (!entry.ran_once) {
     run_interactive(entry, interactive_serial, first, first + 1);
@@ -79,14 +80,14 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
   for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
 }
 
-// What runs beside launches goes to the stream beside the program's, which nothing else uses then: streams of a launch
-// are part of its capture.
+// Runs one step island by island. Islands that run beside launches go to a second stream. No launch uses that stream,
+// because all streams of a launch are part of its capture.
 void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
   TraceRange range("launch");
   push_params(entry, step, step + 1);
   const auto& islands = entry.bound.islands_of(mode);
   auto& slots = entry.slots_of(mode);
-  int last_beside = -1;  // the last island on the stream beside that was not joined
+  int last_beside = -1;  // the last island on the second stream for which the program's stream has not waited
   auto join = [&] {
     if (std::exchange(last_beside, -1) >= 0) device().make_wait(stream(), session_.stream_beside());
   };

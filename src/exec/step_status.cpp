@@ -13,24 +13,25 @@ constexpr const char* kRemedy =
 
 }  // namespace
 
-// May outlive the program.
+// Tells a writer of a Variable about a failed step of the program. May outlive the program.
 class StepStatus::Teller : public VariableWriter {
  public:
   explicit Teller(StepStatus& status) : status_(&status) {}
 
-  // With the lock of a Variable, and the program held outside of its calls, nothing else uses its status meanwhile.
+  // The caller holds the lock of a Variable, and the gate keeps the program outside of its calls. So no other thread
+  // uses the status meanwhile.
   void report_failed_step() override {
     std::lock_guard lock(mutex_);
     if (!status_) return;
     RunGate& gate = status_->variables_.gate();
     const RunGate::Held held(gate);
     if (gate.is_used_here()) return status_->report(Where());
-    Failure* failure = status_->find(Where());  // which stays for the thread that uses the program
+    Failure* failure = status_->find(Where());  // stays stored for the thread that uses the program
     if (!failure || std::exchange(failure->is_told, true)) return;
     throw Error(failure->error);
   }
 
-  // The program ends.
+  // Called when the program is destroyed.
   void leave() {
     std::lock_guard lock(mutex_);
     status_ = nullptr;
@@ -86,7 +87,7 @@ void StepStatus::restore(const Saved& saved) {
 
 void StepStatus::note_broken_off() {
   StepBlock block = download_block();
-  bool is_known = block.acknowledged != acknowledged_;  // an older failure, which the next launch forgets
+  bool is_known = block.acknowledged != acknowledged_;  // an older failure, which the next launch clears
   if (!host().failed && (block.error_node < 0 || is_known)) return;
   Progress& told = progress();
   told.error_node = host().failed ? host().node : block.error_node;
@@ -99,7 +100,7 @@ void StepStatus::note_broken_off() {
 bool StepStatus::has_failed() const { return std::atomic_ref(progress().failed).load(std::memory_order_acquire) != 0; }
 
 std::optional<Error> StepStatus::take_exception() {
-  session_.device().wait(session_.stream());  // later steps may throw, too
+  session_.device().wait(session_.stream());  // a later step may still be throwing
   std::optional<Error> result;
   if (host().failed) result.emplace(body_error("step", Where(), host().what));
   host().clear();

@@ -8,7 +8,8 @@
 namespace graphsink {
 namespace {
 
-// Holds the locks of all Variables of a program. Whoever holds several has locked them in the order of their addresses.
+// Holds the locks of all Variables of a program. Every thread that holds several of these locks has taken them in the
+// order of their addresses, which rules out a deadlock.
 template <class Variables>
 class Locked {
  public:
@@ -55,7 +56,7 @@ void UsedVariables::bring(const Plan& plan, const std::weak_ptr<VariableWriter>&
                            where, [&] { return home_of(variable, transfer_, gate_, where); });
     variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
     if (plan.variable_written[i]) add_writer(variable, writer);
-    gate_->touch();  // take() has not seen it yet
+    gate_->touch();  // makes the next run call take() for this Variable
   }
 }
 
@@ -73,15 +74,15 @@ void UsedVariables::use_memory(const Variable& variable, void* memory, const Whe
 void UsedVariables::enter_run(std::optional<RunGate::Inside>& inside) {
   inside.emplace(*gate_);
   if (gate_->epoch() == taken_epoch_) return;
-  inside.reset();  // nobody waits for a lock inside
+  inside.reset();  // the program must not be inside while it waits for a lock
   const Locked all(variables_);
   take();
-  inside.emplace(*gate_);  // does not wait: who holds the gate holds the lock of a Variable, too
+  inside.emplace(*gate_);  // does not wait: a thread that holds the gate also holds the lock of a Variable
 }
 
 void UsedVariables::take() {
-  // From before: a Variable that is marked as broken meanwhile moves it, and the next run finds out. Nothing else can,
-  // as all Variables are locked.
+  // The epoch is read first. If a Variable is marked as broken meanwhile, the epoch changes, and the next run sees it.
+  // Nothing else can change it, because all Variables are locked.
   std::uint64_t epoch = gate_->epoch();
   for (auto& [data, used] : variables_) {
     used.home->take(session_.device(), session_.shared_stream(), *gate_);
@@ -93,7 +94,7 @@ void UsedVariables::take() {
 }
 
 void UsedVariables::require_whole() const {
-  if (gate_->epoch() == taken_epoch_) return;  // nobody has touched them since they were found whole
+  if (gate_->epoch() == taken_epoch_) return;  // no other user has touched them since they were last found whole
   for (const auto& [data, used] : variables_) used.home->require_whole();
 }
 

@@ -7,7 +7,7 @@
 namespace graphsink {
 namespace {
 
-// Keeps programs outside of their calls while it lives.
+// Keeps the given programs outside of their calls while it lives.
 class Held {
  public:
   explicit Held(const std::vector<std::shared_ptr<RunGate>>& gates) : gates_(gates) {
@@ -62,7 +62,7 @@ Tensor DeviceVariable::read() {
   fork_mark_.require_parent("Variable::read", Where());
   Tensor tensor(type_);
   const Held users(users_);
-  require_whole();  // now that no commit can break off
+  require_whole();  // checked only now that no commit can break off
   wait_for_user();
   transfer_->download(tensor.data(), memory_.get(), tensor.bytes());
   return tensor;

@@ -1,4 +1,4 @@
-// What ops on the host cost, in words.
+// Describes in words what each op on the host costs.
 #include <map>
 
 #include "base/at.h"
@@ -8,7 +8,8 @@
 namespace graphsink {
 namespace {
 
-// Bytes that are copied into a buffer and out of it.
+// Bytes copied into a buffer and out of it, per step. `in_if_new` counts invariant copies, which are made only after
+// their source was written.
 struct Traffic {
   std::size_t in = 0, in_if_new = 0, out = 0;
 };

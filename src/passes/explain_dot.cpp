@@ -11,7 +11,7 @@ namespace {
 
 using Edge = std::pair<int, int>;  // ids of tasks
 
-// Which tasks depend on which.
+// Finds which tasks depend on which.
 class Flow {
  public:
   explicit Flow(const Plan& plan) : plan_(plan) {
@@ -25,11 +25,11 @@ class Flow {
     for (const Edge& edge : data_) joins_.erase(edge);
   }
 
-  // From each task that may have written what another reads.
+  // Edges from each task that may have written a buffer to the tasks that read it.
   const std::set<Edge>& data() const { return data_; }
-  // From each invariant copy, by its index, to what reads it.
+  // Edges from each invariant copy, given by its index, to the tasks that read it.
   const std::set<Edge>& invariant() const { return invariant_; }
-  // From the last task of a stream to one that waits for it and reads nothing that it wrote.
+  // Edges from the last task of a stream to a task that waits for the stream but reads nothing that it wrote.
   const std::set<Edge>& joins() const { return joins_; }
 
  private:
@@ -50,7 +50,7 @@ class Flow {
     read(task.source, id);
     visit_bodies(task);
     if (task.kind != TaskKind::loop) return;
-    visit_bodies(task);  // once more, for what an iteration reads of the one before it
+    visit_bodies(task);  // again: an iteration may read what the one before it wrote
     read(task.source, id);
   }
 
@@ -60,15 +60,16 @@ class Flow {
   }
 
   const Plan& plan_;
-  std::map<int, int> tails_;  // per stream
-  // Per buffer. Only the states of loops and the results of branches have several, and a reader may get any of them.
+  std::map<int, int> tails_;  // last task, per stream
+  // The tasks that wrote each buffer. Only the states of loops and the results of branches have several writers, and a
+  // reader may get the value of any of them.
   std::map<int, std::set<int>> writers_;
   std::set<Edge> data_;
   std::set<Edge> invariant_;
   std::set<Edge> joins_;
 };
 
-// A quoted string of DOT. Lines end with `line_end`: \n centers them, \l puts them to the left.
+// Returns `text` as a quoted DOT string. Lines end with `line_end`: "\n" centers them, "\l" aligns them to the left.
 std::string quoted(const std::string& text, const char* line_end = "\\n") {
   std::string result = "\"";
   for (char c : text) {
@@ -98,7 +99,7 @@ class DotPrinter {
                   ", " + kCopyStyle + ", style=\"filled,dashed\"];");
     for (std::size_t i = 0; i < plan_.islands.size(); ++i) print(plan_.islands[i], i);
     Flow flow(plan_);
-    // An edge back to an earlier task, of a loop, does not decide where that is drawn.
+    // In a loop, an edge may lead back to an earlier task. Such an edge must not affect the layout.
     for (const Edge& edge : flow.data()) print(edge, edge.first < edge.second ? "" : " [constraint=false]");
     for (const Edge& edge : flow.invariant())
       line(1, invariant_name(at(edge.first)) + " -> " + name(edge.second) + ";");
@@ -167,7 +168,7 @@ class DotPrinter {
 
   const Plan& plan_;
   std::string text_;
-  std::set<Edge> entries_;  // from branches and loops into their bodies
+  std::set<Edge> entries_;  // from branches and loops to the tasks of their bodies
 };
 
 }  // namespace

@@ -90,7 +90,7 @@ class Writer {
     return json;
   }
 
-  // `stream` is that of the task of the schedule: bodies run on the stream of the task around them.
+  // `stream` is the stream of the task of the schedule. The tasks of a body run on the stream of the task around them.
   Json task_json(int id, int stream) const {
     const Task& task = plan_.tasks[at(id)];
     Json json = {{"id", id}};
@@ -153,7 +153,7 @@ class Writer {
 }  // namespace
 
 std::string Plan::explain_json(const PlanFacts& facts) const {
-  // Names may hold any bytes; JSON is UTF-8.
+  // Names may contain any bytes, but JSON must be UTF-8. So invalid bytes are replaced.
   return Writer(*this, facts).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

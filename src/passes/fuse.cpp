@@ -17,11 +17,11 @@ class Fusing {
   }
 
  private:
-  // Who uses the first output of a node.
+  // The uses of the first output of a node.
   struct Uses {
     int count = 0;
-    int first_node = -1;        // of its own region
-    bool is_in_a_body = false;  // of a node around which the order is not that of one region
+    int first_node = -1;        // the first node that uses it, or -1
+    bool is_in_a_body = false;  // a node of another region uses it
   };
 
   void count_uses() {
@@ -37,7 +37,7 @@ class Fusing {
     ir_.for_each_result([&](ValueRef v) { ++uses_[at(v.node)].count; });
   }
 
-  // Fuses node `id` with the node after it, the result with the next one, and so on.
+  // Fuses node `id` with the next node, the result with the node after that, and so on.
   void fuse_behind(int id) {
     IrNode fused = ir_.nodes[at(id)];
     int last = id;

@@ -60,13 +60,13 @@ int Locations::source_buffer(ValueRef v) {
   return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1);
 }
 
-// Whether no step changes what the buffer holds; its owner or another program may change it between runs.
+// Tells whether no step changes what the buffer holds. Its owner or another program may still change it between runs.
 bool Locations::is_steady(int buffer) const {
   const Buffer& b = plan_.buffers[at(buffer)];
   return b.storage == Storage::input || (b.storage == Storage::variable && !plan_.variable_written[at(b.index)]);
 }
 
-// Returns the buffer of the invariant copy of `origin` at `place`, which is made on the first call.
+// Returns the buffer of the invariant copy of `origin` at `place`. The first call creates it.
 int Locations::invariant_buffer(int origin, int place) {
   for (const InvariantCopy& copy : plan_.invariant_copies) {
     const Buffer& destination = plan_.buffers[at(copy.destination)];
@@ -129,7 +129,7 @@ void Locations::forget_copies(int sequence) {
   });
 }
 
-// Whether a copy can go from one device to the other.
+// Tells whether a copy can go directly from one device to the other.
 bool Locations::are_linked(int a, int b) const {
   const std::vector<int>& peers = plan_.devices[at(a)].target.peers;
   return a == b || std::find(peers.begin(), peers.end(), plan_.devices[at(b)].target.id.index) != peers.end();

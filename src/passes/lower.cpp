@@ -8,7 +8,7 @@
 namespace graphsink {
 namespace {
 
-// The capacity of each ring, if this number of records share the default.
+// Returns the capacity of each record ring when `records` rings share the default memory.
 std::int64_t shared_capacity(std::int64_t records) {
   constexpr std::int64_t kShared = std::int64_t{1} << 20;  // values of 8 bytes
   auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(records, 1));
@@ -65,7 +65,7 @@ class Lowering {
       if (ir_.nodes[id].is_live && ir_.nodes[id].op == &feed_op) feeds.push_back(static_cast<int>(id));
     auto count = static_cast<std::int64_t>(feeds.size());
     PlanNode node = system_node(system_.begin_step, {}, Where());
-    TensorType table{DType::f64, {count}};  // 8 bytes an element: addresses and strides
+    TensorType table{DType::f64, {count}};  // 8 bytes per element: an address or a stride
     add_operand(node, values_.add_buffer(Storage::feed_table, table.bytes()), table);
     add_operand(node, values_.add_buffer(Storage::feed_strides, table.bytes()), table);
     node.inputs = 2;
@@ -79,8 +79,8 @@ class Lowering {
     add_call(0, std::move(node));
   }
 
-  // Each has a step block of its own, in which its ops report. It begins as a copy of the target's, and is looked at
-  // before the commit.
+  // Gives each further device in use a step block, in which its ops report failures. The block begins as a copy of the
+  // target's block, and is checked before the commit.
   void begin_further_devices() {
     for (const IrNode& node : ir_.nodes) {
       int device = node.device;
@@ -92,8 +92,8 @@ class Lowering {
     }
   }
 
-  // The last tasks before the commit ask everything that may report a failed step. A check that all ranks agree on the
-  // step belongs here, too.
+  // Adds the checks for failed steps as the last tasks before the first store. If ranks ever run together, the check
+  // that all of them agree on the step belongs here, too.
   void check_before_commit() {
     check_further_devices();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
@@ -205,7 +205,7 @@ class Lowering {
     const IrNode& node = ir_.nodes[at(id)];
     const IrRegion& region = ir_.regions[at(node.bodies[0])];
     bring_inside(sequence, node, true);
-    std::vector<int> state;  // then the predicate
+    std::vector<int> state;  // the buffers of the state, then that of the predicate
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       int initial = values_.on_device(sequence, node.inputs[i]);
       state.push_back(values_.add_buffer(Storage::arena, type(node.inputs[i]).bytes()));
@@ -225,7 +225,7 @@ class Lowering {
     add_task(plan_, sequence, std::move(task));
   }
 
-  // state = results, as if all were read before any is written.
+  // Assigns the results to the state as if all results were read before any state is written.
   void advance_state(int body, const std::vector<ValueRef>& results, const std::vector<int>& state) {
     std::vector<int> next;
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -242,8 +242,8 @@ class Lowering {
       if (next[i] != state[i]) values_.add_copy(body, next[i], state[i]);
   }
 
-  // Values from outside are copied to where the bodies read them before the control node, not once for each iteration;
-  // but to the host only for a loop: the body of a branch may not run.
+  // Copies values from outside to where the bodies read them, before the control node instead of in each iteration.
+  // Copies to the host are made only for a loop, because the body of a branch may not run.
   void bring_inside(int sequence, const IrNode& node, bool is_loop) {
     for (int body : node.bodies) {
       for (int inner : ir_.regions[at(body)].nodes) {
@@ -254,7 +254,7 @@ class Lowering {
           if (ir_.node(v).region == body || !values_.is_there(v)) continue;
           if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
           if (!user.is_on_host) values_.on_device(sequence, v);
-          bool is_elsewhere = values_.home_of(v) > 0;  // a body holds no work of further devices
+          bool is_elsewhere = values_.home_of(v) > 0;  // a body does not access further devices
           if (user.is_on_host && (is_loop || is_elsewhere)) values_.on_host(sequence, v);
         }
         bring_inside(sequence, user, is_loop);
@@ -265,21 +265,21 @@ class Lowering {
   }
   // --- effects: the commit
   //
-  // The commit is the end of the schedule, and contains neither work of the host nor effects: an op that writes
-  // Variables has no outputs that another op could wait for and no effect, and runs on the device (emit() and place()
-  // refuse others), and a read of a Variable after its assign reads the assigned value. So everything that can throw
-  // runs before the first store.
+  // The commit is the end of the schedule. Except for the checks that come first, it contains neither work of the host
+  // nor effects: an op that writes Variables has no effect, has no outputs that another op could wait for, and runs on
+  // the device (emit() and place() refuse others). A read of a Variable after its assign reads the assigned value. So
+  // everything that can throw runs before the first store.
 
   bool is_overwritten(int buffer) const {
     const Buffer& b = plan_.buffers[at(buffer)];
     return b.storage == Storage::step || (b.storage == Storage::variable && plan_.variable_written[at(b.index)]);
   }
 
-  // A buffer that still holds the value after the commit.
+  // Returns a buffer that still holds the value after the commit.
   int kept(int buffer) { return is_overwritten(buffer) ? copy_of(buffer) : buffer; }
 
-  // A buffer that holds the value until the next run, whatever is written to inputs and Variables meanwhile, by the
-  // caller or by another program.
+  // Returns a buffer that holds the value until the next run, even if the caller or another program meanwhile writes to
+  // inputs and Variables.
   int kept_until_next_run(int buffer) {
     Storage storage = plan_.buffers[at(buffer)].storage;
     return storage == Storage::arena || storage == Storage::constant ? buffer : copy_of(buffer);
@@ -331,8 +331,8 @@ class Lowering {
     return end;
   }
 
-  // Brings what it reads to the device before the commit begins: after a copy within the commit, the tasks before that
-  // copy would no longer count as commit.
+  // Copies the inputs of the node to the device before the commit begins. If there were a copy within the commit, the
+  // tasks before that copy would not count as part of the commit.
   void prepare_commit(int id) {
     const IrNode& node = ir_.nodes[at(id)];
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {

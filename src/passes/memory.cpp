@@ -20,8 +20,8 @@ void join(PerStream& a, const PerStream& b) {
   for (std::size_t s = 0; s < a.size(); ++s) a[s] = std::max(a[s], b[s]);
 }
 
-// True if that many tasks of each stream are complete when the task at `timing` writes. Of its own stream, the task
-// itself counts as well: what its bodies do one after the other is told apart by serial numbers.
+// Returns true if `needed` tasks of each stream are complete when the task at `timing` writes. For its own stream, the
+// task itself also counts: the order of the tasks in its bodies is known from their serial numbers.
 bool is_complete(const PerStream& needed, const Timing& timing) {
   for (std::size_t s = 0; s < needed.size(); ++s) {
     int complete = static_cast<int>(s) == timing.stream ? timing.index + 1 : timing.complete[s];
@@ -30,13 +30,13 @@ bool is_complete(const PerStream& needed, const Timing& timing) {
   return true;
 }
 
-// Walks the schedule and all bodies in issue order and notes who touches each buffer, and when.
+// Walks the schedule and all bodies in issue order, and notes which tasks access each buffer, and when.
 class Walk {
  public:
   explicit Walk(const Plan& plan) : plan_(plan), lifetime_of_(plan.buffers.size(), -1) {}
 
   std::vector<Lifetime> run() {
-    std::array<PerStream, kMaxStreams> complete{};  // per stream: what is complete when its next task starts
+    std::array<PerStream, kMaxStreams> complete{};  // per stream: the tasks that are complete when its next task starts
     PerStream issued{};
     auto wait = [&](int stream, int other) {
       join(complete[at(stream)], complete[at(other)]);
@@ -65,7 +65,8 @@ class Walk {
     for (int sequence : task.bodies)
       for (const Task& inner : plan_.tasks_of(sequence)) visit(inner, timing);
     timing.end = task.bodies.empty() ? timing.begin : serial_++;
-    // Bodies come first: a buffer made in one keeps its short life, one from outside lives until the control task ends.
+    // Bodies are visited first. So a buffer that is defined in a body keeps its short lifetime, while a buffer from
+    // outside lives until the control task ends.
     touched_ = touched(plan_, task, std::move(touched_));
     for (int buffer : touched_.writes) use(buffer, timing);
     for (int buffer : touched_.reads) use(buffer, timing);
@@ -82,7 +83,7 @@ class Walk {
       result_.push_back(lifetime);
     }
     Lifetime& lifetime = result_[at(index)];
-    bool is_inside = timing.begin < lifetime.defined.begin;  // the control task around the body that made the buffer
+    bool is_inside = timing.begin < lifetime.defined.begin;  // the control task around the body that defined the buffer
     if (is_inside) return;
     lifetime.last_end = std::max(lifetime.last_end, timing.end);
     auto& needed = lifetime.needed[at(timing.stream)];
@@ -92,17 +93,17 @@ class Walk {
   const Plan& plan_;
   std::vector<int> lifetime_of_;
   std::vector<Lifetime> result_;
-  Touched touched_;  // by the task at hand; kept for its memory
+  Touched touched_;  // by the current task; a member, so that its memory is reused
   int serial_ = 0;
 };
 
-// True if everything that needs the buffer is complete when the task at `timing` starts; within one task of the
-// schedule (its bodies run on one stream) serial order decides.
+// Returns true if all tasks that access the buffer are complete when the task at `timing` starts. Within one task of
+// the schedule, serial order decides, because its bodies run on one stream.
 bool is_over(const Lifetime& lifetime, const Timing& timing) {
   return lifetime.last_end < timing.begin && is_complete(lifetime.needed, timing);
 }
 
-// Buffers that share memory for good because an op works in place: treated as one.
+// Buffers that share memory for their whole life, because ops work in place. They are placed as one.
 struct Group {
   std::size_t bytes = 0;
   Lifetime life;  // from the first definition to the last use
@@ -126,7 +127,8 @@ class InPlace {
   std::vector<Group> take() { return std::move(groups_); }
 
  private:
-  // True if the buffer is also an operand of which the op does not say that the output may take its place.
+  // Returns true if the buffer is also another operand, for which the op does not declare that the output may be in
+  // place.
   static bool reads_otherwise(const PlanNode& node, int buffer, int output) {
     for (int i = 0; i < node.inputs; ++i) {
       bool may_be_overwritten = std::any_of(node.op->in_place.begin(), node.op->in_place.end(),
@@ -155,7 +157,8 @@ class InPlace {
     }
   }
 
-  // The input must end at the very task that defines the output, and all its other uses must be complete by then.
+  // Merges the groups if the input ends at the very task that defines the output, and all other uses of the input are
+  // complete by then.
   static bool merge(Group& input, Group& output) {
     const Timing& task = output.life.defined;
     if (input.life.last_end != task.end || input.bytes != output.bytes) return false;
@@ -171,7 +174,8 @@ class InPlace {
   std::vector<Group> groups_;
 };
 
-// Best fit in order of definition, O(n log n): memory is handed on from one group to a later one.
+// Places the groups by best fit, in the order of their definition, in O(n log n). The memory of a group is reused by
+// later groups.
 class BestFit {
  public:
   std::size_t run(std::vector<Group>& groups) {
@@ -194,7 +198,7 @@ class BestFit {
  private:
   struct Hole {
     std::size_t offset, bytes;
-    Lifetime life;  // of what was there
+    Lifetime life;  // of the groups that were there
   };
 
   void insert(const Hole& hole) {
@@ -213,7 +217,8 @@ class BestFit {
     if (auto next = by_offset_.find(hole.offset + hole.bytes); next != by_offset_.end()) {
       Hole right = extract(next);
       hole.bytes += right.bytes;
-      join(hole.life.needed, right.life.needed);  // in serial order both are over; this is on which streams
+      // In serial order both groups are over. `needed` says which tasks of each stream must be complete for reuse.
+      join(hole.life.needed, right.life.needed);
     }
     auto left = by_offset_.lower_bound(hole.offset);
     if (left != by_offset_.begin() && std::prev(left)->second.offset + std::prev(left)->second.bytes == hole.offset) {
@@ -226,7 +231,7 @@ class BestFit {
   }
 
   std::size_t place(const Group& group) {
-    int tries = 64;  // holes that are large enough but not yet over on another stream
+    int tries = 64;  // the number of holes to try; a hole may still be in use on another stream
     for (auto it = by_size_.lower_bound({group.bytes, 0}); it != by_size_.end() && tries-- > 0; ++it) {
       auto entry = by_offset_.find(it->second);
       if (!is_over(entry->second.life, group.life.defined)) continue;
@@ -253,14 +258,14 @@ bool may_overlap_in_time(const Group& a, const Group& b) {
   return !is_over(a.life, b.life.defined) && !is_over(b.life, a.life.defined);
 }
 
-// Largest first, each at the lowest offset that is free for all of its life.
+// Places the largest group first, each at the lowest offset that is free for the group's whole life.
 std::size_t largest_first(std::vector<Group>& groups) {
   std::vector<std::size_t> order(groups.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return groups[a].bytes > groups[b].bytes; });
   std::size_t end = 0;
-  std::vector<std::size_t> placed;  // by offset
+  std::vector<std::size_t> placed;  // indices of the groups, by offset
   for (std::size_t index : order) {
     Group& group = groups[index];
     std::size_t offset = 0;
@@ -325,7 +330,7 @@ void assign_memory(Plan& plan) {
 }
 
 std::size_t live_bytes(const Plan& plan, int device) {
-  // A sweep over the schedule: at each definition, everything that is not known to be over counts.
+  // Sweeps over the schedule. At each definition, every buffer counts that is not known to be over.
   std::vector<Lifetime> lives = lifetimes(plan);
   std::erase_if(lives, [&](const Lifetime& l) {
     const Buffer& buffer = plan.buffers[at(l.buffer)];
@@ -337,7 +342,7 @@ std::size_t live_bytes(const Plan& plan, int device) {
             [](const Lifetime* a, const Lifetime* b) { return a->last_end < b->last_end; });
   auto bytes_of = [&](const Lifetime& life) { return rounded_block(plan.buffers[at(life.buffer)].bytes); };
   std::size_t peak = 0, alive_bytes = 0, ended = 0;
-  std::vector<const Lifetime*> ending;  // over in serial order, perhaps not yet on another stream
+  std::vector<const Lifetime*> ending;  // over in serial order, but perhaps not yet on another stream
   for (const Lifetime& life : lives) {
     const Timing& now = life.defined;
     for (; ended < by_end.size() && by_end[ended]->last_end < now.begin; ++ended) ending.push_back(by_end[ended]);
@@ -354,7 +359,7 @@ std::size_t live_bytes(const Plan& plan, int device) {
 
 std::size_t rounded_block(std::size_t bytes) {
   constexpr std::size_t kAlignment = 256;
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return bytes;  // no memory has so much
+  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return bytes;  // a larger allocation fails anyway
   return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
 }
 

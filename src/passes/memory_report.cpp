@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kLargest = 10;
 
-// What a buffer of an arena holds, as far as nodes tell.
+// The node and operand that describe a buffer of an arena in the report: the node that writes it, or else one that
+// reads it.
 struct Maker {
   const PlanNode* node = nullptr;
   std::size_t operand = 0;
@@ -53,7 +54,7 @@ class Reporter {
   struct Candidate {
     std::size_t bytes = 0;
     int buffer = -1;
-    int feed = -1;  // source of a feed whose slices these are
+    int feed = -1;  // index of the feed if the bytes are its slices, else -1
   };
 
   void find_makers() {
@@ -87,7 +88,7 @@ class Reporter {
         report_.variables += bytes;
         break;
       default:
-        return;  // a few bytes of the step block; the graph's own memory
+        return;  // a few bytes of the step block, or memory of the graph
     }
     candidates_.push_back({bytes, buffer, -1});
   }

@@ -38,7 +38,7 @@ bool MinCut::measure_distances() {
   return false;
 }
 
-// Augments one shortest path, beginning where the previous one was saturated. Returns 0 if there is no path left.
+// Augments one shortest path, starting where the previous path was saturated. Returns 0 if there is no path left.
 std::int64_t MinCut::push_path() {
   int v = path_.empty() ? kSource : edges_[at(path_.back())].to;
   while (v != kSink) {
@@ -54,7 +54,7 @@ std::int64_t MinCut::push_path() {
       continue;
     }
     if (v == kSource) return 0;
-    v = edges_[at(path_.back())].from;  // a dead end
+    v = edges_[at(path_.back())].from;  // a dead end: go back
     path_.pop_back();
     ++next_[at(v)];
   }

@@ -7,7 +7,7 @@
 namespace graphsink {
 namespace {
 
-// A branch shorter than this is not worth the two events that fork and join it.
+// A chain of fewer tasks is not worth a stream of its own, because it needs two events to fork and join it.
 constexpr int kShortChain = 3;
 
 void add_node(const Plan& plan, int index, Touched& touched) {
@@ -26,7 +26,8 @@ void add_node(const Plan& plan, int index, Touched& touched) {
 
 void add_task(const Plan& plan, const Task& task, Touched& result) {
   if (task.kind == TaskKind::call) {
-    // Any op may report in its device's step block, which is copied before the first and after the last of them.
+    // Any op may report in the step block of its device. Because every op counts as a writer of the block, the copies
+    // of the block come before the first op and after the last one.
     if (int device = device_of(plan, task); device > 0) result.writes.push_back(plan.devices[at(device)].step_block);
     return add_node(plan, task.node, result);
   }
@@ -41,7 +42,7 @@ void add_task(const Plan& plan, const Task& task, Touched& result) {
     for (const Task& inner : plan.tasks_of(sequence)) add_task(plan, inner, result);
 }
 
-// Whether the task or one of its bodies does something that the graph cannot see.
+// Tells whether the task or one of its bodies has an effect on the host that the graph does not show.
 bool has_effect(const Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) return plan.nodes[at(task.node)].op->traits.host_effect;
   for (int sequence : task.bodies)
@@ -92,7 +93,7 @@ int first_commit_task(const Plan& plan) {
     if (task.kind != TaskKind::call) break;
     const PlanNode& node = plan.nodes[at(task.node)];
     bool commits = writes_variables(*node.op, at(node.inputs));
-    bool checks_others = node.id < 0 && node.op->traits.host_effect;  // the host, or further devices
+    bool checks_others = node.id < 0 && node.op->traits.host_effect;  // checks the host or the further devices
     if (!commits && !checks_others) break;
     --first;
   }
@@ -124,8 +125,8 @@ class Streams {
   }
 
  private:
-  // Islands that the host drives beside a launch have a stream of their own, so that they wait only for what they
-  // depend on. Those of split_sink have another one, because the stream of sink does not wait for them.
+  // The islands that the host drives beside a launch get a separate stream, so that they wait only for what they depend
+  // on. Those of split_sink get another stream, because the stream of sink does not wait for them.
   void place_beside() {
     beside_.assign(plan_.tasks.size(), -1);
     place_beside(plan_.islands);
@@ -136,18 +137,18 @@ class Streams {
   void place_beside(const std::vector<Island>& islands) {
     int stream = -1;
     for (const Island& island : islands) {
-      if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;  // or is one of both modes
+      if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;  // or it is an island of both modes
       if (stream < 0) stream = new_stream(0);
       for (int i : island.tasks) beside_[at(i)] = stream;
-      std::size_t next = 0;  // the first island behind all that it waits for on other streams
+      std::size_t next = 0;  // the first island after all those it waits for on other streams
       for (int i : island.after)
         if (!islands[at(i)].beside) next = at(i) + 1;
       early_[islands[next].tasks[0]].push_back(island);
     }
   }
 
-  // Adds the early waits of an island that runs beside others: before task `here` its stream waits for what the island
-  // depends on.
+  // Adds the early waits of an island that runs beside others: before task `here`, its stream waits for the tasks that
+  // the island depends on.
   void fork(int here, const Island& island) {
     int stream = beside_[at(island.tasks[0])];
     for (int i : island.tasks) {
@@ -158,7 +159,7 @@ class Streams {
     }
   }
 
-  // Whether `stream` does not know yet that task `upto` of another one is complete. From now on it does.
+  // Returns true if `stream` must wait until task `upto` of stream `other` is complete, and notes this wait.
   bool must_wait(int stream, int other, int upto) {
     auto& seen = seen_[at(stream)];
     if (other == stream || seen[at(other)] >= upto || tail_[at(other)] < 0) return false;
@@ -167,7 +168,8 @@ class Streams {
     return true;
   }
 
-  // Length of the chain that starts at each task: as long as there is one successor with one dependency.
+  // Measures the length of the chain that starts at each task. A chain continues as long as a task has one successor,
+  // and that successor has one dependency.
   void measure_chains() {
     std::vector<int> successors(plan_.tasks.size(), 0);
     std::vector<int> next(plan_.tasks.size(), -1);
@@ -202,7 +204,8 @@ class Streams {
 
   int choose(int i) {
     if (i == 0) return 0;
-    if (int device = device_of(plan_, plan_.tasks[at(i)]); device > 0) {  // all its work is on one stream
+    // All work of a further device is on one stream.
+    if (int device = device_of(plan_, plan_.tasks[at(i)]); device > 0) {
       auto& devices = plan_.stream_devices;
       auto found = std::find(devices.begin(), devices.end(), device);
       return found != devices.end() ? static_cast<int>(found - devices.begin()) : new_stream(device);
@@ -242,17 +245,18 @@ class Streams {
 
   Plan& plan_;
   const std::vector<int>& schedule_;
-  Dependencies deps_;  // ids ascend along the schedule, so that a task with a smaller one comes before
+  Dependencies deps_;  // ids ascend along the schedule, so a task depends only on smaller ids
   int commit_;
-  int limit_ = 1;  // streams of the target
+  int limit_ = 1;  // the maximal number of streams on the target
   int used_ = 1;
-  std::vector<int> beside_;                   // per task of an island that runs beside others: its stream; else -1: any
-  int last_beside_ = 0;                       // these are streams 1 to this one
-  std::map<int, std::vector<Island>> early_;  // those islands, by the task before which they may begin
+  // Per task: the stream of an island that runs beside others, or -1 if the task is in no such island.
+  std::vector<int> beside_;
+  int last_beside_ = 0;                       // the streams of these islands are 1 to this one
+  std::map<int, std::vector<Island>> early_;  // these islands, by the task before which they may begin
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
   PerStream load_{};
-  // Per stream and other stream: up to which task its work is known to be complete.
+  // seen_[stream][other]: the last task of `other` that `stream` knows to be complete.
   std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());
 };
 

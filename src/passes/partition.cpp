@@ -8,7 +8,8 @@
 namespace graphsink {
 namespace {
 
-// The first node that the task calls, itself or in its bodies, for which `holds` is true, or nullptr.
+// Returns the first node that the task calls, itself or in its bodies, for which `holds` is true, or nullptr if there
+// is none.
 template <class Holds>
 const PlanNode* find_node(const Plan& plan, const Task& task, const Holds& holds) {
   if (task.kind == TaskKind::call) {
@@ -23,13 +24,15 @@ const PlanNode* find_node(const Plan& plan, const Task& task, const Holds& holds
 
 bool runs_on_host(const PlanNode& node) { return node.on_host; }
 
-// What limits where a launch can hold the node. A CPU body is a host node there, whatever the traits of its op are.
+// Returns the traits that limit which launches can hold the node. A CPU body becomes a host node in a launch, so the
+// traits of its op do not matter.
 OpTraits cuda_traits(const Plan& plan, const PlanNode& node) {
   bool runs_cpu_body = node.on_host || plan.target().id.kind == DeviceKind::cpu;
   return runs_cpu_body ? OpTraits() : node.op->traits;
 }
 
-// The first node that the body of a conditional node cannot hold, and why. No node: there is none.
+// The first node that the body of a conditional node cannot hold, and the reason. If `node` is null, there is no such
+// node.
 struct Obstacle {
   const PlanNode* node = nullptr;
   std::string why, remedy;
@@ -76,12 +79,12 @@ bool can_sink(Plan& plan, const Task& task) {
   return obstacle.node == nullptr;
 }
 
-// Orders the schedule so that it takes the fewest islands, and within each the fewest changes between host and device:
-// from the first task on, everything of one kind that can run does so before anything of the other. With two kinds this
-// is the least number of changes, since whatever comes early never makes another task wait longer.
+// Orders the schedule so that it has the fewest islands, and each island the fewest changes between host and device.
+// From the first task on, all tasks of one kind that are ready run before any task of the other kind. With two kinds
+// this gives the least number of changes, because running a task earlier never delays another task.
 class Grouping {
  public:
-  // `sinks`: by the id of each task of the schedule, whether a launch can hold it.
+  // `sinks[id]` tells whether a launch can hold task `id` of the schedule.
   Grouping(const Plan& plan, const std::vector<bool>& sinks) : plan_(plan), kinds_(plan.tasks.size()) {
     for (int id : plan.sequences[0].tasks) kinds_[at(id)] = {sinks[at(id)], is_on_host(plan, plan.tasks[at(id)])};
   }
@@ -92,7 +95,7 @@ class Grouping {
                        [&](int id) { return kinds_[at(id)] == kinds_[at(schedule[0])]; });
   }
 
-  // The ids of the schedule in their new order. The commit stays the end.
+  // Returns the ids of the schedule in their new order. The commit stays at the end.
   std::vector<int> order(const Dependencies& deps) {
     std::vector<int> order = plan_.sequences[0].tasks;
     auto commit = std::find(order.begin(), order.end(), first_commit_task(plan_));
@@ -117,7 +120,7 @@ class Grouping {
   std::set<int>& ready_of(const Kind& kind) { return ready_[kind.sinks ? 1 : 0][kind.is_on_host ? 1 : 0]; }
   void ready(int id) { ready_of(kinds_[at(id)]).insert(id); }
 
-  // The next task: the first of the current kind, else of the current island, else any.
+  // Returns the next task: the first ready task of the current kind, else of the current island, else any.
   int take() {
     if (ready_of(now_).empty()) now_.is_on_host = !now_.is_on_host;
     if (ready_of(now_).empty()) now_ = {!now_.sinks, false};
@@ -131,14 +134,14 @@ class Grouping {
   }
 
   const Plan& plan_;
-  std::vector<Kind> kinds_;  // by id
+  std::vector<Kind> kinds_;  // by task id
   Dependencies users_;
   std::vector<std::size_t> waits_for_;
-  std::set<int> ready_[2][2];  // by sinks, is_on_host; in the order in which the tasks were made
+  std::set<int> ready_[2][2];  // [sinks][is_on_host]; each in the order in which the tasks were created
   Kind now_;
 };
 
-// Gives the tasks ids in the order of the schedule; a branch or loop comes before the tasks of its bodies.
+// Numbers the tasks in the order of the schedule. A branch or loop comes before the tasks of its bodies.
 class Numbering {
  public:
   explicit Numbering(Plan& plan) : plan_(plan) {}
@@ -174,11 +177,11 @@ class Numbering {
   }
 
   Plan& plan_;
-  std::vector<int> order_;    // the ids that the tasks have, in the new order
-  std::vector<int> new_ids_;  // by the id before
+  std::vector<int> order_;    // the old task ids, in the new order
+  std::vector<int> new_ids_;  // by old id
 };
 
-// Maximal runs of tasks of which one launch can hold all or none.
+// Splits the tasks into maximal runs in which `sinks` is the same for all tasks.
 template <class Sinks>
 std::vector<Island> runs_of(const std::vector<int>& tasks, const Sinks& sinks) {
   std::vector<Island> islands;
@@ -189,11 +192,11 @@ std::vector<Island> runs_of(const std::vector<int>& tasks, const Sinks& sinks) {
   return islands;
 }
 
-// A launch in two: what the island behind it waits for, and the rest.
+// A launch divided in two: the tasks that the next island waits for, and the rest.
 struct Division {
   std::size_t island = 0;
   std::vector<int> first, rest;
-  std::size_t work = 0;  // tasks of the rest that are more than views
+  std::size_t work = 0;  // the tasks of the rest that write memory, which views do not
 };
 Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_t i, const Dependencies& deps) {
   std::vector<bool> is_needed(plan.tasks.size());
@@ -213,8 +216,9 @@ Division divide(const Plan& plan, const std::vector<Island>& islands, std::size_
   return result;
 }
 
-// What the host drives is to run beside the launch before it. Each launch costs time, so only one is divided: that with
-// the most work that an island behind it, for which `can_be_beside` holds, does not wait for.
+// Divides a launch, so that the next island, which the host drives, can run beside its second half. Each launch costs
+// time, so only one is divided: the launch with the most work that the next island does not wait for. `can_be_beside`
+// must hold for that island.
 template <class CanBeBeside>
 void divide_launch(const Plan& plan, std::vector<Island>& islands, const Dependencies& deps,
                    const CanBeBeside& can_be_beside) {
@@ -231,7 +235,7 @@ void divide_launch(const Plan& plan, std::vector<Island>& islands, const Depende
   islands.insert(islands.begin() + static_cast<std::ptrdiff_t>(best.island) + 1, std::move(rest));
 }
 
-// Sets Island::starts_beside.
+// Sets Island::starts_beside of all islands.
 void mark_starts(std::vector<Island>& islands) {
   for (Island& island : islands) island.starts_beside = false;
   for (const Island& island : islands) {
@@ -242,7 +246,8 @@ void mark_starts(std::vector<Island>& islands) {
   }
 }
 
-// Sets Island::after and Island::beside. `commit`: the first task of the commit, which waits for everything before it.
+// Sets Island::after and Island::beside of all islands. `commit` is the first task of the commit, which waits for
+// everything before it.
 template <class CanBeBeside>
 void connect(std::vector<Island>& islands, const Dependencies& deps, int commit, const CanBeBeside& can_be_beside) {
   std::vector<int> island_of(deps.size(), -1);
@@ -265,8 +270,8 @@ void connect(std::vector<Island>& islands, const Dependencies& deps, int commit,
   mark_starts(islands);
 }
 
-// The parts of launches for split_sink, which ends a launch where an op on the host begins. The commit is part of the
-// last launch.
+// Divides launches into parts for split_sink, in which a launch ends where an op on the host begins. The commit is part
+// of the last launch.
 void divide_at_host_ops(Plan& plan, const Dependencies& deps, int commit, bool has_streams) {
   auto is_host_op = [&](int id) { return is_on_host(plan, plan.tasks[at(id)]); };
   auto can_be_beside = [&](const Island& part) { return has_streams && is_host_op(part.tasks[0]); };
@@ -290,10 +295,10 @@ bool is_on_host(const Plan& plan, const Task& task) {
 
 std::vector<Island> split_islands(const Plan& plan) {
   std::vector<Island> result;
-  std::vector<int> first;  // per island of the plan: the number of its first part
+  std::vector<int> first;  // per island of the plan: the index of its first part
   for (const Island& island : plan.islands) {
     first.push_back(static_cast<int>(result.size()));
-    std::vector<int> before;  // parts of the islands before
+    std::vector<int> before;  // the parts of the islands that this island waits for
     for (int i : island.after) {
       int end = at(i) + 1 < first.size() ? first[at(i) + 1] : static_cast<int>(result.size());
       for (int part = first[at(i)]; part < end; ++part) before.push_back(part);
@@ -313,8 +318,8 @@ std::vector<Island> split_islands(const Plan& plan) {
 
 bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
 
-// Decides which launches hold what, and with that the final order of the schedule. Returns the first obstacle to a loop
-// over steps in a launch.
+// Decides which tasks each launch holds, and thus the final order of the schedule. Returns the first obstacle to
+// looping over steps within a launch.
 Obstacle make_islands(Plan& plan) {
   std::vector<bool> sinks(plan.tasks.size());
   Obstacle obstacle;
@@ -336,7 +341,7 @@ Obstacle make_islands(Plan& plan) {
   schedule = grouping.order(deps);
   plan.islands = runs_of(schedule, is_sunk);
   if (plan.islands.size() > 1) {
-    // What runs beside a launch is on a stream of the target.
+    // An island beside a launch runs on a stream of the target.
     auto can_be_beside = [&](const Island& island) {
       return has_streams && !island.sunk && std::all_of(island.tasks.begin(), island.tasks.end(), [&](int id) {
                return device_of(plan, plan.tasks[at(id)]) == 0;

@@ -1,5 +1,5 @@
-// Which nodes run on the host or on a further device: the placements that the user asks for decide, then the bodies
-// there are, then the fewest bytes crossing.
+// Decides which nodes run on the host or on a further device. The placements that the user asks for come first, then
+// which bodies an op has, then the fewest bytes to copy between devices.
 #include <algorithm>
 
 #include "base/at.h"
@@ -10,7 +10,7 @@
 namespace graphsink {
 namespace {
 
-// Between the target (here) and the host, or one of the further devices.
+// The side of a node in a choice between the target (here) and the host or one further device (there).
 enum class Side : std::uint8_t { here, there, either };
 
 class Placing {
@@ -62,7 +62,7 @@ class Placing {
     }
     if (node.placement.kind == Placement::Kind::device && node.placement.device != 0) {
       require_further_device(node);
-      return Side::here;  // not on the host: place_on_further_devices() does the rest
+      return Side::here;  // not on the host; place_on_further_devices() chooses the device
     }
     bool has_cuda = has_device_body(op);
     bool commits = writes_variables(op, node.inputs.size());
@@ -82,7 +82,7 @@ class Placing {
     if (!has_cuda) return Side::there;
     if (!has_cpu || commits) return Side::here;
     if (wanted(node) == Placement::Kind::cpu) return Side::there;
-    // A conditional node may not hold host nodes: what can stay on the device there, does.
+    // The body of a conditional node must not contain host nodes. So every node that can run on the device stays there.
     return wanted(node) == Placement::Kind::device || node.region != 0 ? Side::here : Side::either;
   }
 
@@ -106,9 +106,9 @@ class Placing {
                   "give its OpDef a CUDA body, or remove the placement");
   }
 
-  // Nodes with a placement are there; others move there from the target, one device after the other, where fewer bytes
-  // cross then. For one further device this is the least; for more of them it is close to it (the isolating cuts of
-  // Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994).
+  // Gives nodes with a placement their further device. Other nodes move there from the target if fewer bytes then
+  // cross; this is decided for one device after the other. With one further device the result is minimal. With more it
+  // is close to minimal: these are the isolating cuts of Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994.
   void place_on_further_devices() {
     for (int device = 1; device < static_cast<int>(plan_.devices.size()); ++device) {
       bool is_used = false;
@@ -131,7 +131,7 @@ class Placing {
     }
   }
 
-  // The cost is added by add_costs(), when the copies are known.
+  // The cost is added later by add_costs(), when the copies are known.
   Reason reason(const IrNode& node) const {
     auto because = [&](const char* why, const char* remedy) {
       return Reason{std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, node.origin};
@@ -143,13 +143,15 @@ class Placing {
     return because("its neighbours do, and so fewer bytes cross", "give it the placement on_device");
   }
 
-  // Nodes that can run on either side and run there, so that the bytes of all values that cross, each counted once for
-  // each direction, are the fewest; of several such choices the one with the fewest nodes there. Values that no step
-  // changes count, too, although their copies are made only after they were written: if the weights of a model were
-  // free, one op on the host would move the whole model to the host. Described for the host:
+  // Returns the nodes that can run on either side and should run `there`, so that the fewest bytes cross. Each value
+  // that crosses counts once for each direction. Among equal choices, the one with the fewest nodes `there` is taken.
+  // Values that no step changes count as well, although they are copied only after they were written: if the weights of
+  // a model were free, one op on the host could move the whole model to the host.
   //
-  // A minimum cut between device (source) and host (sink). A value with `bytes` made by p and used by c gets two
-  // vertices: "on the host, too", which every c on the host drags to its side, and "on the device, too".
+  // The method is a minimum cut, described here for the host: between device (source) and host (sink). A value of
+  // `bytes` bytes with the producer p and users c gets two vertices. The first means "also on the host", and each c on
+  // the host pulls it to the host side. The second means "also on the device", and each c on the device pulls it to the
+  // device side.
   std::vector<bool> cheapest() {
     MinCut cut;
     std::vector<int> vertex(ir_.nodes.size());
@@ -159,7 +161,7 @@ class Placing {
     }
     std::vector<std::vector<std::vector<int>>> users = users_of_outputs();
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
-      if (!ir_.nodes[id].is_live || ir_.nodes[id].op == &constant_op) continue;  // constants are on both sides
+      if (!ir_.nodes[id].is_live || ir_.nodes[id].op == &constant_op) continue;  // constants exist on both sides
       for (std::size_t j = 0; j < users[id].size(); ++j) {
         auto bytes = static_cast<std::int64_t>(ir_.nodes[id].outputs[j].bytes());
         add_value(cut, vertex[id], users[id][j], vertex, bytes);
@@ -176,7 +178,7 @@ class Placing {
                         std::int64_t bytes) {
     auto vertex_of = [&](int user) { return user == kDevice ? MinCut::kSource : vertex[at(user)]; };
     bool is_settled = std::all_of(users.begin(), users.end(), [&](int user) {
-      return vertex_of(user) == producer && producer <= MinCut::kSink;  // all on the one side, whatever is chosen
+      return vertex_of(user) == producer && producer <= MinCut::kSink;  // all of them are fixed to one side
     });
     if (is_settled) return;
     int on_host = cut.add_vertex(), on_device = cut.add_vertex();
@@ -188,9 +190,9 @@ class Placing {
     }
   }
 
-  static constexpr int kDevice = -1;  // a user that is no node: records, outputs, Variables, predicates
+  static constexpr int kDevice = -1;  // a user that is not a node: a record, an output, a Variable or a predicate
 
-  // Per node and output.
+  // Returns the users of each output of each node.
   std::vector<std::vector<std::vector<int>>> users_of_outputs() const {
     std::vector<std::vector<std::vector<int>>> users(ir_.nodes.size());
     auto add = [&](ValueRef v, int user) {
@@ -205,7 +207,7 @@ class Placing {
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         ValueRef v = node.inputs[i];
         if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
-        bool enters_a_body = node.region != ir_.node(v).region;  // by way of the device
+        bool enters_a_body = node.region != ir_.node(v).region;  // values enter a body through the device
         if (enters_a_body || !node.bodies.empty()) add(v, kDevice);
         if (node.bodies.empty()) add(v, static_cast<int>(id));
       }

@@ -18,7 +18,7 @@ std::vector<PlanSource> used_sources(const PlannerIr& ir) {
   return sources;
 }
 
-// The planner's own form of the graph is rewritten, then lowered to the nodes and the schedule of the plan.
+// Builds the planner's own form of the graph, rewrites it, and lowers it to the nodes and the schedule of the plan.
 void lower_graph(const GraphData& graph, const InputShapes& shapes, const SystemOps& system, const PlanOptions& options,
                  Plan& plan) {
   PlannerIr ir = verify(graph, shapes);
@@ -29,7 +29,7 @@ void lower_graph(const GraphData& graph, const InputShapes& shapes, const System
   lower(ir, system, options, plan);
 }
 
-// Every offset and every total is at most the sum of all buffers.
+// Throws Error if the sizes of all buffers together exceed 63 bits. Every offset and every total is at most this sum.
 void refuse_overflow(const Plan& plan) {
   std::size_t total = 0;
   bool fits = true;

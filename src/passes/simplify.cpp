@@ -19,7 +19,7 @@ bool is_same(const IrNode& a, const IrNode& b) {
          a.attrs == b.attrs;
 }
 
-// Of what is_same() compares, all but the attributes.
+// Hashes what is_same() compares, except the attributes and the placement.
 std::size_t hash_of(const IrNode& node) {
   std::size_t hash = std::hash<const void*>()(node.op);
   auto add = [&](int x) { hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(x) + 1; };
@@ -31,7 +31,7 @@ std::size_t hash_of(const IrNode& node) {
   return hash ^ (hash >> 32);
 }
 
-// The different nodes so far, by hash: lists in two arrays, because graphs have many nodes.
+// The distinct nodes so far, by hash. The hash lists are two arrays, because graphs have many nodes.
 class Seen {
  public:
   explicit Seen(const PlannerIr& ir)

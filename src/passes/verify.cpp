@@ -35,7 +35,7 @@ class Verification {
     work.push_back(v.node);
   }
 
-  // In the node itself or in its bodies.
+  // Tells whether the node itself or one of its bodies has an effect on the host.
   bool has_effect(const Node& node) const {
     if (node.op->traits.host_effect) return true;
     for (int body : node.bodies)
@@ -123,7 +123,8 @@ class Verification {
     return std::move(infer.outputs());
   }
 
-  // The user may have read the size of any dimension that is not open while building the graph.
+  // While building the graph, the user may have read the size of any dimension that is not open. So these sizes must
+  // stay the same.
   void expect_known_sizes(const Node& node, const std::vector<TensorType>& types) const {
     for (std::size_t j = 0; j < types.size(); ++j) {
       const TensorType& known = node.outputs[j];
@@ -149,7 +150,7 @@ class Verification {
   const GraphData& graph_;
   std::map<int, Shape> shapes_;
   PlannerIr ir_;
-  std::vector<TensorType> input_types_;  // of the node at hand; kept for its memory
+  std::vector<TensorType> input_types_;  // of the current node; a member, so that its memory is reused
 };
 
 }  // namespace

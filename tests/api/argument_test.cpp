@@ -1,4 +1,4 @@
-// In how many forms calls take shapes, data, numbers, state and bodies.
+// Checks that calls accept shapes, data, numbers, state and bodies in all their forms.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -43,7 +43,7 @@ std::int64_t steps_of(const AutomaticReport& report) {
 
 class Automatic : public OnDevice {
  protected:
-  // The host does not run far ahead.
+  // Waits often enough that the host does not run far ahead of the device.
   void run(Program& p, std::int64_t steps, std::int64_t per_run = 1) {
     for (std::int64_t done = 0; done < steps; done += per_run) {
       p.run(automatic, {.steps = per_run});
@@ -64,7 +64,7 @@ class Automatic : public OnDevice {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Automatic, ::testing::ValuesIn(testing::devices()), device_name);
 
-// On a clock on which one side, then the other, is twice as fast.
+// Uses a fake clock on which the one mode, and then the other, is twice as fast.
 TEST_P(Automatic, TakesEachSideInItsTurnWithTheSameBits) {
   constexpr std::int64_t kSteps = 1200;
   for (std::int64_t per_run : {1, 5}) {
@@ -102,7 +102,7 @@ TEST_P(Automatic, TakesEachSideInItsTurnWithTheSameBits) {
   }
 }
 
-// The times of steps lie within the time in which there was something to do.
+// The measured times of the steps must fit into the time during which there was work to do.
 TEST_P(Automatic, MeasuresWhatStepsTake) {
   Training training;
   Program p = compile(training.g);
@@ -159,7 +159,7 @@ TEST_P(Automatic, EachShapeHasItsOwnChoice) {
   EXPECT_EQ(sum_of_all.read().at(0), 9000);
 }
 
-// With ops on the host there is a third mode, where host and device have separate memory.
+// With ops on the host, and with separate memory of host and device, there is a third mode to choose from.
 TEST_P(Automatic, TakesEachOfThreeModesInItsTurnWithTheSameBits) {
   constexpr std::int64_t kSteps = 700;
   auto build = [](Graph& g, Variable& sum) {
@@ -199,7 +199,7 @@ TEST_P(Automatic, TakesEachOfThreeModesInItsTurnWithTheSameBits) {
   EXPECT_EQ(std::memcmp(sums[0].data(), sums[1].data(), sums[0].bytes()), 0);
 }
 
-// Audited runs are sunk, too.
+// Runs that the replay audit checks are sunk as well.
 TEST_P(Automatic, GuardsSeeItsRuns) {
   Training training;
   Program p = compile(training.g, {.guards = {.poison = true, .replay_every = 2}});

@@ -1,4 +1,4 @@
-// Inputs, outputs and Variables in memory of the caller's.
+// Programs whose inputs, outputs and Variables are in memory of the caller.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace {
 using testing::contains;
 using testing::message_of;
 
-// Memory as a caller has it: of the device, and not from a program.
+// Memory that the caller might pass: memory of the device that no program allocated.
 class TheirMemory {
  public:
   TheirMemory(DeviceId device, std::size_t floats)
@@ -84,7 +84,7 @@ TEST_P(CallersMemoryTest, IsReadAndWrittenInPlaceInEveryMode) {
   }
 }
 
-// Ops on the host read copies of inputs and of Variables that no step writes, which are made again only when these
+// Ops on the host read copies of inputs, and of Variables that no step writes. The copies must be refreshed when these
 // have changed.
 TEST_P(CallersMemoryTest, IsReadAnewByOpsOnTheHost) {
   for (Mode mode : kAllModes) {
@@ -186,7 +186,7 @@ TEST_P(CallersMemoryTest, ThatDoesNotFitIsRefused) {
   refused(stranger, begin, 8, {"does not use that Variable"});
   refused(Variable(), begin, 8, {"does not use that Variable"});
   p.bind_memory(x, begin, 300);
-  p.bind_memory(z, begin, 8);  // both are only read
+  p.bind_memory(z, begin, 8);  // both are only read, so they may overlap
   refused(y, begin + 256, 8, {"the memory for output \"y\" overlaps that of input \"x\""});
   refused(w, begin, 8, {"the memory for Variable \"w\" overlaps that of input"});
   p.bind_memory(w, begin + 512, 8);

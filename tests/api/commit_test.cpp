@@ -1,4 +1,4 @@
-// What may write Variables, and that nothing of the host comes behind it.
+// Checks which ops may write Variables, and that no work of the host comes after the commit has begun.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -56,7 +56,7 @@ TEST(Commit, IsNothingThatAnotherOpCouldComeBehind) {
   EXPECT_EQ(problem_of([&] { g.value(w); }).find("read after the optimizer"), 0u);
 }
 
-// An effect that reads what is assigned before it in the program does so before it is stored.
+// An effect reads a Variable that was assigned earlier in the program. It runs before the value is stored.
 TEST_P(OnDevice, AnEffectBehindAnAssignThatThrowsCommitsNothing) {
   static const OpDef refuse{.name = "refuse",
                             .infer = testing::infer_like_first,
@@ -82,7 +82,8 @@ TEST_P(OnDevice, AnEffectBehindAnAssignThatThrowsCommitsNothing) {
   }
 }
 
-// It must not; where it does, what was stored before it stays, and nobody takes that for a step.
+// An op that commits must not throw. If it does, what was stored before it stays, and the program reports that the step
+// broke off.
 TEST(Commit, AnOpThatThrowsInItBreaksTheVariables) {
   for (Mode mode : testing::kModes) {
     SCOPED_TRACE(to_string(mode));

@@ -1,4 +1,4 @@
-// Loops and branches of programs: conditional nodes where the bodies allow it, else driven by the host.
+// Loops and branches of programs. They become conditional nodes if the bodies allow it; otherwise the host drives them.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -86,7 +86,7 @@ TEST_P(OnDevice, BranchIsAConditionalNode) {
   }
 }
 
-// The memory of a body is not that of its results, nor of what lives on beside it.
+// The memory of a body must not overlap the memory of its results, nor that of values that are still needed afterwards.
 TEST_P(OnDevice, ValuesLiveOnBesideABranchAndALoop) {
   Graph g;
   Value x = g.input("x", f32, {4});
@@ -119,7 +119,7 @@ TEST_P(OnDevice, BranchInsideALoop) {
   Graph g;
   Value x = g.input("x", f32, {});
   Value zero = g.constant(Tensor::scalar(0));
-  // Collatz: steps until 1.
+  // The Collatz sequence: counts the iterations until 1.
   auto [last, n] = while_(
       {x, zero}, [](Value v, Value) { return v > 1.0; },
       [](Value v, Value i) {
@@ -165,7 +165,7 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-// What a body brings to the host is there only if the body runs.
+// What a body copies to the host exists there only if the body runs.
 TEST_P(OnDevice, CpuOnlyOpsInABranchAndAfterItUseTheSameValue) {
   Graph g;
   Value x = g.input("x", f32, {2});
@@ -237,7 +237,7 @@ const OpDef counts_calls{.name = "counts_calls",
                          .traits = {.host_effect = true},
                          .bodies = {count_call}};
 
-// Nobody uses what they return.
+// No node uses the results of these ops.
 TEST_P(OnDevice, EffectsInBodiesAreNotDropped) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
@@ -288,7 +288,8 @@ TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-// A loop of as many iterations as its limit allows is whole; with one less the step fails, and names the loop.
+// A loop may run as many iterations as its limit allows. If the limit is smaller by one, the step fails, and the error
+// names the loop.
 TEST_P(OnDevice, ALoopThatReachesItsLimitFailsTheStep) {
   Graph g;
   Value x = g.input("x", f32, {});
@@ -305,7 +306,7 @@ TEST_P(OnDevice, ALoopThatReachesItsLimitFailsTheStep) {
       p.run(mode);
       EXPECT_EQ(w.read().at(0), std::max(8.0f, start));
     }
-    for (float start : {0.5f, -1.0f}) {  // the second would never end
+    for (float start : {0.5f, -1.0f}) {  // without the limit, the second would never end
       write(p, start);
       p.run(mode);
       try {

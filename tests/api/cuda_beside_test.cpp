@@ -1,5 +1,5 @@
-// What the host does runs beside what the launch before it still has to do: loops and branches that it drives, and in
-// split_sink ops on the host.
+// Work that the host drives runs beside the rest of the launch before it: loops and branches, and in split_sink also
+// ops on the host.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 using testing::cpu_plus_one;
 using testing::kModes;
 
-// When the two ops of a step below ran, in the order of their calls.
+// The order in which the two ops of a step below ran.
 struct Calls {
   std::atomic<int> next = 0, of_loop = -1, of_rest = -1;
 };
@@ -42,7 +42,8 @@ void rest_body(const CpuArgs& a) {
 const OpDef in_loop{.name = "in_loop", .infer = testing::infer_like_first, .bodies = {loop_body}};
 const OpDef in_rest{.name = "in_rest", .infer = testing::infer_like_first, .bodies = {rest_body}};
 
-// y: x / 2, increased in a loop on the host until its sum is 20; z: what needs nothing of the loop; sum: of both.
+// y is x / 2, increased by a loop on the host until its sum is 20. z does not depend on the loop. The output is the sum
+// of both.
 struct Beside {
   Graph g;
   Value x = g.input("x", f32, {2});
@@ -122,7 +123,7 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
   for (const auto& values : seen) EXPECT_EQ(values, seen[0]);
 }
 
-// A program with an op on the host that waits for one of two chains, and another that waits for both.
+// A graph with an op on the host that depends on one of two chains, and another that depends on both.
 struct HostOps {
   Graph g;
   Value x = g.feed("x", f32, {64});
@@ -175,10 +176,10 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
     EXPECT_EQ(std::memcmp(seen[i].data(), seen[i % 2].data(), seen[i].bytes()), 0) << i;
 }
 
-// An op of the device that lasts, once it is told to, until an op on the host has begun. For 10 s at most.
+// An op of the device that, once it is told to, waits until an op on the host has begun, for at most 10 s.
 struct Meeting {
   std::atomic<bool> is_awaited = false, has_begun = false, is_missed = false;
-  std::atomic<std::thread::id> thread;  // of the op on the host
+  std::atomic<std::thread::id> thread;  // the thread of the op on the host
 };
 Meeting meeting;
 
@@ -254,7 +255,7 @@ TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
 }
 
 #ifdef GRAPHSINK_EMULATED
-// The software device begins whatever may begin, in an order drawn from its seed.
+// The software device starts any work that is ready, in an order drawn from its seed.
 TEST_F(CudaBeside, TheLoopIsUnorderedWithTheRest) {
   int loop_first = 0, rest_first = 0;
   for (unsigned seed = 0; seed < 16; ++seed) {

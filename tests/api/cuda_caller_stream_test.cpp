@@ -1,4 +1,4 @@
-// Runs that are ordered on a CUDA stream of the caller's.
+// Runs that are ordered on a CUDA stream of the caller.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 using testing::contains;
 using testing::message_of;
 
-// What ran, in order.
+// Notes which ops ran, in order.
 struct Order {
   void add(const char* name) {
     std::lock_guard guard(lock);
@@ -137,7 +137,7 @@ TEST_F(CallerStream, AStreamOfAnotherDeviceIsRefused) {
 #endif
 }
 
-// One stream after the other, and streams that are gone.
+// Uses one stream after the other, and destroys each of them.
 TEST_F(CallerStream, EachRunMayHaveAnother) {
   Program p = compiled();
   std::vector<std::string> expected;

@@ -1,4 +1,4 @@
-// Programs that work in CUDA memory of the caller's, on a stream of the caller's.
+// Programs that work in CUDA memory of the caller, on a stream of the caller.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class CudaCallersMemory : public ::testing::Test {
   cudaStream_t stream_ = nullptr;
 };
 
-// Nobody waits for anything between the caller's copies and the program's steps.
+// The host does not wait between the copies of the caller and the steps of the program.
 TEST_F(CudaCallersMemory, IsOrderedByTheCallersStream) {
   std::byte *in = allocated(), *out = allocated();
   {

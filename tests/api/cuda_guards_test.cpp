@@ -1,4 +1,4 @@
-// The mistake that the replay audit is for: a value of the host that a capture keeps.
+// The mistakes that the guards must find, such as a value of the host that a captured graph keeps.
 #include <gtest/gtest.h>
 
 #ifdef GRAPHSINK_EMULATED
@@ -32,7 +32,7 @@ TEST(CudaGuards, AuditFindsAFrozenHostValue) {
   }
 }
 
-// What a program with CompileOptions::guards.arguments logs.
+// Collects what a program with CompileOptions::guards.arguments logs.
 struct Warnings {
   std::vector<std::string> all;
   CompileOptions options() {
@@ -64,7 +64,7 @@ TEST(CudaGuards, ArgumentsNameAHostValueThatChangedBetweenCaptures) {
   }
 }
 
-// CUDA lists the nodes of a graph in any order, and in another one for the next graph.
+// CUDA lists the nodes of a graph in any order, which differs from one graph to the next.
 TEST(CudaGuards, ArgumentsAreComparedWithThoseOfTheSameKernel) {
   Graph g;
   Value x = g.input("x", f32, {1});
@@ -78,7 +78,7 @@ TEST(CudaGuards, ArgumentsAreComparedWithThoseOfTheSameKernel) {
   for (const std::string& warning : warnings.all) ADD_FAILURE() << warning;
 }
 
-// Device memory that is there no more: a mistake.
+// Returns an address of device memory that is already freed. This is a mistake.
 Prepared free_at_once(const PrepareArgs& a) {
   Prepared prepared;
   prepared.data = std::make_shared<void*>(static_cast<Device*>(a.device)->allocate(256).get());
@@ -87,7 +87,7 @@ Prepared free_at_once(const PrepareArgs& a) {
 
 TEST(CudaGuards, ArgumentsNameAnAddressOfFreedMemory) {
 #ifdef GRAPHSINK_EMULATED
-  // The kernel does not use it, so that it runs on a GPU.
+  // The kernel does not use the address, so it also runs on a GPU.
   emu::set_address_check(false);
   struct Restore {
     ~Restore() { emu::set_address_check(true); }
@@ -112,7 +112,7 @@ TEST(CudaGuards, ArgumentsNameAnAddressOfFreedMemory) {
   EXPECT_NE(warnings.all[0].find("was captured with an address of freed memory"), std::string::npos);
 }
 
-// Loops, branches, products, an optimizer, feeds and random numbers, captured twice, in two shapes.
+// Captures loops, branches, products, an optimizer, feeds and random numbers twice, with two shapes.
 TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
   Graph g;
   Value x = g.feed("x", f32, {open(8), 16});

@@ -15,7 +15,8 @@ using testing::kModes;
 
 constexpr std::size_t kBytes = 100'000;
 
-// Where the bodies of a graph found their workspaces, and how many of those were changed by somebody else meanwhile.
+// The addresses of the workspaces that the bodies of a graph received, and how many of these workspaces were
+// overwritten by other ops.
 struct Seen {
   std::mutex mutex;
   std::set<void*> addresses;
@@ -24,10 +25,10 @@ struct Seen {
 
 struct Scratch {
   std::shared_ptr<Seen> seen;
-  unsigned char mark = 0;  // every op of a test has its own
+  unsigned char mark = 0;  // every op of a test has a different mark
 };
 
-// x + 1. Fills its workspace first, and looks at the end whether it is still full.
+// Computes x + 1. It fills its workspace first, and checks at the end that the workspace is unchanged.
 void plus_one_with_scratch(const CpuArgs& a) {
   const auto& [seen, mark] = a.attrs<Scratch>();
   auto* workspace = static_cast<unsigned char*>(a.workspace());
@@ -47,7 +48,7 @@ const OpDef scratch_op{
     .bodies = {plus_one_with_scratch},
 };
 
-// Three branches that can run side by side, each with an op on the host, and a loop that the host drives.
+// Three independent branches, each with an op on the host, and a loop that the host drives.
 struct Branches {
   Graph g;
   std::shared_ptr<Seen> seen = std::make_shared<Seen>();
@@ -91,7 +92,7 @@ TEST_F(CudaHostWorkspace, IsHostMemoryInEveryMode) {
   }
 }
 
-// Of one stream, ops on the host and on the device have a workspace each.
+// Ops on the host and ops on the device that share a stream have separate workspaces.
 TEST_F(CudaHostWorkspace, IsHostMemoryWhereItsStreamHasAWorkspaceOnTheDeviceToo) {
   Graph g;
   auto seen = std::make_shared<Seen>();
@@ -128,7 +129,7 @@ TEST_F(CudaHostWorkspace, IsCountedWithTheHostArena) {
   EXPECT_EQ(p.memory().device_bytes(), p.counters().device_bytes) << to_string(p.memory());
 }
 
-// The case that was found first: an op with both bodies, with the placement on_cpu.
+// The case in which the bug was found: an op with both bodies and the placement on_cpu.
 TEST_F(CudaHostWorkspace, ServesAConvolutionOnTheHost) {
   auto result_on = [](DeviceId device, Placement placement) {
     Graph g;

@@ -1,4 +1,4 @@
-// One graph on several CUDA devices: placements, copies between devices, failures on a further one.
+// One graph on several CUDA devices: placements, copies between devices, and failures on a further device.
 #include <gtest/gtest.h>
 
 #include <graphsink/graphsink.h>
@@ -17,7 +17,7 @@ namespace {
 using testing::contains;
 using testing::message_of;
 
-// Of a machine with two or three devices, some of which can reach each other's memory.
+// Returns options for a machine with a second device, which can access the memory of `peers`.
 PlanOptions two_devices(std::vector<int> peers = {0}) {
   Target second = Target::cuda13();
   second.id = cuda(1);
@@ -137,7 +137,7 @@ class SeveralDevices : public ::testing::Test {
   }
   static CompileOptions options() { return {.target = cuda(0), .further_devices = {cuda(1)}}; }
   static CompileOptions three_devices() { return {.target = cuda(0), .further_devices = {cuda(1), cuda(2)}}; }
-  // A machine has its links; the software device can be without.
+  // A real machine has fixed links. On the software device the check also runs without links.
   template <class Check>
   static void with_and_without_peers(Check check) {
 #ifdef GRAPHSINK_EMULATED
@@ -151,7 +151,7 @@ class SeveralDevices : public ::testing::Test {
   }
 };
 
-// A small training step with work on both devices and on the host, dropout included.
+// A small training step with work on both devices and on the host, including dropout.
 struct Model {
   explicit Model(Placement second, Placement on_the_host) {
     x = g.feed("x", f32, {16, 8});
@@ -214,7 +214,7 @@ TEST_F(SeveralDevices, TheHostTakesPartToo) {
   }
 }
 
-// A further device has the number in a step block of its own, which is copied there first.
+// A further device keeps the number of the step in its own step block, which is copied to it first.
 TEST_F(SeveralDevices, TheHostReadsTheNumberOfTheStepFromThere) {
   for (Mode mode : kAllModes) {
     Graph g;
@@ -296,8 +296,9 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
       };
       program.write(x, std::vector<float>{1, 2});
       copies_of_a_run(2, 6);
-      copies_of_a_run(2, 6);                                               // what is recorded is by now
-      std::uint64_t steady = copies_of_a_run(2, 6), each = peers ? 1 : 2;  // else by way of the host
+      copies_of_a_run(2, 6);  // warms up: now everything is captured
+      // Without peer access, each copy goes through the host.
+      std::uint64_t steady = copies_of_a_run(2, 6), each = peers ? 1 : 2;
       w.write(Tensor({10.0f, 20.0f}));
       EXPECT_EQ(copies_of_a_run(20, 60) - steady, each);
       program.write(x, std::vector<float>{4, 5});
@@ -313,11 +314,11 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
 TEST_F(SeveralDevices, AFailureOnTheSecondCommitsNothing) {
   for (Mode mode : kAllModes) {
 #ifdef GRAPHSINK_EMULATED
-    emu::set_peer_access(mode == sink);  // the harder way for all others
+    emu::set_peer_access(mode == sink);  // the other modes use the harder way, without links
 #endif
     Graph g;
     Value indices = g.input("i", i32, {2});
-    // Something else is there before the host takes its turn.
+    // The further device computes something before the host takes its turn.
     assign(Variable("early", Tensor({0.0f, 0.0f})), tanh(cast(indices, f32), on_device(1)));
     Value from_host = minimum(indices, 1000, on_cpu);
     Variable w("w", Tensor({1.0f, 2.0f, 3.0f}));
@@ -363,7 +364,7 @@ TEST_F(SeveralDevices, GuardsReachThem) {
 }
 
 #ifdef GRAPHSINK_EMULATED
-// In whatever order the devices begin, nothing poisons what a step has written.
+// In whatever order the devices start their work, the poison must not overwrite what a step has written.
 TEST_F(SeveralDevices, ArePoisonedBeforeTheStep) {
   auto weights = [](Placement second, const CompileOptions& options) {
     Model model(second, on_device);

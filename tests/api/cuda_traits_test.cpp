@@ -1,4 +1,4 @@
-// Ops that say what a launch cannot hold: the planner cuts there, and no capture fails.
+// Ops that declare what a launch cannot hold. The planner ends a launch there, and no capture fails.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the user reads when something is wrong: one row for each message.
+// The messages that a user reads when something is wrong. The table has one row for each message.
 #include "graphsink/error.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 struct Row {
   const char* name;
   std::function<void()> act;
-  std::vector<const char*> words;  // what the message must contain, besides the line in this file
+  std::vector<const char*> words;  // what the message must contain, besides this file's line
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -27,7 +27,7 @@ Graph trained(Variable w) {
   return g;
 }
 
-// Wants an exbibyte of scratch memory.
+// Asks for an exbibyte of workspace.
 const OpDef hungry{.name = "hungry",
                    .infer = testing::infer_like_first,
                    .prepare =
@@ -353,7 +353,7 @@ TEST(Message, ARefusedRunChangesNothing) {
   EXPECT_EQ(w.read().at(0), 4.0);
 }
 
-// As a binding for another language passes it on.
+// A binding for another language passes places like this one.
 TEST(Message, NamesAPlaceThatWasGiven) {
   Graph g;
   constexpr Where place("models/train.py", 7);

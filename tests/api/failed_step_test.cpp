@@ -1,4 +1,4 @@
-// Steps that fail commit nothing, say why, and the next step may run.
+// A step that fails commits nothing and reports why, and the next step may run.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -87,7 +87,8 @@ TEST_P(OnDevice, NonFiniteValueFailsTheStepAndNamesTheOp) {
   }
 }
 
-// The second update needs a copy from the host. Neither may be committed before the host calls are known to be good.
+// The second update needs a copy from the host. Neither update may be committed before the host calls are known to have
+// succeeded.
 TEST_P(OnDevice, ThrowingCpuOpStopsEveryCommit) {
   for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));
@@ -132,7 +133,7 @@ TEST_P(OnDevice, ReadsReportAFailedStepOnce) {
   }
 }
 
-// w += table[index]: fails for an index that the table does not have.
+// w += table[index]. The step fails for an index outside the table.
 struct Lookup {
   Graph g;
   Value index = g.input("index", i32, {1});
@@ -266,14 +267,14 @@ TEST_P(OnDevice, AFailedStepLeavesNoOutputs) {
   }
 }
 
-// What the step `f` makes says of itself when it fails.
+// Returns the error message of a failing step with the graph that `make` builds.
 template <class Make>
 std::string failure_of(DeviceId device, const Make& make, bool check_finite = false) {
   Graph g;
   make(g);
   Program p = graphsink::compile(g, {.target = device, .check_finite = check_finite});
   p.run(sink);
-  p.run(sink);  // does nothing: nobody was told yet
+  p.run(sink);  // does nothing, because the failure has not been reported yet
   try {
     p.sync();
   } catch (const Error& e) {

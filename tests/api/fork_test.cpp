@@ -1,4 +1,4 @@
-// A child of fork() has none of the threads that run a program.
+// A child of fork() does not have the threads that run a program.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@ namespace {
 
 using testing::OnDevice;
 
-// The exit code of a child that makes the call: 0 if that throws an Error that speaks of fork(). A child that hangs is
-// ended by the alarm.
+// Returns the exit code of a child process that makes the call. It is 0 if the call throws an Error that mentions
+// fork(). The alarm ends a child that hangs.
 template <class Call>
 int in_child(const Call& call) {
   pid_t child = fork();
@@ -52,11 +52,11 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(in_child([&] { p.set_steps(0); }), 0);
   EXPECT_EQ(in_child([&] { (void)w.read(); }), 0);
   EXPECT_EQ(in_child([&] { w.write(Tensor({1.0f})); }), 0);
-#ifndef __SANITIZE_THREAD__  // which takes the threads of the parent for those of the child
+#ifndef __SANITIZE_THREAD__  // the sanitizer takes the threads of the parent for those of the child
   EXPECT_EQ(in_child([&] {
               Graph graph = std::move(g);
               Variable variable = std::move(w);
-              Program gone = std::move(p);  // all are destroyed, which waits for nothing
+              Program gone = std::move(p);  // destroys all of it, without waiting
             }),
             1);
 #endif

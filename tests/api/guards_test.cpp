@@ -1,4 +1,4 @@
-// CompileOptions::guards.
+// Tests CompileOptions::guards.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ const OpDef count_calls_op{.name = "count_calls",
                            .traits = {.host_effect = true},
                            .bodies = {count_calls}};
 
-// A training step with everything that a run leaves behind.
+// A training step with everything that a run can change.
 struct Training {
   Graph g;
   Variable w{"w", Tensor::uniform({4, 3}, 1)};
@@ -86,7 +86,7 @@ TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
   EXPECT_EQ(w.read().at(0), 1.0);
 }
 
-// Adds to what it never wrote.
+// Adds to its output, which it never initialised.
 void accumulate(const CpuArgs& a) { *a.out<float>(0) += *a.in<float>(0); }
 const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .bodies = {accumulate}};
 
@@ -104,7 +104,7 @@ TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
   EXPECT_TRUE(std::isnan(result(true)));
 }
 
-// Gives another result each time.
+// Returns a different result each time.
 const OpDef unstable_op{
     .name = "unstable",
     .infer = testing::infer_like_first,

@@ -1,4 +1,4 @@
-// Copies to the host whose source no step changes: they run when the source was written, and then before anyone reads.
+// Invariant copies to the host. They run when the source was written, before any op reads them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -69,7 +69,7 @@ TEST(InvariantCopies, NothingWhereTheHostSharesTheMemory) {
   EXPECT_TRUE(make_plan(g, Target::host(), system_ops()).invariant_copies.empty());
 }
 
-// What a loop does not change is copied before it, what it does in every iteration.
+// What a loop does not change is copied before the loop. What it changes is copied in every iteration.
 TEST(InvariantCopies, LoopInvariantsAreCopiedBeforeTheLoop) {
   Graph g;
   Value x = g.feed("x", f32, {4});
@@ -126,7 +126,7 @@ TEST(InvariantCopies, ABranchCopiesOnlyWhatItReads) {
 
 // --- programs
 
-// y = (x + 1) * (w + 1): both sums on the host.
+// y = (x + 1) * (w + 1), with both sums on the host.
 struct Sums {
   Graph g;
   Value x = g.input("x", f32, {1});
@@ -140,7 +140,7 @@ TEST_P(OnDevice, AnInputThatIsNotWrittenIsNotCopied) {
     SCOPED_TRACE(to_string(mode));
     Sums s;
     Program p = compile(s.g);
-    p.bind();  // brings w to the device
+    p.bind();  // copies w to the device
     auto copies = [&](float x, bool writes) {
       if (writes) p.write(s.x, std::vector<float>{x});
       std::uint64_t before = p.counters().copies;
@@ -174,7 +174,7 @@ TEST_P(OnDevice, AllModesByTurnsSeeWhatWasWrittenLast) {
   }
 }
 
-// The next launch may be given to the device while the one before it still reads the copy.
+// The next launch may be issued while the launch before it still reads the copy.
 TEST_P(OnDevice, WritesFollowTheRunsBefore) {
   Graph g;
   Value x = g.input("x", f32, {1});
@@ -226,7 +226,7 @@ TEST_P(OnDevice, AnotherProgramAssignsTheVariable) {
   }
 }
 
-// Runs `between`, on the thread of run() in split modes, before the step commits.
+// Runs `between` before the step commits; in split modes, on the thread that called run().
 struct Between {
   std::shared_ptr<std::function<void()>> call;
 };
@@ -235,9 +235,9 @@ const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .b
                                                                                 *a.out<float>(0) = *a.in<float>(0);
                                                                               }}};
 
-// A copy that was made while another program is on its way to the commit would be an old one when that has come.
+// A copy made while another program is about to commit would be outdated after that commit.
 TEST_P(OnDevice, ACopyIsNotMadeDuringAnotherProgramsRun) {
-  if (!is_cuda()) return;  // nothing is copied, and bodies run on the device's thread
+  if (!is_cuda()) return;  // the CPU device makes no copies, and runs bodies on its own thread
   Sums s;
   Graph writer;
   auto call = std::make_shared<std::function<void()>>([] {});
@@ -344,7 +344,8 @@ TEST_P(OnDevice, CopiesHaveMemoryOfTheirOwnThatIsKnownBefore) {
   for (int i = 0; i < 3; ++i) p.run(sink);
   p.sync();
   EXPECT_EQ(p.counters().host_bytes, p.memory().host_bytes());
-  auto held = [&] { return p.counters().host_bytes - p.memory().staging; };  // that grows with writes
+  // Without the staging memory, which grows with writes.
+  auto held = [&] { return p.counters().host_bytes - p.memory().staging; };
   std::uint64_t host = held(), device = p.counters().device_bytes;
   for (int i = 0; i < 10; ++i) {
     p.write(s.x, std::vector<float>{static_cast<float>(i)});

@@ -1,4 +1,5 @@
-// What cannot be thrown goes where the user wants it. fault_test.cpp has what only a failing device says.
+// Failures that cannot be thrown are logged where the user wants. fault_test.cpp tests the messages that only a failing
+// device causes.
 #include "graphsink/log.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a program costs while it does nothing: many of them fit into one process.
+// Checks that an idle program costs little, so that many of them fit into one process.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -18,7 +18,7 @@ namespace graphsink {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // memory and threads are the sanitizer's, too
+constexpr bool kSanitized = true;  // the sanitizer's own memory and threads would be counted, too
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -66,7 +66,7 @@ TEST(ManyPrograms, NeedLittleMemoryAndNoThreadsWhileTheyDoNothing) {
   }
 }
 
-// In a process of its own, whose addresses are limited as by `ulimit -v 20000000`.
+// Runs in a separate process, whose address space is limited as by `ulimit -v 20000000`.
 TEST(ManyPrograms, FitIntoLimitedAddresses) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer's shadow alone needs more addresses";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -82,7 +82,7 @@ TEST(ManyPrograms, FitIntoLimitedAddresses) {
           Value x = g.input("x", f32, {open(4)});
           g.output("y", sum(x * x));
           programs.push_back(compile(g));
-          for (std::size_t size : {4u, 400u, 400000u}) {  // its arenas grow
+          for (std::size_t size : {4u, 400u, 400000u}) {  // the arenas of the program grow
             programs.back().write(x, std::vector<float>(size, 2.0f));
             programs.back().run(sink);
             if (programs.back().read_output("y").at(0) != 4.0 * static_cast<double>(size)) std::exit(1);

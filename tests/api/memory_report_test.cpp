@@ -1,4 +1,4 @@
-// What a program says it will need is what its device then holds.
+// The memory that a program reports in advance is the memory that its device then holds.
 #include "graphsink/memory.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@ namespace {
 class MemoryReports : public OnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, MemoryReports, ::testing::ValuesIn(devices()), device_name);
 
-// Everything a report counts: an input, a feed, a constant, Variables with state, products, records, an op of the host.
+// Uses everything that a report counts: an input, a feed, a constant, Variables with state, products, records and an op
+// on the host.
 struct Training {
   Graph g;
   Variable w1{"w1", Tensor::kaiming({30, 40}, 1)}, w2{"w2", Tensor::kaiming({40, 10}, 2)};
@@ -79,7 +80,7 @@ TEST_P(MemoryReports, FollowTheShapesWrittenLast) {
   expect_equal(p.memory(), p.counters());
 }
 
-// A program keeps its Variables; what it had is given back with it.
+// A program keeps its Variables alive. When it is destroyed, all its memory is freed.
 TEST_P(MemoryReports, FollowWhatIsAllocated) {
   Graph g;
   Variable v("v", Tensor(f32, {64}));

@@ -1,4 +1,4 @@
-// Open dimensions: a graph is built once and is right for every size they are written with.
+// Open dimensions: a graph is built once and gives correct results for every size.
 #include <functional>
 
 #include "program_fixture.h"
@@ -16,7 +16,7 @@ Tensor counted(const Shape& shape) {
   return x;
 }
 
-// Has one element by its example alone.
+// Has one element only because of its example.
 Value open_one(const Value& x) { return Graph(x.graph()).input("one", f32, {open(1)}); }
 
 // --- what is refused when the graph is built
@@ -115,12 +115,12 @@ TEST(OpenDimensions, AreMarkedInTheShapesOfResults) {
   EXPECT_EQ(shape_of(top_k(x, 3).values), "[open(4), open(6), 3]");
   EXPECT_EQ(shape_of(grad(mean(x * x), {x})[0]), "[open(4), open(6), 8]");
   EXPECT_EQ(shape_of(unsqueeze(argmax(x, 1), 0)), "[1, open(4), 8]");
-  // The second dimension can only be 6, and the first is open all the same.
+  // The second dimension can only be 6. The first stays open.
   Value flat = flatten(conv2d(unsqueeze(x, 1), g.constant(Tensor(f32, {2, 1, 3, 3}))), 1);
   EXPECT_EQ(shape_of(matmul(flat, g.constant(Tensor(f32, {48, 10})))), "[open(4), 10]");
 }
 
-// What dim() gives is right for each shape, in every mode, and may be computed with.
+// dim() returns the correct size for each shape, in every mode, and its result can be used in computations.
 TEST_P(OnDevice, TheSizeOfAnOpenDimensionIsAValue) {
   Graph g;
   Value x = g.input("x", f32, {open(4), open(6), 8});
@@ -170,7 +170,7 @@ TEST(OpenDimensions, AnEagerKnowsAllSizes) {
   EXPECT_EQ(Eager::read(dim(eager.tensor({1, 2, 3}), 0)).at(0), 3.0);
 }
 
-// [B, T, D] -> heads [B, H, T, D / H] -> [B, T, D], with B and T open, and the gradient on the way back.
+// [B, T, D] -> heads [B, H, T, D / H] -> [B, T, D] with B and T open, including the gradient.
 TEST_P(OnDevice, HeadsOfAttentionKeepOpenDimensions) {
   Graph g;
   Value x = g.input("x", f32, {open(2), open(3), 8});
@@ -208,11 +208,11 @@ TEST_P(OnDevice, HeadsOfAttentionKeepOpenDimensions) {
   }
 }
 
-// Sizes that no trial saw change are checked when the program meets other shapes.
+// Some sizes do not change in any trial while the graph is built. They are checked when the program gets other shapes.
 TEST(OpenDimensions, ASizeThatWasReadIsNeverAnother) {
   Graph g;
   Value x = g.input("x", f32, {open(8)});
-  Value middle = slice(slice(x, {1}, {to_end}), {-3}, {4});  // of 8 elements none, of 5 three
+  Value middle = slice(slice(x, {1}, {to_end}), {-3}, {4});  // none of 8 elements, three of 5
   EXPECT_FALSE(middle.shape().is_open(0));
   g.output("middle", middle);
   Program p = graphsink::compile(g);
@@ -229,7 +229,7 @@ TEST(OpenDimensions, ASizeThatWasReadIsNeverAnother) {
   }
 }
 
-// Built with equal examples, run with sizes that broadcast: the gradient has the shape of what it is of.
+// The graph is built with equal examples and run with sizes that broadcast. Each gradient has the shape of its operand.
 TEST_P(OnDevice, GradientsOfOperandsThatTurnOutToBroadcast) {
   Graph g;
   Value x = g.input("x", f32, {open(4)}), y = g.input("y", f32, {open(4)});

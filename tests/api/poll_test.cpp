@@ -1,4 +1,4 @@
-// What can be known of a run while it is under way: poll() and try_read() never wait for a step.
+// What a program reports during a run: poll() and try_read() never wait for a step.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Holds up steps until the test lets so many of them pass, or for 15 s: a device on which run() cannot return while a
-// step is held up fails the test, and does not hang it.
+// Blocks steps until the test lets the given number of them pass, but for at most 15 s. So if run() cannot return while
+// a step is blocked, the test fails instead of hanging.
 class Gate {
  public:
   void open(int steps) {
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Polls,
                            return name;
                          });
 
-// False if it takes more than 30 s.
+// Returns false if the program takes more than 30 s.
 bool is_done_soon(Program& p) {
   auto end = std::chrono::steady_clock::now() + 30s;
   while (!p.poll()) {
@@ -151,7 +151,7 @@ TEST_P(Polls, ReadRefusesNamesThatAreNotRecorded) {
   EXPECT_THROW((void)p.try_read("los"), Error);
 }
 
-// The ring turns over while it is read.
+// The ring of values wraps around while it is read.
 TEST(TryRead, GivesConsecutiveValuesWhileStepsWriteThem) {
   constexpr int kSteps = 300'000;
   Graph g;

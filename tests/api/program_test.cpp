@@ -1,4 +1,4 @@
-// Programs on every device of the build: all modes give the same bits, and the hard cases hold.
+// Programs on every device of the build. All modes give the same bits, also in hard cases.
 #include "graphsink/program.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ struct Outcome {
   Tensor w1, w2;
 };
 
-// 10 steps, `per_run` of them in each run.
+// Runs 10 steps, `per_run` of them in each run.
 Outcome train(DeviceId device, Mode mode, std::int64_t per_run) {
   Training m;
   Program p = compile(m.g, {.target = device});
@@ -81,7 +81,7 @@ TEST_P(OnDevice, ASunkStepIsOneLaunch) {
   Program p = compile(m.g);
   p.write(m.x, images(1));
   p.write(m.t, labels(1));
-  p.run(sink);  // the first step is real and interactive
+  p.run(sink);  // the first step runs op by op
   p.run(sink);
   Counters before = p.counters();
   p.run(sink);

@@ -1,4 +1,4 @@
-// Records: how many values wait to be read, and what becomes of the others.
+// Records: how many values are kept until they are read, and which values are lost.
 #include <gtest/gtest.h>
 
 #include "program_fixture.h"
@@ -45,7 +45,7 @@ TEST_P(OnDevice, ManyRecordsShareTheirMemoryUnlessTheyAskForMore) {
   Program p = compile(g);
   EXPECT_LE(p.memory().records, (std::size_t{8} << 20) + (std::size_t{1} << 20));
   p.run(sink, {.steps = 3000});
-  for (int i : {0, 127, 128, 199}) {  // more than one launch keeps
+  for (int i : {0, 127, 128, 199}) {  // 200 records do not fit into one launch of the kernel that stores them
     std::vector<float> seen = p.read("r" + std::to_string(i));
     ASSERT_EQ(seen.size(), 3000u);
     EXPECT_EQ(seen.front(), static_cast<float>(i % 4));

@@ -1,4 +1,4 @@
-// What a program keeps for each set of input shapes, and what becomes of it when that is more than it may keep.
+// What a program keeps for each set of input shapes, and what it drops when this exceeds the limit.
 #include <cstring>
 #include <vector>
 
@@ -46,7 +46,7 @@ class ShapeCache : public OnDevice {
     options.log = [this](LogLevel, std::string_view text) { warnings.emplace_back(text); };
     return options;
   }
-  // The estimate for one size, after the runs that the tests make.
+  // Returns the estimated bytes for one size, after the runs that the tests make.
   std::uint64_t bytes_of_one(Mode mode) {
     Model model;
     Program p = compile(model.g);
@@ -105,7 +105,7 @@ TEST_P(ShapeCache, MemoryOfWhatWasDroppedIsFree) {
   EXPECT_EQ(p.counters().host_bytes, before.host_bytes);
 }
 
-// Nobody waits between the runs, so that many sizes are in flight when a program may keep none.
+// The host does not wait between the runs. So many sizes are in flight, although the program may keep none.
 TEST_P(ShapeCache, WhatIsInFlightIsNeverDropped) {
   constexpr int kSizes = 300;
   for (Mode mode : {sink, interactive_parallel, automatic}) {
@@ -175,8 +175,7 @@ TEST_P(ShapeCache, TheFirstDropIsSaidOnce) {
     EXPECT_TRUE(contains(warnings[0], word)) << warnings[0];
 }
 
-// The argument audit compares captures of the same op. Another set of shapes may get the memory of one that was
-// dropped.
+// The argument audit compares captures of the same op. Another set of shapes may get the memory of a dropped one.
 TEST_P(ShapeCache, TheArgumentAuditForgetsWhatWasDropped) {
   Model model;
   CompileOptions audited = options(std::size_t{1} << 40);
@@ -188,7 +187,7 @@ TEST_P(ShapeCache, TheArgumentAuditForgetsWhatWasDropped) {
     for (int k = 0; k < 2; ++k) p.run();
     p.sync();
   }
-  EXPECT_EQ(warnings.size(), 1u) << warnings.back();  // the cache is full
+  EXPECT_EQ(warnings.size(), 1u) << warnings.back();  // the warning that the cache is full
 }
 
 TEST_P(ShapeCache, AutomaticMeasuresAnew) {

@@ -1,4 +1,4 @@
-// Sizes that no tensor can have are refused where they are given, never wrapped around.
+// Sizes that no tensor can have are refused where they are given; they must never wrap around.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -17,7 +17,7 @@ constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 struct Row {
   const char* name;
   std::function<void(Graph& g)> act;
-  std::vector<const char*> words;  // what the message must contain, besides the line in this file
+  std::vector<const char*> words;  // what the message must contain, besides this file's line
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -64,7 +64,8 @@ const Row kRows[] = {
        Tensor tensor(f32, {kHuge, kHuge});
      },
      {"2^63"}},
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which end the process in place of bad_alloc
+// These sanitizers end the process instead of throwing bad_alloc.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     {"TensorMemory",
      [](Graph&) {
        Tensor tensor(f32, {kHuge, 1024});
@@ -130,7 +131,7 @@ const Row kRows[] = {
        flatten(of(g, {0, kHuge, kHuge}), 1);
      },
      {"2^63"}},
-    {"ConvColumns",  // each size is possible, what the op needs beside them is not
+    {"ConvColumns",  // each size is possible, but the op's workspace is not
      [](Graph& g) {
        constexpr std::int64_t kSide = std::int64_t{1} << 25;
        conv2d(of(g, {1, 1, 2 * kSide, 2 * kSide}), g.input("w", f32, {1, 1, kSide, kSide}));
@@ -175,7 +176,7 @@ TEST_P(Sizes, AreRefusedWhereTheyAreGiven) {
   }
 }
 
-// The error names an op, not a sum that wrapped around: each value is possible, all of them together are not.
+// The error must name an op. Each value is possible, but their sum is too large and must not wrap around.
 TEST(SizeTotals, AreAddedUpWithoutOverflow) {
   Graph g;
   Value x = g.input("x", f32, {std::int64_t{1} << 53});

@@ -1,4 +1,4 @@
-// NVTX: what a profiler sees. The test stands in for the profiler, through NVTX's own way to inject one.
+// NVTX: the ranges that a profiler sees. The test replaces the profiler, through NVTX's own injection interface.
 #include <gtest/gtest.h>
 
 #include "graphsink/graphsink.h"
@@ -44,7 +44,7 @@ int NVTX_API attach(NvtxGetExportTableFunc_t get_table) {
   return 1;
 }
 
-// Before the first range, which is when NVTX looks.
+// This must be set before the first range, because NVTX looks for it then.
 const bool is_attached = (InitializeInjectionNvtx2_fnptr = attach, true);
 
 }  // namespace
@@ -54,7 +54,7 @@ namespace {
 
 TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   ASSERT_TRUE(is_attached);
-  ranges.clear();  // of what ran before in this process
+  ranges.clear();  // of earlier tests in this process
   Graph g;
   Value x = g.feed("x", f32, {4});
   g.record("s", sum(relu(x)));
@@ -67,7 +67,7 @@ TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   EXPECT_EQ(count("plan"), 1);
   p.run(interactive);
   EXPECT_EQ(count("relu"), 1);
-  p.run(sink);  // captures: the ops are given to the capture, once
+  p.run(sink);  // captures the step, which issues each op once
   EXPECT_EQ(count("capture"), 1);
   EXPECT_EQ(count("relu"), 2);
   EXPECT_EQ(count("launch"), 1);

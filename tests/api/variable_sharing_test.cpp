@@ -1,4 +1,4 @@
-// Variables that several programs use, and programs that have theirs for themselves.
+// Variables that several programs use, and programs whose Variables no other program uses.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct Accumulators {
   void add_to(Variable& v, double step) { assign(v, g.value(v) + step); }
 };
 
-// The locks are held by another thread during the runs: a run that wanted one would never end.
+// Another thread holds the locks during the runs. A run that took one of them would never end.
 TEST_P(OnDevice, AProgramWithVariablesOfItsOwnTakesNoLockOfThem) {
   constexpr int kVariables = 300;
   Accumulators work(kVariables, 1);
@@ -58,7 +58,7 @@ TEST_P(OnDevice, AProgramWithVariablesOfItsOwnTakesNoLockOfThem) {
   for (const Variable& v : work.variables) EXPECT_EQ(v.read().at(0), 7.0);
 }
 
-// A copy that no step changes is made again when the Variable was written, by the caller or by another program.
+// An invariant copy is made again when its Variable was written, by the caller or by another program.
 TEST_P(OnDevice, CopiesSeeWhatOthersWrote) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));
@@ -94,7 +94,7 @@ TEST_P(OnDevice, CopiesSeeWhatOthersWrote) {
   }
 }
 
-// An output that is an input or a Variable itself is that of the run, not what was written since.
+// If an output is an input or a Variable itself, it keeps the value of the run, whatever is written later.
 TEST_P(OnDevice, OutputsStayWhatTheyWereUntilTheNextRun) {
   for (Mode mode : kModes) {
     SCOPED_TRACE(to_string(mode));

@@ -1,4 +1,4 @@
-// Variables that several threads use: their programs, and their reads and writes.
+// Variables that several threads use: they run programs on them, and read and write them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Graph adding(std::vector<Variable> variables, double step) {
   return g;
 }
 
-// Runs `between` on the thread of run() in split modes, before the step commits.
+// Runs `between` before the step commits; in split modes, on the thread that called run().
 struct Between {
   std::function<void()>* call;
 };
@@ -33,7 +33,7 @@ const OpDef between_op{.name = "between", .infer = testing::infer_like_first, .b
                                                                               }}};
 
 TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
-  if (!is_cuda()) return;  // bodies run on the device's thread
+  if (!is_cuda()) return;  // the CPU device runs bodies on its own thread
   Variable v("v", Tensor({0.0f}));
   std::function<void()> call = [] {};
   Graph g;
@@ -45,7 +45,7 @@ TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
     for (int action = 0; action < 3; ++action) {
       v.write(Tensor({0.0f}));
       call = [] {};
-      p.run(mode);  // what is captured is captured
+      p.run(mode);  // captures everything that will be captured
       std::atomic<bool> is_done = false;
       double seen = 0;
       std::thread thread;
@@ -69,7 +69,7 @@ TEST_P(OnDevice, OtherThreadsWaitForTheEndOfARun) {
   }
 }
 
-// Whole runs of each thread, in any order: nothing is lost and nothing torn.
+// Whole runs of all threads take turns in any order. No update is lost, and no value is torn.
 TEST_P(OnDevice, ThreadsThatRunProgramsOnOneVariableTakeTurns) {
   constexpr int kThreads = 3, kRuns = 60;
   for (Mode mode : kModes) {
@@ -98,7 +98,7 @@ TEST_P(OnDevice, ThreadsThatRunProgramsOnOneVariableTakeTurns) {
   }
 }
 
-// Each wants all, and takes them in another order than the next thread.
+// Each thread uses all Variables, in a different order than the next thread.
 TEST_P(OnDevice, ThreadsThatRunProgramsOnSeveralVariablesTakeTurns) {
   constexpr int kThreads = 3, kRuns = 30, kVariables = 6;
   std::vector<Variable> variables;
@@ -140,8 +140,9 @@ TEST_P(OnDevice, WritesOfAnotherThreadFallBetweenRuns) {
   }
 }
 
-// Each thread trains the same parameters, with a graph of its own or with one that all compile, and counts its runs in
-// a Variable. All parameters are alike, so an evaluating program that sees two of them differ has seen a part of a run.
+// Each thread trains the same parameters, with its own graph or with one that all threads compile, and counts its runs
+// in a Variable. All parameters are equal. So if an evaluating program sees two different ones, it has seen an
+// unfinished run.
 struct Training {
   int threads;
   bool is_same_graph;
@@ -163,8 +164,8 @@ std::vector<Training> all_training() {
   return all;
 }
 
-// Of each thread of one way of training. All threads of all ways together make at least 2,000 runs, with GS_FULL=1
-// 100,000.
+// Returns the number of runs of each thread. All threads of all rows together make at least 2,000 runs, or 100,000 with
+// GS_FULL=1.
 int runs_of_each_thread(const Training& t) {
   const int parts = static_cast<int>(all_training().size()) * t.threads;
   return ((std::getenv("GS_FULL") ? 100000 : 2000) + parts - 1) / parts;
@@ -183,7 +184,7 @@ Graph training_graph(const std::vector<Variable>& parameters, const Variable& co
   return g;
 }
 
-// By how much the parameters differ from the first.
+// Computes how much the parameters differ from the first one.
 Graph evaluating_graph(const std::vector<Variable>& parameters, const Variable& count) {
   Graph g;
   Value difference = g.constant(Tensor::scalar(0.0f));
@@ -232,7 +233,7 @@ TEST_P(OnDevice, ThreadsThatTrainTheSameParametersLoseNothingAndSeeWholeRuns) {
   }
 }
 
-// The first program brought the Variable to the device, and its thread uses that device in every call it makes.
+// The first program copied the Variable to the device. Its thread uses that device in every call.
 TEST_P(OnDevice, VariablesAreReadAndWrittenBesideAllCallsOfTheFirstProgram) {
   Variable v("v", Tensor::full(f32, {16}, 0.0));
   Graph g;
@@ -295,7 +296,7 @@ TEST_P(OnDevice, ABodyCannotReadOrWriteAVariable) {
   }
 }
 
-// It would wait for the program whose step it is a part of.
+// The inner program would wait for the program whose step it is a part of.
 TEST_P(OnDevice, ABodyCannotRunAProgramThatSharesVariablesWithAnother) {
   Variable v("v", Tensor({1.0f}));
   Program inner = compile(adding({v}, 1));
@@ -317,7 +318,7 @@ TEST_P(OnDevice, ABodyCannotRunAProgramThatSharesVariablesWithAnother) {
   EXPECT_EQ(v.read().at(0), 1.0);
 }
 
-// Each of them would wait for the step that waits for the body.
+// Each of these calls would wait for the step that waits for the body.
 TEST_P(OnDevice, ABodyCannotCallItsOwnProgram) {
   Graph g;
   std::function<void()> call;

@@ -1,4 +1,4 @@
-// Data for the next steps is written while the steps before them run.
+// The host writes data for the next steps while earlier steps still run.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .bodies 
                                                                           *a.out<float>(0) = *a.in<float>(0);
                                                                         }}};
 
-// An input and a feed, whose sum is recorded behind an op that waits at a gate.
+// An input and a feed. Their sum is recorded after an op that waits at a gate.
 struct Gated {
   std::promise<void> open;
   std::shared_future<void> is_open = open.get_future().share();
@@ -39,7 +39,7 @@ TEST_P(OnDevice, WritesDoNotWaitForTheStepsBefore) {
     Gated gated;
     Program p = compile(gated.g);
     gated.write(p, 1);
-    p.run(mode);  // whose op waits: a write that did likewise would end with its patience
+    p.run(mode);  // its op waits at the gate; a write() that waited for it would take 20 s
     auto begin = std::chrono::steady_clock::now();
     gated.write(p, 2);
     p.run(mode);
@@ -51,7 +51,7 @@ TEST_P(OnDevice, WritesDoNotWaitForTheStepsBefore) {
   }
 }
 
-// More than are kept on their way, of growing sizes.
+// More writes than are kept in flight, of growing sizes.
 TEST_P(OnDevice, ManyWritesKeepTheirOrder) {
   Graph g;
   Value x = g.feed("x", f32, {open(1)});

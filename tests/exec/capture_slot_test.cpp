@@ -1,4 +1,4 @@
-// CaptureSlot with work that belongs to no Plan.
+// Tests CaptureSlot with work that belongs to no Plan.
 #include "exec/capture_slot.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::OnDevice;
 
-// A copy from one place to the other, in a slot.
+// A slot that captures a copy from one buffer to another.
 struct Copying {
   explicit Copying(DeviceId id) : device(open_device(id)), stream(device->make_stream()) {}
 
@@ -30,7 +30,7 @@ struct Copying {
       if (fails) throw std::runtime_error("no such file");
     });
   }
-  // What the copy makes of it.
+  // Launches the copy with this value in the source, and returns the result.
   float launch(float value) {
     float result = 0;
     device->upload(*stream, from.get(), &value, sizeof value);

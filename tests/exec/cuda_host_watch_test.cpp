@@ -1,4 +1,4 @@
-// A CPU body that does not come back is named while whoever waits for it still waits.
+// If a CPU body does not return, a message names it while the caller still waits.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ void wait_at_gate(const CpuArgs& a) {
 }
 const OpDef gate_op{.name = "gate", .infer = testing::infer_like_first, .bodies = {wait_at_gate}};
 
-// Messages of any thread.
+// Collects messages from any thread.
 class Messages {
  public:
   std::size_t add(std::string_view message) {
@@ -72,7 +72,7 @@ TEST(HostWatch, AnOpThatBlocksIsNamed) {
   }
 }
 
-// The loop takes longer with each run, until somebody has waited for too long.
+// The loop takes longer in each run, until a wait has lasted too long.
 TEST(HostWatch, ALoopThatDoesNotEndIsNamed) {
   for (DeviceId device : testing::devices()) {
     for (Mode mode : {interactive, sink}) {

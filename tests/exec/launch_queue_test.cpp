@@ -1,4 +1,5 @@
-// The ring in which launches find their parameters: many launches are queued, some fail, and each reads its own slot.
+// The ring in which launches find their parameters. Many launches are queued, some of them fail, and each reads its own
+// slot.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -19,7 +20,7 @@ using testing::OnDevice;
 
 constexpr int kMoreThanThereAreSlots = 2 * static_cast<int>(LaunchSlots::kCapacity) + 100;
 
-// Records what a launch was told: the number of its slice, and a number drawn from its seed.
+// Records the parameters that a launch received: the number of its slice, and a number drawn from its seed.
 struct Told {
   Graph g;
   Value x = g.feed("x", f32, {1});
@@ -27,7 +28,7 @@ struct Told {
     g.record("slice", sum(x));
     g.record("random", sum(random_uniform(x)));
   }
-  // As many slices as any launch reads, each holding its number.
+  // Writes as many slices as any launch reads. Each slice holds its number.
   void write(Program& p, int slices) const {
     std::vector<float> numbers(static_cast<std::size_t>(slices));
     std::iota(numbers.begin(), numbers.end(), 0.0f);
@@ -58,7 +59,7 @@ TEST_P(OnDevice, QueuedLaunchesReadTheirOwnParameters) {
   EXPECT_EQ(run_all(interactive, false), expected);
 }
 
-// An op of the host in the step makes each step a launch of its own.
+// Because of the op on the host, each step is a separate launch.
 TEST_P(OnDevice, QueuedStepsOfOneRunReadTheirOwnSlices) {
   Graph g;
   Value x = g.feed("x", f32, {1});
@@ -95,7 +96,7 @@ TEST_P(OnDevice, OtherSlicesAndOtherAddressesReachQueuedLaunchesInOrder) {
   Told told;
   Program p = compile(told.g);
   std::vector<float> expected;
-  for (int slices : {1, 3, 1, 2, 5000, 1, 7}) {  // from 2 to 5000 the memory of the slices moves
+  for (int slices : {1, 3, 1, 2, 5000, 1, 7}) {  // from 2 to 5000, the slices get larger memory
     told.write(p, slices);
     for (int i = 0; i < 3; ++i) {
       int steps = std::min(slices, 4);
@@ -106,7 +107,7 @@ TEST_P(OnDevice, OtherSlicesAndOtherAddressesReachQueuedLaunchesInOrder) {
   EXPECT_EQ(p.read("slice"), expected);
 }
 
-// A ring of one program whose slots cannot be read before `look`, called at the first attempt, has returned.
+// The ring of one program. Its slots cannot be read until `look`, which runs at the first attempt, has returned.
 class GuardedSlots {
  public:
   explicit GuardedSlots(void (*look)()) {
@@ -133,7 +134,7 @@ class GuardedSlots {
   struct sigaction before_ = {};
 };
 
-// As soon as the count is there, the host may write to the slot.
+// As soon as the count is updated, the host may write to the slot.
 TEST(LaunchRing, ASlotIsReadBeforeTheHostIsToldSo) {
   static std::uint32_t taken, taken_at_first_read;
   taken = 4, taken_at_first_read = 0;
@@ -155,7 +156,7 @@ TEST(LaunchRing, ASlotIsReadBeforeTheHostIsToldSo) {
 
 #ifdef GRAPHSINK_EMULATED
 
-// The slot of a launch that failed is written again, and the device takes it next.
+// The slot of a failed launch is written again, and the device takes it next.
 TEST(LaunchQueue, AFailedLaunchLeavesHostAndDeviceInStep) {
   Told told;
   auto run_all = [&](bool fails) {
@@ -168,7 +169,7 @@ TEST(LaunchQueue, AFailedLaunchLeavesHostAndDeviceInStep) {
       if (fails && i > 5 && i % 3 == 0) {
         emu::fail(mode == sink ? "cudaGraphLaunch" : "cudaLaunchKernelExC", 1, cudaErrorInvalidValue);
         EXPECT_THROW(p.run(mode, {.steps = steps}), Error);
-        p.set_seed(1000);  // another failure in a row, and other parameters in the slot
+        p.set_seed(1000);  // another failure in a row, with other parameters in the slot
         emu::fail(mode == sink ? "cudaGraphLaunch" : "cudaLaunchKernelExC", 1, cudaErrorInvalidValue);
         EXPECT_THROW(p.run(mode, {.steps = steps}), Error);
         p.set_seed(static_cast<std::uint32_t>(i));
@@ -182,7 +183,7 @@ TEST(LaunchQueue, AFailedLaunchLeavesHostAndDeviceInStep) {
   emu::reset();
 }
 
-// What fails behind the beginning of a step has taken its slot.
+// A launch that fails after the beginning of the step has already taken its slot.
 TEST(LaunchQueue, AFailureLaterInTheStepLeavesHostAndDeviceInStep) {
   Told told;
   for (int nth : {2, 3}) {

@@ -1,4 +1,4 @@
-// ModeChooser on a fake clock.
+// Tests ModeChooser with a fake clock.
 #include "exec/mode_chooser.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::size_t at(Mode mode) {
   return static_cast<std::size_t>(std::find(std::begin(kAllModes), std::end(kAllModes), mode) - std::begin(kAllModes));
 }
 
-// A machine on which a step takes what `ns` says. The host runs `ahead` steps ahead of it.
+// A machine on which each step takes the time that `ns` returns. The host runs `ahead` steps ahead of the device.
 class Machine {
  public:
   explicit Machine(const std::vector<Mode>& candidates = {sink, interactive}) : chooser(candidates) {}
@@ -27,10 +27,10 @@ class Machine {
   std::function<double(Mode)> ns;
   std::size_t ahead = 0;
   std::int64_t per_run = 1;
-  std::array<double, std::size(kAllModes)> host_ns{};  // of the thread, for issuing a step
+  std::array<double, std::size(kAllModes)> host_ns{};  // the time of the thread to issue a step
   std::function<bool()> commits = [] { return true; };
   ModeChooser chooser;
-  double worst_share = 0;  // of the trials in the time of all steps, at any moment after the first step
+  double worst_share = 0;  // the largest share of trials in the time of all steps, at any moment after the first step
   std::array<std::int64_t, std::size(kAllModes)> steps{};
   std::int64_t compared = 0;  // steps that were part of comparisons
 
@@ -52,7 +52,7 @@ class Machine {
   }
   Mode chosen() const { return chooser.report().chosen; }
   double share_of(Mode mode) const { return static_cast<double>(steps[at(mode)]) / static_cast<double>(done_); }
-  // The time of an interactive step over that of a sunk one.
+  // Returns the time of an interactive step divided by that of a sunk one.
   AutomaticReport::Candidate ratio() const {
     AutomaticReport report = chooser.report();
     if (report.chosen == sink) return report.of(interactive);
@@ -78,7 +78,7 @@ auto constant(double sunk, double interactively) {
   return [=](Mode mode) { return mode == sink ? sunk : interactively; };
 }
 
-// Each step takes its mean times exp(sigma * normal).
+// Each step takes its mean time multiplied by exp(sigma * normal).
 auto noisy(double sunk, double interactively, double sigma, unsigned seed) {
   return [=, random = std::mt19937(seed), normal = std::normal_distribution<double>()](Mode mode) mutable {
     return (mode == sink ? sunk : interactively) * std::exp(sigma * normal(random));
@@ -115,12 +115,13 @@ TEST(ModeChooser, TakesTheFasterSide) {
 TEST(ModeChooser, OnlyTheComparedStepsCount) {
   Machine machine;
   machine.ns = constant(100, 50);
-  machine.run(400 * 4 + 200);  // the trials of a comparison are 8 steps of 50: 2 % of 200 steps of 100, with the first
+  // A comparison has 8 trial steps of 50, which are 2 % of 200 steps of 100, including the first step.
+  machine.run(400 * 4 + 200);
   EXPECT_EQ(machine.chooser.report().switches, 1);
   EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.5);
 }
 
-// At every moment, from the first step on.
+// The share is checked at every moment, from the first step on.
 TEST(ModeChooser, TrialsKeepToTheirShare) {
   for (double times : {10.0, 1.0, 0.1}) {
     for (std::size_t ahead : {0, 1, 7, 100}) {
@@ -140,7 +141,7 @@ TEST(ModeChooser, TrialsKeepToTheirShare) {
   }
 }
 
-// A trial that began in short runs does not become a whole long one.
+// A trial that began in short runs must not extend over a whole long run.
 TEST(ModeChooser, LongRunsAreCutForTrials) {
   Machine machine;
   machine.ns = constant(100, 50);
@@ -154,7 +155,7 @@ TEST(ModeChooser, LongRunsAreCutForTrials) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
-// A first step that took a thousand times too long delays the first comparison, and no other.
+// The first step takes a thousand times too long. This delays the first comparison, but no other.
 TEST(ModeChooser, AColdStartIsForgotten) {
   Machine machine;
   bool is_first = true;
@@ -166,7 +167,7 @@ TEST(ModeChooser, AColdStartIsForgotten) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare);
 }
 
-// A trial that is held up once is paid for, but not expected again.
+// If a trial is held up once, its time counts, but later trials are not expected to take as long.
 TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
   Machine machine;
   double hold_up = 0;
@@ -180,7 +181,7 @@ TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
   EXPECT_GT(machine.chooser.report().comparisons, before);
 }
 
-// A step that takes longer than expected is paid for afterwards: no comparison begins before that.
+// If a trial takes longer than expected, no comparison begins until the extra time is paid for.
 TEST(ModeChooser, WhatATrialTookTooLongIsPaidFor) {
   Machine machine;
   double trial = 100;
@@ -223,7 +224,7 @@ TEST(ModeChooser, GoesBackWhenTheMachineChanges) {
   EXPECT_EQ(machine.chooser.report().switches, 2);
 }
 
-// A machine that gets slower all the time: both sides in the same way.
+// The machine gets slower all the time, in all modes alike.
 TEST(ModeChooser, DriftIsNoDifference) {
   Machine machine;
   double ns = 100;
@@ -236,7 +237,7 @@ TEST(ModeChooser, DriftIsNoDifference) {
   EXPECT_LT(machine.ratio().high - machine.ratio().low, 1e-4) << "it cancels in each comparison";
 }
 
-// Whatever comes first takes longer: each side is first as often.
+// The first block of a comparison takes longer. Each mode comes first equally often.
 TEST(ModeChooser, PlaceInTheOrderIsNoDifference) {
   Machine machine;
   machine.ns = [&](Mode) {
@@ -248,7 +249,7 @@ TEST(ModeChooser, PlaceInTheOrderIsNoDifference) {
   EXPECT_NEAR(machine.ratio().ratio, 1, 0.01);
 }
 
-// The first step after a change of sides finds cold caches.
+// The first step after a change of modes finds cold caches.
 TEST(ModeChooser, ChangingSidesCostsNothing) {
   Machine machine;
   Mode last = sink;
@@ -258,7 +259,8 @@ TEST(ModeChooser, ChangingSidesCostsNothing) {
   EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.8);
 }
 
-// Far behind the host, the device works off what was issued long ago: interactive steps look faster than they can be.
+// If the device is far behind the host, it processes what was issued long before. Interactive steps then seem faster
+// than they can be.
 TEST(ModeChooser, IssuingCountsWhereItTakesLonger) {
   Machine machine;
   machine.ns = constant(100, 80);
@@ -289,7 +291,7 @@ TEST(ModeChooser, FailedAndDroppedStepsDecideNothing) {
   EXPECT_EQ(dropping.chooser.report().comparisons, 0);
 }
 
-// The ring holds the last steps only.
+// Only the last times of each launch arrive, because the ring holds only the last steps.
 TEST(ModeChooser, LostTimesAreNoObstacle) {
   ModeChooser chooser({sink, interactive});
   for (int run = 0; run < 2000; ++run) {
@@ -304,7 +306,7 @@ TEST(ModeChooser, LostTimesAreNoObstacle) {
   EXPECT_EQ(chooser.report().chosen, interactive);
 }
 
-// A comparison that lacks a block is none.
+// A comparison in which a block is missing does not count.
 TEST(ModeChooser, LostBlocksDecideNothing) {
   ModeChooser chooser({sink, interactive});
   for (int run = 0, compared = 0; run < 20'000; ++run) {
@@ -317,7 +319,7 @@ TEST(ModeChooser, LostBlocksDecideNothing) {
   EXPECT_DOUBLE_EQ(chooser.report().of(interactive).ratio, 1);
 }
 
-// Three modes, each the fastest in turn.
+// Each of three modes is the fastest in turn.
 TEST(ModeChooser, TakesTheFastestOfSeveral) {
   Machine machine({sink, split_sink, interactive});
   std::array<double, std::size(kAllModes)> ns{};
@@ -336,7 +338,7 @@ TEST(ModeChooser, TakesTheFastestOfSeveral) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
-// A slow mode does not use up what others need to be tried.
+// A slow mode must not use up the trials of the other modes.
 TEST(ModeChooser, EachModeHasItsPartOfTheTrials) {
   Machine machine({sink, split_sink, interactive});
   machine.ns = [](Mode mode) { return mode == interactive ? 10'000 : 100; };
@@ -347,7 +349,7 @@ TEST(ModeChooser, EachModeHasItsPartOfTheTrials) {
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
 }
 
-// Only sink may run many steps in one launch: in other modes the first few steps of a long run will do.
+// Only sink runs many steps in one launch. In other modes, the first few steps of a long run are enough for a trial.
 TEST(ModeChooser, LongRunsDoNotMakeTrialsLonger) {
   Machine machine({sink, split_sink, interactive});
   machine.per_run = 1000;
@@ -356,7 +358,7 @@ TEST(ModeChooser, LongRunsDoNotMakeTrialsLonger) {
   EXPECT_EQ(machine.chosen(), split_sink) << to_string(machine.chooser.report());
 }
 
-// A trial whose times never come counts as what was expected of it.
+// If the times of a trial never arrive, the trial counts with its expected time.
 TEST(ModeChooser, DroppedTrialsKeepToTheirShare) {
   ModeChooser chooser({sink, split_sink, interactive});
   std::int64_t dropped = 0;

@@ -1,4 +1,4 @@
-// SlotCache: which slots stay, and which are destroyed.
+// Tests SlotCache: which slots are kept, and which are destroyed.
 #include "exec/slot_cache.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_F(SlotCacheTest, WhatIsBusyStaysAndOthersGoInItsPlace) {
   EXPECT_EQ(trim({"a", "b"}), 1u);
   EXPECT_EQ(alive, (Names{"a", "b"}));
   add("d", 40);
-  EXPECT_EQ(trim({"a", "b", "d"}), 0u);  // more than fits
+  EXPECT_EQ(trim({"a", "b", "d"}), 0u);  // more than the limit allows
   EXPECT_EQ(cache.bytes(), 120u);
   EXPECT_EQ(trim({"d"}), 1u);
   EXPECT_EQ(alive, (Names{"b", "d"}));

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Everything the process writes until it closes its end; false when the time is up.
+// Reads what the process writes until it closes its end of the pipe. Returns false if the time runs out.
 bool read_all(int descriptor, Clock::time_point end, std::string& text) {
   char buffer[4096];
   for (;;) {
@@ -28,7 +28,8 @@ bool read_all(int descriptor, Clock::time_point end, std::string& text) {
   }
 }
 
-// -1 when the process cannot be started. Only the child has the writing end, so that its end is the end of the text.
+// Returns -1 if the process cannot be started. Only the child keeps the writing end, so the text ends when the child
+// ends.
 pid_t start(std::vector<std::string>& command, int& reading_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;

@@ -1,4 +1,4 @@
-// A program that runs in a process of its own: what ends it or hangs spoils nothing else.
+// Runs a program in a separate process, so that a crash or a hang does not affect the tests.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,13 @@
 namespace graphsink::testing {
 
 struct ChildResult {
-  std::string output;   // what it wrote to its standard output
-  std::string problem;  // "did not end in time", "ended by signal 11", "ended with code 1"; empty: it ended with code 0
+  std::string output;  // what it wrote to its standard output
+  // Such as "did not end in time", "ended by signal 11" or "ended with code 1"; empty if it ended with code 0.
+  std::string problem;
 };
 
-// Runs `command`, a program and its arguments, and kills it after the limit. Its standard error is the caller's. Any
-// thread.
+// Runs `command`, which is a program and its arguments, and kills it after the limit. The child inherits the standard
+// error of the caller. May be called on any thread.
 ChildResult run_child(std::vector<std::string> command, std::chrono::milliseconds limit);
 
 }  // namespace graphsink::testing

@@ -1,4 +1,4 @@
-// The fixture of the tests of the CUDA device: scalars in device memory, calls of small ops, captures.
+// The fixture of the tests of the CUDA device. It makes scalars in device memory, calls small ops and makes captures.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CudaDeviceTest : public ::testing::Test {
     stream_ = device_->make_stream();
   }
 
-  // A scalar in device memory.
+  // Returns the address of a new scalar in device memory.
   template <class T>
   T* make(T value) {
     memory_.push_back(device_->allocate(sizeof(T)));
@@ -69,7 +69,7 @@ class CudaDeviceTest : public ::testing::Test {
     n.bound.where = where;
     return n.bound;
   }
-  // A node whose CPU body reports exceptions in `status`.
+  // Makes a node whose CPU body reports exceptions in `status`.
   const BoundNode& host_node(const OpDef& op, std::vector<void*> operands, HostStatus& status,
                              Where where = Where::current()) {
     node(op, std::move(operands), {}, nullptr, where);
@@ -105,7 +105,7 @@ class CudaDeviceTest : public ::testing::Test {
     device_->branch(
         streams, predicate, [&](Streams s) { then_body(*s[0]); }, [&](Streams s) { else_body(*s[0]); });
   }
-  // The streams of the test are live and do what they are told.
+  // Checks that the streams of the test are live and execute work.
   void expect_usable() {
     float* x = make(1.0f);
     call(*stream_, affine, {x}, Affine{3, 0});

@@ -37,7 +37,7 @@ void take_wrong_body(CudaArgs&) { throw Error("affine", Where(), "the body of an
 
 }  // namespace
 
-// The newest body that the device can run is to be taken, wherever it stands.
+// The device must take the newest body that it can run, at whatever position in the list.
 const OpDef affine = {
     .name = "affine",
     .infer = infer_nothing,

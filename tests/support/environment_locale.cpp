@@ -1,5 +1,5 @@
-// Every program of graphsink_tests() takes on the locale of its environment, as an application that links the library
-// may do: numbers in texts and files must not change with it.
+// Every program of graphsink_tests() adopts the locale of its environment, as an application that links the library may
+// do. Numbers in texts and files must not change with it.
 #include <gtest/gtest.h>
 
 #include <clocale>
@@ -14,10 +14,10 @@ class EnvironmentLocale : public ::testing::Environment {
   void SetUp() override {
     if (!std::setlocale(LC_ALL, "")) {
       ASSERT_EQ(std::getenv("LOCPATH"), nullptr) << "the locale that LOCPATH should have is not there";
-      return;  // a name this machine does not know
+      return;  // the machine does not have this locale
     }
     std::locale::global(std::locale(""));
-    std::cout.imbue(std::locale::classic());  // of GoogleTest and of what tests print
+    std::cout.imbue(std::locale::classic());  // for the output of GoogleTest and of the tests
   }
 };
 [[maybe_unused]] const auto* const environment_locale = ::testing::AddGlobalTestEnvironment(new EnvironmentLocale);

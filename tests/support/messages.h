@@ -1,4 +1,4 @@
-// What a call throws, and what is in it.
+// Helpers for the messages of errors that a call throws.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Once for each program, however many of its files have tests of the fixture: each instance would run them all again.
+// Instantiates the fixture once for each program. An instance in each source file would run all tests again.
 #include "program_fixture.h"
 
 namespace graphsink::testing {

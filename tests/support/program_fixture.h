@@ -1,4 +1,4 @@
-// The fixture of the tests of programs: they run on every device of the build, in every mode.
+// The fixture of the tests of programs. They run on every device of the build, in every mode.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The schedule of a plan as a list, for tests that compare its tasks.
+// Returns the schedule of a plan as a list, for tests that compare its tasks.
 #pragma once
 
 #include <vector>

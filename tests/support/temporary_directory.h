@@ -1,4 +1,4 @@
-// A directory of the test's own, removed with everything in it.
+// A temporary directory for one test. The destructor removes it with everything in it.
 #pragma once
 
 #include <stdlib.h>

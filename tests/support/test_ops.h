@@ -9,20 +9,20 @@
 #include "graphsink/graphsink.h"
 
 namespace graphsink {
-// For GoogleTest, which else prints the bytes.
+// Makes GoogleTest print the name instead of the bytes.
 inline void PrintTo(DeviceId id, std::ostream* out) { *out << to_string(id); }
 }  // namespace graphsink
 
 namespace graphsink::testing {
 
-// All devices of this build: the CPU, and a CUDA device (real or emulated) if one answers.
+// Returns all devices of this build: the CPU, and a CUDA device (real or emulated) if there is one.
 inline std::vector<DeviceId> devices() {
   std::vector<DeviceId> result{cpu()};
   if (cuda_device_count() > 0) result.push_back(cuda(0));
   return result;
 }
 
-// For CompileOptions::further_devices of a program on `device`.
+// The CompileOptions::further_devices for a program on `device`: the second CUDA device, if there is one.
 inline std::vector<DeviceId> further_devices(DeviceId device) {
   if (device.kind == DeviceKind::cuda && cuda_device_count() > 1) return {cuda(1)};
   return {};
@@ -50,7 +50,7 @@ inline void refuse_negative(const CpuArgs& a) {
 inline const OpDef cpu_refuse_negative{
     .name = "refuse_negative", .infer = infer_like_first, .bodies = {refuse_negative}};
 
-// Two layers, trained by adamw; records "loss".
+// Two layers, trained by adamw. Records "loss".
 inline Graph small_mlp() {
   Graph g;
   Value x = g.feed("x", f32, {32, 64});

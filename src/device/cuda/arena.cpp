@@ -1,4 +1,5 @@
-// An arena on a reserved range of addresses, through the driver's virtual memory management.
+// Implements an arena as a reserved address range that is backed with memory block by block, through the driver's
+// virtual memory management API.
 #include <algorithm>
 #include <vector>
 
@@ -38,7 +39,7 @@ class CudaArena : public Arena {
  public:
   explicit CudaArena(std::shared_ptr<Calls> calls) : calls_(std::move(calls)), driver_(*calls_) {
     RelaxedCapture relaxed(*calls_);
-    // Driver functions need the context that this makes current.
+    // cudaSetDevice() also makes the device's context current, which the driver functions need.
     calls_->check(cudaSetDevice(calls_->device()), "cudaSetDevice");
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -58,7 +59,7 @@ class CudaArena : public Arena {
     calls_->memory->set(base(), capacity_, MemoryState::gone);
     RelaxedCapture always_allowed(calls_->log);
     CUdeviceptr block = base_;
-    if (stuck_ > 0) blocks_.push_back(stuck_);  // there is room: see grow()
+    if (stuck_ > 0) blocks_.push_back(stuck_);  // cannot throw: grow() reserved the space
     for (std::size_t bytes : blocks_) {
       log_if_failed(calls_->log, driver_.unmap(block, bytes), "cuMemUnmap");
       block += bytes;
@@ -111,7 +112,7 @@ class CudaArena : public Arena {
     if (code == CUDA_ERROR_OUT_OF_MEMORY) throw_out_of_memory(*calls_, "cuMemCreate for an arena", wanted);
     check(code, "cuMemCreate");
     code = driver_.map(address, bytes, 0, block, 0);
-    // From here on the mapping holds the memory.
+    // From here on the mapping keeps the memory alive, so the allocation handle can be released.
     log_if_failed(calls_->log, driver_.release(block), "cuMemRelease");
     check(code, "cuMemMap");
     code = driver_.set_access(address, bytes, access_.data(), access_.size());
@@ -132,7 +133,7 @@ class CudaArena : public Arena {
   CUdeviceptr base_ = 0;
   std::size_t size_ = 0;
   std::vector<std::size_t> blocks_;  // bytes of each, from base_ on
-  std::size_t stuck_ = 0;            // bytes behind them that are mapped, not accessible, and could not be unmapped
+  std::size_t stuck_ = 0;  // bytes behind the blocks that are mapped but not accessible, because cuMemUnmap failed
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ Arguments KernelArguments::read(cudaGraphNode_t node) const {
   CUDA_KERNEL_NODE_PARAMS kernel = {};
   calls_.check(runtime_code(get_params_(node, &kernel)), "cuGraphKernelNodeGetParams");
   Arguments arguments;
-  // A library may have given its arguments as one block, of which nobody knows the parts.
+  // A library may pass its arguments as one opaque block. Then the individual parameters are unknown.
   bool is_known = kernel.kernelParams && (kernel.func || kernel.kern);
   std::size_t bytes = 0;
   for (std::size_t i = 0; is_known && size_of_parameter(kernel, i, bytes) == CUDA_SUCCESS; ++i) {

@@ -7,12 +7,12 @@
 
 namespace graphsink {
 
-// Reads kernel nodes back.
+// Reads the arguments back from kernel nodes of a captured graph.
 class KernelArguments {
  public:
   explicit KernelArguments(Calls& calls);
 
-  // Empty for a kernel whose parameters the driver does not know.
+  // Returns the bytes of each argument. The result is empty if the driver does not know the parameters of the kernel.
   Arguments read(cudaGraphNode_t node) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace graphsink {
 namespace {
 
-// It frees memory.
+// cublasLtDestroy() frees memory. A capture in progress must neither forbid this nor be broken by it.
 cublasStatus_t destroy_library(cublasLtHandle_t library, const Log& log) {
   RelaxedCapture always_allowed(log);
   return cublasLtDestroy(library);
@@ -25,7 +25,8 @@ using Layout = BlasHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy, "
 using Preference =
     BlasHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy">;
 
-// cuBLASLt is column-major: what is [rows, cols] to us is its transpose there. So it computes out^T = rhs^T x lhs^T.
+// cuBLASLt is column-major: what this library stores as [rows, cols] is the transposed matrix for cuBLASLt. Therefore
+// the plan computes out^T = rhs^T x lhs^T.
 struct MatmulPlan {
   std::shared_ptr<Library> library;
   Operation operation;
@@ -39,7 +40,7 @@ struct MatmulPlan {
 class Checked {
  public:
   Checked(const PrepareArgs& args, const Log& log) : args_(args), log_(log) {}
-  const Log& log() const { return log_; }  // of what is made
+  const Log& log() const { return log_; }  // for the handles that are created
   void operator()(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw Error(std::string(args_.op), args_.where, std::string(call) + " returned " + cublasLtGetStatusName(status),
@@ -51,7 +52,7 @@ class Checked {
   const Log& log_;
 };
 
-// `rows` and `cols` as stored, row-major.
+// `rows` and `cols` describe the matrix as stored, row-major.
 Layout make_layout(cudaDataType type, std::int64_t rows, std::int64_t cols, const MatmulSpec& spec,
                    std::int64_t batch_stride, const Checked& check) {
   Layout layout;
@@ -103,7 +104,8 @@ void describe_product(const MatmulSpec& spec, MatmulPlan& plan, const Checked& c
   plan.out = make_layout(type_of(spec.out_dtype()), spec.m, spec.n, spec, out_stride, check);
 }
 
-// The first answer of the heuristic: a choice that is never measured is the same in every run.
+// Takes the first result of the heuristic. Algorithms are not timed, because a choice by measured time could differ
+// from run to run.
 void choose_algorithm(const MatmulSpec& spec, const PrepareArgs& args, int sm, MatmulPlan& plan, const Checked& check) {
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(preference.out(check.log())), "cublasLtMatmulPreferenceCreate");
@@ -143,8 +145,8 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
                         stream);
 }
 
-// Runs the product once on scratch memory, so that its kernels are loaded. Where there is no room for that, the first
-// use loads them.
+// Runs the product once on scratch memory, so that its kernels are loaded. If there is not enough memory for this, the
+// kernels are loaded by their first use.
 void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& device, const Checked& check) {
   auto bytes = [&](DType dtype, std::int64_t count, std::int64_t batch_stride) {
     return rounded_block(static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * size_of(dtype));
@@ -193,11 +195,11 @@ bool is_aligned(const void* pointer, std::size_t bytes) {
 
 }  // namespace
 
-// What a device has chosen so far.
+// Holds the cuBLASLt handle of a device and the algorithms that were chosen for it so far.
 struct Matmuls {
   struct Chosen {
     std::shared_ptr<const MatmulPlan> plan;
-    bool is_loaded = false;  // by a trial
+    bool is_loaded = false;  // its kernels are loaded, because it ran once
   };
   std::shared_ptr<Library> library;
   std::map<MatmulSpec, Chosen> products;
@@ -210,8 +212,8 @@ Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
   if (!device.matmuls) device.matmuls = std::make_shared<Matmuls>();
   Matmuls::Chosen& chosen = device.matmuls->products[spec];
   if (!chosen.plan) chosen.plan = plan_matmul(spec, args, device, device.matmuls->library);
-  // Kernels must not be loaded during a capture. The first step is not captured and loads those of all products it
-  // runs.
+  // Kernels must not be loaded during a capture. The first step is not captured and loads the kernels of all products
+  // it runs. A product that the first step may skip is loaded here instead.
   if (args.may_be_skipped && !chosen.is_loaded) {
     CurrentDevice current(device.calls());
     load_kernels(spec, *chosen.plan, device, Checked(args, device.calls().log));

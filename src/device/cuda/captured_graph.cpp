@@ -7,7 +7,8 @@
 namespace graphsink {
 namespace {
 
-// driver_types.h on cudaConditionalNodeParams. CUDA itself says no more than "invalid value", when instantiating.
+// Lists the node types that driver_types.h allows for the body graphs of cudaConditionalNodeParams. CUDA itself reports
+// only "invalid value", and only when the graph is instantiated.
 bool may_be_in_body(cudaGraphNodeType type) {
   switch (type) {
     case cudaGraphNodeTypeKernel:
@@ -22,7 +23,7 @@ bool may_be_in_body(cudaGraphNodeType type) {
   }
 }
 
-constexpr std::size_t kBytesPerNode = 10 * 1024;  // an estimate, see CaptureInfo::bytes
+constexpr std::size_t kBytesPerNode = 10 * 1024;  // an estimate; see CaptureInfo::bytes
 
 void add(CaptureInfo& info, cudaGraphNodeType type) {
   info.bytes += kBytesPerNode;
@@ -79,7 +80,8 @@ cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
   return child;
 }
 
-// Of the graph and what is in it; kernels of a child graph belong to the op whose child it is.
+// Appends the kernels of `graph` and of its child graphs and conditional bodies. The kernels of a child graph belong to
+// the op that captured the child graph.
 void add_kernels(cudaGraph_t graph, const BoundNode* around, const CapturedNodes& nodes,
                  const KernelArguments& arguments, Calls& calls, std::vector<CapturedKernel>& kernels) {
   for (cudaGraphNode_t member : nodes_in_order(graph, calls)) {
@@ -212,8 +214,8 @@ void CudaCapturedGraph::instantiate(cudaStream_t stream) {
   RelaxedCapture relaxed(calls_);
   cudaGraphInstantiateParams params = {};
   cudaError_t code = cudaGraphInstantiateWithParams(exec_.out(calls_.log), graph_.get(), &params);
-  // Drivers also refuse what no rule forbids, such as some libraries' kernels in a body, and give the reason to their
-  // log alone.
+  // Drivers also refuse graphs that no documented rule forbids, such as some libraries' kernels in a conditional body.
+  // They write the reason only to their own log.
   if (code == cudaErrorInvalidValue || code == cudaErrorNotSupported ||
       (code != cudaSuccess && params.result_out != cudaGraphInstantiateSuccess)) {
     (void)cudaGetLastError();

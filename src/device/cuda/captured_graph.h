@@ -10,16 +10,18 @@
 
 namespace graphsink {
 
-// What only the capture knows of a graph: CUDA 13.0 cannot read the bodies of a conditional node back.
+// What is known about the nodes of a graph only while it is captured. CUDA 13.0 cannot read the bodies of a conditional
+// node back later.
 struct CapturedNodes {
-  std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;  // which op a node belongs to; null: the runtime itself
+  // The op a node belongs to; null for nodes of the runtime itself.
+  std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;
   std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // of the conditional nodes
 };
 
 class CudaCapturedGraph : public CapturedGraph {
  public:
-  // Throws CaptureFailed, naming the op where CUDA names the node, for a graph that CUDA refuses. `stream` takes the
-  // upload.
+  // Instantiates the graph and uploads it on `stream`. Throws CaptureFailed if CUDA refuses the graph; the error names
+  // the op if CUDA names the node.
   CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, cudaStream_t stream, Calls& calls);
   // A graph of no ops, not instantiated yet: exec() is null.
   CudaCapturedGraph(GraphHandle graph, Calls& calls);
@@ -34,28 +36,30 @@ class CudaCapturedGraph : public CapturedGraph {
   // afterwards. Precondition: this graph has none, `other` has one, and neither has conditional nodes.
   bool take_over(CudaCapturedGraph& other);
   std::vector<CapturedKernel> kernels() const override;
-  // Adds what a launch of this many steps runs, bodies of loops within a step counted once.
+  // Adds what a launch of this many steps runs. The body of a loop within a step is counted once per step.
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
  private:
   void read(cudaGraph_t graph, CaptureInfo& info);
 
-  // A graph with conditional nodes has to outlive what was made of it; hence this order.
+  // A graph with conditional nodes must outlive the executable graph that was instantiated from it. The order of these
+  // members guarantees this.
   Calls& calls_;
   GraphHandle graph_;
   CapturedNodes nodes_;
   GraphExecHandle exec_;
-  CaptureInfo once_;    // outside of conditional bodies
-  CaptureInfo bodies_;  // inside
+  CaptureInfo once_;    // nodes outside of conditional bodies
+  CaptureInfo bodies_;  // nodes inside of conditional bodies
 };
 
 // The graph's nodes, each after those it depends on; independent nodes in any order.
 std::vector<cudaGraphNode_t> nodes_in_order(cudaGraph_t graph, Calls& calls);
 
-// Throws CaptureFailed, naming the op, for a node that the body of a conditional node may not have.
+// Throws CaptureFailed, naming the op, if `graph` contains a node that is not allowed in the body of a conditional
+// node.
 void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& calls);
 
-// Throws CaptureFailed on behalf of an op; null: of the capture as a whole.
+// Throws CaptureFailed on behalf of the op `node`. If `node` is null, the error concerns the capture as a whole.
 [[noreturn]] void refuse_capture(const BoundNode* node, const std::string& problem, const std::string& remedy);
 
 }  // namespace graphsink

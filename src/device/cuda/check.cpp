@@ -2,7 +2,7 @@
 
 namespace graphsink {
 
-// driver_types.h says of each that "the process must be terminated and relaunched".
+// Lists the errors of which driver_types.h says that "the process must be terminated and relaunched".
 bool is_sticky(cudaError_t code) {
   switch (code) {
     case cudaErrorECCUncorrectable:
@@ -72,7 +72,7 @@ void check_cuda(int code, const char* call, const BoundNode& node) {
 }
 
 void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {
-  (void)cudaGetLastError();  // ours from here on; not to be met by the user's next check
+  (void)cudaGetLastError();  // handled here, so the user's next check of the last error must not see it
   std::string op = node ? std::string(node->op->name) : device_name(device_);
   Where where = node ? node->where : Where();
   std::string problem = describe(code, call);

@@ -12,7 +12,7 @@
 
 namespace graphsink {
 
-// What check_cuda() throws; the device turns it into the error the caller of the boundary sees.
+// check_cuda() throws this. The device catches it and throws the error that its caller sees.
 class CudaFailure : public Error {
  public:
   CudaFailure(cudaError_t code, const char* call, const BoundNode& node);
@@ -21,13 +21,15 @@ class CudaFailure : public Error {
 
  private:
   cudaError_t code_;
-  const char* call_;  // static storage
+  const char* call_;  // points to static storage
 };
 
-// One per device, shared with the memory that may outlive it. Used by one thread at a time.
+// Counts and checks the CUDA calls of one device. There is one object per device. It is shared with memory, which may
+// outlive the device. Use it from one thread at a time.
 class Calls {
  public:
-  // `beside`: of another device of the same program; what is captured is captured together, and lost together.
+  // `beside` belongs to another device of the same program, if there is one. The devices of a program are captured
+  // together, and if one of them is lost, all are.
   Calls(int device, bool is_only_device, const Log& log, const Calls* beside = nullptr)
       : log(log),
         memory(beside ? beside->memory : std::make_shared<MemoryMap>()),
@@ -35,16 +37,16 @@ class Calls {
         device_(device),
         is_only_device_(is_only_device) {}
 
-  // Counts one call and throws if it failed: CaptureFailed while capturing, else Error, naming `node` if given. After
-  // an error that ends the context, the device is lost.
+  // Counts one call, and throws if it failed: CaptureFailed while capturing, Error otherwise. The error names the op of
+  // `node`, if given. After an error that destroys the context, the device is lost.
   void check(cudaError_t code, const char* call, const BoundNode* node = nullptr) {
     ++counters.api_calls;
     if (code != cudaSuccess) fail(code, call, node);
   }
-  // As check() of a failed call that was counted already.
+  // Handles a failed call that was already counted, in the same way as check().
   [[noreturn]] void fail(cudaError_t code, const char* call, const BoundNode* node = nullptr);
 
-  // Throws if the device is lost, saying what happened first.
+  // Throws Error if the device is lost; the message names the first failure.
   void require_device() const {
     if (is_lost()) throw_lost();
   }
@@ -58,13 +60,13 @@ class Calls {
   const Log log;
   Counters counters;
   const std::shared_ptr<HeldBytes> held = std::make_shared<HeldBytes>();
-  const std::shared_ptr<MemoryMap> memory;  // of all devices of the program
-  std::vector<int> peers;                   // devices that can reach its memory, and it theirs
+  const std::shared_ptr<MemoryMap> memory;  // shared by all devices of the program
+  std::vector<int> peers;  // devices with peer access to this device's memory, and this device to theirs
 
  private:
   struct Fate {
     bool is_capturing = false;
-    std::string lost;  // why
+    std::string lost;  // the first failure; empty as long as the device works
   };
   [[noreturn]] void throw_lost() const;
 
@@ -73,8 +75,8 @@ class Calls {
   bool is_only_device_;
 };
 
-// Makes a device the thread's current one, and restores the previous one at the end. Makes no call if the machine has
-// one device only.
+// Makes a device the current one of the thread, and restores the previous one in the destructor. Makes no CUDA call if
+// the machine has only one device.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Calls& calls);
@@ -84,38 +86,38 @@ class CurrentDevice {
 
  private:
   Calls& calls_;
-  int before_ = -1;  // -1: nothing to restore
+  int before_ = -1;  // -1 if there is nothing to restore
 };
 
-// While it lives, allocations and waits of this thread are not refused because of a capture in progress, and do not
-// break a capture that another thread began in global mode.
+// While this object lives, a capture in progress does not forbid this thread to allocate memory or to wait. Nor do
+// these calls break a capture that another thread began in global mode.
 class RelaxedCapture {
  public:
-  explicit RelaxedCapture(Calls& calls);             // throws as Calls::check()
-  explicit RelaxedCapture(const Log& log) noexcept;  // for destructors: logs
+  explicit RelaxedCapture(Calls& calls);             // throws like Calls::check()
+  explicit RelaxedCapture(const Log& log) noexcept;  // for destructors: logs a failure instead
   ~RelaxedCapture();
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   Log log_;
-  Calls* calls_ = nullptr;  // counts the calls made here
+  Calls* calls_ = nullptr;  // counts the call of the destructor; may be null
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool is_changed_ = false;
 };
 
-// "cudaMalloc returned cudaErrorMemoryAllocation (out of memory)".
+// Returns, for example, "cudaMalloc returned cudaErrorMemoryAllocation (out of memory)".
 std::string describe(cudaError_t code, const char* call);
 
-// For a capture that a call broke.
+// The remedy in the error message when a call broke a capture.
 inline constexpr const char* kCaptureRemedy =
     "bodies may only enqueue: allocate, wait and load in prepare(), or declare the op with .traits = {.capturable = "
     "false}; let no other thread synchronise the device meanwhile";
 
-// After these the context is gone, and the process must end.
+// Tells whether this error destroys the context. The process must then end.
 bool is_sticky(cudaError_t code);
 
-// For failures that cannot be thrown, such as those of destructors. The thread's last error is cleared.
+// Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread.
 void log_failure(const Log& log, const char* call, const char* code) noexcept;
 
 }  // namespace graphsink

@@ -1,4 +1,5 @@
-// How a launch takes its parameters, and how the device decides loops and branches.
+// The two kernels of the runtime: one takes the parameters of a launch, the other decides loops and branches on the
+// device.
 #include <cuda_runtime.h>
 
 #include "device/cuda/control.h"

@@ -7,13 +7,14 @@
 
 namespace graphsink {
 
-// Takes the next launch parameters of the ring: begin_launch() as a kernel.
+// Enqueues a kernel that calls begin_launch(), which takes the next launch parameters from the ring.
 cudaError_t launch_begin(cudaStream_t stream, const LaunchRing& ring);
 
-// Sets the condition of a conditional node to *predicate.
+// Enqueues a kernel that sets the condition of a conditional node to *predicate.
 cudaError_t launch_decide(cudaStream_t stream, const bool* predicate, cudaGraphConditionalHandle handle);
 
-// Loads both. A kernel's first use inside a capture could be refused, or wait for a busy device.
+// Loads both kernels. If a kernel were first used during a capture, loading it could be refused, or could wait for a
+// busy device.
 cudaError_t load_control_kernels();
 
 }  // namespace graphsink

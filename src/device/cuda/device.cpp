@@ -22,7 +22,8 @@ OpBody::Cuda body_of(const BoundNode& node, int capability) {
 
 CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device); }
 
-// A node of the plan that reads `failed` fails the step.
+// Runs the CPU body of an op. An exception is noted in the status; a node of the plan that reads `failed` then fails
+// the step.
 void run_cpu_body(const BoundNode& node) noexcept {
   RunningCall shown(node.status->running, node);
   const InBody body(node.status);
@@ -78,7 +79,7 @@ std::unique_ptr<Arena> CudaDevice::reserve() {
 
 namespace {
 
-// One place, to which data is copied in stream order.
+// Holds one buffer on the device. Each write copies new data into it in stream order.
 class CudaFeedMemory : public FeedMemory {
  public:
   explicit CudaFeedMemory(CudaDevice& device) : device_(device) {}
@@ -86,7 +87,7 @@ class CudaFeedMemory : public FeedMemory {
   const void* write(Stream& stream, const void* source, std::size_t bytes) override {
     if (bytes > size_ || !memory_) {
       Memory larger = device_.allocate(bytes);
-      device_.wait(stream);  // a launch may still read the old one
+      device_.wait(stream);  // a launch in progress may still read the old memory
       memory_ = std::move(larger);
       size_ = bytes;
     }
@@ -160,7 +161,7 @@ bool CudaDevice::is_done(Stream& stream) {
   RelaxedCapture relaxed(*calls_);
   cudaError_t code = cudaStreamQuery(cuda_stream(stream).get());
   bool is_busy = code == cudaErrorNotReady;
-  if (is_busy && cudaPeekAtLastError() == code) (void)cudaGetLastError();  // an answer, not an error
+  if (is_busy && cudaPeekAtLastError() == code) (void)cudaGetLastError();  // "not ready" is an answer, not an error
   calls_->check(is_busy ? cudaSuccess : code, "cudaStreamQuery");
   return !is_busy;
 }
@@ -180,7 +181,7 @@ bool CudaDevice::wait_otherwise() noexcept {
     if (code != cudaSuccess) log_failure(calls_->log, "cudaDeviceSynchronize", cudaGetErrorName(code));
     if (!is_sticky(code)) return code == cudaSuccess;
   }
-  // After an error that ends the context CUDA calls no host function any more, but one may be under way.
+  // After an error that destroys the context, CUDA calls no more host functions. But one may still be running.
   while (int running = running_host_calls_.load()) running_host_calls_.wait(running);
   return true;
 }
@@ -189,7 +190,7 @@ void CudaDevice::make_wait(Stream& later, Stream& earlier) {
   if (&later == &earlier) return;
   CurrentDevice current = enter();
   cuda_stream(later).wait_for(cuda_stream(earlier), *calls_);
-  if (!capture_->is_active()) return;  // a live stream may be another thread's
+  if (!capture_->is_active()) return;  // outside of a capture, another thread may own the stream
   cuda_stream(earlier).is_open = false;
   cuda_stream(later).is_open = true;
 }
@@ -225,7 +226,7 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
 }
 
 void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
-  // Counted also where the body fails half-way: what it has launched, runs.
+  // Kernels are also counted if the body fails half-way, because those that it has already launched run.
   struct Kernels {
     CudaDevice& device;
     std::uint64_t count = 0;
@@ -235,7 +236,8 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
     }
   } kernels{*this};
   CudaArgs args(node, *this, stream.get(), &kernels.count);
-  // A launch that was refused, but not checked, shows in the last error alone. One from before is not this op's.
+  // If the body did not check a refused launch, only the last error shows it. An error from before the call is not this
+  // op's.
   bool had_error = cudaPeekAtLastError() != cudaSuccess;
   try {
     body_of(node, target_.sm)(args);
@@ -259,7 +261,8 @@ void CudaDevice::host_call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
   if (capture_->is_active()) capture_->expect(on, &node);
-  // The set is ours and its elements carry no key that could change: CUDA merely takes the pointer as non-const.
+  // CUDA takes a non-const pointer, but run_host_call() does not change the element. So the order of the set stays
+  // intact.
   auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node}).first);
   calls_->check(cudaLaunchHostFunc(
                     on.get(), [](void* d) { run_host_call(d); }, data),

@@ -1,4 +1,4 @@
-// A CUDA device behind the device boundary.
+// Implements the device boundary for CUDA.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace graphsink {
 
 struct Matmuls;
 
-// Used by one thread at a time. Memory, streams and captures made here may not be used after it, but may be
-// destroyed.
+// Use a device from one thread at a time. Memory, streams and captured graphs that it made may be destroyed after the
+// device, but not used.
 class CudaDevice : public Device {
  public:
   // `beside`: see open_device().
@@ -49,13 +49,14 @@ class CudaDevice : public Device {
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
 
-  // For the internal library headers.
+  // Only for headers inside the library.
   Calls& calls() { return *calls_; }
   const CudaStream& setup_stream() const { return setup_stream_; }
   std::shared_ptr<Matmuls> matmuls;  // made by the first prepare_matmul()
 
  private:
-  // What a host function gets. In a set, each pair has one address for as long as the device lives.
+  // The argument of a host function. The elements of a set never move, so each pair keeps one address for the device's
+  // lifetime.
   struct HostCall {
     CudaDevice* device;
     const BoundNode* node;
@@ -63,20 +64,20 @@ class CudaDevice : public Device {
   };
   static void run_host_call(void* data) noexcept;
 
-  // Throws Error if the device is lost.
+  // Makes the device current for the calling thread. Throws Error if the device is lost.
   CurrentDevice enter();
-  // Throws Error while capturing: `what` cannot be captured.
+  // Throws CaptureFailed while capturing. `what` names the call that cannot be captured.
   void require_live(const char* what) const;
   void run_body(CudaStream& stream, const BoundNode& node);
   bool read_predicate(Stream& stream, const bool* predicate);
 
   std::shared_ptr<Calls> calls_;
-  CudaStream setup_stream_;  // for memory, never captured
+  CudaStream setup_stream_;  // for setting up memory; never captured
   Staging staging_;
-  Memory predicate_;  // host
+  Memory predicate_;  // pinned host memory
   std::set<HostCall> host_calls_;
   std::atomic<int> running_host_calls_ = 0;
-  std::shared_ptr<StreamCapture> capture_;  // of all devices of the program
+  std::shared_ptr<StreamCapture> capture_;  // shared by all devices of the program
 };
 
 }  // namespace graphsink

@@ -1,4 +1,4 @@
-// Functions of the driver, found through the runtime, so that nothing needs the driver at link time.
+// Looks up functions of the driver through the runtime, so that the library does not link against the driver.
 #pragma once
 
 #include <cuda.h>
@@ -7,7 +7,7 @@
 
 namespace graphsink {
 
-// Throws Error for a function that the driver does not have.
+// Sets `function` to the driver's function `name`. Throws Error if the driver does not have it.
 template <class F>
 void find_driver_function(Calls& calls, const char* name, F& function) {
   constexpr unsigned kSince = 12040;
@@ -21,7 +21,7 @@ void find_driver_function(Calls& calls, const char* name, F& function) {
   function = reinterpret_cast<F>(entry);
 }
 
-// The runtime's codes are the driver's.
+// Driver and runtime use the same numbers for the same errors.
 inline cudaError_t runtime_code(CUresult code) { return static_cast<cudaError_t>(code); }
 
 }  // namespace graphsink

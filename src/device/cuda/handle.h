@@ -19,7 +19,8 @@ struct CallName {
   constexpr CallName(const char (&name)[N]) { std::copy_n(name, N, text); }  // NOLINT: implicit
 };
 
-// Owns what `Destroy`, called `kCall`, destroys; it may take the log too. A failure to destroy is logged.
+// Owns a CUDA object, which `Destroy` destroys; `Destroy` may take the log as a second argument. `kCall` is the name of
+// the destroying function: a failure is logged under this name.
 template <class T, auto Destroy, CallName kCall, auto NameOfCode = cudaGetErrorName>
 class Handle {
  public:
@@ -39,7 +40,7 @@ class Handle {
 
   T get() const { return object_; }
   explicit operator bool() const { return object_ != nullptr; }
-  // Where a creating function puts the object. Precondition: empty.
+  // Returns the address at which a creating function stores the object. Precondition: the handle is empty.
   T* out(const Log& log = {}) {
     log_ = log;
     return &object_;

@@ -12,24 +12,26 @@
 
 namespace graphsink {
 
-// At least 256 bytes, zero-filled when the call returns; `stream` is used to fill it. Throws Error when out of memory.
+// Allocates at least 256 bytes of device memory. The memory is filled with zeros, on `stream`, when the call returns.
+// Throws OutOfMemory if there is not enough memory.
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes);
 
-// Throws OutOfMemory, because `bytes` of device memory are not available. `what` says what they are for, with the call
-// that failed.
+// Throws OutOfMemory for a failed request of `bytes` of device memory. `what` names the failed call or the purpose of
+// the memory, for the error message.
 [[noreturn]] void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes);
 
-// Pinned, zero-filled, at the same address for host and device.
+// Allocates pinned host memory, filled with zeros. It has the same address on host and device. Throws OutOfMemory.
 Memory allocate_pinned(Calls& calls, std::size_t bytes);
 
-// Addresses for as much memory as the device has.
+// Reserves an address range as large as the memory of the device.
 std::unique_ptr<Arena> reserve_arena(std::shared_ptr<Calls> calls);
 
-// Copies host memory through pinned slots, so that the caller may reuse it at once while the device is still busy.
+// Copies host memory to the device through pinned buffers. The caller may reuse its memory at once, even while the
+// device is still busy.
 class Staging {
  public:
   explicit Staging(const Log& log) : log_(log) {}
-  ~Staging();  // waits until the device has read what is still in it
+  ~Staging();  // waits until the device has read all buffers
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
@@ -40,13 +42,13 @@ class Staging {
   struct Slot {
     Memory memory;
     std::size_t bytes = 0;
-    EventHandle copied;  // recorded after the last copy from here
+    EventHandle copied;  // recorded after the last copy from this slot
   };
   Slot& next_slot(Calls& calls, std::size_t bytes);
   void record_copied(Calls& calls, const CudaStream& stream, Slot& slot);
 
   Log log_;
-  std::vector<Memory> untracked_;  // still read by copies that no event tells the end of
+  std::vector<Memory> untracked_;  // may still be read by copies whose end no event marks
   std::array<Slot, 4> slots_;
   std::size_t next_ = 0;
 };

@@ -7,10 +7,10 @@
 
 namespace graphsink {
 
-// Throws Error if there is no such device, or its driver is too old.
+// Opens a CUDA device. Throws Error if there is no such device, or if its driver is too old.
 std::shared_ptr<Device> open_cuda_device(int index, const Log& log = {}, std::span<Device* const> beside = {});
 
-// 0 without a driver or a device.
+// Returns 0 if there is no driver or no device.
 int count_cuda_devices() noexcept;
 
 }  // namespace graphsink

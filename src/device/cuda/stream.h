@@ -10,39 +10,42 @@ class CudaStream : public Stream {
  public:
   explicit CudaStream(Calls& calls) : calls_(calls) {
     CurrentDevice current(calls);
-    // Non-blocking: work the user gives to the legacy stream neither waits for ours nor is refused while we capture.
+    // A non-blocking stream does not wait for work that the user gives to the legacy stream. And the user may use the
+    // legacy stream while this stream is being captured.
     calls.check(cudaStreamCreateWithFlags(owned_.out(calls.log), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
     stream_ = owned_.get();
   }
-  // Borrows a stream of the same device.
+  // Borrows a stream of the same device. The caller keeps it alive.
   CudaStream(Calls& calls, cudaStream_t borrowed) : calls_(calls), stream_(borrowed), is_borrowed_(true) {
     CurrentDevice current(calls);
     calls.check(cudaEventCreateWithFlags(event_.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
 
-  // The CUDA stream to which work given to this stream goes.
+  // Returns the CUDA stream that receives the work given to this stream.
   cudaStream_t get() const { return captured_by_ ? captured_by_->get() : stream_; }
-  // Sends work to `stream`, which captures it, from now on; nullptr: to this stream itself, which is always live.
+  // From now on, sends work to `stream`, which captures it. With nullptr, sends work to this stream itself again, which
+  // is never captured.
   void capture_by(const CudaStream* stream) { captured_by_ = stream; }
 
-  // Goes on only when everything given to `earlier` so far is done.
+  // Later work on this stream waits until everything given to `earlier` so far is done.
   void wait_for(const CudaStream& earlier, Calls& calls) {
     if (earlier.is_borrowed_) earlier.require_no_capture();
-    // An event is recorded on its own device; this one's where possible, as `earlier` may be another thread's, too.
+    // An event can only be recorded on its own device. If both streams are on one device, this stream's event is used,
+    // because another thread may also be using `earlier`.
     cudaEvent_t event = calls_.device() == earlier.calls_.device() ? event_.get() : earlier.event_.get();
     calls.check(cudaEventRecord(event, earlier.get()), "cudaEventRecord");
     calls.check(cudaStreamWaitEvent(get(), event, cudaEventWaitDefault), "cudaStreamWaitEvent");
   }
 
-  // Of its device.
+  // The calls of the stream's device.
   Calls& calls() const { return calls_; }
 
   // While capturing: holds work that no other stream has waited for yet.
   bool is_open = false;
 
  private:
-  // An event that is recorded on a stream while it is captured would make every stream that waits for it a part of that
+  // Recording an event on a stream that is being captured makes every stream that waits for this event a part of that
   // capture.
   void require_no_capture() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

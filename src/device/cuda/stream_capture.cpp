@@ -12,20 +12,21 @@ bool is_live(cudaStream_t stream, const Log& log) noexcept {
   return code == cudaSuccess && status == cudaStreamCaptureStatusNone;
 }
 
-// Whatever became of the capture. Returns false if the stream may still be capturing. `graph` is null where the capture
-// had failed, and its graph went with it.
+// Ends a capture, even a broken one. Returns false if the stream may still be capturing. `graph` stays null if the
+// capture was broken, because CUDA then destroys the graph.
 bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log) noexcept {
   if (is_live(stream, log)) return true;
   cudaError_t code = cudaStreamEndCapture(stream, &graph);
   if (code == cudaSuccess) return true;
   log_failure(log, "cudaStreamEndCapture", cudaGetErrorName(code));
-  return is_sticky(code) || is_live(stream, log);  // it also fails for a broken capture, which is then over
+  // Ending a broken capture reports an error, but the capture is then over.
+  return is_sticky(code) || is_live(stream, log);
 }
 
 }  // namespace
 
-// Where a capture cannot be ended, destroying its stream may end it, and then its graph is gone. The streams that
-// capture into a body of that graph must go before.
+// If a capture cannot be ended, destroying its stream may end it, which also destroys its graph. The streams that
+// capture into a body of that graph must therefore be destroyed first.
 StreamCapture::~StreamCapture() {
   cancel();
   while (!levels_.empty()) levels_.pop_back();
@@ -46,7 +47,7 @@ void StreamCapture::begin(Streams streams) {
   origin_ = &cuda_stream(*streams[0]);
 }
 
-// Thread-local: calls of other threads, such as their allocations, are their own affair.
+// In thread-local mode, calls of other threads, such as allocations, do not affect the capture.
 void StreamCapture::begin_capture(CudaStream& stream) {
   calls_.check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   capturing_.push_back({&stream, true});
@@ -104,8 +105,8 @@ void StreamCapture::control(Streams streams, const bool* predicate, cudaGraphCon
   CudaStream& stream = cuda_stream(*streams[0]);
   expect(stream, nullptr);
   if (depth_ == 0) rehearse(streams, bodies);
-  // Made without a default value: that would hold once per launch only, not once per iteration of a loop around this.
-  // The kernel in front decides each time.
+  // The handle has no default value: a default would be set only once per launch, not once per iteration of an
+  // enclosing loop. Instead, the kernel in front of the node sets the value each time.
   cudaGraphConditionalHandle handle = 0;
   calls_.check(cudaGraphConditionalHandleCreate(&handle, frontier(stream).graph, 0, 0),
                "cudaGraphConditionalHandleCreate");
@@ -120,10 +121,11 @@ void StreamCapture::control(Streams streams, const bool* predicate, cudaGraphCon
   note(stream, nullptr);
 }
 
-// Captures the bodies, and those within them, one after the other into a graph of their own, which is dropped. A body
-// that breaks its capture must do so here: drivers are known that free the body of a conditional node when a broken
-// capture into it is ended, and crash the process when the capture around the node is ended as well, in whatever order
-// (issue 2918 of NVIDIA/cuda-python). No such node exists yet. What other threads break later is not met here.
+// Captures the bodies, including nested ones, one after the other into a temporary graph, which is then destroyed. A
+// body that breaks its capture must do so here, before any conditional node exists. The reason is a driver bug: when a
+// broken capture into the body of a conditional node is ended, some drivers free that body. When the capture around the
+// node is ended as well, in either order, the process crashes (issue 2918 of NVIDIA/cuda-python). A capture that
+// another thread breaks later is not detected here.
 void StreamCapture::rehearse(Streams like, std::span<const Device::Body* const> bodies) {
   struct Rehearsing {
     StreamCapture& capture;
@@ -144,7 +146,7 @@ void StreamCapture::rehearse(Streams like, std::span<const Device::Body* const> 
   for (const Device::Body* body : bodies) (*body)(streams);
   join(streams);
   GraphHandle graph(end_capture(), calls_.log);
-  ++calls_.counters.api_calls;  // for its destruction, below
+  ++calls_.counters.api_calls;  // for the destruction of `graph`, below
   require_body_nodes(graph.get(), nodes_, calls_);
 }
 
@@ -199,7 +201,7 @@ void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::B
   body(streams);
   join(streams);
   if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");
-  (void)end_capture();  // the graph is part of the one around it
+  (void)end_capture();  // the graph belongs to the conditional node around it
   std::size_t nodes = 0;
   calls_.check(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
   if (nodes > 0) return;
@@ -216,7 +218,7 @@ void StreamCapture::join(Streams streams) {
   }
 }
 
-// Of the innermost capture. Where it fails, cancel() sees to the rest.
+// Ends the innermost capture. If this fails, cancel() cleans up.
 cudaGraph_t StreamCapture::end_capture() {
   cudaGraph_t graph = nullptr;
   calls_.check(cudaStreamEndCapture(capturing_.back().stream->get(), &graph), "cudaStreamEndCapture");
@@ -248,8 +250,8 @@ void StreamCapture::restore_streams() noexcept {
   redirected_.clear();
 }
 
-// Innermost first: a graph may not go while a capture adds to a body of it. What cannot be ended is tried again by the
-// next capture, and at last by the destructor.
+// Ends the innermost capture first, because a graph must not be destroyed while a capture still adds to one of its
+// bodies. A capture that cannot be ended is tried again when the next capture begins, and finally in the destructor.
 void StreamCapture::end_captures() noexcept {
   while (!capturing_.empty()) {
     cudaGraph_t graph = nullptr;

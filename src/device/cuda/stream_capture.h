@@ -1,4 +1,4 @@
-// Captures what is given to streams as a graph.
+// Captures work given to streams as a graph.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 
 namespace graphsink {
 
-// One capture at a time, on one thread. All failures are CaptureFailed, unless the device is lost. Captures on streams
-// of its own, to which the caller's streams are redirected for that time: if a capture cannot be ended, later captures
-// are lost, but the caller's streams still work.
+// Captures one graph at a time, on one thread. Every failure is a CaptureFailed, unless the device is lost. The capture
+// happens on internal streams, to which the caller's streams are redirected meanwhile. So if a capture cannot be ended,
+// later captures fail, but the caller's streams still work.
 class StreamCapture {
  public:
   explicit StreamCapture(std::shared_ptr<Calls> calls) : held_(std::move(calls)), calls_(*held_) {}
@@ -21,14 +21,17 @@ class StreamCapture {
   StreamCapture(const StreamCapture&) = delete;
   StreamCapture& operator=(const StreamCapture&) = delete;
 
-  // begin (expect note | note | control)* (end | cancel)
+  // Order of calls: begin (expect note | note | control)* (end | cancel).
   bool is_active() const { return origin_ != nullptr; }
   void begin(Streams streams);
-  // Throws CaptureFailed unless the stream takes part in the capture: otherwise what it is given next would run.
+  // Throws CaptureFailed if the stream does not take part in the capture. Work given to such a stream would run at
+  // once.
   void expect(const CudaStream& stream, const BoundNode* node) const;
-  // Call after something was captured: notes which nodes belong to it, and refuses if it broke the capture.
+  // Call this after something was captured. It notes the op that the new nodes belong to. Throws CaptureFailed if the
+  // op broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
-  // Adds a conditional node that runs bodies[0] if, or as long as, *predicate is true, and otherwise bodies[1], if any.
+  // Adds a conditional node. An IF node runs bodies[0] if *predicate is true, else bodies[1] if there is one. A WHILE
+  // node runs bodies[0] as long as *predicate is true.
   void control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
                std::span<const Device::Body* const> bodies);
   std::unique_ptr<CudaCapturedGraph> end();
@@ -50,16 +53,17 @@ class StreamCapture {
                    const cudaGraphConditionalHandle* again);
   void begin_capture(CudaStream& stream);
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);
-  // Makes the first wait for all others that have work.
+  // Makes the first stream wait for all others that hold work.
   void join(Streams streams);
   cudaGraph_t end_capture();
   void end_captures() noexcept;
   void restore_streams() noexcept;
-  // One on the device of each of these. Valid until the next call at this depth.
+  // Returns one internal stream per given stream, on the same device. The result is valid until the next call at the
+  // same nesting depth.
   Streams own_streams(Streams like);
 
-  // Streams for one depth of nesting, [0] for what is in no body. A stream that captures one level cannot take part in
-  // another, which is why no two levels share any.
+  // The streams of one nesting depth; levels_[0] is for work outside of conditional bodies. No two levels share a
+  // stream, because a stream can take part in only one capture at a time.
   struct Level {
     std::map<Calls*, std::vector<std::unique_ptr<CudaStream>>> owned;  // by device
     std::vector<Stream*> streams;
@@ -74,10 +78,10 @@ class StreamCapture {
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
   struct Capture {
-    CudaStream* stream;  // that began it
-    bool owns_graph;     // else it is the body of a conditional node, which goes with that
+    CudaStream* stream;  // the stream on which it began
+    bool owns_graph;     // if false, the graph is the body of a conditional node, which owns it
   };
-  std::vector<Capture> capturing_;  // the innermost last
+  std::vector<Capture> capturing_;  // the innermost capture is last
 };
 
 }  // namespace graphsink

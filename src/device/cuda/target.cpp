@@ -34,7 +34,7 @@ namespace {
 void enable_access(Calls& calls, int peer) {
   CurrentDevice current(calls);
   cudaError_t code = cudaDeviceEnablePeerAccess(peer, 0);
-  if (code == cudaErrorPeerAccessAlreadyEnabled) {  // by another program, which is as good
+  if (code == cudaErrorPeerAccessAlreadyEnabled) {  // enabled earlier, for example by another program
     (void)cudaGetLastError();
     code = cudaSuccess;
   }

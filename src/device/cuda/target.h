@@ -1,4 +1,4 @@
-// What a CUDA device can do.
+// Opens a CUDA device and reads its properties.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace graphsink {
 
-// Throws Error if there is no device of this index.
+// Opens the device for calls. Throws Error if there is no device with this index. `beside`: see Calls.
 std::shared_ptr<Calls> open_calls(int index, const Log& log, const Calls* beside = nullptr);
 
-// Lets each reach the other's memory. False where the machine cannot.
+// Enables peer access between the devices in both directions. Returns false if the machine does not support it.
 bool link_devices(Calls& a, Calls& b);
 
 Target read_target(Calls& calls);
