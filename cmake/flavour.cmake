@@ -76,7 +76,7 @@ function(graphsink_layer name below)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
   # Only the layers whose coverage tests/run.sh checks are compiled this way.
-  if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|kernels)$")
+  if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|capture|kernels)$")
     target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
     target_link_options(graphsink_${name} PUBLIC --coverage)

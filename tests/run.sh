@@ -153,7 +153,7 @@ least_coverage=85
 check_coverage() {
   local folder report=$1/coverage verdict=0
   gs_logged coverage.gcovr gcovr --root . --no-markers --gcov-ignore-parse-errors --json "$report.json" "$1" || return 1
-  for folder in src/device/cuda src/exec kernels; do
+  for folder in src/device/cuda src/exec src/capture kernels; do
     gcovr --root . --add-tracefile "$report.json" --filter "$folder/" --fail-under-line "$least_coverage" \
       --output "$report.txt" || verdict=1
     sed -n '/^File/p; /^src\|^kernels\|^TOTAL/p' "$report.txt"
