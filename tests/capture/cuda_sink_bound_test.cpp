@@ -1,4 +1,5 @@
 // SinkCache: what keys cost is bounded; graphs that are about to go are updated in place.
+#include <atomic>
 #include <functional>
 
 #include "guest_fixture.h"
@@ -51,6 +52,10 @@ TEST_F(SinkCacheBound, AGraphThatIsAboutToGoIsUpdatedInPlace) {
   EXPECT_EQ(report.instantiations + report.updates, 20u);
   EXPECT_LE(report.instantiations, 3u);
   EXPECT_EQ(report.update_refusals, 0u);
+  EXPECT_LE(report.keys, 4u) << "a key whose graph was taken over is gone";
+  for (int key = 1; key <= 20; ++key) sink(sinks, key, adds(key));
+  EXPECT_EQ(read(sums_[0]), 2 * expected);
+  EXPECT_EQ(sinks.report().as_is, 0u) << sinks.report();
 }
 
 // Four kernels and three edges, in a chain or as a star: the cache asks CUDA, which refuses.
@@ -94,11 +99,23 @@ TEST_F(SinkCacheBound, WhatCudaDoesNotUpdateIsInstantiatedAnew) {
 }
 
 TEST_F(SinkCacheBound, NoneInFlightGoes) {
-  SinkCache sinks({.max_bytes = 1});
-  for (int key = 1; key <= 4; ++key) {
-    sinks.run(stream_, Key{key}, adds(key));
+  SinkCache sinks({.max_bytes = 1, .warm_runs = 0});
+  std::atomic<bool> may_end = false;
+  for (int key = 1; key <= 3; ++key) {
+    sinks.run(stream_, Key{key}, [&](cudaStream_t s) {
+      (void)cudaLaunchHostFunc(
+          s, [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &may_end);
+      guest_add(s, sums_[0], key);
+    });
+    EXPECT_EQ(sinks.report().keys, static_cast<std::size_t>(key));
   }
-  EXPECT_EQ(sinks.report().keys, 1u) << "keys that nothing is in flight of, but for the last";
+  sinks.clear();
+  EXPECT_EQ(sinks.report().keys, 3u);
+  may_end = true;
+  may_end.notify_all();
+  EXPECT_EQ(read(sums_[0]), 1 + 2 + 3);
+  sinks.run(stream_, Key{4}, adds(4));
+  EXPECT_EQ(sinks.report().keys, 1u);
   EXPECT_EQ(read(sums_[0]), 1 + 2 + 3 + 4);
 }
 

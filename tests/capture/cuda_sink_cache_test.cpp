@@ -192,6 +192,37 @@ TEST_F(SinkCacheRuns, AFunctionMayUseTheCacheItself) {
   EXPECT_EQ(sinks.report().captured, 1u) << "the outer one, with what is in it";
 }
 
+TEST_F(SinkCacheRuns, DuringACaptureWorkForOtherStreamsRunsAsItIs) {
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  SinkCache sinks({.warm_runs = 0});
+  for (int i = 0; i < 3; ++i) {
+    sinks.run(stream_, Key{"outer"}, [&](cudaStream_t s) {
+      guest_add(s, sums_[0], 1);
+      sinks.run(other, Key{"inner"}, [&](cudaStream_t t) { guest_add(t, sums_[1], 1); });
+    });
+  }
+  EXPECT_EQ(read(sums_[0]), 3);
+  EXPECT_EQ(read(sums_[1]), 1) << "the other stream takes no part in the capture, as documented";
+  EXPECT_EQ(sinks.report().inside, 1u);
+  EXPECT_TRUE(sinks.report().failures.empty()) << sinks.report();
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+}
+
+TEST_F(SinkCacheRuns, AnotherThreadMayAllocateDuringACapture) {
+  SinkCache sinks({.warm_runs = 0});
+  sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+    guest_add(s, sums_[0], 1);
+    std::thread([] {
+      void* memory = nullptr;
+      EXPECT_EQ(cudaMalloc(&memory, 64), cudaSuccess);
+      EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    }).join();
+  });
+  EXPECT_EQ(read(sums_[0]), 1);
+  EXPECT_EQ(sinks.report().launches, 1u) << sinks.report();
+}
+
 TEST_F(SinkCacheRuns, WhatAFunctionThrowsAsItIsPassesThrough) {
   SinkCache sinks;
   auto fail = [](cudaStream_t) { throw std::runtime_error("no more data"); };

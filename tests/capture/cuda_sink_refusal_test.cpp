@@ -1,6 +1,7 @@
 // SinkCache where the work cannot be captured: it runs as it is, once, and the reason is told.
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include "guest_fixture.h"
 
@@ -208,6 +209,18 @@ TEST_F(SinkCacheRefuses, AnErrorFromBeforeIsNotTakenForOne) {
   EXPECT_EQ(sinks.report().launches, 2u) << sinks.report();
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle) << "it is still there";
   EXPECT_EQ(read(sums_[0]), 3);
+}
+
+TEST_F(SinkCacheRefuses, CallsOfOtherThreadsThatFailAreNotTheReason) {
+  SinkCache sinks(logged({.warm_runs = 0}));
+  sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+    guest_add(s, sums_[0], 1);
+    std::thread([] { EXPECT_NE(cudaSetDevice(99), cudaSuccess); }).join();
+    (void)cudaStreamSynchronize(s);
+  });
+  EXPECT_EQ(read(sums_[0]), 1);
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "runs as it is: cudaStreamSynchronize: ")) << messages_[0];
 }
 
 TEST_F(SinkCacheRefuses, ManyReasonsAreBounded) {
