@@ -2,12 +2,16 @@
 #include "base/number_text.h"
 #include "graphsink/ops.h"
 #include "kernels/support/elementwise.h"
+#include "kernels/support/same_bits.h"
 
 namespace graphsink {
 namespace {
 
 struct ClampAttrs {
   double low, high;
+  friend bool operator==(const ClampAttrs& a, const ClampAttrs& b) {
+    return same_bits(a.low, b.low) && same_bits(a.high, b.high);
+  }
 };
 
 // Of x and both bounds: low is at most high, and a NaN stays one.

@@ -5,6 +5,7 @@
 #include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/same_bits.h"
 #include "kernels/support/strided_copy.h"
 
 namespace graphsink {
@@ -242,6 +243,9 @@ Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
 struct PadAttrs {
   std::vector<std::int64_t> before, after;
   double value;
+  friend bool operator==(const PadAttrs& a, const PadAttrs& b) {
+    return a.before == b.before && a.after == b.after && same_bits(a.value, b.value);
+  }
 };
 
 void infer_pad(InferArgs& a) {

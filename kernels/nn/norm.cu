@@ -5,6 +5,7 @@
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
+#include "kernels/support/same_bits.h"
 
 namespace graphsink {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 struct NormAttrs {
   double epsilon;
   bool is_centered;  // layer_norm
+  friend bool operator==(const NormAttrs& a, const NormAttrs& b) {
+    return same_bits(a.epsilon, b.epsilon) && a.is_centered == b.is_centered;
+  }
 };
 
 // --- the kernels: mean and bias are null in rms_norm

@@ -106,6 +106,7 @@ __global__ void pool_grad(const T* g, const T* x, T* dx, Windows w, std::int64_t
 struct PoolAttrs {
   Pair window;
   Pool2dOptions options;
+  friend bool operator==(const PoolAttrs&, const PoolAttrs&) = default;
 };
 
 Windows windows_of(const InferArgs& a, const Shape& shape) {

@@ -10,6 +10,7 @@ namespace {
 struct CumsumAttrs {
   int axis;
   CumsumOptions options;
+  friend bool operator==(const CumsumAttrs&, const CumsumAttrs&) = default;
 };
 
 // A line read from its end if reversed.

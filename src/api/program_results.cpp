@@ -68,18 +68,23 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
   if (!value.valid() || value.graph() != original_) {
     throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
   }
+  auto find = [&](const Plan& plan) -> const PlanOutput* {
+    for (const PlanOutput& output : plan.outputs)
+      if (output.node == value.node() && output.output == value.output()) return &output;
+    return nullptr;
+  };
+  if (!find(plan())) {
+    throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
+  }
   const ShapeEntry* entry = shapes_.current();
   if (!entry || !entry->ran_once) throw Error("read", where, "the program has not run yet", "call run() first");
-  for (const PlanOutput& output : entry->plan().outputs) {
-    if (output.node != value.node() || output.output != value.output()) continue;
-    sync(where);
-    if (!status_.has_outputs()) {
-      throw Error("read", where, "a step of the last run failed, which left no outputs",
-                  "mend what failed the step, and run() again");
-    }
-    return status_.download(output.type, entry->bound.address(output.buffer));
+  sync(where);
+  if (!status_.has_outputs()) {
+    throw Error("read", where, "a step of the last run failed, which left no outputs",
+                "mend what failed the step, and run() again");
   }
-  throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
+  const PlanOutput& output = *find(entry->plan());
+  return status_.download(output.type, entry->bound.address(output.buffer));
 }
 
 std::vector<Variable> Program::Impl::variables() const {

@@ -1,6 +1,8 @@
 // What the handles of graph.h point to.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -66,6 +68,13 @@ struct InputAttrs {
 };
 struct ConstantAttrs {
   std::shared_ptr<const Tensor> tensor;
+  // True for small tensors with the same bits; large ones are equal only if they are the same.
+  friend bool operator==(const ConstantAttrs& a, const ConstantAttrs& b) {
+    constexpr std::size_t kMaxBytes = 256;
+    if (a.tensor == b.tensor) return true;
+    return a.tensor->type() == b.tensor->type() && a.tensor->bytes() <= kMaxBytes &&
+           std::equal(a.tensor->data(), a.tensor->data() + a.tensor->bytes(), b.tensor->data());
+  }
 };
 struct VariableAttrs {
   Variable variable;

@@ -169,8 +169,10 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
     text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + invariant_copies_text(plan);
+  const std::size_t live = live_bytes(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
-          bytes_text(live_bytes(plan)) + " live at once";
+          bytes_text(live) +
+          (live > plan.devices[0].arena_bytes ? " live at once without work in place" : " live at once");
   for (int i : further)
     text += "; " + bytes_text(plan.devices[at(i)].arena_bytes + plan.devices[at(i)].invariant_bytes) + " on " +
             device_name(plan, i);

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -10,8 +13,8 @@ namespace {
 
 bool is_repeatable(const IrNode& node) {
   const OpTraits& traits = node.op->traits;
-  return !is_source(*node.op) && node.bodies.empty() && !traits.random && !traits.host_effect &&
-         !writes_variables(*node.op, node.inputs.size());
+  return (!is_source(*node.op) || node.op == &constant_op) && node.bodies.empty() && !traits.random &&
+         !traits.host_effect && !writes_variables(*node.op, node.inputs.size());
 }
 
 bool is_same(const IrNode& a, const IrNode& b) {
@@ -19,7 +22,8 @@ bool is_same(const IrNode& a, const IrNode& b) {
          a.attrs == b.attrs;
 }
 
-// Hashes what is_same() compares, except the attributes and the placement.
+// Hashes what is_same() compares, except the placement and all attributes but the first bytes of a constant: a graph
+// may have many constants.
 std::size_t hash_of(const IrNode& node) {
   std::size_t hash = std::hash<const void*>()(node.op);
   auto add = [&](int x) { hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(x) + 1; };
@@ -27,6 +31,12 @@ std::size_t hash_of(const IrNode& node) {
   for (ValueRef v : node.inputs) {
     add(v.node);
     add(v.output);
+  }
+  if (node.op == &constant_op) {
+    const Tensor& tensor = *node.attrs.as<ConstantAttrs>().tensor;
+    std::uint64_t first = 0;
+    if (tensor.bytes() > 0) std::memcpy(&first, tensor.data(), std::min(sizeof first, tensor.bytes()));
+    add(static_cast<int>(std::hash<std::uint64_t>()(first * 0x9E3779B97F4A7C15u) >> 32));
   }
   return hash ^ (hash >> 32);
 }

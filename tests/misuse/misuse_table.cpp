@@ -1141,6 +1141,13 @@ std::span<const Row> misuses() {
       Row{"TryReadUnknownRecord", "read", {"no record \"t\""}, [] { program().try_read("t"); }},
       Row{"ReadUnknownOutput", "read", {"no output \"z\"", "graph.output"}, [] { program().read_output("z"); }},
       Row{"ReadBeforeRun", "read", {"has not run", "run()"}, [] { program().read_output("y"); }},
+      Row{"ReadWhatIsNoOutputBeforeRun",
+          "read",
+          {"not an output", "graph.output"},
+          [] {
+            Program p = program();
+            p.read(x());
+          }},
       Row{"ReadWhatIsNoOutput",
           "read",
           {"not an output", "graph.output"},

@@ -36,6 +36,33 @@ const Case kCases[] = {
     {"EqualOps", [](Graph& g, const Value& x) { add_up(g, exp(x), exp(x)); }, "exp", 1},
     {"EqualChains", [](Graph& g, const Value& x) { add_up(g, exp(tanh(x)), exp(tanh(x))); }, "exp", 1},
     {"EqualAttributes", [](Graph& g, const Value& x) { add_up(g, sum(x, {0}, true), sum(x, {0}, true)); }, "sum", 1},
+    {"EqualConstants",
+     [](Graph& g, const Value& x) {
+       add_up(g, x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 5.0f})), x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 5.0f})));
+     },
+     "mul", 1},
+    {"ConstantsThatDifferAtTheEnd",
+     [](Graph& g, const Value& x) {
+       add_up(g, x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 5.0f})), x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 6.0f})));
+     },
+     "mul", 2},
+    {"ZerosOfBothSigns", [](Graph& g, const Value& x) { add_up(g, x * 0.0, x * -0.0); }, "mul", 2},
+    {"ConstantsOfOtherTypes",
+     [](Graph& g, const Value& x) {
+       add_up(g, x * cast(g.constant(Tensor({0})), f32), x * cast(g.constant(Tensor({0.0f})), f32));
+     },
+     "mul", 2},
+    {"EqualNumbersAsAttributes", [](Graph& g, const Value& x) { add_up(g, clamp(x, 0.0, 1.0), clamp(x, 0.0, 1.0)); },
+     "clamp", 1},
+    {"ZerosOfBothSignsAsAttributes",
+     [](Graph& g, const Value& x) { add_up(g, clamp(x, 0.0, 1.0), clamp(x, -0.0, 1.0)); }, "clamp", 2},
+    {"GradientsThatAreAskedForTwice",
+     [](Graph& g, const Value& x) {
+       const Value targets = g.input("t", i32, {4});
+       const Value loss = cross_entropy(matmul(x, x), targets);
+       add_up(g, grad(loss, {x})[0], grad(loss, {x})[0]);
+     },
+     "cross_entropy_grad", 1},
     {"OtherAttributes", [](Graph& g, const Value& x) { add_up(g, sum(x, {0}), sum(x, {1})); }, "sum", 2},
     {"OtherInputs", [](Graph& g, const Value& x) { add_up(g, exp(x), exp(tanh(x))); }, "exp", 2},
     {"OrderOfInputs", [](Graph& g, const Value& x) { add_up(g, x - tanh(x), tanh(x) - x); }, "sub", 2},
