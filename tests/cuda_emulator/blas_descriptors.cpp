@@ -85,7 +85,8 @@ struct cublasLtContext {
 };
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  return emu::create_blas<cublasLtContext>("cublasLtCreate", handle, [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
+  return emu::create_blas<cublasLtContext>("cublasLtCreate", handle,
+                                           [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -118,14 +119,15 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute, cudaDataType_t scale) {
-  return emu::create_blas<emu::BlasOperationObject>("cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
-    object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
-    const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
-                        compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
-    const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
-    return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
-  });
+  return emu::create_blas<emu::BlasOperationObject>(
+      "cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
+        object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
+        const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
+                            compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+        const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+        const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
+        return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+      });
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t object) {
@@ -163,10 +165,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
   return emu::create_blas<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out,
-                                                [](emu::BlasPreferenceObject& object) {
-                                                  object.inner = {0, {256, 256, 256, 256}};
-                                                  return CUBLAS_STATUS_SUCCESS;
-                                                });
+                                                     [](emu::BlasPreferenceObject& object) {
+                                                       object.inner = {0, {256, 256, 256, 256}};
+                                                       return CUBLAS_STATUS_SUCCESS;
+                                                     });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) {

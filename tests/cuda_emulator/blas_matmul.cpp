@@ -1,4 +1,5 @@
-// A multiplication of matrices as one kernel, and cublasLtMatmul: a triple loop whose sums run over k in ascending order.
+// A multiplication of matrices as one kernel, and cublasLtMatmul: a triple loop whose sums run over k in ascending
+// order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
