@@ -9,21 +9,21 @@
 #include <string>
 #include <vector>
 
-inline void check(cudaError_t status, const char* call, const char* file, int line) {
+inline void require(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
   throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + call + ": " +
                            cudaGetErrorString(status));
 }
 
-inline void check(cublasStatus_t status, const char* call, const char* file, int line) {
+inline void require(cublasStatus_t status, const char* call, const char* file, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + call + ": " +
                            cublasGetStatusString(status));
 }
 
-#define CHECK(call) check(call, #call, __FILE__, __LINE__)
+#define CHECK(call) ::require(call, #call, __FILE__, __LINE__)
 // Reports a launch that was refused. What goes wrong while a kernel runs shows at a later call that waits.
-#define CHECK_LAUNCH() check(cudaGetLastError(), "kernel launch", __FILE__, __LINE__)
+#define CHECK_LAUNCH() ::require(cudaGetLastError(), "kernel launch", __FILE__, __LINE__)
 
 // Gives out device memory from large chunks and never takes it back: everything lives as long as the arena. Addresses
 // are multiples of 256 bytes.
