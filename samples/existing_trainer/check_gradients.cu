@@ -10,8 +10,8 @@
 namespace {
 
 struct Checker {
-  static constexpr int kSingles = 3;      // parameters of each tensor
-  static constexpr double kStep = 2e-2;   // length of the difference
+  static constexpr int kSingles = 3;     // parameters of each tensor
+  static constexpr double kStep = 2e-2;  // length of the difference
   static constexpr double kRelative = 1e-2, kAbsolute = 1e-4;
 
   Model& model;
@@ -30,7 +30,8 @@ struct Checker {
     return result;
   }
   void write_parameters(const std::vector<float>& from) {
-    CHECK(cudaMemcpyAsync(model.parameters(), from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice, stream));
+    CHECK(
+        cudaMemcpyAsync(model.parameters(), from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice, stream));
     CHECK(cudaStreamSynchronize(stream));
   }
 
@@ -54,7 +55,9 @@ struct Checker {
       expected += direction[i] * static_cast<double>(gradients[static_cast<std::size_t>(tensor.offset) + i]);
     }
     // Richardson: the error of the third derivative cancels.
-    const auto slope = [&](double h) { return (loss_at(tensor, direction, h) - loss_at(tensor, direction, -h)) / (2 * h); };
+    const auto slope = [&](double h) {
+      return (loss_at(tensor, direction, h) - loss_at(tensor, direction, -h)) / (2 * h);
+    };
     const double seen = (4 * slope(kStep) - slope(2 * kStep)) / 3;
     const double share = std::abs(seen - expected) / (kAbsolute + kRelative * std::abs(expected));
     ++checks;

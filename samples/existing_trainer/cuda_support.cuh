@@ -55,8 +55,9 @@ class Arena {
     void* chunk = nullptr;
     const cudaError_t status = cudaMalloc(&chunk, size);
     if (status == cudaErrorMemoryAllocation) {
-      throw std::runtime_error("no " + std::to_string(size >> 20) +
-                               " MiB of device memory are left: give a smaller --batch, --context, --width or --layers");
+      throw std::runtime_error(
+          "no " + std::to_string(size >> 20) +
+          " MiB of device memory are left: give a smaller --batch, --context, --width or --layers");
     }
     CHECK(status);
     chunks_.push_back(static_cast<char*>(chunk));

@@ -213,7 +213,8 @@ __global__ void merge_heads_backward(float* d_by_heads, const float* d_out, Head
 }
 
 // In place: scores of all positions become weights of those not after the row's own.
-__global__ void __launch_bounds__(kWarpsPerBlock * 32) causal_softmax(float* scores, float scale, int rows, int context) {
+__global__ void __launch_bounds__(kWarpsPerBlock * 32)
+    causal_softmax(float* scores, float scale, int rows, int context) {
   const int row = row_of_warp();
   if (row >= rows) return;
   const int last = row % context;
@@ -336,7 +337,8 @@ __global__ void clip_factor(float* factor, const float* sums, float largest_norm
 __device__ inline float learning_rate_at(const AdamW& o, int step) {
   if (step < o.warmup_steps) return o.learning_rate * static_cast<float>(step + 1) / static_cast<float>(o.warmup_steps);
   const int rest = o.total_steps - o.warmup_steps;
-  const float done = rest > 0 ? fminf(1.0f, static_cast<float>(step - o.warmup_steps) / static_cast<float>(rest)) : 1.0f;
+  const float done =
+      rest > 0 ? fminf(1.0f, static_cast<float>(step - o.warmup_steps) / static_cast<float>(rest)) : 1.0f;
   return o.learning_rate * (0.1f + 0.45f * (1.0f + cosf(3.14159265f * done)));
 }
 

@@ -1,6 +1,8 @@
 // A character transformer with its gradient and its optimizer. All memory is allocated by the constructor.
 #pragma once
 
+#include <algorithm>
+
 #include "cuda_support.cuh"
 #include "kernels.cuh"
 #include "parameters.cuh"
@@ -67,7 +69,7 @@ class Model {
   void backward(cudaStream_t stream);
   void update(cudaStream_t stream);
 
-  int* tokens() { return tokens_; }               // [batch, context + 1], on the device like all that follow
+  int* tokens() { return tokens_; }                // [batch, context + 1], on the device like all that follow
   const float* losses() const { return losses_; }  // one for each step
   float* parameters() { return parameters_; }
   const float* gradients() const { return gradients_; }
@@ -111,7 +113,7 @@ class Model {
   float *embedded_, *logits_, *log_sums_, *row_losses_;
   Norm last_norm_;
   std::vector<Activations> activations_;
-  float *wide_, *narrow_, *by_heads_;                          // for what the gradient does not need
+  float *wide_, *narrow_, *by_heads_;  // for what the gradient does not need
   float *d_residual_, *d_narrow_, *d_wide_, *d_weights_, *dq_, *dk_, *dv_;
   float *losses_, *norm_sums_, *clip_;
   int *tokens_, *step_;
@@ -165,13 +167,13 @@ inline void Model::linear_backward(float* d_in, const float* d_out, const float*
 
 inline void Model::bias_gradient(long bias, const float* d_out, int width, cudaStream_t stream) {
   bias_backward<<<blocks_for(width, 32), column_block(), column_bytes(1), stream>>>(g(bias), d_out, shape_.rows(),
-                                                                                   width);
+                                                                                    width);
 }
 
 inline void Model::norm(const Norm& n, const float* in, long gain, long bias, cudaStream_t stream) {
   const int rows = shape_.rows();
   layer_norm<<<blocks_for(rows, kWarpsPerBlock), kWarpsPerBlock * 32, 0, stream>>>(n.out, n.means, n.rstds, in, p(gain),
-                                                                                  p(bias), rows, shape_.width);
+                                                                                   p(bias), rows, shape_.width);
 }
 
 // From d_narrow_ to d_residual_, to which it adds.
@@ -202,7 +204,7 @@ inline void Model::attend_backward(const Activations& a, cudaStream_t stream) {
   blas_.multiply_batches(batches, context, context, width, by_heads_, false, a.v, true, d_weights_);
   blas_.multiply_batches(batches, context, width, context, a.weights, true, by_heads_, false, dv_);
   causal_softmax_backward<<<blocks_for(rows, kWarpsPerBlock), kWarpsPerBlock * 32, 0, stream>>>(d_weights_, a.weights,
-                                                                                               scale, rows, context);
+                                                                                                scale, rows, context);
   blas_.multiply_batches(batches, context, width, context, d_weights_, false, a.k, false, dq_);
   blas_.multiply_batches(batches, context, width, context, d_weights_, true, a.q, false, dk_);
 }
@@ -217,14 +219,15 @@ inline void Model::forward_layer(std::size_t i, cudaStream_t stream) {
   split_heads<<<blocks_for(narrow), kThreads, 0, stream>>>(a.q, a.k, a.v, wide_, p(l.qkv_bias), heads());
   attend(a, stream);
   linear(narrow_, a.attended, l.projection, width, width);
-  add_bias_and_residual<<<blocks_for(narrow), kThreads, 0, stream>>>(a.middle, in, narrow_, p(l.projection_bias), narrow,
-                                                                    width);
+  add_bias_and_residual<<<blocks_for(narrow), kThreads, 0, stream>>>(a.middle, in, narrow_, p(l.projection_bias),
+                                                                     narrow, width);
   norm(a.norm2, a.middle, l.norm2_gain, l.norm2_bias, stream);
   linear(a.hidden, a.norm2.out, l.hidden, width, 4 * width);
-  add_bias_and_gelu<<<blocks_for(wide), kThreads, 0, stream>>>(a.activated, a.hidden, p(l.hidden_bias), wide, 4 * width);
+  add_bias_and_gelu<<<blocks_for(wide), kThreads, 0, stream>>>(a.activated, a.hidden, p(l.hidden_bias), wide,
+                                                               4 * width);
   linear(narrow_, a.activated, l.output, 4 * width, width);
   add_bias_and_residual<<<blocks_for(narrow), kThreads, 0, stream>>>(a.out, a.middle, narrow_, p(l.output_bias), narrow,
-                                                                    width);
+                                                                     width);
   CHECK_LAUNCH();
 }
 
@@ -250,7 +253,8 @@ inline void Model::backward_layer(std::size_t i, cudaStream_t stream) {
   CHECK_LAUNCH();
 }
 
-// A step ---------------------------------------------------------------------------------------------------------------
+// A step
+// ---------------------------------------------------------------------------------------------------------------
 
 inline void Model::forward(cudaStream_t stream) {
   const int rows = shape_.rows(), width = shape_.width;
@@ -270,13 +274,14 @@ inline void Model::backward(cudaStream_t stream) {
   const int rows = shape_.rows(), width = shape_.width, vocabulary = shape_.vocabulary;
   blas_.use(stream);
   cross_entropy_backward<<<blocks_for(rows * vocabulary), kThreads, 0, stream>>>(logits_, log_sums_, tokens_, rows,
-                                                                                shape_.context, vocabulary);
+                                                                                 shape_.context, vocabulary);
   linear_backward(d_narrow_, logits_, last_norm_.out, layout_.tokens, width, vocabulary);
   CHECK(cudaMemsetAsync(d_residual_, 0, sizeof(float) * static_cast<std::size_t>(rows * width), stream));
   norm_backward(last_norm_, layer_input(activations_.size()), layout_.norm_gain, layout_.norm_bias, stream);
   for (std::size_t i = activations_.size(); i-- > 0;) backward_layer(i, stream);
-  embed_backward_tokens<<<vocabulary, width < 256 ? (width + 31) / 32 * 32 : 256, 0, stream>>>(
-      g(layout_.tokens), d_residual_, tokens_, rows, shape_.context, width);
+  const int threads = std::min(kThreads, blocks_for(width, 32) * 32);
+  embed_backward_tokens<<<vocabulary, threads, 0, stream>>>(g(layout_.tokens), d_residual_, tokens_, rows,
+                                                            shape_.context, width);
   embed_backward_positions<<<blocks_for(shape_.context * width), kThreads, 0, stream>>>(
       g(layout_.positions), d_residual_, shape_.batch, shape_.context, width);
   CHECK_LAUNCH();

@@ -1,5 +1,5 @@
-// The sizes of the model, and where each of its parameters lies in one array. Gradients and both moments of AdamW lie in
-// arrays of the same layout.
+// The sizes of the model, and where each of its parameters lies in one array. Gradients and both moments of AdamW lie
+// in arrays of the same layout.
 #pragma once
 
 #include <cmath>
@@ -43,8 +43,8 @@ struct Tensor {
 // Offsets of the parameters. Weights are [outputs, inputs].
 struct Layout {
   struct Layer {
-    long qkv, projection, hidden, output;                           // matrices
-    long norm1_gain, norm1_bias, qkv_bias, projection_bias;         // vectors
+    long qkv, projection, hidden, output;                    // matrices
+    long norm1_gain, norm1_bias, qkv_bias, projection_bias;  // vectors
     long norm2_gain, norm2_bias, hidden_bias, output_bias;
   };
   long tokens, positions, norm_gain, norm_bias;

@@ -63,7 +63,8 @@ class Batches {
     const int length = shape_.context + 1;
     for (int b = 0; b < shape_.batch; ++b) {
       const std::size_t start = random_.next() % (text_.tokens.size() - static_cast<std::size_t>(length) + 1);
-      std::memcpy(slot.tokens + b * length, text_.tokens.data() + start, sizeof(int) * static_cast<std::size_t>(length));
+      std::memcpy(slot.tokens + b * length, text_.tokens.data() + start,
+                  sizeof(int) * static_cast<std::size_t>(length));
     }
     CHECK(cudaMemcpyAsync(device_tokens, slot.tokens, bytes(), cudaMemcpyHostToDevice, stream));
     CHECK(cudaEventRecord(slot.copied, stream));

@@ -99,7 +99,8 @@ Options parse(int argc, char** argv) {
                      std::to_string(shape.heads) + ": change one of them");
   }
   // Kernels count elements in int; the largest arrays are the hidden ones and the weights of the attention.
-  const long elements = long{shape.batch} * shape.context * std::max({4 * shape.width, shape.heads * shape.context, 256});
+  const long elements =
+      long{shape.batch} * shape.context * std::max({4 * shape.width, shape.heads * shape.context, 256});
   if (elements > 0x7fffffff) {
     throw UsageError("the batch has arrays of " + std::to_string(elements) +
                      " elements, and 2147483647 are possible: give a smaller --batch, --context or --width");
