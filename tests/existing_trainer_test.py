@@ -56,10 +56,9 @@ class ExistingTrainer(unittest.TestCase):
         self.assertNotEqual(self.losses("--seed", 2), first)
 
     def test_gradients(self):
-        for seed in "02":
-            ran = run("existing_check_gradients", seed=seed)
-            self.assertEqual((ran.returncode, ran.stderr), (0, ""), ran.stdout)
-            self.assertIn(" 0 wrong", ran.stdout)
+        ran = run("existing_check_gradients")
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""), ran.stdout)
+        self.assertIn(" 0 wrong", ran.stdout)
 
     def test_takes_any_text(self):
         text = self.folder / "text"
