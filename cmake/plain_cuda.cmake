@@ -1,6 +1,6 @@
-# graphsink_plain_cuda(target): compiles the .cu files of a program that is written for nvcc and need not know graphsink.
-# For the flavour cuda nvcc compiles them untouched, for the flavour emulated see tests/cuda_emulator/plain_cuda.cmake.
-# Call it in the folder that defines the target, after all its sources were added.
+# graphsink_plain_cuda(target): compiles the .cu files of a program that is written for nvcc and need not know
+# graphsink. For the flavour cuda nvcc compiles them untouched, for the flavour emulated see
+# tests/cuda_emulator/plain_cuda.cmake. Call it in the folder that defines the target, after all its sources were added.
 function(graphsink_plain_cuda target)
   if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)

@@ -21,7 +21,7 @@ SMALL = "--batch 4 --context 16 --layers 2 --width 32 --heads 4".split()
 def run(program, *arguments, seed="0"):
     command = [BIN_DIR / program, *map(str, arguments)]
     environment = dict(os.environ, GS_EMU_SEED=seed)
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def float_of(bits):

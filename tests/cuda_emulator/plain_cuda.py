@@ -93,8 +93,8 @@ def opening_of(code, at):
 
 
 def kernel_start(code, launch):
-    """Where the kernel that stands before the <<< begins: a name, qualified or not, or an expression that ends in a call,
-    an element or a parenthesis."""
+    """Where the kernel that stands before the <<< begins. It is a name, qualified or not, or an expression that ends in a
+    call, an element or a parenthesis."""
     end = launch
     start = None
     while True:
@@ -164,10 +164,9 @@ def translate(text):
         end = launch_end(code, launch)
         edits += [(start, 0, "::emu::chevrons("), (launch, 3, ", "), (end, 3, ")")]
     for match in DYNAMIC_SHARED.finditer(code):
-        kind, name = match.group("type"), match.group("name")
-        lines = "\n" * match.group().count("\n")
-        made = f"{' '.join(kind.split())}* const {name} = static_cast<{' '.join(kind.split())}*>(::emu::dynamic_shared());"
-        edits.append((match.start(), len(match.group()), made + lines))
+        kind, name = " ".join(match.group("type").split()), match.group("name")
+        made = f"{kind}* const {name} = static_cast<{kind}*>(::emu::dynamic_shared());"
+        edits.append((match.start(), len(match.group()), made + "\n" * match.group().count("\n")))
     for position, length, replacement in sorted(edits, reverse=True):
         text = text[:position] + replacement + text[position + length :]
     return text

@@ -28,12 +28,15 @@ REPLACED = [
     ("choose<T>(n)<<<g, b>>>(x);", "::emu::chevrons(choose<T>(n), g, b)(x);"),
     ("p->m.kernel<<<g, b>>>(x);", "::emu::chevrons(p->m.kernel, g, b)(x);"),
     ("T::template k<3><<<g, b>>>(x);", "::emu::chevrons(T::template k<3>, g, b)(x);"),
-    ("a = 1; k<<<dim3{1, 2}, [] { return 8; }()>>>(x);", "a = 1; ::emu::chevrons(k, dim3{1, 2}, [] { return 8; }())(x);"),
+    ("a = 1; k<<<dim3{1, 2}, [] { return 8; }()>>>(x);",
+     "a = 1; ::emu::chevrons(k, dim3{1, 2}, [] { return 8; }())(x);"),
     ("k<<<g, b>>>([] { j<<<1, 1>>>(); });", "::emu::chevrons(k, g, b)([] { ::emu::chevrons(j, 1, 1)(); });"),
     ("k<<<g, n >> 1>>>(x);", "::emu::chevrons(k, g, n >> 1)(x);"),
-    ("k /* of <<< */ <<<g,  // blocks >>>(\n  b>>>(x);", "::emu::chevrons(k /* of <<< */ , g,  // blocks >>>(\n  b)(x);"),
+    ("k /* of <<< */ <<<g,  // blocks >>>(\n  b>>>(x);",
+     "::emu::chevrons(k /* of <<< */ , g,  // blocks >>>(\n  b)(x);"),
     ("k<<<\n    g,\n    b\n>>>(\n    x);", "::emu::chevrons(k, \n    g,\n    b\n)(\n    x);"),
-    ("#define RUN(...) \\\n  k<<<g, b>>> \\\n  (__VA_ARGS__)\n", "#define RUN(...) \\\n  ::emu::chevrons(k, g, b) \\\n  (__VA_ARGS__)\n"),
+    ("#define RUN(...) \\\n  k<<<g, b>>> \\\n  (__VA_ARGS__)\n",
+     "#define RUN(...) \\\n  ::emu::chevrons(k, g, b) \\\n  (__VA_ARGS__)\n"),
     ("k<<<1'000, '\"'>>>(\"<<<\");", "::emu::chevrons(k, 1'000, '\"')(\"<<<\");"),
     ("extern __shared__ float s[];", "float* const s = static_cast<float*>(::emu::dynamic_shared());"),
     ("extern __shared__ __align__(16) unsigned char s[];",
@@ -109,7 +112,8 @@ class PlainCuda(unittest.TestCase):
             source, made = pathlib.Path(folder, "a.cu"), pathlib.Path(folder, "new", "a.cu.cpp")
             source.write_bytes(b"k<<<1, 2>>>();  // \xe9\r\n")
             self.assertEqual(self.run_script(source, made).returncode, 0)
-            self.assertEqual(made.read_bytes(), f'#line 1 "{source}"\n'.encode() + b"::emu::chevrons(k, 1, 2)();  // \xe9\r\n")
+            line = f'#line 1 "{source}"\n'.encode()
+            self.assertEqual(made.read_bytes(), line + b"::emu::chevrons(k, 1, 2)();  // \xe9\r\n")
             source.write_text("\nk<<<1;\n", encoding="utf-8")
             failed = self.run_script(source, made)
             self.assertEqual(failed.returncode, 1)
