@@ -5,7 +5,7 @@ usage: plain_cuda.py INPUT OUTPUT
 
 Two things are not C++, and both are replaced in place, so that every line of the output is the line of the input:
 
-  kernel<<<grid, block, shared, stream>>>(a, b)   ::emu::chevrons(kernel, grid, block, shared, stream)(a, b)
+  kernel<<<grid, block, shared, stream>>>(a, b)   EMU_KERNEL(kernel)(grid, block, shared, stream)(a, b)
   extern __shared__ float tile[];                 float* const tile = static_cast<float*>(::emu::dynamic_shared());
 
 The output begins with a #line directive that names INPUT, so compilers and debuggers show the file that was written by
@@ -162,7 +162,7 @@ def translate(text):
             continue
         start = kernel_start(code, launch)
         end = launch_end(code, launch)
-        edits += [(start, 0, "::emu::chevrons("), (launch, 3, ", "), (end, 3, ")")]
+        edits += [(start, 0, "EMU_KERNEL("), (launch, 3, ")("), (end, 3, ")")]
     for match in DYNAMIC_SHARED.finditer(code):
         kind, name = " ".join(match.group("type").split()), match.group("name")
         made = f"{kind}* const {name} = static_cast<{kind}*>(::emu::dynamic_shared());"

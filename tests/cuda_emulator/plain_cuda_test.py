@@ -11,33 +11,33 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import plain_cuda  # noqa: E402
 
 REPLACED = [
-    ("k<<<1, 2>>>();", "::emu::chevrons(k, 1, 2)();"),
-    ("k<<<grid, block, bytes, stream>>>(a, b);", "::emu::chevrons(k, grid, block, bytes, stream)(a, b);"),
-    ("  k <<< g, b >>> (x);", "  ::emu::chevrons(k ,  g, b ) (x);"),
-    ("f<<<g<1,2>(), h(1, 2)>>>(x);", "::emu::chevrons(f, g<1,2>(), h(1, 2))(x);"),
-    ("k<<<size<pair<1>>>>>(x);", "::emu::chevrons(k, size<pair<1>>)(x);"),
-    ("k<float, 4><<<g, b>>>(x);", "::emu::chevrons(k<float, 4>, g, b)(x);"),
-    ("k<(a > b), v<3>><<<g, b>>>(x);", "::emu::chevrons(k<(a > b), v<3>>, g, b)(x);"),
-    ("ns::in<T>::k<T><<<g, b>>>(x);", "::emu::chevrons(ns::in<T>::k<T>, g, b)(x);"),
-    ("return ::k<<<g, b>>>(x);", "return ::emu::chevrons(::k, g, b)(x);"),
-    ("else k<<<g, b>>>(x);", "else ::emu::chevrons(k, g, b)(x);"),
-    ("if (n > 0) k<<<g, b>>>(x);", "if (n > 0) ::emu::chevrons(k, g, b)(x);"),
-    ("if (n > 0) (f)<<<g, b>>>(x);", "if (n > 0) ::emu::chevrons((f), g, b)(x);"),
-    ("(big ? k1 : k2)<<<g, b>>>(x);", "::emu::chevrons((big ? k1 : k2), g, b)(x);"),
-    ("table[i + f(2)]<<<g, b>>>(x);", "::emu::chevrons(table[i + f(2)], g, b)(x);"),
-    ("choose<T>(n)<<<g, b>>>(x);", "::emu::chevrons(choose<T>(n), g, b)(x);"),
-    ("p->m.kernel<<<g, b>>>(x);", "::emu::chevrons(p->m.kernel, g, b)(x);"),
-    ("T::template k<3><<<g, b>>>(x);", "::emu::chevrons(T::template k<3>, g, b)(x);"),
+    ("k<<<1, 2>>>();", "EMU_KERNEL(k)(1, 2)();"),
+    ("k<<<grid, block, bytes, stream>>>(a, b);", "EMU_KERNEL(k)(grid, block, bytes, stream)(a, b);"),
+    ("  k <<< g, b >>> (x);", "  EMU_KERNEL(k )( g, b ) (x);"),
+    ("f<<<g<1,2>(), h(1, 2)>>>(x);", "EMU_KERNEL(f)(g<1,2>(), h(1, 2))(x);"),
+    ("k<<<size<pair<1>>>>>(x);", "EMU_KERNEL(k)(size<pair<1>>)(x);"),
+    ("k<float, 4><<<g, b>>>(x);", "EMU_KERNEL(k<float, 4>)(g, b)(x);"),
+    ("k<(a > b), v<3>><<<g, b>>>(x);", "EMU_KERNEL(k<(a > b), v<3>>)(g, b)(x);"),
+    ("ns::in<T>::k<T><<<g, b>>>(x);", "EMU_KERNEL(ns::in<T>::k<T>)(g, b)(x);"),
+    ("return ::k<<<g, b>>>(x);", "return EMU_KERNEL(::k)(g, b)(x);"),
+    ("else k<<<g, b>>>(x);", "else EMU_KERNEL(k)(g, b)(x);"),
+    ("if (n > 0) k<<<g, b>>>(x);", "if (n > 0) EMU_KERNEL(k)(g, b)(x);"),
+    ("if (n > 0) (f)<<<g, b>>>(x);", "if (n > 0) EMU_KERNEL((f))(g, b)(x);"),
+    ("(big ? k1 : k2)<<<g, b>>>(x);", "EMU_KERNEL((big ? k1 : k2))(g, b)(x);"),
+    ("table[i + f(2)]<<<g, b>>>(x);", "EMU_KERNEL(table[i + f(2)])(g, b)(x);"),
+    ("choose<T>(n)<<<g, b>>>(x);", "EMU_KERNEL(choose<T>(n))(g, b)(x);"),
+    ("p->m.kernel<<<g, b>>>(x);", "EMU_KERNEL(p->m.kernel)(g, b)(x);"),
+    ("T::template k<3><<<g, b>>>(x);", "EMU_KERNEL(T::template k<3>)(g, b)(x);"),
     ("a = 1; k<<<dim3{1, 2}, [] { return 8; }()>>>(x);",
-     "a = 1; ::emu::chevrons(k, dim3{1, 2}, [] { return 8; }())(x);"),
-    ("k<<<g, b>>>([] { j<<<1, 1>>>(); });", "::emu::chevrons(k, g, b)([] { ::emu::chevrons(j, 1, 1)(); });"),
-    ("k<<<g, n >> 1>>>(x);", "::emu::chevrons(k, g, n >> 1)(x);"),
+     "a = 1; EMU_KERNEL(k)(dim3{1, 2}, [] { return 8; }())(x);"),
+    ("k<<<g, b>>>([] { j<<<1, 1>>>(); });", "EMU_KERNEL(k)(g, b)([] { EMU_KERNEL(j)(1, 1)(); });"),
+    ("k<<<g, n >> 1>>>(x);", "EMU_KERNEL(k)(g, n >> 1)(x);"),
     ("k /* of <<< */ <<<g,  // blocks >>>(\n  b>>>(x);",
-     "::emu::chevrons(k /* of <<< */ , g,  // blocks >>>(\n  b)(x);"),
-    ("k<<<\n    g,\n    b\n>>>(\n    x);", "::emu::chevrons(k, \n    g,\n    b\n)(\n    x);"),
+     "EMU_KERNEL(k /* of <<< */ )(g,  // blocks >>>(\n  b)(x);"),
+    ("k<<<\n    g,\n    b\n>>>(\n    x);", "EMU_KERNEL(k)(\n    g,\n    b\n)(\n    x);"),
     ("#define RUN(...) \\\n  k<<<g, b>>> \\\n  (__VA_ARGS__)\n",
-     "#define RUN(...) \\\n  ::emu::chevrons(k, g, b) \\\n  (__VA_ARGS__)\n"),
-    ("k<<<1'000, '\"'>>>(\"<<<\");", "::emu::chevrons(k, 1'000, '\"')(\"<<<\");"),
+     "#define RUN(...) \\\n  EMU_KERNEL(k)(g, b) \\\n  (__VA_ARGS__)\n"),
+    ("k<<<1'000, '\"'>>>(\"<<<\");", "EMU_KERNEL(k)(1'000, '\"')(\"<<<\");"),
     ("extern __shared__ float s[];", "float* const s = static_cast<float*>(::emu::dynamic_shared());"),
     ("extern __shared__ __align__(16) unsigned char s[];",
      "unsigned char* const s = static_cast<unsigned char*>(::emu::dynamic_shared());"),
@@ -113,7 +113,7 @@ class PlainCuda(unittest.TestCase):
             source.write_bytes(b"k<<<1, 2>>>();  // \xe9\r\n")
             self.assertEqual(self.run_script(source, made).returncode, 0)
             line = f'#line 1 "{source}"\n'.encode()
-            self.assertEqual(made.read_bytes(), line + b"::emu::chevrons(k, 1, 2)();  // \xe9\r\n")
+            self.assertEqual(made.read_bytes(), line + b"EMU_KERNEL(k)(1, 2)();  // \xe9\r\n")
             source.write_text("\nk<<<1;\n", encoding="utf-8")
             failed = self.run_script(source, made)
             self.assertEqual(failed.returncode, 1)

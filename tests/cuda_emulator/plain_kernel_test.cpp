@@ -39,6 +39,19 @@ TEST_F(PlainKernelTest, LaunchesWhatAnExpressionGives) {
   }
 }
 
+TEST_F(PlainKernelTest, ArgumentsOfTheLaunchChooseTheKernel) {
+  float* singles = device(std::vector<float>(4, 2.0f));
+  double* doubles = device(std::vector<double>(4, 2.0));
+  int* kinds = device<int>(2);
+  plain_deduced(singles, doubles, stream_);
+  plain_overloaded(kinds, stream_);
+  ASSERT_OK(cudaGetLastError());
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_EQ(std::vector<float>(4, 6.0f), host(singles, 4));
+  EXPECT_EQ(std::vector<double>(4, 10.0), host(doubles, 4));
+  EXPECT_EQ((std::vector<int>{1, 2}), host(kinds, 2));
+}
+
 TEST_F(PlainKernelTest, StreamAndSharedMemoryNeedNotBeNamed) {
   int* out = device<int>(1);
   plain_legacy(out);

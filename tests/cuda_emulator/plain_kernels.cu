@@ -12,6 +12,20 @@ __global__ void fill(T* out, T value, int count) {
   if (i < count) out[i] = value * kFactor;
 }
 
+template <class T>
+__global__ void scale(T* data, T factor, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < count) data[i] *= factor;
+}
+
+__global__ void kind(int* out, int) { *out = 1; }
+__global__ void kind(int* out, float) { *out = 2; }
+
+template <class T>
+void scale_as(T* data, T factor, cudaStream_t stream) {
+  scale<<<1, 32, 0, stream>>>(data, factor, 4);
+}
+
 __global__ void is_null(int* out, const void* pointer) { *out = pointer == nullptr; }
 
 __global__ void reverse_ints(int* data) {
@@ -51,6 +65,14 @@ void plain_reverse(int* data, int count, cudaStream_t stream) {
 void plain_table(int* out, int which, cudaStream_t stream) {
   Table table;
   if (which < 2) (table.kernels[which])<<<1, two<int>(1) - 1, 0, stream>>>(out, 21);
+}
+void plain_deduced(float* data, double* other, cudaStream_t stream) {
+  scale<<<1, 32, 0, stream>>>(data, 3.0f, 4);
+  scale_as(other, 5.0, stream);
+}
+void plain_overloaded(int* out, cudaStream_t stream) {
+  kind<<<1, 1, 0, stream>>>(out, 1);
+  kind<<<1, 1, 0, stream>>>(out + 1, 1.0f);
 }
 void plain_legacy(int* out) { of_a_table<<<1, 1>>>(out, 7); }
 void plain_refused(int* out, int threads) { of_a_table<<<1, threads>>>(out, 0); }
