@@ -145,6 +145,10 @@ void write_losses(const std::string& path, const std::vector<float>& losses) {
 }
 
 void train(const Options& options) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    throw std::runtime_error("no CUDA device answers: see whether nvidia-smi lists one and its driver is new enough");
+  }
   const Text text = read_text(options.text, options.shape.context);
   Shape shape = options.shape;
   shape.vocabulary = text.vocabulary;
