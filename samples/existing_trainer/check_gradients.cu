@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <functional>
 
 #include "model.cuh"
 
@@ -20,7 +19,7 @@ struct Checker {
   std::vector<float> values;  // of the parameters
   std::vector<float> gradients;
   int checks = 0, wrong = 0;
-  double worst = 0;  // difference, as a part of what is allowed
+  double worst = 0;  // the largest difference, divided by the one that is allowed
 
   template <class T>
   std::vector<T> read(const T* from, std::size_t count) {
@@ -35,7 +34,7 @@ struct Checker {
     CHECK(cudaStreamSynchronize(stream));
   }
 
-  // With the part `tensor` of the parameters moved by `distance` along `direction`. Summed in double.
+  // The mean loss after `tensor` has moved by `distance` along `direction`. The losses of the rows are added in double.
   double loss_at(const Tensor& tensor, const std::vector<double>& direction, double distance) {
     std::vector<float> moved = values;
     for (std::size_t i = 0; i < direction.size(); ++i) {
@@ -54,7 +53,7 @@ struct Checker {
     for (std::size_t i = 0; i < direction.size(); ++i) {
       expected += direction[i] * static_cast<double>(gradients[static_cast<std::size_t>(tensor.offset) + i]);
     }
-    // Richardson: the error of the third derivative cancels.
+    // Two lengths of the difference are combined so that the error of the third derivative cancels (Richardson).
     const auto slope = [&](double h) {
       return (loss_at(tensor, direction, h) - loss_at(tensor, direction, -h)) / (2 * h);
     };

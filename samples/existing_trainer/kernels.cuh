@@ -53,7 +53,8 @@ __global__ void embed(float* out, const int* tokens, const float* token_table, c
   out[i] = token_table[token * width + column] + position_table[row % context * width + column];
 }
 
-// One block for each token of the vocabulary. Adds to what the logits have left in the gradient of the same table.
+// One block for each token of the vocabulary. It adds to the gradient, because the logits use the same table and their
+// part is there already.
 __global__ void embed_backward_tokens(float* d_table, const float* d_out, const int* tokens, int rows, int context,
                                       int width) {
   const int token = static_cast<int>(blockIdx.x);
@@ -179,7 +180,7 @@ __device__ inline int by_position(const HeadShape& s, int i) {
   return ((b * s.context + t) * s.heads + h) * s.head_width + e;
 }
 
-// The part of `qkv`, with rows of three times the width, that a tensor by heads is: 0 queries, 1 keys, 2 values.
+// The same place in `qkv`, whose rows hold queries (part 0), keys (1) and values (2) one after the other.
 __device__ inline int in_qkv(const HeadShape& s, int i, int part) {
   const int width = s.heads * s.head_width, place = by_position(s, i);
   return place / width * 3 * width + part * width + place % width;
@@ -300,7 +301,7 @@ __global__ void cross_entropy_backward(float* logits, const float* log_sums, con
   logits[i] = (expf(logits[i] - log_sums[row]) - truth) / static_cast<float>(rows);
 }
 
-// One block. Stores the loss of the step that runs.
+// One block stores the mean loss at the place of the current step.
 __global__ void store_loss(float* losses, const int* step, int capacity, const float* row_losses, int rows) {
   float sum = 0;
   for (int row = static_cast<int>(threadIdx.x); row < rows; row += static_cast<int>(blockDim.x)) sum += row_losses[row];
@@ -327,7 +328,7 @@ __global__ void sum_squares(float* sums, const float* gradient, long count) {
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// One warp. The factor by which a gradient that is too long is shortened.
+// One warp computes the factor by which a gradient that is too long is shortened.
 __global__ void clip_factor(float* factor, const float* sums, float largest_norm) {
   const float norm = sqrtf(warp_sum(sums[lane()]));
   if (lane() == 0) *factor = norm > largest_norm ? largest_norm / norm : 1.0f;

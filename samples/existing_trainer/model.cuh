@@ -46,7 +46,7 @@ class Blas {
 
 class Model {
  public:
-  // `steps`: for how many the losses are kept.
+  // Keeps the losses of the first `steps` steps.
   Model(const Shape& shape, const AdamW& optimizer, int steps, std::uint64_t seed, cudaStream_t stream)
       : shape_(shape), optimizer_(optimizer), layout_(shape), steps_(steps), blas_(arena_) {
     allocate();
@@ -59,7 +59,7 @@ class Model {
     CHECK(cudaStreamSynchronize(stream));
   }
 
-  // Everything of one step, in order on one stream: no allocation and no wait. The tokens must lie in tokens().
+  // Enqueues a whole step on one stream. It allocates nothing and waits for nothing. The batch is read from tokens().
   void train_step(cudaStream_t stream) {
     forward(stream);
     backward(stream);
@@ -113,7 +113,7 @@ class Model {
   float *embedded_, *logits_, *log_sums_, *row_losses_;
   Norm last_norm_;
   std::vector<Activations> activations_;
-  float *wide_, *narrow_, *by_heads_;  // for what the gradient does not need
+  float *wide_, *narrow_, *by_heads_;  // values of the forward pass that the backward pass does not read
   float *d_residual_, *d_narrow_, *d_wide_, *d_weights_, *dq_, *dk_, *dv_;
   float *losses_, *norm_sums_, *clip_;
   int *tokens_, *step_;

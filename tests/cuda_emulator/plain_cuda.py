@@ -36,7 +36,7 @@ OPAQUE = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 DYNAMIC_SHARED = re.compile(
-    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
+    r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
     r"(?P<type>[A-Za-z_:][\w:<>,\s]*?)\s*\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
 

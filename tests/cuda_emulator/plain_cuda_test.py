@@ -41,6 +41,10 @@ REPLACED = [
     ("extern __shared__ float s[];", "float* const s = static_cast<float*>(::emu::dynamic_shared());"),
     ("extern __shared__ __align__(16) unsigned char s[];",
      "unsigned char* const s = static_cast<unsigned char*>(::emu::dynamic_shared());"),
+    ("__shared__ extern volatile T s[];",
+     "volatile T* const s = static_cast<volatile T*>(::emu::dynamic_shared());"),
+    ("template <class T> __global__ void k() { extern __shared__ T s[]; s[0] = 0; }",
+     "template <class T> __global__ void k() { T* const s = static_cast<T*>(::emu::dynamic_shared()); s[0] = 0; }"),
     ("extern __shared__\n  std::pair<int, T> s [];",
      "std::pair<int, T>* const s = static_cast<std::pair<int, T>*>(::emu::dynamic_shared());\n"),
 ]
