@@ -61,6 +61,7 @@ elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
   set_property(GLOBAL PROPERTY GRAPHSINK_PRELUDE ${PROJECT_SOURCE_DIR}/tests/cuda_emulator/simt.h)
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/device_sources.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/plain_cuda.cmake)
 
 # graphsink_layer(name "layers below" sources...) adds the library of one layer.
 function(graphsink_layer name below)

@@ -6,38 +6,6 @@ namespace emu {
 namespace {
 
 template <class T>
-cublasStatus_t create(const char* name, auto** out, const auto& fill) {
-  return blas(name, [&](Runtime& r, Lock&) {
-    if (out == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    auto* object = new T{};
-    const cublasStatus_t status = fill(*object);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-      delete object;
-      return status;
-    }
-    *out = object;
-    r.blas_handles.insert(*out);
-    return CUBLAS_STATUS_SUCCESS;
-  });
-}
-
-// Descriptors are host memory: they can be released after the device has failed.
-template <class T>
-cublasStatus_t destroy(const char* name, auto* object) {
-  Runtime& r = runtime();
-  Lock lock(r.mutex);
-  const cudaError_t refused = enter_call(r, name, When::kAlways);
-  cublasStatus_t status = static_cast<cublasStatus_t>(refused);
-  if (refused == cudaSuccess) {
-    const bool known = r.blas_handles.erase(object) == 1;
-    if (known) delete static_cast<T*>(object);
-    status = known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-  }
-  leave_untracked(r, name, status);
-  return status;
-}
-
-template <class T>
 cublasStatus_t read(T& field, const void* buffer, std::size_t bytes) {
   if (buffer == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&field, buffer, sizeof(T));
@@ -117,11 +85,12 @@ struct cublasLtContext {
 };
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  return emu::create<cublasLtContext>("cublasLtCreate", handle, [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
+  return emu::create_blas<cublasLtContext>("cublasLtCreate", handle,
+                                           [](cublasLtContext&) { return CUBLAS_STATUS_SUCCESS; });
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  return emu::destroy<cublasLtContext>("cublasLtDestroy", handle);
+  return emu::destroy_blas<cublasLtContext>("cublasLtDestroy", handle);
 }
 
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
@@ -150,18 +119,19 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute, cudaDataType_t scale) {
-  return emu::create<emu::BlasOperationObject>("cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
-    object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
-    const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
-                        compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
-    const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
-    return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
-  });
+  return emu::create_blas<emu::BlasOperationObject>(
+      "cublasLtMatmulDescCreate", out, [&](emu::BlasOperationObject& object) {
+        object.inner = {compute, scale, CUBLASLT_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_OP_N};
+        const bool single = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
+                            compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+        const bool twice = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+        const bool fits = (single && scale == CUDA_R_32F) || (twice && scale == CUDA_R_64F);
+        return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+      });
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t object) {
-  return emu::destroy<emu::BlasOperationObject>("cublasLtMatmulDescDestroy", object);
+  return emu::destroy_blas<emu::BlasOperationObject>("cublasLtMatmulDescDestroy", object);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object, cublasLtMatmulDescAttributes_t attribute,
@@ -174,14 +144,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object, cubla
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t rows, uint64_t cols,
                                           int64_t ld) {
-  return emu::create<emu::BlasLayoutObject>("cublasLtMatrixLayoutCreate", out, [&](emu::BlasLayoutObject& object) {
+  return emu::create_blas<emu::BlasLayoutObject>("cublasLtMatrixLayoutCreate", out, [&](emu::BlasLayoutObject& object) {
     object.inner = {type, CUBLASLT_ORDER_COL, rows, cols, ld, 1, 0};
     return CUBLAS_STATUS_SUCCESS;
   });
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t object) {
-  return emu::destroy<emu::BlasLayoutObject>("cublasLtMatrixLayoutDestroy", object);
+  return emu::destroy_blas<emu::BlasLayoutObject>("cublasLtMatrixLayoutDestroy", object);
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
@@ -194,15 +164,15 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t object,
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
-  return emu::create<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out,
-                                                [](emu::BlasPreferenceObject& object) {
-                                                  object.inner = {0, {256, 256, 256, 256}};
-                                                  return CUBLAS_STATUS_SUCCESS;
-                                                });
+  return emu::create_blas<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceCreate", out,
+                                                     [](emu::BlasPreferenceObject& object) {
+                                                       object.inner = {0, {256, 256, 256, 256}};
+                                                       return CUBLAS_STATUS_SUCCESS;
+                                                     });
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) {
-  return emu::destroy<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceDestroy", object);
+  return emu::destroy_blas<emu::BlasPreferenceObject>("cublasLtMatmulPreferenceDestroy", object);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,

@@ -1,4 +1,5 @@
-// cublasLtMatmul as one kernel: a triple loop whose sums run over k in ascending order.
+// A multiplication of matrices as one kernel, and cublasLtMatmul: a triple loop whose sums run over k in ascending
+// order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -12,21 +13,6 @@ namespace {
 
 // Bounds are checked before; instrumented inner loops would be too slow to test with.
 #define EMU_PLAIN __attribute__((no_sanitize("address", "thread", "undefined")))
-
-struct Matmul {
-  BlasOperation operation;
-  BlasLayout a, b, c, d;
-  const void* a_data;
-  const void* b_data;
-  const void* c_data;
-  void* d_data;
-  const void* alpha;  // device pointer mode only
-  const void* beta;
-  double host_alpha;  // both types fit
-  double host_beta;
-  void* workspace;
-  std::size_t workspace_bytes;
-};
 
 // f(an element of that type).
 template <class F>
@@ -157,8 +143,8 @@ void multiply(const Matmul& m) {
   const bool ta = m.operation.transa != CUBLAS_OP_N, tb = m.operation.transb != CUBLAS_OP_N;
   std::vector<T> a(m.a.rows * m.a.cols), b(m.b.rows * m.b.cols);
   for (std::int32_t batch = 0; batch < m.d.batches; ++batch) {
-    pack_batch(m.a_data, m.a, ta, batch, a);
-    pack_batch(m.b_data, m.b, tb, batch, b);
+    if (m.a_data != nullptr) pack_batch(m.a_data, m.a, ta, batch, a);
+    if (m.b_data != nullptr) pack_batch(m.b_data, m.b, tb, batch, b);
     if constexpr (std::is_same_v<T, float>) {
       if (m.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
         round_to_tf32(a);
@@ -176,15 +162,6 @@ void multiply(const Matmul& m) {
 
 bool is_device(Memory& memory, const void* pointer, std::size_t bytes) {
   return memory.place(pointer) != Place::kPageable && memory.is_valid(pointer, bytes);
-}
-
-bool operands_live(Memory& memory, const Matmul& m) {
-  if (!is_device(memory, m.a_data, footprint(m.a)) || !is_device(memory, m.b_data, footprint(m.b))) return false;
-  if (!is_device(memory, m.d_data, footprint(m.d))) return false;
-  if (m.c_data != nullptr && !is_device(memory, m.c_data, footprint(m.c))) return false;
-  if (m.alpha != nullptr && !is_device(memory, m.alpha, bytes_of(m.operation.scale))) return false;
-  if (m.beta != nullptr && !is_device(memory, m.beta, bytes_of(m.operation.scale))) return false;
-  return m.workspace_bytes == 0 || is_device(memory, m.workspace, m.workspace_bytes);
 }
 
 cudaError_t run_matmul(const Matmul& m) {
@@ -223,13 +200,47 @@ bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size
   return workspace_bytes == 0 || (m.workspace != nullptr && is_aligned(m.workspace, 256));
 }
 
+}  // namespace
+
+void set_factors(Matmul& m, const void* alpha, const void* beta) {
+  if (m.operation.pointer_mode == CUBLASLT_POINTER_MODE_HOST) {
+    m.host_alpha = read_scalar(alpha, m.operation.scale);
+    m.host_beta = read_scalar(beta, m.operation.scale);
+    if (m.host_beta == 0) m.c_data = nullptr;
+  } else {
+    m.alpha = alpha;
+    m.beta = beta;
+  }
+}
+
 // In place is allowed with one layout only.
 bool is_clear_target(const Matmul& m) {
   if (m.d_data == m.a_data || m.d_data == m.b_data) return false;
   return m.d_data != m.c_data || (m.c.order == m.d.order && m.c.ld == m.d.ld && m.c.batch_stride == m.d.batch_stride);
 }
 
-}  // namespace
+bool operands_live(Memory& memory, const Matmul& m) {
+  if (m.a_data != nullptr && !is_device(memory, m.a_data, footprint(m.a))) return false;
+  if (m.b_data != nullptr && !is_device(memory, m.b_data, footprint(m.b))) return false;
+  if (!is_device(memory, m.d_data, footprint(m.d))) return false;
+  if (m.c_data != nullptr && !is_device(memory, m.c_data, footprint(m.c))) return false;
+  if (m.alpha != nullptr && !is_device(memory, m.alpha, bytes_of(m.operation.scale))) return false;
+  if (m.beta != nullptr && !is_device(memory, m.beta, bytes_of(m.operation.scale))) return false;
+  return m.workspace_bytes == 0 || is_device(memory, m.workspace, m.workspace_bytes);
+}
+
+cublasStatus_t issue_matmul(Runtime& r, Lock& lock, const Matmul& m, cudaStream_t stream) {
+  KernelWork work;
+  work.native = [m] { return run_matmul(m); };
+  work.device = current_device();
+  const void* used_workspace = m.workspace_bytes > 0 ? m.workspace : nullptr;
+  for (const void* address : {m.a_data, m.b_data, m.c_data, static_cast<const void*>(m.d_data), used_workspace}) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&address);
+    work.arguments.emplace_back(bytes, bytes + sizeof address);
+  }
+  const cudaError_t code = issue(r, lock, stream, std::move(work));
+  return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
 
 cublasStatus_t check_matmul(const BlasOperation& operation, const BlasLayout& a, const BlasLayout& b,
                             const BlasLayout& c, const BlasLayout& d) {
@@ -280,28 +291,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                   workspace_bytes};
     const cublasStatus_t status = emu::check_matmul(m.operation, m.a, m.b, m.c, m.d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (m.operation.pointer_mode == CUBLASLT_POINTER_MODE_HOST) {
-      m.host_alpha = emu::read_scalar(alpha, m.operation.scale);
-      m.host_beta = emu::read_scalar(beta, m.operation.scale);
-      if (m.host_beta == 0) m.c_data = nullptr;
-    } else {
-      m.alpha = alpha;
-      m.beta = beta;
-    }
+    emu::set_factors(m, alpha, beta);
     const bool needs_c = m.alpha != nullptr || m.host_beta != 0;
     if (A == nullptr || B == nullptr || D == nullptr || (needs_c && C == nullptr)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu::fits_algorithm(m, algo, workspace_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu::is_clear_target(m)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu::operands_live(r.memory, m)) return CUBLAS_STATUS_INVALID_VALUE;
-    emu::KernelWork work;
-    work.native = [m] { return emu::run_matmul(m); };
-    work.device = emu::current_device();
-    const void* used_workspace = workspace_bytes > 0 ? workspace : nullptr;
-    for (const void* address : {A, B, m.c_data, static_cast<const void*>(D), used_workspace}) {
-      const auto* bytes = reinterpret_cast<const std::byte*>(&address);
-      work.arguments.emplace_back(bytes, bytes + sizeof address);
-    }
-    const cudaError_t code = emu::issue(r, lock, stream, std::move(work));
-    return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    return emu::issue_matmul(r, lock, m, stream);
   });
 }

@@ -206,6 +206,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, EMU_WHE
 
 #undef EMU_WHERE
 
+#include "simt_launch.h"
 #include "simt_math.h"
 
 // Sets a conditional of the running graph launch. One thread per kernel may do so; a handle that does not belong to the

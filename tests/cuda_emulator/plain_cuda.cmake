@@ -1,0 +1,43 @@
+# graphsink_emulate_plain_cuda(target): compiles the .cu files of a target for the software device that are written for
+# nvcc alone, with kernel<<<...>>>() and extern __shared__.
+#
+# plain_cuda.py turns them into C++ first, and the headers (.cuh) that the target names among its sources too. They keep
+# their places relative to each other, so that they find each other with #include "...".
+
+# Call it in the folder that defines the target, after all its sources were added.
+function(graphsink_emulate_plain_cuda target)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(script ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plain_cuda.py)
+  get_target_property(sources ${target} SOURCES)
+  set(kept "")
+  set(headers "")
+  set(translated "")
+  set(folders "")
+  foreach(source IN LISTS sources)
+    if(NOT source MATCHES "\\.cuh?$")
+      list(APPEND kept ${source})
+      continue()
+    endif()
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/plain_cuda/${target}/${name})
+    add_custom_command(OUTPUT ${made} COMMAND ${Python3_EXECUTABLE} ${script} ${source} ${made}
+                       DEPENDS ${source} ${script} COMMENT "C++ for the software device: ${name}" VERBATIM)
+    if(source MATCHES "h$")
+      list(APPEND headers ${made})
+    else()
+      list(APPEND translated ${made})
+    endif()
+    cmake_path(GET source PARENT_PATH folder)
+    list(APPEND folders ${folder})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)  # of headers that are C++ already
+    target_compile_options(${target} PRIVATE "SHELL:-iquote ${folder}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES SOURCES "${kept};${translated};${headers}")
+  # No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
+  set_source_files_properties(${translated} PROPERTIES LANGUAGE CXX
+                              COMPILE_OPTIONS "${GRAPHSINK_CUDA_EMULATOR_CU_OPTIONS};-ffp-contract=off")
+  target_link_libraries(${target} PRIVATE graphsink_cuda_emulator)
+endfunction()

@@ -1,0 +1,76 @@
+// What kernel<<<grid, block, shared, stream>>>(arguments) becomes for the software device; part of simt.h. The script
+// plain_cuda.py writes it as EMU_KERNEL(kernel)(grid, block, shared, stream)(arguments).
+#pragma once
+
+namespace emu {
+
+// A kernel with its launch configuration. The call converts each argument to the type of the kernel's parameter, as any
+// call does. As with CUDA the launch has no result: cudaGetLastError() tells an error.
+template <class... P>
+class TypedLaunch {
+ public:
+  TypedLaunch(void (*kernel)(P...), const cudaLaunchConfig_t& config) : kernel_(kernel), config_(config) {}
+  void operator()(P... arguments) const {
+    const void* function = reg(kernel_);
+    void* pointers[] = {const_cast<void*>(static_cast<const volatile void*>(&arguments))..., nullptr};
+    static_cast<void>(cudaLaunchKernelExC(&config_, function, pointers));
+  }
+
+ private:
+  void (*kernel_)(P...);
+  cudaLaunchConfig_t config_;
+};
+
+// A kernel that is known only by its arguments: a template without its own, or one of several of that name. What runs
+// is a kernel that calls it, another one for each launch in the source and each list of types.
+template <class Call>
+class DeducedLaunch {
+ public:
+  DeducedLaunch(const Call& call, const cudaLaunchConfig_t& config) : call_(call), config_(config) {}
+  template <class... A>
+  void operator()(A... arguments) const {
+    static_assert(std::is_invocable_v<Call, A...>, "no kernel of this name takes these arguments");
+    TypedLaunch<Call, A...>([](Call call, A... copies) { call(copies...); }, config_)(call_, arguments...);
+  }
+
+ private:
+  Call call_;
+  cudaLaunchConfig_t config_;
+};
+
+// The parameters of a function that is named without its arguments.
+struct Address {
+  template <class... P>
+  auto operator()(void (*kernel)(P...)) const {
+    return [kernel](const cudaLaunchConfig_t& config) { return TypedLaunch<P...>(kernel, config); };
+  }
+};
+
+template <class Name, class Call>
+struct LaunchedKernel {
+  Name name;
+  Call call;
+  auto operator()(dim3 grid, dim3 block, std::size_t shared = 0, cudaStream_t stream = nullptr) const {
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    if constexpr (std::is_invocable_v<Name, Address>) {
+      return name(Address())(config);
+    } else {
+      return DeducedLaunch<Call>(call, config);
+    }
+  }
+};
+template <class Name, class Call>
+LaunchedKernel(Name, Call) -> LaunchedKernel<Name, Call>;
+
+}  // namespace emu
+
+// Only one of the two lambdas is ever called.
+#define EMU_KERNEL(...)                                                                                      \
+  ::emu::LaunchedKernel {                                                                                    \
+    [&](auto use) -> decltype(use(__VA_ARGS__)) { return use(__VA_ARGS__); },                                \
+        [&](auto... argument) -> decltype((__VA_ARGS__)(argument...)) { return (__VA_ARGS__)(argument...); } \
+  }
