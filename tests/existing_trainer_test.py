@@ -2,7 +2,7 @@
 """existing_trainer: it learns, the same bits come of the same seed in whatever order the software device runs, and what
 is refused says what to do; existing_check_gradients: its gradients are those of its loss.
 
-usage: existing_trainer_test.py BIN_DIR
+usage: existing_trainer_test.py BIN_DIR SUNK_STEPS
 """
 
 import math
@@ -40,7 +40,7 @@ class ExistingTrainer(unittest.TestCase):
         file = self.folder / "losses"
         ran = run("existing_trainer", "--steps", STEPS, *SMALL, "--losses", file, *arguments, seed=seed)
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
-        self.assertIn(f"step {STEPS}/{STEPS}  loss ", ran.stdout)
+        self.assertRegex(ran.stdout, r"step ([0-9]+)/\1  loss ")
         self.assertRegex(ran.stdout, r"[0-9.]+ steps per second\n$")
         return file.read_text(encoding="ascii").split()
 
@@ -54,6 +54,19 @@ class ExistingTrainer(unittest.TestCase):
             with self.subTest(f"seed {seed} of the software device"):
                 self.assertEqual(self.losses(seed=seed), first)
         self.assertNotEqual(self.losses("--seed", 2), first)
+
+    def test_sunk_has_the_same_bits(self):
+        file = self.folder / "sunk"
+        plain = self.losses("--steps", SUNK_STEPS)
+        for seed in "01":
+            arguments = ["--steps", SUNK_STEPS, *SMALL, "--losses", file]
+            ran = run("existing_trainer_sunk", *arguments, seed=seed)
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+            self.assertEqual(file.read_text(encoding="ascii").split(), plain)
+            self.assertIn(f"{SUNK_STEPS} calls: {SUNK_STEPS - 1} launches, 1 warm, 0 as they are", ran.stdout)
+        patch = pathlib.Path(__file__).parent.parent / "samples/existing_trainer/sink.patch"
+        lines = patch.read_text(encoding="ascii").splitlines()[2:]
+        self.assertLess(sum(line[0] in "+-" for line in lines), 15)
 
     def test_gradients(self):
         ran = run("existing_check_gradients")
@@ -95,5 +108,5 @@ class ExistingTrainer(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN_DIR = pathlib.Path(sys.argv.pop(1))
+    BIN_DIR, SUNK_STEPS = pathlib.Path(sys.argv.pop(1)), int(sys.argv.pop(1))
     unittest.main()

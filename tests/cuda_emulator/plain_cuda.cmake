@@ -2,7 +2,8 @@
 # nvcc alone, with kernel<<<...>>>() and extern __shared__.
 #
 # plain_cuda.py turns them into C++ first, and the headers (.cuh) that the target names among its sources too. They keep
-# their places relative to each other, so that they find each other with #include "...".
+# their places relative to the folder of the target, so that they find each other with #include "...". A generated file
+# keeps its place relative to the folder's binary directory.
 
 # Call it in the folder that defines the target, after all its sources were added.
 function(graphsink_emulate_plain_cuda target)
@@ -19,7 +20,12 @@ function(graphsink_emulate_plain_cuda target)
       continue()
     endif()
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
-    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    set(base ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(IS_PREFIX CMAKE_CURRENT_BINARY_DIR ${source} NORMALIZE is_generated)
+    if(is_generated)
+      set(base ${CMAKE_CURRENT_BINARY_DIR})
+    endif()
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${base} OUTPUT_VARIABLE name)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/plain_cuda/${target}/${name})
     add_custom_command(OUTPUT ${made} COMMAND ${Python3_EXECUTABLE} ${script} ${source} ${made}
                        DEPENDS ${source} ${script} COMMENT "C++ for the software device: ${name}" VERBATIM)
