@@ -120,15 +120,20 @@ class SinkCache {
   // stream or an event, uses the legacy stream, waits for an event from before the call, begins a capture, or throws.
   // Then the call runs as it is. After three failures, the key is refused until try_again().
   //
-  // Throws Error in strict mode where a capture fails, and where a CUDA error has ended the process's context.
+  // What the function returns is dropped. Throws Error in strict mode where a capture fails, where a CUDA error has
+  // ended the process's context, and for a cache that was moved from, as do all members.
   template <class Enqueue>
   requires std::invocable<Enqueue&, cudaStream_t>
   void run(cudaStream_t stream, const Key& key, Enqueue&& enqueue, Where where = Where::current()) {
     using Function = std::remove_reference_t<Enqueue>;
-    run(stream, key,
-        Work{const_cast<void*>(static_cast<const void*>(std::addressof(enqueue))),
-             [](void* function, cudaStream_t s) { (*static_cast<Function*>(function))(s); }},
-        where);
+    if constexpr (std::is_function_v<Function>) {
+      run(stream, key, &enqueue, where);
+    } else {
+      run(stream, key,
+          Work{const_cast<void*>(static_cast<const void*>(std::addressof(enqueue))),
+               [](void* function, cudaStream_t s) { (void)(*static_cast<Function*>(function))(s); }},
+          where);
+    }
   }
 
   // For SinkOptions::check_every: says that these bytes of device memory are alive until forget_memory(). What a
@@ -152,6 +157,7 @@ class SinkCache {
   void run(cudaStream_t stream, const Key& key, Work work, Where where);
 
   class Impl;
+  Impl& impl(const Where& where = {}) const;
   std::unique_ptr<Impl> impl_;
 };
 

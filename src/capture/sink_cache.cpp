@@ -361,13 +361,18 @@ SinkCache::~SinkCache() = default;
 SinkCache::SinkCache(SinkCache&&) noexcept = default;
 SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
 
-void SinkCache::run(cudaStream_t stream, const Key& key, Work work, Where where) {
-  impl_->run(stream, key, work, where);
+SinkCache::Impl& SinkCache::impl(const Where& where) const {
+  if (impl_) return *impl_;
+  throw Error("SinkCache", where, "it was moved from", "use the one that it was moved to");
 }
-void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl_->register_memory(memory, bytes); }
-void SinkCache::forget_memory(const void* memory) { impl_->forget_memory(memory); }
-void SinkCache::try_again() { impl_->try_again(); }
-void SinkCache::clear() { impl_->clear(); }
-SinkReport SinkCache::report() const { return impl_->report(); }
+
+void SinkCache::run(cudaStream_t stream, const Key& key, Work work, Where where) {
+  impl(where).run(stream, key, work, where);
+}
+void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl().register_memory(memory, bytes); }
+void SinkCache::forget_memory(const void* memory) { impl().forget_memory(memory); }
+void SinkCache::try_again() { impl().try_again(); }
+void SinkCache::clear() { impl().clear(); }
+SinkReport SinkCache::report() const { return impl().report(); }
 
 }  // namespace graphsink

@@ -1,5 +1,7 @@
 // SinkCache: which calls run as they are, which are captured, which are launched, and that each does its work once.
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -230,6 +232,46 @@ TEST_F(SinkCacheRuns, WhatAFunctionThrowsAsItIsPassesThrough) {
   for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], 1); });
   EXPECT_EQ(read(sums_[0]), 3);
   EXPECT_EQ(sinks.report().launches, 2u) << "the call that threw was not a warm run";
+}
+
+int* plain_sum = nullptr;
+int plain_function(cudaStream_t stream) {
+  guest_add(stream, plain_sum, 1);
+  return 7;
+}
+
+TEST_F(SinkCacheRuns, AnythingThatCanBeCalledIsAFunction) {
+  SinkCache sinks;
+  plain_sum = sums_[0];
+  int mutable_calls = 0;
+  auto owned = std::make_unique<int>(1);
+  const std::function<void(cudaStream_t)> wrapped = [&](cudaStream_t s) { guest_add(s, sums_[0], 1); };
+  for (int i = 0; i < 3; ++i) {
+    sinks.run(stream_, Key{"function"}, plain_function);
+    sinks.run(stream_, Key{"pointer"}, &plain_function);
+    sinks.run(stream_, Key{"mutable"}, [&, n = 0](cudaStream_t s) mutable {
+      mutable_calls += ++n;
+      guest_add(s, sums_[0], 1);
+    });
+    sinks.run(stream_, Key{"std::function"}, wrapped);
+    sinks.run(stream_, Key{"bound"}, std::bind_front([](int* sum, cudaStream_t s) { guest_add(s, sum, 1); }, sums_[0]));
+  }
+  auto move_only = [&, p = std::move(owned)](cudaStream_t s) { guest_add(s, sums_[0], *p); };
+  for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{"move-only"}, move_only);
+  EXPECT_EQ(read(sums_[0]), 18);
+  EXPECT_EQ(mutable_calls, 2);
+  EXPECT_EQ(sinks.report().launches, 12u) << sinks.report();
+}
+
+TEST_F(SinkCacheRuns, ACacheThatWasMovedFromSaysSo) {
+  SinkCache sinks;
+  const SinkCache moved = std::move(sinks);
+  const int line = __LINE__ + 1;
+  const std::string message = message_of([&] { sinks.run(stream_, Key{}, plain_function); });
+  EXPECT_TRUE(contains(message, "cuda_sink_cache_test.cpp:" + std::to_string(line))) << message;
+  EXPECT_TRUE(contains(message, "it was moved from")) << message;
+  EXPECT_TRUE(contains(message_of([&] { sinks.clear(); }), "it was moved from"));
+  EXPECT_EQ(moved.report().calls, 0u);
 }
 
 TEST_F(SinkCacheRuns, ALaunchUnderWayOutlivesItsCache) {
