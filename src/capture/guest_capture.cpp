@@ -92,8 +92,9 @@ GraphHandle GuestCapture::end(cudaStream_t stream, Failed& failed) {
   if (is_capturing(origin_.get())) (void)cudaStreamEndCapture(origin_.get(), graph.out(calls_->log));
   if (is_capturing(origin_.get())) origin_ = {};  // its destruction ends the capture
   if (is_capturing(stream)) {
-    throw Error("capture", Where(), "the capture of a stream cannot be ended: " + describe(failed.code, failed.call),
-                "restart the process");
+    throw StreamLost("capture", Where(),
+                     "the capture of a stream cannot be ended: " + describe(failed.code, failed.call),
+                     "restart the process");
   }
   return {};
 }

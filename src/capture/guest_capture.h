@@ -10,6 +10,12 @@
 
 namespace graphsink {
 
+// The guest's stream is still capturing after a capture that failed: work that it is given does not run.
+class StreamLost : public Error {
+ public:
+  using Error::Error;
+};
+
 // For the streams of one device. Used by one thread at a time.
 //
 // A capture begins on a stream of its own, the origin, which the guest's stream joins. So the guest cannot end the
@@ -25,8 +31,8 @@ class GuestCapture {
 
   // Calls enqueue(stream), or enqueue(a stream of its own) for the legacy stream. Nothing that it enqueues runs. The
   // result may have no nodes. Throws CaptureFailed, naming the first call that CUDA refused as far as it tells, if the
-  // work cannot be captured; Error if a call of the capture itself fails, if the device is lost, and if the stream
-  // cannot be made live again.
+  // work cannot be captured; StreamLost if the stream cannot be made live again; Error if a call of the capture itself
+  // fails, and if the device is lost.
   GraphHandle capture(cudaStream_t stream, FunctionRef<void(cudaStream_t)> enqueue);
 
   // A live stream of the device, for uploads.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxFailureReasons = 32;
 
-// What captures on one device.
+// What is needed to capture on one device.
 struct GuestDevice {
   std::shared_ptr<Calls> calls;
   GuestCapture capture;
@@ -36,7 +36,7 @@ struct GivenAddress {
   std::string place;               // "kernel add(int*, int), parameter 0"
 };
 
-// One key on one stream: an executable graph runs on one stream at a time.
+// What is kept for one key on one stream. An executable graph runs on one stream at a time.
 struct Sunk {
   explicit Sunk(Key k) : key(std::move(k)) {}
 
@@ -184,7 +184,7 @@ bool SinkCache::Impl::is_inside(cudaStream_t stream) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t code = cudaStreamIsCapturing(stream, &status);
   if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-  // The legacy stream, while another thread captures a blocking stream: the call meets the same error.
+  // No stream, or the legacy stream while another thread captures a blocking stream: the function meets the same error.
   (void)cudaGetLastError();
   return true;
 }
@@ -214,6 +214,8 @@ SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t strea
     try {
       return captured_graph(sunk, stream, work, has_run);
     } catch (const CaptureFailed&) {
+      throw;
+    } catch (const StreamLost&) {
       throw;
     } catch (const Error& e) {
       if (sunk.device && sunk.device->calls->is_lost()) throw;
@@ -274,6 +276,8 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
     if (change.empty()) return Outcome::captured;
     sunk.slot.refuse(CaptureFailed("capture", Where(), "what the function enqueues has changed: " + change,
                                    "put what changes into the key, or keep it in device memory"));
+  } catch (const StreamLost&) {
+    throw;
   } catch (const Error& e) {
     if (calls.is_lost()) throw;
     sunk.slot.drop(CaptureFailed(e.op(), e.where(), e.problem(), e.remedy()));
@@ -302,8 +306,9 @@ void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& dev
              !sunk.is_busy();
     });
     if (old) {
-      const bool is_updated = graph.take_over(old->graph());
+      GraphExecHandle exec = old->graph().release_exec();
       cache_.drop(*old);
+      const bool is_updated = graph.take_over(std::move(exec));
       ++(is_updated ? counts_.updates : counts_.update_refusals);
       if (is_updated) return;
     }

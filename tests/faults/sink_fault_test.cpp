@@ -126,6 +126,23 @@ TEST_F(SinkFaults, EveryCall) {
   }
 }
 
+TEST_F(SinkFaults, AStreamThatStaysInACaptureIsAnError) {
+  make_memory();
+  emu::set_destroy_ends_capture(false);
+  SinkCache sinks(options());
+  auto run_once = [&] { sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sum_, 1); }); };
+  run_once();
+  EXPECT_EQ(sum(), 1) << "the warm run";
+  emu::fail("cudaStreamEndCapture", 1, cudaErrorMemoryAllocation, true);
+  const std::string message = message_of(run_once);
+  EXPECT_TRUE(contains(message, "the capture of a stream cannot be ended: cudaStreamEndCapture returned")) << message;
+  EXPECT_TRUE(contains(message, "restart the process")) << message;
+  emu::reset();
+  emu::set_destroy_ends_capture(true);
+  EXPECT_EQ(sum(), 1) << "nothing else has run";
+  free_memory();
+}
+
 TEST_F(SinkFaults, ALostDeviceIsAnError) {
   make_memory();
   for (const char* function :

@@ -232,10 +232,8 @@ void CudaCapturedGraph::instantiate(cudaStream_t stream) {
   calls_.check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
 }
 
-bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {
+bool CudaCapturedGraph::take_over(GraphExecHandle exec) {
   RelaxedCapture relaxed(calls_);
-  // A failed update may leave the executable graph half changed.
-  GraphExecHandle exec = std::move(other.exec_);
   cudaGraphExecUpdateResultInfo info = {};
   const cudaError_t code = cudaGraphExecUpdate(exec.get(), graph_.get(), &info);
   if (code == cudaErrorGraphExecUpdateFailure) {

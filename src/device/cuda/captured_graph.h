@@ -31,10 +31,12 @@ class CudaCapturedGraph : public CapturedGraph {
   cudaGraphExec_t exec() const { return exec_.get(); }
   // Makes the executable graph. Throws CaptureFailed as the constructor does, and where memory is short.
   void instantiate(cudaStream_t stream);
-  // Makes the executable graph of `other` this one's, by changing the arguments of its nodes. Launches of it that are
-  // under way are not affected. Returns false if CUDA refuses that. In either case `other` has no executable graph
-  // afterwards. Precondition: this graph has none, `other` has one, and neither has conditional nodes.
-  bool take_over(CudaCapturedGraph& other);
+  // Makes the executable graph of another one this one's, by changing the arguments of its nodes. Launches of it that
+  // are under way are not affected. Returns false if CUDA refuses that; then it is destroyed, as a failed update may
+  // leave it half changed. Precondition: this graph has none, and neither has conditional nodes.
+  bool take_over(GraphExecHandle exec);
+  // The graph has no executable graph afterwards.
+  GraphExecHandle release_exec() { return std::move(exec_); }
   std::vector<CapturedKernel> kernels() const override;
   // Adds what a launch of this many steps runs. The body of a loop within a step is counted once per step.
   void count_launch(Counters& counters, std::uint64_t steps) const;
