@@ -5,7 +5,7 @@ set -euo pipefail
 GS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 GS_LOGS=$GS_ROOT/build/logs
 GS_BUILD_PACKAGES=(
-  g++ cmake ninja-build pkg-config python3
+  g++ cmake ninja-build pkg-config python3 patch
   zlib1g-dev libopenblas-pthread-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
 )
 
