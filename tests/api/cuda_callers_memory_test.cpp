@@ -67,6 +67,25 @@ TEST_F(CudaCallersMemory, IsOrderedByTheCallersStream) {
   EXPECT_EQ(cudaSuccess, cudaFree(out));
 }
 
+#ifdef GRAPHSINK_EMULATED
+// What was captured for the old memory goes, and so must not be running.
+TEST_F(CudaCallersMemory, IsBoundAnewWhenTheLaunchesHaveEnded) {
+  std::byte *first = allocated(), *second = allocated();
+  {
+    Program p = compile(g_, {.target = cuda(0)});
+    p.bind_memory(y_, first, kBytes);
+    p.write(x_, std::vector<float>{1, 2});
+    for (int i = 0; i < 3; ++i) p.run(sink);
+    p.bind_memory(y_, second, kBytes);
+    EXPECT_EQ(emu::outstanding(), 0u);
+    p.run(sink);
+    EXPECT_EQ(p.read(y_).at(1), 4.0);
+  }
+  EXPECT_EQ(cudaSuccess, cudaFree(first));
+  EXPECT_EQ(cudaSuccess, cudaFree(second));
+}
+#endif
+
 TEST_F(CudaCallersMemory, OfAnotherKindIsRefused) {
   Program p = compile(g_, {.target = cuda(0)});
   auto expect = [&](void* memory, std::size_t bytes, const std::vector<const char*>& words) {

@@ -87,21 +87,24 @@ TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
 }
 
 // Adds to its output, which it never initialised.
-void accumulate(const CpuArgs& a) { *a.out<float>(0) += *a.in<float>(0); }
+void accumulate(const CpuArgs& a) {
+  for (std::int64_t i = 0; i < a.in_type(0).shape[0]; ++i) a.out<float>(0)[i] += a.in<float>(0)[i];
+}
 const OpDef accumulate_op{.name = "accumulate", .infer = testing::infer_like_first, .bodies = {accumulate}};
 
 TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
-  auto result = [&](bool poison) {
+  auto result = [&](bool poison, std::int64_t size) {
     Graph g;
-    Value x = g.input("x", f32, {1});
+    Value x = g.input("x", f32, {size});
     g.output("y", emit(accumulate_op, {x})[0]);
     Program p = compile(g, {.guards = {.poison = poison}});
-    p.write(x, std::vector<float>{2});
+    p.write(x, std::vector<float>(static_cast<std::size_t>(size), 2));
     p.run(interactive);
-    return p.read_output("y").at(0);
+    return p.read_output("y").at(size - 1);
   };
-  EXPECT_EQ(result(false), 2.0) << "fresh memory happens to be zero";
-  EXPECT_TRUE(std::isnan(result(true)));
+  EXPECT_EQ(result(false, 1), 2.0) << "fresh memory happens to be zero";
+  EXPECT_TRUE(std::isnan(result(true, 1)));
+  EXPECT_TRUE(std::isnan(result(true, 10'000))) << "to its end";
 }
 
 // Returns a different result each time.
