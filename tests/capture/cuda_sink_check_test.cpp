@@ -140,7 +140,7 @@ TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
     SinkCache sinks(checked(2));
     for (int i = 0; i < 6; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { change.work(s, i >= 3); });
     ASSERT_EQ(sinks.report().failures.size(), 1u) << sinks.report();
-    const std::string& problem = sinks.report().failures[0].problem;
+    const std::string problem = sinks.report().failures[0].problem;
     EXPECT_TRUE(contains(problem, change.problem)) << problem;
     EXPECT_EQ(sinks.report().launches, 2u) << "1 and 2";
   }

@@ -20,12 +20,23 @@ void log_error(Runtime& r, const char* name, cudaError_t code) {
 
 }  // namespace emu
 
-using emu::api;
-using emu::Lock;
-using emu::Runtime;
+namespace {
+
+// These calls need no context: they tell of no earlier error, and leave no last error.
+template <class F>
+cudaError_t log_call(const char* name, F&& body) {
+  emu::Runtime& r = emu::runtime();
+  const emu::Lock lock(r.mutex);
+  cudaError_t code = emu::enter_call(r, name, emu::When::kAlways);
+  if (code == cudaSuccess) code = body(r);
+  emu::leave_untracked(r, name, code);
+  return code;
+}
+
+}  // namespace
 
 cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callback, void* data, cudaLogsCallbackHandle* handle) {
-  return api("cudaLogsRegisterCallback", [&](Runtime& r, Lock&) -> cudaError_t {
+  return log_call("cudaLogsRegisterCallback", [&](emu::Runtime& r) {
     if (callback == nullptr) return cudaErrorInvalidValue;
     r.log_callbacks.push_back(std::make_unique<CUlogsCallbackEntry_st>(CUlogsCallbackEntry_st{callback, data}));
     if (handle != nullptr) *handle = r.log_callbacks.back().get();
@@ -34,7 +45,7 @@ cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callback, void* data, cu
 }
 
 cudaError_t cudaLogsUnregisterCallback(cudaLogsCallbackHandle handle) {
-  return api("cudaLogsUnregisterCallback", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
+  return log_call("cudaLogsUnregisterCallback", [&](emu::Runtime& r) {
     const auto is_it = [&](const auto& entry) { return entry.get() == handle; };
     return std::erase_if(r.log_callbacks, is_it) == 1 ? cudaSuccess : cudaErrorInvalidValue;
   });
