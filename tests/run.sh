@@ -234,7 +234,8 @@ check_mutants() {
 }
 
 check_cuda() {
-  local preset=cuda-compile targets=(graphsink_api graphsink_loader graphsink_checkpoint test_device)
+  local preset=cuda-compile
+  local targets=(graphsink_api graphsink_capture graphsink_loader graphsink_checkpoint test_device existing_trainer_sunk)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
   test_environment=()
