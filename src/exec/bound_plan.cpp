@@ -231,7 +231,6 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     for (const Fork& fork : task.forks) {
       if (fork.task > tasks.back()) continue;  // the forked task is in another island, which begins after this one
       if (!enter(fork.stream) || fork.source != 0) make_wait(fork.stream, fork.source);
-      is_open[at(fork.stream)] = true;
     }
     bool enters = enter(task.stream);
     for (int earlier : task.after)

@@ -328,6 +328,31 @@ TEST_F(GraphTest, CapturesALaunchAsAChild) {
   EXPECT_EQ(6, host(target, 1)[0]);
 }
 
+TEST_F(GraphTest, ACapturedLaunchKeepsItsEdges) {
+  int* target = device<int>(1);
+  cudaGraph_t graph = nullptr, outer = nullptr, inner = nullptr;
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(launch_set(stream_, target, 1));
+  ASSERT_OK(launch_add(stream_, target, target, 1));
+  ASSERT_OK(launch_add(stream_, target, target, 1));
+  ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
+  std::size_t count = 1;
+  cudaGraphNode_t child = nullptr;
+  ASSERT_OK(cudaGraphGetNodes(outer, &child, &count));
+  ASSERT_OK(cudaGraphChildGraphNodeGetGraph(child, &inner));
+  std::size_t edges = 0;
+  ASSERT_OK(cudaGraphGetEdges(inner, nullptr, nullptr, nullptr, &edges));
+  EXPECT_EQ(edges, 2u);
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  ASSERT_OK(cudaGraphDestroy(graph));
+  ASSERT_OK(cudaGraphDestroy(outer));
+}
+
 TEST_F(GraphTest, RefusesNodesOfOthersAndUnknownKernels) {
   cudaGraph_t one = nullptr, two = nullptr;
   ASSERT_OK(cudaGraphCreate(&one, 0));

@@ -1,5 +1,8 @@
 // Streams, events, copies and host functions: what runs when.
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -180,6 +183,29 @@ TEST_F(OrderTest, DoesNotCallHostFunctionsAfterAFailure) {
   EXPECT_EQ(0u, emu::outstanding());
   EXPECT_CUDA(cudaErrorLaunchFailure, cudaStreamSynchronize(other_));
   EXPECT_TRUE(record.seen.empty());
+}
+
+// The host function ends only after the thread that waits for it has returned.
+TEST_F(OrderTest, AThreadThatWaitsReturnsWhenTheContextFails) {
+  struct Signals {
+    std::promise<void> begun, may_end;
+  };
+  const auto signals = std::make_shared<Signals>();
+  const auto wait_for_end = [](void* p) {
+    const std::unique_ptr<std::shared_ptr<Signals>> mine(static_cast<std::shared_ptr<Signals>*>(p));
+    (*mine)->begun.set_value();
+    (*mine)->may_end.get_future().wait();
+  };
+  ASSERT_OK(cudaLaunchHostFunc(stream_, wait_for_end, new std::shared_ptr<Signals>(signals)));
+  cudaError_t result = cudaSuccess;
+  std::thread waits([&] { result = cudaStreamSynchronize(stream_); });
+  signals->begun.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it sleeps; any time gives the same result
+  emu::fail("cudaStreamQuery", 1, cudaErrorIllegalAddress);
+  EXPECT_CUDA(cudaErrorIllegalAddress, cudaStreamQuery(other_));
+  waits.join();
+  EXPECT_CUDA(cudaErrorIllegalAddress, result);
+  signals->may_end.set_value();
 }
 
 TEST_F(OrderTest, ServesTwoThreads) {

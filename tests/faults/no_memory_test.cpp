@@ -1,6 +1,9 @@
 // Allocations that find no memory say what they were for and what the program needs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <optional>
 
 #include "fault_fixture.h"
@@ -112,6 +115,40 @@ TEST_F(NoMemoryForOtherShapes, WhatIsKeptForOtherShapesIsGivenUpFirst) {
   write(20);
   p.run();
   EXPECT_EQ(p.read_output("y").as<float>()[19], 3.0f);
+}
+
+// Data of an op that says when it is gone.
+struct Local {
+  static inline std::atomic<int> alive = 0;
+  Local() { ++alive; }
+  ~Local() { --alive; }
+};
+std::atomic<int> calls_without_data = 0;
+
+Prepared make_local(const PrepareArgs&) { return {std::make_shared<const Local>(), 0}; }
+void use_local(const CpuArgs& a) {
+  calls_without_data += Local::alive == 0;
+  std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0));
+}
+const OpDef local_op{.name = "local", .infer = testing::infer_like_first, .prepare = make_local, .bodies = {use_local}};
+
+// A step under way uses what is kept for its shapes. Here that is in host memory, for whose release CUDA waits for
+// nothing.
+TEST_F(NoMemoryForOtherShapes, NothingIsGivenUpThatAStepUnderWayUses) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4)});
+  g.output("y", emit(local_op, {x})[0] + 1.0);
+  Program p = compile(g, {.target = cuda(0), .log = [](LogLevel, std::string_view) {}});
+  p.write(x, std::vector<float>(10, 2.0f));
+  p.run();
+  p.write(x, std::vector<float>(1 << 20, 2.0f));
+  emu::reset_calls();
+  emu::fail("cuMemCreate", 1, cudaErrorMemoryAllocation);
+  p.run();
+  EXPECT_EQ(emu::injected().size(), 1u);
+  EXPECT_EQ(p.counters().evicted_shapes, 1u);
+  EXPECT_EQ(p.read_output("y").as<float>()[19], 3.0f);
+  EXPECT_EQ(calls_without_data, 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The passes, without any device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -8,6 +9,7 @@
 #include "golden.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "passes/passes.h"
 #include "schedule.h"
 #include "test_ops.h"
 
@@ -157,6 +159,25 @@ TEST(Plan, RandomGraphsAreScheduledAndPlacedSafely) {
     check_schedule(plan);
     EXPECT_LT(plan.devices[0].arena_bytes, plan.value_bytes);
   }
+}
+
+// A stream that waits for another one also knows what that one has waited for.
+TEST(Plan, LifetimesKnowAllThatIsCompleteBeforeATask) {
+  int over_two_streams = 0;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Plan plan = plan_for(random_graph(seed, 120), Target::host());
+    const std::vector<Task> tasks = testing::schedule_of(plan);
+    auto before = happens_before(plan);
+    for (const Lifetime& life : lifetimes(plan)) {
+      auto i = at(life.defined.begin);
+      PerStream complete{};
+      for (std::size_t j = 0; j < tasks.size(); ++j) complete[at(tasks[j].stream)] += before[i][j];
+      EXPECT_EQ(complete, life.defined.complete) << "task " << i;
+      over_two_streams += std::count_if(complete.begin(), complete.end(), [](int n) { return n > 0; }) > 2;
+    }
+  }
+  EXPECT_GT(over_two_streams, 10);
 }
 
 // Too many buffers for the quadratic search.
