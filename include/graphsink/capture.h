@@ -57,7 +57,17 @@ struct SinkOptions {
   LogFunction log{};
 };
 
-// A reason why work was not captured, or not launched.
+// What one call of SinkCache::run() does.
+struct SinkRunOptions {
+  // Repeats the function's work so many times, as if run() was called so often, but as one launch where CUDA can hold
+  // the work in a loop. It cannot if the work has host functions, memory that is allocated in stream order or
+  // conditional nodes: then each step is a launch, and the report says why. Steps of a key that is not captured yet run
+  // and are captured one by one, so the function must enqueue the same work each time. Different calls with a key may
+  // ask for different numbers. At least 1.
+  std::int64_t steps = 1;
+};
+
+// A reason why work was not captured, not launched, or not launched in a loop.
 struct SinkFailure {
   std::string key;      // the first key that met it
   std::string problem;  // names the first CUDA call that failed, as far as CUDA tells
@@ -65,13 +75,15 @@ struct SinkFailure {
   std::uint64_t count = 0;
 };
 
-// What a SinkCache did so far.
+// What a SinkCache did so far. A call of run() has one step, or SinkRunOptions::steps.
 struct SinkReport {
   std::uint64_t calls = 0;     // of run()
-  std::uint64_t warm = 0;      // calls that ran as they are, because their key was new
-  std::uint64_t launches = 0;  // calls that ran as one launch
-  std::uint64_t as_is = 0;     // calls that ran as they are for one of the failures below
-  std::uint64_t inside = 0;    // calls on a stream that was being captured: their work became a part of that capture
+  std::uint64_t steps = 0;     // of all these calls
+  std::uint64_t warm = 0;      // steps that ran as they are, because their key was new
+  std::uint64_t as_is = 0;     // steps that ran as they are for one of the failures below
+  std::uint64_t inside = 0;    // steps on a stream that was being captured: their work became a part of that capture
+  std::uint64_t launches = 0;  // of one step, or of several in a loop
+  std::uint64_t loops = 0;     // launches of several steps
   std::uint64_t captures = 0;  // that succeeded
   std::uint64_t checks = 0;    // of launches, see SinkOptions::check_every
   // Executable graphs that were made, and those that were taken over from a key that was about to be dropped, by
@@ -96,7 +108,8 @@ std::ostream& operator<<(std::ostream& out, const SinkReport& report);
 // Threads: a SinkCache is used by one thread at a time. Different ones are independent, and may capture at once.
 //
 // Lifetime: what the function enqueues (memory, kernels, handles of libraries) must exist as long as the key may be
-// launched. The destructor and clear() do not wait for the device; launches that are under way end as usual.
+// launched. The destructor and clear() do not wait for launches that are under way, which end as usual; only for loops
+// (SinkRunOptions::steps) the destructor waits.
 class SinkCache {
  public:
   // Throws Error in a build without CUDA.
@@ -120,19 +133,20 @@ class SinkCache {
   // stream or an event, uses the legacy stream, waits for an event from before the call, begins a capture, or throws.
   // Then the call runs as it is. After three failures, the key is refused until try_again().
   //
-  // What the function returns is dropped. Throws Error in strict mode where a capture fails, where a CUDA error has
-  // ended the process's context, and for a cache that was moved from, as do all members.
+  // What the function returns is dropped. Throws Error in strict mode where a capture fails, for less than one step,
+  // where a CUDA error has ended the process's context, and for a cache that was moved from, as do all members.
   template <class Enqueue>
   requires std::invocable<Enqueue&, cudaStream_t>
-  void run(cudaStream_t stream, const Key& key, Enqueue&& enqueue, Where where = Where::current()) {
+  void run(cudaStream_t stream, const Key& key, Enqueue&& enqueue, const SinkRunOptions& options = {},
+           Where where = Where::current()) {
     using Function = std::remove_reference_t<Enqueue>;
     if constexpr (std::is_function_v<Function>) {
-      run(stream, key, &enqueue, where);
+      run(stream, key, &enqueue, options, where);
     } else {
       run(stream, key,
           Work{const_cast<void*>(static_cast<const void*>(std::addressof(enqueue))),
                [](void* function, cudaStream_t s) { (void)(*static_cast<Function*>(function))(s); }},
-          where);
+          options, where);
     }
   }
 
@@ -154,7 +168,7 @@ class SinkCache {
     void* function;
     void (*call)(void* function, cudaStream_t stream);
   };
-  void run(cudaStream_t stream, const Key& key, Work work, Where where);
+  void run(cudaStream_t stream, const Key& key, Work work, const SinkRunOptions& options, Where where);
 
   class Impl;
   Impl& impl(const Where& where = {}) const;

@@ -14,7 +14,7 @@ SinkCache::SinkCache(SinkOptions, Where where) {
 SinkCache::~SinkCache() = default;
 SinkCache::SinkCache(SinkCache&&) noexcept = default;
 SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
-void SinkCache::run(cudaStream_t, const Key&, Work, Where) {}
+void SinkCache::run(cudaStream_t, const Key&, Work, const SinkRunOptions&, Where) {}
 void SinkCache::register_memory(const void*, std::size_t) {}
 void SinkCache::forget_memory(const void*) {}
 void SinkCache::try_again() {}

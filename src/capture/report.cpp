@@ -8,8 +8,11 @@ std::string to_string(const SinkReport& r) {
   auto number = [](auto value, const char* one, const char* many) {
     return std::to_string(value) + ' ' + (value == 1 ? one : many);
   };
-  std::string text = number(r.calls, "call", "calls") + ": " + number(r.launches, "launch", "launches") + ", " +
-                     std::to_string(r.warm) + " warm, " + std::to_string(r.as_is) + " as they are for a reason below";
+  std::string text = number(r.calls, "call", "calls");
+  if (r.steps != r.calls) text += " of " + number(r.steps, "step", "steps");
+  text += ": " + number(r.launches, "launch", "launches");
+  if (r.loops > 0) text += " (" + std::to_string(r.loops) + " of several steps)";
+  text += ", " + std::to_string(r.warm) + " warm, " + std::to_string(r.as_is) + " as they are for a reason below";
   if (r.inside > 0) text += ", " + std::to_string(r.inside) + " inside of another capture";
   text += "\n" + number(r.captures, "capture", "captures") + ": " + std::to_string(r.instantiations) +
           " instantiated, " + std::to_string(r.updates) + " updated in place, " + std::to_string(r.update_refusals) +

@@ -9,6 +9,7 @@
 #include "capture/guest_capture.h"
 #include "capture/known_memory.h"
 #include "capture/node_values.h"
+#include "capture/step_loop.h"
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/target.h"
 #include "exec/capture_slot.h"
@@ -19,6 +20,10 @@ namespace graphsink {
 namespace {
 
 constexpr std::size_t kMaxFailureReasons = 32;
+
+// What a failure leads to, for the log.
+constexpr const char* kAsItIs = " runs as it is: ";
+constexpr const char* kStepByStep = " takes a launch for each step: ";
 
 // What is needed to capture on one device.
 struct GuestDevice {
@@ -41,16 +46,17 @@ struct Sunk {
   explicit Sunk(Key k) : key(std::move(k)) {}
 
   Key key;
-  GuestDevice* device = nullptr;  // null before the first capture
-  CaptureSlot slot;
-  EventHandle launched;  // recorded after each launch; null before the first capture
+  GuestDevice* device = nullptr;      // null before the first capture
+  CaptureSlot slot;                   // one step
+  std::unique_ptr<CaptureSlot> loop;  // several steps; null until a call asks for them
+  EventHandle launched;               // recorded after each launch; null before the first capture
   int warm_runs = 0;
   int in_use = 0;  // calls of run() that are under way
   int launches_since_check = 0;
   std::vector<GivenAddress> addresses;  // where launches are checked
 
   // With what the cache itself keeps: this, its copy of the key, an event.
-  std::size_t bytes() const { return slot.bytes() + 2 * sizeof(Sunk); }
+  std::size_t bytes() const { return slot.bytes() + (loop ? loop->bytes() : 0) + 2 * sizeof(Sunk); }
   CudaCapturedGraph& graph() { return static_cast<CudaCapturedGraph&>(slot.graph()); }
 
   bool is_busy() const noexcept {
@@ -61,6 +67,21 @@ struct Sunk {
     return code == cudaErrorNotReady;
   }
 };
+
+// What fails in `make` is a failed capture, but for what nothing can be run after.
+template <class Make>
+std::unique_ptr<CapturedGraph> as_capture(const Sunk& sunk, const Make& make) {
+  try {
+    return make();
+  } catch (const CaptureFailed&) {
+    throw;
+  } catch (const StreamLost&) {
+    throw;
+  } catch (const Error& e) {
+    if (sunk.device && sunk.device->calls->is_lost()) throw;
+    throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
+  }
+}
 
 bool is_known_to_cuda(std::uintptr_t address, Calls& calls) {
   cudaPointerAttributes attributes = {};
@@ -109,13 +130,16 @@ class SinkCache::Impl {
  public:
   explicit Impl(SinkOptions options) : options_(std::move(options)), log_(options_.log), cache_(options_.max_bytes) {}
 
-  void run(cudaStream_t stream, const Key& key, Work work, Where where);
+  void run(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, Where where);
   void register_memory(const void* memory, std::size_t bytes) {
     memory_.add(reinterpret_cast<std::uintptr_t>(memory), bytes);
   }
   void forget_memory(const void* memory) { memory_.remove(reinterpret_cast<std::uintptr_t>(memory)); }
   void try_again() {
-    cache_.for_each([](Sunk& sunk) { sunk.slot.forget_failures(); });
+    cache_.for_each([](Sunk& sunk) {
+      sunk.slot.forget_failures();
+      if (sunk.loop) sunk.loop->forget_failures();
+    });
   }
   void clear() {
     cache_.clear([](const Sunk& sunk) { return sunk.is_busy(); });
@@ -135,9 +159,15 @@ class SinkCache::Impl {
   Outcome check(Sunk& sunk, cudaStream_t stream, Work work);
   void require_living_addresses(const Sunk& sunk) const;
   void make_executable(CudaCapturedGraph& graph, GuestDevice& device);
-  // Returns false if CUDA refused: nothing has run.
-  bool launch(Sunk& sunk, cudaStream_t stream);
-  void note_failure(const Sunk& sunk);
+  // These return the number of steps that were launched. If that is less than `steps`, CUDA refused the next launch, of
+  // which nothing has run.
+  std::int64_t launch(Sunk& sunk, cudaStream_t stream, std::int64_t steps);
+  std::int64_t launch_loop(Sunk& sunk, cudaStream_t stream, std::int64_t steps);
+  std::int64_t launch_step(Sunk& sunk, cudaStream_t stream);
+  void note_launch(Sunk& sunk, cudaStream_t stream);
+  // A launch failed, so the graph is dropped.
+  void drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence);
+  void note_failure(const Sunk& sunk, const CaptureFailed& why, const char* consequence);
 
   SinkOptions options_;
   Log log_;
@@ -148,11 +178,18 @@ class SinkCache::Impl {
   bool is_capturing_ = false;
 };
 
-void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, Where where) {
+void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, Where where) {
+  if (steps < 1) throw Error("sink", where, std::to_string(steps) + " steps", "ask for at least 1");
   ++counts_.calls;
+  counts_.steps += static_cast<std::uint64_t>(steps);
+  auto run_as_it_is = [&](std::uint64_t& count) {
+    work.call(work.function, stream);
+    ++count;
+    --steps;
+  };
   if (is_inside(stream)) {
-    ++counts_.inside;
-    return work.call(work.function, stream);
+    while (steps > 0) run_as_it_is(counts_.inside);
+    return;
   }
   Sunk& sunk = find_or_add(stream, key);
   struct InUse {
@@ -160,23 +197,27 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, Where 
     explicit InUse(int& uses) : count(uses) { ++count; }
     ~InUse() { --count; }
   } in_use(sunk.in_use);
-  if (!sunk.slot.is_captured() && sunk.warm_runs < options_.warm_runs) {
-    work.call(work.function, stream);
+  while (!sunk.slot.is_captured() && sunk.warm_runs < options_.warm_runs) {
+    run_as_it_is(counts_.warm);
     ++sunk.warm_runs;
-    ++counts_.warm;
-    return;
+    if (steps == 0) return;
   }
   const Outcome outcome = sunk.slot.is_captured()  ? check(sunk, stream, work)
                           : sunk.slot.is_refused() ? Outcome::failed
                                                    : capture(sunk, stream, work);
-  if (outcome == Outcome::captured && launch(sunk, stream)) return;
+  if (outcome == Outcome::captured) steps -= launch(sunk, stream, steps);
+  if (steps == 0) return;
+  sunk.loop.reset();  // of a captured graph that is gone
   if (options_.strict) {
     const CaptureFailed& why = *sunk.slot.failure();
     throw Error("sink", where, "the work of key " + to_string(key) + " cannot be launched: " + why.problem(),
                 why.remedy());
   }
-  ++counts_.as_is;
-  if (outcome != Outcome::has_run) work.call(work.function, stream);
+  if (outcome == Outcome::has_run) {
+    ++counts_.as_is;
+    --steps;
+  }
+  while (steps > 0) run_as_it_is(counts_.as_is);
 }
 
 bool SinkCache::Impl::is_inside(cudaStream_t stream) const {
@@ -210,24 +251,14 @@ GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream) {
 
 SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t stream, Work work) {
   bool has_run = false;
-  const bool captured = sunk.slot.capture([&] {
-    try {
-      return captured_graph(sunk, stream, work, has_run);
-    } catch (const CaptureFailed&) {
-      throw;
-    } catch (const StreamLost&) {
-      throw;
-    } catch (const Error& e) {
-      if (sunk.device && sunk.device->calls->is_lost()) throw;
-      throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
-    }
-  });
+  const bool captured =
+      sunk.slot.capture([&] { return as_capture(sunk, [&] { return captured_graph(sunk, stream, work, has_run); }); });
   if (captured) {
     ++counts_.captures;
     cache_.trim([](const Sunk& other) { return other.is_busy(); });
     return Outcome::captured;
   }
-  note_failure(sunk);
+  note_failure(sunk, *sunk.slot.failure(), kAsItIs);
   return has_run ? Outcome::has_run : Outcome::failed;
 }
 
@@ -282,7 +313,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
     if (calls.is_lost()) throw;
     sunk.slot.drop(CaptureFailed(e.op(), e.where(), e.problem(), e.remedy()));
   }
-  note_failure(sunk);
+  note_failure(sunk, *sunk.slot.failure(), kAsItIs);
   return Outcome::failed;
 }
 
@@ -317,24 +348,65 @@ void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& dev
   ++counts_.instantiations;
 }
 
-bool SinkCache::Impl::launch(Sunk& sunk, cudaStream_t stream) {
-  const cudaError_t code = cudaGraphLaunch(sunk.graph().exec(), stream);
-  if (code != cudaSuccess) {
-    if (is_sticky(code)) sunk.device->calls->fail(code, "cudaGraphLaunch");
-    (void)cudaGetLastError();
-    sunk.slot.drop(CaptureFailed("capture", Where(), describe(code, "cudaGraphLaunch"),
-                                 "see this error in the documentation of the CUDA runtime"));
-    note_failure(sunk);
-    return false;
+std::int64_t SinkCache::Impl::launch(Sunk& sunk, cudaStream_t stream, std::int64_t steps) {
+  std::int64_t launched = steps > 1 ? launch_loop(sunk, stream, steps) : 0;
+  while (launched < steps && sunk.slot.is_captured()) launched += launch_step(sunk, stream);
+  return launched;
+}
+
+std::int64_t SinkCache::Impl::launch_loop(Sunk& sunk, cudaStream_t stream, std::int64_t steps) {
+  if (!sunk.loop) sunk.loop = std::make_unique<CaptureSlot>();
+  CaptureSlot& loop = *sunk.loop;
+  if (loop.is_refused()) return 0;
+  if (!loop.is_captured()) {
+    Calls& calls = *sunk.device->calls;
+    const bool captured = loop.capture([&] {
+      const CurrentDevice current(calls);
+      return as_capture(sunk, [&]() -> std::unique_ptr<CapturedGraph> {
+        return StepLoop::make(sunk.graph(), sunk.device->capture.origin(), calls);
+      });
+    });
+    if (!captured) {
+      note_failure(sunk, *loop.failure(), kStepByStep);
+      return 0;
+    }
+    cache_.trim([](const Sunk& other) { return other.is_busy(); });
   }
+  const char* call = nullptr;
+  const cudaError_t code = static_cast<StepLoop&>(loop.graph()).launch(stream, steps, call);
+  if (code != cudaSuccess) {
+    drop(sunk, loop, code, call, kStepByStep);
+    return 0;
+  }
+  ++counts_.loops;
+  note_launch(sunk, stream);
+  return steps;
+}
+
+std::int64_t SinkCache::Impl::launch_step(Sunk& sunk, cudaStream_t stream) {
+  if (const cudaError_t code = cudaGraphLaunch(sunk.graph().exec(), stream); code != cudaSuccess) {
+    drop(sunk, sunk.slot, code, "cudaGraphLaunch", kAsItIs);
+    return 0;
+  }
+  note_launch(sunk, stream);
+  return 1;
+}
+
+void SinkCache::Impl::note_launch(Sunk& sunk, cudaStream_t stream) {
   ++counts_.launches;
   // Without the event the key may be dropped while it runs, which CUDA allows.
   if (cudaEventRecord(sunk.launched.get(), stream) != cudaSuccess) (void)cudaGetLastError();
-  return true;
 }
 
-void SinkCache::Impl::note_failure(const Sunk& sunk) {
-  const CaptureFailed& why = *sunk.slot.failure();
+void SinkCache::Impl::drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence) {
+  if (is_sticky(code)) sunk.device->calls->fail(code, call);
+  (void)cudaGetLastError();
+  slot.drop(CaptureFailed("capture", Where(), describe(code, call),
+                          "see this error in the documentation of the CUDA runtime"));
+  note_failure(sunk, *slot.failure(), consequence);
+}
+
+void SinkCache::Impl::note_failure(const Sunk& sunk, const CaptureFailed& why, const char* consequence) {
   for (SinkFailure& known : counts_.failures) {
     if (known.problem != why.problem()) continue;
     ++known.count;
@@ -345,8 +417,8 @@ void SinkCache::Impl::note_failure(const Sunk& sunk) {
     return;
   }
   counts_.failures.push_back({to_string(sunk.key), why.problem(), why.remedy(), 1});
-  log_.warn({"sink: the work of key ", counts_.failures.back().key, " runs as it is: ", why.problem(),
-             "; remedy: ", why.remedy()});
+  log_.warn(
+      {"sink: the work of key ", counts_.failures.back().key, consequence, why.problem(), "; remedy: ", why.remedy()});
 }
 
 SinkReport SinkCache::Impl::report() const {
@@ -371,8 +443,8 @@ SinkCache::Impl& SinkCache::impl(const Where& where) const {
   throw Error("SinkCache", where, "it was moved from", "use the one that it was moved to");
 }
 
-void SinkCache::run(cudaStream_t stream, const Key& key, Work work, Where where) {
-  impl(where).run(stream, key, work, where);
+void SinkCache::run(cudaStream_t stream, const Key& key, Work work, const SinkRunOptions& options, Where where) {
+  impl(where).run(stream, key, work, options.steps, where);
 }
 void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl().register_memory(memory, bytes); }
 void SinkCache::forget_memory(const void* memory) { impl().forget_memory(memory); }

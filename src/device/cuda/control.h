@@ -1,7 +1,9 @@
-// The two kernels of the runtime itself.
+// The kernels of the runtime itself.
 #pragma once
 
 #include <cuda_runtime_api.h>
+
+#include <cstdint>
 
 #include "device/device.h"
 
@@ -13,7 +15,13 @@ cudaError_t launch_begin(cudaStream_t stream, const LaunchRing& ring);
 // Enqueues a kernel that sets the condition of a conditional node to *predicate.
 cudaError_t launch_decide(cudaStream_t stream, const bool* predicate, cudaGraphConditionalHandle handle);
 
-// Loads both kernels. If a kernel were first used during a capture, loading it could be refused, or could wait for a
+// For a loop with a number of iterations, in device memory: enqueues a kernel that sets *left to `count`.
+cudaError_t launch_set_count(cudaStream_t stream, std::int64_t* left, std::int64_t count);
+// Adds a kernel node behind `before` that decreases *left, and sets the condition to whether any iterations are left.
+cudaError_t add_count_down(cudaGraph_t graph, cudaGraphNode_t before, std::int64_t* left,
+                           cudaGraphConditionalHandle handle);
+
+// Loads these kernels. If a kernel were first used during a capture, loading it could be refused, or could wait for a
 // busy device.
 cudaError_t load_control_kernels();
 
