@@ -159,6 +159,24 @@ class Program {
   // caller cannot be used.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
+  // Gives one step to a CUDA stream of the caller's, a cudaStream_t, and nothing else: the step runs after what the
+  // stream was given so far and before what it is given later. The stream must belong to the target.
+  //
+  // If the caller is capturing the stream, the step becomes a part of the caller's graph, and runs whenever that graph
+  // is launched. It then reads inputs where they lie, and commits, records and counts like a step of run(); random ops
+  // draw new numbers each time. This works between other work in one capture, several times, and in the function of a
+  // SinkCache. Otherwise this is run(sink, {.stream = stream}); do that once before the capture, because kernels are
+  // loaded and memory is allocated in the first step.
+  //
+  // The program does not know of launches of the caller's graph. Before any other call on the program, or on its
+  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). No other program
+  // may use the Variables meanwhile. The program must outlive the graph; what it captured for these input shapes is kept.
+  //
+  // Throws Error in a capture if the step has not run before with these input shapes, is not one launch, reads a feed,
+  // or reads a Variable or input on another device; then nothing was captured. If the capture itself breaks, Error says
+  // why; end it, and destroy what it holds.
+  void enqueue(void* stream, Where where = Where::current());
+
   // Waits for all steps. Throws Error if a step failed, naming the op and the step: that step and all that were issued
   // after it committed nothing. A failure is reported once, by the first of these calls: sync(), poll(), a call that
   // reads records or outputs, or Variable::read() of a Variable that the program writes. A Variable::read() on another

@@ -69,6 +69,7 @@ void Program::bind_memory(const Variable& variable, void* memory, std::size_t by
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
+void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
 bool Program::poll(Where where) { return impl(where).poll(where); }
 std::vector<double> Program::take_record(std::string_view name, Where where) {

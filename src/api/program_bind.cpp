@@ -78,7 +78,7 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
     const TensorType type = fixed_input(node, where);
     const std::string name = "input \"" + node.attrs.as<InputAttrs>().name + "\"";
     callers_memory_.require(name, range, type.bytes(), device(), where);
-    unbind();
+    unbind(where);
     callers_memory_.add(name, range);
     return inputs_.use_memory(value.node(), memory);
   }
@@ -89,7 +89,7 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
         output.name.empty() ? "the output of " + std::string(node.op->name) + ", node " + std::to_string(output.node)
                             : "output \"" + output.name + "\"";
     callers_memory_.require(name, range, output.type.bytes(), device(), where);
-    unbind();
+    unbind(where);
     return callers_memory_.add_output(value.node(), value.output(), name, range);
   }
   refuse();
@@ -108,7 +108,11 @@ void Program::Impl::bind_memory(const Variable& variable, void* memory, std::siz
   callers_memory_.add(name_of(variable), range);
 }
 
-void Program::Impl::unbind() {
+void Program::Impl::unbind(const Where& where) {
+  if (shapes_.is_in_callers_graph()) {
+    throw Error("bind_memory", where, "a graph of yours holds a step of this program, which uses the memory of before",
+                "bind memory before enqueue()");
+  }
   const RunGate::Inside inside(variables_.gate());
   const HostWatch::Wait waits(watch());
   settle();

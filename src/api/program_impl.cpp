@@ -12,20 +12,6 @@
 namespace graphsink {
 namespace {
 
-// Throws one error with all reasons. It points at the line of the first reason that has one.
-[[noreturn]] void throw_not_whole(const std::vector<Reason>& reasons, const Where& where) {
-  std::string problem = "require_whole_graph, but the step is not one launch";
-  std::string remedy;
-  std::optional<Where> first;
-  for (const Reason& reason : reasons) {
-    std::string place = to_string(reason.where);
-    problem += "\n  " + reason.what + (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
-    if (remedy.find(reason.remedy) == std::string::npos) remedy += (remedy.empty() ? "" : "; ") + reason.remedy;
-    if (!first && reason.where.line()) first = reason.where;
-  }
-  throw Error("compile", first.value_or(where), problem, remedy);
-}
-
 // Returns the further devices, which only a program for a GPU can have.
 std::span<const DeviceId> further_devices(const CompileOptions& options) {
   if (options.target.kind != DeviceKind::cuda) return {};
@@ -59,9 +45,25 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
                 std::to_string(plan.feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
                 "concatenate some of them");
   }
-  if (options.require_whole_graph && !sinks_whole(plan)) throw_not_whole(plan.reasons, where);
+  if (options.require_whole_graph) require_whole("compile", "require_whole_graph", where);
   allocate_status(where);
   runner_.set_seed(options.seed);
+  status_.set_on_acknowledged([this] { runner_.update_standing(); });
+}
+
+void Program::Impl::require_whole(const char* call, const char* wanted_by, const Where& where) {
+  const Plan& plan = this->plan();
+  if (sinks_whole(plan)) return;
+  std::string problem = std::string(wanted_by) + ", but the step is not one launch";
+  std::string remedy;
+  std::optional<Where> first;
+  for (const Reason& reason : plan.reasons) {
+    std::string place = to_string(reason.where);
+    problem += "\n  " + reason.what + (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
+    if (remedy.find(reason.remedy) == std::string::npos) remedy += (remedy.empty() ? "" : "; ") + reason.remedy;
+    if (!first && reason.where.line()) first = reason.where;
+  }
+  throw Error(call, first.value_or(where), problem, remedy);
 }
 
 bool Program::Impl::finish() noexcept {

@@ -41,6 +41,7 @@ class Program::Impl : private Allocator {
   MemoryReport memory();
   void bind(const Where& where);
   void run(Mode mode, const RunOptions& options, const Where& where);
+  void enqueue(void* stream, const Where& where);
   void sync(const Where& where);
   bool poll(const Where& where);
   std::vector<double> take_record(std::string_view name, bool may_run, const Where& where);
@@ -68,8 +69,8 @@ class Program::Impl : private Allocator {
   void require_caller(const char* call, const Where& where) const;
 
   void allocate_status(const Where& where);
-  // Waits for all steps, and forgets all that was bound to addresses.
-  void unbind();
+  // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.
+  void unbind(const Where& where);
   void prepare_plan();
   Addresses addresses(const Plan& plan, const Where& where);
   void watch_host_ops();
@@ -81,6 +82,12 @@ class Program::Impl : private Allocator {
 
   // Throws Error, having changed nothing, if the run cannot be.
   void require_run(Mode mode, std::int64_t steps, const Where& where);
+  // Throws Error with all reasons unless the whole step is one launch. It points at the line of the first reason that
+  // has one.
+  void require_whole(const char* call, const char* wanted_by, const Where& where);
+  // Throws Error unless a step can become a part of a capture of the caller's.
+  void require_enqueue(const Where& where);
+  Stream& callers_stream(void* stream, const char* call, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
   void refresh_invariant_copies();

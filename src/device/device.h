@@ -164,6 +164,13 @@ class Device {
   virtual void begin_capture(Streams streams) = 0;
   virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams) = 0;
   virtual void cancel_capture(Streams streams) noexcept = 0;
+  // Sinking into a capture that somebody else has begun on `callers`, a stream of borrow_stream(). Until
+  // leave_capture(), everything given to streams[0] goes to `callers`, and the other streams fork from it; at the end
+  // streams[0] must wait for them. What was given until an exception stays in the capture; call leave_capture() then,
+  // too.
+  virtual bool is_captured_by_others(Stream& /*callers*/) { return false; }
+  virtual void enter_capture(Streams, Stream& /*callers*/) {}
+  virtual void leave_capture() noexcept {}
   // Runs the graph in the order of `stream`. Captured loops over steps are counted as `steps` iterations.
   virtual void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) = 0;
 

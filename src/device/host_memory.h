@@ -24,7 +24,7 @@ GRAPHSINK_ON_BOTH inline void tell_host(std::uint32_t* number, std::uint32_t val
 #endif
 }
 
-// Stores a value that the host may read, old or new, at any time.
+// Stores a value that the other side may read, old or new, at any time.
 template <class T>
 GRAPHSINK_ON_BOTH inline void put(T& place, T value) {
 #ifdef __CUDA_ARCH__
@@ -34,14 +34,14 @@ GRAPHSINK_ON_BOTH inline void put(T& place, T value) {
 #endif
 }
 
-// Loads what the host wrote before it launched the work that calls this. The load is volatile on a GPU, so that it is
-// not answered by a cache that an earlier kernel has filled.
+// Loads what the host wrote before it launched the work that calls this, or what it writes meanwhile with put(). The
+// load is volatile on a GPU, so that it is not answered by a cache that an earlier kernel has filled.
 template <class T>
 GRAPHSINK_ON_BOTH inline T read_host(const T& place) {
 #ifdef __CUDA_ARCH__
   return static_cast<const volatile T&>(place);
 #else
-  return place;
+  return std::atomic_ref(const_cast<T&>(place)).load(std::memory_order_relaxed);
 #endif
 }
 

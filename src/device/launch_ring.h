@@ -32,14 +32,18 @@ struct LaunchParams {
 struct LaunchSlots {
   static constexpr std::uint32_t kCapacity = 256;
   LaunchParams slots[kCapacity];
+  // For steps in a graph of the caller's, which the host does not launch: each of them reads it. Its `seed` and
+  // `acknowledged` may change at any time.
+  LaunchParams standing;
   alignas(64) std::uint32_t taken = 0;  // number of slots that the device has read; written by the device
 };
 
 // The addresses that begin_launch() works with.
 struct LaunchRing {
   StepBlock* block = nullptr;           // device memory
-  std::uint32_t* next = nullptr;        // device memory: the number of the slot that the next launch reads
-  const LaunchParams* slots = nullptr;  // LaunchSlots::slots
+  // Device memory: the number of the slot that the next launch reads. Null: there is one slot, which is not taken.
+  std::uint32_t* next = nullptr;
+  const LaunchParams* slots = nullptr;  // LaunchSlots::slots, or LaunchSlots::standing
   std::uint32_t* taken = nullptr;       // LaunchSlots::taken
 };
 
@@ -52,7 +56,7 @@ struct LaunchRing {
 // before the store of the count (PTX ISA, "Memory Consistency Model": fence.sc at system scope), and the host loads the
 // count with acquire order before it writes to the slot again.
 GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
-  std::uint32_t number = *ring.next;
+  std::uint32_t number = ring.next ? *ring.next : 0;
   const LaunchParams& slot = ring.slots[number % LaunchSlots::kCapacity];
   LaunchParams params;
   params.first_slice = read_host(slot.first_slice);
@@ -61,8 +65,10 @@ GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
   params.times = read_host(slot.times);
   params.tag = read_host(slot.tag);
   params.acknowledged = read_host(slot.acknowledged);
-  *ring.next = number + 1;
-  tell_host(ring.taken, number + 1);
+  if (ring.next) {
+    *ring.next = number + 1;
+    tell_host(ring.taken, number + 1);
+  }
   StepBlock& block = *ring.block;
   block.slice = params.first_slice;
   block.end_slice = params.end_slice;

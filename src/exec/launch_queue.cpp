@@ -9,6 +9,12 @@ void LaunchQueue::allocate(Device& device, StepBlock* block, std::uint32_t* next
   memory_ = device.allocate_host(kBytes);
   auto* slots = new (memory_.get()) LaunchSlots;
   ring_ = {block, next, slots->slots, &slots->taken};
+  standing_ring_ = {block, nullptr, &slots->standing, nullptr};
+}
+
+void LaunchQueue::set_standing(std::uint32_t seed, std::uint32_t acknowledged) {
+  put(slots().standing.seed, seed);
+  put(slots().standing.acknowledged, acknowledged);
 }
 
 std::uint32_t LaunchQueue::taken() const {

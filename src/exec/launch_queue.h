@@ -13,6 +13,9 @@ class LaunchQueue {
 
   // For Device::begin(), live and captured; valid as long as this object.
   const LaunchRing& ring() const { return ring_; }
+  // The same for steps in a graph that the caller launches. They have one slice, and these parameters.
+  const LaunchRing& standing_ring() const { return standing_ring_; }
+  void set_standing(std::uint32_t seed, std::uint32_t acknowledged);
   // Bytes of the host that allocate() takes.
   static constexpr std::size_t kBytes = sizeof(LaunchSlots);
 
@@ -36,7 +39,7 @@ class LaunchQueue {
   LaunchSlots& slots() const { return *static_cast<LaunchSlots*>(memory_.get()); }
 
   Memory memory_;  // LaunchSlots
-  LaunchRing ring_;
+  LaunchRing ring_, standing_ring_;
   std::uint64_t pushed_ = 0;  // number of slots written
 };
 

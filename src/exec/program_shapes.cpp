@@ -92,8 +92,10 @@ void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, 
 
 void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
   std::size_t kept = size(), bytes = this->bytes();
-  std::size_t dropped = cache_.trim(
-      [&](const ShapeEntry& entry) { return &entry == current_ || !(is_done || launches.is_over(entry.last_launch)); });
+  std::size_t dropped = cache_.trim([&](const ShapeEntry& entry) {
+    if (&entry == current_ || entry.is_in_callers_graph) return true;
+    return !is_done && !launches.is_over(entry.last_launch);
+  });
   if (dropped == 0 || std::exchange(has_said_full_, true)) return;
   log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
              std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
@@ -109,7 +111,13 @@ void ProgramShapes::drop_all() {
 }
 
 void ProgramShapes::drop_others() {
-  cache_.clear([&](const ShapeEntry& entry) { return &entry == current_; });
+  cache_.clear([&](const ShapeEntry& entry) { return &entry == current_ || entry.is_in_callers_graph; });
+}
+
+bool ProgramShapes::is_in_callers_graph() const {
+  bool found = false;
+  cache_.for_each([&](const ShapeEntry& entry) { found = found || entry.is_in_callers_graph; });
+  return found;
 }
 
 }  // namespace graphsink

@@ -38,7 +38,8 @@ struct ShapeEntry {
   std::size_t number;  // in the cache of the program
   BoundPlan bound;
   bool ran_once = false;
-  std::uint64_t last_launch = 0;  // LaunchQueue::pushed() then
+  std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
+  bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
   // Captured after the first step. Of the islands of the plan, those that the host drives remain as they are.
   std::vector<CaptureSlot> islands, split_islands;
   CaptureSlot loop;     // many steps in one launch
@@ -74,12 +75,14 @@ class ProgramShapes {
   void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
 
   // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
-  // never the current one, nor one of which a launch may be running. `is_done`: no launch is.
+  // never the current one, nor one of which a launch may be running. `is_done`: no launch of the program is.
   void trim(const LaunchQueue& launches, bool is_done);
-  // Drops all but the current one. Precondition of both: no launch is running.
+  // Drops all but the current one. Precondition of both: no launch of the program is running.
   void drop_others();
-  // Drops all, and the plan: what they were bound to has changed.
+  // Drops all, and the plan: what they were bound to has changed. Precondition: !is_in_callers_graph().
   void drop_all();
+  // Whether a graph of the caller's uses one of them.
+  bool is_in_callers_graph() const;
 
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }

@@ -46,6 +46,19 @@ void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int6
   }
 }
 
+void StepRunner::enqueue(ShapeEntry& entry, Stream& callers) {
+  TraceRange range("capture");
+  struct Inside {
+    Device& device;
+    ~Inside() { device.leave_capture(); }
+  } inside{device()};
+  Streams all = streams(entry, sink);
+  device().enter_capture(all, callers);
+  device().begin(*all[0], launches_.standing_ring());
+  entry.bound.issue_all(session_.devices(), all);
+  entry.is_in_callers_graph = true;
+}
+
 bool StepRunner::is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const {
   if (!entry.is_captured(mode)) return false;
   return !is_one_launch(entry, mode, steps) || entry.loop.is_captured();

@@ -27,12 +27,20 @@ class StepRunner {
   // `control`: the program's, on its target. Throws OutOfMemory.
   void allocate(Control* control);
 
-  void set_seed(std::uint32_t seed) { params_.seed = seed; }
+  void set_seed(std::uint32_t seed) {
+    params_.seed = seed;
+    update_standing();
+  }
+  // To be called when StepStatus::acknowledged() has changed, for steps in graphs of the caller's.
+  void update_standing() { launches_.set_standing(params_.seed, status_.acknowledged()); }
   // Steps that are given to the device from now on report in `times` how long they took, with `tag`; null: they do not.
   void set_times(StepTimes* times, std::uint64_t tag = 0);
 
   // In any mode but automatic.
   void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  // Makes a step a part of the capture that the caller has begun on `callers`. Precondition: the whole step of `sink` is
+  // one launch. If it throws, a part of the step may be in the capture.
+  void enqueue(ShapeEntry& entry, Stream& callers);
   // Whether a run of `steps` steps needs no further capture.
   bool is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const;
 

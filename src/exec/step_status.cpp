@@ -135,6 +135,7 @@ void StepStatus::report(const Where& where) {
   failure_.reset();
   std::atomic_ref(progress().failed).store(0);
   ++acknowledged_;
+  if (on_acknowledged_) on_acknowledged_();
   has_outputs_ = false;
   throw error;
 }

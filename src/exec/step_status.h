@@ -1,9 +1,11 @@
 // What the steps of a program tell the host: which one failed and why, how far they are, how long they took.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "device/step_times.h"
 #include "exec/session.h"
@@ -34,8 +36,9 @@ class StepStatus {
   HostStatus& host() const { return *static_cast<HostStatus*>(host_.get()); }
   Progress& progress() const { return *static_cast<Progress*>(progress_.get()); }
   StepTimes& times() const { return *static_cast<StepTimes*>(times_.get()); }
-  // For LaunchParams::acknowledged.
+  // For LaunchParams::acknowledged: report() changes it, and calls `on_acknowledged` then.
   std::uint32_t acknowledged() const { return acknowledged_; }
+  void set_on_acknowledged(std::function<void()> on_acknowledged) { on_acknowledged_ = std::move(on_acknowledged); }
 
   // Wait for the program's stream.
   StepBlock download_block() const;
@@ -84,6 +87,7 @@ class StepStatus {
   Memory host_, progress_, times_;  // of the host; the device writes progress_ and times_
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
+  std::function<void()> on_acknowledged_;
   bool has_outputs_ = false;
   std::shared_ptr<Teller> teller_;
 };

@@ -337,6 +337,21 @@ std::unique_ptr<CapturedGraph> CudaDevice::end_capture(Streams) {
 
 void CudaDevice::cancel_capture(Streams) noexcept { capture_->cancel(); }
 
+bool CudaDevice::is_captured_by_others(Stream& callers) {
+  CurrentDevice current = enter();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  calls_->check(cudaStreamIsCapturing(cuda_stream(callers).get(), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void CudaDevice::enter_capture(Streams streams, Stream& callers) {
+  CurrentDevice current = enter();
+  require_live("enter_capture");
+  capture_->enter(streams, cuda_stream(callers));
+}
+
+void CudaDevice::leave_capture() noexcept { capture_->cancel(); }
+
 void CudaDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps) {
   CurrentDevice current = enter();
   require_live("launch");

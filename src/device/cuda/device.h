@@ -44,6 +44,9 @@ class CudaDevice : public Device {
   void begin_capture(Streams streams) override;
   std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
   void cancel_capture(Streams streams) noexcept override;
+  bool is_captured_by_others(Stream& callers) override;
+  void enter_capture(Streams streams, Stream& callers) override;
+  void leave_capture() noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   void require_usable(const void* memory, std::size_t bytes) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }

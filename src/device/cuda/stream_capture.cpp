@@ -1,5 +1,7 @@
 #include "device/cuda/stream_capture.h"
 
+#include <algorithm>
+
 #include "device/cuda/control.h"
 
 namespace graphsink {
@@ -39,12 +41,38 @@ void StreamCapture::begin(Streams streams) {
     refuse_capture(nullptr, "an earlier capture cannot be ended: cudaStreamEndCapture fails", "restart the process");
   }
   Streams own = own_streams(streams);
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    redirected_.push_back(&cuda_stream(*streams[i]));
-    redirected_.back()->capture_by(&cuda_stream(*own[i]));
-  }
+  redirect(streams, own);
   begin_capture(cuda_stream(*own[0]));
   origin_ = &cuda_stream(*streams[0]);
+}
+
+void StreamCapture::redirect(Streams from, Streams to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    redirected_.push_back(&cuda_stream(*from[i]));
+    redirected_.back()->capture_by(&cuda_stream(*to[i]));
+  }
+}
+
+void StreamCapture::enter(Streams streams, CudaStream& callers) {
+  calls_.set_capturing(true);
+  auto is_free = [&](const Level& level) {
+    auto are_live = [&](const auto& owned) {
+      return std::all_of(owned.second.begin(), owned.second.end(),
+                         [&](const auto& stream) { return is_live(stream->get(), calls_.log); });
+    };
+    return std::all_of(level.owned.begin(), level.owned.end(), are_live);
+  };
+  auto free = std::find_if(inside_.begin(), inside_.end(), is_free);
+  Level& level = free == inside_.end() ? inside_.emplace_back() : *free;
+  std::vector<Stream*> own(streams.begin(), streams.end());
+  own[0] = &callers;
+  const Streams others = level.take(streams.subspan(1));
+  std::copy(others.begin(), others.end(), own.begin() + 1);
+  redirect(streams, own);
+  origin_ = &cuda_stream(*streams[0]);
+  // Only nodes that come now belong to ops.
+  const Frontier before = frontier(callers);
+  for (std::size_t i = 0; i < before.count; ++i) nodes_.owners.emplace(before.nodes[i], nullptr);
 }
 
 // In thread-local mode, calls of other threads, such as allocations, do not affect the capture.
@@ -167,18 +195,21 @@ cudaGraphNode_t StreamCapture::add_conditional(const CudaStream& stream, cudaGra
 
 Streams StreamCapture::own_streams(Streams like) {
   if (levels_.size() <= depth_) levels_.resize(depth_ + 1);
-  Level& level = levels_[depth_];
-  level.streams.clear();
+  return levels_[depth_].take(like);
+}
+
+Streams StreamCapture::Level::take(Streams like) {
+  streams.clear();
   std::map<Calls*, std::size_t> used;
   for (Stream* stream : like) {
     Calls& calls = cuda_stream(*stream).calls();
-    auto& owned = level.owned[&calls];
+    auto& of_device = owned[&calls];
     std::size_t index = used[&calls]++;
-    if (index == owned.size()) owned.push_back(std::make_unique<CudaStream>(calls));
-    owned[index]->is_open = false;
-    level.streams.push_back(owned[index].get());
+    if (index == of_device.size()) of_device.push_back(std::make_unique<CudaStream>(calls));
+    of_device[index]->is_open = false;
+    streams.push_back(of_device[index].get());
   }
-  return level.streams;
+  return streams;
 }
 
 CudaStream& StreamCapture::begin_body(cudaGraph_t graph, Streams streams) {

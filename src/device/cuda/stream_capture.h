@@ -36,6 +36,8 @@ class StreamCapture {
                std::span<const Device::Body* const> bodies);
   std::unique_ptr<CudaCapturedGraph> end();
   void cancel() noexcept;
+  // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
+  void enter(Streams streams, CudaStream& callers);
 
  private:
   struct Frontier {
@@ -61,12 +63,14 @@ class StreamCapture {
   // Returns one internal stream per given stream, on the same device. The result is valid until the next call at the
   // same nesting depth.
   Streams own_streams(Streams like);
+  void redirect(Streams from, Streams to);
 
   // The streams of one nesting depth; levels_[0] is for work outside of conditional bodies. No two levels share a
   // stream, because a stream can take part in only one capture at a time.
   struct Level {
     std::map<Calls*, std::vector<std::unique_ptr<CudaStream>>> owned;  // by device
     std::vector<Stream*> streams;
+    Streams take(Streams like);
   };
 
   std::shared_ptr<Calls> held_;
@@ -75,6 +79,9 @@ class StreamCapture {
   std::vector<CudaStream*> redirected_;
   CapturedNodes nodes_;
   std::vector<Level> levels_;
+  // For enter(). A stream takes part in the caller's capture until that ends, so for each capture that goes on there
+  // are others.
+  std::vector<Level> inside_;
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
   struct Capture {

@@ -1,0 +1,57 @@
+// Steps that become a part of a CUDA graph of the caller's.
+#include <string>
+
+#include "api/program_impl.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+
+Stream& Program::Impl::callers_stream(void* stream, const char* call, const Where& where) {
+  try {
+    return session_.borrowed_stream(stream);
+  } catch (const Error& e) {
+    throw Error(call, where, "the stream of the caller: " + e.problem(), e.remedy());
+  }
+}
+
+void Program::Impl::require_enqueue(const Where& where) {
+  const ShapeEntry* entry = shapes_.current();
+  if (!entry || !entry->ran_once) {
+    throw Error("enqueue", where,
+                "the program has not run with these input shapes, so kernels would have to be loaded during the capture",
+                "call enqueue() or run() once before the capture begins");
+  }
+  const Plan& plan = entry->plan();
+  if (!plan.feeds.empty()) {
+    throw Error("enqueue", where,
+                "the graph has feeds, of which each step of run() reads another slice; the launches of a graph of yours "
+                "are not counted",
+                "use inputs, and copy each batch into their memory, see Program::bind_memory()");
+  }
+  require_whole("enqueue", "the stream is being captured", where);
+  if (!plan.invariant_copies.empty()) {
+    throw Error("enqueue", where, "an op on another device reads a Variable or an input, of which run() makes a copy",
+                "place the op on the target");
+  }
+  inputs_.check(plan, 1, where);
+}
+
+void Program::Impl::enqueue(void* stream, const Where& where) {
+  require_caller("enqueue", where);
+  Stream& callers = callers_stream(stream, "enqueue", where);
+  if (!device().is_captured_by_others(callers)) return run(sink, {.steps = 1, .stream = stream}, where);
+  require_enqueue(where);
+  std::optional<RunGate::Inside> inside;
+  variables_.enter_run(inside);
+  settle();
+  // Launches of the caller's graph are not ordered with what the program has given to streams of its own.
+  session_.for_each_stream([](Device& of, Stream& own) { of.wait(own); });
+  try {
+    runner_.enqueue(*shapes_.current(), callers);
+  } catch (const Error& e) {
+    throw Error("enqueue", where, e.op() + ": " + e.problem(), e.remedy() + "; end the capture, and destroy its graph");
+  }
+  status_.set_has_outputs(true);
+}
+
+}  // namespace graphsink

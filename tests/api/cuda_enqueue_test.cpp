@@ -1,0 +1,450 @@
+// Steps that become a part of a CUDA graph of the caller's.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graphsink/capture.h"
+#include "graphsink/cuda.h"
+#include "guest_kernels.h"
+#include "messages.h"
+#include "program_fixture.h"
+#ifdef GRAPHSINK_EMULATED
+#include "emulator.h"
+#endif
+
+namespace graphsink {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+
+std::vector<float> values(const Tensor& tensor) { return {tensor.as<float>().begin(), tensor.as<float>().end()}; }
+
+class Enqueue : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device answers";
+    ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    ASSERT_EQ(cudaSuccess, cudaMalloc(reinterpret_cast<void**>(&sum_), sizeof(int)));
+    ASSERT_EQ(cudaSuccess, cudaMemset(sum_, 0, sizeof(int)));
+    ASSERT_EQ(cudaSuccess, cudaDeviceSynchronize());
+  }
+  void TearDown() override {
+    for (cudaGraphExec_t exec : execs_) EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(exec));
+    for (cudaGraph_t graph : graphs_) EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+    if (sum_) cudaFree(sum_);
+    if (stream_) cudaStreamDestroy(stream_);
+    EXPECT_EQ(cudaSuccess, cudaGetLastError());
+  }
+
+  // A step of training: `w` learns the sum of its inputs, and each step records the loss.
+  Program trainer() {
+    Graph g;
+    x_ = g.input("x", f32, {4});
+    Variable w("w", Tensor({0.5f, -1.0f, 0.25f, 2.0f}));
+    w_ = w;
+    Value error = sum(x_ * w) - 3.0;
+    Value loss = error * error;
+    adamw(loss, {w}, {.lr = 0.1});
+    g.record("loss", loss);
+    g.output("loss", loss);
+    Program p = compile(g, {.target = cuda(0)});
+    p.write(x_, std::vector<float>{1, 2, 3, 4});
+    return p;
+  }
+
+  cudaGraphExec_t capture(const std::function<void()>& enqueue) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+    graphs_.push_back(graph);
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaGraphInstantiate(&exec, graph, 0));
+    execs_.push_back(exec);
+    return exec;
+  }
+  void launch(cudaGraphExec_t exec, int times = 1) {
+    for (int i = 0; i < times; ++i) ASSERT_EQ(cudaSuccess, cudaGraphLaunch(exec, stream_));
+    ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+  }
+  std::size_t nodes_of(std::size_t graph) {
+    std::size_t count = 0;
+    EXPECT_EQ(cudaSuccess, cudaGraphGetNodes(graphs_[graph], nullptr, &count));
+    return count;
+  }
+  // Why a step cannot become a part of a capture, which must go on unharmed.
+  std::string refusal(Program& p) {
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    std::string message = message_of([&] { p.enqueue(stream_); });
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+    std::size_t count = 1;
+    EXPECT_EQ(cudaSuccess, cudaGraphGetNodes(graph, nullptr, &count));
+    EXPECT_EQ(count, 0u) << "nothing was captured";
+    EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+    return message;
+  }
+
+  cudaStream_t stream_ = nullptr;
+  int* sum_ = nullptr;
+  Value x_;
+  Variable w_;
+  std::vector<cudaGraph_t> graphs_;
+  std::vector<cudaGraphExec_t> execs_;
+};
+
+TEST_F(Enqueue, AStepInAGraphOfTheCallersTrainsAsRunDoes) {
+  Program by_run = trainer();
+  Variable other = w_;
+  for (int i = 0; i < 12; ++i) by_run.run(interactive_serial);
+  Program p = trainer();
+  p.enqueue(stream_);
+  cudaGraphExec_t exec = capture([&] {
+    testing::guest_add(stream_, sum_, 1);
+    p.enqueue(stream_);
+    testing::guest_add(stream_, sum_, 10);
+  });
+  EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+  EXPECT_EQ(p.steps(), 1) << "what is captured does not run";
+  launch(exec, 11);
+  EXPECT_EQ(p.steps(), 12);
+  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  EXPECT_EQ(p.read_output("loss").at(0), by_run.read_output("loss").at(0));
+  EXPECT_EQ(values(w_.read()), values(other.read()));
+  int sum = 0;
+  EXPECT_EQ(cudaSuccess, cudaMemcpy(&sum, sum_, sizeof sum, cudaMemcpyDefault));
+  EXPECT_EQ(sum, 11 * 11);
+  p.run();
+  by_run.run();
+  EXPECT_EQ(p.read("loss"), by_run.read("loss")) << "the program goes on from there";
+}
+
+TEST_F(Enqueue, OnALiveStreamItIsARun) {
+  Program by_run = trainer();
+  Program p = trainer();
+  for (int i = 0; i < 4; ++i) {
+    by_run.run();
+    p.enqueue(stream_);
+  }
+  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  EXPECT_EQ(p.counters().graph_launches, 3u);
+}
+
+TEST_F(Enqueue, SeveralStepsAndSeveralGraphs) {
+  Program by_run = trainer();
+  for (int i = 0; i < 9; ++i) by_run.run();
+  Program p = trainer();
+  p.run();
+  cudaGraphExec_t three = capture([&] {
+    for (int i = 0; i < 3; ++i) p.enqueue(stream_);
+  });
+  cudaGraphExec_t one = capture([&] { p.enqueue(stream_); });
+  launch(three);
+  launch(one, 2);
+  launch(three);
+  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+}
+
+TEST_F(Enqueue, InTheFunctionOfASinkCache) {
+  Program by_run = trainer();
+  for (int i = 0; i < 8; ++i) by_run.run();
+  Program p = trainer();
+  SinkCache sinks({.strict = true});
+  for (int i = 0; i < 8; ++i) {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      p.enqueue(s);
+      testing::guest_add(s, sum_, 1);
+    });
+  }
+  EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+  EXPECT_EQ(sinks.report().launches, 7u) << sinks.report();
+  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  sinks.clear();
+}
+
+// Loops and branches become conditional nodes of the caller's graph; branches that do not depend on each other fork.
+TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  Value zero = g.constant(Tensor::scalar(0));
+  auto [u, n] = while_(
+      {x, zero}, [](Value s, Value) { return sum(s) < 100.0; },
+      [](Value s, Value i) {
+        return std::array{s * 2.0, i + 1};
+      });
+  Value chosen = if_(
+      n > 2.0, [&] { return u * 0.5; }, [&] { return u + 100.0; });
+  Value total = chosen;
+  for (int branch = 0; branch < 3; ++branch) {
+    Value y = x * (branch + 2.0);
+    for (int i = 0; i < 8; ++i) y = tanh(y) + 0.25;
+    total = total + y;
+  }
+  g.output("y", total);
+  Program p = compile(g, {.target = cuda(0)});
+  const std::vector<std::vector<float>> inputs = {{1, 2, 3, 4}, {9, 9, 9, 9}, {0.5f, 0, 0, 1}, {100, 1, 1, 1}};
+  std::vector<Tensor> expected;
+  for (const auto& input : inputs) {
+    p.write(x, input);
+    p.run(interactive_serial);
+    expected.push_back(p.read_output("y"));
+  }
+  ASSERT_GT(p.plan().streams, 1);
+  cudaGraphExec_t exec = capture([&] {
+    testing::guest_add(stream_, sum_, 1);
+    p.enqueue(stream_);
+    testing::guest_add(stream_, sum_, 1);
+  });
+  // A second capture while the streams of the first may still belong to it, and while the program sinks.
+  cudaGraphExec_t again = capture([&] {
+    p.enqueue(stream_);
+    p.enqueue(stream_);
+  });
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    p.write(x, inputs[i]);
+    p.sync();
+    launch(exec);
+    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+    launch(again);
+    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+    p.run(sink);
+    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+  }
+}
+
+TEST_F(Enqueue, TwoCapturesAtOnceDoNotShareStreams) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  Value total = x;
+  for (int branch = 0; branch < 3; ++branch) {
+    Value y = x * (branch + 2.0);
+    for (int i = 0; i < 8; ++i) y = tanh(y) + 0.25;
+    total = total + y;
+  }
+  g.output("y", total);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{1, 2, 3, 4});
+  p.run();
+  const Tensor expected = p.read_output("y");
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  cudaGraphExec_t outer = capture([&] {
+    p.enqueue(stream_);
+    cudaGraph_t inner = nullptr;
+    EXPECT_EQ(cudaSuccess, cudaStreamBeginCapture(other, cudaStreamCaptureModeThreadLocal));
+    p.enqueue(other);
+    EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(other, &inner));
+    graphs_.push_back(inner);
+  });
+  p.write(x, std::vector<float>{0, 0, 0, 0});
+  p.sync();
+  launch(outer);
+  EXPECT_NE(values(p.read_output("y")), values(expected));
+  EXPECT_EQ(nodes_of(0), nodes_of(1));
+  EXPECT_EQ(cudaSuccess, cudaStreamDestroy(other));
+}
+
+TEST_F(Enqueue, RandomOpsDrawNewNumbersAndFollowTheSeed) {
+  Graph g;
+  g.record("r", sum(random_uniform(g, f32, {4})));
+  auto make = [&] { return compile(g, {.target = cuda(0), .seed = 7}); };
+  Program by_run = make();
+  for (int i = 0; i < 4; ++i) by_run.run();
+  by_run.set_seed(9);
+  for (int i = 0; i < 2; ++i) by_run.run();
+  Program p = make();
+  p.run();
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  launch(exec, 3);
+  p.set_seed(9);
+  launch(exec, 2);
+  EXPECT_EQ(p.read("r"), by_run.read("r"));
+}
+
+TEST_F(Enqueue, AFailedStepIsReportedAndLaterOnesCommitAgain) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Variable count("count", Tensor({0.0f}));
+  assign(count, g.value(count) + 1.0);
+  g.output("y", log(x));
+  Program p = compile(g, {.target = cuda(0), .check_finite = true});
+  p.write(x, std::vector<float>{1, 2});
+  p.run();
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  launch(exec);
+  EXPECT_EQ(p.steps(), 2);
+  p.write(x, std::vector<float>{1, -2});
+  p.sync();
+  launch(exec, 2);
+  const std::string message = message_of([&] { p.sync(); });
+  EXPECT_TRUE(contains(message, "log")) << message;
+  EXPECT_TRUE(contains(message, "in step 2")) << message;
+  EXPECT_EQ(p.steps(), 2);
+  p.write(x, std::vector<float>{1, 2});
+  p.sync();
+  launch(exec, 3);
+  p.sync();
+  EXPECT_EQ(p.steps(), 5);
+  EXPECT_EQ(count.read().at(0), 5.0);
+}
+
+TEST_F(Enqueue, ReadsAndWritesMemoryOfTheCallers) {
+  float* memory = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaMalloc(reinterpret_cast<void**>(&memory), 512));
+  const float first[] = {1, 2}, second[] = {3, 4};
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  Value y = x * 10.0;
+  g.output("y", y);
+  {
+    Program p = compile(g, {.target = cuda(0)});
+    p.bind_memory(x, memory, 256);
+    p.bind_memory(y, memory + 64, 256);
+    p.run();
+    p.sync();
+    cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+    for (const auto& values : {first, second}) {
+      ASSERT_EQ(cudaSuccess, cudaMemcpy(memory, values, sizeof first, cudaMemcpyDefault));
+      launch(exec);
+      float result[2] = {};
+      ASSERT_EQ(cudaSuccess, cudaMemcpy(result, memory + 64, sizeof result, cudaMemcpyDefault));
+      EXPECT_EQ(result[0], 10 * values[0]);
+      EXPECT_EQ(result[1], 10 * values[1]);
+    }
+    const std::string message = message_of([&] { p.bind_memory(x, memory, 256); });
+    EXPECT_TRUE(contains(message, "a graph of yours holds a step of this program")) << message;
+    launch(exec);
+  }
+  EXPECT_EQ(cudaSuccess, cudaFree(memory));
+}
+
+TEST_F(Enqueue, WhatItCapturedIsKeptWhateverTheShapeCacheHolds) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4)});
+  g.output("y", x * 2.0 + 1.0);
+  Program p = compile(g, {.target = cuda(0), .shape_cache_bytes = 1, .log = [](LogLevel, std::string_view) {}});
+  p.write(x, std::vector<float>(8, 1.0f));
+  p.run();
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  for (std::size_t size : {100, 200, 300}) {
+    p.write(x, std::vector<float>(size, 2.0f));
+    p.run();
+    p.sync();
+  }
+  EXPECT_LE(p.counters().cached_shapes, 2u);
+  p.write(x, std::vector<float>(8, 3.0f));
+  p.sync();
+  launch(exec);
+  EXPECT_EQ(values(p.read_output("y")), std::vector<float>(8, 7.0f));
+}
+
+TEST_F(Enqueue, HostOpsOfTheStreamAreHostNodes) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  g.output("y", emit(testing::cpu_plus_one, {x * 2.0})[0] * 3.0);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{1, 2});
+  p.run();
+  const Tensor expected = p.read_output("y");
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  p.write(x, std::vector<float>{0, 0});
+  p.sync();
+  launch(exec);
+  EXPECT_EQ(p.read_output("y").at(0), 3.0);
+  p.write(x, std::vector<float>{1, 2});
+  p.sync();
+  launch(exec);
+  EXPECT_EQ(values(p.read_output("y")), values(expected));
+}
+
+struct Refusal {
+  const char* name;
+  std::vector<const char*> words;
+  std::function<Program()> make;
+};
+
+void waits_body(CudaArgs& a) {
+  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
+             "cudaMemcpyAsync", a.node());
+}
+const OpDef waits_op{
+    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {waits_body}};
+void breaks_body(CudaArgs& a) {
+  waits_body(a);
+  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
+}
+const OpDef breaks_op{.name = "breaks", .infer = testing::infer_like_first, .bodies = {breaks_body}};
+
+TEST_F(Enqueue, WhatCannotBeCapturedIsRefusedBeforeAnythingIs) {
+  auto made = [](const std::function<void(Graph&, const Value&)>& build, bool is_run = true) {
+    Graph g;
+    Value x = g.input("x", f32, {2});
+    build(g, x);
+    Program p = compile(g, {.target = cuda(0)});
+    p.write(x, std::vector<float>{1, 2});
+    if (is_run) p.run();
+    return p;
+  };
+  const Refusal rows[] = {
+      {"not run before",
+       {"the program has not run with these input shapes", "call enqueue() or run() once before the capture begins"},
+       [&] { return made([](Graph& g, const Value& x) { g.output("y", x + 1.0); }, false); }},
+      {"a feed",
+       {"the graph has feeds", "use inputs"},
+       [] {
+         Graph g;
+         Value x = g.feed("x", f32, {2});
+         g.record("y", sum(x));
+         Program p = compile(g, {.target = cuda(0)});
+         p.write(x, std::vector<float>{1, 2});
+         p.run();
+         return p;
+       }},
+      {"not one launch",
+       {"the stream is being captured, but the step is not one launch", "not capturable"},
+       [&] { return made([](Graph& g, const Value& x) { g.output("y", emit(waits_op, {x * 2.0})[0]); }); }},
+  };
+  for (const Refusal& row : rows) {
+    SCOPED_TRACE(row.name);
+    Program p = row.make();
+    const std::string message = refusal(p);
+    for (const char* word : row.words) EXPECT_TRUE(contains(message, word)) << message;
+    EXPECT_TRUE(contains(message, "cuda_enqueue_test.cpp:")) << message;
+    p.run();
+    p.sync();
+  }
+}
+
+TEST_F(Enqueue, ABrokenCaptureIsAnErrorAndTheProgramGoesOn) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  g.output("y", emit(breaks_op, {x * 2.0})[0] + 1.0);
+  Program p = compile(g, {.target = cuda(0), .log = [](LogLevel, std::string_view) {}});
+  p.write(x, std::vector<float>{1, 2});
+  p.run(interactive_serial);
+  ASSERT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  const std::string message = message_of([&] { p.enqueue(stream_); });
+  for (const char* word : {"breaks", "end the capture, and destroy its graph", "cuda_enqueue_test.cpp:"})
+    EXPECT_TRUE(contains(message, word)) << message;
+  cudaGraph_t graph = nullptr;
+  EXPECT_NE(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+  (void)cudaGetLastError();
+  p.run(interactive_serial);
+  EXPECT_EQ(p.read_output("y").at(1), 5.0);
+}
+
+TEST(EnqueueOnTheCpu, IsRefused) {
+  Graph g;
+  g.output("y", g.constant(Tensor({1.0f})) + 1.0);
+  Program p = compile(g);
+  const std::string message = message_of([&] { p.enqueue(nullptr); });
+  EXPECT_TRUE(contains(message, "enqueue")) << message;
+  EXPECT_TRUE(contains(message, "the stream of the caller: ")) << message;
+}
+
+}  // namespace
+}  // namespace graphsink
