@@ -9,6 +9,7 @@
 #include "graphsink/checkpoint.h"
 #include "graphsink/control.h"
 #include "graphsink/error.h"
+#include "graphsink/external.h"
 #include "graphsink/grad.h"
 #include "graphsink/graph.h"
 #include "graphsink/loader.h"

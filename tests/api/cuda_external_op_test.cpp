@@ -1,0 +1,124 @@
+// Kernels and libraries of the caller's as nodes of a graph.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "graphsink/cuda.h"
+#include "guest_kernels.h"
+#include "messages.h"
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+
+class CudaExternal : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device answers";
+  }
+  // out = 3 in + 1, by a copy and two kernels that know nothing of graphsink.
+  ExternalOp guest() {
+    return {.name = "guest", .outputs = {{i32, {}}}, .cuda = [this](CudaArgs& a) {
+              ++calls_;
+              (void)cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), sizeof(int), cudaMemcpyDeviceToDevice, a.stream());
+              testing::guest_affine(a.stream(), a.out<int>(0), 3, 0);
+              testing::guest_add(a.stream(), a.out<int>(0), 1);
+            }};
+  }
+  int calls_ = 0;
+};
+
+TEST_F(CudaExternal, IsCapturedWithTheRestOfTheStep) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  g.output("y", external_op(guest(), {x + 1})[0] * 2);
+  Program p = compile(g, {.target = cuda(0), .require_whole_graph = true});
+  for (int i = 0; i < 6; ++i) {
+    p.write(x, Tensor::scalar<std::int32_t>(i));
+    p.run(i == 0 ? interactive_serial : sink);
+    EXPECT_EQ(p.read_output("y").at(0), 2 * (3 * (i + 1) + 1));
+  }
+  EXPECT_EQ(calls_, 2) << "once op by op, once for the capture";
+  EXPECT_EQ(p.counters().graph_launches, 5u);
+  EXPECT_EQ(p.counters().fallbacks, 0u);
+}
+
+TEST_F(CudaExternal, MayBeInALoop) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  auto end = while_(
+      {x}, [](const Value& v) { return v < 1000; }, [&](const Value& v) { return external_op(guest(), {v})[0]; });
+  g.output("y", end[0]);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, Tensor::scalar<std::int32_t>(1));
+  int expected = 1;
+  while (expected < 1000) expected = 3 * expected + 1;
+  for (Mode mode : testing::kModes) {
+    p.run(mode);
+    EXPECT_EQ(p.read_output("y").at(0), expected) << to_string(mode);
+  }
+}
+
+// The body for the device is taken on a GPU, that for the CPU by a program for the CPU, or by request.
+TEST_F(CudaExternal, ChoosesTheFunctionByPlace) {
+  for (bool on_host : {false, true}) {
+    Graph g;
+    Value x = g.input("x", i32, {});
+    ExternalOp op = guest();
+    op.cpu = [](const CpuArgs& a) { *a.out<int>(0) = *a.in<int>(0) - 1; };
+    g.output("y", external_op(std::move(op), {x}, on_host ? on_cpu : Placement())[0]);
+    Program p = compile(g, {.target = cuda(0)});
+    p.write(x, Tensor::scalar<std::int32_t>(5));
+    p.run();
+    EXPECT_EQ(p.read_output("y").at(0), on_host ? 4.0 : 16.0);
+  }
+}
+
+TEST_F(CudaExternal, WhatCannotBeCapturedSaysSo) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  ExternalOp op = guest();
+  op.cuda = [inner = op.cuda](CudaArgs& a) {
+    inner(a);
+    (void)cudaStreamSynchronize(a.stream());
+  };
+  op.traits = {.capturable = false};
+  g.output("y", external_op(std::move(op), {x + 1})[0] * 2);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, Tensor::scalar<std::int32_t>(1));
+  for (int i = 0; i < 3; ++i) p.run(sink);
+  EXPECT_EQ(p.read_output("y").at(0), 14.0);
+  EXPECT_EQ(p.counters().fallbacks, 0u);
+  EXPECT_TRUE(contains(p.explain(), "guest"));
+}
+
+TEST_F(CudaExternal, WhatItThrowsIsAnErrorOfRun) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  ExternalOp op = guest();
+  op.cuda = [](CudaArgs&) { throw std::runtime_error("no such table"); };
+  g.output("y", external_op(std::move(op), {x})[0]);
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, Tensor::scalar<std::int32_t>(1));
+  const std::string message = message_of([&] { p.run(); });
+  for (const char* word : {"guest", "its body threw: no such table", "cuda_external_op_test.cpp:"})
+    EXPECT_TRUE(contains(message, word)) << message;
+}
+
+TEST_F(CudaExternal, HasNoFunctionForAProgramOnTheCpu) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  g.output("y", external_op(guest(), {x})[0]);
+  const std::string message = message_of([&] { compile(g); });
+  EXPECT_TRUE(contains(message, "guest")) << message;
+  EXPECT_TRUE(contains(message, "cuda_external_op_test.cpp:")) << message;
+}
+
+}  // namespace
+}  // namespace graphsink
