@@ -1,8 +1,9 @@
 # Defines graphsink_device_sources(target), which sets how the .cu files of a target are compiled. The library's build
 # includes this file. Its package includes it too, for projects with custom ops.
 #
-# Two global properties control this, so that the function may be called in any folder:
+# Global properties control this, so that the function may be called in any folder:
 #   GRAPHSINK_FLAVOUR   cpu, cuda or emulated, as the library was built
+#   GRAPHSINK_CUDART    cudart or cudart_static: the CUDA runtime that the library is linked with; for the flavour cuda
 #   GRAPHSINK_PRELUDE   the header included before a .cu file when g++ compiles it; not set for the flavour cuda
 
 # CMake 3.25 does not know that nvcc 12 and newer support C++20. A newer CMake sets this variable in enable_language().
@@ -27,7 +28,8 @@ function(graphsink_device_sources target)
     target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>
       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${GRAPHSINK_WERROR}>>:-Werror=all-warnings>)
-    target_link_libraries(${target} PUBLIC CUDA::cudart_static CUDA::cublasLt)
+    get_property(cudart GLOBAL PROPERTY GRAPHSINK_CUDART)
+    target_link_libraries(${target} PUBLIC CUDA::${cudart} CUDA::cublasLt)
     target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:GRAPHSINK_CUDA>)
     return()
   endif()

@@ -55,6 +55,12 @@ endif()
 
 # Sets how graphsink_device_sources() compiles.
 set_property(GLOBAL PROPERTY GRAPHSINK_FLAVOUR ${GRAPHSINK_FLAVOUR})
+# A program and a shared library that it links must use one and the same CUDA runtime, which keeps the last error.
+set(GRAPHSINK_CUDART cudart_static)
+if(BUILD_SHARED_LIBS)
+  set(GRAPHSINK_CUDART cudart)
+endif()
+set_property(GLOBAL PROPERTY GRAPHSINK_CUDART ${GRAPHSINK_CUDART})
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
   set_property(GLOBAL PROPERTY GRAPHSINK_PRELUDE ${PROJECT_SOURCE_DIR}/kernels/support/host_builtins.h)
 elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
@@ -63,13 +69,17 @@ endif()
 include(${CMAKE_CURRENT_LIST_DIR}/device_sources.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/plain_cuda.cmake)
 
-# graphsink_layer(name "layers below" sources...) adds the library of one layer.
+# Only what a public header declares can be seen outside of the shared library (GRAPHSINK_PUBLIC).
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+# graphsink_layer(name "layers below" sources...) compiles one layer. Its archive is used only to look into it.
 function(graphsink_layer name below)
   add_library(graphsink_${name} STATIC ${ARGN})
-  add_library(graphsink::${name} ALIAS graphsink_${name})
-  set_target_properties(graphsink_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(graphsink_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+  set_property(GLOBAL APPEND PROPERTY GRAPHSINK_LAYERS graphsink_${name})
+  set_target_properties(graphsink_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(graphsink_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
     PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_compile_features(graphsink_${name} PUBLIC cxx_std_20)
   target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_options> PUBLIC Threads::Threads)
@@ -87,6 +97,24 @@ function(graphsink_layer name below)
   endforeach()
   if(name STREQUAL "device" OR name STREQUAL "kernels")
     graphsink_device_sources(graphsink_${name})
+  endif()
+endfunction()
+
+# graphsink_library() adds the library itself, of all layers: static or shared, by BUILD_SHARED_LIBS.
+function(graphsink_library)
+  get_property(layers GLOBAL PROPERTY GRAPHSINK_LAYERS)
+  list(TRANSFORM layers REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  add_library(graphsink ${objects})
+  add_library(graphsink::graphsink ALIAS graphsink)
+  set_target_properties(graphsink PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
+                                             SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_include_directories(graphsink PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(graphsink PUBLIC cxx_std_20)
+  target_link_libraries(graphsink PUBLIC Threads::Threads PRIVATE OpenBLAS::OpenBLAS ZLIB::ZLIB spdlog::spdlog ${CMAKE_DL_LIBS})
+  graphsink_device_sources(graphsink)
+  if(GRAPHSINK_COVERAGE)
+    target_link_options(graphsink PUBLIC --coverage)
   endif()
 endfunction()
 

@@ -1,8 +1,8 @@
-# The install() rules, and the files that find_package(graphsink) reads.
+# The install() rules, the files that find_package(graphsink) and pkg-config read, and the packages that cpack makes.
 include(CMakePackageConfigHelpers)
-set(GRAPHSINK_TARGETS graphsink graphsink_base graphsink_ir graphsink_passes graphsink_device graphsink_kernels
-    graphsink_build graphsink_exec graphsink_api graphsink_capture graphsink_loader graphsink_checkpoint)
 set(GRAPHSINK_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/graphsink)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
+set(GRAPHSINK_TARGETS graphsink)
 install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The header that graphsink_device_sources() includes before the .cu files of other projects.
 set(GRAPHSINK_INSTALLED_PRELUDE "")
@@ -15,10 +15,52 @@ elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator)
   set(GRAPHSINK_INSTALLED_PRELUDE ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator/simt.h)
 endif()
-install(TARGETS ${GRAPHSINK_TARGETS} EXPORT graphsinkTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${GRAPHSINK_TARGETS} EXPORT graphsinkTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(EXPORT graphsinkTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
 configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake
                               INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
               cmake/FindOpenBLAS.cmake cmake/device_sources.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
+
+# pkg-config. A shared library brings what it needs; of a static one, programs link that, too.
+if(NOT GRAPHSINK_FLAVOUR STREQUAL "emulated")
+  set(GRAPHSINK_PC_PACKAGES "zlib spdlog openblas")
+  set(GRAPHSINK_PC_REQUIRES Requires)
+  set(GRAPHSINK_PC_LIBS -ldl)
+  if(BUILD_SHARED_LIBS)
+    set(GRAPHSINK_PC_REQUIRES Requires.private)
+  endif()
+  if(GRAPHSINK_FLAVOUR STREQUAL "cuda")
+    string(APPEND GRAPHSINK_PC_LIBS " -lcublasLt -l${GRAPHSINK_CUDART} -lrt")
+  endif()
+  file(RELATIVE_PATH GRAPHSINK_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+  configure_file(cmake/graphsink.pc.in ${CMAKE_BINARY_DIR}/graphsink.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/graphsink.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+# cpack -G DEB and cpack -G TGZ. A static library has no package to run with.
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_CONTACT "The graphsink authors")
+set(CPACK_PACKAGE_VENDOR "${CPACK_PACKAGE_CONTACT}")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_COMPONENTS_ALL dev)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libgraphsink-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: headers and library to build programs with.")
+if(BUILD_SHARED_LIBS)
+  list(APPEND CPACK_COMPONENTS_ALL runtime)
+  get_target_property(soversion graphsink SOVERSION)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libgraphsink${soversion})
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}: the shared library.")
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libgraphsink${soversion} (= ${PROJECT_VERSION})")
+else()
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libopenblas-dev, zlib1g-dev, libspdlog-dev")
+endif()
+include(CPack)

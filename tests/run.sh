@@ -235,7 +235,7 @@ check_mutants() {
 
 check_cuda() {
   local preset=cuda-compile
-  local targets=(graphsink_api graphsink_capture graphsink_loader graphsink_checkpoint test_device existing_trainer_sunk)
+  local targets=(graphsink test_device existing_trainer_sunk)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
   test_environment=()
@@ -264,13 +264,13 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|find_package|headers|mutants|vector_levels|api_.*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|package|headers|mutants|vector_levels|api_.*)$' || return 1
   else
     gs_build cpu smoke || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|find_package|headers|mutants|vector_levels|api_.*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|package|headers|mutants|vector_levels|api_.*)$' || return 1
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'
   elif ! grep -q ' avx512f ' /proc/cpuinfo; then

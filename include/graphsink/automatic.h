@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "graphsink/mode.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 struct AutomaticReport {
   struct Candidate {

@@ -25,11 +25,12 @@
 #include "graphsink/error.h"
 #include "graphsink/key.h"
 #include "graphsink/log.h"
+#include "graphsink/version.h"
 
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 struct SinkOptions {
   // Bounds what is kept for keys, as SinkReport::bytes counts it. The least recently used keys are dropped first; a key

@@ -13,8 +13,9 @@
 #include "graphsink/graph.h"
 #include "graphsink/log.h"
 #include "graphsink/tensor.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 class Program;
 

@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "graphsink/graph.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 using Values = std::vector<Value>;
 

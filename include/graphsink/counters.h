@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // What the program did so far, counted where it happens: calls of the device's API, nodes of the captured graphs.
 struct Counters {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "graphsink/op.h"
+#include "graphsink/version.h"
 
 #if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED)
 #include <cuda_runtime.h>
@@ -16,7 +17,7 @@ struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 #endif
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 class CudaDevice;
 

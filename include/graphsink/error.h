@@ -7,7 +7,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // A place in the user's source. A function of this library that may refuse has a last parameter
 // `Where where = Where::current()`, which is the line that calls it.

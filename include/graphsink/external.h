@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "graphsink/op.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // What a node of external_op() does. At least one of `cpu` and `cuda`.
 struct ExternalOp {

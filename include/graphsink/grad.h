@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "graphsink/graph.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // Returns d loss / d wrt[i] for each i, with the type of wrt[i]; it is zero if the loss does not depend on wrt[i].
 // `loss` is a float scalar. A Variable stands for its value at the start of the step. Throws Error, naming the op and

@@ -15,8 +15,9 @@
 #include "graphsink/error.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 struct GraphData;
 struct EagerStorage;

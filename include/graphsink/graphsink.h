@@ -23,4 +23,5 @@
 #include "graphsink/program.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"
+#include "graphsink/version.h"
 #endif

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // A float that rounds to a shorter format just as x does: where x is no float, the neighbour with an odd last bit
 // (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd").

@@ -12,8 +12,9 @@
 
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // --- launches
 

@@ -12,7 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 class Key;
 

@@ -8,8 +8,9 @@
 
 #include "graphsink/error.h"
 #include "graphsink/tensor.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // An IDX file of unsigned bytes (http://yann.lecun.com/exdb/mnist/: magic 0x000008RR, RR dimensions, big-endian
 // sizes), gzipped or not.

@@ -6,7 +6,9 @@
 #include <functional>
 #include <string_view>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 enum class LogLevel : std::uint8_t { warning, error };
 

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "graphsink/plan.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // One value and its memory.
 struct ValueMemory {

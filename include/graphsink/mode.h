@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace graphsink {
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // All modes issue the same plan with the same op bodies and therefore give the same bits. Each run() may use another
 // mode. The constants below are all the modes there are; run() throws Error for any other combination.

@@ -18,8 +18,9 @@
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
 #include "graphsink/type.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 class CpuArgs;
 class CudaArgs;

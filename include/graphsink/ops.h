@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "graphsink/graph.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // "Floats" below means f32, f64, f16 and bf16. Elements of f16 and bf16 are computed in f32, and each op rounds its
 // result once.

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "graphsink/graph.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // Parameters that share options. An option that is not set is that of the optimizer. A parameter that is in no group is
 // not updated, and its gradient is not computed: this is how to freeze one.

@@ -12,8 +12,9 @@
 
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // Names a device; cpu() is the host itself.
 struct DeviceId {

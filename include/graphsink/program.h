@@ -20,8 +20,9 @@
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
 #include "graphsink/plan.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // Checks that search for mistakes in ops and in this library. All are slow and off by default.
 struct Guards {
@@ -169,8 +170,9 @@ class Program {
   // loaded and memory is allocated in the first step.
   //
   // The program does not know of launches of the caller's graph. Before any other call on the program, or on its
-  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). No other program
-  // may use the Variables meanwhile. The program must outlive the graph; what it captured for these input shapes is kept.
+  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). No other
+  // program may use the Variables meanwhile. The program must outlive the graph; what it captured for these input
+  // shapes is kept.
   //
   // Throws Error in a capture if the step has not run before with these input shapes, is not one launch, reads a feed,
   // or reads a Variable or input on another device; then nothing was captured. If the capture itself breaks, Error says

@@ -11,8 +11,9 @@
 
 #include "graphsink/error.h"
 #include "graphsink/type.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 class Tensor {
  public:

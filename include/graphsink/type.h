@@ -13,8 +13,9 @@
 
 #include "graphsink/error.h"
 #include "graphsink/half.h"
+#include "graphsink/version.h"
 
-namespace graphsink {
+namespace GRAPHSINK_PUBLIC graphsink {
 
 // f16 and bf16 are half and bfloat16 (half.h), i32 and i64 are signed, u8 is not.
 enum class DType : std::uint8_t { f32, f64, i32, boolean, f16, bf16, i64, u8 };

@@ -229,9 +229,54 @@ static void check_borrowed() {
   CUDA_CALL(cudaStreamDestroy(stream));
 }
 
+// Code of ours with a step of a program in between, captured and launched as one.
+static void check_sunk() {
+  constexpr std::size_t kBytes = kSize * sizeof(float);
+  constexpr int kRuns = 6;
+  cudaStream_t stream = nullptr;
+  CUDA_CALL(cudaStreamCreate(&stream));
+  void *in = nullptr, *out = nullptr;
+  CUDA_CALL(cudaMalloc(&in, kBytes));
+  CUDA_CALL(cudaMalloc(&out, kBytes));
+  {
+    gs::Graph g;
+    gs::Value x = g.input("x", gs::f32, {kSize});
+    gs::Value y = gs::external_op({.name = "copied",
+                                   .outputs = {{gs::f32, {kSize}}},
+                                   .cuda =
+                                       [](gs::CudaArgs& a) {
+                                         CUDA_CALL(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), kBytes,
+                                                                   cudaMemcpyDeviceToDevice, a.stream()));
+                                       }},
+                                  {power(x, 3) + 1.0})[0];
+    g.output("y", y);
+    gs::Program program = gs::compile(g, {.target = gs::cuda(0)});
+    program.bind_memory(x, in, kBytes);
+    program.bind_memory(y, out, kBytes);
+    gs::SinkCache sinks({.strict = true});
+    for (int run = 0; run < kRuns; ++run) {
+      sinks.run(stream, gs::Key{in, out}, [&](cudaStream_t s) {
+        (void)cudaMemsetAsync(in, 0, kBytes, s);
+        program.enqueue(s);
+      });
+    }
+    CUDA_CALL(cudaStreamSynchronize(stream));
+    float values[kSize] = {};
+    CUDA_CALL(cudaMemcpy(values, out, kBytes, cudaMemcpyDeviceToHost));
+    for (float value : values) check(value == 1.0f, "a step in a SinkCache computes 0^3 + 1");
+    check(sinks.report().launches == kRuns - 1, "each run but the first is a launch\n" + to_string(sinks.report()));
+    check(program.steps() == kRuns, "each launch is a step");
+  }
+  for (void* memory : {in, out}) CUDA_CALL(cudaFree(memory));
+  CUDA_CALL(cudaStreamDestroy(stream));
+}
+
 #endif
 
 int main() try {
+  std::string version = std::to_string(GRAPHSINK_VERSION_MAJOR) + "." + std::to_string(GRAPHSINK_VERSION_MINOR) + "." +
+                        std::to_string(GRAPHSINK_VERSION_PATCH);
+  check(gs::version() == version, "the library is of the version of its headers");
   std::string devices = "cpu";
   check_device(gs::cpu(), false, "cpu");
 #ifdef GRAPHSINK_CAN_LAUNCH
@@ -239,6 +284,7 @@ int main() try {
     devices += " and cuda";
     check_device(gs::cuda(0), true, "cuda");
     check_borrowed();
+    check_sunk();
   }
 #endif
   std::cout << "own ops on " << devices << "\n";

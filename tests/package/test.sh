@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Uses the build in $1 as other projects do, which know nothing of its folders: y = 3 x is learned to w = 3, and ops in a
+# .cu file of the project do what own_op.cu checks. The library is installed and found by find_package() and, in the
+# flavour cpu, by pkg-config and in the packages of cpack, as a static and as a shared library; it is built inside of
+# another project by add_subdirectory() and FetchContent. A compiler that is too old is refused.
+set -euo pipefail
+
+if [[ $# -ne 1 || ! -f $1/CMakeCache.txt ]]; then
+  echo "usage: ${BASH_SOURCE[0]} BUILD_DIR (one that is configured and built)" >&2
+  exit 2
+fi
+build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$source/../.." && pwd)
+# In the build folder, at one depth: so a compiler cache knows the library's objects after the first of these builds.
+scratch=$build/package_test
+rm -rf "$scratch"
+mkdir "$scratch"
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  echo "package test: $*" >&2
+  exit 1
+}
+
+# The value of an entry of the build's cache.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+
+flags=$(cached CMAKE_CXX_FLAGS)
+sanitize=$(cached GRAPHSINK_SANITIZE)
+[[ -z $sanitize ]] || flags+=" -fsanitize=$sanitize"
+flavour=$(cached GRAPHSINK_FLAVOUR)
+compiler=$(cached CMAKE_CXX_COMPILER)
+# Those of the build, for the builds of the library.
+library_options=("-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_BUILD_TYPE=RelWithDebInfo
+  "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(cached CMAKE_CXX_FLAGS_RELWITHDEBINFO)")
+
+# quietly LOG COMMAND...: shows the output of a command only if it fails.
+quietly() {
+  local log=$scratch/$1.log
+  shift
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    fail "failed: $*"
+  fi
+}
+
+# check_programs FOLDER: the two programs of a project that was built in the folder.
+check_programs() {
+  local output
+  output=$("$1/uses_graphsink")
+  [[ $output == "loss "*", w 3" ]] || fail "$1: expected 'loss ..., w 3', not '$output'"
+  output=$("$1/own_op")
+  local expected="own ops on cpu"
+  [[ $flavour != emulated ]] || expected+=" and cuda" # the software device is always there
+  [[ $output == "$expected"* ]] || fail "$1: expected '$expected', not '$output'"
+}
+
+# check_prefix NAME PREFIX: find_package() in a project that knows only the prefix.
+check_prefix() {
+  local name=$1 prefix=$2
+  # The package can be moved to another machine: it names no folder of the build or of the sources.
+  if grep -rnF -e "$build" -e "$root" "$prefix" --include='*.cmake' --include='*.pc'; then
+    fail "expected no path of the build in the package"
+  fi
+  cp -r "$source" "$scratch/$name.project"
+  quietly "$name.configure" cmake -G Ninja -S "$scratch/$name.project" -B "$scratch/$name" \
+    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags"
+  quietly "$name.build" cmake --build "$scratch/$name"
+  check_programs "$scratch/$name"
+  echo "$name: find_package() works"
+}
+
+# check_pkg_config NAME PREFIX: a compiler with the flags that pkg-config gives.
+check_pkg_config() {
+  local name=$1 pc arguments
+  pc=$(find "$2" -name graphsink.pc)
+  read -ra arguments <<<"$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --cflags --libs graphsink)"
+  mkdir "$scratch/$name"
+  "$compiler" "$source/main.cpp" "${arguments[@]}" -o "$scratch/$name/uses_graphsink"
+  "$compiler" -x c++ -include "$root/kernels/support/host_builtins.h" "$source/own_op.cu" -x none "${arguments[@]}" \
+    -o "$scratch/$name/own_op"
+  check_programs "$scratch/$name"
+  echo "$name: pkg-config works, version $(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --modversion graphsink)"
+}
+
+# check_packages NAME BUILD PACKAGE...: what cpack makes of a build, unpacked into clean folders.
+check_packages() {
+  local name=$1 of=$2 package
+  shift 2
+  quietly "$name.cpack" cpack --config "$of/CPackConfig.cmake" -B "$scratch/$name.packages" -G 'DEB;TGZ'
+  mkdir "$scratch/$name.root" "$scratch/$name.tar"
+  for package in "$@"; do
+    dpkg -x "$(find "$scratch/$name.packages" -maxdepth 1 -name "${package}_*.deb")" "$scratch/$name.root"
+  done
+  [[ $(find "$scratch/$name.packages" -maxdepth 1 -name '*.deb' | wc -l) == "$#" ]] || fail "expected $# packages: $*"
+  tar -xzf "$(find "$scratch/$name.packages" -maxdepth 1 -name '*.tar.gz')" -C "$scratch/$name.tar" --strip-components=1
+}
+
+quietly install cmake --install "$build" --prefix "$scratch/prefix"
+check_prefix installed "$scratch/prefix"
+
+if [[ $flavour == cpu && -z $sanitize ]]; then
+  check_pkg_config pkg-config "$scratch/prefix"
+  check_packages static "$build" libgraphsink-dev
+  check_prefix static-deb "$scratch/static.root/usr"
+  check_prefix static-tar "$scratch/static.tar"
+
+  echo "building the shared library"
+  quietly shared.configure cmake -G Ninja -S "$root" -B "$scratch/shared" "${library_options[@]}" \
+    -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
+  quietly shared.build cmake --build "$scratch/shared"
+  version=$(sed -n 's/^Version: //p' "$scratch/shared/graphsink.pc")
+  library=$scratch/shared/libgraphsink.so.$version
+  readelf -d "$library" | grep -q "soname: \[libgraphsink.so.${version%.*}\]" || fail "expected the soname .so.${version%.*}"
+  # Of the library nothing can be seen but what the headers declare, and what the compiler makes of std templates.
+  nm -DC --defined-only "$library" | cut -c 20- >"$scratch/symbols"
+  if grep -v -E 'graphsink::|(^| )std::|__gnu_cxx::|__gnu_cxx|^guard variable for std::' "$scratch/symbols"; then
+    fail "expected these symbols to be hidden"
+  fi
+  if grep -E 'graphsink::(Session|BoundPlan|CpuDevice|StepRunner|Walk|add_op)' "$scratch/symbols"; then
+    fail "expected what no public header declares to be hidden"
+  fi
+  check_packages shared "$scratch/shared" libgraphsink-dev "libgraphsink${version%.*}"
+  libraries=$(dirname "$(find "$scratch/shared.root" -name 'libgraphsink.so')")
+  export LD_LIBRARY_PATH=$libraries
+  check_prefix shared-deb "$scratch/shared.root/usr"
+  check_pkg_config shared-pkg-config "$scratch/shared.root/usr"
+  check_prefix shared-tar "$scratch/shared.tar"
+  unset LD_LIBRARY_PATH
+fi
+
+# parent NAME TEXT: a project that contains graphsink, which the text brings in.
+parent() {
+  mkdir "$scratch/$1.project"
+  cat >"$scratch/$1.project/CMakeLists.txt" <<TEXT
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES CXX)
+$2
+add_executable(uses_graphsink $source/main.cpp)
+target_link_libraries(uses_graphsink PRIVATE graphsink::graphsink)
+add_executable(own_op $source/own_op.cu)
+target_link_libraries(own_op PRIVATE graphsink::graphsink)
+graphsink_device_sources(own_op)
+TEXT
+  quietly "$1.configure" cmake -G Ninja -S "$scratch/$1.project" -B "$scratch/$1" "${library_options[@]}"
+}
+
+parent inside "add_subdirectory($root graphsink)"
+ninja -C "$scratch/inside" -t targets all >"$scratch/targets"
+if grep -E 'test_api|graphsink-bench|train_mnist' "$scratch/targets"; then
+  fail "expected no tests and no samples inside of another project"
+fi
+if ! grep -q "FLAGS = .*-include $root/kernels/support/host_builtins.h" "$scratch/inside/build.ninja" ||
+  ! grep -q 'own_op[.]cu[.]o' "$scratch/inside/build.ninja"; then
+  fail "expected graphsink_device_sources() to compile own_op.cu inside of another project"
+fi
+if grep -q -e -Werror "$scratch/inside/build.ninja"; then
+  fail "expected warnings to be no errors inside of another project"
+fi
+quietly inside.install cmake --install "$scratch/inside" --prefix "$scratch/nothing"
+[[ ! -e $scratch/nothing/include ]] || fail "expected nothing to be installed by another project"
+
+if [[ $flavour == cpu && -z $sanitize ]]; then
+  echo "building inside of other projects"
+  quietly inside.build cmake --build "$scratch/inside" --target uses_graphsink own_op
+  check_programs "$scratch/inside"
+  echo "inside: add_subdirectory() works"
+  parent fetched "include(FetchContent)
+FetchContent_Declare(graphsink SOURCE_DIR $root)
+FetchContent_MakeAvailable(graphsink)"
+  quietly fetched.build cmake --build "$scratch/fetched" --target uses_graphsink own_op
+  check_programs "$scratch/fetched"
+  echo "fetched: FetchContent works"
+fi
+
+# The compiler of the build, as if it were version 11.
+cat >"$scratch/old-compiler" <<TEXT
+#!/bin/sh
+exec "$compiler" -U__GNUC__ -D__GNUC__=11 -U__clang_major__ -D__clang_major__=11 "\$@"
+TEXT
+chmod +x "$scratch/old-compiler"
+if cmake -G Ninja -S "$root" -B "$scratch/old" -DCMAKE_CXX_COMPILER="$scratch/old-compiler" &>"$scratch/refusal" ||
+  ! grep -q 'graphsink needs g++ 12 or clang 16, or newer; this is [A-Za-z]* 11' "$scratch/refusal"; then
+  cat "$scratch/refusal"
+  fail "expected a compiler of version 11 to be refused, with the versions that are needed"
+fi
