@@ -48,8 +48,8 @@ clang                                                                    cpu and
                                                                          counts
 gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
-                 samples, install, each public header alone with each
-                 compiler at hand, and the CPU bodies with baseline,
+                 samples, the ways to consume the library, doxygen, each
+                 public header alone with each compiler at hand, and the CPU bodies with baseline,
                  AVX2 and AVX-512 instructions; on one core: test_api
 
 Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs.
@@ -264,13 +264,14 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|package|headers|mutants|vector_levels|api_.*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|package|documentation|headers|mutants|vector_levels|api_.*)$' || return 1
   else
     gs_build cpu smoke || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|package|headers|mutants|vector_levels|api_.*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|package|documentation|headers|mutants|vector_levels|api_.*)$' || return 1
+  grep -q 'documentation .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'pages of the public headers' 'doxygen is missing'
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'
   elif ! grep -q ' avx512f ' /proc/cpuinfo; then
@@ -351,7 +352,7 @@ case ${1:-} in
     fi
     GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
     gs_require_packages "${GS_BUILD_PACKAGES[@]}" dpkg-dev file # these two for what cpack makes
-    for package in ccache clang-format-14 shellcheck gcovr locales; do
+    for package in ccache clang-format-14 shellcheck gcovr locales doxygen; do
       (gs_require_packages "$package") || true # where it stays missing, its stage says so
     done
     check_all

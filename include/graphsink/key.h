@@ -18,8 +18,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 class Key;
 
-// A type of your own becomes a part of keys by a function `gs::Key to_key(const T&)` beside it. Everything that tells
-// two values apart must be in that key.
+// A type of your own becomes a part of keys by a function to_key() beside it, which takes a `const T&` and returns a
+// Key. Everything that tells two values apart must be in that.
 template <class T>
 concept HasKey = requires(const T& value) {
   { to_key(value) } -> std::same_as<Key>;

@@ -107,9 +107,8 @@ void ReplayAudit::set_state(const Plan& plan, const State& state) {
 
 std::vector<std::pair<std::string, Tensor>> ReplayAudit::results(const ShapeEntry& entry,
                                                                  std::uint32_t first_record) const {
-  session_.device().wait(session_.stream());
   const Plan& plan = entry.plan();
-  State after = state(plan);
+  State after = state(plan);  // waits for the run
   std::vector<std::pair<std::string, Tensor>> results;
   results.emplace_back("the number of committed steps", Tensor::scalar(after.status.block.step));
   for (std::size_t i = 0; i < plan.variables.size(); ++i)

@@ -1,10 +1,13 @@
 // What a failing CUDA call must not do, one by one; fault_loop_test.cpp makes all of them fail.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
+#include "busy_time.h"
 #include "device/cuda/open.h"
 #include "fault_fixture.h"
 #include "fault_harness.h"
@@ -13,8 +16,10 @@
 namespace graphsink {
 namespace {
 
+using testing::busy_share;
 using testing::contains;
 using testing::Fault;
+using testing::infer_like_first;
 using testing::LogText;
 using testing::message_of;
 using testing::TwoKernelCommit;
@@ -186,6 +191,37 @@ TEST_F(Fault, AProgramThatCannotWaitKeepsItsMemory) {
   EXPECT_EQ(emu::live_objects().total(), before);
 }
 #endif
+
+// Bodies on the host go on when the context is lost, and use what the program owns.
+struct LongBody {
+  static inline std::atomic<bool> begun = false, may_end = false;
+  static void run(const CpuArgs& a) {
+    begun = true;
+    may_end.wait(false);
+    *a.out<float>(0) = 0;
+  }
+};
+const OpDef long_op{.name = "long", .infer = infer_like_first, .bodies = {LongBody::run}};
+
+TEST_F(Fault, ADestructorSleepsUntilBodiesOnTheHostHaveEnded) {
+  LogText log;
+  Graph g;
+  Value x = g.input("x", f32, {1});
+  g.output("y", emit(long_op, {x})[0]);
+  std::optional<Program> p = compile(g, {.target = cuda(0)});
+  p->write(x, std::vector<float>{1});
+  p->run(interactive_serial);
+  while (!LongBody::begun) (void)p->poll();
+  emu::fail("cudaStreamSynchronize", 1, cudaErrorIllegalAddress);
+  std::thread ends([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    LongBody::may_end = true;
+    LongBody::may_end.notify_all();
+  });
+  EXPECT_LT(busy_share([&] { p.reset(); }), 0.2);
+  EXPECT_TRUE(LongBody::may_end) << "it waited";
+  ends.join();
+}
 
 TEST_F(Fault, AProgramWaitsByOtherMeansBeforeItFrees) {
   LogText log;
