@@ -68,8 +68,8 @@ CHANCE = [
      "copy(stream, predicate_.get(), predicate, sizeof(bool));"),
     ("ring overwritten early", "src/exec/launch_queue.cpp",
      "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
-    ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = *ring.next;",
-     "std::uint32_t number = *ring.next;\n  tell_host(ring.taken, number + 1);"),
+    ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = ring.next ? *ring.next : 0;",
+     "std::uint32_t number = ring.next ? *ring.next : 0;\n  if (ring.next) tell_host(ring.taken, number + 1);"),
 ]
 # By folder, the test programs that are most likely to notice, and the entries of ctest that run them; the others follow.
 FIRST_TESTS = {

@@ -34,7 +34,7 @@ TensorType fixed_input(const Node& node, const Where& where) {
 }  // namespace
 
 Plan Program::Impl::make_current_plan() const {
-  TraceRange range("plan");
+  GRAPHSINK_TRACE(plan, "plan");
   PlanOptions options;
   options.check_finite = options_.check_finite;
   options.default_placement = options_.default_placement;
@@ -176,7 +176,7 @@ void Program::Impl::watch_host_ops() {
 void Program::Impl::bind(const Where& where) {
   require_caller("bind", where);
   if (shapes_.current()) return;
-  TraceRange range("bind");
+  GRAPHSINK_TRACE(plan, "bind");
   prepare_plan();
   variables_.bring(plan(), status_.teller(), *this, where);
   const RunGate::Inside inside(variables_.gate());

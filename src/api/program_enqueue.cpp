@@ -17,16 +17,18 @@ Stream& Program::Impl::callers_stream(void* stream, const char* call, const Wher
 void Program::Impl::require_enqueue(const Where& where) {
   const ShapeEntry* entry = shapes_.current();
   if (!entry || !entry->ran_once) {
-    throw Error("enqueue", where,
-                "the program has not run with these input shapes, so kernels would have to be loaded during the capture",
-                "call enqueue() or run() once before the capture begins");
+    throw Error(
+        "enqueue", where,
+        "the program has not run with these input shapes, so kernels would have to be loaded during the capture",
+        "call enqueue() or run() once before the capture begins");
   }
   const Plan& plan = entry->plan();
   if (!plan.feeds.empty()) {
-    throw Error("enqueue", where,
-                "the graph has feeds, of which each step of run() reads another slice; the launches of a graph of yours "
-                "are not counted",
-                "use inputs, and copy each batch into their memory, see Program::bind_memory()");
+    throw Error(
+        "enqueue", where,
+        "the graph has feeds, of which each step of run() reads another slice; the launches of a graph of yours "
+        "are not counted",
+        "use inputs, and copy each batch into their memory, see Program::bind_memory()");
   }
   require_whole("enqueue", "the stream is being captured", where);
   if (!plan.invariant_copies.empty()) {

@@ -213,6 +213,7 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::i
     throw Error("sink", where, "the work of key " + to_string(key) + " cannot be launched: " + why.problem(),
                 why.remedy());
   }
+  GRAPHSINK_TRACE(fallback, "as it is");
   if (outcome == Outcome::has_run) {
     ++counts_.as_is;
     --steps;
@@ -285,7 +286,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
 }
 
 GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stream, Work work) {
-  const TraceRange range("capture");
+  GRAPHSINK_TRACE(capture, "capture");
   struct Capturing {
     bool& flag;
     explicit Capturing(bool& is_capturing) : flag(is_capturing) { flag = true; }
@@ -349,6 +350,7 @@ void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& dev
 }
 
 std::int64_t SinkCache::Impl::launch(Sunk& sunk, cudaStream_t stream, std::int64_t steps) {
+  GRAPHSINK_TRACE(launch, "launch");
   std::int64_t launched = steps > 1 ? launch_loop(sunk, stream, steps) : 0;
   while (launched < steps && sunk.slot.is_captured()) launched += launch_step(sunk, stream);
   return launched;

@@ -114,6 +114,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
   for (const PlanNode& node : plan_->nodes) operands += node.operands.size();
   pointers_.reserve(operands);
   nodes_.reserve(plan_->nodes.size());
+  names_.reserve(plan_->nodes.size());
   for (std::size_t i = 0; i < plan_->nodes.size(); ++i) {
     const PlanNode& node = plan_->nodes[i];
     BoundNode bound;
@@ -136,6 +137,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);
+    names_.emplace_back(bound.op->name.data());
   }
   bind_workspaces(devices);
 }
@@ -171,7 +173,7 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
   switch (task.kind) {
     case TaskKind::call: {
       const BoundNode& node = nodes_[at(task.node)];
-      TraceRange range(node.op->name.data());
+      const TraceRange range(TraceCategory::op, names_[at(task.node)]);
       if (plan_->nodes[at(task.node)].on_host) {
         device.host_call(stream, node);
       } else {
@@ -179,9 +181,11 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
       }
       return;
     }
-    case TaskKind::copy:
+    case TaskKind::copy: {
+      GRAPHSINK_TRACE(copy, "copy");
       device.copy(stream, address(task.destination), address(task.source), plan_->buffers[at(task.source)].bytes);
       return;
+    }
     case TaskKind::branch:
     case TaskKind::loop: {
       const auto* predicate = static_cast<const bool*>(address(task.source));
@@ -205,7 +209,7 @@ void BoundPlan::issue_body(int sequence, Devices devices, Streams streams) const
 
 void BoundPlan::run_on_host(const Task& task, Device& device) const {
   const BoundNode& node = nodes_[at(task.node)];
-  TraceRange range(node.op->name.data());
+  const TraceRange range(TraceCategory::op, names_[at(task.node)]);
   device.host_call_now(node);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/at.h"
+#include "base/trace.h"
 #include "device/device.h"
 #include "graphsink/mode.h"
 #include "graphsink/plan.h"
@@ -112,6 +113,7 @@ class BoundPlan {
   std::vector<void*> addresses_;         // per buffer
   std::vector<void*> pointers_;          // operands of all nodes
   std::vector<BoundNode> nodes_;
+  std::vector<TraceName> names_;  // of their ops
   std::size_t bytes_ = 0;
   std::vector<Memory> workspaces_;  // per stream, of its device; those of the host are in host_arena_
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/trace.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -100,6 +101,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   if (slices == 0) refuse(to_string(given), "write at least one slice");
   std::size_t bytes = given.bytes();
   ++entry.version;
+  GRAPHSINK_TRACE(copy, "write");
   entry.slices = 0;  // if the copy fails half-way, the input counts as not written
   if (entry.is_feed) {
     entry.first_slice = entry.feed->write(*stream_, data, bytes);

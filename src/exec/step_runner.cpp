@@ -47,7 +47,7 @@ void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int6
 }
 
 void StepRunner::enqueue(ShapeEntry& entry, Stream& callers) {
-  TraceRange range("capture");
+  GRAPHSINK_TRACE(capture, "capture");
   struct Inside {
     Device& device;
     ~Inside() { device.leave_capture(); }
@@ -80,12 +80,13 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
     ++first;
   }
   if (!capture_islands(entry, mode)) {
+    GRAPHSINK_TRACE(fallback, "op by op");
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(entry, interactive_serial, first, end);
     return;
   }
   if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
-    TraceRange range("launch");
+    GRAPHSINK_TRACE(launch, "launch");
     push_params(entry, first, end);
     entry.loop.launch(device(), stream(), end - first);
     return;
@@ -96,7 +97,7 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
 // Runs one step island by island. Islands that run beside launches go to a second stream. No launch uses that stream,
 // because all streams of a launch are part of its capture.
 void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
-  TraceRange range("launch");
+  GRAPHSINK_TRACE(launch, "launch");
   push_params(entry, step, step + 1);
   const auto& islands = entry.bound.islands_of(mode);
   auto& slots = entry.slots_of(mode);
@@ -131,7 +132,7 @@ bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, Functi
                          const char* otherwise) {
   if (slot.is_captured()) return true;
   if (slot.is_refused()) return false;
-  TraceRange range("capture");
+  GRAPHSINK_TRACE(capture, "capture");
   if (!slot.capture(device(), streams(entry, mode), issue)) {
     log_.warn({otherwise, ", its capture failed: ", slot.failure()->what()});
     return false;

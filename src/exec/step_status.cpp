@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/trace.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -72,6 +73,7 @@ StepBlock StepStatus::download_block() const {
 }
 
 Tensor StepStatus::download(const TensorType& type, const void* address) const {
+  GRAPHSINK_TRACE(copy, "read");
   Tensor tensor(type);
   session_.device().copy(session_.stream(), tensor.data(), address, tensor.bytes());
   session_.device().wait(session_.stream());

@@ -1,5 +1,7 @@
 #include "exec/transfer.h"
 
+#include "base/trace.h"
+
 namespace graphsink {
 
 Stream& Transfer::stream() {
@@ -18,12 +20,14 @@ void Transfer::wait(Stream& stream) {
 }
 
 void Transfer::upload(void* destination, const void* source, std::size_t bytes) {
+  GRAPHSINK_TRACE(copy, "write");
   std::lock_guard lock(mutex_);
   device_->upload(stream(), destination, source, bytes);
   device_->wait(stream());
 }
 
 void Transfer::download(void* destination, const void* source, std::size_t bytes) {
+  GRAPHSINK_TRACE(copy, "read");
   std::lock_guard lock(mutex_);
   device_->copy(stream(), destination, source, bytes);
   device_->wait(stream());
