@@ -48,9 +48,10 @@ clang                                                                    cpu and
                                                                          counts
 gpu_check                                                                profiling/gpu_check.sh --dry-run
 cpu              builds library, samples and bench with g++ alone; runs  every test
-                 samples, the ways to consume the library, doxygen, each
-                 public header alone with each compiler at hand, and the CPU bodies with baseline,
-                 AVX2 and AVX-512 instructions; on one core: test_api
+                 samples, the six ways to consume the library, doxygen,
+                 each public header alone with each compiler at hand,
+                 and the CPU bodies with baseline, AVX2 and AVX-512
+                 instructions; on one core: test_api
 
 Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs.
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
