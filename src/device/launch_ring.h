@@ -40,7 +40,7 @@ struct LaunchSlots {
 
 // The addresses that begin_launch() works with.
 struct LaunchRing {
-  StepBlock* block = nullptr;           // device memory
+  StepBlock* block = nullptr;  // device memory
   // Device memory: the number of the slot that the next launch reads. Null: there is one slot, which is not taken.
   std::uint32_t* next = nullptr;
   const LaunchParams* slots = nullptr;  // LaunchSlots::slots, or LaunchSlots::standing

@@ -38,8 +38,8 @@ class StepRunner {
 
   // In any mode but automatic.
   void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
-  // Makes a step a part of the capture that the caller has begun on `callers`. Precondition: the whole step of `sink` is
-  // one launch. If it throws, a part of the step may be in the capture.
+  // Makes a step a part of the capture that the caller has begun on `callers`. Precondition: the whole step of `sink`
+  // is one launch. If it throws, a part of the step may be in the capture.
   void enqueue(ShapeEntry& entry, Stream& callers);
   // Whether a run of `steps` steps needs no further capture.
   bool is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const;

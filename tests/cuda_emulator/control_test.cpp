@@ -183,6 +183,10 @@ TEST_F(ControlTest, MapsMemoryIntoReservations) {
     ASSERT_EQ(CUDA_SUCCESS, set_access(base + i * unit, unit, &access, 1));
     ASSERT_EQ(CUDA_SUCCESS, release(blocks[i]));
   }
+  // What nobody has written is no zero, as it may be on a GPU.
+  for (const size_t at : {size_t{0}, unit - sizeof(int), unit, 2 * unit - sizeof(int)}) {
+    EXPECT_EQ(-1, host(data + at / sizeof(int), 1)[0]) << "at byte " << at;
+  }
   // A copy may cross from one block to the next, as the addresses are contiguous.
   ASSERT_OK(launch_set(stream_, data, 17));
   ASSERT_OK(cudaMemsetAsync(data + 1, 0, 2 * unit - 4, stream_));

@@ -241,14 +241,14 @@ static void check_sunk() {
   {
     gs::Graph g;
     gs::Value x = g.input("x", gs::f32, {kSize});
-    gs::Value y = gs::external_op({.name = "copied",
-                                   .outputs = {{gs::f32, {kSize}}},
-                                   .cuda =
-                                       [](gs::CudaArgs& a) {
-                                         CUDA_CALL(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), kBytes,
-                                                                   cudaMemcpyDeviceToDevice, a.stream()));
-                                       }},
-                                  {power(x, 3) + 1.0})[0];
+    gs::Value y = gs::external_op(
+        {.name = "copied",
+         .outputs = {{gs::f32, {kSize}}},
+         .cuda =
+             [](gs::CudaArgs& a) {
+               CUDA_CALL(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), kBytes, cudaMemcpyDeviceToDevice, a.stream()));
+             }},
+        {power(x, 3) + 1.0})[0];
     g.output("y", y);
     gs::Program program = gs::compile(g, {.target = gs::cuda(0)});
     program.bind_memory(x, in, kBytes);
