@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 # shellcheck source=profiling/gpu_deps.sh
 source "$GS_ROOT/profiling/gpu_deps.sh"
 
-all_parts=(build tests conformance bench sanitize profile peer-torch peer-torch-compile) # the most valuable first
+all_parts=(build tests conformance bench sink sanitize profile peer-torch peer-torch-compile) # the most valuable first
 part_seconds=470
 
 usage() {
@@ -28,6 +28,7 @@ Parts:
   conformance  the answers of the CUDA runtime and where they disagree with tests/conformance/golden.txt; the golden file
                with these answers is OUT_DIR/golden.txt
   bench        graphsink-bench, launch_baseline, crossing_cost, training on MNIST
+  sink         the trainer of samples/existing_trainer at batch 1, with and without SinkCache, in turns; equal losses
   sanitize     compute-sanitizer; skipped where the machine refuses it
   profile      Nsight Compute (ncu) on one step of mlp and gpt: time, share of peak compute and of peak bandwidth for each
                op and kernel; skipped where the machine refuses it
@@ -72,9 +73,9 @@ cd "$GS_ROOT"
 preset=${GS_GPU_PRESET:-cuda}
 bin=build/$preset/bin
 if [[ $preset == cuda ]]; then
-  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() shards=1
+  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() shards=1 trainer=(--steps 2000)
 else
-  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero)
+  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero) trainer=(--steps 3)
   shards=40
 fi
 
@@ -248,6 +249,29 @@ part_bench() {
   try bench-cpu 50 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true
 }
 
+# Code that knows nothing of graphsink, as it is and sunk: steps per second of both, in turns.
+part_sink() {
+  build existing_trainer existing_trainer_sunk || return 0
+  local round program
+  for round in 1 2 3 4 5; do
+    for program in existing_trainer existing_trainer_sunk; do
+      try "$program-$round" 40 "$bin/$program" --batch 1 "${trainer[@]}" --losses "$work/$program.losses" || return 0
+    done
+    cmp -s "$work/existing_trainer.losses" "$work/existing_trainer_sunk.losses" || fail "round $round: the losses differ"
+  done
+  note "$(python3 - "$logs" <<'PYTHON'
+import pathlib, re, statistics, sys
+def speeds(program):
+    texts = (pathlib.Path(sys.argv[1], f"{program}-{n}.log").read_text() for n in range(1, 6))
+    return [float(re.search(r"([0-9.]+) steps per second", text).group(1)) for text in texts]
+plain, sunk = speeds("existing_trainer"), speeds("existing_trainer_sunk")
+ratio = statistics.median(b / a for a, b in zip(plain, sunk))
+print(f"existing_trainer at batch 1, medians of 5 pairs: {statistics.median(plain):.0f} steps per second as it is, "
+      f"{statistics.median(sunk):.0f} sunk, {ratio:.2f} times as many")
+PYTHON
+)"
+}
+
 # sanitizer NAME SECONDS TOOL ARGUMENT...
 sanitizer() {
   local name=$1 limit=$2 tool=$3
@@ -336,6 +360,7 @@ for part in "${parts[@]}"; do
     tests) part_tests ;;
     conformance) part_conformance ;;
     bench) part_bench ;;
+    sink) part_sink ;;
     sanitize) part_sanitize ;;
     profile) part_profile ;;
     peer-torch) peer torch --mode eager,graph ;;

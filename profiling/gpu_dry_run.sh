@@ -270,7 +270,7 @@ else
   gs_warn 'NOT CHECKED: the cuda preset; there is no nvcc of CUDA 13'
 fi
 export GS_GPU_PRESET=emulated PATH=$stand_ins/bin:$PATH PYTHONPATH=$stand_ins/python LD_LIBRARY_PATH=$stand_ins/lib
-for part in tests conformance bench sanitize profile peer-torch peer-torch-compile; do
+for part in tests conformance bench sink sanitize profile peer-torch peer-torch-compile; do
   run_part "$part" profiling/gpu_check.sh "$out" --part "$part"
 done
 skipped=$(python3 -c 'import json, sys

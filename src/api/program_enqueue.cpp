@@ -6,11 +6,11 @@
 
 namespace graphsink {
 
-Stream& Program::Impl::callers_stream(void* stream, const char* call, const Where& where) {
+Stream& Program::Impl::callers_stream(void* stream, const Where& where) {
   try {
     return session_.borrowed_stream(stream);
   } catch (const Error& e) {
-    throw Error(call, where, "the stream of the caller: " + e.problem(), e.remedy());
+    throw Error("enqueue", where, "the stream of the caller: " + e.problem(), e.remedy());
   }
 }
 
@@ -40,7 +40,7 @@ void Program::Impl::require_enqueue(const Where& where) {
 
 void Program::Impl::enqueue(void* stream, const Where& where) {
   require_caller("enqueue", where);
-  Stream& callers = callers_stream(stream, "enqueue", where);
+  Stream& callers = callers_stream(stream, where);
   if (!device().is_captured_by_others(callers)) return run(sink, {.steps = 1, .stream = stream}, where);
   require_enqueue(where);
   std::optional<RunGate::Inside> inside;

@@ -87,7 +87,7 @@ class Program::Impl : private Allocator {
   void require_whole(const char* call, const char* wanted_by, const Where& where);
   // Throws Error unless a step can become a part of a capture of the caller's.
   void require_enqueue(const Where& where);
-  Stream& callers_stream(void* stream, const char* call, const Where& where);
+  Stream& callers_stream(void* stream, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
   void refresh_invariant_copies();
