@@ -251,6 +251,10 @@ part_bench() {
 
 # Code that knows nothing of graphsink, as it is and sunk: steps per second of both, in turns.
 part_sink() {
+  if ! command -v patch >/dev/null; then
+    skip 'the program patch is missing (package patch; dpkg -x it into the folder of --deps)'
+    return
+  fi
   build existing_trainer existing_trainer_sunk || return 0
   local round program
   for round in 1 2 3 4 5; do

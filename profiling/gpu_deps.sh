@@ -103,10 +103,12 @@ gs_use_deps() {
 
 # Where the toolkit has no cuBLAS, that of the Python package nvidia-cublas.
 gs_use_cublas() {
-  local nvcc toolkit folder shim=$GS_ROOT/build/gpu_check_deps/cublas header library
+  local nvcc toolkit folder shim=$GS_ROOT/build/gpu_check_deps/cublas header library name
   nvcc=$(gs_nvcc) || return 0 # gs_build says that it is missing
   toolkit=$(dirname "$(dirname "$nvcc")")
-  if [[ -r $toolkit/include/cublasLt.h && -e $toolkit/lib64/libcublasLt.so ]]; then return 0; fi
+  if [[ -r $toolkit/include/cublasLt.h && -e $toolkit/lib64/libcublasLt.so && -e $toolkit/lib64/libcublas.so ]]; then
+    return 0
+  fi
   while IFS= read -r folder; do
     header=$(find "$folder" -name cublasLt.h -print -quit)
     library=$(find "$folder" -name libcublasLt.so.13 -print -quit)
@@ -114,10 +116,12 @@ gs_use_cublas() {
     rm -rf "$shim"
     mkdir -p "$shim/include" "$shim/lib"
     ln -s "$(dirname "$header")"/cublas*.h "$shim/include/" # not the headers of the runtime, which may be of another release
-    ln -s "$library" "$shim/lib/libcublasLt.so.13"
-    ln -s libcublasLt.so.13 "$shim/lib/libcublasLt.so"
+    for name in cublasLt cublas; do
+      ln -s "$(dirname "$library")/lib$name.so.13" "$shim/lib/"
+      ln -s "lib$name.so.13" "$shim/lib/lib$name.so"
+      GS_CMAKE_ARGS+=("-DCUDA_${name}_LIBRARY=$shim/lib/lib$name.so")
+    done
     export CPLUS_INCLUDE_PATH=${CPLUS_INCLUDE_PATH:+$CPLUS_INCLUDE_PATH:}$shim/include
-    GS_CMAKE_ARGS+=("-DCUDA_cublasLt_LIBRARY=$shim/lib/libcublasLt.so")
     gs_say "cuBLAS: that of a Python package, $library"
     return 0
   done < <(python3 -c 'import nvidia; print(*nvidia.__path__, sep="\n")' 2>/dev/null)

@@ -220,7 +220,7 @@ mkdir -p deps graphsink python/nvidia/cu13/include python/nvidia/cu13/lib result
 cp -a "$work/deps/." deps/
 cp -L "$toolkit"/include/cublas*.h python/nvidia/cu13/include/
 mount --bind "$(realpath "$toolkit/lib64")" cublas
-ln -s /cublas/libcublasLt.so.13 python/nvidia/cu13/lib/
+ln -s /cublas/libcublasLt.so.13 /cublas/libcublas.so.13 python/nvidia/cu13/lib/
 toolkit=".\$(realpath "$toolkit")"
 find "\$toolkit/" -name 'cublas*.h' -delete
 find "\$toolkit/" -name 'libcublas*' -delete
