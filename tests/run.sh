@@ -41,8 +41,9 @@ emulated-tsan    folders of tests that have threads under the thread
                  steps, no formulas and special values of element-wise
                  ops
 cuda             nvcc compiles every kernel as fast as it can, links     the whole preset, optimized
-                 the library and test_device; where a GPU answers the
-                 whole preset, and runs all tests
+                 the library, test_device and a project that uses the
+                 installed library; where a GPU answers the whole
+                 preset, and runs all tests
 clang                                                                    cpu and emulated built with clang 16 where
                                                                          that is installed: every test, the short
                                                                          counts
@@ -195,7 +196,8 @@ check_emulated() {
   done
   # Again for its summary: how much of what the software device answers a GPU has confirmed.
   "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
-  [[ $preset == emulated ]] || check_coverage "build/$preset"
+  [[ $preset == emulated ]] || check_coverage "build/$preset" || return 1
+  gs_logged "$preset.package" tests/package/test.sh "build/$preset" # behind the coverage: its programs count lines, too
 }
 
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
@@ -239,6 +241,7 @@ check_cuda() {
   local targets=(graphsink test_device existing_trainer_sunk)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
+  gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
   test_environment=()
   if gs_has_gpu; then
     run_ctest cuda cuda
