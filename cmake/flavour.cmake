@@ -74,7 +74,8 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
-# graphsink_layer(name "layers below" sources...) compiles one layer. Its archive is used only to look into it.
+# graphsink_layer(name "layers below" sources...) compiles one layer. Programs link the library graphsink, which holds the
+# objects of all layers; in the archive of a layer, tests look up which CUDA functions that layer calls.
 function(graphsink_layer name below)
   add_library(graphsink_${name} STATIC ${ARGN})
   set_property(GLOBAL APPEND PROPERTY GRAPHSINK_LAYERS graphsink_${name})

@@ -25,6 +25,8 @@ struct DeviceId {
 inline DeviceId cpu() { return {DeviceKind::cpu, 0}; }
 inline DeviceId cuda(int index = 0) { return {DeviceKind::cuda, index}; }
 std::string to_string(DeviceId id);  // "cpu", "cuda:0"
+// The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.
+int cuda_device_count() noexcept;
 
 // A plan uses at most this many streams, on all its devices together.
 inline constexpr int kMaxStreams = 8;

@@ -174,6 +174,10 @@ class Program {
   // program may use the Variables meanwhile. The program must outlive the graph; what it captured for these input
   // shapes is kept.
   //
+  // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
+  // caller's graph. After a failure in one of them was reported, outputs can be read again after the next run() or
+  // enqueue().
+  //
   // Throws Error in a capture if the step has not run before with these input shapes, is not one launch, reads a feed,
   // or reads a Variable or input on another device; then nothing was captured. If the capture itself breaks, Error says
   // why; end it, and destroy what it holds.
@@ -249,9 +253,6 @@ class Program {
 
 // Opens the device and plans the graph for it. Throws Error if there is no such device, or the graph cannot run there.
 Program compile(const Graph& graph, const CompileOptions& options = {}, Where where = Where::current());
-
-// The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.
-int cuda_device_count() noexcept;
 
 // Runs each op as it is called, without a graph or a plan: for experiments, and to look at values while debugging.
 // `tanh(eager.tensor({1, 2}))` is computed when the call returns. Used by one thread at a time. Throws Error if it was

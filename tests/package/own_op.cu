@@ -277,6 +277,7 @@ int main() try {
   std::string version = std::to_string(GRAPHSINK_VERSION_MAJOR) + "." + std::to_string(GRAPHSINK_VERSION_MINOR) + "." +
                         std::to_string(GRAPHSINK_VERSION_PATCH);
   check(gs::version() == version, "the library is of the version of its headers");
+  check(gs::cuda_device_count() >= 0, "CUDA devices can be counted in any build");
   std::string devices = "cpu";
   check_device(gs::cpu(), false, "cpu");
 #ifdef GRAPHSINK_CAN_LAUNCH
