@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 # shellcheck source=profiling/gpu_deps.sh
 source "$GS_ROOT/profiling/gpu_deps.sh"
 
-all_parts=(build tests conformance bench sink sanitize profile peer-torch peer-torch-compile) # the most valuable first
+all_parts=(build tests conformance bench sink names sanitize profile peer-torch peer-torch-compile) # the most valuable first
 part_seconds=470
 
 usage() {
@@ -29,6 +29,7 @@ Parts:
                with these answers is OUT_DIR/golden.txt
   bench        graphsink-bench, launch_baseline, crossing_cost, training on MNIST
   sink         the trainer of samples/existing_trainer at batch 1, with and without SinkCache, in turns; equal losses
+  names        profiling/nsys.sh on training: the times of kernels inside of graphs by op and line; every node has a name
   sanitize     compute-sanitizer; skipped where the machine refuses it
   profile      Nsight Compute (ncu) on one step of mlp and gpt: time, share of peak compute and of peak bandwidth for each
                op and kernel; skipped where the machine refuses it
@@ -73,9 +74,9 @@ cd "$GS_ROOT"
 preset=${GS_GPU_PRESET:-cuda}
 bin=build/$preset/bin
 if [[ $preset == cuda ]]; then
-  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() shards=1 trainer=(--steps 2000)
+  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() shards=1 trainer=(--steps 2000) names_steps=100
 else
-  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero) trainer=(--steps 3)
+  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero) trainer=(--steps 3) names_steps=12
   shards=40
 fi
 
@@ -283,6 +284,27 @@ sanitizer() {
   try "$tool-$name" "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" || true
 }
 
+# With Nsight Systems where it is installed, and through CUPTI, which must give the same names.
+part_names() {
+  build train_mnist train_text || return 0
+  local ways=() options=() way program
+  if command -v nsys >/dev/null; then ways+=(nsys); fi
+  if GS_LOGS=$logs gs_build "$preset" graphsink_kernel_times; then ways+=(cupti); fi
+  if [[ ${#ways[@]} -eq 0 ]]; then
+    skip 'neither Nsight Systems nor CUPTI is installed'
+    return
+  fi
+  for way in "${ways[@]}"; do
+    [[ $way == nsys ]] || options=(--cupti)
+    for program in train_mnist train_text; do
+      try "names-$way-$program" 60 profiling/nsys.sh "${options[@]}" --out "$work/$way-$program" "$bin/$program" --device cuda:0 \
+        --steps "$names_steps" || continue
+      cp "$work/$way-$program/kernels.json" "$logs/$way-$program.json"
+      ! grep -q 'unknown graph' "$logs/$way-$program.json" || fail "$way, $program: nodes of graphs have no name"
+      note "$way, $program: $(grep -m1 'ms of kernels' "$logs/names-$way-$program.log")"
+    done
+  done
+}
 part_sanitize() {
   local program text=(--steps 20 --steps-per-launch 4 --evaluate-on 64 --device cuda:0)
   build || return 0
@@ -365,6 +387,7 @@ for part in "${parts[@]}"; do
     conformance) part_conformance ;;
     bench) part_bench ;;
     sink) part_sink ;;
+    names) part_names ;;
     sanitize) part_sanitize ;;
     profile) part_profile ;;
     peer-torch) peer torch --mode eager,graph ;;

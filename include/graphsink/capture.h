@@ -163,6 +163,10 @@ class SinkCache {
   // Drops all keys but those whose last launch has not ended.
   void clear();
   SinkReport report() const;
+  // Writes names for what profilers show of captured keys: see Program::write_node_names(). Instead of an op each line
+  // has the key. A key that took over the executable graph of another one (SinkReport::updates) has no lines: profilers
+  // show its kernels under the ids of the first key.
+  void write_node_names(const std::string& path, Where where = Where::current()) const;
 
  private:
   struct Work {

@@ -330,6 +330,9 @@ struct OpDef {
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
   // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;
+  // Returns the floating-point operations of one execution, a multiply-add counted as two, for profiles, which show the
+  // rate. nullptr where the rate says little, because the op waits for memory: then profiles show none.
+  std::uint64_t (*flops)(const BodyArgs&) = nullptr;
 };
 
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires

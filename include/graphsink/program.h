@@ -175,8 +175,7 @@ class Program {
   // shapes is kept.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
-  // caller's graph. After a failure in one of them was reported, outputs can be read again after the next run() or
-  // enqueue().
+  // caller's graph.
   //
   // Throws Error in a capture if the step has not run before with these input shapes, is not one launch, reads a feed,
   // or reads a Variable or input on another device; then nothing was captured. If the capture itself breaks, Error says
@@ -232,6 +231,26 @@ class Program {
   // Counts the nodes that `sink` has captured for the input shapes written last, for launches of one step or of several
   // steps. Empty if nothing was captured yet.
   std::optional<CaptureInfo> captured(bool several_steps = false, Where where = Where::current()) const;
+  // Writes a file with names for what profilers show of captured steps, which are ids of nodes, for
+  // profiling/kernel_table.py and tools of your own. Each line is a JSON object:
+  //
+  //   id      of the node. Profilers show it as the original of the node that ran: originalGraphNodeId in the database
+  //           of Nsight Systems, the original node of a clone in CUPTI
+  //   graph   the id that profilers show for launches
+  //   op      the name of the op, such as "matmul". Like the next ones it is missing for what graphsink itself adds
+  //   where   the line of your code that made the op, "file:line"
+  //   node    the number of the op in its graph
+  //   bytes   that the op reads and writes: all its operands, those that it changes twice
+  //   flops   OpDef::flops; missing where the op has none
+  //   work    "kernel scale(float*, float)", "memcpy" and the like
+  //
+  // An op may have several nodes; bytes and flops are those of the op. Steps in graphs of the caller's (enqueue()) are
+  // not listed. If the environment variable GRAPHSINK_NODE_NAMES names a file, every program and SinkCache adds such
+  // lines to it whenever it captures something, so that a program need not be changed to be profiled.
+  //
+  // Throws Error if nothing is captured yet, on the CPU, if the file cannot be written, and if CUPTI, which knows the
+  // ids and belongs to the CUDA toolkit, is not found.
+  void write_node_names(const std::string& path, Where where = Where::current()) const;
   // Bytes of the target's arena, which all input shapes share.
   std::size_t arena_bytes(Where where = Where::current()) const;
   const Target& target(Where where = Where::current()) const;

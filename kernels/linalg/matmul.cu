@@ -161,13 +161,24 @@ Prepared prepare_fused(const PrepareArgs& p) {
   return prepare_matmul_op(p);
 }
 
+// Of the product alone.
+std::uint64_t matmul_flops(const BodyArgs& a) {
+  const auto& attrs = a.attrs<MatmulAttrs>();
+  const Shape& lhs = a.in_type(0).shape;
+  const Product p = product_of(lhs, a.in_type(1).shape, attrs);
+  if (p.m == 0) return 0;
+  const std::int64_t terms = attrs.sums_batches ? lhs.size() / p.m : p.k;  // of each element of the result
+  return 2 * static_cast<std::uint64_t>(a.out_type(0).shape.size() * terms);
+}
+
 // Emitted by no one: fuse() puts it in place of ops whose types are known.
 template <class Activation, bool has_bias>
 constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
           .bodies = {fused_body<Activation, has_bias, const CpuArgs>, fused_body<Activation, has_bias, CudaArgs>},
-          .fuse = fuse};
+          .fuse = fuse,
+          .flops = matmul_flops};
 }
 
 struct FusedActivation {
@@ -208,7 +219,8 @@ const OpDef matmul_op{.name = "matmul",
                       .prepare = prepare_matmul_op,
                       .bodies = {body<const CpuArgs>, body<CudaArgs>},
                       .grad = matmul_grad,
-                      .fuse = fuse_matmul};
+                      .fuse = fuse_matmul,
+                      .flops = matmul_flops};
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement) {
   return emit(matmul_op, {a, b}, attrs, placement)[0];

@@ -170,10 +170,21 @@ Prepared prepare_attention_grad(const PrepareArgs& p) {
   return {nullptr, p.in(4).bytes()};
 }
 
+// The products of matrices, of the pairs of query and key that the mask leaves: two forwards, and five backwards, as
+// the scores are computed again.
+template <int products>
+std::uint64_t attention_flops(const BodyArgs& a) {
+  const AttentionSizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.attrs<AttentionOptions>());
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < s.queries; ++i) pairs += s.visible(i);
+  return 2 * products * static_cast<std::uint64_t>(s.heads * pairs * s.width);
+}
+
 const OpDef attention_grad_op{.name = "attention_grad",
                               .infer = infer_attention_grad,
                               .prepare = prepare_attention_grad,
-                              .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
+                              .bodies = {backward<const CpuArgs>, backward<CudaArgs>},
+                              .flops = attention_flops<5>};
 
 std::vector<Value> attention_grad(const GradArgs& a) {
   Arg q(a.inputs[0], a.where);
@@ -185,7 +196,8 @@ const OpDef attention_op{.name = "attention",
                          .infer = infer_attention,
                          .prepare = prepare_attention,
                          .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
-                         .grad = attention_grad};
+                         .grad = attention_grad,
+                         .flops = attention_flops<2>};
 
 }  // namespace
 

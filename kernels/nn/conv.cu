@@ -246,23 +246,33 @@ std::vector<Value> filter_grad_grad(const GradArgs& a) {
   return {a.needed[0] ? image_grad(g, d, x, a) : Value(), a.needed[1] ? forward(x, d, a) : Value(), Value()};
 }
 
+// The convolution and both gradients multiply as often: once for each element of a window, padding included, of each
+// element of the convolution's result.
+std::uint64_t conv_flops(const TensorType& result, const TensorType& filters) {
+  const Shape& w = filters.shape;
+  return 2 * static_cast<std::uint64_t>(result.shape.size() * w[1] * w[2] * w[3]);
+}
+
 const OpDef conv2d_op{.name = "conv2d",
                       .infer = infer_conv2d,
                       .prepare = prepare_conv2d,
                       .bodies = {any<ForwardBody, const CpuArgs>, any<ForwardBody, CudaArgs>},
-                      .grad = conv2d_grad};
+                      .grad = conv2d_grad,
+                      .flops = [](const BodyArgs& a) { return conv_flops(a.out_type(0), a.in_type(1)); }};
 const OpDef image_grad_op{.name = "conv2d_image_grad",
                           .infer = infer_image_grad,
                           .access = last_is_shape,
                           .prepare = prepare_image_grad,
                           .bodies = {any<ImageGradBody, const CpuArgs>, any<ImageGradBody, CudaArgs>},
-                          .grad = image_grad_grad};
+                          .grad = image_grad_grad,
+                          .flops = [](const BodyArgs& a) { return conv_flops(a.in_type(0), a.in_type(1)); }};
 const OpDef filter_grad_op{.name = "conv2d_filter_grad",
                            .infer = infer_filter_grad,
                            .access = last_is_shape,
                            .prepare = prepare_filter_grad,
                            .bodies = {any<FilterGradBody, const CpuArgs>, any<FilterGradBody, CudaArgs>},
-                           .grad = filter_grad_grad};
+                           .grad = filter_grad_grad,
+                           .flops = [](const BodyArgs& a) { return conv_flops(a.in_type(1), a.in_type(2)); }};
 
 Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a) {
   return emit(image_grad_op, {Arg(g, a.where), w, x}, a.attrs)[0];

@@ -91,6 +91,9 @@ AutomaticReport Program::automatic_report(Where where) { return impl(where).auto
 std::optional<CaptureInfo> Program::captured(bool several_steps, Where where) const {
   return impl(where).captured(several_steps);
 }
+void Program::write_node_names(const std::string& path, Where where) const {
+  impl(where).write_node_names(path, where);
+}
 std::size_t Program::arena_bytes(Where where) const { return impl(where).arena_bytes(); }
 const Target& Program::target(Where where) const { return impl(where).target(); }
 std::vector<Variable> Program::variables(Where where) const { return impl(where).variables(); }

@@ -34,10 +34,12 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       runner_(session_, status_, log_,
               [this](ShapeEntry& entry, const CapturedGraph& captured) {
                 if (options_.guards.arguments) argument_audit_.examine(entry, captured);
+                node_names_.add(captured);
               }),
       shapes_(options.shape_cache_bytes, log_),
       automatic_(shapes_, runner_, status_),
       argument_audit_(session_.device(), log_),
+      node_names_(log_),
       replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
   const Plan& plan = this->plan();
   if (static_cast<int>(plan.feeds.size()) > kMaxFeeds) {

@@ -12,6 +12,7 @@
 #include "exec/guards.h"
 #include "exec/host_watch.h"
 #include "exec/inputs.h"
+#include "exec/node_names.h"
 #include "exec/program_memory.h"
 #include "exec/program_shapes.h"
 #include "exec/records.h"
@@ -56,6 +57,7 @@ class Program::Impl : private Allocator {
   AutomaticReport automatic_report();
   void set_step_clock(StepClock clock) { automatic_.set_step_clock(std::move(clock)); }
   std::optional<CaptureInfo> captured(bool several_steps) const;
+  void write_node_names(const std::string& path, const Where& where) const;
   std::size_t arena_bytes() const { return memory_.arena(0).size(); }
   const Target& target() const { return device().target(); }
   std::vector<Variable> variables() const;
@@ -112,6 +114,7 @@ class Program::Impl : private Allocator {
   ProgramShapes shapes_;
   AutomaticRuns automatic_;
   ArgumentAudit argument_audit_;
+  NodeNamesFile node_names_;
   ReplayAudit replay_audit_;
   std::optional<HostWatch> watch_;  // once a plan has ops on the host or loops; gone before what it looks at
   bool is_unsettled_ = false;       // issuing failed half-way: streams may be busy that stream() does not wait for

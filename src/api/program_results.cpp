@@ -112,4 +112,10 @@ std::optional<CaptureInfo> Program::Impl::captured(bool several_steps) const {
   return shapes_.current() ? shapes_.current()->captured(several_steps) : std::nullopt;
 }
 
+void Program::Impl::write_node_names(const std::string& path, const Where& where) const {
+  std::string names;
+  shapes_.for_each_captured([&](const CapturedGraph& graph) { names += node_names(graph); });
+  graphsink::write_node_names(path, names, where);
+}
+
 }  // namespace graphsink

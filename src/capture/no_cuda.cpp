@@ -20,5 +20,6 @@ void SinkCache::forget_memory(const void*) {}
 void SinkCache::try_again() {}
 void SinkCache::clear() {}
 SinkReport SinkCache::report() const { return {}; }
+void SinkCache::write_node_names(const std::string&, Where) const {}
 
 }  // namespace graphsink

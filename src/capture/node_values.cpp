@@ -1,18 +1,15 @@
 #include "capture/node_values.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <span>
 
 #include "device/cuda/arguments.h"
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/kernel_names.h"
 
 namespace graphsink {
 namespace {
@@ -29,18 +26,10 @@ Bytes bytes_of(const T& value) {
   return bytes;
 }
 
-std::string demangled(const char* symbol) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(symbol, nullptr, nullptr, &status), std::free);
-  return status == 0 ? text.get() : symbol;
-}
-
 class NodeReader {
  public:
-  explicit NodeReader(Calls& calls) : calls_(calls), arguments_(calls) {
+  explicit NodeReader(Calls& calls) : calls_(calls), arguments_(calls), names_(calls) {
     find_driver_function(calls, "cuGraphKernelNodeGetParams", get_params_);
-    find_driver_function(calls, "cuFuncGetName", function_name_);
-    find_driver_function(calls, "cuKernelGetName", kernel_name_);
   }
 
   Node read(cudaGraphNode_t node) const {
@@ -70,9 +59,7 @@ class NodeReader {
   Node read_kernel(cudaGraphNode_t node) const {
     CUDA_KERNEL_NODE_PARAMS kernel = {};
     calls_.check(runtime_code(get_params_(node, &kernel)), "cuGraphKernelNodeGetParams");
-    const char* symbol = nullptr;
-    const CUresult code = kernel.func ? function_name_(&symbol, kernel.func) : kernel_name_(&symbol, kernel.kern);
-    Node read{"kernel " + (code == CUDA_SUCCESS && symbol ? demangled(symbol) : "without a name"), {}};
+    Node read{"kernel " + names_.of(kernel), {}};
     read.values.emplace_back("grid", bytes_of(std::array{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ}));
     read.values.emplace_back("block", bytes_of(std::array{kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ}));
     read.values.emplace_back("shared memory", bytes_of(kernel.sharedMemBytes));
@@ -106,9 +93,8 @@ class NodeReader {
 
   Calls& calls_;
   KernelArguments arguments_;
+  KernelNames names_;
   decltype(&cuGraphKernelNodeGetParams) get_params_ = nullptr;
-  decltype(&cuFuncGetName) function_name_ = nullptr;
-  decltype(&cuKernelGetName) kernel_name_ = nullptr;
 };
 
 // Numbers for classes of nodes: those of one name that depend on nodes of the same classes.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -68,6 +69,17 @@ struct CapturedKernel {
   Arguments arguments;              // empty if the device does not know them
 };
 
+// A node of a captured graph as profilers know it.
+struct ProfiledNode {
+  std::uint64_t id = 0;             // that profilers show as the original of the node that they saw running
+  const BoundNode* node = nullptr;  // whose body captured it; null: of no op
+  std::string work;                 // "kernel scale(float*, float)", "memcpy"
+};
+struct ProfiledNodes {
+  std::uint32_t graph = 0;  // the id that profilers show for launches of the graph
+  std::vector<ProfiledNode> nodes;
+};
+
 // Everything that was given to the streams between begin_capture and end_capture, ready to launch.
 class CapturedGraph {
  public:
@@ -76,6 +88,9 @@ class CapturedGraph {
   // Its kernels in a fixed order, including those of bodies. Empty on a device whose captures keep no arguments. Throws
   // Error if a call of the device fails. The device must exist.
   virtual std::vector<CapturedKernel> kernels() const { return {}; }
+  // What profilers can show of it, bodies included, in a fixed order. Empty on a device that no profiler looks at.
+  // Throws Error if the ids cannot be had. The device must exist.
+  virtual ProfiledNodes profiled_nodes() const { return {}; }
 };
 
 // Where the CPU bodies of a program report exceptions. In memory from Device::allocate_host(), since nodes of a plan

@@ -55,6 +55,13 @@ std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
   return sum;
 }
 
+void ShapeEntry::for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const {
+  for (const auto* slots : {&islands, &split_islands})
+    for (const CaptureSlot& slot : *slots)
+      if (slot.is_captured()) visit(slot.graph());
+  if (loop.is_captured()) visit(loop.graph());
+}
+
 std::size_t ShapeEntry::bytes() const {
   std::size_t sum = sizeof *this + bound.bytes() + loop.bytes();
   for (const auto* slots : {&islands, &split_islands})

@@ -32,6 +32,7 @@ struct ShapeEntry {
   PlanFacts facts() const;
   // Of a capture of several steps, or else of all captures that a step of `sink` launches; empty: there are none.
   std::optional<CaptureInfo> captured(bool several_steps) const;
+  void for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const;
   // An estimate of all memory that goes with these shapes.
   std::size_t bytes() const;
 
@@ -84,6 +85,9 @@ class ProgramShapes {
   // Whether a graph of the caller's uses one of them.
   bool is_in_callers_graph() const;
 
+  void for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const {
+    cache_.for_each([&](const ShapeEntry& entry) { entry.for_each_captured(visit); });
+  }
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }
   std::size_t bytes() const { return cache_.bytes(); }

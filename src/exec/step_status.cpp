@@ -138,8 +138,14 @@ void StepStatus::report(const Where& where) {
   std::atomic_ref(progress().failed).store(0);
   ++acknowledged_;
   if (on_acknowledged_) on_acknowledged_();
-  has_outputs_ = false;
+  outputs_ = Outputs::lost;
   throw error;
+}
+
+// A launch tells the step block which failures it knows to be reported. So if it knows the last one, it came later.
+bool StepStatus::has_outputs() const {
+  if (outputs_ != Outputs::lost) return outputs_ == Outputs::there;
+  return download_block().acknowledged == acknowledged_;
 }
 
 }  // namespace graphsink

@@ -60,9 +60,11 @@ class StepStatus {
   // Waits for the program's stream.
   void note_broken_off();
 
-  // Whether the last run left outputs: it was issued as a whole, and no failure of it was reported.
-  bool has_outputs() const { return has_outputs_; }
-  void set_has_outputs(bool has_outputs) { has_outputs_ = has_outputs; }
+  // Whether the last run left outputs: it was issued as a whole, and no failure of it was reported, or only one after
+  // which a graph of the caller's has run a step. May wait for the program's stream. Precondition: what failed was
+  // reported.
+  bool has_outputs() const;
+  void set_has_outputs(bool has_outputs) { outputs_ = has_outputs ? Outputs::there : Outputs::none; }
 
   // Tells other threads, which read Variables, of failed steps.
   std::shared_ptr<VariableWriter> teller() const;
@@ -88,7 +90,8 @@ class StepStatus {
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
   std::function<void()> on_acknowledged_;
-  bool has_outputs_ = false;
+  enum class Outputs : std::uint8_t { none, there, lost };  // lost: a failure was reported
+  Outputs outputs_ = Outputs::none;
   std::shared_ptr<Teller> teller_;
 };
 

@@ -71,6 +71,8 @@ void Executor::complete(const OpRef& op) {
     finished.pop_back();
     current->done = true;
     current->finished = std::chrono::steady_clock::now();
+    if (current->record != nullptr) current->record(*current);
+    current->record = nullptr;
     current->before.clear();
     current->body = nullptr;
     current->expand = nullptr;
@@ -130,6 +132,7 @@ bool Executor::run_one(Lock& lock, bool only_wanted) {
 
 void Executor::run_device_op(Lock& lock, const OpRef& op) {
   busy_ = true;
+  op->began = std::chrono::steady_clock::now();
   const std::shared_ptr<Launch> launch = op->launch;
   if (launch != nullptr) launch->setters.clear();
   running_launch_ = launch.get();

@@ -28,6 +28,7 @@ enum class OpKind { kMarker, kKernel, kCopy, kFill, kHost, kConditional, kMemory
 // Shared by the operations of one graph launch.
 struct GraphMemory;
 struct Launch {
+  std::uint32_t graph = 0;  // the id of the exec that tools show
   std::map<cudaGraphConditionalHandle, unsigned> values;
   std::map<cudaGraphConditionalHandle, std::uint64_t> setters;  // who set the value in the kernel that is running
   std::vector<std::shared_ptr<GraphMemory>> freed;              // by its free nodes: stays until they have run
@@ -47,7 +48,8 @@ struct Op {
   int missing = 0;
   bool done = false;
   bool wanted = false;  // something waits for it
-  std::chrono::steady_clock::time_point finished;
+  std::chrono::steady_clock::time_point began, finished;
+  std::function<void(const Op&)> record;  // called when it has run; null where no tool wants to know
 };
 
 class Executor {

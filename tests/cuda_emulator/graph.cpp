@@ -4,10 +4,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "profiler.h"
 #include "runtime.h"
 
 CUgraphNode_st::CUgraphNode_st(cudaGraph_t graph_, cudaGraphNodeType type_, emu::WorkRef work_)
-    : graph(graph_), type(type_), work(std::move(work_)) {
+    : id(emu::new_node_id()), graph(graph_), type(type_), work(std::move(work_)) {
   emu::runtime().nodes.insert(this);
 }
 

@@ -1,4 +1,5 @@
 // Instantiating, launching and updating.
+#include "profiler.h"
 #include "runtime.h"
 
 namespace emu {
@@ -34,12 +35,14 @@ cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, uns
     return plan->has_memory ? cudaErrorNotSupported : cudaErrorInvalidValue;
   }
   auto* exec = new CUgraphExec_st;
+  exec->id = new_graph_id();
   exec->plan = plan;
   exec->flags = flags;
   exec->paths = paths_of(*graph);
   exec->live_execs = graph->live_execs;
   ++*exec->live_execs;
   r.execs.insert(exec);
+  announce_clones(*graph, *plan);
   *out = exec;
   return cudaSuccess;
 }
@@ -93,6 +96,7 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (active_capture(*stream) != nullptr) return capture_launch(*stream, exec);
   auto state = std::make_shared<Launch>();
+  state->graph = exec.id;
   if (const cudaError_t invalid = account_memory(r, exec, *state); invalid != cudaSuccess) return invalid;
   for (const Handle& condition : exec.plan->handles) {
     state->values[condition.id] = condition.assign_default ? condition.value : kUndefinedCondition;
@@ -100,7 +104,7 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   // An exec never runs twice at once.
   auto begin = std::make_shared<Op>();
   append(r, *stream, begin, {exec.tail});
-  exec.tail = expand_plan(r, exec.plan, begin, state, false);
+  exec.tail = expand_plan(r, exec.plan, begin, state, false, record_of_launch(begin, exec.id));
   stream->tail = exec.tail;
   r.executor.run_ahead(lock);
   return cudaSuccess;

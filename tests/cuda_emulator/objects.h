@@ -113,6 +113,7 @@ using CaptureRef = std::shared_ptr<Capture>;
 // An instantiated graph: nodes refer to each other by index and to nothing that may still change.
 struct Plan;
 struct PlanNode {
+  std::uint64_t id;  // that tools show
   cudaGraphNodeType type;
   WorkRef work;
   bool enabled = true;
@@ -163,6 +164,7 @@ struct CUgraphNode_st {
   CUgraphNode_st(const CUgraphNode_st&) = delete;
   CUgraphNode_st& operator=(const CUgraphNode_st&) = delete;
 
+  const std::uint64_t id;  // that tools show
   cudaGraph_t graph;
   cudaGraphNodeType type;
   emu::WorkRef work;
@@ -188,6 +190,7 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
+  std::uint32_t id = 0;  // that tools show
   emu::PlanRef plan;
   unsigned long long flags = 0;
   std::map<cudaGraphNode_t, emu::PlanPath> paths;  // of the graph it was made from

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "profiler.h"
 #include "runtime.h"
 
 namespace emu {
@@ -109,6 +110,7 @@ std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& 
     const cudaGraphInstantiateResult refused = check_setting(r, *node, setting);
     if (refused != cudaGraphInstantiateSuccess) return refuse(refused, node.get());
     PlanNode& planned = plan->nodes.emplace_back();
+    planned.id = new_node_id();
     planned.type = node->type;
     planned.work = node->work;
     for (const Edge& edge : node->before) planned.before.push_back(index.at(edge.node));
@@ -163,7 +165,7 @@ OpRef make_conditional(Runtime& r, const PlanRef& plan, std::size_t index, const
 OpRef make_start(Runtime& r, const PlanRef& plan, std::size_t index, const std::shared_ptr<Launch>& launch) {
   const PlanNode& node = plan->nodes[index];
   if (node.type == cudaGraphNodeTypeConditional) return make_conditional(r, plan, index, launch);
-  return node.enabled ? make_op(node.work) : std::make_shared<Op>();
+  return node.enabled ? make_op(node.work, node.id, launch->graph) : std::make_shared<Op>();
 }
 
 // What a wait node waits for: the event as it is when the graph is launched.
@@ -195,7 +197,7 @@ PlanRef make_plan(Runtime& r, const CUgraph_st& graph, PlanError& error, bool de
 }
 
 OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std::shared_ptr<Launch>& launch,
-                  bool wanted) {
+                  bool wanted, std::function<void(const Op&)> record) {
   std::vector<OpRef> starts, ends;  // a child graph is two operations with its nodes in between
   std::vector<OpRef> all{begin};
   for (std::size_t i = 0; i < plan->nodes.size(); ++i) {
@@ -228,6 +230,7 @@ OpRef expand_plan(Runtime& r, const PlanRef& plan, const OpRef& begin, const std
   for (std::size_t i = 0; i < plan->nodes.size(); ++i) submit(i);
   auto end = std::make_shared<Op>();
   end->wanted = wanted;
+  end->record = std::move(record);
   r.executor.submit(end, all);
   return end;
 }

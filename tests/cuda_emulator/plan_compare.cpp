@@ -141,6 +141,7 @@ PlanRef match(const Plan& old, const Plan& now, const CUgraph_st& graph, Compari
   for (std::size_t i = 0; i < old.nodes.size(); ++i) {
     const std::size_t index = pairs.now_of(i);
     PlanNode& node = matched->nodes[i] = now.nodes[index];
+    node.id = old.nodes[i].id;
     for (std::size_t& b : node.before) b = pairs.old_of(b);
     for (std::size_t b = 0; b < node.bodies.size(); ++b) {
       node.bodies[b] = match(*old.nodes[i].bodies[b], *node.bodies[b], *graph.nodes[index]->bodies[b], comparison);

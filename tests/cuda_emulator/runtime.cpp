@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "profiler.h"
+
 namespace emu {
 namespace {
 
@@ -37,6 +39,7 @@ Runtime::Runtime() {
   executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
   const char* traced = std::getenv("GS_EMU_TRACE");
   trace = traced != nullptr && traced[0] == '1';
+  load_injection();
 }
 
 // What devices that no longer answer had stays: objects may still name it.

@@ -162,7 +162,8 @@ void append(Runtime& runtime, CUstream_st& stream, const OpRef& op, std::vector<
 
 // Work and graphs ----------------------------------------------------------------------------------------------------
 
-OpRef make_op(WorkRef work);
+// `node` and `graph`: the ids that tools show, of a node of a graph.
+OpRef make_op(WorkRef work, std::uint64_t node = 0, std::uint32_t graph = 0);
 cudaGraphNodeType node_type(const Work& work);
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
@@ -204,6 +205,6 @@ const PlanNode& node_at(const Plan& plan, const PlanPath& path);
 // Queues the nodes behind `begin`; returns the operation that ends after all of them. `wanted`: something waits for
 // them.
 OpRef expand_plan(Runtime& runtime, const PlanRef& plan, const OpRef& begin, const std::shared_ptr<Launch>& launch,
-                  bool wanted);
+                  bool wanted, std::function<void(const Op&)> record = nullptr);
 
 }  // namespace emu

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "profiler.h"
 #include "runtime.h"
 #include "simt_engine.h"
 
@@ -129,9 +130,10 @@ bool fits_kind(cudaMemcpyKind kind, Place target, Place source) {
 
 }  // namespace
 
-OpRef make_op(WorkRef work) {
+OpRef make_op(WorkRef work, std::uint64_t node, std::uint32_t graph) {
   auto op = std::make_shared<Op>();
   op->kind = kind_of(*work);
+  op->record = record_of(work, node, graph);
   op->body = [work] { return std::visit([](const auto& one) { return run(one); }, *work); };
   return op;
 }

@@ -3,6 +3,8 @@
 #include <map>
 
 #include "device/cuda/arguments.h"
+#include "device/cuda/kernel_names.h"
+#include "device/cuda/profiler_ids.h"
 
 namespace graphsink {
 namespace {
@@ -80,17 +82,18 @@ cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
   return child;
 }
 
-// Appends the kernels of `graph` and of its child graphs and conditional bodies. The kernels of a child graph belong to
-// the op that captured the child graph.
-void add_kernels(cudaGraph_t graph, const BoundNode* around, const CapturedNodes& nodes,
-                 const KernelArguments& arguments, Calls& calls, std::vector<CapturedKernel>& kernels) {
+// Calls visit(node, type, op) for the nodes of `graph` and of its child graphs and conditional bodies. The nodes of a
+// child graph belong to the op that captured the child graph.
+using Visit = FunctionRef<void(cudaGraphNode_t, cudaGraphNodeType, const BoundNode*)>;
+void visit_nodes(cudaGraph_t graph, const BoundNode* around, const CapturedNodes& nodes, Calls& calls,
+                 const Visit& visit) {
   for (cudaGraphNode_t member : nodes_in_order(graph, calls)) {
     cudaGraphNodeType type = type_of(member, calls);
     const BoundNode* owner = around ? around : owner_of(nodes, member);
-    if (type == cudaGraphNodeTypeKernel) kernels.push_back({owner, arguments.read(member)});
-    if (type == cudaGraphNodeTypeGraph) add_kernels(child_of(member, calls), owner, nodes, arguments, calls, kernels);
+    visit(member, type, owner);
+    if (type == cudaGraphNodeTypeGraph) visit_nodes(child_of(member, calls), owner, nodes, calls, visit);
     if (auto found = nodes.bodies.find(member); found != nodes.bodies.end())
-      for (cudaGraph_t body : found->second) add_kernels(body, nullptr, nodes, arguments, calls, kernels);
+      for (cudaGraph_t body : found->second) visit_nodes(body, nullptr, nodes, calls, visit);
   }
 }
 
@@ -243,15 +246,37 @@ bool CudaCapturedGraph::take_over(GraphExecHandle exec) {
   }
   calls_.check(code, "cudaGraphExecUpdate");
   exec_ = std::move(exec);
+  is_taken_over_ = true;
   return true;
 }
 
 std::vector<CapturedKernel> CudaCapturedGraph::kernels() const {
   calls_.require_device();
   CurrentDevice current(calls_);
+  const KernelArguments arguments(calls_);
   std::vector<CapturedKernel> kernels;
-  add_kernels(graph_.get(), nullptr, nodes_, KernelArguments(calls_), calls_, kernels);
+  visit_nodes(graph_.get(), nullptr, nodes_, calls_,
+              [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* owner) {
+                if (type == cudaGraphNodeTypeKernel) kernels.push_back({owner, arguments.read(node)});
+              });
   return kernels;
+}
+
+// Profilers show the nodes of the graph that the executable graph was made from.
+ProfiledNodes CudaCapturedGraph::profiled_nodes() const {
+  if (is_taken_over_) return {};
+  calls_.require_device();
+  CurrentDevice current(calls_);
+  const ProfilerIds ids;
+  const KernelNames names(calls_);
+  ProfiledNodes profiled{ids.of(exec_.get()), {}};
+  visit_nodes(graph_.get(), nullptr, nodes_, calls_,
+              [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* owner) {
+                std::string work = node_type_name(type);
+                if (type == cudaGraphNodeTypeKernel) work += " " + names.of(node);
+                profiled.nodes.push_back({ids.of(node), owner, std::move(work)});
+              });
+  return profiled;
 }
 
 CaptureInfo CudaCapturedGraph::info() const {

@@ -38,6 +38,7 @@ class CudaCapturedGraph : public CapturedGraph {
   // The graph has no executable graph afterwards.
   GraphExecHandle release_exec() { return std::move(exec_); }
   std::vector<CapturedKernel> kernels() const override;
+  ProfiledNodes profiled_nodes() const override;
   // Adds what a launch of this many steps runs. The body of a loop within a step is counted once per step.
   void count_launch(Counters& counters, std::uint64_t steps) const;
 
@@ -50,8 +51,9 @@ class CudaCapturedGraph : public CapturedGraph {
   GraphHandle graph_;
   CapturedNodes nodes_;
   GraphExecHandle exec_;
-  CaptureInfo once_;    // nodes outside of conditional bodies
-  CaptureInfo bodies_;  // nodes inside of conditional bodies
+  bool is_taken_over_ = false;  // exec_ was made from another graph
+  CaptureInfo once_;            // nodes outside of conditional bodies
+  CaptureInfo bodies_;          // nodes inside of conditional bodies
 };
 
 // The graph's nodes, each after those it depends on; independent nodes in any order.

@@ -1,0 +1,76 @@
+// What a SinkCache is made of.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "capture/known_memory.h"
+#include "capture/sunk.h"
+#include "exec/node_names.h"
+#include "exec/slot_cache.h"
+#include "graphsink/capture.h"
+
+namespace graphsink {
+
+class SinkCache::Impl {
+ public:
+  explicit Impl(SinkOptions options)
+      : options_(std::move(options)), log_(options_.log), cache_(options_.max_bytes), node_names_(log_) {}
+
+  void run(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, Where where);
+  void register_memory(const void* memory, std::size_t bytes) {
+    memory_.add(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  }
+  void forget_memory(const void* memory) { memory_.remove(reinterpret_cast<std::uintptr_t>(memory)); }
+  void try_again() {
+    cache_.for_each([](Sunk& sunk) {
+      sunk.slot.forget_failures();
+      if (sunk.loop) sunk.loop->forget_failures();
+    });
+  }
+  void clear() {
+    cache_.clear([](const Sunk& sunk) { return sunk.is_busy(); });
+  }
+  SinkReport report() const;
+  void write_node_names(const std::string& path, const Where& where) const;
+
+ private:
+  Sunk& find_or_add(cudaStream_t stream, const Key& key);
+  GuestDevice& device_of(cudaStream_t stream);
+  // Whether the stream takes part in a capture, so that its work becomes a part of that.
+  bool is_inside(cudaStream_t stream) const;
+  enum class Outcome : std::uint8_t { captured, failed, has_run };
+  Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
+  std::unique_ptr<CapturedGraph> captured_graph(Sunk& sunk, cudaStream_t stream, Work work, bool& has_run);
+  GraphHandle capture_work(GuestDevice& device, cudaStream_t stream, Work work);
+  // Whether a captured key can be launched, as far as it is time to look.
+  Outcome check(Sunk& sunk, cudaStream_t stream, Work work);
+  // Notes every word of the nodes' arguments, structures included, that is an address of memory now.
+  void note_addresses(Sunk& sunk, cudaGraph_t graph) const;
+  void require_living_addresses(const Sunk& sunk) const;
+  void make_executable(CudaCapturedGraph& graph, GuestDevice& device);
+  // These return the number of steps that were launched. If that is less than `steps`, CUDA refused the next launch, of
+  // which nothing has run.
+  std::int64_t launch(Sunk& sunk, cudaStream_t stream, std::int64_t steps);
+  std::int64_t launch_loop(Sunk& sunk, cudaStream_t stream, std::int64_t steps);
+  std::int64_t launch_step(Sunk& sunk, cudaStream_t stream);
+  void note_launch(Sunk& sunk, cudaStream_t stream);
+  // A launch failed, so the graph is dropped.
+  void drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence);
+  // What a failure leads to, for the log.
+  static constexpr const char *kAsItIs = " runs as it is: ", *kStepByStep = " takes a launch for each step: ";
+  void note_failure(const Sunk& sunk, const CaptureFailed& why, const char* consequence);
+
+  SinkOptions options_;
+  Log log_;
+  std::map<int, GuestDevice> devices_;
+  SlotCache<Key, Sunk> cache_;  // by key and stream
+  KnownMemory memory_;
+  NodeNamesFile node_names_;
+  SinkReport counts_;
+  bool is_capturing_ = false;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,78 @@
+// What a SinkCache keeps for one key.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/guest_capture.h"
+#include "device/cuda/captured_graph.h"
+#include "device/cuda/target.h"
+#include "exec/capture_slot.h"
+#include "graphsink/key.h"
+
+namespace graphsink {
+
+// What is needed to capture on one device.
+struct GuestDevice {
+  std::shared_ptr<Calls> calls;
+  GuestCapture capture;
+
+  GuestDevice(int device, const Log& log, bool watch_legacy_stream)
+      : calls(open_calls(device, log)), capture(calls, watch_legacy_stream) {}
+};
+
+// An address in device memory that a captured node was given.
+struct GivenAddress {
+  std::uintptr_t address = 0;
+  std::uint64_t registration = 0;  // 0: CUDA alone knows it
+  std::string place;               // "kernel add(int*, int), parameter 0"
+};
+
+// What is kept for one key on one stream. An executable graph runs on one stream at a time.
+struct Sunk {
+  explicit Sunk(Key k) : key(std::move(k)) {}
+
+  Key key;
+  GuestDevice* device = nullptr;      // null before the first capture
+  CaptureSlot slot;                   // one step
+  std::unique_ptr<CaptureSlot> loop;  // several steps; null until a call asks for them
+  EventHandle launched;               // recorded after each launch; null before the first capture
+  int warm_runs = 0;
+  int in_use = 0;  // calls of run() that are under way
+  int launches_since_check = 0;
+  std::vector<GivenAddress> addresses;  // where launches are checked
+
+  // With what the cache itself keeps: this, its copy of the key, an event.
+  std::size_t bytes() const { return slot.bytes() + (loop ? loop->bytes() : 0) + 2 * sizeof(Sunk); }
+  CudaCapturedGraph& graph() { return static_cast<CudaCapturedGraph&>(slot.graph()); }
+
+  bool is_busy() const noexcept {
+    if (in_use > 0) return true;
+    if (!launched) return false;
+    const cudaError_t code = cudaEventQuery(launched.get());
+    if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
+    return code == cudaErrorNotReady;
+  }
+};
+
+// What fails in `make` is a failed capture, but for what nothing can be run after.
+template <class Make>
+std::unique_ptr<CapturedGraph> as_capture(const Sunk& sunk, const Make& make) {
+  try {
+    return make();
+  } catch (const CaptureFailed&) {
+    throw;
+  } catch (const StreamLost&) {
+    throw;
+  } catch (const Error& e) {
+    if (sunk.device && sunk.device->calls->is_lost()) throw;
+    throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
+  }
+}
+
+}  // namespace graphsink

@@ -1,0 +1,34 @@
+// Names for the nodes of captured graphs, of which profilers know only ids.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "device/device.h"
+
+namespace graphsink {
+
+// A line of JSON for each node of the graph, as Program::write_node_names() describes it. `key`: that of a SinkCache.
+// Throws Error if the ids cannot be had.
+std::string node_names(const CapturedGraph& graph, std::string_view key = {});
+
+// Writes the file anew. Throws Error if that fails, and if there are no names.
+void write_node_names(const std::string& path, const std::string& names, const Where& where);
+
+// The file that the environment variable GRAPHSINK_NODE_NAMES names, if it is set: names of whatever is captured are
+// added to its end. Several programs and processes may use one file.
+class NodeNamesFile {
+ public:
+  explicit NodeNamesFile(const Log& log);
+
+  // Logs a warning if it fails, the first time.
+  void add(const CapturedGraph& graph, std::string_view key = {});
+  bool is_wanted() const { return !path_.empty(); }
+
+ private:
+  std::string path_;
+  Log log_;
+};
+
+}  // namespace graphsink
