@@ -87,8 +87,8 @@ Values while_(const Init& init, const Condition& condition, const Body& body, co
 }
 
 // A branch: returns the results of `then_body` if the predicate, a boolean scalar, is true, else those of `else_body`.
-// Both return a Value, or both a std::vector of Values, with the same types. There is no gradient through a branch:
-// grad() throws Error.
+// Both return a Value, or both a std::vector of Values, with the same types. The gradient is that of the branch that
+// was taken.
 template <class Then, class Else>
 auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
   Values results = detail::if_values(

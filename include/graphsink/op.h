@@ -362,6 +362,7 @@ struct GradArgs {
   std::span<const bool> needed;  // per input: whether its gradient will be used
   const Attrs& attrs;
   Where where;  // the user's line of the node, which the gradient's nodes carry, too
+  int node;     // what the bodies of the op will find as a.node().id
 };
 
 // Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does

@@ -333,7 +333,7 @@ const OpDef dropout_op{.name = "dropout",
 
 std::vector<Value> dropout_grad(const GradArgs& a) {
   DropoutAttrs attrs = a.attrs.as<DropoutAttrs>();
-  if (attrs.node < 0) attrs.node = a.outputs[0].node();
+  if (attrs.node < 0) attrs.node = a.node;
   std::vector<Arg> operands{Arg(a.grads[0], a.where)};
   operands.insert(operands.end(), a.inputs.begin() + 1, a.inputs.end());
   std::vector<Value> grads = emit(dropout_op, operands, attrs);

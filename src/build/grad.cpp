@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "build/body_copy.h"
 #include "build/dependence.h"
+#include "graphsink/control.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
@@ -23,10 +25,28 @@ class Backward {
   std::vector<Value> run(ValueRef loss) {
     if (depends_(loss)) {
       accumulate(loss, one(loss));
-      for (int id = loss.node; id >= 0; --id) {
-        if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
-      }
+      walk_back(loss.node, 0);
     }
+    return results();
+  }
+
+  // The same for values of a body, whose gradients are given; an invalid one: there is none. The nodes of the body are
+  // those from `first` to the last one of the graph.
+  std::vector<Value> run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first) {
+    const int last = static_cast<int>(graph_->nodes.size()) - 1;
+    for (std::size_t j = 0; j < values.size(); ++j)
+      if (upstream[j].valid() && depends_(values[j])) accumulate(values[j], upstream[j]);
+    walk_back(last, first);
+    return results();
+  }
+
+ private:
+  void walk_back(int last, int first) {
+    for (int id = last; id >= first; --id)
+      if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
+  }
+
+  std::vector<Value> results() {
     std::vector<Value> result;
     for (ValueRef v : wrt_) {
       const auto& grads = grads_[at(v.node)];
@@ -36,7 +56,6 @@ class Backward {
     return result;
   }
 
- private:
   Value one(ValueRef like) {
     const TensorType type = graph_->type(like);
     Value number = Graph(graph_).constant(Tensor::full(type.dtype, {}, 1.0), where_);
@@ -57,7 +76,8 @@ class Backward {
 
   void step(int id) {
     Node node = graph_->nodes[at(id)];  // a copy: the graph grows below
-    if (!node.bodies.empty()) return refuse_bodies(id, node);
+    if (node.op == &if_op) return step_branch(id, node);
+    if (node.op == &while_op) return refuse_loop(id, node);
     auto needed = std::make_unique<bool[]>(node.inputs.size());
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -75,8 +95,8 @@ class Backward {
     for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
     std::vector<Value> upstream = grads_[at(id)];
     const std::size_t first_of_grad = graph_->nodes.size();
-    std::vector<Value> result =
-        node.op->grad(GradArgs{inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where});
+    std::vector<Value> result = node.op->grad(GradArgs{
+        inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where, graph_->origin_of(id)});
     // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
     for (std::size_t i = first_of_grad; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
     check_count(node, result.size());
@@ -109,17 +129,57 @@ class Backward {
                 "return a gradient of the input's type, made from GradArgs by ops such as sum_like() and cast()");
   }
 
-  // Refuses a gradient that would have to flow through the bodies of a branch or loop.
-  void refuse_bodies(int id, const Node& node) const {
-    bool is_loop = node.op == &while_op;
+  // The gradient of a branch is a branch with the same predicate. Its bodies compute the values of the branch again and
+  // walk back through them, to what the branch takes from outside.
+  void step_branch(int id, const Node& node) {
+    const std::vector<ValueRef> captured = captured_by(node);
+    if (captured.empty()) return;
+    const std::vector<Value> upstream = grads_[at(id)];
+    auto backward = [&](int body) {
+      return [&, body] {
+        const int first = static_cast<int>(graph_->nodes.size());
+        const BodyCopy copy_of(*graph_, body, where_);
+        std::vector<ValueRef> results = graph_->regions[at(body)].results;
+        for (ValueRef& v : results) v = copy_of(v);
+        return Backward(graph_, captured, where_).run_body(results, upstream, first);
+      };
+    };
+    const Value predicate = graph_->value(node.inputs[0]);
+    const Values result =
+        detail::if_values(Arg(predicate, node.where), backward(node.bodies[0]), backward(node.bodies[1]));
+    for (std::size_t i = 0; i < captured.size(); ++i) accumulate(captured[i], result[i]);
+  }
+
+  // The values made outside of a control node that its bodies use and that depend on what the gradient is for.
+  std::vector<ValueRef> captured_by(const Node& node) const {
+    std::vector<ValueRef> captured;
+    for (int body : node.bodies) add_captured(body, body, captured);
+    return captured;
+  }
+  void add_captured(int body, int outermost, std::vector<ValueRef>& captured) const {
+    auto add = [&](ValueRef v) {
+      const bool is_outside = !graph_->is_within(graph_->nodes[at(v.node)].region, outermost);
+      const bool is_known = std::find(captured.begin(), captured.end(), v) != captured.end();
+      if (is_outside && !is_known && depends_(v)) captured.push_back(v);
+    };
+    for (int id : graph_->regions[at(body)].nodes) {
+      const Node& node = graph_->nodes[at(id)];
+      for (std::size_t i = 0; i < node.inputs.size(); ++i)
+        if (reads(node, i)) add(node.inputs[i]);
+      for (int inner : node.bodies) add_captured(inner, outermost, captured);
+    }
+    for (ValueRef v : graph_->regions[at(body)].results) add(v);
+  }
+
+  // Refuses a gradient that would have to flow through a loop.
+  void refuse_loop(int id, const Node& node) const {
     for (std::size_t j = 0; j < node.outputs.size(); ++j) {
       if (!grads_[at(id)][j].valid() || !depends_({id, static_cast<int>(j)})) continue;
-      throw Error(std::string(node.op->name), node.where,
-                  "has no gradient, and grad() at " + to_string(where_) + " must pass through " + inside(node, j),
-                  is_loop ? "write the iterations out with a loop of C++, or keep the while_ out of the path from the "
-                            "loss to the parameters"
-                          : "compute both results and choose with where(predicate, a, b), or keep the if_ out of the "
-                            "path from the loss to the parameters");
+      throw Error(
+          std::string(node.op->name), node.where,
+          "has no gradient, and grad() at " + to_string(where_) + " must pass through " + inside(node, j),
+          "write the iterations out with a loop of C++, or keep the while_ out of the path from the loss to the "
+          "parameters");
     }
   }
 

@@ -38,6 +38,8 @@ struct Node {
   Placement placement;
   int region = 0;
   std::vector<int> bodies;  // if_: then, else; while_: body
+  // Of a copy that grad() made of a node: the number of that node, from which random ops draw. -1: the node is no copy.
+  int copy_of = -1;
 };
 
 // The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state
@@ -156,6 +158,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::int32_t random_ops_run = 0;  // by an Eager
 
   int add_node(Node node);  // into the current region
+  // The number from which a random op draws, whatever passes make of the node.
+  int origin_of(int node) const { return nodes[at(node)].copy_of >= 0 ? nodes[at(node)].copy_of : node; }
   const TensorType& type(ValueRef v) const { return nodes[at(v.node)].outputs[at(v.output)]; }
   // Trials find out which sizes depend on open dimensions: results are inferred with the examples, and again with other
   // sizes. In trial 0 all open dimensions are 1, and in trial 1 all are twice their example. In trial 2 + k, dimensions

@@ -88,7 +88,7 @@ class Verification {
     copy.region = node.region;
     copy.placement = node.placement;
     copy.where = node.where;
-    copy.origin = static_cast<int>(id);
+    copy.origin = graph_.origin_of(static_cast<int>(id));
     copy.outputs = infer(static_cast<int>(id));
     expect_known_sizes(node, copy.outputs);
   }

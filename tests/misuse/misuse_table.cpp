@@ -778,42 +778,26 @@ std::span<const Row> misuses() {
           }},
 
       // --- gradients through control flow
-      Row{"GradientOfWhatABranchCaptures",
-          "if_",
-          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "where("},
+      Row{"GradientOfALoopInABranch",
+          "while_",
+          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "C++"},
           [] {
-            Value ww = graph().value(w());
             Value y = if_(
-                predicate(), [&] { return ww * ww; }, [&] { return ww * 3.0; });
+                predicate(),
+                [] {
+                  return while_(
+                      {x() * w()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; })[0];
+                },
+                [] { return x() * 3.0; });
             grad(sum(y), {w()});
           }},
-      Row{"GradientOfWhatTheSecondBranchCaptures",
-          "if_",
-          {"tanh at misuse_table.cpp:"},
+      Row{"GradientOfABranchThatUsesWhatAnEffectReturns",
+          "check_finite",
+          {"grad() at misuse_table.cpp:", "it has an effect", "move it out of the body"},
           [] {
             Value y = if_(
-                predicate(), [] { return x() * 1.0; }, [] { return tanh(x() * w()); });
+                predicate(), [] { return exp(check_finite(x() * w())); }, [] { return x() * 1.0; });
             grad(sum(y), {w()});
-          }},
-      Row{"GradientOfWhatABranchReturns",
-          "if_",
-          {"variable at misuse_table.cpp:"},
-          [] {
-            Value ww = graph().value(w());
-            Value y = if_(
-                predicate(), [&] { return ww; }, [] { return x() * 1.0; });
-            grad(sum(y), {ww});
-          }},
-      Row{"GradientThroughAnInnerBranch",
-          "if_",
-          {"exp at misuse_table.cpp:"},
-          [] {
-            Value v = x() * w();
-            auto inner = [&] {
-              return if_(
-                  predicate(), [&] { return exp(v); }, [] { return x() * 1.0; });
-            };
-            grad(sum(if_(predicate(), inner, inner) * 2.0), {w()});
           }},
       Row{"GradientOfWhatALoopCaptures",
           "while_",
@@ -854,21 +838,12 @@ std::span<const Row> misuses() {
                 });
             grad(sum(y), {w()});
           }},
-      Row{"GradientOfAValueThatABranchCaptures",
-          "if_",
-          {"mul at misuse_table.cpp:"},
+      Row{"SgdThroughALoop",
+          "while_",
+          {"mul at misuse_table.cpp:", "C++"},
           [] {
-            Value h = tanh(x());
-            Value y = if_(
-                predicate(), [&] { return h * 2.0; }, [&] { return h * 3.0; });
-            grad(sum(y), {h});
-          }},
-      Row{"SgdThroughABranch",
-          "if_",
-          {"mul at misuse_table.cpp:", "where("},
-          [] {
-            Value y = if_(
-                predicate(), [] { return x() * w(); }, [] { return x() * 1.0; });
+            auto [y] = while_(
+                {x() * 1.0}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * w(); });
             sgd(sum(y), {w()});
           }},
       Row{"AdamwThroughALoop",
