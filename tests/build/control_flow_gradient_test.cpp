@@ -274,6 +274,19 @@ TEST_P(ControlFlowGradient, RandomOpsOfABranchDrawTheSameNumbersAgain) {
   }
 }
 
+// Nothing needs the branch itself, so nothing of it is computed but the copies.
+TEST_P(ControlFlowGradient, ALoopInABranchIsCopiedAsAWhole) {
+  Value y = if_(
+      sum(x) > 0.0,
+      [&] {
+        auto [n] = while_(
+            {sum(x) * 0.0 + 1.0}, [](Value i) { return i < 9.0; }, [](Value i) { return i * 2.0; });
+        return x * v * n;
+      },
+      [&] { return x * 1.0; });
+  EXPECT_EQ(run(grad(sum(y), {w})[0]), 16.0);
+}
+
 int calls = 0;
 const OpDef note_op{.name = "note",
                     .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
