@@ -299,8 +299,7 @@ part_names() {
     for program in train_mnist train_text; do
       try "names-$way-$program" 60 profiling/nsys.sh "${options[@]}" --out "$work/$way-$program" "$bin/$program" --device cuda:0 \
         --steps "$names_steps" || continue
-      cp "$work/$way-$program/kernels.json" "$logs/$way-$program.json"
-      ! grep -q 'unknown graph' "$logs/$way-$program.json" || fail "$way, $program: nodes of graphs have no name"
+      ! grep -q 'unknown graph' "$work/$way-$program/kernels.json" || fail "$way, $program: nodes of graphs have no name"
       note "$way, $program: $(grep -m1 'ms of kernels' "$logs/names-$way-$program.log")"
     done
   done
