@@ -1,18 +1,21 @@
 // A library that is injected into a program (CUDA_INJECTION64_PATH) and writes what ran on the GPU, where Nsight
-// Systems is not at hand. profiling/nsys.sh uses it; profiling/kernel_table.py reads what it writes:
+// Systems is not at hand. profiling/nsys.sh uses it. In the environment of the program:
 //
-//   GRAPHSINK_KERNEL_TIMES=FILE        where to; without it nothing is recorded
-//   GRAPHSINK_KERNEL_TIMES_LEVEL=node  kernels, copies and fills, those of graphs with the ids of their nodes
-//   (default).
-//                                      This slows down the launches of graphs
-//                                graph one time for each launch of a graph
+//   GRAPHSINK_KERNEL_TIMES        the file to write; without it nothing is recorded
+//   GRAPHSINK_KERNEL_TIMES_LEVEL  node (default): kernels, copies and fills, those of graphs with the ids of their
+//                                 nodes, which slows down the launches of graphs
+//                                 graph: one time for each launch of a graph
 //
-// Each line of the file is a JSON object:
-//   {"kind": "kernel", "node": 17, "name": "scale(float*)", "count": 3, "ns": 5120, "bytes": 0}   or memcpy, memset;
-//                                              node 0: not in a graph. ns: of all `count` together, bytes as well
-//   {"kind": "graph", "graph": 2, "count": 100, "ns": 51200}                      launches of a graph
-//   {"kind": "clone", "node": 17, "original": 5}                                  which node was copied from which
-//   {"kind": "dropped", "count": 12}                                              records that were lost
+// profiling/kernel_table.py reads the file. Each line is a JSON object, with sums over `count` times:
+//
+//   {"kind": "kernel", "node": 17, "name": "scale(float*)", "count": 3, "ns": 5120, "bytes": 0}
+//       or memcpy or memset, which have bytes; node 0: not in a graph
+//   {"kind": "graph", "graph": 2, "count": 100, "ns": 51200}
+//       launches of a graph
+//   {"kind": "clone", "node": 17, "original": 5}
+//       which node was copied from which
+//   {"kind": "dropped", "count": 12}
+//       records that were lost
 #include <cupti.h>
 #include <cxxabi.h>
 

@@ -13,8 +13,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // the user's line, if a gradient would have to pass through an op without one, or through a loop (while_).
 //
 // The gradient of a branch (if_) is a branch with the same predicate, whose bodies compute the values of the branch
-// again: random ops draw the same numbers, and ops with an effect are not repeated. Throws Error if the values depend on
-// what such an op returns. No gradient passes through a predicate.
+// again: random ops draw the same numbers, and ops with an effect are not repeated. Throws Error if the values depend
+// on what such an op returns. No gradient passes through a predicate.
 //
 // In the body of a loop, the gradient is that of one iteration; Error is thrown if the loss depends on wrt through the
 // state of the loop, too.

@@ -140,7 +140,8 @@ class Backward {
         const int first = static_cast<int>(graph_->nodes.size());
         const BodyCopy copy_of(*graph_, body, where_);
         std::vector<ValueRef> results = graph_->regions[at(body)].results;
-        for (ValueRef& v : results) v = copy_of(v);
+        for (std::size_t j = 0; j < results.size(); ++j)
+          if (upstream[j].valid()) results[j] = copy_of(results[j]);
         return Backward(graph_, captured, where_).run_body(results, upstream, first);
       };
     };
