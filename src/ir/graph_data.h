@@ -37,9 +37,9 @@ struct Node {
   Where where;
   Placement placement;
   int region = 0;
-  std::vector<int> bodies;  // if_: then, else; while_: body
   // Of a copy that grad() made of a node: the number of that node, from which random ops draw. -1: the node is no copy.
   int copy_of = -1;
+  std::vector<int> bodies;  // if_: then, else; while_: body
 };
 
 // The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state

@@ -71,7 +71,10 @@ void CpuQueue::push(const CpuTask& task) {
     tasks_.reset(static_cast<CpuTask*>(mapped));
   }
   std::uint64_t head = head_.load(std::memory_order_relaxed);
-  if (head >= kCapacity && progress_->done() + kCapacity <= head) wait_for(head - kCapacity + 1);
+  if (known_done_ + kCapacity <= head) {
+    known_done_ = progress_->done();
+    if (known_done_ + kCapacity <= head) wait_for(head - kCapacity + 1);
+  }
   tasks_[head % kCapacity] = task;
   head_.store(head + 1);  // sequentially consistent: before the look at the state
   if (sleep_->state.load() == Thread::awake || wake() != Thread::ended) return;

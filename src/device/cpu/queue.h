@@ -92,6 +92,9 @@ class CpuQueue : public Stream {
   };
   std::unique_ptr<CpuTask[], Unmap> tasks_;         // kCapacity of them; those that were never pushed take no memory
   alignas(64) std::atomic<std::uint64_t> head_{0};  // tasks pushed; written by the producer
+  // For the producer: what progress_ said when it was asked last. Asking for each task would take the cache line that
+  // the thread writes for each task.
+  std::uint64_t known_done_ = 0;
   // Not in the cache line of head_: the thread reads these for each task, and every push takes that line from it.
   alignas(64) const std::shared_ptr<Sleep> sleep_ = std::make_shared<Sleep>();
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
