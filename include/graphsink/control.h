@@ -1,7 +1,7 @@
-// if_ and while_: control flow as nodes of the graph. A launch holds them as conditional nodes if the device can do
-// that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A Value made
-// in a body exists only there: using it after the body, in the other branch or in another body throws Error. Bodies
-// return the Values that are needed outside.
+// if_, switch_ and while_: control flow as nodes of the graph. A launch holds them as conditional nodes if the device
+// can do that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A
+// Value made in a body exists only there: using it after the body, in the other branch or in another body throws Error.
+// Bodies return the Values that are needed outside.
 #pragma once
 
 #include <array>
@@ -99,5 +99,11 @@ auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
     return results;
   }
 }
+
+// A choice among several bodies: returns the results of bodies[index]. `index` is one integer (i32, i64 or u8). A step
+// in which it is not the number of a body fails, and commits nothing. All bodies return a Value, or all a std::vector
+// of Values, with the same types. The gradient is that of the body that was chosen.
+Value switch_(const Arg& index, const std::vector<std::function<Value()>>& bodies);
+Values switch_(const Arg& index, const std::vector<std::function<Values()>>& bodies);
 
 }  // namespace graphsink

@@ -137,6 +137,7 @@ enum class StepError : std::int32_t {
   index,       // an index that lies outside its axis
   target,      // a target that is not the number of a class
   iterations,  // number of iterations after which a loop was stopped
+  body,        // an index that is the number of no body of a switch_
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);

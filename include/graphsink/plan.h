@@ -86,7 +86,7 @@ struct PlanNode {
   std::vector<TensorType> types;  // of the operands
 };
 
-enum class TaskKind : std::uint8_t { call, copy, branch, loop };
+enum class TaskKind : std::uint8_t { call, copy, branch, choice, loop };  // branch: if_, choice: switch_, loop: while_
 
 // A wait that is made early: from here on `stream` waits for what was issued to `source` so far, because a later task
 // on `stream` depends on that.
@@ -99,12 +99,13 @@ struct Fork {
 // One item of a plan's schedule. Its id is its index in Plan::tasks; sequences, islands and forks refer to ids.
 struct Task {
   TaskKind kind = TaskKind::call;
-  int node = -1;            // of a call: index into Plan::nodes
-  int source = -1;          // of a copy: a buffer; of a branch or loop: the buffer of the predicate
-  int destination = -1;     // of a copy: a buffer
-  int stream = 0;           // which of the plan's streams
-  std::vector<int> after;   // the streams it waits for: for all that was issued to them before this task
-  std::vector<int> bodies;  // of a branch: then, else; of a loop: its body. Indices into Plan::sequences
+  int node = -1;           // of a call: index into Plan::nodes
+  int source = -1;         // of a copy: a buffer; of a branch or loop: that of the predicate; of a choice: of the index
+  int destination = -1;    // of a copy: a buffer
+  int stream = 0;          // which of the plan's streams
+  std::vector<int> after;  // the streams it waits for: for all that was issued to them before this task
+  std::vector<int>
+      bodies;  // of a branch: then, else; of a choice: 0, 1, ..; of a loop: its body. Indices into Plan::sequences
   std::vector<Fork> forks;  // the waits to make before this task is issued
 };
 
@@ -265,6 +266,7 @@ struct Plan {
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
+  //     kind "switch"         index, bodies
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(const PlanFacts& facts = {}) const;

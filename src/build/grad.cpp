@@ -8,7 +8,7 @@
 #include "graphsink/control.h"
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
-#include "ir/graph_data.h"
+#include "ir/control.h"
 
 namespace graphsink {
 namespace {
@@ -76,7 +76,7 @@ class Backward {
 
   void step(int id) {
     Node node = graph_->nodes[at(id)];  // a copy: the graph grows below
-    if (node.op == &if_op) return step_branch(id, node);
+    if (is_branch(*node.op)) return step_branch(id, node);
     if (node.op == &while_op) return refuse_loop(id, node);
     auto needed = std::make_unique<bool[]>(node.inputs.size());
     bool any = false;
@@ -129,7 +129,7 @@ class Backward {
                 "return a gradient of the input's type, made from GradArgs by ops such as sum_like() and cast()");
   }
 
-  // The gradient of a branch is a branch with the same predicate. Its bodies compute the values of the branch again and
+  // The gradient of a branch is a branch with the same decision. Its bodies compute the values of the branch again and
   // walk back through them, to what the branch takes from outside.
   void step_branch(int id, const Node& node) {
     const std::vector<ValueRef> captured = captured_by(node);
@@ -145,9 +145,9 @@ class Backward {
         return Backward(graph_, captured, where_).run_body(results, upstream, first);
       };
     };
-    const Value predicate = graph_->value(node.inputs[0]);
-    const Values result =
-        detail::if_values(Arg(predicate, node.where), backward(node.bodies[0]), backward(node.bodies[1]));
+    std::vector<std::function<Values()>> bodies;
+    for (int body : node.bodies) bodies.emplace_back(backward(body));
+    const Values result = branch_values(*graph_, *node.op, node.inputs[0], bodies, node.where);
     for (std::size_t i = 0; i < captured.size(); ++i) accumulate(captured[i], result[i]);
   }
 

@@ -167,10 +167,14 @@ class Device {
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
 
-  // Control flow, decided on the device in a captured graph and by the host when live. Predicates are device addresses.
-  // The body is called with as many streams as given, the first of which carries on where streams[0] was.
+  // Control flow, decided on the device in a captured graph and by the host when live. Predicates and indices are
+  // device addresses. A body is called with as many streams as given, the first of which carries on where streams[0]
+  // was.
   using Body = FunctionRef<void(Streams)>;
+  using Bodies = FunctionRef<void(std::size_t which, Streams)>;
   virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
+  // *index is below `count`, the number of bodies, which is at least 1.
+  virtual void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) = 0;
   virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
 
   // Sinking. Between these two, on one thread, everything given to the streams is captured, and nothing runs;

@@ -187,16 +187,18 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
       return;
     }
     case TaskKind::branch:
+    case TaskKind::choice:
     case TaskKind::loop: {
-      const auto* predicate = static_cast<const bool*>(address(task.source));
-      auto body = [&](std::size_t which) {
-        return [&, which](Streams inner) { issue_body(task.bodies[which], devices, inner); };
-      };
+      const void* decision = address(task.source);
+      auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner); };
+      auto body = [&](std::size_t which) { return [&, which](Streams inner) { bodies(which, inner); }; };
       Streams here = streams.subspan(at(task.stream), 1);
       if (task.kind == TaskKind::loop) {
-        device.loop(here, predicate, body(0));
+        device.loop(here, static_cast<const bool*>(decision), body(0));
+      } else if (task.kind == TaskKind::branch) {
+        device.branch(here, static_cast<const bool*>(decision), body(0), body(1));
       } else {
-        device.branch(here, predicate, body(0), body(1));
+        device.choice(here, static_cast<const std::int32_t*>(decision), task.bodies.size(), bodies);
       }
       return;
     }

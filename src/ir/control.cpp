@@ -1,7 +1,6 @@
-#include "graphsink/control.h"
+#include "ir/control.h"
 
 #include "base/at.h"
-#include "ir/graph_data.h"
 
 namespace graphsink {
 namespace {
@@ -73,10 +72,48 @@ void count_iterations(Node& node, Region& body) {
   body.results.push_back(body.counter.next);
 }
 
+void check_results(const GraphData& graph, const Node& node) {
+  const std::string op(node.op->name);
+  const auto& first = graph.regions[at(node.bodies[0])].results;
+  for (std::size_t k = 1; k < node.bodies.size(); ++k) {
+    const auto& other = graph.regions[at(node.bodies[k])].results;
+    if (first.size() != other.size())
+      throw Error(op, node.where, "the bodies return different numbers of Values", "return as many from each");
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      const TensorType &wanted = graph.type(first[i]), &given = graph.type(other[i]);
+      if (wanted == given) continue;
+      const std::string which = node.op == &if_op ? "the second" : "body " + std::to_string(k);
+      throw Error(op, node.where, "the first body returns " + to_string(wanted) + ", " + which + " " + to_string(given),
+                  "return the same type from each");
+    }
+  }
+}
+
 }  // namespace
 
+const OpDef switch_op{.name = "switch_", .infer = infer_nothing};
 const OpDef if_op{.name = "if_", .infer = infer_nothing};
 const OpDef while_op{.name = "while_", .infer = infer_nothing};
+
+Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
+                     const std::vector<std::function<Values()>>& bodies, const Where& where) {
+  Node node;
+  node.op = &op;
+  node.where = where;
+  node.inputs = {decision};
+  for (const auto& body : bodies) {
+    BodyScope scope(graph, op, where);
+    for (const Value& value : body()) scope.region().results.push_back(graph.visible(value, op.name, where));
+    node.bodies.push_back(scope.index());
+  }
+  check_results(graph, node);
+  graph.set_outputs_like(node, graph.regions[at(node.bodies[0])].results);
+  std::size_t outputs = node.outputs.size();
+  int id = graph.add_node(std::move(node));
+  Values results;
+  for (std::size_t i = 0; i < outputs; ++i) results.push_back(graph.value({id, static_cast<int>(i)}));
+  return results;
+}
 
 namespace detail {
 
@@ -141,37 +178,9 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
 Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
                  const std::function<Values()>& else_body) {
   std::shared_ptr<GraphData> graph = find_graph(std::span(&predicate, 1), "if_");
-  Where where = predicate.where();
   Value condition = as_value(*graph, predicate, "if_");
-  Node node;
-  node.op = &if_op;
-  node.where = where;
-  node.inputs = {check_predicate(*graph, condition, "if_", where)};
-  for (const auto* body : {&then_body, &else_body}) {
-    BodyScope scope(*graph, if_op, where);
-    for (const Value& value : (*body)()) scope.region().results.push_back(graph->visible(value, "if_", where));
-    node.bodies.push_back(scope.index());
-  }
-  const auto& then_results = graph->regions[at(node.bodies[0])].results;
-  const auto& else_results = graph->regions[at(node.bodies[1])].results;
-  if (then_results.size() != else_results.size()) {
-    throw Error("if_", where, "the bodies return different numbers of Values", "return as many from both");
-  }
-  for (std::size_t i = 0; i < then_results.size(); ++i) {
-    const TensorType& type = graph->type(then_results[i]);
-    if (type != graph->type(else_results[i])) {
-      throw Error(
-          "if_", where,
-          "the first body returns " + to_string(type) + ", the second " + to_string(graph->type(else_results[i])),
-          "return the same type from both");
-    }
-  }
-  graph->set_outputs_like(node, then_results);
-  std::size_t outputs = node.outputs.size();
-  int id = graph->add_node(std::move(node));
-  Values results;
-  for (std::size_t i = 0; i < outputs; ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
-  return results;
+  return branch_values(*graph, if_op, check_predicate(*graph, condition, "if_", predicate.where()),
+                       {then_body, else_body}, predicate.where());
 }
 
 }  // namespace detail

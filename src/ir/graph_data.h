@@ -39,7 +39,7 @@ struct Node {
   int region = 0;
   // Of a copy that grad() made of a node: the number of that node, from which random ops draw. -1: the node is no copy.
   int copy_of = -1;
-  std::vector<int> bodies;  // if_: then, else; while_: body
+  std::vector<int> bodies;  // if_: then, else; switch_: those of 0, 1, ..; while_: body
 };
 
 // The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state
@@ -55,7 +55,7 @@ struct Region {
   Where where;                // of that node
   std::vector<int> nodes;
   std::vector<ValueRef> parameters;  // while_: the state at the beginning of an iteration
-  std::vector<ValueRef> results;     // while_: the next state, then the predicate; if_: the results
+  std::vector<ValueRef> results;     // while_: the next state, then the predicate; else: the results
   bool is_loop = false;
   // while_: checks of grad() calls in the body that need the results. They run when the results are known.
   std::vector<std::function<void(const GraphData&)>> checks{};
@@ -96,12 +96,16 @@ extern const OpDef random_state_op;  // i32 [2]: the step and the seed
 extern const OpDef parameter_op;     // of a loop body
 // Control flow; bodies are regions.
 extern const OpDef if_op;
+extern const OpDef switch_op;
 extern const OpDef while_op;
 
 inline bool is_source(const OpDef& op) {
   return &op == &input_op || &op == &feed_op || &op == &constant_op || &op == &variable_op || &op == &step_op ||
          &op == &random_state_op || &op == &parameter_op;
 }
+
+// Whether its node runs one of several bodies, by the value of its only input.
+inline bool is_branch(const OpDef& op) { return &op == &if_op || &op == &switch_op; }
 
 // What `op` does with one of its operands.
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {

@@ -27,6 +27,8 @@ std::string to_string(StepError error, std::int64_t index) {
       return "target " + std::to_string(index) + " is not a class";
     case StepError::iterations:
       return "its condition still held after " + std::to_string(index) + " iterations";
+    case StepError::body:
+      return "index " + std::to_string(index) + " is the number of none of its bodies";
     case StepError::unknown:
       break;
   }

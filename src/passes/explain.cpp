@@ -98,10 +98,17 @@ const char* name_of(TaskKind kind) {
       return "copy";
     case TaskKind::branch:
       return "if";
+    case TaskKind::choice:
+      return "switch";
     case TaskKind::loop:
       return "while";
   }
   return "";
+}
+
+std::string name_of_body(TaskKind kind, std::size_t which) {
+  if (kind == TaskKind::choice) return "body " + std::to_string(which);
+  return kind == TaskKind::loop ? "body" : which == 0 ? "then" : "else";
 }
 
 std::string island_text(const Island& island) {

@@ -35,6 +35,8 @@ std::size_t launches_per_step(const std::vector<Island>& islands);
 
 // "call", "copy", "if", "while".
 const char* name_of(TaskKind kind);
+// "then", "else", "body" or, of a switch_, "body 2".
+std::string name_of_body(TaskKind kind, std::size_t which);
 // "one launch", or "driven by the host, beside the islands before it, after 0".
 std::string island_text(const Island& island);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.

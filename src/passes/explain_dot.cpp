@@ -156,9 +156,10 @@ class DotPrinter {
 
   void print_bodies(const Task& task, int id, int stream, int indent) {
     for (std::size_t i = 0; i < task.bodies.size(); ++i) {
-      const char* what = task.kind == TaskKind::loop ? "body" : i == 0 ? "then" : "else";
-      line(indent, "subgraph cluster_" + name(id) + "_" + what + " {");
-      line(indent + 1, "label=" + quoted(what + (" of " + std::to_string(id))) + "; style=rounded;");
+      const std::string what = name_of_body(task.kind, i);
+      const std::string number = task.kind == TaskKind::choice ? "body" + std::to_string(i) : what;
+      line(indent, "subgraph cluster_" + name(id) + "_" + number + " {");
+      line(indent + 1, "label=" + quoted(what + " of " + std::to_string(id)) + "; style=rounded;");
       const auto& tasks = plan_.sequences[at(task.bodies[i])].tasks;
       if (!tasks.empty()) entries_.insert({id, tasks[0]});
       for (int inner : tasks) print(inner, stream, indent + 1);

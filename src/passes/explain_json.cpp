@@ -112,7 +112,7 @@ class Writer {
       json["source"] = buffer_json(task.source);
       json["destination"] = buffer_json(task.destination);
     } else {
-      json["predicate"] = buffer_json(task.source);
+      json[task.kind == TaskKind::choice ? "index" : "predicate"] = buffer_json(task.source);
       add_bodies(task, stream, json);
     }
     return json;

@@ -77,7 +77,8 @@ class Printer {
     }
     line(name_of(task.kind), on, "", memory_text(plan_, task.source), Where());
     for (std::size_t i = 0; i < task.bodies.size(); ++i) {
-      if (i == 1) text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + "else\n";
+      if (i > 0 || task.kind == TaskKind::choice)
+        text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + name_of_body(task.kind, i) + "\n";
       for (int inner : plan_.sequences[at(task.bodies[i])].tasks) print(inner, stream, indent + 1);
     }
   }

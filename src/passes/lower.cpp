@@ -117,7 +117,7 @@ class Lowering {
     const IrNode& node = ir_.nodes[at(id)];
     if (!node.is_live || is_source(*node.op)) return;
     if (node.op == &while_op) return lower_while(sequence, id);
-    if (node.op == &if_op) return lower_if(sequence, id);
+    if (is_branch(*node.op)) return lower_branch(sequence, id);
     if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
       commits_.push_back(id);
       return;
@@ -179,10 +179,10 @@ class Lowering {
     return sequence;
   }
 
-  void lower_if(int sequence, int id) {
+  void lower_branch(int sequence, int id) {
     const IrNode& node = ir_.nodes[at(id)];
     Task task;
-    task.kind = TaskKind::branch;
+    task.kind = node.op == &if_op ? TaskKind::branch : TaskKind::choice;
     task.source = values_.on_device(sequence, node.inputs[0]);
     bring_inside(sequence, node, false);
     std::vector<int> outputs;

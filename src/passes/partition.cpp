@@ -63,7 +63,7 @@ bool can_sink(Plan& plan, const Task& task) {
     return false;
   }
   if (task.bodies.empty()) return true;
-  const char* what = task.kind == TaskKind::loop ? "a loop" : "a branch";
+  const char* what = task.kind == TaskKind::loop ? "a loop" : task.kind == TaskKind::branch ? "a branch" : "a switch_";
   if (!plan.target().conditional_nodes) {
     plan.reasons.push_back({std::string(what) + " is driven by the host", Where(),
                             "this driver has no conditional nodes", "a wait for the predicate, and one more launch",

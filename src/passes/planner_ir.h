@@ -17,7 +17,7 @@ struct IrNode {
   Attrs attrs;
   std::vector<ValueRef> inputs;     // of nodes of the same PlannerIr
   std::vector<TensorType> outputs;  // all sizes are known
-  std::vector<int> bodies;          // regions: then and else of an if_, the body of a while_
+  std::vector<int> bodies;          // regions: those of an if_ or switch_ in order, the body of a while_
   Where where;
   Placement placement;
   int region = 0;  // that it is part of

@@ -106,14 +106,12 @@ class Verification {
       }
       return out;
     }
-    if (node.op == &if_op) {
+    if (is_branch(*node.op)) {
       std::vector<TensorType> out;
-      const auto& then_results = graph_.regions[at(node.bodies[0])].results;
-      const auto& else_results = graph_.regions[at(node.bodies[1])].results;
-      for (std::size_t i = 0; i < then_results.size(); ++i) {
-        out.push_back(type(then_results[i]));
-        expect_same(node, out.back(), type(else_results[i]));
-      }
+      for (ValueRef v : graph_.regions[at(node.bodies[0])].results) out.push_back(type(v));
+      for (int body : node.bodies)
+        for (std::size_t i = 0; i < out.size(); ++i)
+          expect_same(node, out[i], type(graph_.regions[at(body)].results[i]));
       return out;
     }
     input_types_.clear();

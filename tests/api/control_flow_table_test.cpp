@@ -526,6 +526,113 @@ const Row kBranches[] = {
      }},
 };
 
+// The place of the largest element: 0 to 3.
+Value largest(const Value& x) { return argmax(x, 0); }
+std::size_t largest(const Numbers& x) {
+  return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
+}
+
+const Row kChoices[] = {
+    {"OneOfFour", 1,
+     [](Graph&, const Value& x) {
+       return switch_(largest(x), {[&] { return x * 2.0; }, [&] { return x + 1.0; }, [&] { return x - 3.0; },
+                                   [&] { return x * x; }});
+     },
+     [](const Numbers& x) {
+       const std::size_t i = largest(x);
+       return each(x, [&](double v) { return i == 0 ? v * 2 : i == 1 ? v + 1 : i == 2 ? v - 3 : v * v; });
+     }},
+    {"TheOnlyOne", 1, [](Graph& g, const Value& x) { return switch_(integer(g, 0), {[&] { return x * 2.0; }}); },
+     [](const Numbers& x) { return each(x, [](double v) { return v * 2; }); }},
+    {"OneThatDoesNothing", 1,
+     [](Graph&, const Value& x) {
+       return switch_(largest(x), {[&] { return x; }, [&] { return x; }, [&] { return -x; }, [&] { return x; }});
+     },
+     [](const Numbers& x) { return each(x, [&](double v) { return largest(x) == 2 ? -v : v; }); }},
+    {"SeveralResults", 1,
+     [](Graph&, const Value& x) {
+       Values r = switch_(maximum(largest(x) - 1, 0), {[&] {
+                                                         return Values{x, x * 2.0};
+                                                       },
+                                                       [&] {
+                                                         return Values{x * 3.0, x};
+                                                       },
+                                                       [&] {
+                                                         return Values{x + 1.0, x + 2.0};
+                                                       }});
+       return r[0] - r[1];
+     },
+     [](const Numbers& x) {
+       const std::size_t i = std::max<std::size_t>(largest(x), 1) - 1;
+       return each(x, [&](double v) { return i == 0 ? -v : i == 1 ? 2 * v : -1; });
+     }},
+    {"AChoiceInAChoice", 3,
+     [](Graph&, const Value& x) {
+       auto inner = [&](double factor) {
+         return switch_(cast(sum(x) > 0.0, i32), {[&] { return x * factor; }, [&] { return x + factor; }});
+       };
+       return switch_(largest(x),
+                      {[&] { return x; }, [&] { return inner(2); }, [&] { return x; }, [&] { return inner(5); }});
+     },
+     [](const Numbers& x) {
+       const std::size_t i = largest(x);
+       const double factor = i == 1 ? 2 : 5;
+       if (i == 0 || i == 2) return x;
+       return each(x, [&](double v) { return total(x) > 0 ? v + factor : v * factor; });
+     }},
+    {"AChoiceInALoop", 2,
+     [](Graph& g, const Value& x) {
+       return repeat(g, x, 6, [&](Value s, Value i) {
+         Value third = where(i < 3, i, i - 3);
+         return switch_(third, {[&] { return s + 1.0; }, [&] { return s * 2.0; }, [&] { return s - 0.5; }});
+       });
+     },
+     [](const Numbers& x) {
+       return each(x, [](double v) {
+         for (int i = 0; i < 6; ++i) v = i % 3 == 0 ? v + 1 : i % 3 == 1 ? v * 2 : v - 0.5;
+         return v;
+       });
+     }},
+    {"ALoopInAChoice", 3,
+     [](Graph& g, const Value& x) {
+       auto doubled = [&](int times) { return repeat(g, x, times, [](Value s, Value) { return s * 2.0; }); };
+       return switch_(largest(x), {[&] { return x; }, [&] { return doubled(3); }, [&] { return doubled(1); },
+                                   [&] { return x - 1.0; }});
+     },
+     [](const Numbers& x) {
+       const std::size_t i = largest(x);
+       return each(x, [&](double v) { return i == 0 ? v : i == 1 ? v * 8 : i == 2 ? v * 2 : v - 1; });
+     }},
+    {"ABodyPerBranch", 3,
+     [](Graph&, const Value& x) {
+       return switch_(largest(x), {[&] {
+                                     return if_(
+                                         sum(x) > 1.0, [&] { return x; }, [&] { return x + 9.0; });
+                                   },
+                                   [&] { return x * 2.0; }, [&] { return x * 3.0; },
+                                   [&] {
+                                     return if_(
+                                         sum(x) > 1.0, [&] { return x * 4.0; }, [&] { return -x; });
+                                   }});
+     },
+     [](const Numbers& x) {
+       const std::size_t i = largest(x);
+       const bool p = total(x) > 1;
+       return each(x, [&](double v) {
+         return i == 0 ? (p ? v : v + 9) : i == 1 ? v * 2 : i == 2 ? v * 3 : p ? v * 4 : -v;
+       });
+     }},
+    {"ManyBodies", 1,
+     [](Graph& g, const Value& x) {
+       std::vector<std::function<Value()>> bodies;
+       for (int i = 0; i < 20; ++i) bodies.emplace_back([&x, i] { return x * static_cast<double>(i); });
+       return switch_(largest(x) + 16, bodies) + g.constant(Tensor::scalar(1.0f));
+     },
+     [](const Numbers& x) {
+       return each(x, [&](double v) { return v * (16.0 + static_cast<double>(largest(x))) + 1; });
+     }},
+};
+
 const Row kBoth[] = {
     {"ABranchInALoop", 2,
      [](Graph& g, const Value& x) {
@@ -606,6 +713,7 @@ const Row kBoth[] = {
 std::vector<Row> all_rows() {
   std::vector<Row> rows(std::begin(kLoops), std::end(kLoops));
   rows.insert(rows.end(), std::begin(kBranches), std::end(kBranches));
+  rows.insert(rows.end(), std::begin(kChoices), std::end(kChoices));
   rows.insert(rows.end(), std::begin(kBoth), std::end(kBoth));
   return rows;
 }

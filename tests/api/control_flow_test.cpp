@@ -326,6 +326,42 @@ TEST_P(OnDevice, ALoopThatReachesItsLimitFailsTheStep) {
   }
 }
 
+TEST_P(OnDevice, AnIndexOfNoBodyFailsTheStep) {
+  Graph g;
+  Value i = g.input("i", i32, {}), x = g.input("x", f32, {});
+  Variable w("w", Tensor::scalar(0.0f));
+  assign(w, switch_(i, {[&] { return x; }, [&] { return x * 2.0; }, [&] { return x * 3.0; }}));
+  for (Mode mode : kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Program p = compile(g);
+    p.write(x, std::vector<float>{5});
+    auto run = [&](std::int32_t index) {
+      p.write(i, std::vector<std::int32_t>{index});
+      p.run(mode);
+    };
+    for (std::int32_t index : {0, 2, 1}) {
+      run(index);
+      EXPECT_EQ(w.read().at(0), 5.0 * (index + 1));
+    }
+    for (std::int32_t index : {3, -1}) {
+      run(index);
+      try {
+        p.sync();
+        FAIL() << "index " << index << " was taken";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.op(), "switch_");
+        EXPECT_NE(std::string(e.what()).find("control_flow_test.cpp"), std::string::npos) << e.what();
+        EXPECT_NE(e.problem().find("index " + std::to_string(index) + " is the number of none of its bodies"),
+                  std::string::npos)
+            << e.what();
+      }
+      EXPECT_EQ(w.read().at(0), 10.0) << "the failed step committed";
+    }
+    run(2);
+    EXPECT_EQ(w.read().at(0), 15.0);
+  }
+}
+
 TEST_P(OnDevice, TheLimitOfALoopIsChecked) {
   Graph g;
   Value x = g.input("x", f32, {});

@@ -156,6 +156,22 @@ const Case kCases[] = {
                       }) *
                   matmul(m, n));
      }},
+    {"OneOfThree",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       return sum(switch_(cast(p, i32) * 2,
+                          {[&] { return tanh(x * v) + w; }, [&] { return y; }, [&] { return exp(y * 0.3) * v - w; }}) *
+                  x);
+     }},
+    {"AChoiceInABranch",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       return sum(if_(
+           p,
+           [&] {
+             Value u = x * w;
+             return switch_(cast(sum(y) > 0.5, i32), {[&] { return u * tanh(v); }, [&] { return sin(u) + y; }}) * u;
+           },
+           [&] { return w * v; }));
+     }},
     // A loop that hands no gradient on, but a number that the branch needs.
     {"ALoopInABranch",
      [](const Value& p, const Value& x, const Value& y, const Value& v, const Value&) {

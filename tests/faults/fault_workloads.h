@@ -135,7 +135,7 @@ inline Workload host_op_workload() {
   return w;
 }
 
-// A loop and a branch, and branches of the plan on several streams.
+// A loop, a branch, a choice, and branches of the plan on several streams.
 inline Workload control_workload() {
   Workload w("control");
   w.has_streams = true;
@@ -152,7 +152,8 @@ inline Workload control_workload() {
       u > 1.5, [u = u] { return u * 3.0; }, [u = u] { return u - 1.0; });
   Value left = x, right = w.graph.value(state);
   for (int i = 0; i < 4; ++i) left = left * 0.75 + 0.5, right = right * 0.5 - 0.25;
-  Value next = left + right + chosen;
+  Value kept = switch_(count, {[u = u] { return u; }, [u = u] { return u + 1.0; }, [u = u] { return u * 0.5; }});
+  Value next = left + right + chosen + kept;
   assign(state, next);
   w.graph.output("y", next);
   w.graph.record("loss", next);

@@ -553,6 +553,27 @@ std::span<const Row> misuses() {
             if_(
                 Eager().tensor({1}), [] { return x(); }, [] { return x(); });
           }},
+      Row{"ChoiceByAFloat", "switch_", {"f32[]", "not one i32"}, [] { switch_(sum(x()), {[] { return x(); }}); }},
+      Row{"ChoiceByAVector", "switch_", {"i32[3]", "not one i32"}, [] { switch_(ints(3), {[] { return x(); }}); }},
+      Row{"ChoiceByANumber", "switch_", {"no operand is a Value"}, [] { switch_(1, {[] { return x(); }}); }},
+      Row{"ChoiceOfNothing",
+          "switch_",
+          {"no bodies"},
+          [] { switch_(argmax(x(), 0), std::vector<std::function<Value()>>()); }},
+      Row{"ChoicesDiffer",
+          "switch_",
+          {"f32[3]", "body 2 f32[]"},
+          [] {
+            switch_(argmax(x(), 0), {[] { return x(); }, [] { return x() * 2.0; }, [] { return sum(x()); }});
+          }},
+      Row{"ChoiceReturnsNothing",
+          "switch_",
+          {"not a Value of this graph"},
+          [] { switch_(argmax(x(), 0), {[] { return Value(); }}); }},
+      Row{"ChoiceOfAnEager",
+          "switch_",
+          {"Eager", "control flow of C++"},
+          [] { switch_(argmax(Eager().tensor({1}), 0), {[] { return x(); }}); }},
       Row{"LoopChangesType",
           "while_",
           {"f32[3]", "i32[3]"},

@@ -53,6 +53,13 @@ Plan branch_in_loop_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+Plan choice_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  g.output("y", switch_(argmax(x, 0), {[&] { return x * 3.0; }, [&] { return x; }, [&] { return tanh(x); }}));
+  return plan_for(g, Target::cuda13());
+}
+
 Plan wide_plan() {
   Graph g;
   Value x = g.feed("x", f32, {64});
@@ -85,6 +92,7 @@ std::vector<Plan> plans() {
           host_loop_plan(),
           invariant_copies_plan(),
           branch_in_loop_plan(),
+          choice_plan(),
           wide_plan(),
           further_device_plan()};
 }

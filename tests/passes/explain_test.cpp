@@ -156,6 +156,16 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
   }
 }
 
+TEST(Explain, ChoiceOnCuda) {
+  Plan plan = testing::choice_plan();
+  expect_golden("choice_cuda.txt", plan.explain());
+  for (const json& task : tasks_of(plan)) {
+    if (task["kind"] != "switch") continue;
+    EXPECT_EQ(task["bodies"].size(), 3u);
+    EXPECT_EQ(task["index"]["buffer"], plan.tasks[at(id_of(plan, "switch"))].source);
+  }
+}
+
 TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
   Plan plan = branch_in_loop_plan();
   plan.streams = 4;

@@ -13,6 +13,7 @@ namespace graphsink::testing {
 namespace {
 
 constexpr std::array kOfPlans{"control: branch",
+                              "control: choice",
                               "control: loop",
                               "control: inside control",
                               "node: on the device",
@@ -74,7 +75,9 @@ void count_task(const Plan& plan, const Task& task, Counts& counts) {
     return;
   }
   if (!is_control(plan, task)) return;
-  ++counts[task.kind == TaskKind::loop ? "control: loop" : "control: branch"];
+  ++counts[task.kind == TaskKind::loop     ? "control: loop"
+           : task.kind == TaskKind::choice ? "control: choice"
+                                           : "control: branch"];
   counts["control: inside control"] += holds(plan, task, is_control);
   counts["control: holds a host node"] += holds(plan, task, is_on_host);
 }

@@ -129,12 +129,13 @@ class Drawing {
 
   Entry control() {
     bool is_loop = random_.chance(50);
-    Entry made = entry(is_loop ? "while_" : "if_", {pick(some()), pick(some())});
+    bool is_choice = !is_loop && random_.chance(40);
+    Entry made = entry(is_loop ? "while_" : is_choice ? "switch_" : "if_", {pick(some()), pick(some())});
     auto saved_ids = ids_;
     auto saved_lanes = lanes_;
     auto saved_unused = std::exchange(unused_, {});
     ++depth_;
-    for (int body = 0; body < (is_loop ? 1 : 2); ++body) {
+    for (int body = 0; body < (is_loop ? 1 : is_choice ? 3 : 2); ++body) {
       made.bodies.emplace_back();
       if (is_loop) ids_.push_back(made.id);
       if (is_loop) lanes_ = {made.id, made.id};

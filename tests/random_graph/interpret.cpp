@@ -171,7 +171,7 @@ class Interpreter {
       if (is_source(*node.op) || writes_variables(*node.op, node.inputs.size())) continue;
       if (node.op == &while_op) {
         run_loop(id);
-      } else if (node.op == &if_op) {
+      } else if (is_branch(*node.op)) {
         run_branch(id);
       } else {
         run_node(id);
@@ -194,7 +194,10 @@ class Interpreter {
 
   void run_branch(int id) {
     const Node& node = graph_.nodes[at(id)];
-    int body = node.bodies[holds(node.inputs[0]) ? 0 : 1];
+    const std::size_t which = node.op == &switch_op   ? at(value(node.inputs[0]).as<std::int32_t>()[0])
+                              : holds(node.inputs[0]) ? 0
+                                                      : 1;
+    int body = node.bodies[which];
     run_region(body);
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       values_[at(id)][i] = value(graph_.regions[at(body)].results[i]);

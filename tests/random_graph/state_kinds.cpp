@@ -163,21 +163,35 @@ auto in_body(Site& s, const F& inside) {
   return result;
 }
 
-Values branch(Site& s) {
-  Value like = s.number(0);
+Value predicate(Site& s) {
   Value x = Site::as(s.any(1), f32);
   bool by_step = s.random.chance(40);
   double bound = s.random.below(3) - 1.0;
-  Value predicate = by_step ? sin(cast(s.building.graph.step(), f32) * 2.0) > 0.0 : sum(x) > bound;
-  auto made = [&](std::size_t i) {
-    return in_body(s, [&] {
-      s.building.make(body_of(s, i));
-      Value result = last_of(s, body_of(s, i), 0, like);
-      return s.random.chance(80) ? s.tame(result) : result;
-    });
-  };
+  return by_step ? sin(cast(s.building.graph.step(), f32) * 2.0) > 0.0 : sum(x) > bound;
+}
+
+Value result_of_body(Site& s, std::size_t i, const Value& like) {
+  return in_body(s, [&] {
+    s.building.make(body_of(s, i));
+    Value result = last_of(s, body_of(s, i), 0, like);
+    return s.random.chance(80) ? s.tame(result) : result;
+  });
+}
+
+Values branch(Site& s) {
+  Value like = s.number(0);
   Value result = if_(
-      predicate, [&] { return made(0); }, [&] { return made(1); });
+      predicate(s), [&] { return result_of_body(s, 0, like); }, [&] { return result_of_body(s, 1, like); });
+  s.building.nodes_without_grad.insert(result.node());
+  return {result};
+}
+
+Values choice(Site& s) {
+  Value like = s.number(0);
+  Value index = cast(predicate(s), i32) + cast(predicate(s), i32);
+  std::vector<std::function<Value()>> bodies;
+  for (std::size_t i = 0; i < 3; ++i) bodies.emplace_back([&s, i, like] { return result_of_body(s, i, like); });
+  Value result = switch_(index, bodies);
   s.building.nodes_without_grad.insert(result.node());
   return {result};
 }
@@ -226,6 +240,7 @@ const Kind kKinds[] = {
     {"swap", Family::state, 2, 0, swap},
     {"optimizer", Family::optimizer, 4, 0, optimizer},
     {"if_", Family::control, 2, 0, branch},
+    {"switch_", Family::control, 2, 0, choice},
     {"while_", Family::control, 2, 0, loop},
     {"output", Family::result, 1, 0, output},
     {"record", Family::result, 1, 0, record},

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/at.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
@@ -151,6 +152,7 @@ void run_items(const CpuItems& items);
 
 void run_control(const CpuCapturedItem& item) {
   const auto* predicate = static_cast<const bool*>(item.source);
+  const auto* index = static_cast<const std::int32_t*>(item.source);
   switch (item.kind) {
     case CpuCapturedItem::Kind::copy:
       if (item.bytes > 0) std::memcpy(item.destination, item.source, item.bytes);
@@ -160,6 +162,9 @@ void run_control(const CpuCapturedItem& item) {
       break;
     case CpuCapturedItem::Kind::branch:
       run_items(item.bodies[*predicate ? 0 : 1]);
+      break;
+    case CpuCapturedItem::Kind::choice:
+      run_items(item.bodies[at(*index)]);
       break;
     case CpuCapturedItem::Kind::loop:
       while (*predicate) run_items(item.bodies[0]);
@@ -352,35 +357,41 @@ void CpuDevice::upload(Stream& stream, void* destination, const void* source, st
   std::memcpy(destination, source, bytes);
 }
 
-void CpuDevice::record_control(Streams streams, CpuCapturedItem item, const std::vector<const Body*>& bodies) {
+void CpuDevice::record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
+                               const Bodies& bodies) {
   CpuItems* around = queue_of(*streams[0]).captured;
-  item.bodies.resize(bodies.size());
-  for (std::size_t i = 0; i < bodies.size(); ++i) {
+  CpuCapturedItem item;
+  item.kind = kind;
+  item.source = decision;
+  item.bodies.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
     for (Stream* stream : streams) queue_of(*stream).captured = &item.bodies[i];
-    (*bodies[i])(streams);
+    bodies(i, streams);
   }
   for (Stream* stream : streams) queue_of(*stream).captured = around;
   around->push_back(std::move(item));
 }
 
 void CpuDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  if (queue_of(*streams[0]).captured) {
-    CpuCapturedItem item;
-    item.kind = CpuCapturedItem::Kind::branch;
-    item.source = predicate;
-    return record_control(streams, std::move(item), {&then_body, &else_body});
-  }
+  auto bodies = [&](std::size_t which, Streams inner) { (which == 0 ? then_body : else_body)(inner); };
+  if (queue_of(*streams[0]).captured)
+    return record_control(streams, CpuCapturedItem::Kind::branch, predicate, 2, bodies);
   queue_of(*streams[0]).wait_for(queue_of(*streams[0]).pushed());
-  (*predicate ? then_body : else_body)(streams);
+  bodies(*predicate ? 0 : 1, streams);
+}
+
+void CpuDevice::choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) {
+  CpuQueue& queue = queue_of(*streams[0]);
+  if (queue.captured) return record_control(streams, CpuCapturedItem::Kind::choice, index, count, bodies);
+  queue.wait_for(queue.pushed());
+  bodies(at(*index), streams);
 }
 
 void CpuDevice::loop(Streams streams, const bool* predicate, const Body& body) {
   CpuQueue& queue = queue_of(*streams[0]);
   if (queue.captured) {
-    CpuCapturedItem item;
-    item.kind = CpuCapturedItem::Kind::loop;
-    item.source = predicate;
-    return record_control(streams, std::move(item), {&body});
+    return record_control(streams, CpuCapturedItem::Kind::loop, predicate, 1,
+                          [&](std::size_t, Streams inner) { body(inner); });
   }
   for (queue.wait_for(queue.pushed()); *predicate; queue.wait_for(queue.pushed())) body(streams);
 }

@@ -17,9 +17,9 @@ namespace graphsink {
 struct CpuCapturedItem {
   void (*body)(const CpuArgs&) = nullptr;
   const BoundNode* node = nullptr;
-  enum class Kind : std::uint8_t { call, copy, begin, branch, loop } kind = Kind::call;
+  enum class Kind : std::uint8_t { call, copy, begin, branch, choice, loop } kind = Kind::call;
   void* destination = nullptr;
-  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop
+  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
   std::size_t bytes = 0;
   std::vector<CpuItems> bodies;
 };
@@ -76,6 +76,7 @@ class CpuDevice : public Device {
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
+  void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
   void begin_capture(Streams streams) override;
   std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
@@ -85,7 +86,8 @@ class CpuDevice : public Device {
 
  private:
   void push(CpuQueue& queue, const CpuTask& task);
-  void record_control(Streams streams, CpuCapturedItem item, const std::vector<const Body*>& bodies);
+  void record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
+                      const Bodies& bodies);
 
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();

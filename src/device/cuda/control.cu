@@ -17,6 +17,11 @@ __global__ void decide(const bool* predicate, cudaGraphConditionalHandle handle)
   cudaGraphSetConditional(handle, *predicate ? 1u : 0u);
 }
 
+__global__ void choose(const std::int32_t* index, cudaGraphConditionalHandle handle) {
+  wait_for_inputs();
+  cudaGraphSetConditional(handle, static_cast<unsigned>(*index));
+}
+
 __global__ void set_count(std::int64_t* left, std::int64_t count) {
   wait_for_inputs();
   *left = count;
@@ -47,6 +52,11 @@ cudaError_t launch_decide(cudaStream_t stream, const bool* predicate, cudaGraphC
   return cudaLaunchKernelEx(&config, decide, predicate, handle);
 }
 
+cudaError_t launch_decide(cudaStream_t stream, const std::int32_t* index, cudaGraphConditionalHandle handle) {
+  cudaLaunchConfig_t config = one_thread(stream);
+  return cudaLaunchKernelEx(&config, choose, index, handle);
+}
+
 cudaError_t launch_set_count(cudaStream_t stream, std::int64_t* left, std::int64_t count) {
   cudaLaunchConfig_t config = one_thread(stream);
   return cudaLaunchKernelEx(&config, set_count, left, count);
@@ -68,6 +78,7 @@ cudaError_t load_control_kernels() {
   cudaFuncAttributes attributes;
   cudaError_t code = cudaFuncGetAttributes(&attributes, take_params);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, decide);
+  if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, choose);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, set_count);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, count_down);
   return code;

@@ -12,8 +12,9 @@ namespace graphsink {
 // Enqueues a kernel that calls begin_launch(), which takes the next launch parameters from the ring.
 cudaError_t launch_begin(cudaStream_t stream, const LaunchRing& ring);
 
-// Enqueues a kernel that sets the condition of a conditional node to *predicate.
+// Enqueues a kernel that sets the condition of a conditional node to *predicate, or to *index.
 cudaError_t launch_decide(cudaStream_t stream, const bool* predicate, cudaGraphConditionalHandle handle);
+cudaError_t launch_decide(cudaStream_t stream, const std::int32_t* index, cudaGraphConditionalHandle handle);
 
 // For a loop with a number of iterations, in device memory: enqueues a kernel that sets *left to `count`.
 cudaError_t launch_set_count(cudaStream_t stream, std::int64_t* left, std::int64_t count);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/at.h"
 #include "base/in_body.h"
 #include "device/cuda/control.h"
 #include "device/cuda/target.h"
@@ -44,7 +45,7 @@ CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> besid
   target_ = read_target(*calls_);
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
-  predicate_ = allocate_pinned(*calls_, sizeof(bool));
+  decision_ = allocate_pinned(*calls_, sizeof(std::int32_t));
   for (Device* other : beside) {
     CudaDevice& linked = cuda_device(*other);
     if (link_devices(*linked.calls_, *calls_)) linked.target_.peers = linked.calls_->peers;
@@ -299,29 +300,33 @@ void CudaDevice::upload(Stream& stream, void* destination, const void* source, s
   staging_.upload(*calls_, cuda_stream(stream), destination, source, bytes);
 }
 
-bool CudaDevice::read_predicate(Stream& stream, const bool* predicate) {
-  copy(stream, predicate_.get(), predicate, sizeof(bool));
+template <class T>
+T CudaDevice::read_decision(Stream& stream, const T* decision) {
+  copy(stream, decision_.get(), decision, sizeof(T));
   wait(stream);
-  return *static_cast<const bool*>(predicate_.get());
+  return *static_cast<const T*>(decision_.get());
 }
 
 void CudaDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  if (!capture_->is_active()) {
-    return (read_predicate(*streams[0], predicate) ? then_body : else_body)(streams);
-  }
+  auto bodies = [&](std::size_t which, Streams inner) { (which == 0 ? then_body : else_body)(inner); };
+  if (!capture_->is_active()) return bodies(read_decision(*streams[0], predicate) ? 0 : 1, streams);
   CurrentDevice current = enter();
-  const std::array<const Body*, 2> bodies = {&then_body, &else_body};
-  capture_->control(streams, predicate, cudaGraphCondTypeIf, bodies);
+  capture_->control(streams, predicate, cudaGraphCondTypeIf, 2, bodies);
+}
+
+void CudaDevice::choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) {
+  if (!capture_->is_active()) return bodies(at(read_decision(*streams[0], index)), streams);
+  CurrentDevice current = enter();
+  capture_->control(streams, index, cudaGraphCondTypeSwitch, count, bodies);
 }
 
 void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) {
   if (!capture_->is_active()) {
-    while (read_predicate(*streams[0], predicate)) body(streams);
+    while (read_decision(*streams[0], predicate)) body(streams);
     return;
   }
   CurrentDevice current = enter();
-  const std::array<const Body*, 1> bodies = {&body};
-  capture_->control(streams, predicate, cudaGraphCondTypeWhile, bodies);
+  capture_->control(streams, predicate, cudaGraphCondTypeWhile, 1, [&](std::size_t, Streams inner) { body(inner); });
 }
 
 void CudaDevice::begin_capture(Streams streams) {

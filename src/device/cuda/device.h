@@ -40,6 +40,7 @@ class CudaDevice : public Device {
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
+  void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
   void begin_capture(Streams streams) override;
   std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
@@ -72,12 +73,13 @@ class CudaDevice : public Device {
   // Throws CaptureFailed while capturing. `what` names the call that cannot be captured.
   void require_live(const char* what) const;
   void run_body(CudaStream& stream, const BoundNode& node);
-  bool read_predicate(Stream& stream, const bool* predicate);
+  template <class T>
+  T read_decision(Stream& stream, const T* decision);
 
   std::shared_ptr<Calls> calls_;
   CudaStream setup_stream_;  // for setting up memory; never captured
   Staging staging_;
-  Memory predicate_;  // pinned host memory
+  Memory decision_;  // pinned host memory
   std::set<HostCall> host_calls_;
   std::atomic<int> running_host_calls_ = 0;
   std::shared_ptr<StreamCapture> capture_;  // shared by all devices of the program

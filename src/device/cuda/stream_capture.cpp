@@ -124,25 +124,35 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   }
 }
 
-void StreamCapture::control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
-                            std::span<const Device::Body* const> bodies) {
+void StreamCapture::control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
+                            const Device::Bodies& bodies) {
   if (is_rehearsing_) {
-    for (const Device::Body* body : bodies) (*body)(streams);
+    for (std::size_t i = 0; i < count; ++i) bodies(i, streams);
     return;
   }
   CudaStream& stream = cuda_stream(*streams[0]);
   expect(stream, nullptr);
-  if (depth_ == 0) rehearse(streams, bodies);
+  if (depth_ == 0) rehearse(streams, count, bodies);
   // The handle has no default value: a default would be set only once per launch, not once per iteration of an
   // enclosing loop. Instead, the kernel in front of the node sets the value each time.
   cudaGraphConditionalHandle handle = 0;
   calls_.check(cudaGraphConditionalHandleCreate(&handle, frontier(stream).graph, 0, 0),
                "cudaGraphConditionalHandleCreate");
-  calls_.check(launch_decide(stream.get(), predicate, handle), "cudaLaunchKernelEx");
-  cudaGraphNode_t node = add_conditional(stream, type, handle, bodies.size());
+  auto decide = [&](const CudaStream& on) {
+    cudaError_t code = type == cudaGraphCondTypeSwitch
+                           ? launch_decide(on.get(), static_cast<const std::int32_t*>(decision), handle)
+                           : launch_decide(on.get(), static_cast<const bool*>(decision), handle);
+    calls_.check(code, "cudaLaunchKernelEx");
+  };
+  decide(stream);
+  cudaGraphNode_t node = add_conditional(stream, type, handle, count);
   const std::vector<cudaGraph_t>& graphs = nodes_.bodies.at(node);
-  for (std::size_t i = 0; i < bodies.size(); ++i) {
-    record_body(graphs[i], streams, *bodies[i], predicate, type == cudaGraphCondTypeWhile ? &handle : nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    record_body(
+        graphs[i], streams, [&](Streams inner) { bodies(i, inner); },
+        [&](const CudaStream& on) {
+          if (type == cudaGraphCondTypeWhile) decide(on);
+        });
   }
   calls_.check(cudaStreamUpdateCaptureDependencies(stream.get(), &node, nullptr, 1, cudaStreamSetCaptureDependencies),
                "cudaStreamUpdateCaptureDependencies");
@@ -154,7 +164,7 @@ void StreamCapture::control(Streams streams, const bool* predicate, cudaGraphCon
 // broken capture into the body of a conditional node is ended, some drivers free that body. When the capture around the
 // node is ended as well, in either order, the process crashes (issue 2918 of NVIDIA/cuda-python). A capture that
 // another thread breaks later is not detected here.
-void StreamCapture::rehearse(Streams like, std::span<const Device::Body* const> bodies) {
+void StreamCapture::rehearse(Streams like, std::size_t count, const Device::Bodies& bodies) {
   struct Rehearsing {
     StreamCapture& capture;
     CapturedNodes nodes;
@@ -171,7 +181,7 @@ void StreamCapture::rehearse(Streams like, std::span<const Device::Body* const> 
   Streams streams = own_streams(like);
   CudaStream& first = cuda_stream(*streams[0]);
   begin_capture(first);
-  for (const Device::Body* body : bodies) (*body)(streams);
+  for (std::size_t i = 0; i < count; ++i) bodies(i, streams);
   join(streams);
   GraphHandle graph(end_capture(), calls_.log);
   ++calls_.counters.api_calls;  // for the destruction of `graph`, below
@@ -220,8 +230,8 @@ CudaStream& StreamCapture::begin_body(cudaGraph_t graph, Streams streams) {
   return first;
 }
 
-void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
-                                const cudaGraphConditionalHandle* again) {
+void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::Body& body,
+                                FunctionRef<void(const CudaStream&)> at_the_end) {
   struct Deeper {
     std::size_t& depth;
     explicit Deeper(std::size_t& d) : depth(d) { ++depth; }
@@ -231,7 +241,7 @@ void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::B
   CudaStream& first = begin_body(graph, streams);
   body(streams);
   join(streams);
-  if (again) calls_.check(launch_decide(first.get(), predicate, *again), "cudaLaunchKernelEx");
+  at_the_end(first);
   (void)end_capture();  // the graph belongs to the conditional node around it
   std::size_t nodes = 0;
   calls_.check(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");

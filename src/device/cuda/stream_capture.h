@@ -30,10 +30,11 @@ class StreamCapture {
   // Call this after something was captured. It notes the op that the new nodes belong to. Throws CaptureFailed if the
   // op broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
-  // Adds a conditional node. An IF node runs bodies[0] if *predicate is true, else bodies[1] if there is one. A WHILE
-  // node runs bodies[0] as long as *predicate is true.
-  void control(Streams streams, const bool* predicate, cudaGraphConditionalNodeType type,
-               std::span<const Device::Body* const> bodies);
+  // Adds a conditional node with `count` bodies. An IF node, by a bool, runs body 0 if *decision is true, else body 1
+  // if there is one. A SWITCH node, by an i32, runs body *decision. A WHILE node, by a bool, runs body 0 as long as
+  // *decision is true.
+  void control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
+               const Device::Bodies& bodies);
   std::unique_ptr<CudaCapturedGraph> end();
   void cancel() noexcept;
   // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
@@ -50,9 +51,10 @@ class StreamCapture {
   Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
   cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
                                   cudaGraphConditionalHandle handle, std::size_t bodies);
-  void rehearse(Streams like, std::span<const Device::Body* const> bodies);
-  void record_body(cudaGraph_t graph, Streams like, const Device::Body& body, const bool* predicate,
-                   const cudaGraphConditionalHandle* again);
+  void rehearse(Streams like, std::size_t count, const Device::Bodies& bodies);
+  // `at_the_end` captures what follows the body.
+  void record_body(cudaGraph_t graph, Streams like, const Device::Body& body,
+                   FunctionRef<void(const CudaStream&)> at_the_end);
   void begin_capture(CudaStream& stream);
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);
   // Makes the first stream wait for all others that hold work.

@@ -1,0 +1,15 @@
+// What checks the index of a switch_.
+#pragma once
+
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+// Input 0: one i32. Output 0: the same. If it is not one of 0 .. bodies - 1, the step fails, and the output is 0.
+extern const OpDef switch_index_op;
+struct SwitchIndexAttrs {
+  std::int64_t bodies = 1;
+  friend bool operator==(const SwitchIndexAttrs&, const SwitchIndexAttrs&) = default;
+};
+
+}  // namespace graphsink
