@@ -55,7 +55,8 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 
 // A loop: state = init; while (condition(state...)) state = body(state...); returns the last state. `condition` returns
 // a boolean scalar. `body` returns a Value (N = 1) or a std::array<Value, N>, with the types of `init`. Both functions
-// are called while the graph is built, the condition twice. There is no gradient through a loop: grad() throws Error.
+// are called while the graph is built, the condition twice. A loop with max_iterations has a gradient, for which it
+// keeps its state of each iteration, max_iterations times its size; without a limit grad() throws Error.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {
@@ -105,5 +106,22 @@ auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
 // of Values, with the same types. The gradient is that of the body that was chosen.
 Value switch_(const Arg& index, const std::vector<std::function<Value()>>& bodies);
 Values switch_(const Arg& index, const std::vector<std::function<Values()>>& bodies);
+
+// The state of a loop over slices, and Values of an iteration: of one, or of all, stacked along a new first axis.
+struct Scan {
+  Values state;
+  Values outputs;
+};
+struct ScanOptions {
+  std::int64_t iterations = 0;  // 0: as many as the inputs have slices
+};
+
+// A loop over the slices of `inputs` along their first axis, which must be as long for all: iteration i gets slice i of
+// each, and the state. It returns the next state, with the types of `init`, and Values to keep. The result is the last
+// state, and what was kept, stacked: [iterations, ...]. Without inputs, give the number of iterations. It has a
+// gradient, for which it keeps its state of each iteration. `body` is called once, while the graph is built.
+Scan scan(const std::vector<Arg>& init, const std::vector<Arg>& inputs,
+          const std::function<Scan(const Values& state, const Values& slices)>& body, const ScanOptions& options = {},
+          Where where = Where::current());
 
 }  // namespace graphsink

@@ -5,7 +5,8 @@
 
 namespace graphsink {
 
-extern const OpDef check_op;  // check_finite.cu
-extern const OpDef store_op;  // store.cu
+extern const OpDef check_op;               // check_finite.cu
+extern const OpDef store_op;               // store.cu
+extern const OpDef clear_op, store_at_op;  // stack.cu
 
 }  // namespace graphsink

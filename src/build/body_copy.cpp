@@ -21,6 +21,7 @@ void BodyCopy::copy_nodes(int body) {
 }
 
 void BodyCopy::copy_node(int id) {
+  if (copies_[at(id)] > 0) return;
   Node copy = graph_.nodes[at(id)];
   if (copy.op->traits.host_effect) {
     copies_[at(id)] = -1;
@@ -49,6 +50,7 @@ int BodyCopy::copy_body(int body) {
   Region& complete = graph_.regions[at(copied)];
   copy_all(complete.parameters);
   copy_all(complete.results);
+  for (Stacked& stacked : complete.stacked) stacked = {(*this)(stacked.value), (*this)(stacked.place)};
   for (ValueRef* v : {&complete.counter.first, &complete.counter.now, &complete.counter.next}) *v = (*this)(*v);
   return copied;
 }

@@ -13,8 +13,12 @@ namespace graphsink {
 // random ops draw the same numbers. Ops with an effect on the host are not repeated.
 class BodyCopy {
  public:
-  // `where`: of the call of grad(). Throws Error if an op uses what one with an effect returns.
-  BodyCopy(GraphData& graph, int body, const Where& where) : graph_(graph), where_(where), copies_(graph.nodes.size()) {
+  // `where`: of the call of grad(). `parameters`, the outputs 0 of their nodes, take the place of those of a loop's
+  // body. Throws Error if an op uses what one with an effect returns.
+  BodyCopy(GraphData& graph, int body, const Where& where, const std::vector<ValueRef>& parameters = {})
+      : graph_(graph), where_(where), copies_(graph.nodes.size()) {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      copies_[at(graph.regions[at(body)].parameters[i].node)] = 1 + parameters[i].node;
     copy_nodes(body);
   }
 
@@ -31,7 +35,8 @@ class BodyCopy {
 
   GraphData& graph_;
   Where where_;
-  // Of each node that existed before: 1 + the number of its copy, 0: it is outside, -1: it is not copied.
+  // Of each node that existed before: 1 + the number of its copy or of what takes its place, 0: it is outside, -1: it
+  // is not copied.
   std::vector<int> copies_;
 };
 

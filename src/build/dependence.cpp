@@ -35,8 +35,10 @@ void Dependence::visit(int id) {
   for (int body : node.bodies) {
     const Region& region = graph_.regions[at(body)];
     const auto& results = region.is_loop ? region.parameters : region.results;
-    for (std::size_t j = 0; j < node.outputs.size(); ++j)
-      if ((*this)(results[j])) mark({id, static_cast<int>(j)});
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      const ValueRef v = j < results.size() ? results[j] : region.stacked[j - results.size()].value;
+      if ((*this)(v)) mark({id, static_cast<int>(j)});
+    }
   }
   if (!node.bodies.empty()) return;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {

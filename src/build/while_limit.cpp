@@ -1,8 +1,8 @@
-// while_ with a limit on its iterations: their number is one more Value of its state, and an op behind the loop fails
-// the step if the condition still holds.
+// while_ with a limit on its iterations: an op behind the loop fails the step if the condition still holds.
 #include <algorithm>
 #include <limits>
 
+#include "build/counted_loop.h"
 #include "graphsink/control.h"
 #include "graphsink/ops.h"
 #include "kernels/runtime/while_limit.h"
@@ -28,19 +28,13 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     throw Error("while_", where, "max_iterations is " + std::to_string(limit),
                 "give a number from 1 to 2^31 - 1, or 0 for no limit");
   }
-  Graph graph(std::get<Value>(first->content()).graph());
-  std::vector<Arg> counted(init.begin(), init.end());
-  counted.emplace_back(graph.constant(Tensor::scalar<std::int32_t>(0), where), where);
+  GraphData& graph = *std::get<Value>(first->content()).graph();
   auto may_go_on = [&](const Values& state) {
     Value is_below = less(Arg(state.back(), where), Arg(static_cast<double>(limit), where));
     return logical_and(Arg(condition(without_last(state)), where), is_below);
   };
-  auto counting_body = [&](const Values& state) {
-    Values next = body(without_last(state));
-    next.push_back(add(Arg(state.back(), where), Arg(1, where)));
-    return next;
-  };
-  Values results = without_last(while_values(counted, may_go_on, counting_body));
+  auto user_body = [&](const Values& state) { return body(without_last(state)); };
+  Values results = without_last(counted_loop("while_", graph, init, may_go_on, user_body, limit, where));
   emit(while_limit_op, {Arg(condition(results), where)}, WhileLimitAttrs{limit});
   return results;
 }

@@ -32,29 +32,6 @@ class BodyScope {
   int parent_ = 0;
 };
 
-Value as_value(GraphData& graph, const Arg& arg, const char* op) {
-  if (const auto* value = std::get_if<Value>(&arg.content()))
-    return graph.value(graph.visible(*value, op, arg.where()));
-  if (const auto* variable = std::get_if<Variable>(&arg.content())) {
-    return Graph(graph.shared_from_this()).value(*variable, arg.where());
-  }
-  auto x = std::get<double>(arg.content());
-  return Graph(graph.shared_from_this()).constant(Tensor::full(DType::f32, {}, x), arg.where());
-}
-
-std::shared_ptr<GraphData> find_graph(std::span<const Arg> args, const char* op) {
-  for (const Arg& arg : args) {
-    if (const auto* value = std::get_if<Value>(&arg.content()); value && value->valid()) {
-      if (value->graph()->run_now) {
-        throw Error(op, arg.where(), "Values of an Eager need no control nodes", "use the control flow of C++");
-      }
-      return value->graph();
-    }
-  }
-  throw Error(op, args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
-              "make the initial state or the predicate a Value");
-}
-
 ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where) {
   ValueRef ref = graph.visible(predicate, op, where);
   const TensorType& type = graph.type(ref);
@@ -66,7 +43,7 @@ ValueRef check_predicate(const GraphData& graph, const Value& predicate, const c
 }
 
 // The number of the iteration becomes part of the state, behind the user's.
-void count_iterations(Node& node, Region& body) {
+void add_counter(Node& node, Region& body) {
   node.inputs.insert(node.inputs.end() - 1, body.counter.first);  // before the predicate
   body.parameters.push_back(body.counter.now);
   body.results.push_back(body.counter.next);
@@ -95,6 +72,28 @@ const OpDef switch_op{.name = "switch_", .infer = infer_nothing};
 const OpDef if_op{.name = "if_", .infer = infer_nothing};
 const OpDef while_op{.name = "while_", .infer = infer_nothing};
 
+Value as_value(GraphData& graph, const Arg& arg, const char* op) {
+  if (const auto* value = std::get_if<Value>(&arg.content()))
+    return graph.value(graph.visible(*value, op, arg.where()));
+  if (const auto* variable = std::get_if<Variable>(&arg.content())) {
+    return Graph(graph.shared_from_this()).value(*variable, arg.where());
+  }
+  auto x = std::get<double>(arg.content());
+  return Graph(graph.shared_from_this()).constant(Tensor::full(DType::f32, {}, x), arg.where());
+}
+
+std::shared_ptr<GraphData> control_graph(std::span<const Arg> args, const char* op, const Where& where) {
+  for (const Arg& arg : args) {
+    if (const auto* value = std::get_if<Value>(&arg.content()); value && value->valid()) {
+      if (value->graph()->run_now) {
+        throw Error(op, arg.where(), "Values of an Eager need no control nodes", "use the control flow of C++");
+      }
+      return value->graph();
+    }
+  }
+  throw Error(op, where, "no operand is a Value of a graph", "make the initial state or the predicate a Value");
+}
+
 Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
                      const std::vector<std::function<Values()>>& bodies, const Where& where) {
   Node node;
@@ -115,21 +114,47 @@ Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
   return results;
 }
 
-namespace detail {
+ValueRef stacked_output(GraphData& graph, int loop, const Stacked& stacked) {
+  Node& node = graph.nodes[at(loop)];
+  Region& body = graph.regions[at(node.bodies[0])];
+  const auto found = std::find(body.stacked.begin(), body.stacked.end(), stacked);
+  const auto number = static_cast<int>(body.parameters.size() + at(static_cast<int>(found - body.stacked.begin())));
+  if (found != body.stacked.end()) return {loop, number};
+  auto stack_of = [&](const TensorType& type) {
+    Shape shape{body.limit};
+    try {
+      for (std::int64_t dim : type.shape.examples().dims()) shape.push_back(dim);
+      (void)TensorType{type.dtype, shape}.bytes();
+    } catch (const Error& e) {
+      throw Error(std::string(node.op->name), node.where,
+                  "cannot keep " + std::to_string(body.limit) + " times " + to_string(type) +
+                      ", one for each iteration: " + e.problem(),
+                  "lower the limit on its iterations");
+    }
+    for (int d = 0; d < type.shape.rank(); ++d)
+      if (type.shape.is_open(d)) shape.mark_open(d + 1);
+    return TensorType{type.dtype, shape};
+  };
+  node.outputs.push_back(stack_of(graph.type(stacked.value)));
+  for (std::size_t k = 0; k < node.trials.size(); ++k)
+    node.trials[k].push_back(stack_of(graph.type_in_trial(stacked.value, k)));
+  body.stacked.push_back(stacked);
+  return {loop, number};
+}
 
-Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
-                    const std::function<Values(const Values&)>& body) {
-  std::shared_ptr<GraphData> graph = find_graph(init, "while_");
-  Where where = init[0].where();
+Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                   const std::function<Values(const Values&)>& body) {
+  const Where where = init.empty() ? Where() : init[0].where();
+  std::shared_ptr<GraphData> graph = control_graph(init, op, where);
   Node node;
   node.op = &while_op;
   node.where = where;
   Values state;
   for (const Arg& arg : init) {
-    state.push_back(as_value(*graph, arg, "while_"));
+    state.push_back(as_value(*graph, arg, op));
     node.inputs.push_back({state.back().node(), state.back().output()});
   }
-  node.inputs.push_back(check_predicate(*graph, condition(state), "while_", where));
+  node.inputs.push_back(check_predicate(*graph, condition(state), op, where));
   {
     BodyScope scope(*graph, while_op, where);
     scope.region().is_loop = true;
@@ -147,23 +172,24 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
     Values next = body(parameters);
     if (next.size() != state.size()) {
       throw Error(
-          "while_", where,
+          op, where,
           "the body returned " + std::to_string(next.size()) + " Values, the state has " + std::to_string(state.size()),
           "return one Value for each of the state");
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
-      ValueRef result = graph->visible(next[i], "while_", where);
+      ValueRef result = graph->visible(next[i], op, where);
       const TensorType& type = graph->type(node.inputs[i]);
       if (graph->type(result) != type) {
-        throw Error("while_", where,
+        throw Error(op, where,
                     "state " + std::to_string(i) + " is " + to_string(type) + ", the body returned " +
                         to_string(graph->type(result)),
                     "return the type the state began with");
       }
       scope.region().results.push_back(result);
     }
-    ValueRef again = check_predicate(*graph, condition(next), "while_", where);
-    if (scope.region().counter.now.node >= 0) count_iterations(node, scope.region());
+    ValueRef again = check_predicate(*graph, condition(next), op, where);
+    const bool is_counted = scope.region().limit > 0;  // then the counter is a part of `init`
+    if (!is_counted && scope.region().counter.now.node >= 0) add_counter(node, scope.region());
     scope.region().results.push_back(again);
     for (const auto& check : std::exchange(scope.region().checks, {})) check(*graph);
     node.bodies = {scope.index()};
@@ -175,9 +201,16 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
   return results;
 }
 
+namespace detail {
+
+Values while_values(std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                    const std::function<Values(const Values&)>& body) {
+  return loop_values("while_", init, condition, body);
+}
+
 Values if_values(const Arg& predicate, const std::function<Values()>& then_body,
                  const std::function<Values()>& else_body) {
-  std::shared_ptr<GraphData> graph = find_graph(std::span(&predicate, 1), "if_");
+  std::shared_ptr<GraphData> graph = control_graph(std::span(&predicate, 1), "if_", predicate.where());
   Value condition = as_value(*graph, predicate, "if_");
   return branch_values(*graph, if_op, check_predicate(*graph, condition, "if_", predicate.where()),
                        {then_body, else_body}, predicate.where());

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "graphsink/control.h"
@@ -9,10 +11,23 @@
 
 namespace graphsink {
 
+// An operand of a control node. A number is an f32.
+Value as_value(GraphData& graph, const Arg& arg, const char* op);
+// The graph of the operands. Throws Error, in the name of `op`, if none is a Value of a graph.
+std::shared_ptr<GraphData> control_graph(std::span<const Arg> args, const char* op, const Where& where);
+
+// What while_() does without a limit; errors name `op`.
+Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                   const std::function<Values(const Values&)>& body);
+
 // Adds a node of `op`, if_ or switch_, in the region under construction, and returns its results. `decision` is the
 // bool of an if_, whose bodies are those of true and of false, or the i32 of a switch_, which must be below the number
 // of bodies in every step. Throws Error where the bodies do not return the same types.
 Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
                      const std::vector<std::function<Values()>>& bodies, const Where& where);
+
+// Returns the output of the loop, a node of while_ with a limit, that stacks a value of its body; adds it if there is
+// none yet. Throws Error where the stack is too large for a tensor.
+ValueRef stacked_output(GraphData& graph, int loop, const Stacked& stacked);
 
 }  // namespace graphsink

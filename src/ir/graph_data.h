@@ -43,9 +43,16 @@ struct Node {
 };
 
 // The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state
-// if an op in the body needs it; otherwise `node` is -1.
+// if the loop has a limit or an op in the body needs it; otherwise `node` is -1.
 struct LoopCounter {
   ValueRef first{}, now{}, next{};
+};
+
+// An output of a loop, [limit, ...]: the values that its iterations had, each at its place, and zeros elsewhere.
+struct Stacked {
+  ValueRef value{};
+  ValueRef place{};  // i32 scalar
+  friend bool operator==(const Stacked&, const Stacked&) = default;
 };
 
 // A body: the step itself is region 0. Nodes are in construction order, which respects dependencies.
@@ -60,6 +67,10 @@ struct Region {
   // while_: checks of grad() calls in the body that need the results. They run when the results are known.
   std::vector<std::function<void(const GraphData&)>> checks{};
   LoopCounter counter{};  // while_
+  // while_: if it counts its iterations and stops at a limit, the limit (build/counted_loop.h); else 0.
+  std::int64_t limit = 0;
+  // while_: what the loop has as outputs behind its state: see Stacked.
+  std::vector<Stacked> stacked{};
 };
 
 // Attributes of the source ops below.

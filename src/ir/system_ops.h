@@ -26,6 +26,11 @@ struct SystemOps {
   const OpDef* check_host = nullptr;
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
+  // The stacks of loops. No inputs; the output becomes zeros.
+  const OpDef* clear = nullptr;
+  // Inputs: a value, and an i32 scalar, its place. The output, [places, ...], takes it there, and keeps the rest.
+  // NodeAttrs names the loop, which fails the step if there is no such place.
+  const OpDef* store_at = nullptr;
 };
 
 struct NodeAttrs {

@@ -215,14 +215,34 @@ class Lowering {
         values_.put({id, static_cast<int>(i)}, 0, state.back());
       }
     }
+    for (const IrStacked& stacked : region.stacked) clear_stack(sequence, {id, stacked.output}, node);
     Task task;
     task.kind = TaskKind::loop;
     task.source = state.back();
     int body = lower_region(node.bodies[0]);
+    for (const IrStacked& stacked : region.stacked) store_in_stack(body, stacked, {id, stacked.output}, node);
     advance_state(body, region.results, state);
     values_.forget_copies(body);
     task.bodies.push_back(body);
     add_task(plan_, sequence, std::move(task));
+  }
+
+  void clear_stack(int sequence, ValueRef stack, const IrNode& loop) {
+    const int buffer = values_.add_buffer(Storage::arena, type(stack).bytes());
+    values_.put(stack, 0, buffer);
+    PlanNode clear = system_node(system_.clear, {}, loop.where);
+    add_operand(clear, buffer, type(stack));
+    add_call(sequence, std::move(clear));
+  }
+
+  // Comes before the state is advanced, which overwrites values of this iteration.
+  void store_in_stack(int body, const IrStacked& stacked, ValueRef stack, const IrNode& loop) {
+    PlanNode store = system_node(system_.store_at, NodeAttrs{loop.origin}, loop.where);
+    add_operand(store, values_.on_device(body, stacked.value), type(stacked.value));
+    add_operand(store, values_.on_device(body, stacked.place), type(stacked.place));
+    store.inputs = 2;
+    add_operand(store, values_.on_device(body, stack), type(stack));
+    add_call(body, std::move(store));
   }
 
   // Assigns the results to the state as if all results were read before any state is written.
@@ -259,8 +279,12 @@ class Lowering {
         }
         bring_inside(sequence, user, is_loop);
       }
-      for (ValueRef v : ir_.regions[at(body)].results)
+      auto bring_result = [&](ValueRef v) {
         if (ir_.node(v).region != body && values_.is_there(v)) values_.on_device(sequence, v);
+      };
+      for (ValueRef v : ir_.regions[at(body)].results) bring_result(v);
+      for (const IrStacked& stacked : ir_.regions[at(body)].stacked)
+        bring_result(stacked.value), bring_result(stacked.place);
     }
   }
   // --- effects: the commit

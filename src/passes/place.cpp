@@ -213,6 +213,9 @@ class Placing {
       }
       for (int body : node.bodies)
         for (ValueRef v : ir_.regions[at(body)].results) add(v, kDevice);
+      for (int body : node.bodies)
+        for (const IrStacked& stacked : ir_.regions[at(body)].stacked)
+          add(stacked.value, kDevice), add(stacked.place, kDevice);
     }
     for (const NamedValue& named : ir_.records) add(named.value, kDevice);
     for (const IrOutput& output : ir_.outputs) add(output.value, kDevice);

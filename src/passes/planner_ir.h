@@ -32,10 +32,18 @@ struct IrNode {
   bool is_beside(const IrNode& other) const { return is_on_host == other.is_on_host && device == other.device; }
 };
 
+// See Stacked.
+struct IrStacked {
+  ValueRef value;
+  ValueRef place;
+  int output = 0;  // of the loop
+};
+
 struct IrRegion {
   std::vector<int> nodes;  // In an order that respects dependencies.
   std::vector<ValueRef> parameters;
   std::vector<ValueRef> results;
+  std::vector<IrStacked> stacked;
 };
 
 // A value that Program::read_output() returns: by its name, or by the handle `origin` of the user's graph.
@@ -57,12 +65,14 @@ struct PlannerIr {
   const IrNode& node(ValueRef v) const { return nodes[at(v.node)]; }
   const TensorType& type(ValueRef v) const { return node(v).outputs[at(v.output)]; }
   std::vector<TensorType> types(const std::vector<ValueRef>& values) const;
-  // Calls visit(ValueRef&) for every use of a value that is not an input of a node: results of regions, records,
-  // outputs and what Variables are assigned.
+  // Calls visit(ValueRef&) for every use of a value that is not an input of a node: results and stacks of regions,
+  // records, outputs and what Variables are assigned.
   template <class Visit>
   void for_each_result(Visit&& visit) {
-    for (IrRegion& region : regions)
+    for (IrRegion& region : regions) {
       for (ValueRef& v : region.results) visit(v);
+      for (IrStacked& stacked : region.stacked) visit(stacked.value), visit(stacked.place);
+    }
     for (NamedValue& record : records) visit(record.value);
     for (IrOutput& output : outputs) visit(output.value);
     for (VariableUse& use : variables)

@@ -12,6 +12,7 @@ class Verification {
  public:
   Verification(const GraphData& graph, const InputShapes& shapes) : graph_(graph) {
     ir_.nodes.resize(graph.nodes.size());
+    live_stacks_.resize(graph.regions.size());
     for (const auto& [node, shape] : shapes) shapes_[node] = shape;
   }
 
@@ -19,8 +20,10 @@ class Verification {
     mark_live();
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
       if (ir_.nodes[id].is_live) copy_node(id);
-    for (const Region& region : graph_.regions)
-      ir_.regions.push_back({live_nodes(region), region.parameters, region.results});
+    for (std::size_t r = 0; r < graph_.regions.size(); ++r) {
+      const Region& region = graph_.regions[r];
+      ir_.regions.push_back({live_nodes(region), region.parameters, region.results, std::move(live_stacks_[r])});
+    }
     ir_.variables = graph_.variables;
     ir_.variable_index = graph_.variable_index;
     ir_.records = graph_.records;
@@ -30,9 +33,24 @@ class Verification {
 
  private:
   void mark(ValueRef v, std::vector<int>& work) {
+    if (graph_.nodes[at(v.node)].op == &while_op) mark_stack(v, work);
     if (ir_.node(v).is_live) return;
     ir_.node(v).is_live = true;
     work.push_back(v.node);
+  }
+
+  // Of the stacks of a loop, those that are used are computed.
+  void mark_stack(ValueRef v, std::vector<int>& work) {
+    const int body = graph_.nodes[at(v.node)].bodies[0];
+    const Region& region = graph_.regions[at(body)];
+    const int number = v.output - static_cast<int>(region.parameters.size());
+    auto& live = live_stacks_[at(body)];
+    auto is_it = [&](const IrStacked& known) { return known.output == v.output; };
+    if (number < 0 || std::any_of(live.begin(), live.end(), is_it)) return;
+    const auto& [value, place] = region.stacked[at(number)];
+    live.push_back({value, place, v.output});
+    mark(value, work);
+    mark(place, work);
   }
 
   // Tells whether the node itself or one of its bodies has an effect on the host.
@@ -104,6 +122,7 @@ class Verification {
         out.push_back(type(node.inputs[i]));
         expect_same(node, out.back(), type(results[i]));
       }
+      for (std::size_t k = out.size(); k < node.outputs.size(); ++k) out.push_back(stack_type(node, k));
       return out;
     }
     if (is_branch(*node.op)) {
@@ -119,6 +138,16 @@ class Verification {
     InferArgs infer(node.op->name, input_types_, node.attrs, node.where);
     infer_outputs(*node.op, infer);
     return std::move(infer.outputs());
+  }
+
+  // The type of a loop's output that stacks a value. Of one that is not used it is not known, and not asked for.
+  TensorType stack_type(const Node& node, std::size_t output) const {
+    const Region& body = graph_.regions[at(node.bodies[0])];
+    const ValueRef value = body.stacked[output - body.parameters.size()].value;
+    if (!ir_.node(value).is_live) return node.outputs[output];
+    Shape shape{body.limit};
+    for (std::int64_t dim : type(value).shape.dims()) shape.push_back(dim);
+    return {type(value).dtype, shape};
   }
 
   // While building the graph, the user may have read the size of any dimension that is not open. So these sizes must
@@ -148,7 +177,8 @@ class Verification {
   const GraphData& graph_;
   std::map<int, Shape> shapes_;
   PlannerIr ir_;
-  std::vector<TensorType> input_types_;  // of the current node; a member, so that its memory is reused
+  std::vector<std::vector<IrStacked>> live_stacks_;  // by region
+  std::vector<TensorType> input_types_;              // of the current node; a member, so that its memory is reused
 };
 
 }  // namespace

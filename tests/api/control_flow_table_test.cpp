@@ -633,6 +633,149 @@ const Row kChoices[] = {
      }},
 };
 
+const Row kScans[] = {
+    {"RunningSums", 1,
+     [](Graph& g, const Value& x) {
+       return scan({g.constant(Tensor::scalar(0.0f))}, {x},
+                   [](const Values& s, const Values& in) {
+                     return Scan{{s[0] + in[0]}, {s[0] + in[0]}};
+                   })
+           .outputs[0];
+     },
+     [](const Numbers& x) {
+       Numbers y(x.size());
+       std::partial_sum(x.begin(), x.end(), y.begin());
+       return y;
+     }},
+    {"TheLastState", 1,
+     [](Graph&, const Value& x) {
+       Scan r = scan({x, sum(x)}, {x, x * 2.0}, [](const Values& s, const Values& in) {
+         return Scan{{s[0] * 0.5 + in[0], s[1] - in[1]}, {}};
+       });
+       return r.state[0] + r.state[1];
+     },
+     [](const Numbers& x) {
+       Numbers y = x;
+       double t = total(x);
+       for (double in : x) {
+         for (double& v : y) v = v * 0.5 + in;
+         t -= 2 * in;
+       }
+       return each(y, [&](double v) { return v + t; });
+     }},
+    {"AScanOfOneIteration", 1,
+     [](Graph&, const Value& x) {
+       Scan r = scan({x}, {reshape(x, {1, 4})}, [](const Values& s, const Values& in) {
+         return Scan{{s[0] + in[0]}, {s[0] * in[0]}};
+       });
+       return r.state[0] + reshape(r.outputs[0], {4});
+     },
+     [](const Numbers& x) { return each(x, [](double v) { return 2 * v + v * v; }); }},
+    {"AScanOfManyIterations", 1,
+     [](Graph& g, const Value& x) {
+       Scan r = scan({x, integer(g, 0)}, {},
+                     [](const Values& s, const Values&) {
+                       return Scan{{s[0], s[1] + 1}, {sum(s[0]) + cast(s[1], f32)}};
+                     },
+                     {.iterations = 100});
+       return x + sum(r.outputs[0]);
+     },
+     [](const Numbers& x) { return each(x, [&](double v) { return v + 100 * total(x) + 4950; }); }},
+    {"SeveralTypesAndSizes", 1,
+     [](Graph& g, const Value& x) {
+       Value halves = cast(x, f16), flags = x > 0.0, wide = reshape(concat({x, x, x}, 0), {4, 3});
+       Scan r = scan({integer(g, 0)}, {halves, flags, wide}, [](const Values& s, const Values& in) {
+         return Scan{{s[0] + cast(in[1], i32)}, {in[0], logical_not(in[1]), in[2], s[0], cast(in[2], u8)}};
+       });
+       return cast(r.outputs[0], f32) + cast(r.outputs[1], f32) + sum(r.outputs[2], {1}) + cast(r.outputs[3], f32) +
+              cast(sum(cast(r.outputs[4], i32), {1}) * 0, f32);
+     },
+     [](const Numbers& x) {
+       Numbers y;
+       int positive = 0;
+       for (std::size_t i = 0; i < x.size(); ++i) {
+         double row = 0;
+         for (std::size_t j = 0; j < 3; ++j) row += x[(i * 3 + j) % 4];
+         y.push_back(x[i] + (x[i] > 0 ? 0 : 1) + row + positive);
+         positive += x[i] > 0;
+       }
+       return y;
+     }},
+    {"AnInputFromOutsideIsKept", 1,
+     [](Graph&, const Value& x) {
+       Value y = x * 3.0;
+       return sum(scan({}, {x}, [&](const Values&, const Values&) { return Scan{{}, {y}}; }).outputs[0], {0});
+     },
+     [](const Numbers& x) { return each(x, [](double v) { return 12 * v; }); }},
+    {"AScanInAScan", 2,
+     [](Graph&, const Value& x) {
+       Value m = reshape(x, {2, 2});
+       Scan r = scan({sum(x)}, {m}, [](const Values& s, const Values& row) {
+         Scan inner = scan({s[0]}, {row[0]}, [](const Values& t, const Values& in) {
+           return Scan{{t[0] * 0.5 + in[0]}, {t[0]}};
+         });
+         return Scan{inner.state, inner.outputs};
+       });
+       return reshape(r.outputs[0], {4}) + r.state[0];
+     },
+     [](const Numbers& x) {
+       Numbers y;
+       double s = total(x);
+       for (double in : x) {
+         y.push_back(s);
+         s = s * 0.5 + in;
+       }
+       return each(y, [&](double v) { return v + s; });
+     }},
+    {"AScanInALoop", 2,
+     [](Graph& g, const Value& x) {
+       return repeat(g, x, 3, [](Value s, Value) {
+         return scan({sum(s) * 0.0}, {s},
+                     [](const Values& t, const Values& in) {
+                       return Scan{{t[0] + in[0]}, {t[0]}};
+                     })
+             .outputs[0];
+       });
+     },
+     [](const Numbers& x) {
+       Numbers y = x;
+       for (int i = 0; i < 3; ++i) std::exclusive_scan(y.begin(), y.end(), y.begin(), 0.0);
+       return y;
+     }},
+    {"ALoopInAScan", 2,
+     [](Graph& g, const Value& x) {
+       return scan({integer(g, 0)}, {x},
+                   [&](const Values& s, const Values& in) {
+                     return Scan{{s[0] + 1}, {repeat(g, in[0], s[0], [](Value t, Value) { return t * 2.0; })}};
+                   })
+           .outputs[0];
+     },
+     [](const Numbers& x) {
+       return Numbers{x[0], 2 * x[1], 4 * x[2], 8 * x[3]};
+     }},
+    {"ABranchInAScan", 2,
+     [](Graph&, const Value& x) {
+       return scan({}, {x},
+                   [&](const Values&, const Values& in) {
+                     return Scan{{},
+                                 {if_(
+                                     in[0] > 0.0, [&] { return in[0] * 2.0; }, [&] { return in[0] - 1.0; })}};
+                   })
+           .outputs[0];
+     },
+     [](const Numbers& x) { return each(x, [](double v) { return v > 0 ? 2 * v : v - 1; }); }},
+    {"AScanInABranch", 2,
+     [](Graph&, const Value& x) {
+       return if_(
+           sum(x) > 0.0,
+           [&] {
+             return scan({}, {x}, [](const Values&, const Values& in) { return Scan{{}, {in[0] * in[0]}}; }).outputs[0];
+           },
+           [&] { return x; });
+     },
+     [](const Numbers& x) { return each(x, [&](double v) { return total(x) > 0 ? v * v : v; }); }},
+};
+
 const Row kBoth[] = {
     {"ABranchInALoop", 2,
      [](Graph& g, const Value& x) {
@@ -714,6 +857,7 @@ std::vector<Row> all_rows() {
   std::vector<Row> rows(std::begin(kLoops), std::end(kLoops));
   rows.insert(rows.end(), std::begin(kBranches), std::end(kBranches));
   rows.insert(rows.end(), std::begin(kChoices), std::end(kChoices));
+  rows.insert(rows.end(), std::begin(kScans), std::end(kScans));
   rows.insert(rows.end(), std::begin(kBoth), std::end(kBoth));
   return rows;
 }

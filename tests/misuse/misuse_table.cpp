@@ -150,6 +150,7 @@ void grad_through(const OpDef& op, Where where = Where::current()) {
 
 Value kept;
 Value keep(Value value) { return kept = std::move(value); }
+Scan scan_nothing(const Values& state, const Values&) { return {state, {}}; }
 // A branch that has ended, and of which a body kept a Value.
 void branch_that_keeps() {
   if_(
@@ -574,6 +575,34 @@ std::span<const Row> misuses() {
           "switch_",
           {"Eager", "control flow of C++"},
           [] { switch_(argmax(Eager().tensor({1}), 0), {[] { return x(); }}); }},
+      Row{"ScanWithoutIterations", "scan", {"there are 0 iterations"}, [] { scan({x()}, {}, scan_nothing); }},
+      Row{"ScanOfNothing", "scan", {"no operand is a Value"}, [] { scan({}, {}, scan_nothing, {.iterations = 3}); }},
+      Row{"ScanOfAScalar", "scan", {"f32[]", "a first axis"}, [] { scan({}, {sum(x())}, scan_nothing); }},
+      Row{"ScanOfDifferentLengths",
+          "scan",
+          {"f32[6]", "3 iterations"},
+          [] {
+            scan({}, {x(), concat({x(), x()}, 0)}, scan_nothing);
+          }},
+      Row{"ScanOfOtherLengths", "scan", {"f32[3]", "5 iterations"}, [] { scan({}, {x()}, scan_nothing, {.iterations = 5}); }},
+      Row{"ScanThatLosesItsState",
+          "scan",
+          {"returned 0 Values, the state has 1"},
+          [] {
+            scan({x()}, {x()}, [](const Values&, const Values&) { return Scan{}; });
+          }},
+      Row{"ScanThatChangesItsState",
+          "scan",
+          {"f32[3]", "f32[]"},
+          [] {
+            scan({x()}, {x()}, [](const Values&, const Values& in) { return Scan{{in[0]}, {}}; });
+          }},
+      Row{"ScanThatKeepsNothing",
+          "scan",
+          {"not a Value of this graph"},
+          [] {
+            scan({x()}, {x()}, [](const Values& s, const Values&) { return Scan{s, {Value()}}; });
+          }},
       Row{"LoopChangesType",
           "while_",
           {"f32[3]", "i32[3]"},
@@ -801,7 +830,7 @@ std::span<const Row> misuses() {
       // --- gradients through control flow
       Row{"GradientOfALoopInABranch",
           "while_",
-          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "C++"},
+          {"mul at misuse_table.cpp:", "grad() at misuse_table.cpp:", "give the loop .max_iterations"},
           [] {
             Value y = if_(
                 predicate(),
@@ -822,7 +851,7 @@ std::span<const Row> misuses() {
           }},
       Row{"GradientOfWhatALoopCaptures",
           "while_",
-          {"add at misuse_table.cpp:", "grad() at misuse_table.cpp:", "C++"},
+          {"add at misuse_table.cpp:", "grad() at misuse_table.cpp:", "give the loop .max_iterations"},
           [] {
             auto [y] = while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s + w(); });
@@ -830,7 +859,7 @@ std::span<const Row> misuses() {
           }},
       Row{"GradientOfTheStateOfALoop",
           "while_",
-          {"mul at misuse_table.cpp:", "C++"},
+          {"mul at misuse_table.cpp:", "give the loop .max_iterations"},
           [] {
             auto [y] = while_(
                 {x() + w()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * 2.0; });
@@ -861,7 +890,7 @@ std::span<const Row> misuses() {
           }},
       Row{"SgdThroughALoop",
           "while_",
-          {"mul at misuse_table.cpp:", "C++"},
+          {"mul at misuse_table.cpp:", "give the loop .max_iterations"},
           [] {
             auto [y] = while_(
                 {x() * 1.0}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * w(); });
@@ -869,11 +898,21 @@ std::span<const Row> misuses() {
           }},
       Row{"AdamwThroughALoop",
           "while_",
-          {"mul at misuse_table.cpp:", "C++"},
+          {"mul at misuse_table.cpp:", "give the loop .max_iterations"},
           [] {
             auto [y] = while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * w(); });
             adamw(sum(y), {w()});
+          }},
+      Row{"GradientOfALoopWithTooHighALimit",
+          "while_",
+          {"cannot keep 2147483647 times f32[65536, 65536]", "lower the limit"},
+          [] {
+            Value big = graph().input("big", f32, {65536, 65536});
+            auto [y] = while_(
+                {big}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return s * s; },
+                {.max_iterations = 2147483647});
+            grad(sum(y), {big});
           }},
       Row{"GradientInALoopOfWhatItsStateBeganWith",
           "while_",

@@ -184,11 +184,18 @@ class Interpreter {
   void run_loop(int id) {
     const Node& node = graph_.nodes[at(id)];
     const Region& body = graph_.regions[at(node.bodies[0])];
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) values_[at(id)][i] = value(node.inputs[i]);
+    const std::size_t states = body.parameters.size();
+    for (std::size_t i = 0; i < states; ++i) values_[at(id)][i] = value(node.inputs[i]);
+    for (std::size_t k = states; k < node.outputs.size(); ++k) values_[at(id)][k] = Tensor(node.outputs[k]);
     for (bool goes_on = holds(node.inputs.back()); goes_on; goes_on = holds(body.results.back())) {
-      for (std::size_t i = 0; i < node.outputs.size(); ++i) value(body.parameters[i]) = values_[at(id)][i];
+      for (std::size_t i = 0; i < states; ++i) value(body.parameters[i]) = values_[at(id)][i];
       run_region(node.bodies[0]);
-      for (std::size_t i = 0; i < node.outputs.size(); ++i) values_[at(id)][i] = value(body.results[i]);
+      for (std::size_t k = 0; k < body.stacked.size(); ++k) {
+        const Tensor& slice = value(body.stacked[k].value);
+        const auto place = at(value(body.stacked[k].place).as<std::int32_t>()[0]);
+        std::memcpy(values_[at(id)][states + k].data() + place * slice.bytes(), slice.data(), slice.bytes());
+      }
+      for (std::size_t i = 0; i < states; ++i) values_[at(id)][i] = value(body.results[i]);
     }
   }
 

@@ -1,0 +1,12 @@
+// Values of a loop's iterations, one after the other along a new first axis: the stack [iterations, ...].
+#pragma once
+
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+// Inputs: a stack, and an i32 scalar, the place. Output: what the stack holds at that place. Each iteration of the loop
+// whose body it is made in takes another place, so that the gradients of what they took are a stack, too.
+extern const OpDef slice_at_op;
+
+}  // namespace graphsink

@@ -1,0 +1,201 @@
+#include "build/backward.h"
+
+#include <algorithm>
+
+#include "base/at.h"
+#include "graphsink/op.h"
+#include "graphsink/ops.h"
+#include "ir/control.h"
+#include "kernels/runtime/stack.h"
+
+namespace graphsink {
+namespace {
+
+std::string count(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::vector<Value> Backward::run(ValueRef loss) {
+  if (depends_(loss)) {
+    accumulate(loss, one(loss));
+    walk_back(loss.node, 0);
+  }
+  return results();
+}
+
+std::vector<Value> Backward::run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream,
+                                      int first) {
+  const int last = static_cast<int>(graph_->nodes.size()) - 1;
+  for (std::size_t j = 0; j < values.size(); ++j)
+    if (upstream[j].valid() && depends_(values[j])) accumulate(values[j], upstream[j]);
+  walk_back(last, first);
+  return results();
+}
+
+void Backward::walk_back(int last, int first) {
+  for (int id = last; id >= first; --id)
+    if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
+}
+
+std::vector<Value> Backward::results() {
+  std::vector<Value> result;
+  for (ValueRef v : wrt_) {
+    const auto& grads = grads_[at(v.node)];
+    Value g = grads.empty() ? Value() : grads[at(v.output)];
+    result.push_back(g.valid() ? g : zeros_like(graph_->value(v)));
+  }
+  return result;
+}
+
+Value Backward::one(ValueRef like) {
+  const TensorType type = graph_->type(like);
+  Value number = Graph(graph_).constant(Tensor::full(type.dtype, {}, 1.0), where_);
+  return type.shape.rank() == 0 ? number : broadcast_like(Arg(number, where_), graph_->value(like));
+}
+
+Value Backward::zeros_like(const Value& like) {
+  Value zero = Graph(graph_).constant(Tensor::full(like.dtype(), {}, 0.0), where_);
+  return broadcast_like(Arg(zero, where_), like);
+}
+
+void Backward::accumulate(ValueRef to, const Value& g) {
+  auto& grads = grads_[at(to.node)];
+  if (grads.empty()) grads.resize(graph_->nodes[at(to.node)].outputs.size());
+  Value& sum = grads[at(to.output)];
+  sum = sum.valid() ? add(Arg(sum, graph_->nodes[at(to.node)].where), g) : g;
+}
+
+void Backward::step(int id) {
+  const Node node = graph_->nodes[at(id)];  // a copy: the graph grows below
+  if (is_branch(*node.op)) return step_branch(id, node);
+  if (node.op == &while_op) return step_loop(id, node);
+  step_op(id, node);
+}
+
+void Backward::step_op(int id, const Node& node) {
+  auto needed = std::make_unique<bool[]>(node.inputs.size());
+  bool any = false;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    needed[i] = reads(node, i) && depends_(node.inputs[i]);
+    any = any || needed[i];
+  }
+  if (!any) return;
+  if (node.op->grad == nullptr) {
+    throw Error(std::string(node.op->name), node.where,
+                "has no gradient, and grad() at " + to_string(where_) + " must pass through it",
+                "give its OpDef a .grad, or keep it out of the path from the loss to the parameters");
+  }
+  std::vector<Value> inputs, outputs;
+  for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
+  for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
+  std::vector<Value> upstream = grads_[at(id)];
+  const std::size_t first_of_grad = graph_->nodes.size();
+  std::vector<Value> result = node.op->grad(GradArgs{
+      inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where, graph_->origin_of(id)});
+  // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
+  for (std::size_t i = first_of_grad; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
+  check_count(node, result.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (!needed[i] || !result[i].valid()) continue;
+    check_gradient(node, i, result[i]);
+    accumulate(node.inputs[i], result[i]);
+  }
+}
+
+void Backward::check_count(const Node& node, std::size_t results) const {
+  if (results == node.inputs.size()) return;
+  throw Error(std::string(node.op->name), node.where,
+              "its .grad returned " + count(results, "Value") + " for " + count(node.inputs.size(), "input") +
+                  ", asked by grad() at " + to_string(where_),
+              "return one Value per input, an invalid one where no gradient flows");
+}
+
+void Backward::check_gradient(const Node& node, std::size_t input, const Value& gradient) const {
+  const TensorType& wanted = graph_->type(node.inputs[input]);
+  std::string seen = "a Value of another graph";
+  if (gradient.graph() == graph_) {
+    const TensorType& given = graph_->type({gradient.node(), gradient.output()});
+    if (given == wanted) return;
+    seen = to_string(given);
+  }
+  throw Error(std::string(node.op->name), node.where,
+              "its .grad returned " + seen + " for input " + std::to_string(input) + ", which is " + to_string(wanted) +
+                  ", asked by grad() at " + to_string(where_),
+              "return a gradient of the input's type, made from GradArgs by ops such as sum_like() and cast()");
+}
+
+// The gradient of a branch is a branch with the same decision. Its bodies compute the values of the branch again and
+// walk back through them, to what the branch takes from outside.
+void Backward::step_branch(int id, const Node& node) {
+  const std::vector<ValueRef> captured = captured_by(node).values;
+  if (captured.empty()) return;
+  const std::vector<Value> upstream = grads_[at(id)];
+  auto backward = [&](int body) {
+    return [&, body] {
+      const int first = static_cast<int>(graph_->nodes.size());
+      const BodyCopy copy_of(*graph_, body, where_);
+      std::vector<ValueRef> results = graph_->regions[at(body)].results;
+      for (std::size_t j = 0; j < results.size(); ++j)
+        if (upstream[j].valid()) results[j] = copy_of(results[j]);
+      return Backward(graph_, captured, where_).run_body(results, upstream, first);
+    };
+  };
+  std::vector<std::function<Values()>> bodies;
+  for (int body : node.bodies) bodies.emplace_back(backward(body));
+  const Values result = branch_values(*graph_, *node.op, node.inputs[0], bodies, node.where);
+  for (std::size_t i = 0; i < captured.size(); ++i) accumulate(captured[i], result[i]);
+}
+
+Backward::Captured Backward::captured_by(const Node& node) const {
+  Captured captured;
+  for (int body : node.bodies) add_captured(body, body, captured);
+  // Gradients of a stack that is also used as a whole are added up as a whole.
+  std::erase_if(captured.slices, [&](int slice) {
+    const ValueRef stack = graph_->nodes[at(slice)].inputs[0];
+    return std::find(captured.values.begin(), captured.values.end(), stack) != captured.values.end();
+  });
+  return captured;
+}
+
+void Backward::add_captured(int body, int outermost, Captured& captured) const {
+  auto is_outside = [&](ValueRef v) { return !graph_->is_within(graph_->nodes[at(v.node)].region, outermost); };
+  auto add = [&](ValueRef v) {
+    auto& values = captured.values;
+    const bool is_known = std::find(values.begin(), values.end(), v) != values.end();
+    if (is_outside(v) && !is_known && depends_(v)) values.push_back(v);
+  };
+  const Region& region = graph_->regions[at(body)];
+  // One slice for each iteration of this loop, so that its gradients are a stack, too.
+  auto is_slice = [&](const Node& node) {
+    return node.op == &slice_at_op && body == outermost && is_outside(node.inputs[0]) &&
+           graph_->type(node.inputs[0]).shape[0] == region.limit;
+  };
+  for (int id : region.nodes) {
+    const Node& node = graph_->nodes[at(id)];
+    if (is_slice(node)) {
+      if (depends_(node.inputs[0])) captured.slices.push_back(id);
+      continue;
+    }
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (reads(node, i)) add(node.inputs[i]);
+    for (int inner : node.bodies) add_captured(inner, outermost, captured);
+  }
+  for (ValueRef v : region.results) add(v);
+  for (const Stacked& stacked : region.stacked) add(stacked.value);
+}
+
+// What hands the gradient on to an output: "mul at train.cpp:12 in its body". Of bodies in a body, the innermost.
+std::string Backward::inside(const Node& node, std::size_t output) const {
+  for (int body : node.bodies) {
+    ValueRef result = graph_->regions[at(body)].results[output];
+    if (!depends_(result)) continue;
+    const Node& maker = graph_->nodes[at(result.node)];
+    bool is_inner = !maker.bodies.empty() && graph_->is_within(maker.region, body);
+    return is_inner ? inside(maker, at(result.output)) : graph_->describe(result) + " in its body";
+  }
+  return graph_->describe(node.inputs[output]) + ", its first state";
+}
+
+}  // namespace graphsink

@@ -1,0 +1,60 @@
+// What grad() does: a walk back from a loss, which adds the nodes of the gradients to the graph.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "build/body_copy.h"
+#include "build/dependence.h"
+#include "graphsink/control.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+class Backward {
+ public:
+  // `wrt`: what the gradients are for. `where`: of the call of grad().
+  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where)
+      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt), grads_(graph->nodes.size()) {}
+
+  // The gradients of the loss. Throws Error where an op on the way has none.
+  std::vector<Value> run(ValueRef loss);
+  // The same for values of a body, whose gradients are given; an invalid one: there is none. The nodes of the body are
+  // those from `first` to the last one of the graph.
+  std::vector<Value> run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first);
+
+ private:
+  // What the bodies of a control node take from outside and hand gradients on to.
+  struct Captured {
+    std::vector<ValueRef> values;
+    std::vector<int> slices;  // slice_at nodes of a loop's body: their stack is used by no other node of the body
+  };
+  struct LoopGradient;
+
+  void walk_back(int last, int first);
+  std::vector<Value> results();
+  Value one(ValueRef like);
+  Value zeros_like(const Value& like);
+  void accumulate(ValueRef to, const Value& g);
+
+  void step(int id);
+  void step_op(int id, const Node& node);
+  void check_count(const Node& node, std::size_t results) const;
+  void check_gradient(const Node& node, std::size_t input, const Value& gradient) const;
+
+  void step_branch(int id, const Node& node);
+  void step_loop(int id, const Node& node);  // loop_gradient.cpp
+  [[noreturn]] void refuse_loop(const Node& node, std::size_t output) const;
+  std::string inside(const Node& node, std::size_t output) const;
+  Captured captured_by(const Node& node) const;
+  void add_captured(int body, int outermost, Captured& captured) const;
+
+  std::shared_ptr<GraphData> graph_;
+  std::vector<ValueRef> wrt_;
+  Where where_;
+  Dependence depends_;
+  std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
+};
+
+}  // namespace graphsink
