@@ -48,7 +48,7 @@ def print_rows(report):
                 time_text(step),
                 f"{serial[row['workload']] / step:.2f} x",
                 f"{row['graph_launches_per_step']:g}",
-                f"{row['kernels_per_step']:g}",
+                f"{row['kernels_per_step']:.0f}",
                 size_text(row["arena_bytes"]),
                 loss_text(row["loss_first"]) + " -> " + loss_text(row["loss_last"]),
                 row["state_hash"][:8],

@@ -13,7 +13,8 @@ import tempfile
 import unittest
 
 PROGRAM = "graphsink-bench"
-WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero"]
+WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero", "jacobi"]
+CONDITIONAL_NODES = {"jacobi": 1}  # of a step; the others have no loop and no branch
 MODES = ["interactive-serial", "interactive-parallel", "sink", "automatic"]
 HETERO_MODES = MODES[:2] + ["split-serial", "split-parallel", "sink", "split-sink", "automatic"]  # of two devices
 NUMBERS = """steps steps_per_launch compile_us api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step
@@ -138,12 +139,13 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(row["api_calls_per_step"], 1, row["workload"])
             self.assertEqual(row["recordings"], 1)
             self.assertGreater(row["sunk_share"], 0.9)
+            self.assertEqual(row["conditional_nodes"], CONDITIONAL_NODES.get(row["workload"], 0), row["workload"])
         for row in self.rows("sink", self.grouped):  # 20 steps: 16 and a shorter one of 4
             if row["workload"] == "hetero" and not self.is_cpu:
                 self.assertEqual(row["graph_launches_per_step"], 1, "a loop in a launch may not hold host nodes")
                 continue
             self.assertEqual(row["graph_launches_per_step"], 2 / 20, row["workload"])
-            self.assertEqual(row["conditional_nodes"], 1)
+            self.assertEqual(row["conditional_nodes"], 1 + CONDITIONAL_NODES.get(row["workload"], 0))
         for row in report("--steps", 16, "--steps-per-launch", 16, "--mode", "sink")["rows"]:
             in_one = self.is_cpu or row["workload"] != "hetero"
             self.assertEqual(row["graph_launches_per_step"], 1 / 16 if in_one else 1, row["workload"])

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "samples/models/hetero.h"
+#include "samples/models/jacobi.h"
 #include "samples/models/mlp.h"
 #include "samples/models/synthetic.h"
 #include "samples/models/text_model.h"
@@ -18,6 +19,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
     {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
     {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
+    {"jacobi", "a heated plate of 256x256 cells, a loop until no cell changes by over 0.2 degrees (test size: 16x16)"},
 };
 
 }  // namespace
@@ -80,6 +82,7 @@ Model Workloads::make(std::string_view name) {
                .seed = seed};
     return hetero(text().text, sizes);
   }
+  if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 16} : JacobiOptions{});
   std::string known;
   for (const WorkloadInfo& workload : kWorkloads) known += (known.empty() ? "" : ", ") + std::string(workload.name);
   throw Error("workload \"" + std::string(name) + "\"", Where(), "expected one of " + known, "see --list");
