@@ -13,8 +13,8 @@ import tempfile
 import unittest
 
 PROGRAM = "graphsink-bench"
-WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero", "jacobi"]
-CONDITIONAL_NODES = {"jacobi": 1}  # of a step; the others have no loop and no branch
+WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero", "jacobi", "branch"]
+CONDITIONAL_NODES = {"jacobi": 1, "branch": 2}  # of a step; the others have no loop and no branch
 MODES = ["interactive-serial", "interactive-parallel", "sink", "automatic"]
 HETERO_MODES = MODES[:2] + ["split-serial", "split-parallel", "sink", "split-sink", "automatic"]  # of two devices
 NUMBERS = """steps steps_per_launch compile_us api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step
@@ -190,7 +190,7 @@ class BenchTest(unittest.TestCase):
             self.assertLessEqual(row["arena_bytes"], 1.05 * row["live_bytes"], row["workload"])
 
     def test_training_trains(self):
-        for row in report("--workload", "mlp,charmlp,hetero", "--steps", 300, "--mode", "sink")["rows"]:
+        for row in report("--workload", "mlp,charmlp,hetero,branch", "--steps", 300, "--mode", "sink")["rows"]:
             self.assertLess(row["loss_last"], 0.8 * row["loss_first"], row["workload"])
             self.assertRegex(row["data"]["checksum"], "^[0-9a-f]{8}$")
             self.assertTrue(row["data"]["name"])

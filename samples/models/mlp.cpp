@@ -26,6 +26,15 @@ Tensor draw(const Tensor& source, const MlpTraining& options, std::int64_t first
 
 }  // namespace
 
+std::vector<Feed> digit_batches(const Value& images, const Value& labels, std::shared_ptr<const Digits> digits,
+                                const MlpTraining& options) {
+  return {{images,
+           [=](std::int64_t first, std::int64_t count) { return draw<float>(digits->images, options, first, count); }},
+          {labels, [=](std::int64_t first, std::int64_t count) {
+             return draw<std::int32_t>(digits->labels, options, first, count);
+           }}};
+}
+
 Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpTraining& options) {
   Model model;
   model.name = "mlp";
@@ -34,11 +43,7 @@ Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpT
   Value loss = cross_entropy(mlp.logits(x), t);
   Optimizer optimizer = adamw(loss, {mlp.w1, mlp.w2, mlp.w3}, {.lr = options.lr});
   model.graph.record("loss", loss);
-  model.feeds = {
-      {x, [=](std::int64_t first, std::int64_t count) { return draw<float>(digits->images, options, first, count); }},
-      {t, [=](std::int64_t first, std::int64_t count) {
-         return draw<std::int32_t>(digits->labels, options, first, count);
-       }}};
+  model.feeds = digit_batches(x, t, std::move(digits), options);
   model.variables = optimizer.variables();
   model.variables.insert(model.variables.end(), {mlp.w1, mlp.w2, mlp.w3});
   return model;

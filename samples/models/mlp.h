@@ -26,7 +26,11 @@ struct MlpTraining {
   std::uint64_t seed = 1;
 };
 
-// Cross entropy and AdamW on randomly drawn batches.
+// Data for the feeds of images [batch, inputs] and labels [batch]: randomly drawn batches.
+std::vector<Feed> digit_batches(const Value& images, const Value& labels, std::shared_ptr<const Digits> digits,
+                                const MlpTraining& options);
+
+// Cross entropy and AdamW on such batches.
 Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpTraining& options = {});
 
 }  // namespace graphsink::models
