@@ -121,9 +121,10 @@ ValueRef stacked_output(GraphData& graph, int loop, const Stacked& stacked) {
   const auto number = static_cast<int>(body.parameters.size() + at(static_cast<int>(found - body.stacked.begin())));
   if (found != body.stacked.end()) return {loop, number};
   auto stack_of = [&](const TensorType& type) {
+    const Shape value = type.shape.examples();
     Shape shape{body.limit};
     try {
-      for (std::int64_t dim : type.shape.examples().dims()) shape.push_back(dim);
+      for (std::int64_t dim : value.dims()) shape.push_back(dim);
       (void)TensorType{type.dtype, shape}.bytes();
     } catch (const Error& e) {
       throw Error(std::string(node.op->name), node.where,
