@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");
-  app.add_option("--text", options.workload.text, "text file for charmlp, lstm and gpt");
+  app.add_option("--text", options.workload.text, "text file for the models of text");
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   app.add_option("--export", options.export_directory,
                  "write what each workload starts from and trains on to this directory, for profiling/peers");

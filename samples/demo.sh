@@ -67,7 +67,7 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
-gs_say 'measuring all workloads op by op and as one launch a step, 300 steps each: about 1 minute on a CPU'
+gs_say 'measuring all workloads op by op and as one launch a step, 300 steps each: about 2 minutes on a CPU'
 "$bin/graphsink-bench" --mode interactive-serial,interactive-parallel,sink --steps 300 --text "$text" "${data_args[@]}" \
   --json "$out/bench.json" >"$out/bench.log" || exit 2
 python3 profiling/demo_table.py "$out" --table || true # said again at the end

@@ -1,10 +1,11 @@
 // Trains a language model on any text, evaluates it on a held-out part, and lets it continue the text. Training,
-// evaluation and continuation are three programs on the same Variables.
+// evaluation and continuation are three programs on the same Variables. The continuation is a loop in one launch.
 #include <algorithm>
 #include <optional>
 
 #include "samples/cli.h"
 #include "samples/models/data.h"
+#include "samples/models/generate.h"
 #include "samples/models/source_dir.h"
 #include "samples/models/text_model.h"
 
@@ -82,7 +83,8 @@ int train(Options options) {
   training.decay_steps = options.decay_steps;
   training.seed = options.seed;
   models::Model model = models::train(text_model, data.text, training);
-  gs::Program program = gs::compile(model.graph, {.target = device, .seed = static_cast<std::uint32_t>(options.seed)});
+  auto seed = static_cast<std::uint32_t>(options.seed);
+  gs::Program program = gs::compile(model.graph, {.target = device, .seed = seed});
   models::Evaluation evaluation(text_model, data.text, device, options.evaluate_on);
   std::cout << program.explain() << std::flush;
   std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
@@ -102,7 +104,7 @@ int train(Options options) {
       if (!options.save.empty()) save(options, program);
     }
   }
-  std::string sample = models::continue_text(text_model, *data.text, 200, device, options.seed);
+  std::string sample = models::continue_text(text_model, *data.text, 400, device, seed);
   std::printf("continuation:\n%s\n", sample.c_str());
   return 0;
 }

@@ -122,26 +122,9 @@ double Evaluation::loss() {
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
 }
 
-std::string continue_text(const TextModel& model, const Text& text, std::int64_t characters, DeviceId device,
-                          std::uint64_t seed) {
+Tensor last_window(const TextModel& model, const Text& text) {
   check_length(model, size_of_text(text), "given");
-  Graph g;
-  Value x = g.input("x", i32, {1, model.context});
-  Value last = slice(model.logits(x, 0), {-1}, {INT64_MAX});
-  g.output("probabilities", softmax(last));
-  Program program = compile(g, {.target = device});
-
-  std::vector<std::int32_t> tokens(text.tokens.end() - model.context, text.tokens.end());
-  for (std::int64_t i = 0; i < characters; ++i) {
-    program.write(x, std::span<const std::int32_t>(tokens).last(static_cast<std::size_t>(model.context)));
-    program.run(sink);
-    Tensor probabilities = program.read_output("probabilities");
-    double u = static_cast<double>(random_bits(seed, static_cast<std::uint64_t>(i)) >> 11) * 0x1p-53;
-    auto token = std::int32_t{0}, end = static_cast<std::int32_t>(text.vocabulary.size()) - 1;
-    for (; token < end && u >= probabilities.at(token); ++token) u -= probabilities.at(token);
-    tokens.push_back(token);
-  }
-  return text.decode({tokens.begin() + model.context, tokens.end()});
+  return {{1, model.context}, std::span(text.tokens).last(static_cast<std::size_t>(model.context))};
 }
 
 }  // namespace graphsink::models

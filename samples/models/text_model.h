@@ -89,9 +89,7 @@ class Evaluation {
   std::unique_ptr<Program> program_;
 };
 
-// Continues the end of the text, character by character. Call it when no other thread runs a program with the
-// parameters.
-std::string continue_text(const TextModel& model, const Text& text, std::int64_t characters, DeviceId device,
-                          std::uint64_t seed);
+// The last characters of a text, i32 [1, context]. Throws Error for a text too short.
+Tensor last_window(const TextModel& model, const Text& text);
 
 }  // namespace graphsink::models

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ir/system_ops.h"
+#include "samples/models/generate.h"
 #include "samples/models/source_dir.h"
 #include "samples/models/text_model.h"
 #include "test_ops.h"
@@ -76,7 +77,8 @@ TEST_P(TextModels, LearnMeasureAndContinue) {
   EXPECT_LT(evaluation.loss(), before - 0.3);
   EXPECT_EQ(evaluation.loss(), evaluation.loss());
   std::string text = models::continue_text(training.text_model, *license(), 12, device(), 5);
-  EXPECT_EQ(text.size(), 12u);
+  EXPECT_LE(text.size(), 12u);
+  EXPECT_TRUE(text.size() == 12u || (text.size() >= 6u && text.back() == '\n')) << text;
   EXPECT_EQ(text, models::continue_text(training.text_model, *license(), 12, device(), 5));
 }
 
