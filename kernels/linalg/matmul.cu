@@ -1,4 +1,6 @@
 // matmul: products of matrices, or of batches of them.
+#include "kernels/linalg/matmul.h"
+
 #include "graphsink/ops.h"
 #include "kernels/linalg/epilogue.h"
 #include "kernels/support/product.h"
@@ -214,6 +216,8 @@ Fused fuse_matmul(const FuseArgs& a) {
   return {&matmul_bias_op, a.attrs};
 }
 
+}  // namespace
+
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .prepare = prepare_matmul_op,
@@ -221,6 +225,13 @@ const OpDef matmul_op{.name = "matmul",
                       .grad = matmul_grad,
                       .fuse = fuse_matmul,
                       .flops = matmul_flops};
+
+bool is_rows_by_matrix(const Attrs& attrs, const TensorType& a, const TensorType& b) {
+  const auto& matmul = attrs.as<MatmulAttrs>();
+  return !matmul.transpose_a && !matmul.sums_batches && a.shape.rank() >= 2 && b.shape.rank() == 2;
+}
+
+namespace {
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement) {
   return emit(matmul_op, {a, b}, attrs, placement)[0];

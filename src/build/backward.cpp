@@ -6,6 +6,7 @@
 #include "graphsink/op.h"
 #include "graphsink/ops.h"
 #include "ir/control.h"
+#include "kernels/linalg/matmul.h"
 #include "kernels/runtime/stack.h"
 
 namespace graphsink {
@@ -90,18 +91,26 @@ void Backward::step_op(int id, const Node& node) {
   std::vector<Value> inputs, outputs;
   for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
   for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
-  std::vector<Value> upstream = grads_[at(id)];
-  const std::size_t first_of_grad = graph_->nodes.size();
-  std::vector<Value> result = node.op->grad(GradArgs{
-      inputs, outputs, upstream, {needed.get(), node.inputs.size()}, node.attrs, node.where, graph_->origin_of(id)});
-  // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
-  for (std::size_t i = first_of_grad; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
-  check_count(node, result.size());
+  const std::vector<Value> upstream = grads_[at(id)];
+  const std::vector<Value> result =
+      gradients_of(id, node, inputs, outputs, upstream, {needed.get(), node.inputs.size()});
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (!needed[i] || !result[i].valid()) continue;
     check_gradient(node, i, result[i]);
     accumulate(node.inputs[i], result[i]);
   }
+}
+
+std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<const Value> inputs,
+                                          std::span<const Value> outputs, std::span<const Value> upstream,
+                                          std::span<const bool> needed) const {
+  const std::size_t first = graph_->nodes.size();
+  std::vector<Value> result =
+      node.op->grad(GradArgs{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)});
+  // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
+  for (std::size_t i = first; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
+  check_count(node, result.size());
+  return result;
 }
 
 void Backward::check_count(const Node& node, std::size_t results) const {
@@ -151,11 +160,12 @@ void Backward::step_branch(int id, const Node& node) {
 Backward::Captured Backward::captured_by(const Node& node) const {
   Captured captured;
   for (int body : node.bodies) add_captured(body, body, captured);
-  // Gradients of a stack that is also used as a whole are added up as a whole.
-  std::erase_if(captured.slices, [&](int slice) {
-    const ValueRef stack = graph_->nodes[at(slice)].inputs[0];
-    return std::find(captured.values.begin(), captured.values.end(), stack) != captured.values.end();
-  });
+  // Gradients of a value that other nodes use, too, are added up in each iteration.
+  auto is_used_otherwise = [&](ValueRef v) {
+    return std::find(captured.values.begin(), captured.values.end(), v) != captured.values.end();
+  };
+  std::erase_if(captured.slices, [&](int slice) { return is_used_otherwise(graph_->nodes[at(slice)].inputs[0]); });
+  std::erase_if(captured.products, [&](int made) { return is_used_otherwise(graph_->nodes[at(made)].inputs[1]); });
   return captured;
 }
 
@@ -167,15 +177,26 @@ void Backward::add_captured(int body, int outermost, Captured& captured) const {
     if (is_outside(v) && !is_known && depends_(v)) values.push_back(v);
   };
   const Region& region = graph_->regions[at(body)];
+  const bool is_body_of_loop = body == outermost && region.limit > 0;
   // One slice for each iteration of this loop, so that its gradients are a stack, too.
   auto is_slice = [&](const Node& node) {
-    return node.op == &slice_at_op && body == outermost && is_outside(node.inputs[0]) &&
+    return is_body_of_loop && node.op == &slice_at_op && is_outside(node.inputs[0]) &&
            graph_->type(node.inputs[0]).shape[0] == region.limit;
+  };
+  auto is_product = [&](const Node& node) {
+    if (!is_body_of_loop || region.recompute || node.op != &matmul_op || is_outside(node.inputs[0])) return false;
+    const TensorType &rows = graph_->type(node.inputs[0]), &matrix = graph_->type(node.inputs[1]);
+    return is_outside(node.inputs[1]) && is_rows_by_matrix(node.attrs, rows, matrix) &&
+           rows.shape.rank() < Shape::kMaxRank;
   };
   for (int id : region.nodes) {
     const Node& node = graph_->nodes[at(id)];
     if (is_slice(node)) {
       if (depends_(node.inputs[0])) captured.slices.push_back(id);
+      continue;
+    }
+    if (is_product(node)) {
+      if (depends_(node.inputs[1])) captured.products.push_back(id);
       continue;
     }
     for (std::size_t i = 0; i < node.inputs.size(); ++i)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,10 @@ class Backward {
   // What the bodies of a control node take from outside and hand gradients on to.
   struct Captured {
     std::vector<ValueRef> values;
-    std::vector<int> slices;  // slice_at nodes of a loop's body: their stack is used by no other node of the body
+    // Nodes of a loop's body whose gradients come from all iterations at once, behind the loop: slice_at of a stack
+    // from outside, and products of rows with a matrix from outside. No other node of the body uses that stack or
+    // matrix.
+    std::vector<int> slices, products;
   };
   struct LoopGradient;
 
@@ -40,6 +44,11 @@ class Backward {
 
   void step(int id);
   void step_op(int id, const Node& node);
+  // The gradients of the inputs of a node of that kind, for inputs, outputs and gradients of outputs that may be others
+  // than those of the node itself.
+  std::vector<Value> gradients_of(int id, const Node& node, std::span<const Value> inputs,
+                                  std::span<const Value> outputs, std::span<const Value> upstream,
+                                  std::span<const bool> needed) const;
   void check_count(const Node& node, std::size_t results) const;
   void check_gradient(const Node& node, std::size_t input, const Value& gradient) const;
 

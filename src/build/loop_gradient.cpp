@@ -1,7 +1,11 @@
 // The gradient of a loop with a limit is a loop that goes back through its iterations. The loop itself keeps its state
-// of each iteration in stacks. Each iteration of the gradient takes that state, computes the values of the iteration
-// again, and walks back through them. Gradients of the state are handed on from iteration to iteration; those of what
-// the body takes from outside are added up; those of slices are stacked.
+// of each iteration in stacks, and the results of ops that are expensive, such as products. Each iteration of the
+// gradient takes those, computes the other values of the iteration again, and walks back through them. Gradients of the
+// state are handed on from iteration to iteration; those of what the body takes from outside are added up; those of
+// slices are stacked.
+//
+// A matrix from outside that each iteration multiplies rows by has as its gradient the sum, over the iterations, of rows
+// transposed times the gradient of the product. That is one product of both stacks, behind the loop.
 #include <algorithm>
 
 #include "base/at.h"
@@ -25,6 +29,12 @@ struct Backward::LoopGradient {
     upstream.resize(node.outputs.size());
     for (std::size_t j = 0; j < body.parameters.size(); ++j)
       if (b.depends_(body.parameters[j])) active.push_back(j);
+    if (body.recompute) return;
+    for (int made : body.nodes) {
+      const Node& maker = graph.nodes[at(made)];
+      if (maker.op->flops == nullptr) continue;
+      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back({made, k});
+    }
   }
 
   void run() {
@@ -32,11 +42,11 @@ struct Backward::LoopGradient {
     std::vector<Arg> init;
     for (std::size_t j : active) init.push_back(arg(upstream[j].valid() ? upstream[j] : b.zeros_like(output(j))));
     for (ValueRef v : captured.values) init.push_back(arg(b.zeros_like(graph.value(v))));
-    std::vector<Stacked> of_slices;
+    std::vector<Stacked> of_slices, of_products;
     const Values result = counted_loop(
         "grad", graph, init, [&](const Values& state) { return less(arg(state.back()), arg(count)); },
-        [&](const Values& state) { return go_back(state, sub(arg(last), arg(state.back())), of_slices); }, body.limit,
-        node.where);
+        [&](const Values& state) { return go_back(state, sub(arg(last), arg(state.back())), of_slices, of_products); },
+        body.limit, node.where);
     std::size_t i = 0;
     for (std::size_t j : active) {
       if (b.depends_(node.inputs[j])) b.accumulate(node.inputs[j], result[i]);
@@ -47,6 +57,8 @@ struct Backward::LoopGradient {
       const ValueRef stack = graph.nodes[at(captured.slices[k])].inputs[0];
       b.accumulate(stack, graph.value(stacked_output(graph, result[0].node(), of_slices[k])));
     }
+    for (std::size_t k = 0; k < of_products.size(); ++k)
+      add_product(captured.products[k], graph.value(stacked_output(graph, result[0].node(), of_products[k])));
   }
 
  private:
@@ -54,6 +66,15 @@ struct Backward::LoopGradient {
   Value output(std::size_t j) { return graph.value({id, static_cast<int>(j)}); }
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
+
+  // The gradient of the matrix in a product, from those of the product in all iterations.
+  void add_product(int id_of_product, const Value& of_product) {
+    const Node product = graph.nodes[at(id_of_product)];  // a copy: the graph grows
+    const ValueRef rows = stacked_output(graph, id, {product.inputs[0], body.counter.now});
+    const Value inputs[] = {graph.value(rows), graph.value(product.inputs[1])};
+    const bool needed[] = {false, true};
+    b.accumulate(product.inputs[1], b.gradients_of(id_of_product, product, inputs, {}, {&of_product, 1}, needed)[1]);
+  }
 
   // The state that the iteration began with.
   std::vector<ValueRef> state_at(const Value& iteration) {
@@ -69,10 +90,39 @@ struct Backward::LoopGradient {
     return state;
   }
 
+  // The results of expensive ops in the iteration.
+  std::vector<ValueRef> kept_at(const Value& iteration) {
+    std::vector<ValueRef> kept;
+    for (ValueRef value : expensive) {
+      const ValueRef stack = stacked_output(graph, id, {value, body.counter.now});
+      kept.push_back(ref(slice(graph.value(stack), iteration)));
+    }
+    return kept;
+  }
+
+  // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. What nothing uses then is not computed.
+  void replace(ValueRef value, ValueRef other, int first, std::size_t first_region) {
+    auto replace_in = [&](std::vector<ValueRef>& values) { std::replace(values.begin(), values.end(), value, other); };
+    for (std::size_t n = at(first); n < graph.nodes.size(); ++n) {
+      Node& user = graph.nodes[n];
+      replace_in(user.inputs);
+      if (user.op != &parameter_op || user.attrs.as<ParameterAttrs>().initial != value) continue;
+      user.attrs = ParameterAttrs{user.attrs.as<ParameterAttrs>().type, other};
+    }
+    for (std::size_t r = first_region; r < graph.regions.size(); ++r) {
+      replace_in(graph.regions[r].results);
+      for (Stacked& stacked : graph.regions[r].stacked)
+        if (stacked.value == value) stacked.value = other;
+    }
+  }
+
   // One iteration: the gradients of the state and of what is captured, from those that `sums` holds.
-  Values go_back(const Values& sums, const Value& iteration, std::vector<Stacked>& of_slices) {
+  Values go_back(const Values& sums, const Value& iteration, std::vector<Stacked>& of_slices,
+                 std::vector<Stacked>& of_products) {
     const std::vector<ValueRef> state = state_at(iteration);
+    const std::vector<ValueRef> kept = kept_at(iteration);
     const int first = static_cast<int>(graph.nodes.size());
+    const std::size_t first_region = graph.regions.size();
     const BodyCopy copy_of(graph, node.bodies[0], b.where_, state);
     std::vector<ValueRef> values, targets;
     std::vector<Value> of_values;
@@ -89,14 +139,16 @@ struct Backward::LoopGradient {
     }
     targets.insert(targets.end(), captured.values.begin(), captured.values.end());
     for (int made : captured.slices) targets.push_back(copy_of({made, 0}));
+    for (int made : captured.products) targets.push_back(copy_of({made, 0}));
     Values gradients = Backward(b.graph_, targets, b.where_).run_body(values, of_values, first);
-    const std::size_t kept = active.size() + captured.values.size();
-    for (std::size_t k = 0; k < captured.slices.size(); ++k) {
-      const ValueRef place = copy_of(graph.nodes[at(captured.slices[k])].inputs[1]);
-      of_slices.push_back({ref(gradients[kept + k]), place});
-    }
-    gradients.resize(kept);
-    for (std::size_t i = active.size(); i < kept; ++i) gradients[i] = add(arg(sums[i]), arg(gradients[i]));
+    auto stacked = gradients.begin() + static_cast<std::ptrdiff_t>(active.size() + captured.values.size());
+    for (int made : captured.slices)
+      of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
+    for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
+    gradients.resize(sums.size() - 1);
+    for (std::size_t i = active.size(); i < gradients.size(); ++i)
+      gradients[i] = add(arg(sums[i]), arg(gradients[i]));
+    for (std::size_t i = 0; i < kept.size(); ++i) replace(copy_of(expensive[i]), kept[i], first, first_region);
     return gradients;
   }
 
@@ -108,6 +160,7 @@ struct Backward::LoopGradient {
   std::vector<Value> upstream;  // of the outputs; invalid: none
   const Captured captured;
   std::vector<std::size_t> active;  // numbers of the states through which gradients flow
+  std::vector<ValueRef> expensive;  // values of the body that are kept, not computed again
 };
 
 void Backward::step_loop(int id, const Node& node) {

@@ -345,6 +345,95 @@ const Case kCases[] = {
        std::vector<Value> g = grad(sum(r.outputs[0] * reshape(w, {3, 2})) + sum(r.state[0]), {y, x});
        return sum(g[0] * g[0]) + sum(g[1] * v);
      }},
+    {"ProductsInALoop",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       Value in = reshape(y, {3, 2}), out = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 4; },
+           [&](Value s, Value i) {
+             return std::array{tanh(matmul(matmul(s, in), out)) + reshape(v, {2, 3}), i + 1};
+           },
+           {.max_iterations = 6});
+       return sum(s * s);
+     }},
+    {"OneMatrixInTwoProducts",
+     [](const Value& p, const Value& x, const Value&, const Value& v, const Value& w) {
+       Value m = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {1, 2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 3; },
+           [&](Value s, Value i) {
+             Value inner = sin(matmul(s, m, {.transpose_b = true}));
+             return std::array{matmul(inner, m) * reshape(v, {2, 3}), i + 1};
+           },
+           {.max_iterations = 3});
+       return sum(s * s);
+     }},
+    {"AMatrixThatIsAlsoUsedOtherwise",
+     [](const Value& p, const Value& x, const Value& y, const Value&, const Value& w) {
+       Value m = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 3; },
+           [&](Value s, Value i) {
+             return std::array{matmul(matmul(s, reshape(y, {3, 2})), m) + s * m, i + 1};
+           },
+           {.max_iterations = 4});
+       return sum(s * s);
+     }},
+    {"AProductInABranchInALoop",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       Value in = reshape(y, {3, 2}), out = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 4; },
+           [&](Value s, Value i) {
+             Value small = matmul(s, in);
+             Value next = if_(
+                 i < 2, [&] { return matmul(small, out); }, [&] { return matmul(small * small, out) * 0.5; });
+             return std::array{next + reshape(v, {2, 3}), i + 1};
+           },
+           {.max_iterations = 4});
+       return sum(s * s);
+     }},
+    {"ProductsInALoopInALoop",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       Value in = reshape(y, {3, 2}), out = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 3; },
+           [&](Value s, Value i) {
+             Value first = matmul(tanh(s), in);
+             auto [t, k] = while_(
+                 {first, i}, [](Value, Value k) { return k < 3; },
+                 [&](Value t, Value k) {
+                   return std::array{sin(matmul(matmul(t, out), in)) + first, k + 1};
+                 },
+                 {.max_iterations = 3});
+             return std::array{matmul(t, out) + reshape(v, {2, 3}), i + 1};
+           },
+           {.max_iterations = 3});
+       return sum(s * s);
+     }},
+    {"TheGradientOfTheGradientOfProductsInALoop",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       Value in = reshape(y, {3, 2}), out = reshape(w, {2, 3});
+       auto [s, i] = while_(
+           {reshape(x, {2, 3}), cast(p, i32)}, [](Value, Value i) { return i < 3; },
+           [&](Value s, Value i) {
+             Value u = matmul(s, in);
+             return std::array{matmul(u * u, out) * 0.5, i + 1};
+           },
+           {.max_iterations = 3});
+       std::vector<Value> g = grad(sum(s * reshape(v, {2, 3})), {y, x});
+       return sum(g[0] * g[0]) + sum(g[1] * w);
+     }},
+    {"AScanOfProducts",
+     [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
+       Value in = reshape(y, {2, 3}), again = reshape(w, {3, 2});
+       Scan r = scan({reshape(slice(v, {0}, {3}), {1, 3}) * cast(p, f64)}, {reshape(x, {3, 1, 2})},
+                     [&](const Values& s, const Values& now) {
+                       Value next = tanh(matmul(now[0], in) + matmul(matmul(s[0], again), in));
+                       return Scan{{next}, {next * next}};
+                     });
+       return sum(r.outputs[0]) + sum(r.state[0]);
+     }},
     {"TheGradientOfAGradient",
      [](const Value& p, const Value& x, const Value& y, const Value& v, const Value& w) {
        Value inner = sum(if_(
@@ -598,6 +687,27 @@ TEST_P(ControlFlowGradient, OnlyStatesThatAreNeededAreKept) {
   EXPECT_EQ(kept(), 1) << "the gradient of v needs s";
   g.output("again", grad(mean(s), {w})[0]);
   EXPECT_EQ(kept(), 1) << "which is the same stack";
+}
+
+// Of the products of a loop, the gradient repeats none, and those that give the gradients of matrices from outside are
+// one each, behind the loops.
+TEST_P(ControlFlowGradient, ProductsOfALoopAreNotRepeated) {
+  Variable m("m", Tensor::full(f32, {2, 2}, 0.5)), batch("batch", Tensor::full(f32, {3, 2}, 1.0));
+  auto [s, n] = while_(
+      {g.value(batch), 0.0}, [](Value, Value n) { return n < 3.0; },
+      [&](Value s, Value n) {
+        return std::array{tanh(matmul(s, m)), n + 1.0};
+      },
+      {.max_iterations = 5});
+  g.output("gradient", grad(sum(s), {m})[0]);
+  const Plan plan = make_plan(g, Target::host(), system_ops());
+  int in_step = 0, in_bodies = 0;
+  for (int i = 0; i < static_cast<int>(plan.sequences.size()); ++i)
+    for (const Task& task : plan.tasks_of(i))
+      if (task.kind == TaskKind::call && plan.nodes[static_cast<std::size_t>(task.node)].op->name.starts_with("matmul"))
+        ++(i == 0 ? in_step : in_bodies);
+  EXPECT_EQ(in_step, 1) << "the gradient of m";
+  EXPECT_EQ(in_bodies, 2) << "s times m, and the gradient of that times m transposed";
 }
 
 TEST_P(ControlFlowGradient, ABranchTrains) {
