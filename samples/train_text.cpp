@@ -115,8 +115,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a model of text on a file and prints how it continues the text.");
   app.add_option("file", options.file, "text file, gzipped or not")->capture_default_str();
-  app.add_option("--model", options.model, "charmlp, lstm or gpt")
-      ->check(CLI::IsMember({"charmlp", "lstm", "gpt"}))
+  app.add_option("--model", options.model, "charmlp, lstm, lstm-scan or gpt")
+      ->check(CLI::IsMember({"charmlp", "lstm", "lstm-scan", "gpt"}))
       ->capture_default_str();
   cli::add_training_options(app, options);
   app.add_option("--dropout", options.dropout, "share of activations dropped in training")

@@ -13,8 +13,8 @@ import tempfile
 import unittest
 
 PROGRAM = "graphsink-bench"
-WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "gpt", "hetero", "jacobi", "branch", "generate"]
-CONDITIONAL_NODES = {"jacobi": 1, "branch": 2, "generate": 1}  # of a step; the others have no loop and no branch
+WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "jacobi", "branch", "generate"]
+CONDITIONAL_NODES = {"lstm-scan": 4, "jacobi": 1, "branch": 2, "generate": 1}  # of a step; the others have no loop and no branch
 MODES = ["interactive-serial", "interactive-parallel", "sink", "automatic"]
 HETERO_MODES = MODES[:2] + ["split-serial", "split-parallel", "sink", "split-sink", "automatic"]  # of two devices
 NUMBERS = """steps steps_per_launch compile_us api_calls_per_step graph_launches_per_step kernels_per_step copies_per_step

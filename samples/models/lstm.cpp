@@ -20,22 +20,43 @@ Layer make_layer(std::int64_t index, const LstmSizes& sizes, std::uint64_t seed)
           Variable(name + "bias", bias.to(sizes.dtype))};
 }
 
+struct State {
+  Value h, c;  // [n, hidden]
+};
+
+// `sums` [n, 4 * hidden]: what goes into the gates.
+State next_state(const Value& sums, const Value& c) {
+  std::vector<Value> gates = split(sums, 4, 1);
+  Value written = sigmoid(gates[0]) * tanh(gates[2]);
+  Value next = c.valid() ? sigmoid(gates[1]) * c + written : written;
+  return {sigmoid(gates[3]) * tanh(next), next};
+}
+
 // x [context, n, inputs] -> [context, n, hidden].
 Value run_layer(const Layer& layer, const Value& x) {
   std::int64_t context = x.shape()[0], hidden = layer.recurrent.type().shape[0];
   std::vector<Value> inputs = split(matmul(x, layer.input) + layer.bias, static_cast<int>(context), 0);
   std::vector<Arg> outputs;
-  Value h, c;
+  State state;
   for (const Value& input : inputs) {
     Value sums = reshape(input, {-1, 4 * hidden});
-    if (h.valid()) sums = sums + matmul(h, layer.recurrent);
-    std::vector<Value> gates = split(sums, 4, 1);
-    Value written = sigmoid(gates[0]) * tanh(gates[2]);
-    c = c.valid() ? sigmoid(gates[1]) * c + written : written;
-    h = sigmoid(gates[3]) * tanh(c);
-    outputs.emplace_back(reshape(h, {1, -1, hidden}));
+    if (state.h.valid()) sums = sums + matmul(state.h, layer.recurrent);
+    state = next_state(sums, state.c);
+    outputs.emplace_back(reshape(state.h, {1, -1, hidden}));
   }
   return concat(outputs, 0);
+}
+
+// The same as a loop.
+Value scan_layer(const Layer& layer, const Value& x) {
+  std::int64_t hidden = layer.recurrent.type().shape[0];
+  Value zeros = Graph(x.graph()).constant(Tensor(x.dtype(), {x.shape()[1], hidden}));
+  Scan scanned =
+      scan({zeros, zeros}, {matmul(x, layer.input) + layer.bias}, [&](const Values& state, const Values& input) {
+        State next = next_state(input[0] + matmul(state[0], layer.recurrent), state[1]);
+        return Scan{{next.h, next.c}, {next.h}};
+      });
+  return scanned.outputs[0];
 }
 
 }  // namespace
@@ -54,12 +75,12 @@ TextModel lstm(std::int64_t vocabulary, const LstmSizes& sizes, std::uint64_t se
   auto logits = [=](const Value& tokens, double p) {
     Value x = embedding(table, permute(tokens, {1, 0}));
     for (const Layer& layer : layers) {
-      x = run_layer(layer, x);
+      x = sizes.as_loop ? scan_layer(layer, x) : run_layer(layer, x);
       if (p > 0) x = dropout(x, p);
     }
     return matmul(reshape(permute(x, {1, 0, 2}), {-1, x.shape()[2]}), w) + b;
   };
-  return {"lstm", vocabulary, sizes.context, sizes.context, parameters, logits};
+  return {sizes.as_loop ? "lstm-scan" : "lstm", vocabulary, sizes.context, sizes.context, parameters, logits};
 }
 
 }  // namespace graphsink::models

@@ -59,12 +59,13 @@ Value learning_rate(Graph& graph, const TextTraining& options) {
 TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64_t seed) {
   if (name == "charmlp") return charmlp(vocabulary, {}, seed);
   if (name == "lstm") return lstm(vocabulary, {}, seed);
+  if (name == "lstm-scan") return lstm(vocabulary, {.as_loop = true}, seed);
   if (name == "gpt") return gpt(vocabulary, {}, seed);
-  throw Error("model \"" + std::string(name) + "\"", Where(), "expected charmlp, lstm or gpt", "name one of them");
+  throw Error("model \"" + std::string(name) + "\"", Where(), "expected charmlp, lstm, lstm-scan or gpt", "name one of them");
 }
 
 TextTraining training_of(const TextModel& model) {
-  if (model.name == "lstm") return {.batch = 8, .lr = 2e-3, .clip_norm = 1};
+  if (model.name.starts_with("lstm")) return {.batch = 8, .lr = 2e-3, .clip_norm = 1};
   if (model.name == "gpt") return {.batch = 8, .lr = 1e-3, .warmup = 100, .weight_decay = 0.1, .clip_norm = 1};
   return {};
 }

@@ -19,6 +19,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"mlp", "784-256-256-10 on digits, batch 32, AdamW (test size: 784-16-16-10, batch 8)"},
     {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
     {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
+    {"lstm-scan", "the same, each layer a loop over the characters"},
     {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
     {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
     {"jacobi", "a heated plate of 256x256 cells, a loop until no cell changes by over 0.2 degrees (test size: 16x16)"},
@@ -42,7 +43,7 @@ const TextData& Workloads::text() {
 
 std::optional<Source> Workloads::source(std::string_view name) {
   if (name == "mlp" || name == "branch") return digits().source;
-  for (std::string_view of_text : {"charmlp", "lstm", "gpt", "hetero", "generate"})
+  for (std::string_view of_text : {"charmlp", "lstm", "lstm-scan", "gpt", "hetero", "generate"})
     if (name == of_text) return text().source;
   return std::nullopt;
 }
@@ -52,7 +53,8 @@ TextModel Workloads::text_model(std::string_view name) {
   std::uint64_t seed = options_.seed;
   if (!options_.is_test_size) return models::text_model(name, vocabulary, seed);
   if (name == "charmlp") return charmlp(vocabulary, {.width = 4, .hidden = 16}, seed);
-  if (name == "lstm") return lstm(vocabulary, {.layers = 2, .hidden = 8, .context = 5}, seed);
+  if (name.starts_with("lstm"))
+    return lstm(vocabulary, {.layers = 2, .hidden = 8, .context = 5, .as_loop = name == "lstm-scan"}, seed);
   return gpt(vocabulary, {.layers = 2, .width = 16, .heads = 2, .context = 8}, seed);
 }
 
@@ -66,7 +68,7 @@ Model Workloads::make(std::string_view name) {
     return train_mlp(Mlp(digits().digits->images.shape()[1], hidden, 10, seed), digits().digits,
                      {.batch = is_test ? 8 : 32, .seed = seed});
   }
-  if (name == "charmlp" || name == "lstm" || name == "gpt") {
+  if (name == "charmlp" || name == "lstm" || name == "lstm-scan" || name == "gpt") {
     TextModel model = text_model(name);
     TextTraining training = training_of(model);
     training.seed = seed;

@@ -2,6 +2,7 @@
 // and a resumed run give the same bits, dropout included.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -22,7 +23,8 @@ std::shared_ptr<const Text> license() {
 models::TextModel small(const std::string& name) {
   auto vocabulary = static_cast<std::int64_t>(license()->vocabulary.size());
   if (name == "charmlp") return models::charmlp(vocabulary, {.width = 4, .hidden = 8}, 1);
-  if (name == "lstm") return models::lstm(vocabulary, {.layers = 2, .hidden = 6, .context = 4}, 1);
+  if (name.starts_with("lstm"))
+    return models::lstm(vocabulary, {.layers = 2, .hidden = 6, .context = 4, .as_loop = name == "lstm-scan"}, 1);
   return models::gpt(vocabulary, {.layers = 1, .width = 8, .heads = 2, .context = 6}, 1);
 }
 
@@ -54,6 +56,11 @@ void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].bytes()), 0) << i;
 }
 
+std::string test_name(std::string model) {
+  std::replace(model.begin(), model.end(), '-', '_');
+  return model;
+}
+
 using Case = std::tuple<DeviceId, std::string>;
 class TextModels : public ::testing::TestWithParam<Case> {
  protected:
@@ -62,10 +69,10 @@ class TextModels : public ::testing::TestWithParam<Case> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, TextModels,
                          ::testing::Combine(::testing::ValuesIn(testing::devices()),
-                                            ::testing::Values("charmlp", "lstm", "gpt")),
+                                            ::testing::Values("charmlp", "lstm", "lstm-scan", "gpt")),
                          [](const ::testing::TestParamInfo<Case>& info) {
                            bool is_cpu = std::get<0>(info.param).kind == DeviceKind::cpu;
-                           return std::get<1>(info.param) + (is_cpu ? "_cpu" : "_cuda");
+                           return test_name(std::get<1>(info.param)) + (is_cpu ? "_cpu" : "_cuda");
                          });
 
 TEST_P(TextModels, LearnMeasureAndContinue) {
@@ -102,10 +109,30 @@ TEST_P(TextModels, AllModesAndAResumedRunGiveTheSameBits) {
   expect_same_bits(second.state(), wanted);
 }
 
+// The loops do what the unrolled layers do; their gradients add up in another order.
+TEST(LstmScan, LearnsWhatTheUnrolledOneLearns) {
+  std::vector<std::vector<float>> losses;
+  for (const char* name : {"lstm", "lstm-scan"}) {
+    Training training(name, cpu(), {.batch = 3, .lr = 1e-2, .clip_norm = 1});
+    training.run(0, 20, sink);
+    losses.push_back(training.program.read("loss"));
+  }
+  for (std::size_t i = 0; i < losses[0].size(); ++i) EXPECT_NEAR(losses[1][i], losses[0][i], 1e-5) << "step " << i;
+}
+
+TEST(LstmScan, ATenthOfTheNodesIsEnough) {
+  auto nodes = [](const char* name) {
+    models::TextModel text_model = models::text_model(name, 65, 1);
+    models::Model model = models::train(text_model, license(), models::training_of(text_model));
+    return make_plan(model.graph, Target::cuda13(), system_ops()).nodes.size();
+  };
+  EXPECT_LE(nodes("lstm-scan") * 10, nodes("lstm"));
+}
+
 // At their default sizes, as train_text trains them.
 class TextModelMemory : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Models, TextModelMemory, ::testing::Values("lstm", "gpt"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, TextModelMemory, ::testing::Values("lstm", "lstm-scan", "gpt"),
+                         [](const auto& info) { return test_name(info.param); });
 
 TEST_P(TextModelMemory, TheArenaIsLittleMoreThanWhatIsLiveAtOnce) {
   models::TextModel text_model =
