@@ -7,8 +7,8 @@ namespace graphsink {
 
 extern const OpDef matmul_op;
 
-// Whether a product with these attributes multiplies each row of `a`, of any rank, by one matrix. Then a further axis in
-// front of those of `a` only adds rows.
+// Whether a product with these attributes multiplies each row of `a`, of any rank, by one matrix. Then a further axis
+// in front of those of `a` only adds rows.
 bool is_rows_by_matrix(const Attrs& attrs, const TensorType& a, const TensorType& b);
 
 }  // namespace graphsink

@@ -61,7 +61,8 @@ TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64
   if (name == "lstm") return lstm(vocabulary, {}, seed);
   if (name == "lstm-scan") return lstm(vocabulary, {.as_loop = true}, seed);
   if (name == "gpt") return gpt(vocabulary, {}, seed);
-  throw Error("model \"" + std::string(name) + "\"", Where(), "expected charmlp, lstm, lstm-scan or gpt", "name one of them");
+  throw Error("model \"" + std::string(name) + "\"", Where(), "expected charmlp, lstm, lstm-scan or gpt",
+              "name one of them");
 }
 
 TextTraining training_of(const TextModel& model) {

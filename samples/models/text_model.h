@@ -31,8 +31,8 @@ struct CharMlpSizes {
 };
 TextModel charmlp(std::int64_t vocabulary, const CharMlpSizes& sizes, std::uint64_t seed);
 
-// Layers of long short-term memory, built from ops, which begin a window with a state of zeros (Hochreiter & Schmidhuber
-// 1997, "Long short-term memory", with the forget gate of Gers et al. 2000).
+// Layers of long short-term memory, built from ops, which begin a window with a state of zeros (Hochreiter &
+// Schmidhuber 1997, "Long short-term memory", with the forget gate of Gers et al. 2000).
 struct LstmSizes {
   std::int64_t layers = 2;
   std::int64_t hidden = 128;

@@ -4,8 +4,8 @@
 // state are handed on from iteration to iteration; those of what the body takes from outside are added up; those of
 // slices are stacked.
 //
-// A matrix from outside that each iteration multiplies rows by has as its gradient the sum, over the iterations, of rows
-// transposed times the gradient of the product. That is one product of both stacks, behind the loop.
+// A matrix from outside that each iteration multiplies rows by has as its gradient the sum, over the iterations, of
+// rows transposed times the gradient of the product. That is one product of both stacks, behind the loop.
 #include <algorithm>
 
 #include "base/at.h"
@@ -100,7 +100,8 @@ struct Backward::LoopGradient {
     return kept;
   }
 
-  // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. What nothing uses then is not computed.
+  // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. What
+  // nothing uses then is not computed.
   void replace(ValueRef value, ValueRef other, int first, std::size_t first_region) {
     auto replace_in = [&](std::vector<ValueRef>& values) { std::replace(values.begin(), values.end(), value, other); };
     for (std::size_t n = at(first); n < graph.nodes.size(); ++n) {
@@ -142,12 +143,10 @@ struct Backward::LoopGradient {
     for (int made : captured.products) targets.push_back(copy_of({made, 0}));
     Values gradients = Backward(b.graph_, targets, b.where_).run_body(values, of_values, first);
     auto stacked = gradients.begin() + static_cast<std::ptrdiff_t>(active.size() + captured.values.size());
-    for (int made : captured.slices)
-      of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
+    for (int made : captured.slices) of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
     for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
     gradients.resize(sums.size() - 1);
-    for (std::size_t i = active.size(); i < gradients.size(); ++i)
-      gradients[i] = add(arg(sums[i]), arg(gradients[i]));
+    for (std::size_t i = active.size(); i < gradients.size(); ++i) gradients[i] = add(arg(sums[i]), arg(gradients[i]));
     for (std::size_t i = 0; i < kept.size(); ++i) replace(copy_of(expensive[i]), kept[i], first, first_region);
     return gradients;
   }
