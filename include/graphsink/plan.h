@@ -79,9 +79,10 @@ struct PlanNode {
   Attrs attrs;
   Where where;
   int id = -1;                    // number of the node in the graph; -1 if a pass added it
-  bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
-  int device = 0;                 // if not on_host: where it runs, an index into Plan::devices
+  int graph_node = -1;            // the same, but that a copy of a node, made by grad(), has a number of its own
   int inputs = 0;                 // the number of operands that are inputs
+  std::int16_t device = 0;        // if not on_host: where it runs, an index into Plan::devices
+  bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
   std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
   std::vector<TensorType> types;  // of the operands
 };

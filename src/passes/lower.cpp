@@ -132,9 +132,10 @@ class Lowering {
     lowered.attrs = node.attrs;
     lowered.where = node.where;
     lowered.id = node.origin;
+    lowered.graph_node = id;
     lowered.on_host = node.is_on_host;
-    lowered.device = node.device;
-    int device = lowered.device;
+    lowered.device = static_cast<std::int16_t>(node.device);
+    const std::int16_t device = lowered.device;
     lowered.inputs = static_cast<int>(node.inputs.size());
     int place = lowered.on_host ? Locations::kHost : device;
     lowered.operands.reserve(node.inputs.size() + node.outputs.size());

@@ -200,9 +200,11 @@ void Building::make(const Entry& entry) {
   Values taken;
   for (const Pick& pick : entry.picks) taken.push_back(value(pick));
   Site site(*this, entry);
+  const std::size_t without_grad = nodes_without_grad.size();
   Values made = kind.make(site);
   for (Value& v : made) v = limited(v);
-  bool has_no_grad = kind.family == Family::cpu_only || kind.family == Family::control;
+  const bool has_such_in_bodies = kind.family == Family::control && nodes_without_grad.size() > without_grad;
+  bool has_no_grad = kind.family == Family::cpu_only || has_such_in_bodies;
   for (const Value& v : taken) has_no_grad = has_no_grad || nodes_without_grad.count(v.node()) != 0;
   if (has_no_grad)
     for (const Value& v : made) nodes_without_grad.insert(v.node());

@@ -42,9 +42,15 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: one launch each step"};
 constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: invariant, to a further device",
                                        "node: on a further device", "plan: with further devices, in several islands"};
-constexpr std::array kOfGraphs{"effects: several in a graph", "input: rewritten",
-                               "variable: frozen, rewritten", "variable: assigned a view of another",
-                               "variable: read after assign", "variable: two exchanged"};
+constexpr std::array kOfGraphs{"effects: several in a graph",
+                               "gradient: of a branch",
+                               "gradient: of a loop",
+                               "input: rewritten",
+                               "loop: without an iteration",
+                               "variable: frozen, rewritten",
+                               "variable: assigned a view of another",
+                               "variable: read after assign",
+                               "variable: two exchanged"};
 
 void count_node(const PlanNode& node, Counts& counts) {
   if (node.id < 0) return;

@@ -81,6 +81,7 @@ class Drawing {
   int variable() { return variables_[draw(variables_.size())]; }
 
   Entry anything() {
+    if (depth_ == 0 && random_.chance(last_control_ >= 0 ? 10 : 2)) return gradient();
     if (!variables_.empty() && random_.chance(18)) return with_state();
     if (depth_ < 2 && random_.chance(depth_ == 0 ? 7 : 4)) return control();
     return op();
@@ -127,10 +128,23 @@ class Drawing {
     return made;
   }
 
+  // Mostly through the last loop or branch.
+  Entry gradient() {
+    const bool through = last_control_ >= 0 && random_.chance(80);
+    const int of = through ? last_control_ : some(), wrt = through ? trained_ : sources_[draw(sources_.size())];
+    Entry made = entry("gradient", {pick(of), {wrt, 0}});
+    ids_.push_back(made.id);
+    unused_.push_back(made.id);
+    lanes_[draw(lanes_.size())] = made.id;
+    return made;
+  }
+
   Entry control() {
     bool is_loop = random_.chance(50);
     bool is_choice = !is_loop && random_.chance(40);
-    Entry made = entry(is_loop ? "while_" : is_choice ? "switch_" : "if_", {pick(some()), pick(some())});
+    const char* name = is_loop ? (random_.chance(40) ? "scan" : "while_") : is_choice ? "switch_" : "if_";
+    const int first = random_.chance(30) ? sources_[draw(sources_.size())] : some();
+    Entry made = entry(name, {{first, 0}, pick(some())});
     auto saved_ids = ids_;
     auto saved_lanes = lanes_;
     auto saved_unused = std::exchange(unused_, {});
@@ -149,6 +163,10 @@ class Drawing {
     ids_.push_back(made.id);
     unused_.push_back(made.id);
     lanes_[draw(lanes_.size())] = made.id;
+    if (depth_ == 0) {
+      last_control_ = made.id;
+      trained_ = first;
+    }
     return made;
   }
 
@@ -163,6 +181,7 @@ class Drawing {
   Random random_;
   Recipe recipe_;
   int next_id_ = 0, depth_ = 0, total_weight_ = 0;
+  int last_control_ = -1, trained_ = -1;  // the last loop or branch that is not in a body, and what it began with
   int on_cpu_ = 0, cpu_only_ = 0, cpu_only_in_bodies_ = 0;  // percent
   std::vector<int> ids_, sources_, variables_, lanes_, unused_;
 };

@@ -17,11 +17,12 @@ class Bodies {
   bool has_own_memory() const { return device_->target().separate_memory; }
 
   // Operands: inputs, then outputs. A null input is one of which only the type is looked at.
-  void run(const Node& node, int id, bool on_host, const std::vector<TensorType>& types,
+  // `id`: what the body finds as the number of its node.
+  void run(const Node& node, int number, int id, bool on_host, const std::vector<TensorType>& types,
            const std::vector<Tensor*>& operands, StepBlock block) {
     bool on_cuda = has_own_memory() && !on_host;
     auto inputs = static_cast<int>(node.inputs.size());
-    Prepared& prepared = prepared_[id];
+    Prepared& prepared = prepared_[number];
     if (node.op->prepare && !prepared.data && prepared.workspace == 0)
       prepared = node.op->prepare({node.op->name, node.where, types, inputs, node.attrs, on_cuda, device_.get()});
     BoundNode bound;
@@ -138,9 +139,9 @@ class Interpreter {
     on_host_.assign(graph_.nodes.size(), false);
     std::vector<bool> is_known(graph_.nodes.size(), false);
     for (const PlanNode& node : plan.nodes) {
-      if (node.id < 0) continue;
-      on_host_[at(node.id)] = node.on_host;
-      is_known[at(node.id)] = true;
+      if (node.graph_node < 0) continue;
+      on_host_[at(node.graph_node)] = node.on_host;
+      is_known[at(node.graph_node)] = true;
     }
     for (std::size_t user = graph_.nodes.size(); user-- > 0;)
       for (ValueRef v : graph_.nodes[user].inputs)
@@ -226,7 +227,7 @@ class Interpreter {
       types.push_back(output.type());
       operands.push_back(&output);
     }
-    bodies_.run(node, id, on_host_[at(id)], types, operands, block_);
+    bodies_.run(node, id, graph_.origin_of(id), on_host_[at(id)], types, operands, block_);
   }
 
   // All that is read here is of before the commit.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/graph_data.h"
 #include "site.h"
 
 namespace graphsink::testing {
@@ -124,6 +125,22 @@ Values optimizer(Site& s) {
   return {loss};
 }
 
+// The gradient of mean(tanh(a)) for b, where it is a number.
+Values gradient(Site& s) {
+  const Value wrt = s.any(1);
+  if (!is_float(wrt.dtype())) return {wrt};
+  const auto& nodes = s.building.graph.data()->nodes;
+  const std::size_t first = nodes.size();
+  const Value g = grad(mean(tanh(Site::as(without_gradient_problem(s, s.any(0)), f32))), {wrt})[0];
+  for (std::size_t i = first; i < nodes.size(); ++i) {
+    s.building.counts["gradient: of a loop"] += nodes[i].op == &while_op;
+    s.building.counts["gradient: of a branch"] += is_branch(*nodes[i].op);
+  }
+  const Value made = minimum(maximum(where(equal(g, g), g, 0.0), -8.0), 8.0);
+  s.building.nodes_without_grad.insert(made.node());
+  return {made};
+}
+
 // --- results
 
 Values output(Site& s) {
@@ -180,10 +197,8 @@ Value result_of_body(Site& s, std::size_t i, const Value& like) {
 
 Values branch(Site& s) {
   Value like = s.number(0);
-  Value result = if_(
-      predicate(s), [&] { return result_of_body(s, 0, like); }, [&] { return result_of_body(s, 1, like); });
-  s.building.nodes_without_grad.insert(result.node());
-  return {result};
+  return {if_(
+      predicate(s), [&] { return result_of_body(s, 0, like); }, [&] { return result_of_body(s, 1, like); })};
 }
 
 Values choice(Site& s) {
@@ -191,9 +206,7 @@ Values choice(Site& s) {
   Value index = cast(predicate(s), i32) + cast(predicate(s), i32);
   std::vector<std::function<Value()>> bodies;
   for (std::size_t i = 0; i < 3; ++i) bodies.emplace_back([&s, i, like] { return result_of_body(s, i, like); });
-  Value result = switch_(index, bodies);
-  s.building.nodes_without_grad.insert(result.node());
-  return {result};
+  return {switch_(index, bodies)};
 }
 
 Values loop(Site& s) {
@@ -201,7 +214,8 @@ Values loop(Site& s) {
   Value y = Site::fit(Site::as(s.any(1), x.dtype()), x.shape());
   Value zero = s.building.graph.constant(Tensor::scalar(std::int32_t{0}));
   int bound = s.random.below(4), turn = s.random.below(4);
-  bool asks_state = s.random.chance(30);
+  bool asks_state = s.random.chance(30), has_limit = s.random.chance(70);
+  s.building.counts["loop: without an iteration"] += bound == 0;
   auto [a, b, n] = while_(
       {x, y, zero},
       [&](const Value& u, const Value&, const Value& i) {
@@ -219,9 +233,23 @@ Values loop(Site& s) {
           if (turn == 2) return std::array{v, r, i + 1};
           return std::array{r, q, i + 1};
         });
-      });
-  s.building.nodes_without_grad.insert(a.node());
+      },
+      {.max_iterations = has_limit ? bound + 1 : 0});
+  if (!has_limit) s.building.nodes_without_grad.insert(a.node());
   return {a, b, n};
+}
+
+Values scanned(Site& s) {
+  Value x = s.number(0), rows = Site::with_axes(s.number(1));
+  if (rows.shape()[0] > 4) rows = slice(rows, {0}, {4});
+  Scan made = scan({x}, {rows}, [&](const Values& state, const Values& row) {
+    return in_body(s, [&] {
+      s.building.visible[s.entry.id] = {state[0], row[0]};
+      s.building.make(body_of(s, 0));
+      return Scan{{s.tame(last_of(s, body_of(s, 0), 0, state[0]))}, {last_of(s, body_of(s, 0), 1, row[0])}};
+    });
+  });
+  return {made.state[0], made.outputs[0]};
 }
 
 const Kind kKinds[] = {
@@ -239,9 +267,11 @@ const Kind kKinds[] = {
     {"assign", Family::state, 2, 0, assign},
     {"swap", Family::state, 2, 0, swap},
     {"optimizer", Family::optimizer, 4, 0, optimizer},
+    {"gradient", Family::optimizer, 2, 0, gradient},
     {"if_", Family::control, 2, 0, branch},
     {"switch_", Family::control, 2, 0, choice},
     {"while_", Family::control, 2, 0, loop},
+    {"scan", Family::control, 2, 0, scanned},
     {"output", Family::result, 1, 0, output},
     {"record", Family::result, 1, 0, record},
 };
