@@ -18,7 +18,12 @@ struct Counters {
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t captures = 0;
-  // Steps asked to be sunk that ran interactively; the first for each set of input shapes does not count.
+  // Captures that changed the arguments of an executable graph, which was kept for other input shapes before, in place
+  // of making one anew; and those that CUDA refused, because not only arguments differed: then one was made anew.
+  std::uint64_t graph_updates = 0;
+  std::uint64_t graph_update_refusals = 0;
+  // Steps asked to be sunk that ran interactively; those before a set of input shapes is captured do not
+  // count, see CompileOptions::capture_after.
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // the same for pinned memory of the host
@@ -35,6 +40,8 @@ struct Counters {
     copies += more.copies;
     host_nodes += more.host_nodes;
     captures += more.captures;
+    graph_updates += more.graph_updates;
+    graph_update_refusals += more.graph_update_refusals;
     fallbacks += more.fallbacks;
     device_bytes += more.device_bytes;
     host_bytes += more.host_bytes;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -204,11 +205,20 @@ struct PlanDevice {
   std::size_t invariant_bytes = 0;  // of invariant copies
 };
 
+// The sets of input shapes that a program keeps; see CompileOptions::shape_cache_bytes and shape_cache_shapes.
+struct ShapeCacheFacts {
+  std::size_t shapes = 0;
+  std::size_t captured = 0;  // of them
+  std::size_t bytes = 0;     // an estimate
+  std::uint64_t evicted = 0;
+};
+
 // What is known of a plan only once a program has bound it or run it.
 struct PlanFacts {
   std::vector<std::size_t>
       workspaces;               // bytes of scratch memory that each of Plan::nodes asks for; empty: not asked yet
-  std::vector<Reason> reasons;  // launches that the device refused to capture
+  std::vector<Reason> reasons;  // launches that are not captured yet, or that the device refused to capture
+  std::optional<ShapeCacheFacts> shape_cache;  // of a graph with open dimensions
 };
 
 struct Plan {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -70,6 +71,16 @@ struct CompileOptions {
   // never dropped, and neither are shapes whose steps may still be running. Counters::cached_bytes tells what they
   // take.
   std::size_t shape_cache_bytes = std::size_t{1} << 30;
+  // The same as a number of sets: of more, the least recently used ones are dropped. What was captured for the last of
+  // them is kept, and the next capture changes it in place where the device can do that
+  // (Counters::graph_updates), which is cheaper than a capture from nothing.
+  std::size_t shape_cache_shapes = std::numeric_limits<std::size_t>::max();
+  // After how many steps with the same input shapes the modes that sink capture the step. Only for graphs with open
+  // dimensions; without any, the first step runs interactively and is then captured. 0: when it pays. Then what
+  // captures take and what sunk steps save is measured, and shapes are captured once their steps so far would have
+  // saved, sunk, what a capture takes; `sink` and `split_sink` capture after 8 steps at the latest. Programs differ in
+  // that only by their speed, never by results. compile() refuses a negative number.
+  std::int64_t capture_after = 0;
   Guards guards{};
   // Receives what the program and its device log. Empty: spdlog's default logger.
   LogFunction log{};
@@ -155,7 +166,8 @@ class Program {
   void bind(Where where = Where::current());
 
   // Runs steps. Returns when they are issued, not when they are done. Allocates nothing for shapes that are bound. In
-  // the modes that sink, the first step for each set of input shapes runs interactively; then the step is captured.
+  // the modes that sink, the first step for each set of input shapes runs interactively; then the step is captured, or
+  // later, see CompileOptions::capture_after.
   // Throws Error, having changed nothing, if an input was not written, a feed has too few slices, or the stream of the
   // caller cannot be used.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());

@@ -189,8 +189,8 @@ void Program::Impl::bind(const Where& where) {
 
 void Program::Impl::trim_shapes() {
   runner_.forget_captures();
-  if (is_unsettled_) return;                             // streams may be busy for which stream() does not wait
-  if (shapes_.size() > 1) automatic_.read_step_times();  // as long as the entries of these steps exist
+  if (is_unsettled_) return;                        // streams may be busy for which stream() does not wait
+  if (shapes_.size() > 1) runs_.read_step_times();  // as long as the entries of these steps exist
   shapes_.trim(runner_.launches(), device().is_done(stream()));
 }
 
@@ -206,7 +206,7 @@ bool Program::Impl::give_up_memory(const std::string& problem) {
   const HostWatch::Wait waits(watch());
   settle();
   device().wait(stream());
-  automatic_.read_step_times();
+  runs_.read_step_times();
   shapes_.drop_others();
   return true;
 }

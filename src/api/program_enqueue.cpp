@@ -16,7 +16,7 @@ Stream& Program::Impl::callers_stream(void* stream, const Where& where) {
 
 void Program::Impl::require_enqueue(const Where& where) {
   const ShapeEntry* entry = shapes_.current();
-  if (!entry || !entry->ran_once) {
+  if (!entry || !entry->has_run()) {
     throw Error(
         "enqueue", where,
         "the program has not run with these input shapes, so kernels would have to be loaded during the capture",

@@ -31,13 +31,14 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       memory_(graph_, session_),
       records_(log_),
       inputs_(graph_, session_.shared_device(), session_.shared_stream()),
-      runner_(session_, status_, log_,
+      capture_policy_(inputs_.have_open_dimensions(), options.capture_after),
+      runner_(session_, status_, capture_policy_, log_,
               [this](ShapeEntry& entry, const CapturedGraph& captured) {
                 if (options_.guards.arguments) argument_audit_.examine(entry, captured);
                 node_names_.add(captured);
               }),
-      shapes_(options.shape_cache_bytes, log_),
-      automatic_(shapes_, runner_, status_),
+      shapes_(options.shape_cache_bytes, options.shape_cache_shapes, capture_policy_, log_),
+      runs_(shapes_, capture_policy_, runner_, status_),
       argument_audit_(session_.device(), log_),
       node_names_(log_),
       replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
@@ -156,17 +157,14 @@ void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where
 void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
   if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
-  runner_.set_times(nullptr);
   const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison(entry, memory_, session_);
     refresh_invariant_copies();
     if (replay_audit_.is_due(mode)) {
       replay_audit_.run(entry, mode, steps, where);
-    } else if (mode == automatic) {
-      automatic_.run(entry, steps);
     } else {
-      runner_.run(entry, mode, 0, steps);
+      runs_.run(entry, mode, steps);
     }
   } catch (const BrokenCommit& e) {
     // Set this before leaving the gate, so that other users cannot see the values without the mark.

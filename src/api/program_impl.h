@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "base/fork_mark.h"
-#include "exec/automatic_runs.h"
 #include "exec/callers_memory.h"
+#include "exec/capture_policy.h"
 #include "exec/guards.h"
 #include "exec/host_watch.h"
 #include "exec/inputs.h"
+#include "exec/measured_runs.h"
 #include "exec/node_names.h"
 #include "exec/program_memory.h"
 #include "exec/program_shapes.h"
@@ -55,7 +56,7 @@ class Program::Impl : private Allocator {
   void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;
   AutomaticReport automatic_report();
-  void set_step_clock(StepClock clock) { automatic_.set_step_clock(std::move(clock)); }
+  void set_step_clock(StepClock clock) { runs_.set_step_clock(std::move(clock)); }
   std::optional<CaptureInfo> captured(bool several_steps) const;
   void write_node_names(const std::string& path, const Where& where) const;
   std::size_t arena_bytes() const { return memory_.arena(0).size(); }
@@ -110,9 +111,10 @@ class Program::Impl : private Allocator {
   CallersMemory callers_memory_;
   Records records_;
   Inputs inputs_;
+  CapturePolicy capture_policy_;
   StepRunner runner_;
   ProgramShapes shapes_;
-  AutomaticRuns automatic_;
+  MeasuredRuns runs_;
   ArgumentAudit argument_audit_;
   NodeNamesFile node_names_;
   ReplayAudit replay_audit_;

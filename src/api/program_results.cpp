@@ -77,7 +77,7 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
     throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
   }
   const ShapeEntry* entry = shapes_.current();
-  if (!entry || !entry->ran_once) throw Error("read", where, "the program has not run yet", "call run() first");
+  if (!entry || !entry->has_run()) throw Error("read", where, "the program has not run yet", "call run() first");
   sync(where);
   if (!status_.has_outputs()) {
     throw Error("read", where, "a step of the last run failed, which left no outputs",
@@ -104,7 +104,7 @@ Counters Program::Impl::counters() const {
 }
 
 AutomaticReport Program::Impl::automatic_report() {
-  automatic_.read_step_times();
+  runs_.read_step_times();
   return shapes_.current() ? shapes_.current()->chooser.report() : AutomaticReport{};
 }
 

@@ -9,16 +9,6 @@ namespace {
 
 constexpr std::size_t kMaxFailureReasons = 32;
 
-bool is_same_shape(const CaptureInfo& a, const CaptureInfo& b) {
-  return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
-         a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.bytes == b.bytes;
-}
-
-// CUDA cannot change these in an executable graph, or not all of their arguments.
-bool can_be_taken_over(const CaptureInfo& info) {
-  return info.conditional_nodes == 0 && info.allocations == 0 && info.frees == 0;
-}
-
 void require_repeatable(const CaptureInfo& info) {
   if (info.allocations == info.frees) return;
   throw CaptureFailed("capture", Where(),
@@ -124,7 +114,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   if (!sunk.launched) {
     calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
-  auto graph = std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, work), calls);
+  auto graph = std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, work), CapturedNodes{}, calls);
   has_run = graph->info().bytes == 0;
   if (has_run) {
     throw CaptureFailed("capture", Where(),
@@ -149,16 +139,15 @@ GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stre
 }
 
 void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& device) {
-  const CaptureInfo info = graph.info();
-  if (can_be_taken_over(info) && cache_.bytes() + info.bytes > cache_.most_bytes()) {
+  if (cache_.bytes() + graph.info().bytes > cache_.most_bytes()) {
     Sunk* old = cache_.oldest([&](const Sunk& sunk) {
-      return sunk.device == &device && sunk.slot.is_captured() && is_same_shape(sunk.slot.graph().info(), info) &&
-             !sunk.is_busy();
+      return sunk.device == &device && sunk.slot.is_captured() &&
+             graph.resembles(static_cast<const CudaCapturedGraph&>(sunk.slot.graph())) && !sunk.is_busy();
     });
     if (old) {
-      GraphExecHandle exec = old->graph().release_exec();
+      const std::unique_ptr<CapturedGraph> spare = old->slot.take();
       cache_.drop(*old);
-      const bool is_updated = graph.take_over(std::move(exec));
+      const bool is_updated = graph.take_over(static_cast<CudaCapturedGraph&>(*spare));
       ++(is_updated ? counts_.updates : counts_.update_refusals);
       if (is_updated) return;
     }

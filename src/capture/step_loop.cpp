@@ -65,8 +65,10 @@ std::unique_ptr<StepLoop> StepLoop::make(const CudaCapturedGraph& step, cudaStre
   const cudaGraph_t body = add_loop(graph.get(), condition, nodes, calls);
   const cudaGraphNode_t child = add_child(body, step.graph(), calls);
   calls.check(add_count_down(body, child, static_cast<std::int64_t*>(left.get()), condition), "cudaGraphAddNode");
-  return std::unique_ptr<StepLoop>(
-      new StepLoop(std::move(graph), std::move(nodes), std::move(left), std::move(done), stream, calls));
+  std::unique_ptr<StepLoop> loop(
+      new StepLoop(std::move(graph), std::move(nodes), std::move(left), std::move(done), calls));
+  loop->instantiate(stream);
+  return loop;
 }
 
 StepLoop::~StepLoop() {

@@ -25,9 +25,8 @@ class StepLoop : public CudaCapturedGraph {
 
  private:
   using DeviceMemory = Handle<void*, cudaFree, "cudaFree">;
-  StepLoop(GraphHandle graph, CapturedNodes nodes, DeviceMemory left, EventHandle done, cudaStream_t stream,
-           Calls& calls)
-      : CudaCapturedGraph(std::move(graph), std::move(nodes), stream, calls),
+  StepLoop(GraphHandle graph, CapturedNodes nodes, DeviceMemory left, EventHandle done, Calls& calls)
+      : CudaCapturedGraph(std::move(graph), std::move(nodes), calls),
         log_(calls.log),
         left_(std::move(left)),
         done_(std::move(done)) {}

@@ -181,7 +181,11 @@ class Device {
   // streams[0] begins and must wait for all others at the end. On an exception from anything in
   // between, call cancel_capture: the streams are live again.
   virtual void begin_capture(Streams streams) = 0;
-  virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams) = 0;
+  // `spare`: a graph of this device that is not needed any more, and of which no launch is under way; may be null. If
+  // it has the same nodes, only with other arguments, a device may change it in place of making an executable graph
+  // anew, which is cheaper (Counters::graph_updates). It is destroyed in any case.
+  virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams,
+                                                     std::unique_ptr<CapturedGraph> spare = nullptr) = 0;
   virtual void cancel_capture(Streams streams) noexcept = 0;
   // Sinking into a capture that somebody else has begun on `callers`, a stream of borrow_stream(). Until
   // leave_capture(), everything given to streams[0] goes to `callers`, and the other streams fork from it; at the end

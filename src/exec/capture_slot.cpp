@@ -2,12 +2,13 @@
 
 namespace graphsink {
 
-bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue) {
+bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue,
+                          std::unique_ptr<CapturedGraph> spare) {
   return capture([&] {
     try {
       device.begin_capture(streams);
       issue(streams);
-      return device.end_capture(streams);
+      return device.end_capture(streams, std::move(spare));
     } catch (...) {
       device.cancel_capture(streams);
       throw;

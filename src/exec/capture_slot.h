@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/function_ref.h"
 #include "device/device.h"
@@ -25,8 +26,10 @@ class CaptureSlot {
   std::size_t bytes() const { return graph_ ? graph_->info().bytes : 0; }
   // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. At its end the first
   // stream must wait for all others. Returns false if the device could not do it: failure() says why, and the work can
-  // be given to the streams without a capture. Throws what `issue` throws. Precondition: neither captured nor refused.
-  bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue);
+  // be given to the streams without a capture. Throws what `issue` throws. `spare`: see Device::end_capture().
+  // Precondition: neither captured nor refused.
+  bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue,
+               std::unique_ptr<CapturedGraph> spare = nullptr);
   // The same for a capture that `make` does: it returns a graph that can be launched, or throws CaptureFailed.
   bool capture(FunctionRef<std::unique_ptr<CapturedGraph>()> make);
   // Why the last attempt failed; empty after one that did not.
@@ -35,6 +38,8 @@ class CaptureSlot {
   void drop(const CaptureFailed& reason);
   // The same for a reason that no further attempt changes: the slot is refused.
   void refuse(const CaptureFailed& reason);
+  // The captured graph, which the slot has no longer; null if it has none.
+  std::unique_ptr<CapturedGraph> take() { return std::move(graph_); }
   // A refused slot can be captured again.
   void forget_failures() { failures_ = 0; }
 

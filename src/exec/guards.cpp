@@ -128,6 +128,7 @@ bool ReplayAudit::is_due(Mode mode) {
 
 void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Where& where) {
   if (mode == automatic) mode = sink;
+  runner_.set_times(nullptr);
   State before = state(entry.plan());
   if (before.status.progress.failed)
     return runner_.run(entry, mode, 0, steps);  // with an unreported failure, no step would commit

@@ -186,6 +186,10 @@ std::vector<std::size_t> Inputs::feed_bytes(const Plan& plan) const {
   return bytes;
 }
 
+bool Inputs::have_open_dimensions() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const auto& item) { return item.second.has_open; });
+}
+
 InputShapes Inputs::shapes() const {
   InputShapes shapes;
   for (const auto& [node, entry] : entries_)

@@ -46,6 +46,7 @@ class Inputs {
   std::size_t input_bytes(const Plan& plan) const;
   std::vector<std::size_t> feed_bytes(const Plan& plan) const;
 
+  bool have_open_dimensions() const;
   // The shapes that differ from the examples in the graph, or may.
   InputShapes shapes() const;
   // The device memory of an input, as large as it was ever needed; it never moves. Null for feeds.

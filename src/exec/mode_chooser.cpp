@@ -23,8 +23,9 @@ double ModeChooser::Block::step_ns() const {
   return std::max(counted_ns / static_cast<double>(counted), host_ns / static_cast<double>(issued));
 }
 
-ModeChooser::ModeChooser(const std::vector<Mode>& candidates) {
+ModeChooser::ModeChooser(const std::vector<Mode>& candidates, bool begins_interactive) {
   for (Mode mode : candidates) candidates_.emplace_back().report.mode = mode;
+  if (begins_interactive) chosen_ = index_of(interactive_serial);
 }
 
 std::size_t ModeChooser::index_of(Mode mode) const {
@@ -79,13 +80,15 @@ bool ModeChooser::open(std::int64_t steps) {
   return true;
 }
 
-ModeChooser::Turn ModeChooser::next(std::int64_t steps) {
+ModeChooser::Turn ModeChooser::next(std::int64_t steps, bool may_sink) {
   Turn turn{candidates_[chosen_].report.mode, steps, 0, false};
   std::uint64_t number = number_;
   bool is_trial = false;
   if (!std::exchange(has_begun_, true)) {
     turn.mode = interactive_serial;
     turn.steps = 1;
+  } else if (!may_sink) {
+    turn.mode = interactive_serial;
   } else if (is_open_ || open(steps)) {
     turn.is_compared = current_ < kBlocks;
   }

@@ -44,16 +44,18 @@ class ModeChooser {
   struct Turn {
     Mode mode = sink;
     std::int64_t steps = 0;
-    std::uint64_t tag = 0;  // below 2^48, never 0
+    std::uint64_t tag = 0;  // below 2^47, never 0
     bool is_compared = false;
   };
   Mode mode_of(std::uint64_t tag) const { return candidates_[tag & kCandidateMask].report.mode; }
 
-  // The first candidate is chosen until another has shown to be faster; interactive_serial is one of them.
-  explicit ModeChooser(const std::vector<Mode>& candidates);
+  // The first candidate is chosen until another has shown to be faster; or interactive_serial, which is one of them, if
+  // `begins_interactive`.
+  explicit ModeChooser(const std::vector<Mode>& candidates, bool begins_interactive = false);
 
-  // What the first of the coming `steps` steps do: turn.steps of them, at least one.
-  Turn next(std::int64_t steps);
+  // What the first of the coming `steps` steps do: turn.steps of them, at least one. They do not sink, and are not
+  // compared, unless `may_sink`.
+  Turn next(std::int64_t steps, bool may_sink = true);
   // The thread's time for issuing a turn that is compared. Not called where the turn was not issued as it should be.
   void issued(const Turn& turn, double ns);
   // One step of the turn with that tag is done. In the order of the turns; some may be missing.

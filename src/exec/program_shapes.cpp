@@ -16,38 +16,47 @@ std::vector<Mode> candidates(const Plan& plan) {
 }  // namespace
 
 ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
-                       std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses, Devices devices)
+                       std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses, Devices devices,
+                       bool begins_interactive, Captures& spares_of_program)
     : number(number_),
       bound(std::move(plan), std::move(nodes), addresses, devices),
-      islands(bound.plan().islands.size()),
-      split_islands(bound.islands_of(split_sink).size()),
-      chooser(candidates(bound.plan())) {}
+      spares(spares_of_program),
+      chooser(candidates(bound.plan()), begins_interactive) {
+  captures.islands.resize(bound.plan().islands.size());
+  captures.split_islands.resize(bound.islands_of(split_sink).size());
+}
 
 bool ShapeEntry::is_captured(Mode mode) const {
   const auto& all = bound.islands_of(mode);
-  const auto& slots = mode == split_sink ? split_islands : islands;
+  const auto& slots = mode == split_sink ? captures.split_islands : captures.islands;
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].sunk && !slots[i].is_captured()) return false;
   return true;
 }
 
-PlanFacts ShapeEntry::facts() const {
+PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
   PlanFacts facts = bound.facts();
+  if (policy.wants_times() && times.interactive_steps > 0 && captures.is_empty()) {
+    facts.reasons.push_back({"these input shapes", Where(), "not captured yet: " + policy.reason(times),
+                             "one launch for each op",
+                             "run more steps with them, or set CompileOptions::capture_after"});
+  }
   auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
     if (!slot.is_refused()) return;
     const CaptureFailed& why = *slot.failure();
     facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
   };
-  for (const auto* slots : {&islands, &split_islands})
+  for (const auto* slots : {&captures.islands, &captures.split_islands})
     for (const CaptureSlot& slot : *slots) add(slot, kOpByOp, "one launch for each op");
-  add(loop, kStepByStep, "one launch for each step");
+  add(captures.loop, kStepByStep, "one launch for each step");
   return facts;
 }
 
 std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
+  const CaptureSlot& loop = captures.loop;
   if (several_steps) return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
   std::optional<CaptureInfo> sum;
-  for (const CaptureSlot& slot : islands) {
+  for (const CaptureSlot& slot : captures.islands) {
     if (!slot.is_captured()) continue;
     if (!sum) sum.emplace();
     *sum += slot.graph().info();
@@ -55,19 +64,26 @@ std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
   return sum;
 }
 
-void ShapeEntry::for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const {
+void Captures::for_each(FunctionRef<void(const CapturedGraph&)> visit) const {
   for (const auto* slots : {&islands, &split_islands})
     for (const CaptureSlot& slot : *slots)
       if (slot.is_captured()) visit(slot.graph());
   if (loop.is_captured()) visit(loop.graph());
 }
 
-std::size_t ShapeEntry::bytes() const {
-  std::size_t sum = sizeof *this + bound.bytes() + loop.bytes();
-  for (const auto* slots : {&islands, &split_islands})
-    for (const CaptureSlot& slot : *slots) sum += slot.bytes();
+bool Captures::is_empty() const {
+  bool found = false;
+  for_each([&](const CapturedGraph&) { found = true; });
+  return !found;
+}
+
+std::size_t Captures::bytes() const {
+  std::size_t sum = 0;
+  for_each([&](const CapturedGraph& graph) { sum += graph.info().bytes; });
   return sum;
 }
+
+std::size_t ShapeEntry::bytes() const { return sizeof *this + bound.bytes() + captures.bytes(); }
 
 void ProgramShapes::select(const InputShapes& shapes) {
   current_ = cache_.find(shapes);
@@ -82,8 +98,15 @@ const Plan& ProgramShapes::plan(FunctionRef<Plan()> make) {
 }
 
 PlanFacts ProgramShapes::facts() const {
-  if (current_) return current_->facts();
-  return prepared_ ? facts_of(*prepared_) : PlanFacts();
+  PlanFacts facts = current_ ? current_->facts(policy_) : prepared_ ? facts_of(*prepared_) : PlanFacts();
+  if (policy_.is_asked()) {
+    ShapeCacheFacts& cache = facts.shape_cache.emplace();
+    cache_.for_each([&](const ShapeEntry& entry) { cache.captured += !entry.captures.is_empty(); });
+    cache.shapes = size();
+    cache.bytes = bytes();
+    cache.evicted = evicted();
+  }
+  return facts;
 }
 
 void ProgramShapes::prepare(Devices devices) {
@@ -91,7 +114,8 @@ void ProgramShapes::prepare(Devices devices) {
 }
 
 void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, Devices devices) {
-  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices);
+  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices,
+                                            policy_.is_slower_sunk(), spares_);
   current_ = &cache_.add(shapes, std::move(entry));
   unbound_.reset();
   prepared_.reset();
@@ -99,15 +123,20 @@ void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, 
 
 void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
   std::size_t kept = size(), bytes = this->bytes();
-  std::size_t dropped = cache_.trim([&](const ShapeEntry& entry) {
+  auto is_busy = [&](const ShapeEntry& entry) {
     if (&entry == current_ || entry.is_in_callers_graph) return true;
     return !is_done && !launches.is_over(entry.last_launch);
+  };
+  std::size_t dropped = cache_.trim(is_busy, [&](ShapeEntry& entry) {
+    if (!entry.captures.is_empty()) spares_ = std::move(entry.captures);
   });
+  if (this->bytes() > cache_.most_bytes()) spares_ = {};
   if (dropped == 0 || std::exchange(has_said_full_, true)) return;
   log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
              std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
-             " dropped; shapes that come back are planned and captured again; raise CompileOptions::shape_cache_bytes, "
-             "or pad inputs to fewer shapes"});
+             " dropped; shapes that come back are planned and captured again; raise ",
+             kept > cache_.most_slots() ? "CompileOptions::shape_cache_shapes" : "CompileOptions::shape_cache_bytes",
+             ", or pad inputs to fewer shapes"});
 }
 
 void ProgramShapes::drop_all() {
@@ -118,6 +147,7 @@ void ProgramShapes::drop_all() {
 }
 
 void ProgramShapes::drop_others() {
+  spares_ = {};
   cache_.clear([&](const ShapeEntry& entry) { return &entry == current_ || entry.is_in_callers_graph; });
 }
 

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "exec/bound_plan.h"
+#include "exec/capture_policy.h"
 #include "exec/capture_slot.h"
 #include "exec/launch_queue.h"
 #include "exec/mode_chooser.h"
@@ -19,32 +20,43 @@
 
 namespace graphsink {
 
+// What was captured for one set of shapes.
+struct Captures {
+  // Of the islands of the plan, those that the host drives remain as they are.
+  std::vector<CaptureSlot> islands, split_islands;
+  CaptureSlot loop;  // many steps in one launch
+
+  std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  void for_each(FunctionRef<void(const CapturedGraph&)> visit) const;
+  bool is_empty() const;
+  std::size_t bytes() const;
+};
+
 // What a program keeps for one set of shapes of its inputs.
 struct ShapeEntry {
+  // Captures may use up what `spares` holds, which must outlive this.
   ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
-             const Addresses& addresses, Devices devices);
+             const Addresses& addresses, Devices devices, bool begins_interactive, Captures& spares);
 
   const Plan& plan() const { return bound.plan(); }
-  std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  bool has_run() const { return times.interactive_steps > 0; }
   // Whether every island of that mode that can be captured is.
   bool is_captured(Mode mode) const;
-  // What is known of the plan beyond the plan itself: workspaces, and captures that were refused.
-  PlanFacts facts() const;
+  // What is known of the plan beyond the plan itself: workspaces, and why captures were refused or not made yet.
+  PlanFacts facts(const CapturePolicy& policy) const;
   // Of a capture of several steps, or else of all captures that a step of `sink` launches; empty: there are none.
   std::optional<CaptureInfo> captured(bool several_steps) const;
-  void for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const;
   // An estimate of all memory that goes with these shapes.
   std::size_t bytes() const;
 
   std::size_t number;  // in the cache of the program
   BoundPlan bound;
-  bool ran_once = false;
+  ShapeTimes times;
   std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
   bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
-  // Captured after the first step. Of the islands of the plan, those that the host drives remain as they are.
-  std::vector<CaptureSlot> islands, split_islands;
-  CaptureSlot loop;     // many steps in one launch
-  ModeChooser chooser;  // of run(automatic)
+  Captures captures;                 // made when CapturePolicy says so
+  Captures& spares;                  // of shapes that were dropped; the next captures may change them in place
+  ModeChooser chooser;               // of run(automatic)
   // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
   std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
   std::set<const BoundNode*> warned;
@@ -56,7 +68,8 @@ constexpr const char *kOpByOp = "a step runs op by op", *kStepByStep = "a run of
 // The entries, and the plan for the shapes that were written last before it has an entry. Used by one thread at a time.
 class ProgramShapes {
  public:
-  ProgramShapes(std::size_t most_bytes, const Log& log) : cache_(most_bytes), log_(log) {}
+  ProgramShapes(std::size_t most_bytes, std::size_t most_shapes, const CapturePolicy& policy, const Log& log)
+      : policy_(policy), cache_(most_bytes, most_shapes), log_(log) {}
 
   // Selects other input shapes. Their plan is made when plan() is called, because the shapes of several inputs may have
   // to change together.
@@ -76,7 +89,8 @@ class ProgramShapes {
   void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
 
   // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
-  // never the current one, nor one of which a launch may be running. `is_done`: no launch of the program is.
+  // never the current one, nor one of which a launch may be running. What was captured for the last of them is kept if
+  // there is room, to be changed in place by the next capture. `is_done`: no launch of the program is.
   void trim(const LaunchQueue& launches, bool is_done);
   // Drops all but the current one. Precondition of both: no launch of the program is running.
   void drop_others();
@@ -86,14 +100,16 @@ class ProgramShapes {
   bool is_in_callers_graph() const;
 
   void for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const {
-    cache_.for_each([&](const ShapeEntry& entry) { entry.for_each_captured(visit); });
+    cache_.for_each([&](const ShapeEntry& entry) { entry.captures.for_each(visit); });
   }
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }
-  std::size_t bytes() const { return cache_.bytes(); }
+  std::size_t bytes() const { return cache_.bytes() + spares_.bytes(); }
   std::uint64_t evicted() const { return cache_.evicted(); }
 
  private:
+  const CapturePolicy& policy_;
+  Captures spares_;  // before the entries, which refer to it
   SlotCache<InputShapes, ShapeEntry> cache_;
   Log log_;
   bool has_said_full_ = false;

@@ -1,10 +1,11 @@
-// A cache of slots, bounded in bytes, that drops the least recently used ones. A signature selects a slot: for a
-// Program the shapes of its inputs.
+// A cache of slots, bounded in bytes and number, that drops the least recently used ones. A signature selects a slot:
+// for a Program the shapes of its inputs.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -17,7 +18,8 @@ namespace graphsink {
 template <class Signature, class Slot>
 class SlotCache {
  public:
-  explicit SlotCache(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit SlotCache(std::size_t most_bytes, std::size_t most_slots = std::numeric_limits<std::size_t>::max())
+      : most_bytes_(most_bytes), most_slots_(most_slots) {}
 
   // Returns the slot, which is now the most recently used one, or null if there is none.
   Slot* find(const Signature& signature) {
@@ -45,12 +47,18 @@ class SlotCache {
   // are never destroyed, even if they do not fit. Returns the number of slots destroyed.
   template <class IsBusy>
   std::size_t trim(const IsBusy& is_busy) {
-    return trim(is_busy, most_bytes_);
+    return trim(is_busy, [](Slot&) {});
+  }
+  // The same; calls last(slot) before a slot is destroyed.
+  template <class IsBusy, class Last>
+  std::size_t trim(const IsBusy& is_busy, const Last& last) {
+    return trim(is_busy, last, most_bytes_, most_slots_);
   }
   // Destroys all slots for which `is_busy` does not hold.
   template <class IsBusy>
   std::size_t clear(const IsBusy& is_busy) {
-    return trim(is_busy, 0);
+    return trim(
+        is_busy, [](Slot&) {}, 0, 0);
   }
 
   // The least recently used slot for which `is_wanted` holds; null if there is none.
@@ -76,6 +84,7 @@ class SlotCache {
   }
 
   std::size_t most_bytes() const { return most_bytes_; }
+  std::size_t most_slots() const { return most_slots_; }
   std::size_t size() const { return numbers_.size(); }
   std::size_t bytes() const {
     std::size_t sum = 0;
@@ -101,17 +110,19 @@ class SlotCache {
     place.slot.reset();
   }
 
-  template <class IsBusy>
-  std::size_t trim(const IsBusy& is_busy, std::size_t most_bytes) {
+  template <class IsBusy, class Last>
+  std::size_t trim(const IsBusy& is_busy, const Last& last, std::size_t most_bytes, std::size_t most_slots) {
     std::size_t left = bytes(), count = 0;
-    if (left <= most_bytes) return 0;
+    auto fits = [&] { return left <= most_bytes && size() <= most_slots; };
+    if (fits()) return 0;
     std::vector<Place*> oldest_first;
     for (Place& place : places_)
       if (place.slot && !is_busy(*place.slot)) oldest_first.push_back(&place);
     std::sort(oldest_first.begin(), oldest_first.end(), [](Place* a, Place* b) { return a->used < b->used; });
     for (Place* place : oldest_first) {
-      if (left <= most_bytes) break;
+      if (fits()) break;
       left -= place->slot->bytes();
+      last(*place->slot);
       destroy(*place);
       ++count;
     }
@@ -119,7 +130,7 @@ class SlotCache {
     return count;
   }
 
-  std::size_t most_bytes_;
+  std::size_t most_bytes_, most_slots_;
   std::vector<Place> places_;  // by number
   std::map<Signature, std::size_t> numbers_;
   std::uint64_t uses_ = 0, evicted_ = 0;

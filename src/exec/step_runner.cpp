@@ -1,6 +1,7 @@
 #include "exec/step_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/at.h"
@@ -14,26 +15,36 @@ bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
 }
 
+double host_ns() {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
+
+StepRunner::StepRunner(Session& session, const StepStatus& status, CapturePolicy& policy, const Log& log,
+                       OnCapture on_capture)
+    : session_(session),
+      status_(status),
+      policy_(policy),
+      log_(log),
+      on_capture_(std::move(on_capture)),
+      host_clock_(host_ns) {}
 
 void StepRunner::allocate(Control* control) {
   launches_.allocate(device(), &control->block, &control->next_launch);
   more_ = &control->block.more;
 }
 
-void StepRunner::set_times(StepTimes* times, std::uint64_t tag) {
-  params_.times = times;
-  params_.tag = tag;
-}
-
 Streams StepRunner::streams(const ShapeEntry& entry, Mode mode) {
   return streams(entry, mode.width == Mode::Width::one_stream ? Session::Spread::serial : Session::Spread::parallel);
 }
 
-void StepRunner::push_params(ShapeEntry& entry, std::int64_t first_slice, std::int64_t end_slice) {
+void StepRunner::push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first_slice, std::int64_t end_slice) {
   params_.first_slice = static_cast<std::int32_t>(first_slice);
   params_.end_slice = static_cast<std::int32_t>(end_slice);
   params_.acknowledged = status_.acknowledged();
+  params_.times = TimeTag::can_name(entry.number) ? times_ : nullptr;
+  params_.tag = TimeTag(entry.number, is_sunk, turn_).value();
   launches_.push(params_, device(), stream());
   entry.last_launch = launches_.pushed();
 }
@@ -61,25 +72,27 @@ void StepRunner::enqueue(ShapeEntry& entry, Stream& callers) {
 
 bool StepRunner::is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const {
   if (!entry.is_captured(mode)) return false;
-  return !is_one_launch(entry, mode, steps) || entry.loop.is_captured();
+  return !is_one_launch(entry, mode, steps) || entry.captures.loop.is_captured();
 }
 
 void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
   Streams all = streams(entry, mode);
-  push_params(entry, first, end);
+  push_params(entry, false, first, end);
   device().begin(*all[0], launches_.ring());
   for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, mode.host_ops);
-  entry.ran_once = true;
+  entry.times.interactive_steps += end - first;
 }
 
-// Runs steps [first, end) as launches. The first step for each set of input shapes is issued op by op; then the step is
-// captured.
+// Runs steps [first, end) as launches. The first steps for each set of input shapes are issued op by op; then the step
+// is captured.
 void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
-  if (!entry.ran_once) {
-    run_interactive(entry, interactive_serial, first, first + 1);
-    ++first;
+  const std::int64_t op_by_op = entry.is_captured(mode) ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
+  if (op_by_op > 0) {
+    run_interactive(entry, interactive_serial, first, first + op_by_op);
+    first += op_by_op;
+    if (policy_.steps_to_wait(entry.times) > 0 || (first == end && policy_.wants_times())) return;
   }
-  if (!capture_islands(entry, mode)) {
+  if (!entry.is_captured(mode) && !capture_islands(entry, mode)) {
     GRAPHSINK_TRACE(fallback, "op by op");
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(entry, interactive_serial, first, end);
@@ -87,8 +100,8 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
   }
   if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
     GRAPHSINK_TRACE(launch, "launch");
-    push_params(entry, first, end);
-    entry.loop.launch(device(), stream(), end - first);
+    push_params(entry, true, first, end);
+    entry.captures.loop.launch(device(), stream(), end - first);
     return;
   }
   for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
@@ -98,9 +111,9 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
 // because all streams of a launch are part of its capture.
 void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
   GRAPHSINK_TRACE(launch, "launch");
-  push_params(entry, step, step + 1);
+  push_params(entry, true, step, step + 1);
   const auto& islands = entry.bound.islands_of(mode);
-  auto& slots = entry.slots_of(mode);
+  auto& slots = entry.captures.slots_of(mode);
   int last_beside = -1;  // the last island on the second stream for which the program's stream has not waited
   auto join = [&] {
     if (std::exchange(last_beside, -1) >= 0) device().make_wait(stream(), session_.stream_beside());
@@ -128,12 +141,12 @@ void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step)
   join();
 }
 
-bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, FunctionRef<void(Streams)> issue,
-                         const char* otherwise) {
+bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, std::unique_ptr<CapturedGraph> spare, Mode mode,
+                         FunctionRef<void(Streams)> issue, const char* otherwise) {
   if (slot.is_captured()) return true;
   if (slot.is_refused()) return false;
   GRAPHSINK_TRACE(capture, "capture");
-  if (!slot.capture(device(), streams(entry, mode), issue)) {
+  if (!slot.capture(device(), streams(entry, mode), issue, std::move(spare))) {
     log_.warn({otherwise, ", its capture failed: ", slot.failure()->what()});
     return false;
   }
@@ -143,16 +156,20 @@ bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, Mode mode, Functi
 }
 
 bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
+  const double begun = host_clock_();
   const auto& islands = entry.bound.islands_of(mode);
-  auto& slots = entry.slots_of(mode);
+  auto& slots = entry.captures.slots_of(mode);
+  auto& spares = entry.spares.slots_of(mode);
   for (std::size_t i = 0; i < islands.size(); ++i) {
     if (!islands[i].sunk) continue;
     auto issue = [&](Streams all) {
       if (i == 0) device().begin(*all[0], launches_.ring());
       entry.bound.issue(islands[i].tasks, session_.devices(), all);
     };
-    if (!capture(entry, slots[i], mode, issue, kOpByOp)) return false;
+    auto spare = i < spares.size() ? spares[i].take() : nullptr;
+    if (!capture(entry, slots[i], std::move(spare), mode, issue, kOpByOp)) return false;
   }
+  policy_.captured(host_clock_() - begun);
   return true;
 }
 
@@ -161,7 +178,7 @@ bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
     device().begin(*all[0], launches_.ring());
     device().loop(all, more_, [&](Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
   };
-  return capture(entry, entry.loop, mode, issue, kStepByStep);
+  return capture(entry, entry.captures.loop, nullptr, mode, issue, kStepByStep);
 }
 
 }  // namespace graphsink

@@ -185,7 +185,13 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
             device_name(plan, i);
   std::size_t on_host = host_arena_bytes(plan, facts) + plan.host_invariant_bytes;
   if (on_host) text += "; " + bytes_text(on_host) + " on the host";
-  return text + "\n";
+  text += "\n";
+  if (const auto& cache = facts.shape_cache) {
+    text += "shape cache: " + count_text(cache->shapes, "set") + " of input shapes, " +
+            std::to_string(cache->captured) + " captured, " + bytes_text(cache->bytes) + "; " +
+            std::to_string(cache->evicted) + " dropped so far\n";
+  }
+  return text;
 }
 
 std::string reason_text(const Reason& reason) {

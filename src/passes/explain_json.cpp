@@ -50,6 +50,12 @@ class Writer {
                            {"remedy", reason.remedy}});
     Json further = Json::array();
     for (int device : used_further_devices(plan_)) further.push_back(device_name(plan_, device));
+    Json shape_cache;
+    if (const auto& cache = facts_.shape_cache)
+      shape_cache = {{"shapes", cache->shapes},
+                     {"captured", cache->captured},
+                     {"bytes", cache->bytes},
+                     {"evicted", cache->evicted}};
     return {{"device", to_string(plan_.target().id)},
             {"target", plan_.target().name},
             {"further_devices", std::move(further)},
@@ -75,6 +81,7 @@ class Writer {
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},
             {"tasks", std::move(tasks)},
+            {"shape_cache", std::move(shape_cache)},
             {"reasons", std::move(reasons)}};
   }
 

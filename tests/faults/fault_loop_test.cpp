@@ -60,7 +60,6 @@ void reach_capture(Session& s) {
 }
 
 constexpr std::string_view kCapture = "capture", kDestroy = "destroy";
-// There is no phase of updates: each shape of a program gets a capture of its own, and no plan is ever patched.
 const Phase kPhases[] = {
     {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},
     {"bind memory",
@@ -107,6 +106,7 @@ const Phase kPhases[] = {
        s.feed_three(1);
      },
      [](std::optional<Session>& s) { s->run(sink, 3); }},
+    // The program keeps one shape, so this capture changes the executable graph of the first shape in place.
     {"second shape",
      [](Session& s) {
        reach_first_run(s);

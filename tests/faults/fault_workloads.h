@@ -222,7 +222,9 @@ class Session {
   explicit Session(Workload workload) : work(std::move(workload)) {}
 
   void compile() {
-    program.emplace(graphsink::compile(work.graph, {.target = cuda(0), .further_devices = work.further_devices}));
+    program.emplace(graphsink::compile(
+        work.graph,
+        {.target = cuda(0), .further_devices = work.further_devices, .shape_cache_shapes = 1, .capture_after = 1}));
   }
   void feed(int step) {
     for (const Input& input : work.inputs) program->write(input.value, input.data(step));

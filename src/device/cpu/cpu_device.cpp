@@ -401,7 +401,7 @@ void CpuDevice::begin_capture(Streams streams) {
   for (Stream* stream : streams) queue_of(*stream).captured = items_.get();
 }
 
-std::unique_ptr<CapturedGraph> CpuDevice::end_capture(Streams streams) {
+std::unique_ptr<CapturedGraph> CpuDevice::end_capture(Streams streams, std::unique_ptr<CapturedGraph>) {
   for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
   CaptureInfo info;
   count(*items_, info);

@@ -79,7 +79,7 @@ class CpuDevice : public Device {
   void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
   void begin_capture(Streams streams) override;
-  std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
+  std::unique_ptr<CapturedGraph> end_capture(Streams streams, std::unique_ptr<CapturedGraph> spare) override;
   void cancel_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   Counters counters() const override;

@@ -189,13 +189,8 @@ void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& ca
   }
 }
 
-CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, cudaStream_t stream, Calls& calls)
+CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, Calls& calls)
     : calls_(calls), graph_(std::move(graph)), nodes_(std::move(nodes)) {
-  read(graph_.get(), once_);
-  instantiate(stream);
-}
-
-CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, Calls& calls) : calls_(calls), graph_(std::move(graph)) {
   read(graph_.get(), once_);
 }
 
@@ -235,7 +230,15 @@ void CudaCapturedGraph::instantiate(cudaStream_t stream) {
   calls_.check(cudaGraphUpload(exec_.get(), stream), "cudaGraphUpload");
 }
 
-bool CudaCapturedGraph::take_over(GraphExecHandle exec) {
+bool CudaCapturedGraph::resembles(const CudaCapturedGraph& other) const {
+  const CaptureInfo a = info(), b = other.info();
+  if (a.conditional_nodes > 0 || a.allocations > 0 || a.frees > 0) return false;
+  return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
+         a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.bytes == b.bytes;
+}
+
+bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {
+  GraphExecHandle exec = std::move(other.exec_);
   RelaxedCapture relaxed(calls_);
   cudaGraphExecUpdateResultInfo info = {};
   const cudaError_t code = cudaGraphExecUpdate(exec.get(), graph_.get(), &info);

@@ -20,23 +20,22 @@ struct CapturedNodes {
 
 class CudaCapturedGraph : public CapturedGraph {
  public:
-  // Instantiates the graph and uploads it on `stream`. Throws CaptureFailed if CUDA refuses the graph; the error names
-  // the op if CUDA names the node.
-  CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, cudaStream_t stream, Calls& calls);
-  // A graph of no ops, not instantiated yet: exec() is null.
-  CudaCapturedGraph(GraphHandle graph, Calls& calls);
+  // Without an executable graph: exec() is null until instantiate() or take_over().
+  CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, Calls& calls);
 
   CaptureInfo info() const override;
   cudaGraph_t graph() const { return graph_.get(); }
   cudaGraphExec_t exec() const { return exec_.get(); }
-  // Makes the executable graph. Throws CaptureFailed as the constructor does, and where memory is short.
+  // Makes the executable graph and uploads it on `stream`. Throws CaptureFailed if CUDA refuses the graph, and where
+  // memory is short; the error names the op if CUDA names the node.
   void instantiate(cudaStream_t stream);
-  // Makes the executable graph of another one this one's, by changing the arguments of its nodes. Launches of it that
-  // are under way are not affected. Returns false if CUDA refuses that; then it is destroyed, as a failed update may
-  // leave it half changed. Precondition: this graph has none, and neither has conditional nodes.
-  bool take_over(GraphExecHandle exec);
-  // The graph has no executable graph afterwards.
-  GraphExecHandle release_exec() { return std::move(exec_); }
+  // Whether take_over() is worth a try: both graphs have as many nodes of each kind and edges, and none of the nodes
+  // that CUDA cannot change in an executable graph.
+  bool resembles(const CudaCapturedGraph& other) const;
+  // Makes the executable graph of `other` this one's, by changing the arguments of its nodes; `other` has none
+  // afterwards. Launches of it that are under way are not affected. Returns false if CUDA refuses that; then it is
+  // destroyed, as a failed update may leave it half changed. Preconditions: this graph has none; it resembles `other`.
+  bool take_over(CudaCapturedGraph& other);
   std::vector<CapturedKernel> kernels() const override;
   ProfiledNodes profiled_nodes() const override;
   // Adds what a launch of this many steps runs. The body of a loop within a step is counted once per step.

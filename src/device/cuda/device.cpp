@@ -335,9 +335,9 @@ void CudaDevice::begin_capture(Streams streams) {
   capture_->begin(streams);
 }
 
-std::unique_ptr<CapturedGraph> CudaDevice::end_capture(Streams) {
+std::unique_ptr<CapturedGraph> CudaDevice::end_capture(Streams, std::unique_ptr<CapturedGraph> spare) {
   CurrentDevice current = enter();
-  return capture_->end();
+  return capture_->end(std::unique_ptr<CudaCapturedGraph>(static_cast<CudaCapturedGraph*>(spare.release())));
 }
 
 void CudaDevice::cancel_capture(Streams) noexcept { capture_->cancel(); }

@@ -43,7 +43,7 @@ class CudaDevice : public Device {
   void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
   void loop(Streams streams, const bool* predicate, const Body& body) override;
   void begin_capture(Streams streams) override;
-  std::unique_ptr<CapturedGraph> end_capture(Streams streams) override;
+  std::unique_ptr<CapturedGraph> end_capture(Streams streams, std::unique_ptr<CapturedGraph> spare) override;
   void cancel_capture(Streams streams) noexcept override;
   bool is_captured_by_others(Stream& callers) override;
   void enter_capture(Streams streams, Stream& callers) override;

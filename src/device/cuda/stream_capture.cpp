@@ -267,15 +267,20 @@ cudaGraph_t StreamCapture::end_capture() {
   return graph;
 }
 
-std::unique_ptr<CudaCapturedGraph> StreamCapture::end() {
+std::unique_ptr<CudaCapturedGraph> StreamCapture::end(std::unique_ptr<CudaCapturedGraph> spare) {
   GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
-  auto graph_of_all =
-      std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), origin.get(), calls_);
+  auto captured = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), calls_);
+  bool is_updated = false;
+  if (spare && captured->resembles(*spare)) {
+    is_updated = captured->take_over(*spare);
+    ++(is_updated ? calls_.counters.graph_updates : calls_.counters.graph_update_refusals);
+  }
+  if (!is_updated) captured->instantiate(origin.get());
   calls_.set_capturing(false);
   ++calls_.counters.captures;
-  return graph_of_all;
+  return captured;
 }
 
 void StreamCapture::cancel() noexcept {

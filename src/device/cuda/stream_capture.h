@@ -35,7 +35,8 @@ class StreamCapture {
   // *decision is true.
   void control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
                const Device::Bodies& bodies);
-  std::unique_ptr<CudaCapturedGraph> end();
+  // `spare`: see Device::end_capture().
+  std::unique_ptr<CudaCapturedGraph> end(std::unique_ptr<CudaCapturedGraph> spare);
   void cancel() noexcept;
   // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
   void enter(Streams streams, CudaStream& callers);
