@@ -9,9 +9,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "graphsink/bucket.h"
 #include "graphsink/error.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"
@@ -140,11 +142,25 @@ class Arg {
 struct Dim {
   std::int64_t size = 0;
   bool is_open = false;
+  Bucket bucket{};                  // of an open dimension
   Dim(std::int64_t n) : size(n) {}  // NOLINT: implicit
   Dim(int n) : size(n) {}           // NOLINT: implicit
   Dim(std::int64_t n, bool open) : size(n), is_open(open) {}
 };
 inline Dim open(std::int64_t example) { return Dim(example, true); }
+// An open dimension of an input whose sizes are rounded up by a rule. write() takes data of any size and pads it with
+// zeros to the next size of the rule, which is the size that ops and outputs have: a hundred lengths of text become the
+// few plans and captured graphs of powers of two. The step gets the true size as a Value, true_size(), so that one
+// captured graph serves all sizes of a bucket. Ops compute on the padding too: leave it out where rows are put
+// together, with valid_mask() and where(), or masked_mean(). No rows at all are a bucket of padding alone.
+//
+//   Value x = g.input("x", f32, {open(32, next_power_of_two()), 64});
+//   Value loss = masked_mean(cross_entropy(...), valid_mask(x, 0));
+inline Dim open(std::int64_t example, Bucket bucket) {
+  Dim dim(bucket.round_up(example), true);
+  dim.bucket = std::move(bucket);
+  return dim;
+}
 
 struct RecordOptions {
   // The number of values that are kept until they are read, rounded up to a power of two; at most kMaxRecordCapacity.

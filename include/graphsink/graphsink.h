@@ -5,6 +5,7 @@
 #error "graphsink needs C++20: compile with -std=c++20, or in CMake target_compile_features(TARGET PRIVATE cxx_std_20)"
 #else
 #include "graphsink/automatic.h"
+#include "graphsink/bucket.h"
 #include "graphsink/capture.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/control.h"

@@ -262,6 +262,18 @@ Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Placemen
   return c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), placement));
 }
 
+Value masked_mean(Arg values, Arg mask, Placement placement) {
+  Composed c("masked_mean", values.where(), placement);
+  std::vector<Value> in = c.values({values, mask});
+  c.expect_floats(in[0], "the first operand");
+  if (in[1].dtype() != DType::boolean) c.fail("the mask is " + to_string(in[1].type()), "pass booleans");
+  Value wide = c.wide(in[0]);
+  Value kept = where(c.arg(in[1]), c.arg(wide), c.arg(0.0), placement);
+  Value everywhere = broadcast_like(c.arg(c.as(wide.dtype(), in[1])), c.arg(wide), placement);
+  Value count = maximum(c.arg(sum(c.arg(everywhere), {}, false, placement)), c.arg(1.0), placement);
+  return c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, false, placement)), c.arg(count), placement));
+}
+
 Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Placement placement) {
   Composed c("attention", q.where(), placement);
   std::vector<Value> in = c.values({q, k, v, mask_or_bias});

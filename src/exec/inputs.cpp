@@ -13,7 +13,9 @@ std::string text(const InputAttrs& attrs) {
   out += "[";
   for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
     out += i ? ", " : "";
-    out += attrs.dims[i].is_open ? "open" : std::to_string(attrs.dims[i].size);
+    const Dim& dim = attrs.dims[i];
+    out += dim.is_open ? "open" : std::to_string(dim.size);
+    if (!dim.bucket.is_every_size()) out += " to " + to_string(dim.bucket);
   }
   return out + "]";
 }
@@ -29,6 +31,24 @@ bool fits(const InputAttrs& attrs, const Shape& given, int skip) {
 }
 
 Shape without_first(const Shape& shape) { return Shape(shape.dims().subspan(1)); }
+
+// Copies a tensor of these dims to the front of a larger one, both row by row.
+void copy_rows(const std::byte* from, std::span<const std::int64_t> from_dims, std::byte* to,
+               std::span<const std::int64_t> to_dims, std::size_t element_bytes) {
+  auto bytes = [&](std::span<const std::int64_t> dims) {
+    std::size_t product = element_bytes;
+    for (std::int64_t dim : dims) product *= static_cast<std::size_t>(dim);
+    return product;
+  };
+  if (bytes(from_dims) == 0) return;
+  if (std::equal(from_dims.begin() + 1, from_dims.end(), to_dims.begin() + 1)) {
+    std::copy_n(from, bytes(from_dims), to);
+    return;
+  }
+  const std::size_t from_row = bytes(from_dims.subspan(1)), to_row = bytes(to_dims.subspan(1));
+  for (std::int64_t i = 0; i < from_dims[0]; ++i, from += from_row, to += to_row)
+    copy_rows(from, from_dims.subspan(1), to, to_dims.subspan(1), element_bytes);
+}
 
 }  // namespace
 
@@ -47,6 +67,8 @@ Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shar
     }
     entry.shape = node.outputs[0].shape.examples();
     for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
+    // The input stands before what tells its size.
+    if (entry.attrs->size_of >= 0) entries_.at(entry.attrs->size_of).sizes.push_back(static_cast<int>(id));
   }
 }
 
@@ -55,6 +77,11 @@ Inputs::Entry& Inputs::find(const Value& input, const Where& where) {
   if (!input.valid() || found == entries_.end()) {
     throw Error("write", where, "not an input or feed of this program's graph",
                 "pass the Value that Graph::input() or Graph::feed() returned before compile()");
+  }
+  const InputAttrs& attrs = *found->second.attrs;
+  if (attrs.size_of >= 0) {
+    throw Error("write(\"" + attrs.name + "\")", where, "it is a true_size()",
+                "write \"" + entry(attrs.size_of).attrs->name + "\", which sets it");
   }
   return found->second;
 }
@@ -99,6 +126,15 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
     }
   }
   if (slices == 0) refuse(to_string(given), "write at least one slice");
+  const Shape written = slice;
+  for (int d = 0; d < slice.rank(); ++d) {
+    const Bucket& bucket = attrs.dims[static_cast<std::size_t>(d)].bucket;
+    slice[d] = bucket.round_up(slice[d]);
+    if (slice[d] < 0) {
+      refuse(to_string(given) + ", of which axis " + std::to_string(d) + " is larger than the largest of its bucket",
+             "write less at once, or add a larger size to the bucket");
+    }
+  }
   std::size_t bytes = given.bytes();
   ++entry.version;
   GRAPHSINK_TRACE(copy, "write");
@@ -106,12 +142,35 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   if (entry.is_feed) {
     entry.first_slice = entry.feed->write(*stream_, data, bytes);
   } else {
+    if (!(slice == written)) {
+      data = padded(entry, static_cast<const std::byte*>(data), written, slice);
+      bytes = entry.padded.size();
+    }
     device_->upload(*stream_, address(input.node(), bytes), data, bytes);
+    write_sizes(entry, written);
   }
   bool reshaped = !(slice == entry.shape);
   entry.shape = slice;
   entry.slices = slices;
   return reshaped;
+}
+
+const void* Inputs::padded(Entry& entry, const std::byte* data, const Shape& from, const Shape& to) {
+  const TensorType type{entry.attrs->dtype, to};
+  entry.padded.assign(type.bytes(), std::byte{0});
+  copy_rows(data, from.dims(), entry.padded.data(), to.dims(), size_of(type.dtype));
+  return entry.padded.data();
+}
+
+void Inputs::write_sizes(const Entry& entry, const Shape& written) {
+  for (int node : entry.sizes) {
+    Entry& size = entries_.at(node);
+    const auto value = static_cast<std::int32_t>(written[size.attrs->axis]);
+    ++size.version;
+    size.slices = 0;
+    device_->upload(*stream_, address(node, sizeof value), &value, sizeof value);
+    size.slices = 1;
+  }
 }
 
 void Inputs::use_memory(int node, void* memory) {

@@ -64,7 +64,13 @@ class Inputs {
     void* callers = nullptr;           // memory of the caller's in which an input lives; null: it lives in `input`
     std::unique_ptr<FeedMemory> feed;  // of a feed
     const void* first_slice = nullptr;
+    std::vector<int> sizes;         // the inputs that tell true sizes of this one
+    std::vector<std::byte> padded;  // what was padded last
   };
+  // The data, padded with zeros to a larger shape. Valid until the next call for this input.
+  static const void* padded(Entry& entry, const std::byte* data, const Shape& from, const Shape& to);
+  // Writes the inputs that tell the true sizes of this one.
+  void write_sizes(const Entry& entry, const Shape& written);
   Entry& find(const Value& input, const Where& where);
   const Entry& entry(int node) const { return entries_.at(node); }
   FeedTable feed_table(const Plan& plan) const;

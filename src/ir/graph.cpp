@@ -16,6 +16,10 @@ void infer_input(InferArgs& a) {
   const auto& attrs = a.attrs<InputAttrs>();
   Shape shape;
   for (const Dim& dim : attrs.dims) {
+    if (dim.size < 0 && !dim.bucket.is_every_size())
+      a.fail("the example of a dimension of \"" + attrs.name + "\" is larger than all of its bucket, " +
+                 to_string(dim.bucket),
+             "add a larger size");
     if (dim.size < 0)
       a.fail("a dimension of \"" + attrs.name + "\" is " + std::to_string(dim.size), "give sizes of at least 0");
     shape.push_back(dim.size);
@@ -290,10 +294,14 @@ Value Graph::feed(std::string name, DType dtype, std::initializer_list<Dim> dims
 }
 
 Value Graph::input(std::string name, DType dtype, std::span<const Dim> dims, Where where) {
-  return add_source(data_of(*this, where), input_op, InputAttrs{std::move(name), dtype, {dims.begin(), dims.end()}},
-                    where);
+  return add_input(data_of(*this, where), {std::move(name), dtype, {dims.begin(), dims.end()}}, where);
 }
 Value Graph::feed(std::string name, DType dtype, std::span<const Dim> dims, Where where) {
+  for (const Dim& dim : dims) {
+    if (dim.bucket.is_every_size()) continue;
+    throw Error("feed(\"" + name + "\")", where, "a dimension has a bucket, " + to_string(dim.bucket),
+                "make it an input, or open() without a bucket");
+  }
   return add_source(data_of(*this, where), feed_op, InputAttrs{std::move(name), dtype, {dims.begin(), dims.end()}},
                     where);
 }
@@ -311,6 +319,10 @@ Value Graph::input(std::string name, DType dtype, const Shape& shape, Where wher
 }
 Value Graph::feed(std::string name, DType dtype, const Shape& shape, Where where) {
   return feed(std::move(name), dtype, dims_of(shape), where);
+}
+
+Value add_input(GraphData& graph, InputAttrs attrs, const Where& where) {
+  return add_source(graph, input_op, std::move(attrs), where);
 }
 
 Value Graph::constant(Tensor tensor, Where where) {

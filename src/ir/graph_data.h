@@ -79,6 +79,9 @@ struct InputAttrs {
   std::string name;
   DType dtype = DType::f32;
   std::vector<Dim> dims;
+  // Of an input that true_size() has made: the input whose size it is, and the axis. write() of that one writes it.
+  int size_of = -1;
+  int axis = 0;
 };
 struct ConstantAttrs {
   std::shared_ptr<const Tensor> tensor;
@@ -203,6 +206,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
 
 // The data that `graph` refers to. Throws Error if it was moved from.
 GraphData& data_of(const Graph& graph, const Where& where);
+Value add_input(GraphData& graph, InputAttrs attrs, const Where& where);
 // Throws Error, in the name of `op`, for a Variable that refers to nothing.
 void require_valid(const Variable& variable, std::string_view op, const Where& where);
 // Converts the operands of an op, including numbers and Variables, to Values of their graph. Throws Error naming the op
