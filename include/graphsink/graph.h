@@ -212,6 +212,13 @@ class Graph {
   std::shared_ptr<GraphData> data_;
 };
 
+// The size of an axis of an input, as an i32 scalar, of the data as it was given to write(), without what was added to
+// fill its bucket; see open(). Without a bucket it is dim(). Throws Error unless `input` is the Value that
+// Graph::input() has returned.
+Value true_size(const Value& input, int axis, Where where = Where::current());
+// For each index of that axis, whether the data as it was given to write() has it: a bool vector, true and then false.
+Value valid_mask(const Value& input, int axis, Where where = Where::current());
+
 // Assigns `value` to the Variable when the step commits. Nodes of this graph that read the Variable after this call see
 // `value`. Throws Error if the types differ, inside a body of while_ or if_ (return the value from the body instead),
 // and for a Variable or a number as `value` (use Graph::assign()).

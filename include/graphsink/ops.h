@@ -160,12 +160,6 @@ Value cumsum(Arg x, int axis, CumsumOptions options = {}, Placement placement = 
 // The size of an axis as an i32 scalar. If the axis is open, it is the size of the data that was written last. Throws
 // Error if the axis has 2^31 elements or more.
 Value dim(Arg x, int axis, Placement placement = {});
-// The size of an axis of an input, as an i32 scalar, of the data as it was given to write(), without what was added to
-// fill its bucket; see open(). Without a bucket it is dim(). Throws Error unless `input` is the Value that
-// Graph::input() has returned.
-Value true_size(const Value& input, int axis, Where where = Where::current());
-// For each index of that axis, whether the data as it was given to write() has it: a bool vector, true and then false.
-Value valid_mask(const Value& input, int axis, Where where = Where::current());
 // The mean of the values where the mask, of a shape that can be broadcast to theirs, is true; 0 if it is so nowhere.
 // Other values do not show in it, and get a gradient of 0, even if they are infinite or NaN.
 Value masked_mean(Arg values, Arg mask, Placement placement = {});

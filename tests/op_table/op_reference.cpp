@@ -39,6 +39,19 @@ Array map(const Array& a, const Array& b, const std::function<double(double, dou
   return y;
 }
 
+Array mean_where_less(const Array& x, const Array& values) {
+  const Array conditions = map(x, values, [](double c, double) { return c; });
+  Array mean{Shape()};
+  double count = 0;
+  for (std::int64_t i = 0; i < values.shape.size(); ++i) {
+    if (conditions[i] >= 0.5) continue;
+    mean[0] += values[i];
+    ++count;
+  }
+  mean[0] /= std::max(count, 1.0);
+  return mean;
+}
+
 Array choose(const Array& x, const Array& a, const Array& b) {
   auto shaped = [&](const Array& y) {
     return map(map(map(x, a, [](double, double v) { return v; }), b, [](double v, double) { return v; }), y,

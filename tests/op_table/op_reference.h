@@ -27,6 +27,8 @@ Array map(const Array& x, const std::function<double(double)>& f);
 Array map(const Array& a, const Array& b, const std::function<double(double, double)>& f);
 // Elements of a where x < 1/2, of b elsewhere.
 Array choose(const Array& x, const Array& a, const Array& b);
+// The mean of the elements of `values` where x < 1/2, 0 if there are none.
+Array mean_where_less(const Array& x, const Array& values);
 Array broadcast_to(const Array& x, const Shape& shape);
 // Sums x to a shape that broadcasts to its own.
 Array sum_to(const Array& x, const Shape& shape);

@@ -176,7 +176,9 @@ void Building::place_on_second(int percent) {
 
 Tensor Building::Fed::at(int step) const {
   std::uint64_t seed = bits + static_cast<std::uint64_t>(is_feed ? step : step >= kRewrittenAt);
-  return Tensor::uniform(value.shape(), seed, -3.0f, 3.0f).to(value.dtype());
+  Shape shape = value.shape().examples();
+  if (is_open) shape[0] = Random(seed).below(kMaxOpenRows + 1);
+  return Tensor::uniform(shape, seed, -3.0f, 3.0f).to(value.dtype());
 }
 
 Tensor Building::State::rewritten() const {

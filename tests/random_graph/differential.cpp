@@ -131,7 +131,11 @@ std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Com
   std::string where = to_string(device) + ": ";
   try {
     Program program = compile(building.graph, {.target = device, .further_devices = further_devices(device)});
-    wanted = interpret(building, program.plan(), kSeed, recipe.steps);
+    auto plan = [&](int step) -> const Plan& {
+      write(building, program, step, 1);
+      return program.plan();
+    };
+    wanted = interpret(building, plan, kSeed, recipe.steps);
     std::string problem = not_finite(building, wanted);
     if (!problem.empty()) return Failure{"not finite", where + problem};
     for (const Schedule& schedule : schedules(recipe.steps, device)) {

@@ -82,6 +82,7 @@ class Drawing {
 
   Entry anything() {
     if (depth_ == 0 && random_.chance(last_control_ >= 0 ? 10 : 2)) return gradient();
+    if (depth_ == 0 && random_.chance(3)) return open_rows();
     if (!variables_.empty() && random_.chance(18)) return with_state();
     if (depth_ < 2 && random_.chance(depth_ == 0 ? 7 : 4)) return control();
     return op();
@@ -125,6 +126,15 @@ class Drawing {
       made = entry("optimizer", {pick(variable()), pick(variable()), pick(some()), pick(some())});
     }
     ids_.push_back(made.id);
+    return made;
+  }
+
+  Entry open_rows() {
+    Entry made = entry("open_rows", {pick(some()), pick(some())});
+    made.on_cpu = random_.chance(on_cpu_);
+    ids_.push_back(made.id);
+    unused_.push_back(made.id);
+    lanes_[draw(lanes_.size())] = made.id;
     return made;
   }
 

@@ -1,5 +1,6 @@
 #include "interpret.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/at.h"
@@ -22,9 +23,11 @@ class Bodies {
            const std::vector<Tensor*>& operands, StepBlock block) {
     bool on_cuda = has_own_memory() && !on_host;
     auto inputs = static_cast<int>(node.inputs.size());
-    Prepared& prepared = prepared_[number];
-    if (node.op->prepare && !prepared.data && prepared.workspace == 0)
+    auto& [prepared, prepared_for] = prepared_[number];
+    if (node.op->prepare && prepared_for != types) {
+      prepared_for = types;
       prepared = node.op->prepare({node.op->name, node.where, types, inputs, node.attrs, on_cuda, device_.get()});
+    }
     BoundNode bound;
     bound.op = node.op;
     bound.attrs = &node.attrs;
@@ -97,18 +100,23 @@ class Bodies {
   std::unique_ptr<Stream> stream_;
   Memory memory_;
   std::size_t bytes_ = 0;
-  std::map<int, Prepared> prepared_;
+  std::map<int, std::pair<Prepared, std::vector<TensorType>>> prepared_;  // by node, and for which types
 };
 
 class Interpreter {
  public:
-  Interpreter(Building& building, const Plan& plan, std::uint32_t seed)
-      : building_(building), graph_(*building.graph.data()), bodies_(plan.target().id), values_(graph_.nodes.size()) {
+  using Plans = std::function<const Plan&(int step)>;
+  Interpreter(Building& building, const Plans& plan, std::uint32_t seed)
+      : building_(building),
+        graph_(*building.graph.data()),
+        plan_(plan),
+        bodies_(plan(0).target().id),
+        values_(graph_.nodes.size()) {
     block_.seed = seed;
-    choose_places(plan);
     for (const Building::State& state : building.states) variables_[state.variable.data().get()] = state.initial;
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      for (const TensorType& type : graph_.nodes[id].outputs) values_[id].emplace_back(type);
+      for (const TensorType& type : graph_.nodes[id].outputs)
+        values_[id].emplace_back(TensorType{type.dtype, type.shape.examples()});
       if (graph_.nodes[id].op == &constant_op) values_[id][0] = *graph_.nodes[id].attrs.as<ConstantAttrs>().tensor;
     }
   }
@@ -119,6 +127,7 @@ class Interpreter {
     trace.records.resize(graph_.records.size());
     for (int step = 0; step < steps; ++step) {
       block_.step = step;
+      if (step == 0 || step == kRewrittenAt) choose_places(plan_(step));
       set_sources();
       run_region(0);
       for (const NamedValue& output : graph_.outputs) trace.outputs[step + 1].push_back(value(output.value));
@@ -134,7 +143,26 @@ class Interpreter {
   }
 
  private:
-  // A node that is not in the plan became part of the first one that uses it.
+  // Nodes that compute the same as an earlier one are not in the plan: that one is.
+  void choose_places_of_same_nodes(std::vector<bool>& is_known) {
+    std::vector<int> first(graph_.nodes.size());
+    auto operand = [&](ValueRef v) { return ValueRef{first[at(v.node)], v.output}; };
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      auto is_same = [&](int other_id) {
+        const Node& other = graph_.nodes[at(other_id)];
+        return other.op == node.op && other.region == node.region && other.placement == node.placement &&
+               other.attrs == node.attrs && std::ranges::equal(other.inputs, node.inputs, {}, operand, operand);
+      };
+      first[id] = 0;
+      while (first[id] < static_cast<int>(id) && (is_known[id] || !is_known[at(first[id])] || !is_same(first[id])))
+        ++first[id];
+      on_host_[id] = on_host_[at(first[id])];
+      is_known[id] = is_known[at(first[id])];
+    }
+  }
+
+  // Another node that is not in the plan became part of the first one that uses it.
   void choose_places(const Plan& plan) {
     on_host_.assign(graph_.nodes.size(), false);
     std::vector<bool> is_known(graph_.nodes.size(), false);
@@ -143,6 +171,7 @@ class Interpreter {
       on_host_[at(node.graph_node)] = node.on_host;
       is_known[at(node.graph_node)] = true;
     }
+    choose_places_of_same_nodes(is_known);
     for (std::size_t user = graph_.nodes.size(); user-- > 0;)
       for (ValueRef v : graph_.nodes[user].inputs)
         if (!is_known[at(v.node)]) on_host_[at(v.node)] = on_host_[user];
@@ -157,13 +186,31 @@ class Interpreter {
       if (block_.step == kRewrittenAt && state.is_frozen())
         variables_.at(state.variable.data().get()) = state.rewritten();
     }
-    for (const Building::Fed& fed : building_.fed) value({fed.value.node(), 0}) = fed.at(block_.step);
+    for (const Building::Fed& fed : building_.fed) value({fed.value.node(), 0}) = padded(fed);
     for (const VariableUse& use : graph_.variables) value(use.read) = variables_.at(use.variable.data().get());
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       if (graph_.nodes[id].op == &step_op) values_[id][0] = Tensor::scalar(block_.step);
+      if (graph_.nodes[id].op == &input_op) set_true_size(id);
     }
     if (graph_.random_state.node >= 0)
       value(graph_.random_state) = Tensor({block_.step, static_cast<std::int32_t>(block_.seed)});
+  }
+
+  // What is given, with rows of zeros up to the size of its bucket.
+  Tensor padded(const Building::Fed& fed) const {
+    Tensor given = fed.at(block_.step);
+    if (!fed.is_open) return given;
+    Shape shape = given.shape();
+    shape[0] = graph_.nodes[at(fed.value.node())].attrs.as<InputAttrs>().dims[0].bucket.round_up(shape[0]);
+    Tensor rows(given.dtype(), shape);
+    std::memcpy(rows.data(), given.data(), given.bytes());
+    return rows;
+  }
+  void set_true_size(std::size_t id) {
+    const auto& attrs = graph_.nodes[id].attrs.as<InputAttrs>();
+    for (const Building::Fed& fed : building_.fed)
+      if (fed.value.node() == attrs.size_of)
+        values_[id][0] = Tensor::scalar(static_cast<std::int32_t>(fed.at(block_.step).shape()[attrs.axis]));
   }
 
   void run_region(int region) {
@@ -218,10 +265,15 @@ class Interpreter {
     std::vector<Tensor*> operands;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       Access access = access_of(*node.op, i, node.inputs.size());
-      types.push_back(graph_.type(node.inputs[i]));
+      types.push_back(value(node.inputs[i]).type());
       operands.push_back(access == Access::shape_only ? nullptr
                          : access == Access::write    ? &written->at(i)
                                                       : &value(node.inputs[i]));
+    }
+    if (std::ranges::any_of(node.outputs, [](const TensorType& type) { return type.shape.has_open(); })) {
+      InferArgs infer(node.op->name, types, node.attrs, node.where);
+      infer_outputs(*node.op, infer);
+      for (std::size_t i = 0; i < node.outputs.size(); ++i) values_[at(id)][i] = Tensor(infer.outputs()[i]);
     }
     for (Tensor& output : values_[at(id)]) {
       types.push_back(output.type());
@@ -252,6 +304,7 @@ class Interpreter {
 
   Building& building_;
   const GraphData& graph_;
+  const Plans& plan_;
   Bodies bodies_;
   StepBlock block_;
   std::vector<std::vector<Tensor>> values_;  // per node and output
@@ -261,7 +314,7 @@ class Interpreter {
 
 }  // namespace
 
-Trace interpret(Building& building, const Plan& plan, std::uint32_t seed, int steps) {
+Trace interpret(Building& building, const std::function<const Plan&(int step)>& plan, std::uint32_t seed, int steps) {
   return Interpreter(building, plan, seed).run(steps);
 }
 

@@ -1,6 +1,8 @@
 // What a graph means, computed without the passes: what every mode of a device is compared with.
 #pragma once
 
+#include <functional>
+
 #include "random_graph.h"
 
 namespace graphsink::testing {
@@ -14,8 +16,8 @@ struct Trace {
   std::vector<EffectLog::Entry> effects;
 };
 
-// Runs the steps node by node in the order in which they were built, each value in memory of its own. `plan` says only
-// for which device, and which of its nodes run on the host.
-Trace interpret(Building& building, const Plan& plan, std::uint32_t seed, int steps);
+// Runs the steps node by node in the order in which they were built, each value in memory of its own. plan(step) is the
+// plan for the shapes from that step on. It says only for which device, and which of its nodes run on the host.
+Trace interpret(Building& building, const std::function<const Plan&(int step)>& plan, std::uint32_t seed, int steps);
 
 }  // namespace graphsink::testing

@@ -64,6 +64,8 @@ struct EffectLog {
 
 // What stays as it is from step to step is written anew by the caller before this step.
 constexpr int kRewrittenAt = 2;
+// Open inputs have up to so many rows.
+constexpr int kMaxOpenRows = 9;
 
 // The graph of a recipe. Variables are new ones for each.
 struct Building {
@@ -81,7 +83,8 @@ struct Building {
     Value value;
     std::uint64_t bits;
     bool is_feed;
-    // What is given for a step: an input is written before steps 0 and kRewrittenAt.
+    bool is_open = false;  // its first dimension
+    // What is given for a step: an input is written before steps 0 and kRewrittenAt, an open one then in other sizes.
     Tensor at(int step) const;
   };
 
