@@ -20,6 +20,7 @@ int size_node(const GraphData& graph, int input, int axis) {
 
 Value true_size(const Value& input, int axis, Where where) {
   if (!input.valid()) throw Error("true_size", where, "an empty Value", "pass an input of a graph");
+  if (input.eager()) return dim(Arg(input, where), axis);
   GraphData& graph = *input.graph();
   const Node& node = graph.nodes[at(input.node())];
   if (node.op != &input_op) {

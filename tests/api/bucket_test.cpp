@@ -193,6 +193,13 @@ TEST_P(Buckets, WithoutABucketTheTrueSizeIsTheSize) {
   EXPECT_EQ(p.read_output("columns").at(0), 3.0);
 }
 
+TEST(BucketsOfAnEager, DoNotExist) {
+  Eager eager;
+  Value x = eager.tensor({1, 2, 3});
+  EXPECT_EQ(Eager::read(true_size(x, 0)).at(0), 3.0);
+  EXPECT_EQ(Eager::read(valid_mask(x, 0)).at(2), 1.0);
+}
+
 TEST_P(Buckets, ASizeIsAskedForAnyNumberOfTimes) {
   Graph g;
   Value x = g.input("x", f32, {open(4, next_power_of_two())});
