@@ -63,13 +63,19 @@ NamedMode mode_of(const std::string& name) {
 }
 
 // What another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first step, by
-// their names, and the data of all steps as "feed.0", "feed.1" in the order of the model's feeds.
+// their names, and the data of all steps as "feed.0", "feed.1" in the order of the model's feeds. Where the data of
+// each step have another size, those of step 7 are "feed.0.7", "feed.1.7".
 void write_inputs(const std::filesystem::path& directory, const models::Model& model, std::int64_t steps) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   Checkpoint inputs = snapshot(model.variables);
-  for (std::size_t i = 0; i < model.feeds.size(); ++i)
-    inputs.tensors.emplace("feed." + std::to_string(i), model.feeds[i].slices(0, Trial::kWarmUp + steps));
+  const std::int64_t all = Trial::kWarmUp + steps;
+  for (std::size_t i = 0; i < model.feeds.size(); ++i) {
+    const std::string name = "feed." + std::to_string(i);
+    if (!model.has_one_step_a_run) inputs.tensors.emplace(name, model.feeds[i].slices(0, all));
+    for (std::int64_t step = 0; model.has_one_step_a_run && step < all; ++step)
+      inputs.tensors.emplace(name + "." + std::to_string(step), model.feeds[i].slices(step, 1));
+  }
   write_checkpoint(directory / (model.name + ".safetensors"), inputs);
 }
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-TRAINED = ("mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "branch")
+TRAINED = ("mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "branch", "dynamic")
 MODES = ("interactive-serial", "interactive-parallel", "sink")
 
 

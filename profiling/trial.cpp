@@ -41,7 +41,7 @@ Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps
     : model_(std::move(model)),
       mode_(mode),
       steps_(steps),
-      steps_per_launch_(steps_per_launch),
+      steps_per_launch_(model_.has_one_step_a_run ? 1 : steps_per_launch),
       program_(timed_compile(model_.graph, device, compile_us_)) {}
 
 // Steps [first, end), each with its own data; a remainder is one shorter run.

@@ -23,10 +23,15 @@ struct Model {
   Graph graph;
   std::vector<Feed> feeds;
   std::vector<Variable> variables;  // all that the graph reads or changes
+  // Its feeds are inputs of the graph that have another size in each step, so that a run is of one step; `count` is 1.
+  bool has_one_step_a_run = false;
 };
 
 // Gives `program`, compiled from the model's graph, the data for the coming steps.
 void feed(Program& program, const Model& model, std::int64_t first, std::int64_t count);
+
+// The same, and runs these steps: in one run, or, where the model has one step a run, in as many as there are steps.
+void run(Program& program, const Model& model, Mode mode, std::int64_t first, std::int64_t count);
 
 // Uniform numbers without state: position i of the sequence that `seed` names (SplitMix64, Steele et al. 2014, "Fast
 // splittable pseudorandom number generators").

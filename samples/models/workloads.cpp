@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "samples/models/branch.h"
+#include "samples/models/dynamic.h"
 #include "samples/models/generate.h"
 #include "samples/models/hetero.h"
 #include "samples/models/jacobi.h"
@@ -24,6 +25,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
     {"jacobi", "a heated plate of 256x256 cells, a loop until no cell changes by over 0.2 degrees (test size: 16x16)"},
     {"branch", "784-256, then by the batch 256-10 or 10, on digits, batch 32, SGD (test size: 16 for 256, batch 8)"},
+    {"dynamic", "windows of 8 to 64 characters, padded, attention, batch 16, AdamW (test size: 2 to 16, batch 2)"},
     {"generate", "up to 256 characters from charmlp, untrained, in a loop that ends with a line (test size: 16)"},
 };
 
@@ -43,7 +45,7 @@ const TextData& Workloads::text() {
 
 std::optional<Source> Workloads::source(std::string_view name) {
   if (name == "mlp" || name == "branch") return digits().source;
-  for (std::string_view of_text : {"charmlp", "lstm", "lstm-scan", "gpt", "hetero", "generate"})
+  for (std::string_view of_text : {"charmlp", "lstm", "lstm-scan", "gpt", "hetero", "dynamic", "generate"})
     if (name == of_text) return text().source;
   return std::nullopt;
 }
@@ -92,6 +94,9 @@ Model Workloads::make(std::string_view name) {
   if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 16} : JacobiOptions{});
   if (name == "branch")
     return branch(digits().digits, is_test ? 16 : 256, {.batch = is_test ? 8 : 32, .lr = 0.1, .seed = seed});
+  if (name == "dynamic")
+    return dynamic(text().text, is_test ? DynamicSizes{.width = 8, .longest = 16, .batch = 2, .lr = 1e-2, .seed = seed}
+                                        : DynamicSizes{.seed = seed});
   if (name == "generate") return generator(text_model("charmlp"), *text().text, is_test ? 16 : 256);
   std::string known;
   for (const WorkloadInfo& workload : kWorkloads) known += (known.empty() ? "" : ", ") + std::string(workload.name);

@@ -104,8 +104,7 @@ TEST_P(Determinism, StepsOfWorkloads) {
     for (std::size_t run = 0; run < count; ++run) {
       for (std::size_t i = 0; i < start.size(); ++i) model.variables[i].write(start[i]);
       program.set_steps(0);
-      models::feed(program, model, 0, kSteps);
-      program.run(begin_run(run), {.steps = kSteps});
+      models::run(program, model, begin_run(run), 0, kSteps);
       Hash hash;
       std::vector<float> losses = program.read("loss");
       ASSERT_EQ(losses.size(), static_cast<std::size_t>(kSteps));
