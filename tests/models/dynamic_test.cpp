@@ -121,6 +121,8 @@ TEST_P(Dynamic, LossesAreThoseOfTheHostWithoutPadding) {
   for (std::int64_t step = 0; step < 20; ++step) {
     const Tensor x = model.feeds[0].slices(step, 1), t = model.feeds[1].slices(step, 1);
     ASSERT_EQ(x.shape(), (Shape{kSizes.batch, models::length_of_windows(kSizes, step)}));
+    for (std::int64_t i = 0; i < t.shape().size(); ++i)
+      ASSERT_EQ(t.at(i), std::fmod(x.at(i) + 1, 13)) << "the character that follows";
     const double wanted = loss_on_host(model, x, t);
     models::run(p, model, sink, step, 1);
     EXPECT_NEAR(p.read<double>("loss").at(0), wanted, 1e-4) << "step " << step << ", " << to_string(x.shape());
