@@ -74,9 +74,9 @@ cd "$GS_ROOT"
 preset=${GS_GPU_PRESET:-cuda}
 bin=build/$preset/bin
 if [[ $preset == cuda ]]; then
-  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() shards=1 trainer=(--steps 2000) names_steps=100
+  steps=300 sixteen=304 links=1000 size=() some=() torch=(--steps 100) trained=() tested=() changes=() shards=1 trainer=(--steps 2000) names_steps=100
 else
-  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero) trainer=(--steps 3) names_steps=12
+  steps=2 sixteen=32 links=10 size=(--size test) some=(--workload "chain,mlp") torch=(--steps 2 --size test --nodes 20 --rounds 1) trained=(--steps 20) tested=(chain mlp hetero) changes=(--steps 20 --windows 1) trainer=(--steps 3) names_steps=12
   shards=40
 fi
 
@@ -238,13 +238,14 @@ part_conformance() {
 }
 
 part_bench() {
-  build graphsink-bench launch_baseline crossing_cost train_mnist || return 0
+  build graphsink-bench launch_baseline crossing_cost shape_changes train_mnist || return 0
   local bench=("$bin/graphsink-bench" "${size[@]}")
   try bench 160 "${bench[@]}" --device cuda:0 --steps "$steps" "${some[@]}" --json "$logs/bench.json" || true
   try launch_baseline 40 bash -o pipefail -c "$bin/launch_baseline $links | tee '$logs/launch_baseline.json'" || true
   try train_mnist 50 "$bin"/train_mnist --device cuda:0 "${trained[@]}" || true
   note "$(grep -h 'test accuracy' "$logs/train_mnist.log" || echo 'no accuracy')"
   try crossing_cost 50 "$bin"/crossing_cost --device cuda:0 --json "$logs/crossing_cost.json" || true
+  try shape_changes 40 "$bin"/shape_changes --device cuda:0 "${changes[@]}" --json "$logs/shape_changes.json" || true
   try bench-16-steps 80 "${bench[@]}" --device cuda:0 --steps "$sixteen" --steps-per-launch 16 "${some[@]}" --json "$logs/bench-16-steps.json" || true
   try hetero 40 "${bench[@]}" --device cuda:0 --workload hetero --crossings 4 --steps "$steps" --json "$logs/hetero-4-crossings.json" || true
   try bench-cpu 50 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true

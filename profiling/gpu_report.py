@@ -100,11 +100,23 @@ def profile_table(profile):
     return lines
 
 
+def changes_table(rows):
+    lines = ["| runs of a size | mode | us a step | to interactive | launches | captures | in place |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(
+            f"| {row['repeats']} | {row['mode']} | {row['step_us']:.2f} | {row['ratio']:.3f} | {row['launches']} "
+            f"| {row['captures']} | {row['updates']} |"
+        )
+    return lines
+
+
 def result_table(title, result):
     if title == "launch_baseline":
         return ["### Against bare CUDA calls", ""] + baseline_table(result)
     if title == "crossing_cost":
         return ["### What a crossing between host and device costs", ""] + crossing_table(result["rows"])
+    if title == "shape_changes":
+        return ["### Inputs of many sizes", ""] + changes_table(result["rows"])
     if title.startswith("profile-"):
         return [f"### One step of {title.removeprefix('profile-')}, op by op", ""] + profile_table(result)
     return [f"### {title}", ""] + bench_table(result["rows"])

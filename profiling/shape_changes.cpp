@@ -1,6 +1,6 @@
 // What it costs that the shape of the input changes from run to run, in every mode: a training step of a small model
-// with batches of random sizes, of which the program keeps a few. Each program gets the same sizes; windows of the modes
-// follow each other in turn, so that each ratio is of neighbours.
+// with batches of random sizes, of which the program keeps a few. Each program gets the same sizes; windows of the
+// modes follow each other in turn, so that each ratio is of neighbours.
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -88,8 +88,7 @@ json rows_of(const Options& options, DeviceId device, std::int64_t repeats) {
   json rows = json::array();
   for (const auto& trial : trials) {
     std::vector<double> ratios;
-    for (std::size_t i = 0; i < trial->times().size(); ++i)
-      ratios.push_back(trial->times()[i] / trials[0]->times()[i]);
+    for (std::size_t i = 0; i < trial->times().size(); ++i) ratios.push_back(trial->times()[i] / trials[0]->times()[i]);
     const Counters counters = trial->counters();
     rows.push_back({{"mode", to_string(trial->mode())},
                     {"repeats", repeats},
@@ -105,8 +104,9 @@ json rows_of(const Options& options, DeviceId device, std::int64_t repeats) {
 }
 
 void print(const json& report) {
-  std::printf("device %s\n%8s  %-20s %10s %16s %10s %10s %10s\n", report["machine"]["device"].get<std::string>().c_str(),
-              "repeats", "mode", "us/step", "to interactive", "launches", "captures", "in place");
+  std::printf("device %s\n%8s  %-20s %10s %16s %10s %10s %10s\n",
+              report["machine"]["device"].get<std::string>().c_str(), "repeats", "mode", "us/step", "to interactive",
+              "launches", "captures", "in place");
   for (const json& row : report["rows"])
     std::printf("%8lld  %-20s %10.2f %16.3f %10lld %10lld %10lld\n",
                 static_cast<long long>(row["repeats"].get<std::int64_t>()), row["mode"].get<std::string>().c_str(),
@@ -135,7 +135,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   using namespace graphsink;
   bench::Options options;
-  CLI::App app("Measures steps whose input has another shape every few runs, in every mode, against interactive-serial.");
+  CLI::App app(
+      "Measures steps whose input has another shape every few runs, in every mode, against interactive-serial.");
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
   app.add_option("--sizes", options.sizes, "how many sizes there are")
       ->check(cli::whole_number(1, 100000))
@@ -150,7 +151,9 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "of each window")
       ->check(cli::whole_number(1, 100000000))
       ->capture_default_str();
-  app.add_option("--windows", options.windows, "of each mode")->check(cli::whole_number(1, 1000))->capture_default_str();
+  app.add_option("--windows", options.windows, "of each mode")
+      ->check(cli::whole_number(1, 1000))
+      ->capture_default_str();
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   return cli::run_program(app, argc, argv, [&] { return bench::run(options); });
 }

@@ -120,6 +120,18 @@ class BenchTest(unittest.TestCase):
             cost = (row["step_us"] - row["step_without_us"]) / 4
             self.assertAlmostEqual(row["us_per_crossing"], cost, msg=row["mode"])
 
+    def test_shape_changes(self):
+        command = [PROGRAM.with_name("shape_changes"), "--sizes", "20", "--kept", "4", "--repeats", "1,20", "--steps", "200",
+                   "--windows", "1", "--json", "-"]
+        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["rows"]
+        self.assertEqual([row["mode"] for row in rows], ["interactive-serial", "sink", "automatic"] * 2)
+        for row in rows:
+            self.assertGreater(row["step_us"], 0)
+            if row["mode"] == "interactive-serial":
+                self.assertEqual((row["ratio"], row["launches"], row["captures"]), (1, 0, 0))
+            if row["mode"] == "sink" and row["repeats"] == 20:
+                self.assertGreaterEqual(row["launches"], 200 - 10 * 8, "each size is captured after 8 steps at the latest")
+
     def test_grouping_of_steps_changes_nothing(self):
         for mode in ("sink", "interactive-serial", "automatic"):
             self.assertEqual(hashes(self.rows(mode, self.grouped)), hashes(self.rows(mode)), mode)
