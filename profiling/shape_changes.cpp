@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -45,6 +46,9 @@ class Trial {
     graph_.record("loss", loss);
     CompileOptions compiled{.target = device};
     compiled.shape_cache_shapes = static_cast<std::size_t>(options.kept);
+    compiled.log = [](LogLevel, std::string_view text) {
+      std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+    };
     program_.emplace(compile(graph_, compiled));
     program_->write(x_, batch(options.sizes));  // there is room for the largest from the beginning
     program_->run(interactive_serial);

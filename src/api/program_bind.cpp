@@ -24,6 +24,10 @@ TensorType fixed_input(const Node& node, const Where& where) {
     throw Error("bind_memory", where, "\"" + attrs.name + "\" is a feed, of which each step reads another slice",
                 "write() its slices, or use an input");
   }
+  if (attrs.size_of >= 0) {
+    throw Error("bind_memory", where, "the Value is a true_size(), which write() of its input sets",
+                "read it in the step");
+  }
   if (std::any_of(attrs.dims.begin(), attrs.dims.end(), [](const Dim& dim) { return dim.is_open; })) {
     throw Error("bind_memory", where, "the input \"" + attrs.name + "\" has an open dimension",
                 "write() it, or build the graph with a fixed shape");

@@ -23,6 +23,9 @@ Value true_size(const Value& input, int axis, Where where) {
   if (input.eager()) return dim(Arg(input, where), axis);
   GraphData& graph = *input.graph();
   const Node& node = graph.nodes[at(input.node())];
+  if (node.op == &feed_op) {
+    throw Error("true_size", where, "the Value is a feed, which has no bucket", "take the size with dim()");
+  }
   if (node.op != &input_op) {
     throw Error("true_size", where, "the Value is a result of " + std::string(node.op->name) + ", not an input",
                 "pass the input itself; dim() tells the sizes of other values");

@@ -14,8 +14,6 @@ void average(double& mean, std::int64_t& count, double value) {
   mean = count++ == 0 ? value : mean + kWeight * (value - mean);
 }
 
-void keep_fastest(double& fastest, double ns) { fastest = fastest > 0 ? std::min(fastest, ns) : ns; }
-
 std::string microseconds(double ns) { return fixed_text(ns / 1000, 1) + " us"; }
 
 }  // namespace
@@ -46,12 +44,13 @@ void CapturePolicy::captured(double ns) {
 
 void CapturePolicy::completed(ShapeTimes& shape, bool sunk, double ns) {
   all_ns_ += ns;
-  std::int64_t& seen = sunk ? shape.sunk_seen : shape.interactive_seen;
-  if (++seen == 1) return;
-  keep_fastest(sunk ? shape.sunk_ns : shape.interactive_ns, ns);
-  if (!sunk || shape.interactive_ns == 0) return;
-  average(gain_ns_, gains_, shape.interactive_ns - shape.sunk_ns);
-  saved_ns_ += shape.interactive_ns - ns;
+  ShapeTimes::Kind& kind = sunk ? shape.sunk : shape.interactive;
+  ++kind.seen;
+  if (!kind.counts()) return;
+  kind.sum_ns += ns;
+  if (!sunk) return;
+  if (shape.interactive.counts()) average(gain_ns_, gains_, shape.interactive.mean_ns() - shape.sunk.mean_ns());
+  saved_ns_ += shape.interactive.counts() ? shape.interactive.mean_ns() - ns : gain_ns_;
 }
 
 std::string CapturePolicy::reason(const ShapeTimes& shape) const {

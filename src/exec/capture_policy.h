@@ -5,8 +5,8 @@
 // A shape that has run n steps is expected to run n more, as in the ski rental problem (Karlin, Manasse, Rudolph and
 // Sleator, "Competitive snoopy caching", Algorithmica 3, 1988): it is captured once its steps so far would have saved,
 // sunk, what a capture takes. Then the total is at most twice that of somebody who knows the future. What a sunk step
-// saves is measured on the shapes that were captured before, as the difference of the fastest step op by op and the
-// fastest sunk step of the same shape.
+// saves is measured on the shapes that were captured before, as the difference of the mean step op by op and the mean
+// sunk step of the same shape.
 //
 // The modes that sink do what they are asked for: they capture after kMostSteps steps at the latest. The mode
 // `automatic` promises not to be slower than op by op: it captures only as long as what captures took, less what sunk
@@ -21,16 +21,22 @@ namespace graphsink {
 // What is known of one set of shapes.
 struct ShapeTimes {
   std::int64_t interactive_steps = 0;  // issued so far
-  // Steps that were measured. The first of each kind warms caches up and does not count.
-  std::int64_t interactive_seen = 0, sunk_seen = 0;
-  // The fastest that counts, in ns; 0: none yet.
-  double interactive_ns = 0, sunk_ns = 0;
+  // The steps that were measured. The first kWarmUp of each kind warm caches up and do not count.
+  struct Kind {
+    static constexpr std::int64_t kWarmUp = 2;
+    std::int64_t seen = 0;
+    double sum_ns = 0;  // of those that count
+    bool counts() const { return seen > kWarmUp; }
+    double mean_ns() const { return sum_ns / static_cast<double>(seen - kWarmUp); }
+  };
+  Kind interactive, sunk;
 };
 
 class CapturePolicy {
  public:
-  static constexpr std::int64_t kMostSteps = 8;     // before a mode that sinks captures
-  static constexpr std::int64_t kUnknownSteps = 2;  // the same while it is not known what a capture takes or saves
+  static constexpr std::int64_t kMostSteps = 8;  // before a mode that sinks captures
+  static constexpr std::int64_t kUnknownSteps =
+      ShapeTimes::Kind::kWarmUp + 2;                // the same while it is not known what a capture takes or saves
   static constexpr std::int64_t kAnywaySteps = 64;  // `automatic` may capture then although it did not pay before
   static constexpr double kAutomaticShare = 0.01;   // of the time of all steps
 

@@ -1,6 +1,7 @@
 #include "exec/inputs.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/trace.h"
 #include "passes/passes.h"
@@ -127,6 +128,11 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   }
   if (slices == 0) refuse(to_string(given), "write at least one slice");
   const Shape written = slice;
+  for (int node : entry.sizes) {
+    const std::int64_t size = slice[entries_.at(node).attrs->axis];
+    if (size > std::numeric_limits<std::int32_t>::max())
+      refuse(to_string(given), "write less at once: true_size() is an i32, which cannot be " + std::to_string(size));
+  }
   for (int d = 0; d < slice.rank(); ++d) {
     const Bucket& bucket = attrs.dims[static_cast<std::size_t>(d)].bucket;
     slice[d] = bucket.round_up(slice[d]);

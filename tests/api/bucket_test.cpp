@@ -93,6 +93,29 @@ const Refusal kRefusals[] = {
        compile(g).write(size, std::vector<std::int32_t>{3});
      },
      {"true_size()", "write \"x\""}},
+    {"MemoryOfASize",
+     [] {
+       Graph g;
+       Value size = true_size(g.input("x", f32, {open(4, next_power_of_two())}), 0);
+       g.output("y", size);
+       alignas(256) std::byte memory[256];
+       compile(g).bind_memory(size, memory, sizeof memory);
+     },
+     {"bind_memory", "true_size()"}},
+    {"SizeOfAFeed",
+     [] {
+       Graph g;
+       true_size(g.feed("x", f32, {open(4)}), 0);
+     },
+     {"true_size", "a feed", "dim()"}},
+    {"MoreThanASizeCanSay",
+     [] {
+       Graph g;
+       Value x = g.input("x", f32, {open(4, multiples_of(1 << 20)), 0});
+       g.output("y", true_size(x, 0));
+       compile(g).write(x, Tensor(f32, {std::int64_t{1} << 31, 0}));
+     },
+     {"write(\"x\")", "2147483648", "i32"}},
     {"MaskOfNumbers",
      [] {
        Graph g;

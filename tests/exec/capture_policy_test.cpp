@@ -32,11 +32,13 @@ std::int64_t steps_before_automatic_captures(const CapturePolicy& policy) {
 CapturePolicy learned(double capture, double interactive, double sunk) {
   CapturePolicy policy(true, 0);
   ShapeTimes shape;
-  policy.completed(shape, false, 10 * interactive);  // the first does not count
-  policy.completed(shape, false, interactive);
+  auto steps = [&](bool is_sunk, double ns) {
+    for (int i = 0; i < ShapeTimes::Kind::kWarmUp; ++i) policy.completed(shape, is_sunk, 10 * ns);  // do not count
+    policy.completed(shape, is_sunk, ns);
+  };
+  steps(false, interactive);
   policy.captured(capture);
-  policy.completed(shape, true, 10 * sunk);
-  policy.completed(shape, true, sunk);
+  steps(true, sunk);
   return policy;
 }
 
@@ -54,7 +56,7 @@ TEST(CapturePolicy, TheUserMaySayWhen) {
   EXPECT_FALSE(policy.wants_times());
 }
 
-TEST(CapturePolicy, BeforeAnythingIsKnownTwoStepsAreEnough) {
+TEST(CapturePolicy, BeforeAnythingIsKnownAFewStepsAreEnough) {
   CapturePolicy policy(true, 0);
   EXPECT_TRUE(policy.wants_times());
   EXPECT_EQ(steps_before_capture(policy), CapturePolicy::kUnknownSteps);
@@ -78,8 +80,7 @@ TEST(CapturePolicy, TellsWhetherSinkingSavesAnything) {
 TEST(CapturePolicy, FollowsAMachineThatChanges) {
   CapturePolicy policy = learned(300, 100, 200);
   ShapeTimes shape;
-  policy.completed(shape, false, 0);
-  policy.completed(shape, false, 400);
+  for (double ns : {0, 0, 400}) policy.completed(shape, false, ns);
   for (int i = 0; i < 20; ++i) {
     policy.captured(50);
     policy.completed(shape, true, 100);
