@@ -2,37 +2,26 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <thread>
 #include <vector>
 
 #include "graphsink/graphsink.h"
+#include "resident_bytes.h"
 
 namespace graphsink {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // the sanitizer's own memory and threads would be counted, too
-#else
-constexpr bool kSanitized = false;
-#endif
+using testing::kSanitized;
+using testing::resident_bytes;
 
 std::ptrdiff_t threads() {
   std::filesystem::directory_iterator all("/proc/self/task");
   return std::distance(begin(all), end(all));
-}
-
-std::size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t pages = 0;
-  file >> pages >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 TEST(ManyPrograms, NeedLittleMemoryAndNoThreadsWhileTheyDoNothing) {

@@ -1,9 +1,6 @@
 // What a program keeps for each set of input shapes, and what it drops when this exceeds the limit.
-#include <unistd.h>
-
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,6 +8,7 @@
 #include "api/program_access.h"
 #include "messages.h"
 #include "program_fixture.h"
+#include "resident_bytes.h"
 
 namespace graphsink {
 namespace {
@@ -18,7 +16,9 @@ namespace {
 using testing::contains;
 using testing::device_name;
 using testing::kModes;
+using testing::kSanitized;
 using testing::OnDevice;
+using testing::resident_bytes;
 
 // An output and a Variable that depend on everything written so far. The sort needs a workspace.
 struct Model {
@@ -239,19 +239,6 @@ CompileOptions bounded(std::size_t shapes, std::int64_t capture_after = 0) {
   options.capture_after = capture_after;
   options.log = [](LogLevel, std::string_view) {};
   return options;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // the sanitizer's own memory would be counted, too
-#else
-constexpr bool kSanitized = false;
-#endif
-
-std::size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t pages = 0;
-  file >> pages >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 TEST_P(ShapeCache, OfMoreShapesThanAllowedTheLeastRecentlyUsedGo) {
