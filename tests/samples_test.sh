@@ -188,7 +188,7 @@ done
 if [[ $flavour == cpu ]]; then
   refuses 'no CUDA in this build' "error: .*cuda:0.*$remedy" "$bin/graphsink-bench" --workload chain --device cuda:0
 fi
-refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp, lstm, gpt.*$remedy" \
+refuses 'unknown workload' "error: workload \"resnet\".*chain, wide, mlp, charmlp, lstm, lstm-scan, gpt.*$remedy" \
   "$bin/graphsink-bench" --workload chain,resnet
 refuses 'later mode' "error: mode \"eager\".*$remedy" "$bin/graphsink-bench" --mode sink,eager
 refuses 'bad size' 'size' "$bin/graphsink-bench" --size huge
