@@ -22,8 +22,8 @@ struct Counters {
   // of making one anew; and those that CUDA refused, because not only arguments differed: then one was made anew.
   std::uint64_t graph_updates = 0;
   std::uint64_t graph_update_refusals = 0;
-  // Steps asked to be sunk that ran interactively; those before a set of input shapes is captured do not
-  // count, see CompileOptions::capture_after.
+  // Steps asked to be sunk that ran interactively. Those before a set of input shapes is captured do not count, see
+  // CompileOptions::capture_after.
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // the same for pinned memory of the host

@@ -257,8 +257,10 @@ class Program {
   //   work    "kernel scale(float*, float)", "memcpy" and the like
   //
   // An op may have several nodes; bytes and flops are those of the op. Steps in graphs of the caller's (enqueue()) are
-  // not listed. If the environment variable GRAPHSINK_NODE_NAMES names a file, every program and SinkCache adds such
-  // lines to it whenever it captures something, so that a program need not be changed to be profiled.
+  // not listed, and neither are captures that changed a graph in place (Counters::graph_updates): profilers show them
+  // with the ids of the graph as it was made. If the environment variable GRAPHSINK_NODE_NAMES names a file, every
+  // program and SinkCache adds such lines to it whenever it captures something, so that a program need not be changed
+  // to be profiled.
   //
   // Throws Error if nothing is captured yet, on the CPU, if the file cannot be written, and if CUPTI, which knows the
   // ids and belongs to the CUDA toolkit, is not found.
