@@ -22,6 +22,7 @@
 #include "graphsink/optim.h"
 #include "graphsink/plan.h"
 #include "graphsink/program.h"
+#include "graphsink/select.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"
 #include "graphsink/version.h"

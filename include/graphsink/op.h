@@ -46,6 +46,9 @@ struct OpTraits {
   // The op does something that the graph cannot see: it prints, reads a file or counts. Such a node runs even if
   // nothing uses its outputs, and it runs after all nodes with an effect that were built before it.
   bool host_effect = false;
+  // Of an op with a host effect: it may run more than once for one step, because it only looks whether the step must
+  // fail, for example. Steps in which a result turns out to have another size run again (select.h).
+  bool repeatable = false;
   // Stream capture can record what the CUDA body does. Set it to false for a body that waits for the device or calls a
   // library that does; the host then issues the op in every step, between two launches.
   bool capturable = true;
@@ -138,6 +141,7 @@ enum class StepError : std::int32_t {
   target,      // a target that is not the number of a class
   iterations,  // number of iterations after which a loop was stopped
   body,        // an index that is the number of no body of a switch_
+  size,        // the number of elements that were found, for which the result has no room
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);
@@ -163,6 +167,10 @@ struct StepBlock {
   std::int64_t began = 0;          // when this step could begin, in ns of the device's clock
   std::uint32_t timed = 0;         // durations stored so far, modulo 2^32
   std::uint32_t acknowledged = 0;  // failed steps reported to the user when the launch was issued, modulo 2^32
+  // The first node whose result has another size than the plan was made for (select.h), or -1, and the number of
+  // elements that it found. The program plans for that size, and runs the step again.
+  std::int32_t size_node = -1;
+  std::int64_t size = 0;
 };
 
 // What OpDef::prepare returns for one node of a plan.

@@ -92,6 +92,8 @@ HD void tell_failure(Progress* progress, const StepBlock* step) {
   put(progress->error_step, step->error_step);
   put(progress->error, step->error);
   put(progress->error_index, step->error_index);
+  put(progress->size_node, step->size_node);
+  put(progress->size, step->size);
   tell_host(&progress->failed, 1);
 }
 
@@ -184,8 +186,12 @@ const OpDef check_host_op{.name = "check_host",
 // A node that failed says which it is; without one the step had failed before it began.
 __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
   wait_for_inputs();
-  if (theirs->ok == 0 && theirs->error_node >= 0)
-    fail_step(step, theirs->error_node, theirs->error, theirs->error_index);
+  if (theirs->ok != 0 || theirs->error_node < 0) return;
+  if (theirs->size_node >= 0 && step->size_node < 0) {
+    step->size = theirs->size;
+    step->size_node = theirs->size_node;
+  }
+  fail_step(step, theirs->error_node, theirs->error, theirs->error_index);
 }
 
 void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }

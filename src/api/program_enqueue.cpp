@@ -22,6 +22,12 @@ void Program::Impl::require_enqueue(const Where& where) {
         "the program has not run with these input shapes, so kernels would have to be loaded during the capture",
         "call enqueue() or run() once before the capture begins");
   }
+  if (has_result_sizes_) {
+    throw Error("enqueue", where,
+                "a result has a size that depends on data, for which run() plans anew when it changes; the launches of "
+                "a graph of yours cannot",
+                "give the results of select.h upper bounds");
+  }
   const Plan& plan = entry->plan();
   if (!plan.feeds.empty()) {
     throw Error(

@@ -1,6 +1,7 @@
 #include "api/program_impl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -18,6 +19,9 @@ std::span<const DeviceId> further_devices(const CompileOptions& options) {
   return options.further_devices;
 }
 
+// How often a step is run again before one of its results must have the size that was planned for.
+constexpr std::int64_t kMostTries = 100;
+
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
@@ -31,6 +35,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       memory_(graph_, session_),
       records_(log_),
       inputs_(graph_, session_.shared_device(), session_.shared_stream()),
+      has_result_sizes_(inputs_.have_result_sizes()),
       capture_policy_(inputs_.have_open_dimensions(), options.capture_after),
       runner_(session_, status_, capture_policy_, log_,
               [this](ShapeEntry& entry, const CapturedGraph& captured) {
@@ -48,6 +53,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
                 std::to_string(plan.feeds.size()) + " feeds; a program takes " + std::to_string(kMaxFeeds),
                 "concatenate some of them");
   }
+  if (has_result_sizes_) refuse_effects();
   if (options.require_whole_graph) require_whole("compile", "require_whole_graph", where);
   allocate_status(where);
   runner_.set_seed(options.seed);
@@ -140,21 +146,69 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
 
 void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {
   require_run(mode, options.steps, where);
+  for (std::int64_t first = 0, tries = 0; first < options.steps; ++tries) {
+    const std::int64_t next = run_from(first, mode, options, where);
+    if (next > first) tries = 0;
+    first = next;
+    if (first < options.steps && tries > kMostTries) {
+      throw Error("run", where, "a result has had another size each time the same step ran",
+                  "give the result an upper bound, or let all ops return the same for the same step");
+    }
+  }
+}
+
+std::int64_t Program::Impl::run_from(std::int64_t first, Mode mode, const RunOptions& options, const Where& where) {
   bind(where);
   std::optional<RunGate::Inside> inside;
   variables_.enter_run(inside);
   if (options.stream) wait_for_caller(*options.stream, where);
   inputs_.upload_feed_table(plan(), &memory_.control()->feeds);
+  const std::uint32_t committed = has_result_sizes_ ? committed_steps() : 0;
+  const bool may_miss = has_result_sizes_ && !status_.has_failed();  // else no step commits before that was reported
   is_unsettled_ = true;
   status_.set_has_outputs(false);
-  issue_run(mode, options.steps, where);
+  issue_run(mode, first, options.steps, where);
   is_unsettled_ = false;
   status_.set_has_outputs(true);
+  if (may_miss && has_missed_size()) {
+    first += committed_steps() - committed;
+  } else {
+    first = options.steps;
+  }
   if (options.stream) device().make_wait(session_.borrowed_stream(*options.stream), stream());
   if (runner_.has_captured()) trim_shapes();
+  return first;
 }
 
-void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where) {
+std::uint32_t Program::Impl::committed_steps() const {
+  return std::atomic_ref(status_.progress().records).load(std::memory_order_acquire);
+}
+
+bool Program::Impl::has_missed_size() {
+  {
+    const HostWatch::Wait waits(watch());
+    device().wait(stream());
+  }
+  const auto miss = status_.size_miss();
+  if (!miss) return false;
+  const int size = graph_.nodes[at(miss->node)].inputs[1].node;
+  if (!inputs_.set_result_size(size, miss->elements)) return false;  // the failure stays, for the user
+  status_.forget_size_miss();
+  shapes_.select(inputs_.shapes());
+  return true;
+}
+
+void Program::Impl::refuse_effects() const {
+  for (const Node& node : graph_.nodes) {
+    if (!node.op->traits.host_effect || node.op->traits.repeatable) continue;
+    throw Error(std::string(node.op->name), node.where,
+                "has an effect on the host, which would happen twice in a step that finds another size for a result",
+                "give the results of select.h upper bounds, or declare the op with .traits = {.repeatable = true} if "
+                "it may run more than once for a step");
+  }
+}
+
+void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
   if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
   const HostWatch::Wait waits(watch());
@@ -162,9 +216,9 @@ void Program::Impl::issue_run(Mode mode, std::int64_t steps, const Where& where)
     if (options_.guards.poison) poison(entry, memory_, session_);
     refresh_invariant_copies();
     if (replay_audit_.is_due(mode)) {
-      replay_audit_.run(entry, mode, steps, where);
+      replay_audit_.run(entry, mode, first, end, where);
     } else {
-      runs_.run(entry, mode, steps);
+      runs_.run(entry, mode, first, end);
     }
   } catch (const BrokenCommit& e) {
     // Set this before leaving the gate, so that other users cannot see the values without the mark.

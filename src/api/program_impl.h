@@ -94,7 +94,16 @@ class Program::Impl : private Allocator {
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
   void refresh_invariant_copies();
-  void issue_run(Mode mode, std::int64_t steps, const Where& where);
+  // Runs steps [first, end of the run) and returns that end. If a step has found that a result has another size than
+  // was planned for, selects a plan for that size and returns the number of that step, from which to go on.
+  std::int64_t run_from(std::int64_t first, Mode mode, const RunOptions& options, const Where& where);
+  void issue_run(Mode mode, std::int64_t first, std::int64_t end, const Where& where);
+  // Waits for the run; whether a step failed only because of the size of a result. Then the plan for that size is
+  // selected, and the failure forgotten.
+  bool has_missed_size();
+  std::uint32_t committed_steps() const;  // of those that have ended, modulo 2^32
+  // Throws Error for an op that must not run twice for one step.
+  void refuse_effects() const;
   // If issuing failed half-way: waits for all streams, so that the program can go on.
   void settle();
 
@@ -111,6 +120,7 @@ class Program::Impl : private Allocator {
   CallersMemory callers_memory_;
   Records records_;
   Inputs inputs_;
+  const bool has_result_sizes_;  // that depend on data, without an upper bound
   CapturePolicy capture_policy_;
   StepRunner runner_;
   ProgramShapes shapes_;

@@ -100,6 +100,9 @@ struct HostStatus {
   std::int32_t node = -1;    // the first that did, and what it threw
   Thrown what;
   RunningCalls* running = nullptr;  // shows which host calls run; may be null
+  // The first node with another size than was planned for, on the host of a device: see StepBlock::size_node.
+  std::int32_t size_node = -1;
+  std::int64_t size = 0;
 
   // Called in a catch block by the thread that ran the body of `bad`. The first exception is kept.
   void take_exception(const BoundNode& bad) noexcept {
@@ -112,6 +115,7 @@ struct HostStatus {
     failed = 0;
     node = -1;
     what = {};
+    size_node = -1;
   }
 };
 

@@ -81,6 +81,7 @@ GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
   block.acknowledged = params.acknowledged;
   block.error_node = -1;
   block.error = StepError::unknown;
+  block.size_node = -1;
 }
 
 }  // namespace graphsink

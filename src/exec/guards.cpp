@@ -126,17 +126,17 @@ bool ReplayAudit::is_due(Mode mode) {
   return may_sink && every_ > 0 && ++sunk_runs_ % every_ == 0;
 }
 
-void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Where& where) {
+void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end, const Where& where) {
   if (mode == automatic) mode = sink;
   runner_.set_times(nullptr);
   State before = state(entry.plan());
   if (before.status.progress.failed)
-    return runner_.run(entry, mode, 0, steps);  // with an unreported failure, no step would commit
+    return runner_.run(entry, mode, first, end);  // with an unreported failure, no step would commit
   const StepBlock& block = before.status.block;
-  runner_.run(entry, interactive_serial, 0, steps);
+  runner_.run(entry, interactive_serial, first, end);
   auto one_by_one = results(entry, block.records);
   set_state(entry.plan(), before);
-  runner_.run(entry, mode, 0, steps);
+  runner_.run(entry, mode, first, end);
   auto sunk = results(entry, block.records);
   for (std::size_t i = 0; i < sunk.size(); ++i) {
     const auto& [name, bits] = sunk[i];  // the number of steps is compared first; if it is equal, all sizes are equal

@@ -43,8 +43,8 @@ class ReplayAudit {
 
   // Whether the coming run, which is in this mode, is to be repeated. Counts it.
   bool is_due(Mode mode);
-  // Waits for the steps. Throws Error that names what differs.
-  void run(ShapeEntry& entry, Mode mode, std::int64_t steps, const Where& where);
+  // Runs steps [first, end) and waits for them. Throws Error that names what differs.
+  void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end, const Where& where);
 
  private:
   struct State {

@@ -231,6 +231,20 @@ void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {
   uploaded_ = wanted;
 }
 
+bool Inputs::have_result_sizes() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& item) { return item.second.attrs->is_result_size; });
+}
+
+bool Inputs::set_result_size(int node, std::int64_t elements) {
+  Entry& entry = entries_.at(node);
+  const Bucket& bucket = entry.attrs->dims[0].bucket;
+  const std::int64_t rows = bucket.round_up(elements);
+  if (rows < 0) return false;
+  entry.shape = Shape{rows};
+  return true;
+}
+
 std::size_t Inputs::input_bytes(const Plan& plan) const {
   std::size_t sum = 0;
   for (const PlanSource& source : plan.sources) {

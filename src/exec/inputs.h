@@ -42,6 +42,12 @@ class Inputs {
   // Changes with each write() of the input; 0 before the first.
   std::uint64_t version(int node) const { return entry(node).version; }
 
+  // Whether there are inputs that stand for the sizes of results (InputAttrs::is_result_size).
+  bool have_result_sizes() const;
+  // Sets the size of such an input to that of a result with so many elements. Returns false, having changed nothing, if
+  // they are more than the largest size of its bucket.
+  bool set_result_size(int node, std::int64_t elements);
+
   // Memory of all inputs that the plan uses, and of the slices of each of its feeds; allocated or not.
   std::size_t input_bytes(const Plan& plan) const;
   std::vector<std::size_t> feed_bytes(const Plan& plan) const;

@@ -37,18 +37,18 @@ void MeasuredRuns::issue_turn(ShapeEntry& entry, const ModeChooser::Turn& turn, 
   if (is_compared) entry.chooser.issued(turn, step_clock_ ? 0 : thread_ns() - begun);
 }
 
-void MeasuredRuns::run(ShapeEntry& entry, Mode mode, std::int64_t steps) {
-  if (mode == automatic) return run_automatic(entry, steps);
+void MeasuredRuns::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  if (mode == automatic) return run_automatic(entry, first, end);
   runner_.set_times(policy_.wants_times() ? &status_.times() : nullptr);
   if (policy_.wants_times()) read_step_times();
-  runner_.run(entry, mode, 0, steps);
+  runner_.run(entry, mode, first, end);
 }
 
-void MeasuredRuns::run_automatic(ShapeEntry& entry, std::int64_t steps) {
+void MeasuredRuns::run_automatic(ShapeEntry& entry, std::int64_t first, std::int64_t end) {
   read_step_times();
-  for (std::int64_t first = 0; first < steps;) {
+  while (first < end) {
     const bool may_sink = entry.is_captured(sink) || policy_.may_capture(entry.times);
-    ModeChooser::Turn turn = entry.chooser.next(steps - first, may_sink);
+    ModeChooser::Turn turn = entry.chooser.next(end - first, may_sink);
     try {
       issue_turn(entry, turn, first);
     } catch (...) {

@@ -19,7 +19,7 @@ class MeasuredRuns {
       : shapes_(shapes), policy_(policy), runner_(runner), status_(status) {}
 
   // In any mode.
-  void run(ShapeEntry& entry, Mode mode, std::int64_t steps);
+  void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
   // Tells the policy and the choosers of all entries what steps took meanwhile. Never waits.
   void read_step_times();
   // For tests: from now on `clock` says what steps took, and issuing and capturing them takes no time.
@@ -29,7 +29,7 @@ class MeasuredRuns {
   }
 
  private:
-  void run_automatic(ShapeEntry& entry, std::int64_t steps);
+  void run_automatic(ShapeEntry& entry, std::int64_t first, std::int64_t end);
   void issue_turn(ShapeEntry& entry, const ModeChooser::Turn& turn, std::int64_t first);
 
   const ProgramShapes& shapes_;

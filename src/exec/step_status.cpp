@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kRemedy =
     "the step committed nothing; mend its input, or lower the learning rate, and run it again";
+constexpr const char* kRoomRemedy = "the step committed nothing; give the result room for more elements";
 
 }  // namespace
 
@@ -118,7 +119,9 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   if (error != StepError::unknown) thrown.reset();
   std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
-  std::string remedy = thrown ? thrown->remedy() + "; the step committed nothing" : kRemedy;
+  std::string remedy = thrown                     ? thrown->remedy() + "; the step committed nothing"
+                       : error == StepError::size ? kRoomRemedy
+                                                  : kRemedy;
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
   if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
   const Node& source = graph_.nodes[node];
@@ -135,11 +138,32 @@ void StepStatus::report(const Where& where) {
   if (!find(where)) return;
   Error error = failure_->error;
   failure_.reset();
+  acknowledge();
+  outputs_ = Outputs::lost;
+  throw error;
+}
+
+void StepStatus::acknowledge() {
   std::atomic_ref(progress().failed).store(0);
   ++acknowledged_;
   if (on_acknowledged_) on_acknowledged_();
-  outputs_ = Outputs::lost;
-  throw error;
+}
+
+std::optional<StepStatus::SizeMiss> StepStatus::size_miss() const {
+  if (!has_failed()) return {};
+  SizeMiss miss;
+  auto take = [&](std::int32_t node, std::int64_t elements) {
+    if (node >= 0 && (miss.node < 0 || node < miss.node)) miss = {node, elements};
+  };
+  take(progress().size_node, progress().size);
+  take(host().size_node, host().size);
+  if (miss.node < 0) return {};
+  return miss;
+}
+
+void StepStatus::forget_size_miss() {
+  host().clear();
+  acknowledge();
 }
 
 // A launch tells the step block which failures it knows to be reported. So if it knows the last one, it came later.

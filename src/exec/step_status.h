@@ -60,6 +60,17 @@ class StepStatus {
   // Waits for the program's stream.
   void note_broken_off();
 
+  // Precondition of both: all steps are over, and none had failed before the last run. If a step of the run failed
+  // because the result of a node has another size than was planned for: that node, and how many elements it found. Of
+  // several the first in the graph, on which the others may depend.
+  struct SizeMiss {
+    int node = -1;
+    std::int64_t elements = 0;
+  };
+  std::optional<SizeMiss> size_miss() const;
+  // Forgets that failure: the step will run again.
+  void forget_size_miss();
+
   // Whether the last run left outputs: it was issued as a whole, and no failure of it was reported, or only one after
   // which a graph of the caller's has run a step. May wait for the program's stream. Precondition: what failed was
   // reported.
@@ -79,6 +90,8 @@ class StepStatus {
 
   // The failure that report() has not thrown yet; null: there is none.
   Failure* find(const Where& where);
+  // The failure counts as reported.
+  void acknowledge();
   // What a body threw, if one did. Once.
   std::optional<Error> take_exception();
 

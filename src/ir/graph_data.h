@@ -82,6 +82,8 @@ struct InputAttrs {
   // Of an input that true_size() has made: the input whose size it is, and the axis. write() of that one writes it.
   int size_of = -1;
   int axis = 0;
+  // Of an input without data, whose size is that of the result of nonzero_op; the program sets it (select.h).
+  bool is_result_size = false;
 };
 struct ConstantAttrs {
   std::shared_ptr<const Tensor> tensor;

@@ -29,6 +29,8 @@ std::string to_string(StepError error, std::int64_t index) {
       return "its condition still held after " + std::to_string(index) + " iterations";
     case StepError::body:
       return "index " + std::to_string(index) + " is the number of none of its bodies";
+    case StepError::size:
+      return "it found " + std::to_string(index) + " elements, and its result has no room for them";
     case StepError::unknown:
       break;
   }

@@ -46,11 +46,13 @@ struct HostFlagAttrs {
 // What end_step tells the host while later steps run. In memory from Device::allocate_host.
 struct Progress {
   std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
-  std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next four members
+  std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next six members
   std::int32_t error_node = -1;
   std::int32_t error_step = 0;
   StepError error = StepError::unknown;
   std::int64_t error_index = 0;
+  std::int32_t size_node = -1;
+  std::int64_t size = 0;
 };
 struct EndAttrs {
   std::vector<std::int64_t> capacities;  // of the ring of each record; powers of two

@@ -15,8 +15,9 @@ std::vector<int> axes(Site& s, const Value& x) {
 }
 template <Value (*op)(Arg, std::vector<int>, bool, Placement)>
 Values reduce(Site& s) {
+  constexpr Value (*kMean)(Arg, std::vector<int>, bool, Placement) = mean;
   Value x = s.number(0);
-  if (op == mean || op == logsumexp) x = s.floating(0);
+  if (op == kMean || op == logsumexp) x = s.floating(0);
   if (op == prod) x = clamp(x, -1, 1);
   if (op == any || op == all) x = Site::as(x, boolean);
   std::vector<int> over = axes(s, x);

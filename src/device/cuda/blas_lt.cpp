@@ -6,6 +6,7 @@
 #include <map>
 
 #include "device/cuda/device.h"
+#include "device/cuda/run_once.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -145,8 +146,7 @@ cublasStatus_t enqueue(const MatmulPlan& plan, const void* lhs, const void* rhs,
                         stream);
 }
 
-// Runs the product once on scratch memory, so that its kernels are loaded. If there is not enough memory for this, the
-// kernels are loaded by their first use.
+// Runs the product once on scratch memory, so that its kernels are loaded.
 void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& device, const Checked& check) {
   auto bytes = [&](DType dtype, std::int64_t count, std::int64_t batch_stride) {
     return rounded_block(static_cast<std::size_t>(count + (spec.batches - 1) * batch_stride) * size_of(dtype));
@@ -155,19 +155,9 @@ void load_kernels(const MatmulSpec& spec, const MatmulPlan& plan, CudaDevice& de
   std::size_t inputs =
       std::max(bytes(spec.dtype, spec.m * spec.k, lhs_stride), bytes(spec.dtype, spec.k * spec.n, rhs_stride));
   std::size_t out = bytes(spec.out_dtype(), spec.m * spec.n, out_stride);
-  Memory scratch;
-  try {
-    scratch = device.allocate(inputs + out + plan.workspace);
-  } catch (const Error& e) {
-    if (device.calls().is_lost()) throw;
-    device.calls().log.warn({"the kernels of a product are loaded by its first use: ", e.what()});
-    return;
-  }
-  RelaxedCapture relaxed(device.calls());
-  auto* base = static_cast<std::byte*>(scratch.get());
-  cudaStream_t stream = device.setup_stream().get();
-  check(enqueue(plan, base, base, base + inputs, base + inputs + out, stream), "cublasLtMatmul");
-  device.calls().check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  run_once(device, "a product", inputs + out + plan.workspace, [&](cudaStream_t stream, std::byte* base) {
+    check(enqueue(plan, base, base, base + inputs, base + inputs + out, stream), "cublasLtMatmul");
+  });
 }
 
 std::shared_ptr<const MatmulPlan> plan_matmul(const MatmulSpec& spec, const PrepareArgs& args, CudaDevice& device,
@@ -215,7 +205,6 @@ Prepared prepare_matmul(const MatmulSpec& spec, const PrepareArgs& args) {
   // Kernels must not be loaded during a capture. The first step is not captured and loads the kernels of all products
   // it runs. A product that the first step may skip is loaded here instead.
   if (args.may_be_skipped && !chosen.is_loaded) {
-    CurrentDevice current(device.calls());
     load_kernels(spec, *chosen.plan, device, Checked(args, device.calls().log));
     chosen.is_loaded = true;
   }
