@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-TRAINED = ("mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "branch", "dynamic")
+TRAINED = ("mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "branch", "dynamic", "nonzero")
 MODES = ("interactive-serial", "interactive-parallel", "sink")
 
 

@@ -8,6 +8,7 @@
 #include "samples/models/hetero.h"
 #include "samples/models/jacobi.h"
 #include "samples/models/mlp.h"
+#include "samples/models/nonzero.h"
 #include "samples/models/synthetic.h"
 #include "samples/models/text_model.h"
 
@@ -26,6 +27,8 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"jacobi", "a heated plate of 256x256 cells, a loop until no cell changes by over 0.2 degrees (test size: 16x16)"},
     {"branch", "784-256, then by the batch 256-10 or 10, on digits, batch 32, SGD (test size: 16 for 256, batch 8)"},
     {"dynamic", "windows of 8 to 64 characters, padded, attention, batch 16, AdamW (test size: 2 to 16, batch 2)"},
+    {"nonzero",
+     "784-10 on digits, batch 32, 784-256-256-10 for those of less than 90 %, AdamW (test size: 16, batch 8)"},
     {"generate", "up to 256 characters from charmlp, untrained, in a loop that ends with a line (test size: 16)"},
 };
 
@@ -44,7 +47,7 @@ const TextData& Workloads::text() {
 }
 
 std::optional<Source> Workloads::source(std::string_view name) {
-  if (name == "mlp" || name == "branch") return digits().source;
+  if (name == "mlp" || name == "branch" || name == "nonzero") return digits().source;
   for (std::string_view of_text : {"charmlp", "lstm", "lstm-scan", "gpt", "hetero", "dynamic", "generate"})
     if (name == of_text) return text().source;
   return std::nullopt;
@@ -94,6 +97,8 @@ Model Workloads::make(std::string_view name) {
   if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 16} : JacobiOptions{});
   if (name == "branch")
     return branch(digits().digits, is_test ? 16 : 256, {.batch = is_test ? 8 : 32, .lr = 0.1, .seed = seed});
+  if (name == "nonzero")
+    return nonzero(digits().digits, {.hidden = is_test ? 16 : 256}, {.batch = is_test ? 8 : 32, .seed = seed});
   if (name == "dynamic")
     return dynamic(text().text, is_test ? DynamicSizes{.width = 8, .longest = 16, .batch = 2, .lr = 1e-2, .seed = seed}
                                         : DynamicSizes{.seed = seed});
