@@ -23,6 +23,13 @@ Value limited(const Value& v) {
   return shape.rank() > kMaxRank ? reshape(v, {-1, shape[-2], shape[-1]}) : v;
 }
 
+bool contains(const std::vector<Entry>& entries, int kind) {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+    auto has = [&](const std::vector<Entry>& body) { return contains(body, kind); };
+    return entry.kind == kind || std::any_of(entry.bodies.begin(), entry.bodies.end(), has);
+  });
+}
+
 std::vector<TensorType> types_of(const Values& values) {
   std::vector<TensorType> types;
   for (const Value& v : values) types.push_back(v.type());
@@ -34,7 +41,7 @@ std::vector<TensorType> types_of(const Values& values) {
 std::span<const Kind> kinds() {
   static const std::vector<Kind> kAll = [] {
     std::vector<Kind> all;
-    for (auto kinds : {arithmetic_kinds(), movement_kinds(), cpu_kinds(), state_kinds()})
+    for (auto kinds : {arithmetic_kinds(), movement_kinds(), cpu_kinds(), state_kinds(), size_kinds()})
       all.insert(all.end(), kinds.begin(), kinds.end());
     return all;
   }();
@@ -153,7 +160,7 @@ Value Site::fit(const Value& v, const Shape& shape) {
 
 // --- Building
 
-Building::Building(const Recipe& recipe) {
+Building::Building(const Recipe& recipe) : has_effects(contains(recipe.entries, kind_of("cpu_effect"))) {
   make(recipe.entries);
   // A graph without a result would have nothing to compare.
   if (outputs.empty()) {

@@ -144,7 +144,7 @@ TEST(RandomGraph, FailuresAreShrunk) {
     Compare compare = [&](const Building& building, const Trace&, const Trace&) {
       return holds(building, kind) ? "holds " + kind : "";
     };
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 12; ++i) {
       Recipe recipe = random_recipe(seed_of(i));
       std::optional<Failure> failure = check(recipe, compare);
       if (!holds(Building(recipe), kind)) {

@@ -30,7 +30,7 @@ class Drawing {
     recipe_.steps = 3 + random_.below(4);
     constexpr std::array kOnSecond{0, 0, 10, 40};
     sources();
-    int lanes = 1 + random_.below(5), ops = 4 + random_.below(22);
+    int lanes = 1 + random_.below(5), ops = 4 + random_.below(24);
     for (int i = 0; i < lanes; ++i) lanes_.push_back(some());
     while (ops-- > 0) recipe_.entries.push_back(anything());
     results(lanes);
@@ -82,7 +82,8 @@ class Drawing {
 
   Entry anything() {
     if (depth_ == 0 && random_.chance(last_control_ >= 0 ? 10 : 2)) return gradient();
-    if (depth_ == 0 && random_.chance(3)) return open_rows();
+    if (depth_ == 0 && random_.chance(3)) return sized("open_rows");
+    if (random_.chance(3)) return sized("found");
     if (!variables_.empty() && random_.chance(18)) return with_state();
     if (depth_ < 2 && random_.chance(depth_ == 0 ? 7 : 4)) return control();
     return op();
@@ -129,8 +130,8 @@ class Drawing {
     return made;
   }
 
-  Entry open_rows() {
-    Entry made = entry("open_rows", {pick(some()), pick(some())});
+  Entry sized(std::string_view name) {
+    Entry made = entry(name, {pick(some()), pick(some())});
     made.on_cpu = random_.chance(on_cpu_);
     ids_.push_back(made.id);
     unused_.push_back(made.id);

@@ -6,6 +6,7 @@
 #include "base/at.h"
 #include "device/device.h"
 #include "ir/graph_data.h"
+#include "kernels/movement/nonzero.h"
 
 namespace graphsink::testing {
 namespace {
@@ -127,7 +128,7 @@ class Interpreter {
     trace.records.resize(graph_.records.size());
     for (int step = 0; step < steps; ++step) {
       block_.step = step;
-      if (step == 0 || step == kRewrittenAt) choose_places(plan_(step));
+      if (step == 0 || step == kRewrittenAt || building_.finds_sizes()) choose_places(plan_(step));
       set_sources();
       run_region(0);
       for (const NamedValue& output : graph_.outputs) trace.outputs[step + 1].push_back(value(output.value));
@@ -258,11 +259,21 @@ class Interpreter {
       values_[at(id)][i] = value(graph_.regions[at(body)].results[i]);
   }
 
+  // The rows that the result has, whose number is the size of a hidden input.
+  void set_result_size(const Node& node) {
+    const Tensor& x = value(node.inputs[0]);
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < x.shape().size(); ++i) count += x.at(i) != 0;
+    const auto& attrs = graph_.nodes[at(node.inputs[1].node)].attrs.as<InputAttrs>();
+    value(node.inputs[1]) = Tensor(u8, {attrs.dims[0].bucket.round_up(count)});
+  }
+
   // `written` takes the place of the operands that the node writes.
   void run_node(int id, std::map<std::size_t, Tensor>* written = nullptr) {
     const Node& node = graph_.nodes[at(id)];
     std::vector<TensorType> types;
     std::vector<Tensor*> operands;
+    if (node.op == &nonzero_op && node.inputs.size() == 2) set_result_size(node);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       Access access = access_of(*node.op, i, node.inputs.size());
       types.push_back(value(node.inputs[i]).type());

@@ -62,6 +62,10 @@ struct EffectLog {
   std::vector<Entry> entries;
 };
 
+// Names of counts.
+inline constexpr const char* kFoundSize = "size of a result: found";
+inline constexpr const char* kRoundedSize = "size of a result: found and rounded up";
+
 // What stays as it is from step to step is written anew by the caller before this step.
 constexpr int kRewrittenAt = 2;
 // Open inputs have up to so many rows.
@@ -95,7 +99,10 @@ struct Building {
   std::vector<Fed> fed;
   std::vector<std::string> outputs, records;
   std::shared_ptr<EffectLog> effects = std::make_shared<EffectLog>();
-  std::map<std::string, int> counts;                // see counts.h
+  std::map<std::string, int> counts;  // see counts.h
+  bool has_effects = false;           // somewhere in the recipe
+  // Whether steps find sizes of results that have no bound.
+  bool finds_sizes() const { return counts.contains(kFoundSize) || counts.contains(kRoundedSize); }
   std::map<int, std::vector<TensorType>> types;     // of what each entry made
   std::map<int, std::vector<TensorType>> operands;  // of what its picks are
 

@@ -45,6 +45,7 @@ std::span<const Kind> arithmetic_kinds();
 std::span<const Kind> movement_kinds();
 std::span<const Kind> cpu_kinds();
 std::span<const Kind> state_kinds();
+std::span<const Kind> size_kinds();
 int kind_of(std::string_view name);  // throws Error for a name that is not there
 
 // What a maker sees of its entry.

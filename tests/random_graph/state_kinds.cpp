@@ -28,37 +28,6 @@ Value source(Site& s, bool is_feed) {
   return v;
 }
 
-// Rows of an input whose number is open, with or without a rule that rounds it up, and numbers of fixed shapes that are
-// made of them.
-Values open_rows(Site& s) {
-  const std::array rules{Bucket(), next_power_of_two(), multiples_of(3), one_of({2, 5, kMaxOpenRows})};
-  const Bucket& rule = rules[static_cast<std::size_t>(s.random.below(rules.size()))];
-  ++s.building.counts[rule.is_every_size() ? "open: any size" : "open: rounded up"];
-  const std::string name = "open" + std::to_string(s.entry.id);
-  Value rows = s.building.graph.input(name, f32, {open(1 + s.random.below(kMaxOpenRows), rule), 3});
-  s.building.fed.push_back({rows, s.random.next(), false, true});
-  Value y = tanh(mul(rows, s.vector(0, f32, 3), s.placement));
-  switch (s.random.below(5)) {
-    case 0:
-      y = matmul(y, Site::fit(s.vector(1, f32, 9), {3, 3}), false, s.random.chance(50), s.placement);
-      break;
-    case 1:
-      y = cumsum(y, 0);
-      break;
-    case 2:
-      y = sort(y, 0).values;
-      break;
-    case 3:
-      y = softmax(y, s.random.below(2), s.placement);
-      break;
-    default:
-      break;
-  }
-  Value size = true_size(rows, 0), is_valid = unsqueeze(valid_mask(rows, 0), 1);
-  return {s.tame(masked_mean(y, is_valid)), s.tame(sum(where(is_valid, y, 0.0), {0}, false, s.placement)),
-          mul(cast(size, f32), 0.125)};
-}
-
 Values variable(Site& s) {
   // Few types, so that Variables can be exchanged, and some of one size and two shapes.
   constexpr std::array kDTypes{f32, f32, f32, f32, f32, f64, i32, bf16};
@@ -293,7 +262,6 @@ const Kind kKinds[] = {
        return Values{s.building.graph.constant(random_tensor(dtype, shape, s.random.next()))};
      }},
     {"step", Family::source, 0, 0, [](Site& s) { return Values{s.building.graph.step()}; }},
-    {"open_rows", Family::source, 2, 0, open_rows},
     {"variable", Family::source, 0, 0, variable},
     {"read", Family::state, 1, 0, read},
     {"assign", Family::state, 2, 0, assign},
