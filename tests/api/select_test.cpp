@@ -281,11 +281,12 @@ TEST_P(Select, AnOrdinaryFailureIsNotLost) {
     p.write(index, std::vector<std::int32_t>{9});
     p.write(x, std::vector<float>{1, 0, 0, 0, 0, 0});
     p.run(mode);
-    p.run(mode);  // commits nothing, as the failure was not reported
-    EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "index 9 lies outside")) << to_string(mode);
+    p.write(x, std::vector<float>{1, 0, 0, 1, 1, 1});
     p.write(index, std::vector<std::int32_t>{5});
+    p.run(mode);  // commits nothing, as the failure was not reported, and finds another size
+    EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "index 9 lies outside")) << to_string(mode);
     p.run(mode);
-    EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{0}));
+    EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{0, 3, 4, 5}));
     EXPECT_EQ(p.steps(), 2);
   }
 }
@@ -312,6 +313,30 @@ TEST_P(Select, AnIndexIntoAWrongSizeIsNoFailure) {
       for (double size : numbers_of(sizes)) all += size;
       EXPECT_EQ(all, 8);
     }
+  }
+}
+
+// Of a CUDA program.
+TEST_P(Select, ASizeIsFoundOnTheHost) {
+  for (Mode mode : kEvery) {
+    Graph g;
+    Variable total("total", Tensor::scalar(0.0f));
+    Value x = g.input("x", f32, {16});
+    const Padded places = flat_nonzero(greater(x, 0.0, on_cpu), next_power_of_two(), on_cpu);
+    const Padded chosen = gather(x, places);
+    const Padded large = masked_select(chosen.values, greater(chosen.values, 1.0));
+    assign(total, g.value(total) + sum(large));
+    Program p = compile(g);
+    std::mt19937 random(6);
+    double wanted = 0;
+    for (int step = 0; step < 10; ++step) {
+      const std::vector<float> values = draw(random, 16, 1 + step % 3);
+      for (float value : values) wanted += value > 1 ? double{value} : 0;
+      p.write(x, values);
+      p.run(mode);
+    }
+    EXPECT_EQ(total.read().at(0), wanted) << to_string(mode);
+    EXPECT_EQ(p.steps(), 10);
   }
 }
 
