@@ -61,6 +61,13 @@ Value with_padding(const Composed& c, const Value& x, const Value& count, double
   return graphsink::where(c.arg(found_rows(c, x, count)), c.arg(x), c.arg(padding), c.placement);
 }
 
+// The rows of indices that were found, and zeros.
+Value valid_indices(const Composed& c, const Padded& indices) {
+  const Value& values = indices.values;
+  const bool are_places = !values.eager() && values.graph()->nodes[at(values.node())].op == &nonzero_op;
+  return are_places ? values : with_padding(c, values, indices.count, 0);
+}
+
 Value flat(const Composed& c, const Value& x) { return reshape(c.arg(x), {-1}); }
 
 void check_padded(const Composed& c, const Padded& x) {
@@ -154,7 +161,7 @@ Padded softmax(const Padded& x, Placement placement, Where where) {
 Padded gather(Arg x, const Padded& indices, Placement placement) {
   Composed c("gather", x.where(), placement);
   check_padded(c, indices);
-  const Value valid = with_padding(c, indices.values, indices.count, 0);
+  const Value valid = valid_indices(c, indices);
   return {with_padding(c, gather(x, c.arg(valid), 0, placement), indices.count, 0), indices.count};
 }
 
@@ -162,7 +169,7 @@ Value scatter_add(Arg base, const Padded& indices, Arg updates, Placement placem
   Composed c("scatter_add", base.where(), placement);
   check_padded(c, indices);
   const std::vector<Value> in = c.values({base, updates});
-  const Value valid = with_padding(c, indices.values, indices.count, 0);
+  const Value valid = valid_indices(c, indices);
   // x + -0.0 is x, also where x is -0.0.
   const Value added = with_padding(c, in[1], indices.count, is_float(in[1].dtype()) ? -0.0 : 0);
   return scatter_add(c.arg(in[0]), c.arg(valid), c.arg(added), 0, placement);

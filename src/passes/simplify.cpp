@@ -17,20 +17,39 @@ bool is_repeatable(const IrNode& node) {
          !traits.host_effect && !writes_variables(*node.op, node.inputs.size());
 }
 
-bool is_same(const IrNode& a, const IrNode& b) {
-  return a.op == b.op && a.region == b.region && a.inputs == b.inputs && a.placement == b.placement &&
+// Whether the node uses only the type of that operand.
+bool takes_type(const IrNode& node, std::size_t operand) {
+  return access_of(*node.op, operand, node.inputs.size()) == Access::shape_only;
+}
+
+bool has_same_inputs(const PlannerIr& ir, const IrNode& a, const IrNode& b) {
+  if (a.inputs.size() != b.inputs.size()) return false;
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) {
+    if (a.inputs[i] == b.inputs[i]) continue;
+    if (!takes_type(a, i) || !(ir.type(a.inputs[i]) == ir.type(b.inputs[i]))) return false;
+  }
+  return true;
+}
+
+bool is_same(const PlannerIr& ir, const IrNode& a, const IrNode& b) {
+  return a.op == b.op && a.region == b.region && a.placement == b.placement && has_same_inputs(ir, a, b) &&
          a.attrs == b.attrs;
 }
 
 // Hashes what is_same() compares, except the placement and all attributes but the first bytes of a constant: a graph
 // may have many constants.
-std::size_t hash_of(const IrNode& node) {
+std::size_t hash_of(const PlannerIr& ir, const IrNode& node) {
   std::size_t hash = std::hash<const void*>()(node.op);
   auto add = [&](int x) { hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(x) + 1; };
   add(node.region);
-  for (ValueRef v : node.inputs) {
-    add(v.node);
-    add(v.output);
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueRef v = node.inputs[i];
+    if (takes_type(node, i)) {
+      for (std::int64_t dim : ir.type(v).shape.dims()) add(static_cast<int>(dim));
+    } else {
+      add(v.node);
+      add(v.output);
+    }
   }
   if (node.op == &constant_op) {
     const Tensor& tensor = *node.attrs.as<ConstantAttrs>().tensor;
@@ -50,9 +69,9 @@ class Seen {
   // Returns an earlier node that is the same as node `i`. If there is none, adds node `i` and returns -1.
   int find_or_add(int i) {
     const IrNode& node = ir_.nodes[at(i)];
-    int& newest = newest_[hash_of(node) & (newest_.size() - 1)];
+    int& newest = newest_[hash_of(ir_, node) & (newest_.size() - 1)];
     for (int other = newest; other >= 0; other = older_[at(other)])
-      if (is_same(ir_.nodes[at(other)], node)) return other;
+      if (is_same(ir_, ir_.nodes[at(other)], node)) return other;
     older_[at(i)] = newest;
     newest = i;
     return -1;

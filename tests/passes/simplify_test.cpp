@@ -83,6 +83,13 @@ const Case kCases[] = {
        add_up(g, y, exp(x));
      },
      "exp", 2},
+    {"OperandsOfWhichOnlyTheTypeIsUsed", [](Graph& g, const Value& x) { add_up(g, arange(x, 0), arange(exp(x), 0)); },
+     "arange", 1},
+    {"OtherTypesOfSuchOperands",
+     [](Graph& g, const Value& x) {
+       add_up(g, arange(x, 0), arange(concat({x, x}, 0), 0));
+     },
+     "arange", 2},
     {"TwoOutputs",
      [](Graph& g, const Value& x) {
        auto a = split(x, 2, 0), b = split(x, 2, 0);

@@ -152,8 +152,14 @@ class Interpreter {
       const Node& node = graph_.nodes[id];
       auto is_same = [&](int other_id) {
         const Node& other = graph_.nodes[at(other_id)];
-        return other.op == node.op && other.region == node.region && other.placement == node.placement &&
-               other.attrs == node.attrs && std::ranges::equal(other.inputs, node.inputs, {}, operand, operand);
+        bool is_equal = other.op == node.op && other.region == node.region && other.placement == node.placement &&
+                        other.attrs == node.attrs && other.inputs.size() == node.inputs.size();
+        for (std::size_t i = 0; is_equal && i < node.inputs.size(); ++i) {
+          bool is_only_type = access_of(*node.op, i, node.inputs.size()) == Access::shape_only;
+          is_equal = operand(other.inputs[i]) == operand(node.inputs[i]) ||
+                     (is_only_type && value(other.inputs[i]).type() == value(node.inputs[i]).type());
+        }
+        return is_equal;
       };
       first[id] = 0;
       while (first[id] < static_cast<int>(id) && (is_known[id] || !is_known[at(first[id])] || !is_same(first[id])))
