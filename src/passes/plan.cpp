@@ -18,15 +18,37 @@ std::vector<PlanSource> used_sources(const PlannerIr& ir) {
   return sources;
 }
 
+// A line for each result whose size the steps find (select.h).
+std::vector<Reason> found_sizes(const PlannerIr& ir) {
+  std::vector<Reason> notes;
+  for (const IrNode& node : ir.nodes) {
+    if (!node.is_live) continue;
+    for (ValueRef v : node.inputs) {
+      const IrNode& size = ir.node(v);
+      if (size.op != &input_op || !size.attrs.as<InputAttrs>().is_result_size) continue;
+      const Bucket& bucket = size.attrs.as<InputAttrs>().dims[0].bucket;
+      notes.push_back(
+          {"the size of a result of " + std::string(node.op->name) + " is found by each step", node.where,
+           "it has no upper bound; these are plan and launches for " + std::to_string(size.outputs[0].shape[0]) +
+               " rows" + (bucket.is_every_size() ? "" : " (" + to_string(bucket) + ")"),
+           "run() waits for its steps, and a step that finds another size runs again", "give it an upper bound"});
+    }
+  }
+  return notes;
+}
+
 // Builds the planner's own form of the graph, rewrites it, and lowers it to the nodes and the schedule of the plan.
-void lower_graph(const GraphData& graph, const InputShapes& shapes, const SystemOps& system, const PlanOptions& options,
-                 Plan& plan) {
+// Returns what there is to say of it beside the decisions of the passes.
+std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shapes, const SystemOps& system,
+                                const PlanOptions& options, Plan& plan) {
   PlannerIr ir = verify(graph, shapes);
   simplify(ir);
   place(ir, options, plan);
   if (options.fuse) fuse(ir);
   plan.sources = used_sources(ir);
+  std::vector<Reason> notes = found_sizes(ir);
   lower(ir, system, options, plan);
+  return notes;
 }
 
 // Throws Error if the sizes of all buffers together exceed 63 bits. Every offset and every total is at most this sum.
@@ -89,12 +111,13 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
                 "name at most " + std::to_string(kMaxFurtherTargets));
   plan.devices.push_back({target});
   for (const Target& further : options.further_targets) plan.devices.push_back({further});
-  lower_graph(*graph.data(), shapes, system, options, plan);
+  const std::vector<Reason> notes = lower_graph(*graph.data(), shapes, system, options, plan);
   add_costs(plan);
   partition(plan);
   assign_streams(plan);
   refuse_overflow(plan);
   assign_memory(plan);
+  plan.reasons.insert(plan.reasons.end(), notes.begin(), notes.end());
   return plan;
 }
 

@@ -60,6 +60,15 @@ Plan choice_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+Plan found_size_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {64});
+  const Padded chosen = masked_select(x, greater(x, 0.0), next_power_of_two());
+  g.output("mean", mean(chosen));
+  g.output("different", unique(x, 16).values.values);
+  return plan_for(g, Target::cuda13());
+}
+
 Plan wide_plan() {
   Graph g;
   Value x = g.feed("x", f32, {64});
@@ -93,6 +102,7 @@ std::vector<Plan> plans() {
           invariant_copies_plan(),
           branch_in_loop_plan(),
           choice_plan(),
+          found_size_plan(),
           wide_plan(),
           further_device_plan()};
 }

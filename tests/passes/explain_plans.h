@@ -22,6 +22,8 @@ Plan host_loop_plan();
 Plan invariant_copies_plan();
 // A branch between two values in a loop; the input is read in both.
 Plan branch_in_loop_plan();
+// Results whose sizes depend on data, with a bound and without one.
+Plan found_size_plan();
 // A choice among three bodies, of which one does nothing.
 Plan choice_plan();
 // Four branches of eight ops each.

@@ -166,6 +166,8 @@ TEST(Explain, ChoiceOnCuda) {
   }
 }
 
+TEST(Explain, FoundSizeOnCuda) { expect_golden("found_size_cuda.txt", testing::found_size_plan().explain()); }
+
 TEST(Explain, BodiesRunOnTheStreamOfTheStepAroundThem) {
   Plan plan = branch_in_loop_plan();
   plan.streams = 4;
