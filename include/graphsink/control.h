@@ -26,6 +26,11 @@ struct WhileOptions {
   // A loop whose condition still holds after this many iterations is ended, and the step fails. 0 means no limit: a
   // loop whose condition always holds never ends.
   std::int64_t max_iterations = 0;
+  // Takes less memory for the gradient of a loop with max_iterations, n: it keeps about 2 sqrt(n) states instead of n,
+  // and runs the loop again, sqrt(n) iterations at a time ("Training Deep Nets with Sublinear Memory Cost", Chen et al.
+  // 2016). For that the loop is made of two, one in the other, so that random ops in it draw other numbers. Otherwise
+  // the results have the same bits; gradients that are sums over the iterations are added up in another order.
+  bool recompute = false;
 };
 
 namespace detail {
@@ -114,6 +119,7 @@ struct Scan {
 };
 struct ScanOptions {
   std::int64_t iterations = 0;  // 0: as many as the inputs have slices
+  bool recompute = false;       // as in WhileOptions; the body is called twice if there is a rest of iterations
 };
 
 // A loop over the slices of `inputs` along their first axis, which must be as long for all: iteration i gets slice i of

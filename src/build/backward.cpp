@@ -184,7 +184,7 @@ void Backward::add_captured(int body, int outermost, Captured& captured) const {
            graph_->type(node.inputs[0]).shape[0] == region.limit;
   };
   auto is_product = [&](const Node& node) {
-    if (!is_body_of_loop || region.recompute || node.op != &matmul_op || is_outside(node.inputs[0])) return false;
+    if (!is_body_of_loop || node.op != &matmul_op || is_outside(node.inputs[0])) return false;
     const TensorType &rows = graph_->type(node.inputs[0]), &matrix = graph_->type(node.inputs[1]);
     return is_outside(node.inputs[1]) && is_rows_by_matrix(node.attrs, rows, matrix) &&
            rows.shape.rank() < Shape::kMaxRank;

@@ -17,15 +17,17 @@ Values counted_loop(const char* op, GraphData& graph, std::span<const Arg> init,
     region.limit = limit;
     region.counter = {{first.node(), 0}, {state.back().node(), 0}, {next.node(), next.output()}};
     Values result = body(state);
-    if (result.size() != init.size())
-      throw Error(op, where,
-                  "the body returned " + std::to_string(result.size()) + " Values, the state has " +
-                      std::to_string(init.size()),
-                  "return one Value for each of the state");
+    check_state_size(op, result.size(), init.size(), where);
     result.push_back(next);
     return result;
   };
   return loop_values(op, counted, condition, counting_body);
+}
+
+std::int64_t segment_length(std::int64_t iterations) {
+  std::int64_t length = 1;
+  while (length * length < iterations) ++length;
+  return length;
 }
 
 }  // namespace graphsink

@@ -29,7 +29,6 @@ struct Backward::LoopGradient {
     upstream.resize(node.outputs.size());
     for (std::size_t j = 0; j < body.parameters.size(); ++j)
       if (b.depends_(body.parameters[j])) active.push_back(j);
-    if (body.recompute) return;
     for (int made : body.nodes) {
       const Node& maker = graph.nodes[at(made)];
       if (maker.op->flops == nullptr) continue;

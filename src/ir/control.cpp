@@ -72,6 +72,13 @@ const OpDef switch_op{.name = "switch_", .infer = infer_nothing};
 const OpDef if_op{.name = "if_", .infer = infer_nothing};
 const OpDef while_op{.name = "while_", .infer = infer_nothing};
 
+void check_state_size(const char* op, std::size_t returned, std::size_t expected, const Where& where) {
+  if (returned == expected) return;
+  throw Error(op, where,
+              "the body returned " + std::to_string(returned) + " Values, the state has " + std::to_string(expected),
+              "return one Value for each of the state");
+}
+
 Value as_value(GraphData& graph, const Arg& arg, const char* op) {
   if (const auto* value = std::get_if<Value>(&arg.content()))
     return graph.value(graph.visible(*value, op, arg.where()));
@@ -171,12 +178,7 @@ Values loop_values(const char* op, std::span<const Arg> init, const std::functio
       parameters.push_back(graph->value({id, 0}));
     }
     Values next = body(parameters);
-    if (next.size() != state.size()) {
-      throw Error(
-          op, where,
-          "the body returned " + std::to_string(next.size()) + " Values, the state has " + std::to_string(state.size()),
-          "return one Value for each of the state");
-    }
+    check_state_size(op, next.size(), state.size(), where);
     for (std::size_t i = 0; i < next.size(); ++i) {
       ValueRef result = graph->visible(next[i], op, where);
       const TensorType& type = graph->type(node.inputs[i]);

@@ -16,6 +16,9 @@ Value as_value(GraphData& graph, const Arg& arg, const char* op);
 // The graph of the operands. Throws Error, in the name of `op`, if none is a Value of a graph.
 std::shared_ptr<GraphData> control_graph(std::span<const Arg> args, const char* op, const Where& where);
 
+// Throws Error, in the name of `op`, unless a body has returned as many Values as its state has.
+void check_state_size(const char* op, std::size_t returned, std::size_t expected, const Where& where);
+
 // What while_() does without a limit; errors name `op`.
 Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
                    const std::function<Values(const Values&)>& body);

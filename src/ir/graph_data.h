@@ -69,7 +69,6 @@ struct Region {
   LoopCounter counter{};  // while_
   // while_: if it counts its iterations and stops at a limit, the limit (build/counted_loop.h); else 0.
   std::int64_t limit = 0;
-  bool recompute = false;  // while_ with a limit: WhileOptions::recompute
   // while_: what the loop has as outputs behind its state: see Stacked.
   std::vector<Stacked> stacked{};
 };
