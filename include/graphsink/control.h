@@ -1,7 +1,8 @@
 // if_, switch_ and while_: control flow as nodes of the graph. A launch holds them as conditional nodes if the device
 // can do that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A
 // Value made in a body exists only there: using it after the body, in the other branch or in another body throws Error.
-// Bodies return the Values that are needed outside.
+// Bodies return the Values that are needed outside, or assign() them to Variables. The body of a loop that assigns
+// Variables, and its condition, are called more often while the graph is built.
 #pragma once
 
 #include <array>

@@ -220,8 +220,9 @@ Value true_size(const Value& input, int axis, Where where = Where::current());
 Value valid_mask(const Value& input, int axis, Where where = Where::current());
 
 // Assigns `value` to the Variable when the step commits. Nodes of this graph that read the Variable after this call see
-// `value`. Throws Error if the types differ, inside a body of while_ or if_ (return the value from the body instead),
-// and for a Variable or a number as `value` (use Graph::assign()).
+// `value`. In a body of while_, scan, if_ or switch_ it counts if the body runs: the next iteration and what follows
+// the loop or branch see the Value that was assigned last. Throws Error if the types differ, and for a Variable or a
+// number as `value` (use Graph::assign()).
 void assign(const Variable& variable, Arg value);
 
 }  // namespace graphsink

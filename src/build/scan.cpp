@@ -90,6 +90,7 @@ Scan scan(const std::vector<Arg>& init, const std::vector<Arg>& inputs,
       "scan", graph, init,
       [&](const Values& now) { return less(Arg(now.back(), where), Arg(static_cast<double>(iterations), where)); },
       [&](const Values& now) {
+        kept.clear();  // the body may be built again
         const Arg number(now.back(), where);
         Values slices;
         for (const Value& input : whole) slices.push_back(emit(slice_at_op, {Arg(input, where), number})[0]);

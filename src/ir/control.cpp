@@ -1,6 +1,11 @@
 #include "ir/control.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "base/at.h"
+#include "ir/draft.h"
 
 namespace graphsink {
 namespace {
@@ -66,6 +71,13 @@ void check_results(const GraphData& graph, const Node& node) {
   }
 }
 
+// The line of the first body that assigns the Variable.
+Where assigned_where(const AssignedValues& before, const std::vector<AssignedValues>& after, int variable) {
+  for (const AssignedValues& body : after)
+    if (to_string(body.where(variable)) != to_string(before.where(variable))) return body.where(variable);
+  return before.where(variable);
+}
+
 }  // namespace
 
 const OpDef switch_op{.name = "switch_", .infer = infer_nothing};
@@ -107,15 +119,30 @@ Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
   node.op = &op;
   node.where = where;
   node.inputs = {decision};
+  const AssignedValues before(graph);
+  std::vector<AssignedValues> after;  // each body
+  std::set<int> assigned;             // Variables, by a body
   for (const auto& body : bodies) {
     BodyScope scope(graph, op, where);
     for (const Value& value : body()) scope.region().results.push_back(graph.visible(value, op.name, where));
     node.bodies.push_back(scope.index());
+    for (int variable : before.changed(graph)) assigned.insert(variable);
+    after.emplace_back(graph);
+    before.restore(graph);
   }
   check_results(graph, node);
+  // What Variables are behind the branch is a result of it, too.
+  const std::size_t outputs = graph.regions[at(node.bodies[0])].results.size();
+  for (int variable : assigned)
+    for (std::size_t k = 0; k < after.size(); ++k)
+      graph.regions[at(node.bodies[k])].results.push_back(after[k].value(graph, variable));
   graph.set_outputs_like(node, graph.regions[at(node.bodies[0])].results);
-  std::size_t outputs = node.outputs.size();
   int id = graph.add_node(std::move(node));
+  int result = static_cast<int>(outputs);
+  for (int variable : assigned) {
+    graph.variables[at(variable)].assigned = {id, result++};
+    graph.variables[at(variable)].assigned_where = assigned_where(before, after, variable);
+  }
   Values results;
   for (std::size_t i = 0; i < outputs; ++i) results.push_back(graph.value({id, static_cast<int>(i)}));
   return results;
@@ -150,58 +177,103 @@ ValueRef stacked_output(GraphData& graph, int loop, const Stacked& stacked) {
   return {loop, number};
 }
 
-Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
-                   const std::function<Values(const Values&)>& body) {
-  const Where where = init.empty() ? Where() : init[0].where();
-  std::shared_ptr<GraphData> graph = control_graph(init, op, where);
+namespace {
+
+// The loop, with the Variables that its body assigns as states in front of the user's. If the body assigns others, what
+// is built is not a loop yet, and they are added to `carried`.
+Values build_loop(const char* op, GraphData& graph, std::span<const Arg> init,
+                  const std::function<Value(const Values&)>& condition,
+                  const std::function<Values(const Values&)>& body, std::vector<Variable>& carried,
+                  const Where& where) {
+  const std::size_t hidden = carried.size();
+  auto users = [&](const Values& values) {
+    return Values(values.begin() + static_cast<std::ptrdiff_t>(hidden), values.end());
+  };
   Node node;
   node.op = &while_op;
   node.where = where;
   Values state;
-  for (const Arg& arg : init) {
-    state.push_back(as_value(*graph, arg, op));
-    node.inputs.push_back({state.back().node(), state.back().output()});
-  }
-  node.inputs.push_back(check_predicate(*graph, condition(state), op, where));
+  for (const Variable& variable : carried) state.push_back(Graph(graph.shared_from_this()).value(variable, where));
+  for (const Arg& arg : init) state.push_back(as_value(graph, arg, op));
+  for (const Value& value : state) node.inputs.push_back({value.node(), value.output()});
+  node.inputs.push_back(check_predicate(graph, condition(users(state)), op, where));
+  const AssignedValues before(graph);
+  std::vector<Where> assigned_where;
   {
-    BodyScope scope(*graph, while_op, where);
+    BodyScope scope(graph, while_op, where);
     scope.region().is_loop = true;
     Values parameters;
     for (std::size_t i = 0; i < state.size(); ++i) {
       Node parameter;
       parameter.op = &parameter_op;
-      parameter.attrs = ParameterAttrs{graph->type(node.inputs[i]), node.inputs[i]};
-      graph->set_outputs_like(parameter, {&node.inputs[i], 1});
+      parameter.attrs = ParameterAttrs{graph.type(node.inputs[i]), node.inputs[i]};
+      graph.set_outputs_like(parameter, {&node.inputs[i], 1});
       parameter.where = where;
-      int id = graph->add_node(std::move(parameter));
+      int id = graph.add_node(std::move(parameter));
       scope.region().parameters.push_back({id, 0});
-      parameters.push_back(graph->value({id, 0}));
+      parameters.push_back(graph.value({id, 0}));
     }
-    Values next = body(parameters);
-    check_state_size(op, next.size(), state.size(), where);
+    for (std::size_t i = 0; i < hidden; ++i) graph.use(carried[i], where).assigned = scope.region().parameters[i];
+    const AssignedValues begin(graph);
+    Values next = body(users(parameters));
+    check_state_size(op, next.size(), init.size(), where);
+    std::vector<ValueRef> results;
     for (std::size_t i = 0; i < next.size(); ++i) {
-      ValueRef result = graph->visible(next[i], op, where);
-      const TensorType& type = graph->type(node.inputs[i]);
-      if (graph->type(result) != type) {
+      ValueRef result = graph.visible(next[i], op, where);
+      const TensorType& type = graph.type(node.inputs[hidden + i]);
+      if (graph.type(result) != type) {
         throw Error(op, where,
                     "state " + std::to_string(i) + " is " + to_string(type) + ", the body returned " +
-                        to_string(graph->type(result)),
+                        to_string(graph.type(result)),
                     "return the type the state began with");
       }
-      scope.region().results.push_back(result);
+      results.push_back(result);
     }
-    ValueRef again = check_predicate(*graph, condition(next), op, where);
+    ValueRef again = check_predicate(graph, condition(next), op, where);
+    for (int variable : begin.changed(graph)) {
+      const Variable& assigned = graph.variables[at(variable)].variable;
+      if (std::find(carried.begin(), carried.end(), assigned) == carried.end()) carried.push_back(assigned);
+    }
+    for (std::size_t i = 0; i < hidden; ++i) {
+      const VariableUse& use = graph.use(carried[i], where);
+      scope.region().results.push_back(use.assigned);
+      assigned_where.push_back(use.assigned_where);
+    }
+    before.restore(graph);
+    if (carried.size() > hidden) return {};
+    scope.region().results.insert(scope.region().results.end(), results.begin(), results.end());
     const bool is_counted = scope.region().limit > 0;  // then the counter is a part of `init`
     if (!is_counted && scope.region().counter.now.node >= 0) add_counter(node, scope.region());
     scope.region().results.push_back(again);
-    for (const auto& check : std::exchange(scope.region().checks, {})) check(*graph);
+    for (const auto& check : std::exchange(scope.region().checks, {})) check(graph);
     node.bodies = {scope.index()};
   }
-  graph->set_outputs_like(node, std::span(node.inputs).first(node.inputs.size() - 1));  // without the predicate
-  int id = graph->add_node(std::move(node));
+  graph.set_outputs_like(node, std::span(node.inputs).first(node.inputs.size() - 1));  // without the predicate
+  int id = graph.add_node(std::move(node));
+  for (std::size_t i = 0; i < hidden; ++i) {
+    VariableUse& use = graph.use(carried[i], where);
+    use.assigned = {id, static_cast<int>(i)};
+    use.assigned_where = assigned_where[i];
+  }
   Values results;
-  for (std::size_t i = 0; i < state.size(); ++i) results.push_back(graph->value({id, static_cast<int>(i)}));
+  for (std::size_t i = hidden; i < state.size(); ++i) results.push_back(graph.value({id, static_cast<int>(i)}));
   return results;
+}
+
+}  // namespace
+
+Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
+                   const std::function<Values(const Values&)>& body) {
+  const Where where = init.empty() ? Where() : init[0].where();
+  std::shared_ptr<GraphData> graph = control_graph(init, op, where);
+  std::vector<Variable> carried;
+  while (true) {
+    Draft draft(*graph);
+    const std::size_t known = carried.size();
+    Values results = build_loop(op, *graph, init, condition, body, carried, where);
+    if (carried.size() == known) return results;
+    draft.take_back();
+  }
 }
 
 namespace detail {

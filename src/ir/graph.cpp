@@ -345,17 +345,19 @@ Value Graph::step(Where where) { return add_source(data_of(*this, where), step_o
 
 namespace {
 ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
+  auto outside = [&](ValueRef ref) {
+    if (graph.nodes[at(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
+    return ref;
+  };
   if (const auto* variable = std::get_if<Variable>(&arg.content())) {
     Value value = Graph(graph.shared_from_this()).value(*variable, arg.where());
-    return {value.node(), value.output()};
+    return outside({value.node(), value.output()});
   }
   const auto* value = std::get_if<Value>(&arg.content());
   if (value == nullptr) {
     throw Error(call, arg.where(), "not a Value of this graph", "pass a Value that an op of this graph returned");
   }
-  ValueRef ref = graph.visible(*value, call, arg.where());
-  if (graph.nodes[at(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
-  return ref;
+  return outside(graph.visible(*value, call, arg.where()));
 }
 }  // namespace
 
@@ -391,7 +393,9 @@ void Graph::assign(const Variable& variable, Arg value) {
     const TensorType& type = variable.type(value.where());
     assigned = constant(Tensor::full(type.dtype, type.shape, *number, value.where()), value.where());
   } else {
-    assigned = graph.value(resolve(graph, value, "assign"));
+    const auto* source = std::get_if<Variable>(&value.content());
+    assigned = source ? Graph(data_).value(*source, value.where()) : std::get<Value>(value.content());
+    (void)graph.visible(assigned, "assign", value.where());
   }
   graphsink::assign(variable, Arg(assigned, value.where()));
 }
@@ -411,11 +415,7 @@ void assign(const Variable& variable, Arg value) {
                 "write what Eager::read() returns with Variable::write()");
   }
   GraphData& graph = *source->graph();
-  if (graph.current_region != 0) {
-    throw Error("assign", value.where(), "called in the body of an if_ or while_",
-                "return the value from the body and assign it outside");
-  }
-  ValueRef ref = resolve(graph, value, "assign");
+  const ValueRef ref = graph.visible(*source, "assign", value.where());
   if (graph.type(ref) != variable.type()) {
     throw Error(
         "assign", value.where(),

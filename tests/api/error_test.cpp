@@ -161,19 +161,6 @@ const Row kRows[] = {
        assign(w, g.feed("x", f32, {3}) * 1.0);
      },
      {"assign", "\"w\"", "f32[1]", "f32[3]"}},
-    {"AssignInBody",
-     [] {
-       Graph g;
-       Variable w("w", Tensor({1.0f}));
-       Value x = g.feed("x", f32, {1});
-       while_(
-           {x}, [](Value s) { return sum(s) < 3.0; },
-           [&](Value s) {
-             assign(w, s);
-             return s;
-           });
-     },
-     {"assign", "body", "outside"}},
     {"LoopChangesType",
      [] {
        Graph g;

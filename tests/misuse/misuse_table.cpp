@@ -651,16 +651,27 @@ std::span<const Row> misuses() {
             while_(
                 {1.0}, [](Value s) { return s < 3.0; }, [](Value s) { return s * 2.0; });
           }},
-      Row{"AssignInABody",
+      Row{"AssignOtherTypeInABody",
           "assign",
-          {"body", "outside"},
+          {"\"w\"", "f32[3]", "f32[]"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
                 [](Value s) {
-                  assign(w(), s);
+                  assign(w(), sum(s));
                   return s;
                 });
+          }},
+      Row{"RecordAVariableAssignedInABody",
+          "output",
+          {"mul at misuse_table.cpp:", "if_ at misuse_table.cpp:", "return it"},
+          [] {
+            auto assigns = [] {
+              assign(w(), x() * 2.0);
+              graph().output("w", w());
+              return x() * 2.0;
+            };
+            if_(predicate(), assigns, assigns);
           }},
       Row{"OptimizerInABody",
           "sgd",

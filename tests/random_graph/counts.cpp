@@ -53,6 +53,7 @@ constexpr std::array kOfGraphs{"effects: several in a graph",
                                kFoundSize,
                                kRoundedSize,
                                "variable: frozen, rewritten",
+                               "variable: assigned in a body",
                                "variable: assigned a view of another",
                                "variable: read after assign",
                                "variable: two exchanged"};

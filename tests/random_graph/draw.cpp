@@ -30,7 +30,7 @@ class Drawing {
     recipe_.steps = 3 + random_.below(4);
     constexpr std::array kOnSecond{0, 0, 10, 40};
     sources();
-    int lanes = 1 + random_.below(5), ops = 4 + random_.below(24);
+    int lanes = 1 + random_.below(5), ops = 4 + random_.below(26);
     for (int i = 0; i < lanes; ++i) lanes_.push_back(some());
     while (ops-- > 0) recipe_.entries.push_back(anything());
     results(lanes);
@@ -114,8 +114,7 @@ class Drawing {
   }
 
   Entry with_state() {
-    if (depth_ > 0) return op();
-    int what = random_.below(10);
+    int what = random_.below(depth_ > 0 ? 9 : 10);  // optimizers are not in bodies
     Entry made;
     if (what < 3) {
       made = entry("read", {pick(variable())});

@@ -66,6 +66,7 @@ void assign_to(Site& s, Building::State& state, const Value& value) {
   s.building.counts["variable: assigned a view of another"] +=
       is_variable(s.building, value) && fitting.node() != value.node() && fitting.dtype() == value.dtype();
   assign(state.variable, fitting);
+  s.building.counts["variable: assigned in a body"] += s.building.graph.data()->current_region != 0;
   state.is_assigned = true;
 }
 Values assign(Site& s) {
