@@ -18,8 +18,8 @@ class Drawing {
  public:
   explicit Drawing(std::uint64_t seed) : random_(seed) {
     constexpr std::array kPlacements{0, 0, 8, 35};
-    constexpr std::array kCpuOnly{0, 0, 6, 18};
-    constexpr std::array kCpuOnlyInBodies{0, 35, 60};  // these the host drives: islands before and after
+    constexpr std::array kCpuOnly{0, 0, 8, 20};
+    constexpr std::array kCpuOnlyInBodies{0, 40, 70};  // these the host drives: islands before and after
     on_cpu_ = kPlacements[draw(kPlacements.size())];
     cpu_only_ = kCpuOnly[draw(kCpuOnly.size())];
     cpu_only_in_bodies_ = kCpuOnlyInBodies[draw(kCpuOnlyInBodies.size())];
