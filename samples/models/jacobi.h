@@ -7,7 +7,7 @@
 namespace graphsink::models {
 
 struct JacobiOptions {
-  std::int64_t size = 256;               // cells on each side of the plate
+  std::int64_t size = 512;               // cells on each side of the plate
   double tolerance = 0.2;                // degrees by which the last iteration may still change a cell
   std::int64_t max_iterations = 100000;  // a step that needs more fails
 };

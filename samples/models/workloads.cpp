@@ -24,7 +24,7 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"lstm-scan", "the same, each layer a loop over the characters"},
     {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
     {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
-    {"jacobi", "a heated plate of 256x256 cells, a loop until no cell changes by over 0.2 degrees (test size: 16x16)"},
+    {"jacobi", "a heated plate of 512x512 cells, a loop until no cell changes by over 0.2 degrees (test size: 32x32)"},
     {"branch", "784-256, then by the batch 256-10 or 10, on digits, batch 32, SGD (test size: 16 for 256, batch 8)"},
     {"dynamic", "windows of 8 to 64 characters, padded, attention, batch 16, AdamW (test size: 2 to 16, batch 2)"},
     {"nonzero",
@@ -94,7 +94,7 @@ Model Workloads::make(std::string_view name) {
                .seed = seed};
     return hetero(text().text, sizes);
   }
-  if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 16} : JacobiOptions{});
+  if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 32} : JacobiOptions{});
   if (name == "branch")
     return branch(digits().digits, is_test ? 16 : 256, {.batch = is_test ? 8 : 32, .lr = 0.1, .seed = seed});
   if (name == "nonzero")
