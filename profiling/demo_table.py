@@ -47,7 +47,7 @@ def print_rows(report):
                 row["mode"],
                 time_text(step),
                 f"{serial[row['workload']] / step:.2f} x",
-                f"{row['graph_launches_per_step']:g}",
+                f"{round(row['graph_launches_per_step'], 2):g}",
                 f"{row['kernels_per_step']:.0f}",
                 size_text(row["arena_bytes"]),
                 loss_text(row["loss_first"]) + " -> " + loss_text(row["loss_last"]),
