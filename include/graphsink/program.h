@@ -121,7 +121,7 @@ class Program {
   ~Program();
 
   // The plan for the input shapes written last; before any write(), for the examples that the graph was built with.
-  // Valid until the next write().
+  // Valid until the next write(), or run() of a graph with results whose size the steps find (select.h).
   const Plan& plan(Where where = Where::current()) const;
   // The plan as text, and as JSON for a script, together with what is known only later: workspaces, once they were
   // asked for, and launches that the device refused to capture. See Plan::explain() and Plan::explain_json().

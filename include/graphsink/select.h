@@ -4,9 +4,10 @@
 // `count` says how many were found. Ops work on all rows; the functions below, and where() with valid_mask(), leave the
 // padding out.
 //
-//   Padded large = masked_select(x, greater(x, 1.0), 64);          // at most 64 elements: a step with more of them
-//   fails Padded all = masked_select(x, greater(x, 1.0));                // as many rows as elements Padded some =
-//   masked_select(x, greater(x, 1.0), next_power_of_two());  // rounded up, so that few sizes come up
+//   Value mask = greater(x, 1.0);
+//   Padded few = masked_select(x, mask, 64);                   // 64 rows; a step that finds more elements fails
+//   Padded all = masked_select(x, mask);                       // as many rows as elements
+//   Padded some = masked_select(x, mask, next_power_of_two()); // rounded up, so that few sizes come up
 //
 // With an upper bound, the size of the result is fixed, and everything stays in one launch. Without one, a step is
 // planned for the size that the step before had. If it finds another size, it commits nothing, and run() plans for that
@@ -32,11 +33,11 @@ class ResultSize {
   ResultSize(std::int64_t most) : rule_(most) {}           // NOLINT: implicit; `most` rows, an upper bound
   ResultSize(int most) : rule_(std::int64_t{most}) {}      // NOLINT: implicit
   ResultSize(Bucket bucket) : rule_(std::move(bucket)) {}  // NOLINT: implicit; the number rounded up by a rule
-  // The upper bound; -1: there is none.
-  std::int64_t most() const { return std::holds_alternative<std::int64_t>(rule_) ? std::get<std::int64_t>(rule_) : -1; }
-  // The rule where there is no upper bound.
-  const Bucket& bucket() const { return std::get<Bucket>(rule_); }
   bool is_bound() const { return std::holds_alternative<std::int64_t>(rule_); }
+  // Of a bound size: the upper bound.
+  std::int64_t most() const { return std::get<std::int64_t>(rule_); }
+  // Of any other: the rule by which the number of elements is rounded up.
+  const Bucket& bucket() const { return std::get<Bucket>(rule_); }
 
  private:
   std::variant<Bucket, std::int64_t> rule_;

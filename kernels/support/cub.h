@@ -52,6 +52,7 @@ inline void check_cub(const PrepareArgs& p, cudaError_t code, const char* call) 
 template <class T>
 __global__ void select_by_one_thread(IsNonzero<T> is_selected, std::int32_t size, std::int32_t* places,
                                      std::int32_t* count) {
+  wait_for_inputs();
   std::int32_t found = 0;
   for (std::int32_t i = 0; i < size; ++i)
     if (is_selected(i)) places[found++] = i;
