@@ -12,7 +12,7 @@ Draft::Draft(GraphData& graph)
       outputs_(graph.outputs.size()),
       variables_(graph.variables) {
   for (int region = graph.current_region; region >= 0; region = graph.regions[at(region)].parent)
-    counters_.emplace_back(region, graph.regions[at(region)].counter);
+    around_.push_back({region, graph.regions[at(region)].counter, graph.regions[at(region)].checks.size()});
 }
 
 void Draft::take_back() {
@@ -20,7 +20,11 @@ void Draft::take_back() {
   graph_.nodes.erase(graph_.nodes.begin() + end, graph_.nodes.end());
   graph_.regions.erase(graph_.regions.begin() + static_cast<std::ptrdiff_t>(regions_), graph_.regions.end());
   for (Region& region : graph_.regions) std::erase_if(region.nodes, [&](int id) { return id >= end; });
-  for (const auto& [region, counter] : counters_) graph_.regions[at(region)].counter = counter;
+  for (const Around& around : around_) {
+    Region& region = graph_.regions[at(around.region)];
+    region.counter = around.counter;
+    region.checks.resize(around.checks);
+  }
   std::erase_if(graph_.variable_index, [&](const auto& item) { return at(item.second) >= variables_.size(); });
   graph_.variables = variables_;
   graph_.records.erase(graph_.records.begin() + static_cast<std::ptrdiff_t>(records_), graph_.records.end());

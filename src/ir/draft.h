@@ -19,7 +19,13 @@ class Draft {
   GraphData& graph_;
   std::size_t nodes_, regions_, records_, outputs_;
   std::vector<VariableUse> variables_;
-  std::vector<std::pair<int, LoopCounter>> counters_;  // of the regions around
+  // What the regions around had.
+  struct Around {
+    int region;
+    LoopCounter counter;
+    std::size_t checks;
+  };
+  std::vector<Around> around_;
 };
 
 // The Values that are assigned to Variables, which a body may change for its own nodes.

@@ -415,5 +415,50 @@ TEST_P(AssignInBodies, ABodyThatIsBuiltAgainLeavesNothing) {
   EXPECT_EQ(nodes(true), nodes(false) + 1) << "one state more: v and now";
 }
 
+TEST_P(AssignInBodies, ALoopInALoopMayTakeGradients) {
+  // The inner body is built twice, and with it the check of its gradient, which the loop around makes at its end.
+  Graph g;
+  Variable v("v", Tensor::scalar(2.0)), w("w", Tensor::scalar(1.5));
+  Value x = g.input("x", f64, {}), of_w = g.value(w);
+  auto [s] = while_(
+      {zero(x)}, [](Value i) { return i < 2.0; },
+      [&](Value i) {
+        auto [n] = while_(
+            {zero(x)}, [](Value k) { return k < 3.0; },
+            [&](Value k) {
+              Value loss = of_w * of_w * (k + 1.0);
+              assign(v, g.value(v) + grad(loss, {w})[0]);
+              return k + 1.0;
+            });
+        return i + n / 3.0;
+      });
+  g.output("s", s);
+  EXPECT_EQ(g.data()->regions[1].checks.size(), 0u);
+  Program p = compile(g);
+  p.write(x, std::vector<double>{0});
+  p.run(sink);
+  EXPECT_EQ(v.read().at(0), 2 + 2 * (3.0 * (1 + 2 + 3)));
+}
+
+TEST_P(AssignInBodies, ChecksOfADiscardedBodyAreForgotten) {
+  Graph g;
+  Variable v("v", Tensor::scalar(2.0)), w("w", Tensor::scalar(1.5));
+  Value x = g.input("x", f64, {}), of_w = g.value(w);
+  std::size_t checks = 0;
+  while_(
+      {zero(x)}, [](Value i) { return i < 2.0; },
+      [&](Value i) {
+        auto [n] = while_(
+            {zero(x)}, [](Value k) { return k < 3.0; },
+            [&](Value k) {
+              assign(v, g.value(v) + grad(of_w * of_w, {w})[0]);
+              return k + 1.0;
+            });
+        checks = g.data()->regions[static_cast<std::size_t>(g.data()->current_region)].checks.size();
+        return i + n;
+      });
+  EXPECT_EQ(checks, 1u) << "of the inner body as it is";
+}
+
 }  // namespace
 }  // namespace graphsink
