@@ -30,6 +30,7 @@ struct Options {
   std::string json_file;
   std::string export_directory;
   std::string explain;
+  bool no_fuse = false;
   bool untimed = false;
   bool list = false;
   models::WorkloadOptions workload;
@@ -80,7 +81,7 @@ void write_inputs(const std::filesystem::path& directory, const models::Model& m
 }
 
 void print_plan(const models::Model& model, DeviceId device, const std::string& format) {
-  Program program = compile(model.graph, {.target = device});
+  Program program = compile(model.graph, {.target = device, .fuse = model.fuse});
   const Plan& plan = program.plan();
   if (format == "text") std::cout << model.name << ": ";
   std::cout << (format == "json" ? plan.explain_json() : format == "dot" ? plan.explain_dot() : plan.explain());
@@ -110,8 +111,10 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
       continue;
     }
     show_progress(name + " " + named.name + ": " + std::to_string(options.steps) + " steps");
+    models::Model model = workloads.make(name);
+    model.fuse = model.fuse && !options.no_fuse;
     trials.push_back(
-        std::make_unique<Trial>(workloads.make(name), named.mode, device, options.steps, options.steps_per_launch));
+        std::make_unique<Trial>(std::move(model), named.mode, device, options.steps, options.steps_per_launch));
     trials.back()->run_counted();
     names.push_back(named.name);
   }
@@ -151,6 +154,7 @@ int run(Options options) {
   models::Workloads workloads(options.workload);
   for (const std::string& name : options.workloads) {  // refuses before anything is measured
     models::Model model = workloads.make(name);
+    model.fuse = model.fuse && !options.no_fuse;
     if (!options.export_directory.empty()) write_inputs(options.export_directory, model, options.steps);
     if (!options.explain.empty()) print_plan(model, device, options.explain);
   }
@@ -189,6 +193,7 @@ int main(int argc, char** argv) {
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
       ->check(cli::whole_number(0, 100000))
       ->capture_default_str();
+  app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");

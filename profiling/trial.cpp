@@ -28,9 +28,9 @@ void add_difference(Counters& sum, const Counters& before, const Counters& after
   sum.host_nodes += after.host_nodes - before.host_nodes;
 }
 
-Program timed_compile(const Graph& graph, DeviceId device, double& us) {
+Program timed_compile(const models::Model& model, DeviceId device, double& us) {
   Clock::time_point start = Clock::now();
-  Program program = compile(graph, {.target = device});
+  Program program = compile(model.graph, {.target = device, .fuse = model.fuse});
   us = us_since(start);
   return program;
 }
@@ -42,7 +42,7 @@ Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps
       mode_(mode),
       steps_(steps),
       steps_per_launch_(model_.has_one_step_a_run ? 1 : steps_per_launch),
-      program_(timed_compile(model_.graph, device, compile_us_)) {}
+      program_(timed_compile(model_, device, compile_us_)) {}
 
 // Steps [first, end), each with its own data; a remainder is one shorter run.
 void Trial::run_fed(std::int64_t first, std::int64_t end) {

@@ -90,6 +90,11 @@ class Attrs {
     if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T));
     return *static_cast<const T*>(data_.get());
   }
+  // The same, or nullptr if its type is not T.
+  template <class T>
+  const T* get_if() const {
+    return type_ != nullptr && *type_ == typeid(T) ? static_cast<const T*>(data_.get()) : nullptr;
+  }
 
  private:
   [[noreturn]] void throw_mismatch(const std::type_info& wanted) const;
@@ -304,6 +309,15 @@ class OpBodies {
   std::size_t size_ = 0;
 };
 
+// Computes `size` elements of the result of an element-wise op, on the CPU. Element i of `out` is made of the elements
+// i * steps[k] of in[k]. A step is 1, or 0 for an operand of one element. `out` may be an operand whose step is 1.
+using ElementwiseRow = void (*)(std::int64_t size, const void* const* in, const std::int64_t* steps, void* out);
+
+// Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
+// `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one.
+using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
+constexpr std::int64_t kPartElements = 64;
+
 // What OpDef::fuse returns: the op that computes two nodes at once, with its attributes. No op means that they cannot
 // be fused.
 struct Fused {
@@ -334,6 +348,15 @@ struct OpDef {
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
+  // Of element-wise ops with one output, whose operands are broadcast as in NumPy: returns the function that computes a
+  // row on the CPU, with the bits of the CPU body. `types` are those of the operands, then that of the output. The
+  // planner joins such ops into one node, which computes them block by block. If it is nullptr, or returns nullptr, the
+  // op is not joined with others.
+  ElementwiseRow (*row)(std::span<const TensorType> types) = nullptr;
+  // Of ops with one output that is cheap to compute in parts, such as those that only move elements: computes a part on
+  // the CPU, with the bits of the CPU body and with what prepare() returned, but without a workspace. The planner joins
+  // such an op with the element-wise ops that use its result. If it is nullptr, the op is not joined with others.
+  OutputPart part = nullptr;
   // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, grad() throws Error, naming the op.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not

@@ -221,6 +221,13 @@ struct PlanFacts {
   std::optional<ShapeCacheFacts> shape_cache;  // of a graph with open dimensions
 };
 
+// What became of element-wise ops that were joined: see CompileOptions::fuse.
+struct FusionReport {
+  std::size_t ops = 0;    // so many ops
+  std::size_t nodes = 0;  // became so many nodes
+  std::size_t bytes = 0;  // of results that are not stored in memory any more
+};
+
 struct Plan {
   std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
   std::vector<Buffer> buffers;
@@ -242,6 +249,7 @@ struct Plan {
   std::size_t host_invariant_bytes = 0;
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
+  FusionReport fusion;
 
   const Target& target() const { return devices[0].target; }
   // The tasks of a sequence or an island, in order; not those of their bodies.
@@ -297,7 +305,7 @@ std::vector<Island> split_islands(const Plan& plan);
 
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
-  bool fuse = true;                       // nodes that OpDef::fuse can join become one
+  bool fuse = true;                       // see CompileOptions::fuse
   Placement default_placement{};          // of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };

@@ -51,7 +51,9 @@ struct CompileOptions {
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
   // first. Slow.
   bool check_finite = false;
-  // Computes a product together with the bias and the activation that follow it: fewer kernels, the same bits.
+  // Computes a product together with the bias and the activation that follow it, and on the CPU element-wise ops that
+  // use each other's results together, block by block: fewer nodes and less memory, the same bits. With check_finite
+  // the latter stay separate, so that the Error can name each op.
   bool fuse = true;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.

@@ -36,6 +36,14 @@ Prepared prepare_cast(const PrepareArgs& p) {
   return {std::make_shared<ElementwisePlan<1>>(plan)};
 }
 
+ElementwiseRow cast_row(std::span<const TensorType> types) {
+  ElementwiseRow row = nullptr;
+  for_any_dtype(types[1].dtype, [&]<class Out>() {
+    for_any_dtype(types[0].dtype, [&]<class In>() { row = elementwise_row<Cast<Out>, In, Out, 1>; });
+  });
+  return row;
+}
+
 std::vector<Value> cast_grad(const GradArgs& a) {
   if (!is_float(a.outputs[0].dtype())) return {Value()};
   return {cast(Arg(a.grads[0], a.where), a.inputs[0].dtype())};
@@ -46,6 +54,7 @@ const OpDef cast_op{.name = "cast",
                     .in_place = kElementwiseInPlace<1>,
                     .prepare = prepare_cast,
                     .bodies = {elementwise_cpu<1>, elementwise_cuda<1>},
+                    .row = cast_row,
                     .grad = cast_grad};
 
 }  // namespace

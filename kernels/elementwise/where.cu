@@ -23,19 +23,32 @@ void select_cuda(CudaArgs& args) {
               layout);
 }
 
+// An ElementwiseRow.
+template <class W>
+void select_row(std::int64_t size, const void* const* in, const std::int64_t* steps, void* result) {
+  const auto* condition = static_cast<const bool*>(in[0]);
+  const auto *a = static_cast<const W*>(in[1]), *b = static_cast<const W*>(in[2]);
+  auto* out = static_cast<W*>(result);
+  std::int64_t step_c = steps[0], step_a = steps[1], step_b = steps[2];
+  for_each_index(size, [=](std::int64_t k) { out[k] = condition[k * step_c] ? a[k * step_a] : b[k * step_b]; });
+}
+
 template <class W>
 void select_cpu(const CpuArgs& args) {
   const auto& layout = args.local<Layout<3>>();
-  std::int64_t row = layout.row();
+  const std::int64_t row = layout.row(), steps[] = {layout.step(0), layout.step(1), layout.step(2)};
   for (std::int64_t i = 0; i < layout.size; i += row) {
     std::int64_t offsets[3];
     layout.find(i, offsets);
-    const bool* condition = args.in<bool>(0) + offsets[0];
-    const W *a = args.in<W>(1) + offsets[1], *b = args.in<W>(2) + offsets[2];
-    W* out = args.out<W>(0) + i;
-    std::int64_t step_c = layout.step(0), step_a = layout.step(1), step_b = layout.step(2);
-    for_each_index(row, [=](std::int64_t k) { out[k] = condition[k * step_c] ? a[k * step_a] : b[k * step_b]; });
+    const void* in[] = {args.in<bool>(0) + offsets[0], args.in<W>(1) + offsets[1], args.in<W>(2) + offsets[2]};
+    select_row<W>(row, in, steps, args.out<W>(0) + i);
   }
+}
+
+ElementwiseRow where_row(std::span<const TensorType> types) {
+  ElementwiseRow row = nullptr;
+  with_word(word_size(types[1].dtype), [&]<class W>(W) { row = select_row<W>; });
+  return row;
 }
 
 void infer_where(InferArgs& a) {
@@ -72,6 +85,7 @@ const OpDef where_op{.name = "where",
                      .in_place = kInPlace,
                      .prepare = prepare_where,
                      .bodies = {where_cpu, where_cuda},
+                     .row = where_row,
                      .grad = where_grad};
 
 }  // namespace

@@ -24,7 +24,7 @@ __global__ void broadcast(const T* x, T* out, Layout<1> layout, Wide<T> divisor)
 }
 
 struct BroadcastPlan {
-  void (*cpu)(const BroadcastPlan&, const CpuArgs&) = nullptr;
+  void (*cpu)(const BroadcastPlan&, const void* x, std::int64_t begin, std::int64_t size, void* out) = nullptr;
   void (*cuda)(const BroadcastPlan&, CudaArgs&) = nullptr;
   Layout<1> layout;
   double divisor = 1;
@@ -38,17 +38,20 @@ void broadcast_cuda(const BroadcastPlan& plan, CudaArgs& a) {
 }
 
 template <class T>
-void broadcast_cpu(const BroadcastPlan& plan, const CpuArgs& a) {
+void broadcast_cpu(const BroadcastPlan& plan, const void* operand, std::int64_t begin, std::int64_t size,
+                   void* result) {
   auto divisor = static_cast<Wide<T>>(plan.divisor);
   const Layout<1>& layout = plan.layout;
-  std::int64_t row = layout.row();
-  for (std::int64_t i = 0; i < layout.size; i += row) {
-    const T* x = a.in<T>(0) + layout.find(i);
-    T* out = a.out<T>(0) + i;
+  const std::int64_t row = layout.row(), end = begin + size;
+  T* out = static_cast<T*>(result);
+  std::int64_t in_row = begin % row;  // of the first element
+  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
+    count = std::min(row - in_row, end - i);
+    const T* x = static_cast<const T*>(operand) + layout.find(i);
     if (layout.step(0) == 0) {
-      std::fill_n(out, row, scaled(*x, divisor));
+      std::fill_n(out, count, scaled(*x, divisor));
     } else {
-      for_each_index(row, [=](std::int64_t j) { out[j] = scaled(x[j], divisor); });
+      for_each_index(count, [=](std::int64_t j) { out[j] = scaled(x[j], divisor); });
     }
   }
 }
@@ -80,9 +83,12 @@ void infer_broadcast(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(1).shape);
 }
 
-void cpu_body(const CpuArgs& a) {
+void cpu_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
   const auto& plan = a.local<BroadcastPlan>();
-  plan.cpu(plan, a);
+  plan.cpu(plan, a.in<void>(0), begin, size, out);
+}
+void cpu_body(const CpuArgs& a) {
+  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) cpu_part(a, 0, size, a.out<void>(0));
 }
 void cuda_body(CudaArgs& a) {
   const auto& plan = a.local<BroadcastPlan>();
@@ -100,6 +106,7 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
                               .access = like_access,
                               .prepare = prepare_broadcast,
                               .bodies = {cpu_body, cuda_body},
+                              .part = cpu_part,
                               .grad = broadcast_grad};
 
 Value broadcast_like(Arg x, Arg like, Placement placement) {

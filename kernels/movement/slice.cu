@@ -147,24 +147,32 @@ void place_cuda(CudaArgs& a) {
   });
 }
 
-void place_cpu(const CpuArgs& a) {
+// An OutputPart. In each row of the innermost axis, the part of the operand is between elements of `fill`.
+void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* result) {
   const auto& p = a.local<Window>();
-  if (p.size == 0) return;
+  const std::int64_t word = p.word / static_cast<std::int64_t>(size_of(a.out_type(0).dtype));
+  const std::int64_t first = begin / word, end = first + size / word;
   with_word(p.word, [&]<class T>(T) {
-    T* out = a.out<T>(0);
-    std::fill_n(out, p.size, fill_of<T>(p));
+    T* out = static_cast<T*>(result) - first;
+    std::fill(out + first, out + end, fill_of<T>(p));
     if (p.rank == 0) {
-      *out = *a.in<T>(0);
+      out[0] = *a.in<T>(0);
       return;
     }
     const Range& inner = p.parts[p.rank - 1];
-    std::int64_t row = p.dims[p.rank - 1], stride = p.strides[p.rank - 1];
-    for (std::int64_t i = inner.begin; inner.count > 0 && i < p.size; i += row) {
-      std::int64_t from = p.find(i);
+    const std::int64_t row = p.dims[p.rank - 1], stride = p.strides[p.rank - 1];
+    for (std::int64_t i = first - first % row + inner.begin; inner.count > 0 && i < end; i += row) {
+      const std::int64_t from = p.find(i);
       if (from < 0) continue;
-      for (std::int64_t q = 0; q < inner.count; ++q) out[i + q * inner.step] = a.in<T>(0)[from + q * stride];
+      const std::int64_t skipped = i < first ? (first - i + inner.step - 1) / inner.step : 0;
+      const std::int64_t count = std::min(inner.count, (end - i + inner.step - 1) / inner.step);
+      for (std::int64_t q = skipped; q < count; ++q) out[i + q * inner.step] = a.in<T>(0)[from + q * stride];
     }
   });
+}
+
+void place_cpu(const CpuArgs& a) {
+  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) place_part(a, 0, size, a.out<void>(0));
 }
 
 void infer_slice(InferArgs& a) {
@@ -201,6 +209,9 @@ template <class Args>
 void slice_body(Args& a) {
   run_copy(a.template local<StridedCopy>(), a);
 }
+void slice_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
+  run_copy_part(a.local<StridedCopy>(), a, begin, size, out);
+}
 
 // Inputs: the gradient of the part, the whole (shape only).
 void infer_slice_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
@@ -224,6 +235,7 @@ const OpDef slice_grad_op{.name = "slice_grad",
                           .access = like_access,
                           .prepare = prepare_slice_grad,
                           .bodies = {place_cpu, place_cuda},
+                          .part = place_part,
                           .grad = slice_grad_grad};
 
 std::vector<Value> slice_grad(const GradArgs& a) {
@@ -234,6 +246,7 @@ const OpDef slice_op{.name = "slice",
                      .infer = infer_slice,
                      .prepare = prepare_slice,
                      .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
+                     .part = slice_part,
                      .grad = slice_grad};
 
 Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
@@ -282,8 +295,12 @@ std::vector<Value> pad_grad(const GradArgs& a) {
   return {slice_of(a.grads[0], part, a.where)};
 }
 
-const OpDef pad_op{
-    .name = "pad", .infer = infer_pad, .prepare = prepare_pad, .bodies = {place_cpu, place_cuda}, .grad = pad_grad};
+const OpDef pad_op{.name = "pad",
+                   .infer = infer_pad,
+                   .prepare = prepare_pad,
+                   .bodies = {place_cpu, place_cuda},
+                   .part = place_part,
+                   .grad = pad_grad};
 
 }  // namespace
 

@@ -146,6 +146,20 @@ void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, s
   }
 }
 
+// An ElementwiseRow.
+template <class F, class In, class Out, int N>
+void elementwise_row(std::int64_t size, const void* const* in, const std::int64_t* steps, void* out) {
+  auto operand = [&](int n) { return static_cast<const In*>(in[n]); };
+  auto* result = static_cast<Out*>(out);
+  if constexpr (N == 1) {
+    map_row<F>(size, operand(0), steps[0], result);
+  } else if constexpr (N == 2) {
+    map_row<F>(size, operand(0), steps[0], operand(1), steps[1], result);
+  } else {
+    map_row<F>(size, operand(0), steps[0], operand(1), steps[1], operand(2), steps[2], result);
+  }
+}
+
 template <class F, class In, class Out, int N>
 void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
   std::int64_t row = layout.row();
@@ -230,19 +244,29 @@ void infer_elementwise(InferArgs& a) {
   a.out(is_comparison ? DType::boolean : in, shape);
 }
 
+// Calls body.operator()<In>() with the type of the elements, which must be computed in one of the types Ts.
+template <class... Ts, class Body>
+void for_elements(DType dtype, const Body& body) {
+  if constexpr ((std::is_same_v<Ts, float> || ...)) {
+    if (is_half(dtype)) return for_dtype<half, bfloat16>(dtype, body);
+  }
+  for_dtype<Ts...>(dtype, body);
+}
+
 template <class F, int N, class... Ts>
 Prepared prepare_elementwise(const PrepareArgs& p) {
   ElementwisePlan<N> plan;
-  auto choose = [&]<class In>() { plan = elementwise_plan<F, In, typename ResultOf<F, In, N>::Stored, N>(p); };
-  DType dtype = p.in(0).dtype;
-  if constexpr ((std::is_same_v<Ts, float> || ...)) {
-    if (is_half(dtype)) {
-      for_dtype<half, bfloat16>(dtype, choose);
-      return {std::make_shared<ElementwisePlan<N>>(plan)};
-    }
-  }
-  for_dtype<Ts...>(dtype, choose);
+  for_elements<Ts...>(p.in(0).dtype,
+                      [&]<class In>() { plan = elementwise_plan<F, In, typename ResultOf<F, In, N>::Stored, N>(p); });
   return {std::make_shared<ElementwisePlan<N>>(plan)};
+}
+
+template <class F, int N, class... Ts>
+ElementwiseRow choose_row(std::span<const TensorType> types) {
+  ElementwiseRow row = nullptr;
+  for_elements<Ts...>(types[0].dtype,
+                      [&]<class In>() { row = elementwise_row<F, In, typename ResultOf<F, In, N>::Stored, N>; });
+  return row;
 }
 
 template <class F, int N, class... Ts>
@@ -253,6 +277,7 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .prepare = prepare_elementwise<F, N, Ts...>,
           .expr = F::kText,
           .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
+          .row = choose_row<F, N, Ts...>,
           .grad = grad};
 }
 

@@ -45,20 +45,30 @@ inline void run_copy(const StridedCopy& copy, CudaArgs& a) {
   });
 }
 
-inline void run_copy(const StridedCopy& copy, const CpuArgs& a) {
+// An OutputPart of an op that copies its first operand.
+inline void run_copy_part(const StridedCopy& copy, const CpuArgs& a, std::int64_t begin, std::int64_t size,
+                          void* result) {
+  const std::int64_t elements = copy.word / static_cast<std::int64_t>(size_of(a.out_type(0).dtype));
+  const std::int64_t first = begin / elements, end = first + size / elements;
   with_word(copy.word, [&]<class T>(T) {
     const Layout<1>& source = copy.source;
-    std::int64_t row = source.row(), stride = source.rank == 0 ? 1 : source.strides[0][source.rank - 1];
-    for (std::int64_t i = 0; i < source.size; i += row) {
+    const std::int64_t row = source.row(), stride = source.step(0);
+    T* out = static_cast<T*>(result);
+    std::int64_t in_row = first % row;  // of the first element
+    for (std::int64_t i = first, count = 0; i < end; i += count, out += count, in_row = 0) {
+      count = std::min(row - in_row, end - i);
       const T* x = a.in<T>(0) + copy.first + source.find(i);
-      T* out = a.out<T>(0) + i;
       if (stride == 1) {
-        std::copy_n(x, row, out);
+        std::copy_n(x, count, out);
       } else {
-        for (std::int64_t j = 0; j < row; ++j) out[j] = x[j * stride];
+        for (std::int64_t j = 0; j < count; ++j) out[j] = x[j * stride];
       }
     }
   });
+}
+
+inline void run_copy(const StridedCopy& copy, const CpuArgs& a) {
+  if (copy.source.size > 0) run_copy_part(copy, a, 0, a.out_type(0).shape.size(), a.out<void>(0));
 }
 
 }  // namespace graphsink

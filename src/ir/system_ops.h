@@ -31,6 +31,9 @@ struct SystemOps {
   // Inputs: a value, and an i32 scalar, its place. The output, [places, ...], takes it there, and keeps the rest.
   // NodeAttrs names the loop, which fails the step if there is no such place.
   const OpDef* store_at = nullptr;
+  // A group of element-wise ops on the CPU, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
+  // memory of the first k inputs, for k up to kMaxFusedInPlace.
+  const OpDef* fused = nullptr;
 };
 
 struct NodeAttrs {

@@ -6,6 +6,7 @@
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
 #include "graphsink/op.h"
+#include "ir/fused.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -157,6 +158,13 @@ std::string result_text(const Plan& plan, const PlanNode& node) {
   return text;
 }
 
+std::vector<std::string> fused_ops(const PlanNode& node) {
+  std::vector<std::string> names;
+  if (const auto* group = node.attrs.get_if<FusedAttrs>())
+    for (const FusedOp& op : group->ops) names.emplace_back(op.op->name);
+  return names;
+}
+
 std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   TaskCounts counts = count_tasks(plan);
   std::vector<int> further = used_further_devices(plan);
@@ -176,6 +184,10 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
     text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + invariant_copies_text(plan);
+  if (plan.fusion.nodes > 0)
+    text += "fused: " + std::to_string(plan.fusion.ops) + " element-wise ops in " +
+            count_text(plan.fusion.nodes, "node") + "; " + bytes_text(plan.fusion.bytes) +
+            " of their results are not stored\n";
   const std::size_t live = live_bytes(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live) +

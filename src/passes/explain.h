@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "graphsink/plan.h"
 
@@ -43,6 +44,9 @@ std::string island_text(const Island& island);
 std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
+
+// Of a node that is a group of fused ops, their names in order; of others nothing.
+std::vector<std::string> fused_ops(const PlanNode& node);
 
 // The first lines of the text: what sinks, which bytes are copied, and how much memory is needed.
 std::string summary_text(const Plan& plan, const PlanFacts& facts);

@@ -11,6 +11,8 @@ namespace {
 
 using Edge = std::pair<int, int>;  // ids of tasks
 
+constexpr std::size_t kFusedOpsInLine = 4;
+
 // Finds which tasks depend on which.
 class Flow {
  public:
@@ -134,6 +136,8 @@ class DotPrinter {
     if (task.kind == TaskKind::call) {
       const PlanNode& node = plan_.nodes[at(task.node)];
       std::string label = head + std::string(node.op->name), where = to_string(node.where);
+      const auto ops = fused_ops(node);
+      for (std::size_t k = 0; k < ops.size(); ++k) label += (k % kFusedOpsInLine == 0 ? "\n" : " ") + ops[k];
       if (std::string result = result_text(plan_, node); !result.empty()) label += "\n" + result;
       int device = device_of(plan_, task);
       if (device > 0) on += " of " + device_name(plan_, device);

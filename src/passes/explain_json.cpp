@@ -78,6 +78,7 @@ class Writer {
               {"invariant_bytes", plan_.host_invariant_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
+            {"fusion", {{"ops", plan_.fusion.ops}, {"nodes", plan_.fusion.nodes}, {"bytes", plan_.fusion.bytes}}},
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},
             {"tasks", std::move(tasks)},
@@ -112,6 +113,7 @@ class Writer {
     for (const Fork& fork : task.forks)
       json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"task", fork.task}});
     if (node) {
+      if (auto ops = fused_ops(*node); !ops.empty()) json["ops"] = std::move(ops);
       add_operands(*node, json);
     } else if (task.kind == TaskKind::copy) {
       json["direction"] = name_of(direction_of(plan_, task));

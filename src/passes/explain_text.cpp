@@ -68,6 +68,11 @@ class Printer {
       const PlanNode& node = plan_.nodes[at(task.node)];
       line(std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node), result_memory(node),
            node.where);
+      if (const auto ops = fused_ops(node); !ops.empty()) {
+        text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + " ";
+        for (const std::string& op : ops) text_ += " " + op;
+        text_ += "\n";
+      }
       return;
     }
     if (task.kind == TaskKind::copy) {

@@ -44,7 +44,10 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   PlannerIr ir = verify(graph, shapes);
   simplify(ir);
   place(ir, options, plan);
-  if (options.fuse) fuse(ir);
+  if (options.fuse) {
+    fuse(ir);
+    if (!plan.target().separate_memory && !options.check_finite) plan.fusion = fuse_elementwise(ir, system);
+  }
   plan.sources = used_sources(ir);
   std::vector<Reason> notes = found_sizes(ir);
   lower(ir, system, options, plan);

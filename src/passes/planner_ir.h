@@ -103,6 +103,9 @@ void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
 // Joins nodes with the one that uses them: see OpDef::fuse.
 void fuse(PlannerIr& ir);
 
+// Joins element-wise ops into nodes that compute them block by block (ir/fused.h).
+FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system);
+
 // Makes nodes, buffers and one schedule per region, in the user's order, with the commit at the end and copies where a
 // value crosses between host and device.
 void lower(const PlannerIr& ir, const SystemOps& system, const PlanOptions& options, Plan& plan);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <functional>
 
+#include "ir/fused.h"
 #include "program_fixture.h"
 
 namespace graphsink {
@@ -11,11 +12,17 @@ using testing::device_name;
 using testing::kModes;
 using testing::OnDevice;
 
-// The ops of the step without those that begin and end it, and without what produces inputs.
+// The ops of the step without those that begin and end it, and without what produces inputs. Groups of element-wise
+// ops (fuse_elementwise_test.cpp) are listed op by op.
 std::string ops_of(const Plan& plan) {
   std::string names;
-  for (const PlanNode& node : plan.nodes)
-    if (node.id >= 0) names += (names.empty() ? "" : " ") + std::string(node.op->name);
+  auto add = [&](const OpDef* op) { names += (names.empty() ? "" : " ") + std::string(op->name); };
+  for (const PlanNode& node : plan.nodes) {
+    if (node.id < 0) continue;
+    const auto* group = node.attrs.get_if<FusedAttrs>();
+    if (!group) add(node.op);
+    for (std::size_t k = 0; group && k < group->ops.size(); ++k) add(group->ops[k].op);
+  }
   return names;
 }
 

@@ -20,6 +20,8 @@ using testing::cpu_plus_one;
 using testing::expect_golden;
 using testing::small_mlp;
 
+const PlanOptions kEachOpAlone{.fuse = false};
+
 Plan plan_for(const Graph& graph, const Target& target, const PlanOptions& options = {}) {
   return make_plan(graph, target, system_ops(), {}, options);
 }
@@ -120,7 +122,7 @@ TEST(MemoryReport, SumsAndLargestValues) {
   Value x = g.feed("x", f32, {1000}), y = g.input("y", f32, {500}), c = g.constant(Tensor(TensorType{f32, {200}}));
   g.output("out", tanh(x));
   g.record("loss", sum(tanh(y)) + sum(c) + sum(g.value(w)));
-  MemoryReport report = memory_report(plan_for(g, Target::host()));
+  MemoryReport report = memory_report(plan_for(g, Target::host(), kEachOpAlone));
   EXPECT_EQ(report.feeds, 4096u);
   EXPECT_EQ(report.inputs, 2048u);
   EXPECT_EQ(report.constants, 1024u);
@@ -155,7 +157,7 @@ TEST(Plan, UnusedPureNodesAreDropped) {
 TEST(Plan, RandomGraphsAreScheduledAndPlacedSafely) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    Plan plan = plan_for(random_graph(seed, 120), Target::host());
+    Plan plan = plan_for(random_graph(seed, 120), Target::host(), {.fuse = seed % 4 == 0});
     check_schedule(plan);
     EXPECT_LT(plan.devices[0].arena_bytes, plan.value_bytes);
   }
@@ -166,7 +168,7 @@ TEST(Plan, LifetimesKnowAllThatIsCompleteBeforeATask) {
   int over_two_streams = 0;
   for (unsigned seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    Plan plan = plan_for(random_graph(seed, 120), Target::host());
+    Plan plan = plan_for(random_graph(seed, 120), Target::host(), kEachOpAlone);
     const std::vector<Task> tasks = testing::schedule_of(plan);
     auto before = happens_before(plan);
     for (const Lifetime& life : lifetimes(plan)) {
@@ -184,7 +186,8 @@ TEST(Plan, LifetimesKnowAllThatIsCompleteBeforeATask) {
 TEST(Plan, LargeGraphsArePlacedSafely) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    Plan plan = plan_for(random_graph(seed, 3000 + static_cast<int>(seed % 3) * 3000), Target::host());
+    Plan plan =
+        plan_for(random_graph(seed, 3000 + static_cast<int>(seed % 3) * 3000), Target::host(), {.fuse = seed % 4 == 0});
     check_schedule(plan);
     EXPECT_LT(plan.devices[0].arena_bytes, plan.value_bytes);
   }
@@ -200,7 +203,7 @@ TEST(Plan, IndependentBranchesGetStreamsOfTheirOwn) {
     total = total.valid() ? total + y : y;
   }
   g.record("s", sum(total));
-  Plan plan = plan_for(g, Target::host());
+  Plan plan = plan_for(g, Target::host(), kEachOpAlone);
   EXPECT_EQ(plan.streams, 4);
   check_schedule(plan);
 }
@@ -314,7 +317,7 @@ TEST(Plan, ALongChainNeedsOnePlaceInMemory) {
   Value y = g.feed("x", f32, {1});
   for (int i = 0; i < 20000; ++i) y = y * 0.5;
   g.record("y", sum(y));
-  Plan plan = plan_for(g, Target::host());
+  Plan plan = plan_for(g, Target::host(), kEachOpAlone);
   EXPECT_EQ(plan.sequences[0].tasks.size(), 20000u + 3u);
   EXPECT_LE(plan.devices[0].arena_bytes, 1024u);
 }

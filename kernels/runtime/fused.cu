@@ -1,0 +1,311 @@
+// Groups of element-wise ops on the CPU (ir/fused.h): each op computes a block of its result, one op after the other,
+// then all compute the next block. The blocks of all results in the group fit into the first-level cache together.
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/at.h"
+#include "ir/fused.h"
+#include "kernels/runtime/system_parts.h"
+#include "kernels/support/layout.h"
+#include "kernels/support/words.h"
+
+namespace graphsink {
+namespace {
+
+constexpr std::size_t kScratchBytes = 24 << 10;  // of results that are not outputs
+constexpr std::int64_t kMostInBlock = 4096;      // elements
+// Where elements are: the inputs, the outputs, then registers, which are parts of the scratch memory. There is at most
+// one register for each op, for each operand that is broadcast, and for each output.
+constexpr std::size_t kMaxRegisters = kMaxFusedOps + kMaxFusedInputs + kMaxFusedOutputs;
+constexpr std::size_t kMaxPlaces = kMaxFusedInputs + kMaxFusedOutputs + kMaxRegisters;
+
+// The addresses of one execution of the node.
+struct Frame {
+  std::array<std::byte*, kMaxPlaces> base;
+  std::array<std::int32_t, kMaxPlaces> step;  // bytes from element to element of the group; of registers 0
+  std::byte* address(int place, std::int64_t element) const { return base[at(place)] + element * step[at(place)]; }
+};
+
+// Computes a block of one result.
+struct Instruction {
+  ElementwiseRow row = nullptr;  // of an element-wise op
+  OutputPart part = nullptr;     // of an op that computes parts
+  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if both are nullptr.
+  Layout<1> layout;
+  int word = 1;  // bytes of an element
+
+  const FusedOp* op = nullptr;
+  std::shared_ptr<const void> local;  // of a part
+  int operands = 0;
+  std::array<int, kMaxFusedOperands> from{};  // places; -1: only the type is used
+  std::array<std::int64_t, kMaxFusedOperands> steps{};
+  int to = -1;  // a place
+};
+
+// An output that an instruction stores before a later one reads an input, which may be in the same memory. If it is,
+// the blocks of the output are kept in a register until the end of the block.
+struct Hazard {
+  int output = -1, input = -1, kept = -1;  // places
+};
+
+struct FusedPlan {
+  FusedAttrs attrs;  // instructions point into it
+  std::vector<Instruction> instructions;
+  std::vector<Hazard> hazards;
+  std::int64_t size = 0, block = 0;  // elements
+  int inputs = 0, outputs = 0;
+  std::vector<std::int32_t> steps;  // Frame::step, of all places
+  std::size_t register_bytes = 0;
+};
+
+template <class T>
+void load_rows(const Layout<1>& layout, const void* operand, std::int64_t begin, std::int64_t size, void* result) {
+  const std::int64_t row = layout.row(), end = begin + size;
+  auto* out = static_cast<T*>(result);
+  std::int64_t in_row = begin % row;  // of the first element
+  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
+    count = std::min(row - in_row, end - i);
+    const T* x = static_cast<const T*>(operand) + layout.find(i);
+    if (layout.step(0) == 0) {
+      std::fill_n(out, count, *x);
+    } else {
+      std::copy_n(x, count, out);
+    }
+  }
+}
+
+void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+              std::int64_t size, void* out) {
+  void* pointers[kMaxFusedOperands + 1] = {};
+  for (int i = 0; i < instruction.operands; ++i)
+    if (const int from = instruction.from[static_cast<std::size_t>(i)]; from >= 0) pointers[i] = frame.address(from, 0);
+  BoundNode node = a.node();
+  node.op = instruction.op->op;
+  node.attrs = &instruction.op->attrs;
+  node.pointers = pointers;
+  node.types = instruction.op->types.data();
+  node.inputs = instruction.operands;
+  node.outputs = 1;
+  node.local = instruction.local.get();
+  node.workspace = nullptr;
+  node.workspace_bytes = 0;
+  node.id = instruction.op->id;
+  node.where = instruction.op->where;
+  instruction.part(CpuArgs(node), begin, size, out);
+}
+
+void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+                     std::int64_t size) {
+  void* out = frame.address(instruction.to, begin);
+  if (instruction.row) {
+    const void* in[kMaxFusedOperands];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(instruction.operands); ++i)
+      in[i] = frame.address(instruction.from[i], begin);
+    return instruction.row(size, in, instruction.steps.data(), out);
+  }
+  if (instruction.part) return run_part(instruction, a, frame, begin, size, out);
+  with_word(instruction.word, [&]<class T>(T) {
+    load_rows<T>(instruction.layout, frame.address(instruction.from[0], 0), begin, size, out);
+  });
+}
+
+void fused_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<FusedPlan>();
+  alignas(64) std::byte scratch[kScratchBytes];
+  Frame frame;
+  for (int i = 0; i < plan.inputs; ++i) frame.base[at(i)] = const_cast<std::byte*>(a.in<std::byte>(i));
+  for (int j = 0; j < plan.outputs; ++j) frame.base[at(plan.inputs + j)] = a.out<std::byte>(j);
+  const std::size_t first_register = at(plan.inputs + plan.outputs);
+  for (std::size_t r = first_register; r < plan.steps.size(); ++r)
+    frame.base[r] = scratch + (r - first_register) * plan.register_bytes;
+  std::copy(plan.steps.begin(), plan.steps.end(), frame.step.begin());
+  std::array<const Hazard*, kMaxFusedOutputs> kept;
+  std::size_t kept_outputs = 0;
+  for (const Hazard& hazard : plan.hazards) {
+    const auto output = at(hazard.output);
+    if (frame.base[output] != frame.base[at(hazard.input)]) continue;
+    kept[kept_outputs++] = &hazard;
+    frame.base[output] = frame.base[at(hazard.kept)];
+    frame.step[output] = 0;
+  }
+  for (std::int64_t begin = 0; begin < plan.size; begin += plan.block) {
+    const std::int64_t size = std::min(plan.block, plan.size - begin);
+    for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
+    for (std::size_t k = 0; k < kept_outputs; ++k) {
+      const std::int64_t element = plan.steps[at(kept[k]->output)];
+      std::memcpy(frame.address(kept[k]->input, begin), frame.base[at(kept[k]->kept)],
+                  static_cast<std::size_t>(size * element));
+    }
+  }
+}
+
+// Makes the instructions of a group and chooses their registers.
+class Compiling {
+ public:
+  explicit Compiling(const PrepareArgs& p) : p_(p), plan_(std::make_shared<FusedPlan>()) {
+    plan_->attrs = p.attrs.as<FusedAttrs>();
+    plan_->inputs = p.inputs;
+    plan_->outputs = static_cast<int>(plan_->attrs.outputs.size());
+    plan_->size = p.out(0).shape.size();
+  }
+
+  std::shared_ptr<const FusedPlan> run() {
+    for (const TensorType& type : p_.types) plan_->steps.push_back(element_bytes(type));
+    // An input of one element is read again and again.
+    for (int i = 0; i < p_.inputs; ++i)
+      if (p_.in(i).shape.size() == 1 && plan_->size > 1) plan_->steps[at(i)] = 0;
+    for (std::size_t k = 0; k < ops().size(); ++k) result_of_.push_back(-1);
+    for (std::size_t j = 0; j < plan_->attrs.outputs.size(); ++j)
+      result_of_[at(plan_->attrs.outputs[j])] = p_.inputs + static_cast<int>(j);
+    find_last_uses();
+    for (std::size_t k = 0; k < ops().size(); ++k) add_op(k);
+    add_hazards();
+    const std::size_t registers = plan_->steps.size() - at(p_.inputs + plan_->outputs);
+    plan_->block = kMostInBlock;
+    if (registers > 0) {
+      const auto fitting = static_cast<std::int64_t>(kScratchBytes / registers / widest_);
+      plan_->block = std::min(plan_->block, fitting / kPartElements * kPartElements);
+    }
+    plan_->register_bytes = static_cast<std::size_t>(plan_->block) * widest_;
+    return plan_;
+  }
+
+ private:
+  const std::vector<FusedOp>& ops() const { return plan_->attrs.ops; }
+
+  static std::int32_t element_bytes(const TensorType& type) { return static_cast<std::int32_t>(size_of(type.dtype)); }
+
+  void find_last_uses() {
+    last_use_.assign(ops().size(), -1);
+    for (std::size_t k = 0; k < ops().size(); ++k)
+      for (FusedOperand operand : ops()[k].operands)
+        if (operand.op >= 0) last_use_[at(operand.op)] = static_cast<int>(k);
+  }
+
+  int take_register() {
+    if (!free_.empty()) {
+      const int place = free_.back();
+      free_.pop_back();
+      return place;
+    }
+    plan_->steps.push_back(0);
+    return static_cast<int>(plan_->steps.size()) - 1;
+  }
+
+  void add_op(std::size_t k) {
+    const FusedOp& op = ops()[k];
+    Instruction made;
+    made.op = &op;
+    made.operands = static_cast<int>(op.operands.size());
+    if (op.op->row) {
+      made.row = op.op->row(op.types);
+    } else {
+      made.part = op.op->part;
+      if (op.op->prepare)
+        made.local = op.op->prepare({op.op->name, op.where, op.types, made.operands, op.attrs, false, p_.device}).data;
+    }
+    const DType dtype = op.types.back().dtype;
+    std::vector<int> loaded, loaded_alike;  // registers of operands; of the result's type
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const FusedOperand operand = op.operands[i];
+      made.from[i] = operand.op >= 0 ? result_of_[at(operand.op)] : operand.input;
+      made.steps[i] = op.types[i].shape.size() == 1 && plan_->size > 1 ? 0 : 1;
+      const bool is_broadcast = made.row && made.steps[i] == 1 && op.types[i].shape.size() != plan_->size;
+      if (!is_broadcast) continue;
+      made.from[i] = add_load(operand.input, op.types[i], op.types.back().shape);
+      (op.types[i].dtype == dtype ? loaded_alike : loaded).push_back(made.from[i]);
+    }
+    // The result may take the place of an operand that is not used any more, if elements take the place of elements.
+    release_operands(k, true);
+    free_.insert(free_.end(), loaded_alike.begin(), loaded_alike.end());
+    if (result_of_[k] < 0) {
+      result_of_[k] = take_register();
+      widest_ = std::max(widest_, size_of(dtype));
+    }
+    release_operands(k, false);
+    free_.insert(free_.end(), loaded.begin(), loaded.end());
+    made.to = result_of_[k];
+    plan_->instructions.push_back(std::move(made));
+  }
+
+  // Lays an operand out in a register that no other operand of the op uses.
+  int add_load(int input, const TensorType& type, const Shape& result) {
+    Instruction load;
+    load.layout = make_layout<1>(result, {type.shape});
+    load.word = element_bytes(type);
+    load.operands = 1;
+    load.from[0] = input;
+    load.to = take_register();
+    widest_ = std::max(widest_, size_of(type.dtype));
+    plan_->instructions.push_back(load);
+    return load.to;
+  }
+
+  // Gives back the registers of the operands that op k is the last to use: those of the dtype of its result, or others.
+  void release_operands(std::size_t k, bool is_of_result_dtype) {
+    for (FusedOperand operand : ops()[k].operands) {
+      if (operand.op < 0 || last_use_[at(operand.op)] != static_cast<int>(k)) continue;
+      const int place = result_of_[at(operand.op)];
+      const bool is_register = place >= p_.inputs + plan_->outputs;
+      const bool is_alike = ops()[at(operand.op)].types.back().dtype == ops()[k].types.back().dtype;
+      if (!is_register || is_alike != is_of_result_dtype) continue;
+      if (std::find(free_.begin(), free_.end(), place) == free_.end()) free_.push_back(place);
+    }
+  }
+
+  void add_hazards() {
+    const auto& instructions = plan_->instructions;
+    for (int j = 0; j < plan_->outputs; ++j) {
+      const int output = p_.inputs + j;
+      int kept = -1;
+      auto stored =
+          std::find_if(instructions.begin(), instructions.end(), [&](auto& made) { return made.to == output; });
+      for (int input = 0; input < p_.inputs; ++input) {
+        const bool is_read_later = std::any_of(std::next(stored), instructions.end(), [&](const Instruction& made) {
+          return std::find(made.from.begin(), made.from.begin() + made.operands, input) !=
+                 made.from.begin() + made.operands;
+        });
+        if (!is_read_later || p_.in(input) != p_.out(j)) continue;
+        if (kept < 0) {
+          plan_->steps.push_back(0);
+          kept = static_cast<int>(plan_->steps.size()) - 1;
+          widest_ = std::max(widest_, size_of(p_.out(j).dtype));
+        }
+        plan_->hazards.push_back({output, input, kept});
+      }
+    }
+  }
+
+  const PrepareArgs& p_;
+  std::shared_ptr<FusedPlan> plan_;
+  std::vector<int> result_of_;  // by op: the place of its result, or -1
+  std::vector<int> last_use_;   // by op: the last op of the group that uses its result, or -1
+  std::vector<int> free_;       // registers
+  std::size_t widest_ = 1;      // bytes of the largest element in a register
+};
+
+Prepared prepare_fused(const PrepareArgs& p) { return {Compiling(p).run()}; }
+
+template <std::size_t inputs>
+constexpr auto kInPlace = [] {
+  std::array<Alias, kMaxFusedOutputs * inputs> aliases{};
+  for (std::size_t j = 0; j < kMaxFusedOutputs; ++j)
+    for (std::size_t i = 0; i < inputs; ++i) aliases[j * inputs + i] = {static_cast<int>(j), static_cast<int>(i)};
+  return aliases;
+}();
+
+template <std::size_t inputs>
+constexpr OpDef fused_op() {
+  OpDef op{.name = "fused", .prepare = prepare_fused, .bodies = {fused_cpu}};
+  if constexpr (inputs > 0) op.in_place = kInPlace<inputs>;
+  return op;
+}
+
+}  // namespace
+
+const OpDef fused_ops[] = {fused_op<0>(), fused_op<1>(), fused_op<2>(), fused_op<3>(), fused_op<4>(),
+                           fused_op<5>(), fused_op<6>(), fused_op<7>(), fused_op<8>()};
+static_assert(std::size(fused_ops) == kMaxFusedInPlace + 1);
+
+}  // namespace graphsink

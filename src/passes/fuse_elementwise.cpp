@@ -1,0 +1,273 @@
+// Joins element-wise ops that use each other's results into groups. A group is one node, which is computed block by
+// block, so that results within the group stay in the cache of the core and are never stored in the arena.
+//
+// Nothing is computed twice, and each op rounds as it would alone, so the bits do not change. A group runs where the
+// last of its ops was. Therefore it must not contain an op whose result is needed before that.
+#include <algorithm>
+#include <vector>
+
+#include "base/at.h"
+#include "ir/fused.h"
+#include "ir/system_ops.h"
+#include "passes/planner_ir.h"
+
+namespace graphsink {
+namespace {
+
+std::int64_t elements(const TensorType& type) { return type.shape.size(); }
+
+// Whether an op can be part of a group, and how it reads its operands.
+enum class Role : std::uint8_t {
+  none,
+  by_element,  // it is element-wise
+  by_part,     // it computes parts of its result, from any elements of its operands: these must not be in the group
+};
+
+Role role_of(const PlannerIr& ir, const IrNode& node) {
+  if (!node.op->row && !node.op->part) return Role::none;
+  if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
+  if (node.inputs.size() > kMaxFusedOperands) return Role::none;
+  if (node.op->part) return Role::by_part;
+  std::vector<TensorType> types = ir.types(node.inputs);
+  types.push_back(node.outputs[0]);
+  return node.op->row(types) ? Role::by_element : Role::none;
+}
+
+struct Group {
+  std::vector<int> ops;      // nodes
+  std::vector<int> exposed;  // those whose results are needed outside of the group
+  std::vector<ValueRef> inputs;
+  std::vector<ValueRef> whole_inputs;  // those that ops read by part
+};
+
+class Grouping {
+ public:
+  Grouping(PlannerIr& ir, const SystemOps& system)
+      : ir_(ir),
+        system_(system),
+        position_(ir.nodes.size(), -1),
+        roles_(ir.nodes.size(), Role::none),
+        uses_(ir.nodes.size()),
+        group_of_(ir.nodes.size(), -1) {
+    number_nodes(0);
+    for (int id : order_) {
+      roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)]);
+      for (ValueRef v : ir_.nodes[at(id)].inputs) uses_[at(v.node)].nodes.push_back(id);
+    }
+    ir_.for_each_result([&](ValueRef v) { uses_[at(v.node)].is_result = true; });
+  }
+
+  FusionReport run() {
+    for (int id : order_)
+      if (roles_[at(id)] != Role::none) join(id);
+    for (const Group& group : groups_)
+      if (group.ops.size() > 1) make_node(group.ops);
+    replace_uses(ir_, replacements_);
+    return report_;
+  }
+
+ private:
+  struct Uses {
+    std::vector<int> nodes;
+    bool is_result = false;  // of a region, or an output, a record or what a Variable is assigned
+  };
+
+  // The order in which nodes run: those of a body come before the node whose body it is.
+  void number_nodes(int region) {
+    for (int id : ir_.regions[at(region)].nodes) {
+      if (!ir_.nodes[at(id)].is_live) continue;
+      for (int body : ir_.nodes[at(id)].bodies) number_nodes(body);
+      position_[at(id)] = static_cast<int>(order_.size());
+      order_.push_back(id);
+    }
+  }
+
+  // Begins a group with the node, and joins the groups of its operands with it, as many as possible.
+  void join(int id) {
+    const int own = static_cast<int>(groups_.size());
+    groups_.push_back(alone(id));
+    group_of_[at(id)] = own;
+    if (roles_[at(id)] == Role::by_part) return;
+    std::vector<int> candidates = candidates_of(id);
+    // All at once first, because one of two groups may use results of the other.
+    if (candidates.size() > 1 && take(own, candidates)) return;
+    while (true) {
+      auto taken = std::find_if(candidates.rbegin(), candidates.rend(), [&](int other) { return take(own, {other}); });
+      if (taken == candidates.rend()) return;
+      candidates.erase(std::next(taken).base());
+    }
+  }
+
+  Group alone(int id) const {
+    const IrNode& node = ir_.nodes[at(id)];
+    Group group{{id}, {id}, {}, {}};
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
+      add(group.inputs, node.inputs[i]);
+      if (roles_[at(id)] == Role::by_part) add(group.whole_inputs, node.inputs[i]);
+    }
+    return group;
+  }
+
+  static void add(std::vector<ValueRef>& values, ValueRef v) {
+    if (std::find(values.begin(), values.end(), v) == values.end()) values.push_back(v);
+  }
+
+  // The groups of the operands, in ascending order, of which the node may become a part.
+  std::vector<int> candidates_of(int id) const {
+    const IrNode& node = ir_.nodes[at(id)];
+    std::vector<int> candidates;
+    for (ValueRef v : node.inputs) {
+      const int group = group_of_[at(v.node)];
+      if (group < 0) continue;
+      const IrNode& member = ir_.nodes[at(groups_[at(group)].ops[0])];
+      if (member.region == node.region && member.is_beside(node) &&
+          elements(member.outputs[0]) == elements(node.outputs[0]))
+        candidates.push_back(group);
+    }
+    std::sort(candidates.begin(), candidates.end());
+    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+    return candidates;
+  }
+
+  // Makes the others part of the group `own`, whose first op is the last of all, if the result is a valid group.
+  bool take(int own, const std::vector<int>& others) {
+    auto is_inside = [&](int node) {
+      const int group = group_of_[at(node)];
+      return group >= 0 && (group == own || std::find(others.begin(), others.end(), group) != others.end());
+    };
+    Group all;
+    std::size_t ops = groups_[at(own)].ops.size(), outputs = 0;
+    const int last = position_[at(groups_[at(own)].ops[0])];
+    auto examine = [&](const Group& group) {
+      for (ValueRef v : group.whole_inputs) {
+        if (is_inside(v.node)) return false;  // not complete while the group runs
+        add(all.whole_inputs, v);
+      }
+      for (ValueRef v : group.inputs)
+        if (!is_inside(v.node)) add(all.inputs, v);
+      for (int op : group.exposed) {
+        bool is_exposed = uses_[at(op)].is_result;
+        for (int user : uses_[at(op)].nodes) {
+          if (is_inside(user)) continue;
+          if (position_[at(user)] < last) return false;
+          is_exposed = true;
+        }
+        if (is_exposed) all.exposed.push_back(op);
+      }
+      return true;
+    };
+    if (!examine(groups_[at(own)])) return false;
+    for (int other : others) {
+      ops += groups_[at(other)].ops.size();
+      if (!examine(groups_[at(other)])) return false;
+    }
+    outputs = all.exposed.size();
+    if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
+    all.ops = std::move(groups_[at(own)].ops);
+    for (int other : others) {
+      for (int op : groups_[at(other)].ops) group_of_[at(op)] = own;
+      all.ops.insert(all.ops.end(), groups_[at(other)].ops.begin(), groups_[at(other)].ops.end());
+      groups_[at(other)] = {};
+    }
+    groups_[at(own)] = std::move(all);
+    return true;
+  }
+
+  bool is_needed_outside(int op, const std::vector<int>& ops) const {
+    const Uses& uses = uses_[at(op)];
+    return uses.is_result || std::any_of(uses.nodes.begin(), uses.nodes.end(), [&](int user) {
+             return std::find(ops.begin(), ops.end(), user) == ops.end();
+           });
+  }
+
+  // The inputs of a group, and how many of them, at most kMaxFusedInPlace, outputs may overwrite: those of which each
+  // op that reads them reads only the element that it computes. They come first.
+  struct Inputs {
+    std::vector<ValueRef> values;
+    std::size_t in_place = 0;
+  };
+
+  Inputs inputs_of(const std::vector<int>& ops) const {
+    std::vector<ValueRef> own_element, other_elements;
+    for (int op : ops) {
+      const IrNode& node = ir_.nodes[at(op)];
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueRef v = node.inputs[i];
+        if (std::find(ops.begin(), ops.end(), v.node) != ops.end() ||
+            access_of(*node.op, i, node.inputs.size()) == Access::shape_only)
+          continue;
+        const bool is_own = roles_[at(op)] == Role::by_element && elements(ir_.type(v)) == elements(node.outputs[0]);
+        add(is_own ? own_element : other_elements, v);
+      }
+    }
+    Inputs inputs;
+    for (ValueRef v : own_element)
+      if (std::find(other_elements.begin(), other_elements.end(), v) == other_elements.end())
+        inputs.values.push_back(v);
+    inputs.in_place = std::min(inputs.values.size(), kMaxFusedInPlace);
+    inputs.values.insert(inputs.values.end(), other_elements.begin(), other_elements.end());
+    return inputs;
+  }
+
+  // Puts a node in the place of the last op of the group.
+  void make_node(std::vector<int> ops) {
+    std::sort(ops.begin(), ops.end(), [&](int a, int b) { return position_[at(a)] < position_[at(b)]; });
+    const Inputs inputs = inputs_of(ops);
+    const int last = ops.back();
+    FusedAttrs attrs;
+    for (int op : ops) attrs.ops.push_back(fused_op(op, ops, inputs.values));
+    std::vector<TensorType> outputs;
+    for (std::size_t k = ops.size(); k-- > 0;) {
+      const IrNode& node = ir_.nodes[at(ops[k])];
+      if (is_needed_outside(ops[k], ops)) {
+        replacements_[{ops[k], 0}] = {last, static_cast<int>(outputs.size())};
+        outputs.push_back(node.outputs[0]);
+        attrs.outputs.push_back(static_cast<int>(k));
+      } else {
+        report_.bytes += node.outputs[0].bytes();
+      }
+      ir_.nodes[at(ops[k])].is_live = ops[k] == last;
+    }
+    report_.ops += ops.size();
+    ++report_.nodes;
+    IrNode& node = ir_.nodes[at(last)];
+    node.op = &system_.fused[inputs.in_place];
+    node.attrs = std::move(attrs);
+    node.inputs = inputs.values;
+    node.outputs = std::move(outputs);
+  }
+
+  FusedOp fused_op(int id, const std::vector<int>& ops, const std::vector<ValueRef>& inputs) const {
+    const IrNode& node = ir_.nodes[at(id)];
+    FusedOp op{node.op, node.attrs, node.where, node.origin, {}, ir_.types(node.inputs)};
+    op.types.push_back(node.outputs[0]);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueRef v = node.inputs[i];
+      FusedOperand operand;
+      if (auto found = std::find(ops.begin(), ops.end(), v.node); found != ops.end()) {
+        operand.op = static_cast<int>(found - ops.begin());
+      } else if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) {
+        operand.input = static_cast<int>(std::find(inputs.begin(), inputs.end(), v) - inputs.begin());
+      }
+      op.operands.push_back(operand);
+    }
+    return op;
+  }
+
+  PlannerIr& ir_;
+  const SystemOps& system_;
+  std::vector<int> order_, position_;
+  std::vector<Role> roles_;
+  std::vector<Uses> uses_;
+  std::vector<int> group_of_;  // by node: an index into groups_, or -1
+  std::vector<Group> groups_;  // those that became part of another are empty
+  Replacements replacements_;
+  FusionReport report_;
+};
+
+}  // namespace
+
+FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system) { return Grouping(ir, system).run(); }
+
+}  // namespace graphsink

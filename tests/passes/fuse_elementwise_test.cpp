@@ -1,0 +1,318 @@
+// Element-wise ops that are computed block by block: which ones are joined, and that no bit changes by that.
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "base/at.h"
+#include "ir/fused.h"
+#include "ir/system_ops.h"
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using testing::kModes;
+
+// The ops of the step in order, those of a group in brackets.
+std::string ops_of(const Plan& plan) {
+  std::string names;
+  for (const PlanNode& node : plan.nodes) {
+    if (node.id < 0) continue;
+    names += names.empty() ? "" : " ";
+    const auto* group = node.attrs.get_if<FusedAttrs>();
+    if (!group) {
+      names += node.op->name;
+      continue;
+    }
+    for (std::size_t k = 0; k < group->ops.size(); ++k)
+      names += (k == 0 ? "[" : " ") + std::string(group->ops[k].op->name);
+    names += "]";
+  }
+  return names;
+}
+
+struct Operands {
+  Value x, y, row, column, scalar;  // [rows, 64] twice, [64], [rows, 1], []
+};
+
+struct Case {
+  const char* name;
+  std::function<void(Graph&, const Operands&)> build;
+  const char* ops;
+};
+
+const Case kCases[] = {
+    {"Chain", [](Graph& g, const Operands& o) { g.output("z", tanh(o.x * 2.0 + 1.0)); }, "[mul add tanh]"},
+    {"OneOp", [](Graph& g, const Operands& o) { g.output("z", tanh(o.x)); }, "tanh"},
+    {"AResultThatIsAnOutputToo",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0;
+       g.output("y", y);
+       g.output("z", tanh(y));
+     },
+     "[add tanh]"},
+    {"ADiamond",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + o.y;
+       Value positive = relu(y);
+       g.output("z", positive * tanh(y));
+     },
+     "[add relu tanh mul]"},
+    {"OperandsThatAreBroadcast",
+     [](Graph& g, const Operands& o) { g.output("z", (o.x + o.row) * o.column - o.scalar); }, "[add mul sub]"},
+    {"AnOperandThatIsComputedInAnotherSize",
+     [](Graph& g, const Operands& o) { g.output("z", tanh(o.x + o.row * 2.0)); }, "mul [add tanh]"},
+    {"AResultThatIsNeededBeforeTheGroupEnds",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0;
+       Value positive = relu(y);
+       g.output("z", positive + sum(y));
+     },
+     "[add relu] sum add"},
+    {"AResultThatIsNeededInBetween",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0, total = sum(y);
+       g.output("z", relu(y) + total);
+     },
+     "add sum [relu add]"},
+    {"TwoGroupsThatMeet",
+     [](Graph& g, const Operands& o) {
+       Value y = tanh(o.x * 2.0), z = relu(o.y * 3.0);
+       g.output("z", y + z);
+     },
+     "[mul tanh mul relu add]"},
+    {"Slices",
+     [](Graph& g, const Operands& o) {
+       g.output("z", slice(o.x, {0, 0}, {to_end, -1}) + slice(o.x, {0, 1}, {to_end, to_end}));
+     },
+     "[slice slice add]"},
+    {"ASliceOfAResultOfTheGroup",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0;
+       g.output("z", y * slice(y, {0, to_end}, {to_end, -1000}, {1, -1}));
+     },
+     "add [slice mul]"},
+    {"APad",
+     [](Graph& g, const Operands& o) {
+       g.output("z", pad(slice(o.x, {0, 0}, {to_end, -2}), {0, 1}, {0, 1}, 0.5) + o.y);
+     },
+     "slice [pad add]"},
+    {"TheGradientOfASum",
+     [](Graph& g, const Operands& o) {
+       Value loss = mean(tanh(o.x * o.y));
+       g.output("loss", loss);
+       g.output("z", grad(loss, {o.x})[0]);
+     },
+     "[mul tanh] mean [broadcast_like tanh_grad mul]"},
+    {"ComparisonsAndCasts",
+     [](Graph& g, const Operands& o) {
+       Value positive = greater(o.x, 0.0);
+       g.output("z", cast(where(positive, o.y, o.x), f64) + cast(positive, f64));
+     },
+     "[greater cast where cast add]"},
+    {"AnOpOfAnotherKind", [](Graph& g, const Operands& o) { g.output("z", tanh(cumsum(o.x + 1.0, 1)) * 2.0); },
+     "add cumsum [tanh mul]"},
+    {"RandomNumbers", [](Graph& g, const Operands& o) { g.output("z", dropout(cast(o.x + 1.0, f32), 0.5) * 2.0); },
+     nullptr},
+    {"InTheBodyOfALoop",
+     [](Graph& g, const Operands& o) {
+       auto [z] = while_(
+           {o.x}, [](Value s) { return sum(s) < 1e3; }, [&](Value s) { return abs(s) * 2.0 + o.y; });
+       g.output("z", z);
+     },
+     nullptr},
+    {"AcrossABody",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0;
+       Value z = if_(
+           sum(o.x) > 0.0, [&] { return relu(y) + 1.0; }, [&] { return tanh(y) * y; });
+       g.output("z", z * y);
+     },
+     nullptr},
+    {"AVariableThatIsAssigned",
+     [](Graph& g, const Operands& o) {
+       Variable v("v", Tensor::full(f32, {}, 2));
+       Value was = g.value(v);
+       Value next = cast(was, o.x.dtype()) * o.x + o.y;
+       assign(v, was * 1.5 + 0.25);
+       g.output("z", next);
+       g.output("v", was + 1.0);
+     },
+     nullptr},
+};
+
+void build(Graph& g, const Case& c, DType dtype, std::int64_t rows) {
+  auto variable = [&](const char* name, const Shape& shape, std::uint64_t seed) {
+    return g.value(Variable(name, Tensor::uniform(shape, seed, -1.0f, 1.0f).to(dtype)));
+  };
+  c.build(g, {variable("x", {rows, 64}, 1), variable("y", {rows, 64}, 2), variable("row", {64}, 3),
+              variable("column", {rows, 1}, 4), variable("scalar", {}, 5)});
+}
+
+// Runs the graph in all modes with and without groups, and compares the bits of all outputs. `make` builds it twice, so
+// that each has Variables of its own.
+void expect_same_bits(const std::function<void(Graph&)>& make) {
+  Graph g, same;
+  make(g);
+  make(same);
+  Program separate = compile(g, {.target = cpu(), .fuse = false}), fused = compile(same, {.target = cpu()});
+  for (Mode mode : kModes) {
+    separate.run(mode);
+    fused.run(mode);
+    for (const PlanOutput& output : fused.plan().outputs) {
+      Tensor a = separate.read_output(output.name), b = fused.read_output(output.name);
+      ASSERT_EQ(a.type(), b.type());
+      ASSERT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << output.name << " " << to_string(mode);
+    }
+  }
+}
+
+TEST(FuseElementwise, JoinsWhatItMay) {
+  for (const Case& c : kCases) {
+    if (!c.ops) continue;
+    SCOPED_TRACE(c.name);
+    Graph g;
+    build(g, c, f32, 3);
+    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), c.ops);
+  }
+}
+
+TEST(FuseElementwise, ChangesNoBits) {
+  for (const Case& c : kCases) {
+    for (DType dtype : {f32, f64, f16, bf16}) {
+      for (std::int64_t rows : {1, 3, 200}) {  // 12,800 elements are several blocks
+        SCOPED_TRACE(std::string(c.name) + " " + std::string(to_string(dtype)) + " " + std::to_string(rows));
+        expect_same_bits([&](Graph& g) { build(g, c, dtype, rows); });
+      }
+    }
+  }
+}
+
+TEST(FuseElementwise, IsForDevicesThatHaveACpuBodyAlone) {
+  Graph g;
+  build(g, kCases[0], f32, 3);
+  EXPECT_EQ(ops_of(make_plan(g, Target::cuda13(), system_ops())), "mul add tanh");
+  EXPECT_EQ(ops_of(compile(g, {.target = cpu(), .fuse = false}).plan()), "mul add tanh");
+  EXPECT_EQ(ops_of(compile(g, {.target = cpu(), .check_finite = true}).plan()).find("["), std::string::npos);
+}
+
+TEST(FuseElementwise, SaysWhatItJoined) {
+  Graph g;
+  build(g, kCases[0], f32, 3);
+  Plan plan = make_plan(g, Target::host(), system_ops());
+  EXPECT_EQ(plan.fusion.ops, 3u);
+  EXPECT_EQ(plan.fusion.nodes, 1u);
+  EXPECT_EQ(plan.fusion.bytes, 2u * 3 * 64 * 4);
+  std::string text = plan.explain();
+  EXPECT_NE(text.find("fused: 3 element-wise ops in 1 node; 1.5 KiB of their results are not stored"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n        mul add tanh\n"), std::string::npos) << text;
+}
+
+TEST(FuseElementwise, LongChainsBecomeSeveralGroups) {
+  auto make = [](Graph& g) {
+    Value x = g.value(Variable("x", Tensor::uniform({5000}, 1)));
+    for (int i = 0; i < 100; ++i) x = i % 2 == 0 ? x * 0.75 : x + 0.25;
+    g.output("z", x);
+  };
+  Graph g;
+  make(g);
+  Plan plan = make_plan(g, Target::host(), system_ops());
+  EXPECT_EQ(plan.fusion.ops, 100u);
+  EXPECT_EQ(plan.fusion.nodes, (100 + kMaxFusedOps - 1) / kMaxFusedOps);
+  expect_same_bits(make);
+}
+
+// A result that takes the memory of an input that a later op of the group reads again.
+TEST(FuseElementwise, AnOutputMayOverwriteAnInputThatIsReadLater) {
+  auto make = [](Graph& g) {
+    Value x = cumsum(g.value(Variable("x", Tensor::uniform({30000}, 1))), 0);  // a value of the arena
+    Value y = x + 1.0;
+    g.output("sum", sum(y * x));
+    g.output("total", sum(y));
+  };
+  Graph g;
+  make(g);
+  Plan plan = make_plan(g, Target::host(), system_ops());
+  const auto node = std::find_if(plan.nodes.begin(), plan.nodes.end(),
+                                 [](const PlanNode& n) { return n.attrs.get_if<FusedAttrs>() != nullptr; });
+  ASSERT_NE(node, plan.nodes.end());
+  ASSERT_EQ(node->operands.size(), at(node->inputs) + 2);
+  auto offset = [&](std::size_t operand) { return plan.buffers[at(node->operands[operand])].offset; };
+  std::size_t x_at = 0;
+  while (node->types[x_at].shape.size() == 1) ++x_at;
+  EXPECT_TRUE(offset(x_at) == offset(at(node->inputs)) || offset(x_at) == offset(at(node->inputs) + 1));
+  expect_same_bits(make);
+}
+
+// A square matrix and its mirror image have one type, but an element of the result needs another one of the operand.
+TEST(FuseElementwise, AnOutputDoesNotOverwriteAnInputOfWhichItReadsOtherElements) {
+  expect_same_bits([](Graph& g) {
+    Value x = cumsum(g.value(Variable("x", Tensor::uniform({20000}, 1))), 0);
+    g.output("z", cumsum(slice(x, {to_end}, {-30000}, {-1}) * 2.0 + 1.0, 0));
+  });
+}
+
+// Random expressions of large tensors, in which many results are needed elsewhere, too.
+void build_random(Graph& g, unsigned seed) {
+  std::mt19937 random(seed);
+  auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const std::int64_t sizes[] = {1, 3, 64, 500, 4096, 4100, 9001};
+  const std::int64_t size = sizes[below(std::size(sizes))];
+  const DType dtypes[] = {f32, f32, f64, f16, bf16, i32};
+  std::vector<Value> values;
+  for (std::uint64_t i = 0; i < 3; ++i)
+    values.push_back(g.value(Variable("v" + std::to_string(i), Tensor::uniform({size}, i, -2.0f, 2.0f))));
+  values.push_back(g.value(Variable("half", Tensor::full(f32, {}, 0.5))));
+  if (below(2) == 0) values.push_back(cumsum(values[0] * 0.01, 0));  // in the arena
+  auto pick = [&] { return values[values.size() - 1 - below(std::min<std::size_t>(values.size(), 6))]; };
+  const std::size_t ops = 3 + below(60);
+  for (std::size_t k = 0; k < ops; ++k) {
+    Value a = pick(), b = pick();
+    Value all = broadcast_like(a, values[0]), next;
+    switch (below(9)) {
+      case 0:
+        next = cast(cast(a, dtypes[below(std::size(dtypes))]), f32);
+        break;
+      case 1:
+        next = where(greater(a, b), a, b * 0.5);
+        break;
+      case 2:
+        next = tanh(a);
+        break;
+      case 3:
+        next = b + sum(a) * 1e-3;
+        break;
+      case 4:
+        next = clamp(a - b, -1.0, 1.5);
+        break;
+      case 5:
+        next = b + slice(all, {to_end}, {-1 - size}, {-1});
+        break;
+      case 6:
+        next = slice(pad(all * 0.5, {2}, {1}, 0.25), {1}, {1 + size}) + b;
+        break;
+      default:
+        next = below(2) == 0 ? a * b * 0.5 : a + b;
+    }
+    values.push_back(next);
+    if (below(6) == 0) g.output("o" + std::to_string(k), next);
+  }
+  g.output("last", values.back());
+}
+
+TEST(FuseElementwise, RandomExpressionsKeepTheirBits) {
+  std::size_t groups = 0;
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    expect_same_bits([&](Graph& g) { build_random(g, seed); });
+    Graph g;
+    build_random(g, seed);
+    groups += make_plan(g, Target::host(), system_ops()).fusion.nodes;
+  }
+  EXPECT_GT(groups, 500u);
+}
+
+}  // namespace
+}  // namespace graphsink
