@@ -49,7 +49,10 @@ struct half {
   constexpr operator float() const {  // NOLINT: implicit, as it is exact
     std::uint32_t sign = (bits & 0x8000u) << 16, rest = (bits & 0x7fffu) << 13;
     if (rest >= 0x0f800000u) return std::bit_cast<float>(sign | 0x70000000u | rest);  // infinite or NaN
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) * 0x1p112f));
+    std::uint32_t normal = rest + 0x38000000u;
+    // A subnormal as a normal float plus 2^-14, so that processors that take denormal floats for zeros keep it.
+    auto subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest + 0x38800000u) - 0x1p-14f);
+    return std::bit_cast<float>(sign | (rest < 0x00800000u ? subnormal : normal));
   }
 
  private:

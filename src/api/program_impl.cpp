@@ -29,7 +29,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       log_(options.log),
       graph_(*graph.data()),
       original_(graph.data()),
-      session_(options.target, further_devices(options), log_),
+      session_(options.target, further_devices(options), log_, options.flush_denormals),
       variables_(session_),
       status_(graph_, session_, variables_),
       memory_(graph_, session_),

@@ -219,7 +219,9 @@ class Device {
 // `beside`, the CUDA devices opened for the same program so far: their streams can wait for each other and be captured
 // together, and each reaches the memory of the others as far as the machine allows. A capture is begun, ended,
 // cancelled and launched by the first, with the streams of all; every other call goes to the device whose stream it
-// names (make_wait(): to that of `later`).
-std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {});
+// names (make_wait(): to that of `later`). `flush_denormals`: whether CPU bodies treat denormals as zeros, whatever the
+// setting of the thread that runs them.
+std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {},
+                                    bool flush_denormals = true);
 
 }  // namespace graphsink

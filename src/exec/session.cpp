@@ -4,9 +4,9 @@
 
 namespace graphsink {
 
-Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log) {
+Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log, bool flush_denormals) {
   auto open = [&](DeviceId id) {
-    devices_.push_back(open_device(id, log, pointers_));
+    devices_.push_back(open_device(id, log, pointers_, flush_denormals));
     pointers_.push_back(devices_.back().get());
     streams_.push_back(devices_.back()->make_stream());
   };

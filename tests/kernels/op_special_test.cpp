@@ -46,6 +46,13 @@ double largest_of(const Arrays& arrays) {
   return largest;
 }
 
+// Zeros in place of denormals have a test of their own: api/denormal_test.cpp.
+CompileOptions with_denormals(DeviceId device) {
+  CompileOptions options{.target = device};
+  options.flush_denormals = false;
+  return options;
+}
+
 constexpr double kWeight = 2000;  // the largest weight of a result
 
 // As close as rounding allows: NaN where wanted, infinite where wanted or where the dtype ends; of a result of 0 also
@@ -135,7 +142,7 @@ TEST_P(OpSpecials, AgreeWithExactArithmetic) {
     Array weight = rounded(weights_of(wanted.shape, {1, -2, row.has_sums ? 0.5 : kWeight}), dtype);
     Arrays gradients = row.gradients ? row.gradients(run.arrays, weight) : Arrays{};
     if (row.gradients) run.add_gradients(y, weight);
-    Program program = compile(run.graph, {.target = device});
+    Program program = compile(run.graph, with_denormals(device));
     program.run(interactive);
     expect_special(program.read_output("y"), wanted, false);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -194,7 +201,7 @@ void check_move(const OpRow& row, const Case& operands, DType dtype, DeviceId de
   Array wanted = row.reference(run.arrays), weight = weights_of(wanted.shape, {1, -2, testing::kInfinite, 0.5});
   run.graph.output("y", y);
   run.add_gradients(y, weight);
-  Program program = compile(run.graph, {.target = device});
+  Program program = compile(run.graph, with_denormals(device));
   program.run(interactive);
   expect_special(program.read_output("y"), wanted, false);
   Arrays gradients = moved_back(row, run.arrays, are_floats, weight);

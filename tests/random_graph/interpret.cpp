@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/at.h"
+#include "base/flush_denormals.h"
 #include "device/device.h"
 #include "ir/graph_data.h"
 #include "kernels/movement/nonzero.h"
@@ -60,6 +61,7 @@ class Bodies {
     node.pointers = pointers.data();
     node.workspace = workspace.data();
     node.step = &block;
+    const FlushDenormals denormals(CompileOptions().flush_denormals);  // as in a program
     body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (viewed(node, static_cast<int>(i)) >= 0) std::memcpy(operands[i]->data(), pointers[i], operands[i]->bytes());

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/at.h"
+#include "base/flush_denormals.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
@@ -247,7 +248,7 @@ class CpuFeedMemory : public FeedMemory {
 
 }  // namespace
 
-CpuDevice::CpuDevice() {
+CpuDevice::CpuDevice(bool flush_denormals) : flush_denormals_(flush_denormals) {
   target_ = Target::host();
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
   target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMaxStreams);
@@ -323,6 +324,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
 
 void CpuDevice::host_call_now(const BoundNode& node) {
   const InBody body(node.status);
+  const FlushDenormals denormals(flush_denormals_);
   body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
 }
 

@@ -55,14 +55,15 @@ class CpuSlots {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice();
+  // `flush_denormals`: whether CPU bodies treat denormals as zeros.
+  explicit CpuDevice(bool flush_denormals);
 
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
   std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override { return staging_.bytes(); }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this, flush_denormals_); }
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
@@ -89,6 +90,7 @@ class CpuDevice : public Device {
   void record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
                       const Bodies& bodies);
 
+  const bool flush_denormals_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Holds the data of uploads to busy streams.

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/flush_denormals.h"
 #include "base/in_body.h"
 
 #if defined(__x86_64__)
@@ -138,6 +139,7 @@ bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
 
 void CpuQueue::work() {
   const InBody bodies(owner_);
+  const FlushDenormals denormals(flush_denormals_);  // once for the thread, because a task takes only nanoseconds
   std::uint64_t done = progress_->done();
   do {
     std::uint64_t head = head_.load(std::memory_order_acquire);

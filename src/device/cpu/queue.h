@@ -47,8 +47,8 @@ class CpuProgress {
 // programs have no threads.
 class CpuQueue : public Stream {
  public:
-  // `owner`: of the bodies that run on it, for InBody.
-  explicit CpuQueue(const void* owner) : owner_(owner) {}
+  // `owner`: of the bodies that run on it, for InBody. `flush_denormals`: whether they treat denormals as zeros.
+  CpuQueue(const void* owner, bool flush_denormals) : owner_(owner), flush_denormals_(flush_denormals) {}
   ~CpuQueue() override;
   CpuQueue(const CpuQueue&) = delete;
   CpuQueue& operator=(const CpuQueue&) = delete;
@@ -101,6 +101,7 @@ class CpuQueue : public Stream {
   std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
   std::atomic<bool> stop_{false};
   const void* owner_;
+  const bool flush_denormals_;
   ForkMark fork_mark_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/at.h"
+#include "base/flush_denormals.h"
 #include "base/in_body.h"
 #include "device/cuda/control.h"
 #include "device/cuda/target.h"
@@ -25,9 +26,10 @@ CudaDevice& cuda_device(Device& device) { return static_cast<CudaDevice&>(device
 
 // Runs the CPU body of an op. An exception is noted in the status; a node of the plan that reads `failed` then fails
 // the step.
-void run_cpu_body(const BoundNode& node) noexcept {
+void run_cpu_body(const BoundNode& node, bool flush_denormals) noexcept {
   RunningCall shown(node.status->running, node);
   const InBody body(node.status);
+  const FlushDenormals denormals(flush_denormals);
   try {
     body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
   } catch (...) {
@@ -37,8 +39,9 @@ void run_cpu_body(const BoundNode& node) noexcept {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside)
-    : calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
+CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside, bool flush_denormals)
+    : flush_denormals_(flush_denormals),
+      calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
       setup_stream_(*calls_),
       staging_(calls_->log),
       capture_(beside.empty() ? std::make_shared<StreamCapture>(calls_) : cuda_device(*beside[0]).capture_) {
@@ -253,7 +256,7 @@ void CudaDevice::run_host_call(void* data) noexcept {
   const auto& call = *static_cast<const HostCall*>(data);
   std::atomic<int>& running = call.device->running_host_calls_;
   ++running;
-  run_cpu_body(*call.node);
+  run_cpu_body(*call.node, call.device->flush_denormals_);
   --running;
   running.notify_all();
 }
@@ -278,7 +281,7 @@ void CudaDevice::host_call(Stream& stream, const BoundNode& node) {
 void CudaDevice::host_call_now(const BoundNode& node) {
   require_live("a call of the host");
   ++calls_->counters.host_nodes;
-  run_cpu_body(node);
+  run_cpu_body(node, flush_denormals_);
 }
 
 void CudaDevice::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {

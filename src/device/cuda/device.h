@@ -19,8 +19,8 @@ struct Matmuls;
 // device, but not used.
 class CudaDevice : public Device {
  public:
-  // `beside`: see open_device().
-  CudaDevice(int index, const Log& log, std::span<Device* const> beside = {});
+  // `beside`, `flush_denormals`: see open_device().
+  CudaDevice(int index, const Log& log, std::span<Device* const> beside, bool flush_denormals);
 
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
@@ -76,6 +76,7 @@ class CudaDevice : public Device {
   template <class T>
   T read_decision(Stream& stream, const T* decision);
 
+  const bool flush_denormals_;  // of CPU bodies
   std::shared_ptr<Calls> calls_;
   CudaStream setup_stream_;  // for setting up memory; never captured
   Staging staging_;

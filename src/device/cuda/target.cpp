@@ -5,8 +5,9 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_cuda_device(int index, const Log& log, std::span<Device* const> beside) {
-  return std::make_shared<CudaDevice>(index, log, beside);
+std::shared_ptr<Device> open_cuda_device(int index, const Log& log, std::span<Device* const> beside,
+                                         bool flush_denormals) {
+  return std::make_shared<CudaDevice>(index, log, beside, flush_denormals);
 }
 
 int count_cuda_devices() noexcept {
