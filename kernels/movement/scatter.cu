@@ -1,61 +1,65 @@
 // scatter_add, and the gradients of gather and embedding: sums of elements at indices, which add up in the order of the
 // indices. The kernels sort the indices, with their places, so that those of a row are neighbours.
+#include <bit>
 #include <optional>
 
 #include "graphsink/ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/movement/sort.h"
 #include "kernels/support/block.h"
+#include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
 
 namespace graphsink {
 namespace {
 
-// An index above its place: keys differ, and those of one row are in the order of their places. A negative index is
-// above all rows.
+struct ScatterPlan {
+  IndexedPlan of;
+  RadixSort sort;
+  // A number above those of all rows that an i32 can name.
+  HD std::int64_t row_behind() const { return of.rows < kRowsOfI32 ? of.rows : kRowsOfI32; }
+  static constexpr std::int64_t kRowsOfI32 = std::int64_t{1} << 31;
+};
+
+// An index above its place: keys differ, and those of one row are in the order of their places.
 using Key = std::uint64_t;
 HD Key key_of(std::int64_t index, std::int64_t place) {
   return Key{static_cast<std::uint32_t>(index)} << 32 | static_cast<Key>(place);
 }
 
+bool is_long(const ScatterPlan& plan) { return plan.of.count > kBlockSort; }
+
 struct LessKey {
   __device__ bool operator()(Key a, Key b) const { return a < b; }
 };
 
-// Loads keys and sorts those of each block.
-__global__ void sort_indices(const std::int32_t* indices, Key* keys, IndexedPlan p, int size, StepBlock* step,
+// The key of place `place`. An index out of range fails the step; its key is above those of all rows.
+__device__ inline Key checked_key(const std::int32_t* indices, std::int64_t place, const ScatterPlan& plan,
+                                  StepBlock* step, int node) {
+  std::int64_t index = indices[place];
+  if (index >= 0 && index < plan.of.rows) return key_of(index, place);
+  fail_step(step, node, StepError::index, index);
+  return key_of(plan.row_behind(), place);
+}
+
+// Up to kBlockSort keys, `padded` to a power of 2, are sorted by one block.
+__global__ void sort_indices(const std::int32_t* indices, Key* keys, ScatterPlan plan, int padded, StepBlock* step,
                              int node) {
   wait_for_inputs();
   __shared__ Key items[kBlockSort];
-  std::int64_t begin = std::int64_t{blockIdx.x} * size;
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) {
-    std::int64_t place = begin + i;
-    bool is_index = place < p.count;
-    items[i] = is_index ? key_of(indices[place], place) : ~Key{0};
-    if (is_index && (indices[place] < 0 || indices[place] >= p.rows))
-      fail_step(step, node, StepError::index, indices[place]);
-  }
-  sort_in_block(items, size, begin, LessKey{});
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) keys[begin + i] = items[i];
+  auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  auto count = static_cast<int>(plan.of.count);
+  for (int i = thread; i < padded; i += threads)
+    items[i] = i < count ? checked_key(indices, i, plan, step, node) : ~Key{0};
+  sort_in_block(items, padded, LessKey{});
+  for (int i = thread; i < count; i += threads) keys[i] = items[i];
 }
 
-// One step of elements that are too far apart for a block.
-__global__ void merge_far(Key* keys, std::int64_t pairs, std::int64_t run, std::int64_t apart) {
+// More keys are sorted by radix_sort().
+__global__ void pack_indices(const std::int32_t* indices, Key* keys, ScatterPlan plan, StepBlock* step, int node) {
   wait_for_inputs();
-  for (std::int64_t pair = thread_index(); pair < pairs; pair += all_threads())
-    sort_pair(keys, pair, 0, run, apart, LessKey{});
-}
-
-// The other steps of a run.
-__global__ void merge_near(Key* keys, std::int64_t run) {
-  wait_for_inputs();
-  __shared__ Key items[kBlockSort];
-  std::int64_t begin = std::int64_t{blockIdx.x} * kBlockSort;
-  for (int i = static_cast<int>(threadIdx.x); i < kBlockSort; i += static_cast<int>(blockDim.x))
-    items[i] = keys[begin + i];
-  merge_in_block(items, kBlockSort, begin, run, kBlockSort / 2, LessKey{});
-  for (int i = static_cast<int>(threadIdx.x); i < kBlockSort; i += static_cast<int>(blockDim.x))
-    keys[begin + i] = items[i];
+  for (std::int64_t i = thread_index(); i < plan.of.count; i += all_threads())
+    keys[i] = checked_key(indices, i, plan, step, node);
 }
 
 constexpr int kColumns = 4;  // sums in the registers of a thread
@@ -93,28 +97,20 @@ __global__ void add_at_keys(const T* base, const Key* keys, const T* updates, T*
   }
 }
 
-// A power of 2.
-std::int64_t keys_of(const IndexedPlan& p) {
-  std::int64_t keys = 1;
-  while (keys < p.count) keys *= 2;
-  return keys;
-}
-
 // The sorted keys, in the workspace.
-const Key* sort_keys(CudaArgs& a, const IndexedPlan& p) {
+const Key* sort_keys(CudaArgs& a, const ScatterPlan& plan) {
   auto* keys = static_cast<Key*>(a.workspace());
-  std::int64_t size = keys_of(p), in_block = std::min<std::int64_t>(size, kBlockSort);
-  Extent blocks{static_cast<unsigned>(size / in_block)}, block = launch_size(in_block / 2).block;
-  if (p.count == 0) return keys;
-  a.launch(sort_indices, blocks, block, 0, a.in<std::int32_t>(1), keys, p, static_cast<int>(in_block), a.step(),
-           a.node().id);
-  for (std::int64_t run = 2 * in_block; run <= size; run *= 2) {
-    for (std::int64_t apart = run / 2; apart >= in_block; apart /= 2) {
-      LaunchSize launch = launch_size(size / 2);
-      a.launch(merge_far, launch.grid, launch.block, 0, keys, size / 2, run, apart);
-    }
-    a.launch(merge_near, blocks, block, 0, keys, run);
+  const auto* indices = a.in<std::int32_t>(1);
+  if (plan.of.count == 0) return keys;
+  if (is_long(plan)) {
+    LaunchSize launch = launch_size(plan.of.count);
+    a.launch(pack_indices, launch.grid, launch.block, 0, indices, keys, plan, a.step(), a.node().id);
+    return radix_sort<Key>(a, plan.sort, keys);
   }
+  int padded = 2;
+  while (padded < plan.of.count) padded *= 2;
+  a.launch(sort_indices, Extent{}, launch_size(padded / 2).block, 0, indices, keys, plan, padded, a.step(),
+           a.node().id);
   return keys;
 }
 
@@ -126,8 +122,9 @@ constexpr ScatterOperands kScatter{0, 2}, kGatherGrad{-1, 0};
 
 template <class T, ScatterOperands operands>
 void add_on(CudaArgs& a) {
-  const auto& p = a.local<IndexedPlan>();
-  const Key* keys = sort_keys(a, p);
+  const auto& plan = a.local<ScatterPlan>();
+  const IndexedPlan& p = plan.of;
+  const Key* keys = sort_keys(a, plan);
   std::int64_t stretches = (p.width + kWarp * kColumns - 1) / (kWarp * kColumns);
   LaunchSize launch = launch_size(p.outer * p.rows * stretches * kWarp);
   a.launch(add_at_keys<T>, launch.grid, launch.block, 0, operands.base < 0 ? nullptr : a.in<T>(operands.base), keys,
@@ -137,7 +134,7 @@ void add_on(CudaArgs& a) {
 // Halves are summed in the workspace.
 template <class T, ScatterOperands operands>
 void add_on(const CpuArgs& a) {
-  const auto& p = a.local<IndexedPlan>();
+  const IndexedPlan& p = a.local<ScatterPlan>().of;
   const auto* indices = a.in<std::int32_t>(1);
   std::int64_t size = p.outer * p.rows * p.width;
   constexpr bool is_wide = std::is_same_v<T, Wide<T>>;
@@ -177,11 +174,22 @@ void add_any(Args& a) {
 }
 
 Prepared prepare_add(const PrepareArgs& p) {
-  load_kernels<sort_indices, merge_far, merge_near>(p);
+  auto plan = std::make_shared<ScatterPlan>();
+  plan->of = plan_of(p.out(0).shape, p.in(1).shape, p.attrs.as<IndexedAttrs>().axis);
+  if (!p.cuda) {
+    std::size_t sums = is_half(p.out(0).dtype) ? static_cast<std::size_t>(p.out(0).shape.size()) * sizeof(float) : 0;
+    return {plan, sums};
+  }
   for_summed(p.out(0).dtype, [&]<class T>() { load_kernel(p, add_at_keys<T>); });
-  IndexedPlan plan = plan_of(p.out(0).shape, p.in(1).shape, p.attrs.as<IndexedAttrs>().axis);
-  std::size_t sums = is_half(p.out(0).dtype) ? static_cast<std::size_t>(p.out(0).shape.size()) * sizeof(float) : 0;
-  return {std::make_shared<IndexedPlan>(plan), p.cuda ? static_cast<std::size_t>(keys_of(plan)) * sizeof(Key) : sums};
+  if (!is_long(*plan)) {
+    load_kernel(p, sort_indices);
+    return {plan, static_cast<std::size_t>(plan->of.count) * sizeof(Key)};
+  }
+  load_kernel(p, pack_indices);
+  // By the bits of an index; the keys are in the order of places before, and those of equal indices stay so.
+  const auto bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(plan->row_behind())));
+  plan->sort = {.items = plan->of.count, .first_bit = 32, .end_bit = 32 + std::max(bits, 1)};
+  return {plan, prepare_radix_sort<Key>(p, plan->sort)};
 }
 
 void infer_scatter_add(InferArgs& a) {

@@ -1,9 +1,9 @@
 // top_k: the largest elements of each line and their places.
 #include "graphsink/ops.h"
+#include "kernels/movement/long_lines.h"
 #include "kernels/movement/sort.h"
 #include "kernels/movement/take_along.h"
 #include "kernels/support/extremes.h"
-#include "kernels/support/lines.h"
 
 namespace graphsink {
 namespace {
@@ -36,20 +36,26 @@ __global__ void select_top(const T* x, T* values, std::int32_t* places, Lines li
         items[i] = no_place<Larger, V>();
         if (place < lines.length) items[i] = {static_cast<V>(from[place * lines.inner]), static_cast<int>(place)};
       }
-      sort_in_block(items, size, 0, precedes<Larger, V>);
+      sort_in_block(items, size, precedes<Larger, V>);
     }
     for (int i = thread; i < k; i += threads) {
       std::int64_t to = selected.first(line) + i * lines.inner;
-      values[to] = static_cast<T>(items[i].value);
+      values[to] = from[items[i].place * lines.inner];
       places[to] = items[i].place;
     }
   }
 }
 
+// Long lines are sorted as a whole if they are few. Many lines keep a GPU busy with a block for each, which needs no
+// workspace.
+bool sorts_whole_lines(const Lines& lines) { return lines.length > kBlockSort && lines.count() < kFewLines; }
+
 Extent line_blocks(const Lines& lines) { return {static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))}; }
 
 template <class T>
 void top_k_on(CudaArgs& a, const Lines& lines, int k) {
+  if (lines.count() == 0) return;
+  if (sorts_whole_lines(lines)) return sort_long_lines<T>(a, k);
   std::int64_t size = 2;
   while (size < kBlockSort && size < lines.length) size *= 2;
   Extent block{static_cast<unsigned>(std::clamp<std::int64_t>(size / 2, kWarp, kThreads))};
@@ -70,7 +76,7 @@ void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
     std::partial_sort(items, items + k, items + lines.length, precedes<Larger, Compared<T>>);
     for (std::int64_t i = 0; i < k; ++i) {
       std::int64_t to = selected.first(line) + i * lines.inner;
-      a.out<T>(0)[to] = static_cast<T>(items[i].value);
+      a.out<T>(0)[to] = from[items[i].place * lines.inner];
       a.out<std::int32_t>(1)[to] = items[i].place;
     }
   }
@@ -99,13 +105,18 @@ void infer_top_k(InferArgs& a) {
 }
 
 Prepared prepare_top_k(const PrepareArgs& p) {
-  std::size_t workspace = 0;
+  Lines lines = lines_of(p.in(0).shape, p.attrs.as<TopKAttrs>().axis);
+  Prepared prepared;
   for_comparable(p.in(0).dtype, [&]<class T>() {
-    load_kernel(p, select_top<T>);
-    std::int64_t length = lines_of(p.in(0).shape, p.attrs.as<TopKAttrs>().axis).length;
-    if (!p.cuda) workspace = static_cast<std::size_t>(length) * sizeof(Placed<Compared<T>>);
+    if (!p.cuda) {
+      prepared.workspace = static_cast<std::size_t>(lines.length) * sizeof(Placed<Compared<T>>);
+    } else if (!sorts_whole_lines(lines)) {
+      load_kernel(p, select_top<T>);
+    } else if (lines.count() > 0) {
+      prepared = prepare_long_lines<T>(p, lines, true);
+    }
   });
-  return {nullptr, workspace};
+  return prepared;
 }
 
 std::vector<Value> top_k_grad(const GradArgs& a) {

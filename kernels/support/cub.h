@@ -1,5 +1,6 @@
 // The algorithms of CUB that ops use. nvcc compiles CUB; a C++ compiler, for the software CUDA device, compiles a
-// kernel of one thread with the same results, integers bit for bit.
+// kernel of one thread with the same results, integers bit for bit. The bodies of templates that are only declared here
+// are in cub.cu, so that nvcc compiles the many kernels of CUB once.
 //
 // CUB is called in two phases, with a workspace whose size the first phase tells, because those of its interfaces never
 // allocate. It loads its kernels at their first use, which must not fall into a capture: see run_once().
@@ -98,5 +99,24 @@ void select_nonzero(CudaArgs& a, const T* x, std::int32_t size, std::int32_t* pl
   a.launch(select_by_one_thread<T>, Extent{}, Extent{}, 0, IsNonzero<T>{x}, size, places, count);
 #endif
 }
+
+// --- sort
+
+// Sorts unsigned numbers by the bits [first_bit, end_bit), ascending. Numbers that are equal in these bits keep their
+// order.
+struct RadixSort {
+  std::int64_t items = 0;  // at least 1
+  int first_bit = 0, end_bit = 1;
+  std::size_t cub_bytes = 0;  // the part of the workspace that belongs to CUB
+};
+
+// In prepare(), for a CUDA body: sets cub_bytes, and loads the kernels of radix_sort() if the first step may not do so.
+// Returns the bytes of the workspace. Item is std::uint64_t or __uint128_t.
+template <class Item>
+std::size_t prepare_radix_sort(const PrepareArgs& p, RadixSort& sort);
+
+// Sorts the items at the beginning of the workspace. Returns the sorted items, which lie somewhere in the workspace.
+template <class Item>
+const Item* radix_sort(CudaArgs& a, const RadixSort& sort, void* workspace);
 
 }  // namespace graphsink

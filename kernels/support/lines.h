@@ -14,6 +14,9 @@ struct Lines {
     return block * length * inner + (line - block * inner);
   }
 };
+// Fewer lines than this leave multiprocessors of a GPU idle if each line has one block.
+constexpr std::int64_t kFewLines = 128;
+
 inline Lines lines_of(const Shape& shape, int axis) {
   axis = from_front(axis, shape.rank());
   Lines lines;

@@ -86,7 +86,7 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_place_rows(rows, 0, false, {{{3}}, {{1}}, {{257}}, {{2, 3}}, {{3, 0}}, {{1031, 5}}, {{33, 8200}}});
   add_place_rows(rows, -1, true, {{{2, 3}}, {{0, 3}}, {{1031, 5}}, {{5, 1031}}, {{1031, 37}}, {{2, 33000}}});
   add_place_rows(rows, 1, false, {{{2, 3, 4}}, {{7, 257, 33}}});
-  // One sort and several, all of the line and one element of it.
+  // One sort and several, all of the line and one element of it; long lines.
   add_top_k_rows(rows, 1, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 257}}, {{2, 5000}}});
   add_top_k_rows(rows, 3, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}, {{2, 1031, 3}}});
   add_top_k_rows(rows, 1024, 0, {{{1024}}, {{1031}}, {{3100, 2}}}, false);
@@ -102,10 +102,11 @@ void add_order_rows(std::vector<OpRow>& rows) {
                          {many_lines},
                          [](const auto& in) { return sort(in[0], 1).values; },
                          [](const Arrays& in) { return sorted_of(in[0], 1, false, false); }}));
-  // A block for each line; several blocks for one, all of whose runs are merged.
+  // A block for each line; lines too long for a block, which are sorted together.
   add_sort_rows(rows, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 0}}, {{3, 257}}});
   add_sort_rows(rows, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}});
   add_sort_rows(rows, 0, {{{2049}}, {{9000, 2}}}, false);
+  add_sort_rows(rows, 1, {{{3, 2048}}, {{2, 2049, 3}}}, false);
   // A thread for each line, one chunk of a block and several.
   add_cumsum_rows(rows, 0, {{{3}}, {{0}}, {{1}}, {{257}}, {{1031}}, {{31, 5}}, {{3, 0}}});
   add_cumsum_rows(rows, -1, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{37, 41}}, {{2, 1031}}});
