@@ -1,6 +1,7 @@
 // cumsum: sums of the elements of a line up to each of them. The order of additions depends on shapes alone.
 #include "graphsink/ops.h"
 #include "kernels/support/block.h"
+#include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
 
@@ -61,48 +62,120 @@ __device__ inline S sum_before(S x, S& total) {
   return warps_before + before;
 }
 
-// A block for each line goes along it in chunks; a thread has neighbouring elements.
+// A block goes along the elements [begin, end) of a line; `sum` is that of the elements before. Each thread has kOwn
+// elements, which are neighbours.
 template <class T>
-__global__ void cumsum_by_block(const T* x, T* out, Walk walk) {
-  wait_for_inputs();
+__device__ inline void sum_stretch(const T* x, T* out, const Walk& walk, std::int64_t line, std::int64_t begin,
+                                   std::int64_t end, Wide<T> sum) {
   constexpr int kOwn = 4;
-  std::int64_t length = walk.lines.length, step = walk.step();
-  for (std::int64_t line = blockIdx.x; line < walk.lines.count(); line += gridDim.x) {
-    const T* from = x + walk.first(line);
-    T* to = out + walk.first(line);
-    Wide<T> done(0);
-    for (std::int64_t chunk = 0; chunk < length; chunk += kThreads * kOwn) {
-      std::int64_t begin = chunk + threadIdx.x * kOwn;
-      Wide<T> own[kOwn], sum(0), total;
-      for (int j = 0; j < kOwn; ++j) {
-        own[j] = begin + j < length ? static_cast<Wide<T>>(from[(begin + j) * step]) : Wide<T>(0);
-        sum = sum + own[j];
-      }
-      sum = done + sum_before(sum, total);
-      for (int j = 0; j < kOwn; ++j) {
-        Wide<T> before = sum;
-        sum = sum + own[j];
-        if (begin + j < length) to[(begin + j) * step] = static_cast<T>(walk.exclusive ? before : sum);
-      }
-      done = done + total;
+  const T* from = x + walk.first(line);
+  T* to = out + walk.first(line);
+  std::int64_t step = walk.step();
+  for (; begin < end; begin += kThreads * kOwn) {
+    std::int64_t first = begin + threadIdx.x * kOwn;
+    Wide<T> own[kOwn], own_sum(0), total;
+    for (int j = 0; j < kOwn; ++j) {
+      own[j] = first + j < end ? static_cast<Wide<T>>(from[(first + j) * step]) : Wide<T>(0);
+      own_sum = own_sum + own[j];
     }
+    Wide<T> before = sum + sum_before(own_sum, total);
+    for (int j = 0; j < kOwn; ++j) {
+      Wide<T> up_to = before + own[j];
+      if (first + j < end) to[(first + j) * step] = static_cast<T>(walk.exclusive ? before : up_to);
+      before = up_to;
+    }
+    sum = sum + total;
   }
 }
 
-// Short lines want a thread each, and so do lines whose neighbours are read together, if there are many.
-bool is_by_thread(const Lines& lines) { return lines.length <= 32 || (lines.inner >= kWarp && lines.count() >= 8192); }
+// A block for each line.
+template <class T>
+__global__ void cumsum_by_block(const T* x, T* out, Walk walk) {
+  wait_for_inputs();
+  for (std::int64_t line = blockIdx.x; line < walk.lines.count(); line += gridDim.x)
+    sum_stretch(x, out, walk, line, 0, walk.lines.length, Wide<T>(0));
+}
+
+// A long line is cut into chunks, and each chunk has a block. The first kernel adds up each chunk. The second, which is
+// cumsum_by_block(), adds up the sums of the chunks before each chunk. The third goes along the chunks.
+constexpr std::int64_t kChunk = 16 * kThreads;
+struct Chunk {
+  std::int64_t line, begin, end;
+};
+HD std::int64_t chunks_of(const Lines& lines) { return (lines.length + kChunk - 1) / kChunk; }
+HD Chunk chunk_at(const Lines& lines, std::int64_t i) {
+  std::int64_t line = quotient(i, chunks_of(lines)), begin = (i - line * chunks_of(lines)) * kChunk;
+  return {line, begin, begin + kChunk < lines.length ? begin + kChunk : lines.length};
+}
+
+template <class T>
+__global__ void sum_chunks(const T* x, Wide<T>* sums, Walk walk) {
+  wait_for_inputs();
+  for (std::int64_t i = blockIdx.x; i < walk.lines.count() * chunks_of(walk.lines); i += gridDim.x) {
+    Chunk chunk = chunk_at(walk.lines, i);
+    const T* from = x + walk.first(chunk.line);
+    Wide<T> sum(0);
+    for (std::int64_t k = chunk.begin + threadIdx.x; k < chunk.end; k += kThreads)
+      sum = sum + static_cast<Wide<T>>(from[k * walk.step()]);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[i] = sum;
+    __syncthreads();  // block_sum() needs a barrier between two calls
+  }
+}
+template <class T>
+__global__ void cumsum_chunks(const T* x, T* out, const Wide<T>* sums, Walk walk) {
+  wait_for_inputs();
+  for (std::int64_t i = blockIdx.x; i < walk.lines.count() * chunks_of(walk.lines); i += gridDim.x) {
+    Chunk chunk = chunk_at(walk.lines, i);
+    sum_stretch(x, out, walk, chunk.line, chunk.begin, chunk.end, sums[i]);
+  }
+}
+
+// A short line has a thread, and so has each of many lines whose elements are neighbours of those of other lines. Other
+// lines have a block each. If they are long and few, many blocks share a line. CUB reads a line only once, but takes a
+// call for each line, and its order of additions is not fixed, so it adds up integers only.
+enum class Way { by_thread, by_block, by_cub, by_chunks };
+template <class T>
+Way way_of(const Lines& lines) {
+  if (lines.length <= 32 || (lines.inner >= kWarp && lines.count() >= 8192)) return Way::by_thread;
+  if (lines.length < 4 * kChunk || lines.count() >= kFewLines) return Way::by_block;
+  return std::is_integral_v<T> && lines.count() <= 4 ? Way::by_cub : Way::by_chunks;
+}
+
+template <class T>
+void cumsum_in_chunks(CudaArgs& a, const Walk& walk) {
+  std::int64_t lines = walk.lines.count(), chunks = chunks_of(walk.lines);
+  auto* sums = static_cast<Wide<T>*>(a.workspace());
+  Extent all{static_cast<unsigned>(std::min(lines * chunks, kMaxBlocks))}, block{static_cast<unsigned>(kThreads)};
+  a.launch(sum_chunks<T>, all, block, 0, a.in<T>(0), sums, walk);
+  a.launch(cumsum_by_block<Wide<T>>, Extent{static_cast<unsigned>(lines)}, block, 0, sums, sums,
+           Walk{{lines, chunks, 1}, true, false});
+  a.launch(cumsum_chunks<T>, all, block, 0, a.in<T>(0), a.out<T>(0), sums, walk);
+}
 
 template <class T>
 void cumsum_on(CudaArgs& a, const Walk& walk) {
   const Lines& lines = walk.lines;
   if (lines.length == 0) return;
-  if (is_by_thread(lines)) {
-    LaunchSize launch = launch_size(lines.count());
-    return a.launch(cumsum_by_thread<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), walk);
+  switch (way_of<T>(lines)) {
+    case Way::by_thread: {
+      LaunchSize launch = launch_size(lines.count());
+      return a.launch(cumsum_by_thread<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), walk);
+    }
+    case Way::by_block: {
+      Extent blocks{static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))};
+      return a.launch(cumsum_by_block<T>, blocks, Extent{static_cast<unsigned>(kThreads)}, 0, a.in<T>(0), a.out<T>(0),
+                      walk);
+    }
+    case Way::by_cub:
+      if constexpr (std::is_integral_v<T>)
+        for (std::int64_t line = 0; line < lines.count(); ++line)
+          scan<T>(a, a.in<T>(0) + walk.first(line), a.out<T>(0) + walk.first(line), lines.length, walk.step(),
+                  walk.exclusive, a.workspace(), a.workspace_bytes());
+      return;
+    case Way::by_chunks:
+      return cumsum_in_chunks<T>(a, walk);
   }
-  auto blocks = static_cast<unsigned>(std::min(lines.count(), kMaxBlocks));
-  a.launch(cumsum_by_block<T>, Extent{blocks}, Extent{static_cast<unsigned>(kThreads)}, 0, a.in<T>(0), a.out<T>(0),
-           walk);
 }
 
 // So many lines together whose elements are neighbours; fewer at the end.
@@ -152,9 +225,27 @@ void infer_cumsum(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 
+template <class T>
+std::size_t prepare_on(const PrepareArgs& p, const Lines& lines, bool exclusive) {
+  if (way_of<T>(lines) == Way::by_chunks) {
+    load_kernels<sum_chunks<T>, cumsum_by_block<Wide<T>>, cumsum_chunks<T>>(p);
+    return static_cast<std::size_t>(lines.count() * chunks_of(lines)) * sizeof(Wide<T>);
+  }
+  if constexpr (std::is_integral_v<T>)
+    if (way_of<T>(lines) == Way::by_cub && lines.count() > 0) return prepare_scan<T>(p, lines.length, exclusive);
+  load_kernels<cumsum_by_thread<T>, cumsum_by_block<T>>(p);
+  return 0;
+}
+
 Prepared prepare_cumsum(const PrepareArgs& p) {
-  for_number(p.in(0).dtype, [&]<class T>() { load_kernels<cumsum_by_thread<T>, cumsum_by_block<T>>(p); });
-  return {};
+  const auto& [axis, options] = p.attrs.as<CumsumAttrs>();
+  Prepared prepared;
+  if (!p.cuda) return prepared;
+  Lines lines = lines_of(p.in(0).shape, axis);
+  for_number(p.in(0).dtype, [&, exclusive = options.exclusive]<class T>() {
+    prepared.workspace = prepare_on<T>(p, lines, exclusive);
+  });
+  return prepared;
 }
 
 std::vector<Value> cumsum_grad(const GradArgs& a) {

@@ -119,4 +119,17 @@ std::size_t prepare_radix_sort(const PrepareArgs& p, RadixSort& sort);
 template <class Item>
 const Item* radix_sort(CudaArgs& a, const RadixSort& sort, void* workspace);
 
+// --- scan
+
+// In prepare(), for a CUDA body: the bytes of the workspace of scan(), whose kernels it loads if the first step may not
+// do so. T is std::uint32_t or std::uint64_t; `length` is at least 1.
+template <class T>
+std::size_t prepare_scan(const PrepareArgs& p, std::int64_t length, bool exclusive);
+
+// Element k of a line is x[k * step], and that of its sums out[k * step]: the sum of the elements up to k or, if
+// exclusive, before k. Sums wrap. `out` may be x.
+template <class T>
+void scan(CudaArgs& a, const T* x, T* out, std::int64_t length, std::int64_t step, bool exclusive, void* workspace,
+          std::size_t bytes);
+
 }  // namespace graphsink

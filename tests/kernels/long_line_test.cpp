@@ -193,6 +193,56 @@ TEST_P(LongLines, AnIndexOutsideTheAxisFailsTheStep) {
   }
 }
 
+// The sums of twice the elements along each line, added up in type Sum.
+template <class T, class Sum>
+Tensor sums_of_doubles(const Tensor& x, int axis, const CumsumOptions& options) {
+  Tensor sums(x.type());
+  std::int64_t length = x.shape()[axis], inner = 1;
+  for (int d = axis + 1; d < x.shape().rank(); ++d) inner *= x.shape()[d];
+  for (std::int64_t line = 0; line < x.shape().size() / length; ++line) {
+    Sum sum(0);
+    for (std::int64_t k = 0; k < length; ++k) {
+      std::int64_t place = options.reverse ? length - 1 - k : k;
+      std::int64_t at = (line / inner * length + place) * inner + line % inner;
+      Sum before = sum;
+      sum += Sum(2) * static_cast<Sum>(x.as<T>().data()[at]);
+      sums.as<T>().data()[at] = static_cast<T>(options.exclusive ? before : sum);
+    }
+  }
+  return sums;
+}
+
+// Sums of integers wrap. Floats are whole numbers whose sums are exact, so that every order of additions gives the same
+// bits. Lengths are around the one from which many blocks share a line, and around whole numbers of their chunks. The
+// doubled elements are read by nothing else, so that their sums may take their place.
+TEST_P(LongLines, CumsumIsExactWhereSumsAre) {
+  const LinesCase cases[] = {{{16383}, 0},    {{16384}, 0},       {{20481}, 0},
+                             {{4, 17000}, 1}, {{2, 16400, 2}, 1}, {{16385, 5}, 0}};
+  unsigned seed = 0;
+  auto check = [&]<class T, class Sum>() {
+    for (const auto& [shape, axis] : cases) {
+      Tensor data(dtype_of<T>(), shape);
+      std::mt19937_64 random(++seed);
+      for (T& x : data.as<T>()) x = static_cast<T>(std::is_integral_v<T> ? random() : random() % 100);
+      for (CumsumOptions options : {CumsumOptions{false, false}, {true, false}, {false, true}, {true, true}}) {
+        SCOPED_TRACE(to_string(data.type()) + (options.exclusive ? " exclusive" : "") +
+                     (options.reverse ? " reverse" : ""));
+        Graph g;
+        Value x = g.input("x", data.dtype(), shape);
+        g.output("sums", cumsum(x + x, axis, options));
+        Program p = compile(g);
+        p.write(x, data);
+        p.run(interactive);
+        expect_same_bits(p.read_output("sums"), sums_of_doubles<T, Sum>(data, axis, options));
+      }
+    }
+  };
+  check.operator()<std::int32_t, std::uint32_t>();
+  check.operator()<std::int64_t, std::uint64_t>();
+  check.operator()<float, float>();
+  check.operator()<double, double>();
+}
+
 // --- where they stand in a graph
 
 constexpr std::int64_t kLines = 2, kLength = 20000, kIndices = 2500, kRows = 7;
@@ -203,7 +253,8 @@ Values long_ops(const Value& x, const Value& rows) {
   TopK top = top_k(x, 7, 1);
   Value updates = reshape(slice(x, {0, 0}, {1, kIndices}), {kIndices});
   Value sums = scatter_add(reshape(slice(x, {1, 0}, {2, kRows}), {kRows}), rows, updates);
-  return {sorted.values, sorted.indices, top.values, top.indices, sums};
+  Value places = cumsum(sorted.indices, 1, {.exclusive = true}), floats = cumsum(x, 1, {.reverse = true});
+  return {sorted.values, sorted.indices, top.values, top.indices, sums, places, floats};
 }
 
 Tensor some_rows(unsigned seed) {
@@ -259,7 +310,8 @@ TEST_P(LongLines, InALoop) {
     Value x = g.input("x", f32, {kLines, kLength}), rows = g.input("rows", i32, {kIndices});
     auto next = [&](const Value& state) {
       Values made = long_ops(state, rows);
-      return made[0] * cast(made[1], f32) + sum(made[2]) - cast(sum(made[3]), f32) + sum(made[4]);
+      Value scale = sum(made[2]) - cast(sum(made[3]), f32) + sum(made[4]);
+      return made[0] * cast(made[1], f32) + scale + sin(made[6]) * cast(made[5], f32);
     };
     Value wanted = x;
     for (int i = 0; i < 3; ++i) wanted = next(wanted);

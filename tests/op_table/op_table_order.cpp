@@ -107,11 +107,11 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_sort_rows(rows, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}});
   add_sort_rows(rows, 0, {{{2049}}, {{9000, 2}}}, false);
   add_sort_rows(rows, 1, {{{3, 2048}}, {{2, 2049, 3}}}, false);
-  // A thread for each line, one chunk of a block and several.
+  // A thread for each line, one stretch of a block and several; lines that many blocks share.
   add_cumsum_rows(rows, 0, {{{3}}, {{0}}, {{1}}, {{257}}, {{1031}}, {{31, 5}}, {{3, 0}}});
   add_cumsum_rows(rows, -1, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{37, 41}}, {{2, 1031}}});
   add_cumsum_rows(rows, 1, {{{2, 3, 4}}, {{7, 257, 3}}});
-  add_cumsum_rows(rows, 0, {{{40, 8192}}}, false);
+  add_cumsum_rows(rows, 0, {{{40, 8192}}, {{16384}}, {{20001, 3}}, {{17000, 5}}}, false);
 }
 
 }  // namespace graphsink::testing
