@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <thread>
 
 #include "profiling/machine.h"
 #include "profiling/report.h"
@@ -30,6 +31,7 @@ struct Options {
   std::string json_file;
   std::string export_directory;
   std::string explain;
+  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool no_fuse = false;
   bool untimed = false;
   bool list = false;
@@ -113,8 +115,8 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
     show_progress(name + " " + named.name + ": " + std::to_string(options.steps) + " steps");
     models::Model model = workloads.make(name);
     model.fuse = model.fuse && !options.no_fuse;
-    trials.push_back(
-        std::make_unique<Trial>(std::move(model), named.mode, device, options.steps, options.steps_per_launch));
+    trials.push_back(std::make_unique<Trial>(std::move(model), named.mode, device, options.steps,
+                                             options.steps_per_launch, options.threads));
     trials.back()->run_counted();
     names.push_back(named.name);
   }
@@ -192,6 +194,9 @@ int main(int argc, char** argv) {
   app.add_option("--crossings", options.workload.crossings,
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
       ->check(cli::whole_number(0, 100000))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "of the CPU, for each launch; the cores there are by default")
+      ->check(cli::whole_number(1, 1024))
       ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");

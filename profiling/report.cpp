@@ -50,6 +50,7 @@ json row_of(Trial& trial) {
           {"flavour", GRAPHSINK_FLAVOUR},
           {"steps", trial.steps()},
           {"steps_per_launch", trial.steps_per_launch()},
+          {"threads", program.target().separate_memory ? json() : json(trial.threads())},
           {"compile_us", trial.compile_us()},
           {"step_us", to_json(trial.step_us())},
           {"latency_us", to_json(trial.latency_us())},

@@ -28,21 +28,23 @@ void add_difference(Counters& sum, const Counters& before, const Counters& after
   sum.host_nodes += after.host_nodes - before.host_nodes;
 }
 
-Program timed_compile(const models::Model& model, DeviceId device, double& us) {
+Program timed_compile(const models::Model& model, DeviceId device, int threads, double& us) {
   Clock::time_point start = Clock::now();
-  Program program = compile(model.graph, {.target = device, .fuse = model.fuse});
+  Program program = compile(model.graph, {.target = device, .fuse = model.fuse, .threads = threads});
   us = us_since(start);
   return program;
 }
 
 }  // namespace
 
-Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch)
+Trial::Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch,
+             int threads)
     : model_(std::move(model)),
       mode_(mode),
       steps_(steps),
       steps_per_launch_(model_.has_one_step_a_run ? 1 : steps_per_launch),
-      program_(timed_compile(model_, device, compile_us_)) {}
+      threads_(threads),
+      program_(timed_compile(model_, device, threads, compile_us_)) {}
 
 // Steps [first, end), each with its own data; a remainder is one shorter run.
 void Trial::run_fed(std::int64_t first, std::int64_t end) {

@@ -29,8 +29,10 @@ class Trial {
   static constexpr std::int64_t kWarmUp = 3;
   static constexpr int kWindows = 15;
 
-  // A model that has one step a run has one step a launch. Throws Error if the model cannot run on the device.
-  Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch);
+  // A model that has one step a run has one step a launch. `threads`: CompileOptions::threads. Throws Error if the model
+  // cannot run on the device.
+  Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch,
+        int threads = 0);
 
   // kWarmUp steps, then the counted ones. Call it first, and once; results() and counts() are of these steps alone.
   void run_counted();
@@ -43,6 +45,7 @@ class Trial {
   Mode mode() const { return mode_; }
   std::int64_t steps() const { return steps_; }
   std::int64_t steps_per_launch() const { return steps_per_launch_; }
+  int threads() const { return threads_; }
   const Program& program() const { return program_; }
   // Of all steps so far, those that were timed among them.
   AutomaticReport automatic_report() { return program_.automatic_report(); }
@@ -68,6 +71,7 @@ class Trial {
   models::Model model_;
   Mode mode_;
   std::int64_t steps_, steps_per_launch_;
+  int threads_;
   double compile_us_ = 0;
   Program program_;
   std::vector<double> losses_;

@@ -62,12 +62,14 @@ struct CaptureInfo {
   int allocations = 0;  // of memory, in stream order
   int frees = 0;
   int edges = 0;
+  int shared = 0;  // kernels and copies of the CPU of which several threads compute parts, or that run at once
   // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
   // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
   std::size_t bytes = 0;
 
   CaptureInfo& operator+=(const CaptureInfo& more) {
     kernels += more.kernels;
+    shared += more.shared;
     copies += more.copies;
     host_nodes += more.host_nodes;
     conditional_nodes += more.conditional_nodes;

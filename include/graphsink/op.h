@@ -325,6 +325,15 @@ struct Fused {
   Attrs attrs;
 };
 
+// How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
+// others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
+// attributes alone, so that results do not depend on the number of threads. The CPU body runs all of them. Of a node
+// with a workspace, tiles must not use the same part of it.
+struct Tiles {
+  std::int64_t (*count)(const BodyArgs&) = nullptr;
+  void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
+};
+
 // An op. It must be a constant with static storage duration, because nodes keep a pointer to it.
 struct OpDef {
   std::string_view name;  // must be a string literal, because profilers keep a pointer to it
@@ -357,6 +366,8 @@ struct OpDef {
   // the CPU, with the bits of the CPU body and with what prepare() returned, but without a workspace. The planner joins
   // such an op with the element-wise ops that use its result. If it is nullptr, the op is not joined with others.
   OutputPart part = nullptr;
+  // The tiles of the CPU body. An op without any is one tile.
+  Tiles tiles = {};
   // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, grad() throws Error, naming the op.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not

@@ -55,6 +55,7 @@ const OpDef cast_op{.name = "cast",
                     .prepare = prepare_cast,
                     .bodies = {elementwise_cpu<1>, elementwise_cuda<1>},
                     .row = cast_row,
+                    .tiles = kElementTiles<elementwise_part<1>>,
                     .grad = cast_grad};
 
 }  // namespace

@@ -34,14 +34,18 @@ void select_row(std::int64_t size, const void* const* in, const std::int64_t* st
 }
 
 template <class W>
-void select_cpu(const CpuArgs& args) {
+void select_part(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* result) {
   const auto& layout = args.local<Layout<3>>();
-  const std::int64_t row = layout.row(), steps[] = {layout.step(0), layout.step(1), layout.step(2)};
-  for (std::int64_t i = 0; i < layout.size; i += row) {
+  const std::int64_t row = layout.row(), end = begin + size;
+  const std::int64_t steps[] = {layout.step(0), layout.step(1), layout.step(2)};
+  W* out = static_cast<W*>(result);
+  std::int64_t in_row = begin % row;  // of the first element
+  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
+    count = std::min(row - in_row, end - i);
     std::int64_t offsets[3];
     layout.find(i, offsets);
     const void* in[] = {args.in<bool>(0) + offsets[0], args.in<W>(1) + offsets[1], args.in<W>(2) + offsets[2]};
-    select_row<W>(row, in, steps, args.out<W>(0) + i);
+    select_row<W>(count, in, steps, out);
   }
 }
 
@@ -66,8 +70,11 @@ Prepared prepare_where(const PrepareArgs& p) {
 void where_cuda(CudaArgs& a) {
   with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cuda<W>(a); });
 }
+void where_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
+  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_part<W>(a, begin, size, out); });
+}
 void where_cpu(const CpuArgs& a) {
-  with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_cpu<W>(a); });
+  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) where_part(a, 0, size, a.out<void>(0));
 }
 
 std::vector<Value> where_grad(const GradArgs& a) {
@@ -86,6 +93,7 @@ const OpDef where_op{.name = "where",
                      .prepare = prepare_where,
                      .bodies = {where_cpu, where_cuda},
                      .row = where_row,
+                     .tiles = kElementTiles<where_part>,
                      .grad = where_grad};
 
 }  // namespace

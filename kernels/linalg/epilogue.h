@@ -13,7 +13,7 @@ struct NoActivation {
   }
 };
 
-// [rows, columns], row-major. `sum` and `out` may be `product`.
+// [rows, columns], row-major, or on the CPU a part of such a matrix. `sum` and `out` may be `product`.
 template <class T>
 struct EpilogueData {
   const T* product;
@@ -22,6 +22,7 @@ struct EpilogueData {
   T* out;
   std::int64_t rows;
   std::int64_t columns;
+  std::int64_t pitch;  // elements from row to row; on the GPU it is `columns`
 };
 
 template <class Activation, class T>
@@ -66,7 +67,7 @@ void run_epilogue(const EpilogueData<T>& e, CudaArgs& a) {
 template <class Activation, class T>
 void run_epilogue(const EpilogueData<T>& e, const CpuArgs&) {
   for (std::int64_t row = 0; row < e.rows; ++row) {
-    std::int64_t first = row * e.columns;
+    std::int64_t first = row * e.pitch;
     const T *product = e.product + first, *bias = e.bias;
     T* out = e.out + first;
     if (bias == nullptr) {

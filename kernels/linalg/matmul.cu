@@ -5,6 +5,7 @@
 #include "kernels/linalg/epilogue.h"
 #include "kernels/support/product.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -91,11 +92,27 @@ Prepared prepare_matmul_op(const PrepareArgs& p) {
   return {std::make_shared<PreparedProduct>(std::move(prepared)), workspace};
 }
 
-template <class Args>
-void body(Args& a) {
-  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
-              a.template out<void>(0), a.workspace());
+void matmul_cuda(CudaArgs& a) {
+  run_product(a, a.local<PreparedProduct>(), a.in<void>(0), a.in<void>(1), a.out<void>(0), a.workspace());
 }
+
+std::int64_t count_tiles(const BodyArgs& a) { return count_product_tiles(a.local<PreparedProduct>().product); }
+
+// Calls then(tile) behind each tile of the product.
+template <class Then>
+void run_tiles(const CpuArgs& a, void* out, std::int64_t first, std::int64_t end, const Then& then) {
+  const auto& prepared = a.local<PreparedProduct>();
+  for (std::int64_t t = first; t < end; ++t) {
+    const ProductTile tile = product_tile(prepared.product, t);
+    run_product_tile(prepared, tile, a.in<void>(0), a.in<void>(1), out, a.workspace());
+    then(tile);
+  }
+}
+
+void run_matmul_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  run_tiles(a, a.out<void>(0), first, end, [](const ProductTile&) {});
+}
+constexpr Tiles kMatmulTiles{count_tiles, run_matmul_tiles};
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement = {});
 
@@ -136,25 +153,45 @@ std::vector<Value> matmul_grad(const GradArgs& args) {
 // --- products that take over what follows them; outputs are the result, then, where others need it, what the
 // activation was applied to.
 
-template <class Activation, class T, class Args>
-void finish_on(Args& a, bool has_bias) {
+template <class T>
+EpilogueData<T> epilogue_of(const BodyArgs& a, bool has_bias) {
   const Shape& shape = a.out_type(0).shape;
-  T* out = a.template out<T>(0);
-  T* kept = a.outputs() > 1 ? a.template out<T>(1) : nullptr;
-  std::int64_t columns = shape[-1];
-  run_epilogue<Activation>(EpilogueData<T>{kept ? kept : out, has_bias ? a.template in<T>(2) : nullptr, kept, out,
-                                           shape.size() / columns, columns},
-                           a);
+  T* out = a.out<T>(0);
+  T* kept = a.outputs() > 1 ? a.out<T>(1) : nullptr;
+  const std::int64_t columns = shape[-1];
+  return {kept ? kept : out, has_bias ? a.in<T>(2) : nullptr, kept, out, shape.size() / columns, columns, columns};
 }
 
-template <class Activation, bool has_bias, class Args>
-void fused_body(Args& a) {
-  run_product(a, a.template local<PreparedProduct>(), a.template in<void>(0), a.template in<void>(1),
-              a.template out<void>(a.outputs() - 1), a.workspace());
+template <class Activation, bool has_bias>
+void fused_cuda(CudaArgs& a) {
+  run_product(a, a.local<PreparedProduct>(), a.in<void>(0), a.in<void>(1), a.out<void>(a.outputs() - 1), a.workspace());
   if (a.out_type(0).shape.size() == 0) return;
-  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
-                                           [&]<class T>() { finish_on<Activation, T>(a, has_bias); });
+  for_dtype<float, double, half, bfloat16>(
+      a.out_type(0).dtype, [&]<class T>() { run_epilogue<Activation>(epilogue_of<T>(a, has_bias), a); });
 }
+
+// What follows a tile of the product is computed while the tile is in the cache.
+template <class Activation, bool has_bias>
+void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const std::int64_t rows_of_batch = a.local<PreparedProduct>().product.m;
+  run_tiles(a, a.out<void>(a.outputs() - 1), first, end, [&](const ProductTile& tile) {
+    if (a.out_type(0).shape.size() == 0) return;
+    for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() {
+      EpilogueData<T> e = epilogue_of<T>(a, has_bias);
+      const std::int64_t first_row = tile.first_batch * rows_of_batch + tile.first_row;
+      const std::int64_t begin = first_row * e.pitch + tile.first_column;
+      e.product += begin;
+      e.out += begin;
+      if (e.sum) e.sum += begin;
+      if (e.bias) e.bias += tile.first_column;
+      e.rows = (tile.end_batch - 1) * rows_of_batch + tile.end_row - first_row;
+      e.columns = tile.end_column - tile.first_column;
+      run_epilogue<Activation>(e, a);
+    });
+  });
+}
+template <class Activation, bool has_bias>
+constexpr Tiles kFusedTiles{count_tiles, run_fused_tiles<Activation, has_bias>};
 
 template <class Activation>
 Prepared prepare_fused(const PrepareArgs& p) {
@@ -178,7 +215,8 @@ template <class Activation, bool has_bias>
 constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
-          .bodies = {fused_body<Activation, has_bias, const CpuArgs>, fused_body<Activation, has_bias, CudaArgs>},
+          .bodies = {run_all_tiles<kFusedTiles<Activation, has_bias>>, fused_cuda<Activation, has_bias>},
+          .tiles = kFusedTiles<Activation, has_bias>,
           .fuse = fuse,
           .flops = matmul_flops};
 }
@@ -221,7 +259,8 @@ Fused fuse_matmul(const FuseArgs& a) {
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .prepare = prepare_matmul_op,
-                      .bodies = {body<const CpuArgs>, body<CudaArgs>},
+                      .bodies = {run_all_tiles<kMatmulTiles>, matmul_cuda},
+                      .tiles = kMatmulTiles,
                       .grad = matmul_grad,
                       .fuse = fuse_matmul,
                       .flops = matmul_flops};

@@ -3,6 +3,7 @@
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -107,6 +108,7 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
                               .prepare = prepare_broadcast,
                               .bodies = {cpu_body, cuda_body},
                               .part = cpu_part,
+                              .tiles = kElementTiles<cpu_part>,
                               .grad = broadcast_grad};
 
 Value broadcast_like(Arg x, Arg like, Placement placement) {

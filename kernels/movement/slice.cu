@@ -7,6 +7,7 @@
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/same_bits.h"
 #include "kernels/support/strided_copy.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -236,6 +237,7 @@ const OpDef slice_grad_op{.name = "slice_grad",
                           .prepare = prepare_slice_grad,
                           .bodies = {place_cpu, place_cuda},
                           .part = place_part,
+                          .tiles = kElementTiles<place_part>,
                           .grad = slice_grad_grad};
 
 std::vector<Value> slice_grad(const GradArgs& a) {
@@ -247,6 +249,7 @@ const OpDef slice_op{.name = "slice",
                      .prepare = prepare_slice,
                      .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
                      .part = slice_part,
+                     .tiles = kElementTiles<slice_part>,
                      .grad = slice_grad};
 
 Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
@@ -300,6 +303,7 @@ const OpDef pad_op{.name = "pad",
                    .prepare = prepare_pad,
                    .bodies = {place_cpu, place_cuda},
                    .part = place_part,
+                   .tiles = kElementTiles<place_part>,
                    .grad = pad_grad};
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -92,23 +93,38 @@ void load_attention_grad(const PrepareArgs& p) {
 
 // --- CPU
 
+// A tile is a few heads, at most kMostTiles tiles in all. Each has a part of the workspace.
+constexpr std::int64_t kMostTiles = 16;
+std::int64_t heads_of_tile(const AttentionSizes& s) {
+  return std::max<std::int64_t>(1, (s.heads + kMostTiles - 1) / kMostTiles);
+}
+std::int64_t tiles_of(const AttentionSizes& s) {
+  return std::max<std::int64_t>(1, (s.heads + heads_of_tile(s) - 1) / heads_of_tile(s));
+}
+AttentionSizes sizes_of(const BodyArgs& a) {
+  return sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.attrs<AttentionOptions>());
+}
+std::int64_t count_tiles(const BodyArgs& a) { return tiles_of(sizes_of(a)); }
+
+constexpr std::int64_t kScores = kCpuQueries * kCpuKeys;  // in a tile of scores
+
 template <class T>
-void attention_on(const CpuArgs& a, const AttentionSizes& s) {
+void attend_tiles(const CpuArgs& a, const AttentionSizes& s, std::int64_t first, std::int64_t end) {
   if (s.width == 0) return;  // the output is empty, and BLAS takes no such matrices
-  auto* scores = static_cast<T*>(a.workspace());
+  auto* scores = static_cast<T*>(a.workspace()) + first * kScores;
   std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
-  for (std::int64_t h = 0; h < s.heads; ++h) {
+  for (std::int64_t h = first * heads_of_tile(s); h < std::min(s.heads, end * heads_of_tile(s)); ++h) {
     attend_head(s, a.in<T>(0) + h * queries, a.in<T>(1) + h * keys, a.in<T>(2) + h * keys, a.out<T>(0) + h * queries,
                 AttentionNorms<T>{a.out<T>(1), a.out<T>(2)}.from(h * s.queries), scores);
   }
 }
 
 template <class T>
-void attention_grad_on(const CpuArgs& a, const AttentionSizes& s) {
+void attend_grad_tiles(const CpuArgs& a, const AttentionSizes& s, std::int64_t first, std::int64_t end) {
   if (s.width == 0) return;
-  auto* scratch = static_cast<T*>(a.workspace());
+  auto* scratch = static_cast<T*>(a.workspace()) + first * 2 * kScores;
   std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
-  for (std::int64_t h = 0; h < s.heads; ++h) {
+  for (std::int64_t h = first * heads_of_tile(s); h < std::min(s.heads, end * heads_of_tile(s)); ++h) {
     AttentionNorms<const T> norms{a.in<T>(4), a.in<T>(5)};
     AttentionGradHead<T> head{a.in<T>(0) + h * queries,  a.in<T>(1) + h * keys,     a.in<T>(2) + h * keys,
                               a.in<T>(3) + h * queries,  norms.from(h * s.queries), a.in<T>(6) + h * queries,
@@ -117,20 +133,30 @@ void attention_grad_on(const CpuArgs& a, const AttentionSizes& s) {
   }
 }
 
-std::size_t cpu_workspace(DType dtype, std::size_t tiles) {
-  return tiles * static_cast<std::size_t>(kCpuQueries * kCpuKeys) * size_of(dtype);
+std::size_t cpu_workspace(const PrepareArgs& p, std::int64_t scores_of_tile) {
+  const AttentionSizes s = sizes_of(p.in(0).shape, p.in(1).shape, p.attrs.as<AttentionOptions>());
+  return static_cast<std::size_t>(tiles_of(s) * scores_of_tile * kScores) * size_of(p.in(0).dtype);
 }
+
+void run_forward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const AttentionSizes s = sizes_of(a);
+  a.in_type(0).dtype == DType::f32 ? attend_tiles<float>(a, s, first, end) : attend_tiles<double>(a, s, first, end);
+}
+void run_backward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const AttentionSizes s = sizes_of(a);
+  a.in_type(0).dtype == DType::f32 ? attend_grad_tiles<float>(a, s, first, end)
+                                   : attend_grad_tiles<double>(a, s, first, end);
+}
+constexpr Tiles kForwardTiles{count_tiles, run_forward_tiles}, kBackwardTiles{count_tiles, run_backward_tiles};
 
 // --- the ops. Inputs: q, k, v, and backward also all three outputs and the gradient of the first.
 
-template <class Args>
-void forward(Args& a) {
-  AttentionSizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.template attrs<AttentionOptions>());
+void forward(CudaArgs& a) {
+  AttentionSizes s = sizes_of(a);
   a.in_type(0).dtype == DType::f32 ? attention_on<float>(a, s) : attention_on<double>(a, s);
 }
-template <class Args>
-void backward(Args& a) {
-  AttentionSizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.template attrs<AttentionOptions>());
+void backward(CudaArgs& a) {
+  AttentionSizes s = sizes_of(a);
   a.in_type(0).dtype == DType::f32 ? attention_grad_on<float>(a, s) : attention_grad_on<double>(a, s);
 }
 
@@ -156,7 +182,7 @@ void infer_attention_grad(InferArgs& a) {
 Prepared prepare_attention(const PrepareArgs& p) {
   if (!p.cuda) {
     use_one_blas_thread();
-    return {nullptr, cpu_workspace(p.in(0).dtype, 1)};
+    return {nullptr, cpu_workspace(p, 1)};
   }
   p.in(0).dtype == DType::f32 ? load_attention<float>(p) : load_attention<double>(p);
   return {};
@@ -164,7 +190,7 @@ Prepared prepare_attention(const PrepareArgs& p) {
 Prepared prepare_attention_grad(const PrepareArgs& p) {
   if (!p.cuda) {
     use_one_blas_thread();
-    return {nullptr, cpu_workspace(p.in(0).dtype, 2)};
+    return {nullptr, cpu_workspace(p, 2)};
   }
   p.in(0).dtype == DType::f32 ? load_attention_grad<float>(p) : load_attention_grad<double>(p);
   return {nullptr, p.in(4).bytes()};
@@ -174,7 +200,7 @@ Prepared prepare_attention_grad(const PrepareArgs& p) {
 // the scores are computed again.
 template <int products>
 std::uint64_t attention_flops(const BodyArgs& a) {
-  const AttentionSizes s = sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.attrs<AttentionOptions>());
+  const AttentionSizes s = sizes_of(a);
   std::int64_t pairs = 0;
   for (std::int64_t i = 0; i < s.queries; ++i) pairs += s.visible(i);
   return 2 * products * static_cast<std::uint64_t>(s.heads * pairs * s.width);
@@ -183,7 +209,8 @@ std::uint64_t attention_flops(const BodyArgs& a) {
 const OpDef attention_grad_op{.name = "attention_grad",
                               .infer = infer_attention_grad,
                               .prepare = prepare_attention_grad,
-                              .bodies = {backward<const CpuArgs>, backward<CudaArgs>},
+                              .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                              .tiles = kBackwardTiles,
                               .flops = attention_flops<5>};
 
 std::vector<Value> attention_grad(const GradArgs& a) {
@@ -195,7 +222,8 @@ std::vector<Value> attention_grad(const GradArgs& a) {
 const OpDef attention_op{.name = "attention",
                          .infer = infer_attention,
                          .prepare = prepare_attention,
-                         .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
+                         .bodies = {run_all_tiles<kForwardTiles>, forward},
+                         .tiles = kForwardTiles,
                          .grad = attention_grad,
                          .flops = attention_flops<2>};
 

@@ -162,18 +162,38 @@ void update_all(CudaArgs& a, const Update& update) {
   tables.flush();
 }
 
+// Tiles of the CPU body: those of the first parameter, then those of the second, and so on.
+inline std::int64_t tiles_of_parameter(const TensorType& parameter) {
+  return (parameter.shape.size() + kTileElements - 1) / kTileElements;
+}
+
+template <class Update, bool is_16_bit>
+std::int64_t count_optimizer_tiles(const BodyArgs& a) {
+  constexpr int P = 2 + Update::kStates + (is_16_bit ? 1 : 0);
+  std::int64_t tiles = 0;
+  for (int i = kFirstTensor; i < a.inputs(); i += P) tiles += tiles_of_parameter(a.in_type(i));
+  return std::max<std::int64_t>(1, tiles);
+}
+
 template <class Update, class T, class G>
-void update_all(const CpuArgs& a, const Update& update) {
+void update_tiles(const CpuArgs& a, const Update& update, std::int64_t first, std::int64_t end) {
   using Tensors = ParameterTensors<Update, T, G>;
   using State = typename Tensors::State;
   UpdateControls controls = controls_of(a);
   if (a.step()->ok == 0 || !*controls.apply) return;
   auto factors = update.template factors<State>(controls.learning_rate.get(), *controls.updates + 1);
   auto scale = static_cast<State>(*controls.gradient_scale);
-  for_each_parameter<Tensors, T, G>(a, [&](auto& pointers, std::int64_t size) {
-    Tensors memory = Tensors::at(pointers, 0);
-    for_each_index(size, [=](std::int64_t i) { memory.update(factors, scale, i, typename Tensors::EachState()); });
-  });
+  std::int64_t tile = 0;  // the first of the parameter
+  for (int i = kFirstTensor; i < a.inputs() && tile < end; i += Tensors::kTensors) {
+    const std::int64_t begin = std::max<std::int64_t>(first - tile, 0) * kTileElements;
+    const std::int64_t size = std::min((end - tile) * kTileElements, a.in_type(i).shape.size()) - begin;
+    tile += tiles_of_parameter(a.in_type(i));
+    if (size <= 0 || a.in_type(i).dtype != dtype_of<T>() || a.in_type(i + 1).dtype != dtype_of<G>()) continue;
+    void* pointers[Tensors::kTensors];
+    for (int p = 0; p < Tensors::kTensors; ++p) pointers[p] = a.in_out<void>(i + p);
+    Tensors memory = Tensors::at(pointers, begin);
+    for_each_index(size, [=](std::int64_t k) { memory.update(factors, scale, k, typename Tensors::EachState()); });
+  }
 }
 
 // f.operator()<T, G>() for each pair of dtypes that a parameter and its gradient may have.
@@ -192,11 +212,18 @@ void for_each_pair(const F& f) {
 
 // Two ops for each optimizer, as their numbers of tensors differ. Update::Attrs has the options, from which Update is
 // made.
-template <class Update, bool is_16_bit, class Args>
-void optimizer_body(Args& a) {
-  Update update(a.template attrs<typename Update::Attrs>());
+template <class Update, bool is_16_bit>
+void optimizer_cuda(CudaArgs& a) {
+  Update update(a.attrs<typename Update::Attrs>());
   for_each_pair<is_16_bit>([&]<class T, class G>() { update_all<Update, T, G>(a, update); });
 }
+template <class Update, bool is_16_bit>
+void run_optimizer_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  Update update(a.attrs<typename Update::Attrs>());
+  for_each_pair<is_16_bit>([&]<class T, class G>() { update_tiles<Update, T, G>(a, update, first, end); });
+}
+template <class Update, bool is_16_bit>
+constexpr Tiles kOptimizerTiles{count_optimizer_tiles<Update, is_16_bit>, run_optimizer_tiles<Update, is_16_bit>};
 
 template <class Update, bool is_16_bit>
 Prepared prepare_optimizer(const PrepareArgs& p) {
@@ -210,7 +237,8 @@ constexpr OpDef optimizer_op(std::string_view name) {
           .infer = infer_optimizer<Update, is_16_bit>,
           .access = optimizer_access<Update, is_16_bit>,
           .prepare = prepare_optimizer<Update, is_16_bit>,
-          .bodies = {optimizer_body<Update, is_16_bit, const CpuArgs>, optimizer_body<Update, is_16_bit, CudaArgs>}};
+          .bodies = {run_all_tiles<kOptimizerTiles<Update, is_16_bit>>, optimizer_cuda<Update, is_16_bit>},
+          .tiles = kOptimizerTiles<Update, is_16_bit>};
 }
 
 }  // namespace graphsink

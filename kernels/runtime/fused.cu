@@ -8,6 +8,7 @@
 #include "ir/fused.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/layout.h"
+#include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
 namespace graphsink {
@@ -110,8 +111,9 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
   });
 }
 
-void fused_cpu(const CpuArgs& a) {
+void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
   const auto& plan = a.local<FusedPlan>();
+  const std::int64_t end = std::min(last * kTileElements, plan.size);
   alignas(64) std::byte scratch[kScratchBytes];
   Frame frame;
   for (int i = 0; i < plan.inputs; ++i) frame.base[at(i)] = const_cast<std::byte*>(a.in<std::byte>(i));
@@ -129,8 +131,8 @@ void fused_cpu(const CpuArgs& a) {
     frame.base[output] = frame.base[at(hazard.kept)];
     frame.step[output] = 0;
   }
-  for (std::int64_t begin = 0; begin < plan.size; begin += plan.block) {
-    const std::int64_t size = std::min(plan.block, plan.size - begin);
+  for (std::int64_t begin = first * kTileElements; begin < end; begin += plan.block) {
+    const std::int64_t size = std::min(plan.block, end - begin);
     for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
     for (std::size_t k = 0; k < kept_outputs; ++k) {
       const std::int64_t element = plan.steps[at(kept[k]->output)];
@@ -139,6 +141,8 @@ void fused_cpu(const CpuArgs& a) {
     }
   }
 }
+
+constexpr Tiles kFusedTiles{count_element_tiles, run_fused_tiles};
 
 // Makes the instructions of a group and chooses their registers.
 class Compiling {
@@ -297,7 +301,7 @@ constexpr auto kInPlace = [] {
 
 template <std::size_t inputs>
 constexpr OpDef fused_op() {
-  OpDef op{.name = "fused", .prepare = prepare_fused, .bodies = {fused_cpu}};
+  OpDef op{.name = "fused", .prepare = prepare_fused, .bodies = {run_all_tiles<kFusedTiles>}, .tiles = kFusedTiles};
   if constexpr (inputs > 0) op.in_place = kInPlace<inputs>;
   return op;
 }

@@ -7,6 +7,7 @@
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/tiles.h"
 
 // Defines a functor for an expression in x, in a and b, or in a, b and c, all of type T. half and bfloat16 use the
 // functor with T = float.
@@ -161,27 +162,26 @@ void elementwise_row(std::int64_t size, const void* const* in, const std::int64_
 }
 
 template <class F, class In, class Out, int N>
-void map_cpu(const Layout<N>& layout, const CpuArgs& a) {
-  std::int64_t row = layout.row();
-  for (std::int64_t i = 0; i < layout.size; i += row) {
+void map_cpu(const Layout<N>& layout, const CpuArgs& a, std::int64_t begin, std::int64_t size, void* result) {
+  const std::int64_t row = layout.row(), end = begin + size;
+  std::int64_t steps[N];
+  for (int n = 0; n < N; ++n) steps[n] = layout.step(n);
+  Out* out = static_cast<Out*>(result);
+  std::int64_t in_row = begin % row;  // of the first element
+  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
+    count = std::min(row - in_row, end - i);
     std::int64_t offsets[N] = {};
     if (i > 0) layout.find(i, offsets);
-    if constexpr (N == 1) {
-      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.out<Out>(0) + i);
-    } else if constexpr (N == 2) {
-      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
-                 a.out<Out>(0) + i);
-    } else {
-      map_row<F>(row, a.in<In>(0) + offsets[0], layout.step(0), a.in<In>(1) + offsets[1], layout.step(1),
-                 a.in<In>(2) + offsets[2], layout.step(2), a.out<Out>(0) + i);
-    }
+    const void* in[N];
+    for (int n = 0; n < N; ++n) in[n] = a.in<In>(n) + offsets[n];
+    elementwise_row<F, In, Out, N>(count, in, steps, out);
   }
 }
 
 // What prepare() chooses: the bodies for the dtypes, and the layout for the shapes.
 template <int N>
 struct ElementwisePlan {
-  void (*cpu)(const Layout<N>&, const CpuArgs&) = nullptr;
+  void (*cpu)(const Layout<N>&, const CpuArgs&, std::int64_t begin, std::int64_t size, void* out) = nullptr;
   void (*cuda)(const Layout<N>&, CudaArgs&) = nullptr;
   Layout<N> layout;
 };
@@ -196,9 +196,14 @@ ElementwisePlan<N> elementwise_plan(const PrepareArgs& p) {
 }
 
 template <int N>
+void elementwise_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  plan.cpu(plan.layout, a, begin, size, out);
+}
+template <int N>
 void elementwise_cpu(const CpuArgs& a) {
   const auto& plan = a.local<ElementwisePlan<N>>();
-  plan.cpu(plan.layout, a);
+  if (plan.layout.size > 0) plan.cpu(plan.layout, a, 0, plan.layout.size, a.out<void>(0));
 }
 template <int N>
 void elementwise_cuda(CudaArgs& a) {
@@ -278,6 +283,7 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .expr = F::kText,
           .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
           .row = choose_row<F, N, Ts...>,
+          .tiles = kElementTiles<elementwise_part<N>>,
           .grad = grad};
 }
 

@@ -28,14 +28,32 @@ BlasMatrix<T> rhs_of(const Product& p, const T* data) {
   return {data, static_cast<int>(p.transpose_b ? p.k : p.n), p.transpose_b};
 }
 
+// A tile takes about this many multiplications at least, so that what BLAS does for each call, such as copying the
+// operands into its own order, takes little of the time.
+constexpr std::int64_t kTileProducts = 1 << 20;
+constexpr std::int64_t kMostTiles = 32;  // of one matrix
+constexpr std::int64_t kTileLines = 16;  // rows or columns of a tile: a multiple of this
+
+// How many rows or columns of a matrix, whichever there are more of, or how many matrices of a batch are a tile.
+std::int64_t lines_of_tile(const Product& p) {
+  const std::int64_t of_matrix = std::max<std::int64_t>(1, p.m * p.n * std::max<std::int64_t>(p.k, 1));
+  if (p.batches.size > 1) return std::max<std::int64_t>(1, kTileProducts / of_matrix);
+  const std::int64_t tiles = std::clamp<std::int64_t>(of_matrix / kTileProducts, 1, kMostTiles);
+  const std::int64_t lines = (std::max(p.m, p.n) + tiles - 1) / tiles;
+  return (lines + kTileLines - 1) / kTileLines * kTileLines;
+}
+
 template <class T>
-void run_batches(const Product& p, const void* lhs, const void* rhs, void* out, bool adds) {
-  auto m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-  for (std::int64_t i = 0; i < p.batches.size; ++i) {
+void run_tile(const Product& p, const ProductTile& tile, const void* lhs, const void* rhs, void* out, bool adds) {
+  const auto m = static_cast<int>(tile.end_row - tile.first_row);
+  const auto n = static_cast<int>(tile.end_column - tile.first_column), k = static_cast<int>(p.k);
+  for (std::int64_t i = tile.first_batch; i < tile.end_batch; ++i) {
     std::int64_t at[3];
     p.batches.find(i, at);
-    multiply(m, n, k, T{1}, lhs_of(p, static_cast<const T*>(lhs) + at[0]),
-             rhs_of(p, static_cast<const T*>(rhs) + at[1]), T{adds ? 1.0f : 0.0f}, static_cast<T*>(out) + at[2], n);
+    const T* a = static_cast<const T*>(lhs) + at[0] + tile.first_row * (p.transpose_a ? 1 : p.k);
+    const T* b = static_cast<const T*>(rhs) + at[1] + tile.first_column * (p.transpose_b ? p.k : 1);
+    multiply(m, n, k, T{1}, lhs_of(p, a), rhs_of(p, b), T{adds ? 1.0f : 0.0f},
+             static_cast<T*>(out) + at[2] + tile.first_row * p.n + tile.first_column, static_cast<int>(p.n));
   }
 }
 
@@ -117,17 +135,33 @@ PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
   return {product, nullptr, converts ? halves_workspace(product) : 0};
 }
 
-void run_product(const CpuArgs&, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out,
-                 void* workspace, bool adds) {
+std::int64_t count_product_tiles(const Product& p) {
+  if (is_empty(p) || p.k == 0 || is_half(p.dtype)) return 1;
+  const std::int64_t lines = p.batches.size > 1 ? p.batches.size : std::max(p.m, p.n);
+  return (lines + lines_of_tile(p) - 1) / lines_of_tile(p);
+}
+
+ProductTile product_tile(const Product& p, std::int64_t tile) {
+  ProductTile t{0, p.batches.size, 0, p.m, 0, p.n};
+  if (count_product_tiles(p) == 1) return t;
+  std::int64_t& first = p.batches.size > 1 ? t.first_batch : p.m >= p.n ? t.first_row : t.first_column;
+  std::int64_t& end = p.batches.size > 1 ? t.end_batch : p.m >= p.n ? t.end_row : t.end_column;
+  first = tile * lines_of_tile(p);
+  end = std::min(end, first + lines_of_tile(p));
+  return t;
+}
+
+void run_product_tile(const PreparedProduct& prepared, const ProductTile& tile, const void* lhs, const void* rhs,
+                      void* out, void* workspace, bool adds) {
   const Product& p = prepared.product;
   if (is_empty(p)) return;
-  if (p.k == 0) {
+  if (p.k == 0) {  // one tile
     if (!adds) std::fill_n(static_cast<std::byte*>(out), bytes_of_result(p), std::byte{0});
     return;
   }
   for_dtype<float, double, half, bfloat16>(p.dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, Wide<T>>) {
-      run_batches<T>(p, lhs, rhs, out, adds);
+      run_tile<T>(p, tile, lhs, rhs, out, adds);
     } else {
       for_dtype<T, float>(p.out_dtype(), [&]<class Out>() {
         run_halves(p, static_cast<const T*>(lhs), static_cast<const T*>(rhs), static_cast<Out*>(out),
@@ -135,6 +169,12 @@ void run_product(const CpuArgs&, const PreparedProduct& prepared, const void* lh
       });
     }
   });
+}
+
+void run_product(const CpuArgs&, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out,
+                 void* workspace, bool adds) {
+  for (std::int64_t tile = 0; tile < count_product_tiles(prepared.product); ++tile)
+    run_product_tile(prepared, product_tile(prepared.product, tile), lhs, rhs, out, workspace, adds);
 }
 
 void run_product([[maybe_unused]] CudaArgs& a, [[maybe_unused]] const PreparedProduct& prepared,

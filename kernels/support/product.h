@@ -30,6 +30,19 @@ struct PreparedProduct {
 // Chooses how to compute the product. Call it in prepare(). Throws Error, naming the op.
 PreparedProduct prepare_product(const PrepareArgs& p, const Product& product);
 
+// A piece of a product on the CPU: batches [first_batch, end_batch), of each the rows [first_row, end_row) and the
+// columns [first_column, end_column).
+struct ProductTile {
+  std::int64_t first_batch = 0, end_batch = 0, first_row = 0, end_row = 0, first_column = 0, end_column = 0;
+};
+// The tiles into which the CPU divides a product: see struct Tiles. A product of 16-bit operands is one tile, because
+// it needs the workspace.
+std::int64_t count_product_tiles(const Product& product);
+ProductTile product_tile(const Product& product, std::int64_t tile);
+// Computes one tile, as run_product() does.
+void run_product_tile(const PreparedProduct& prepared, const ProductTile& tile, const void* lhs, const void* rhs,
+                      void* out, void* workspace, bool adds = false);
+
 // Computes the product. `workspace` has the number of bytes that prepare_product() asked for. With `adds`, the product
 // is added to `out`; this is supported only on the CPU, for f32 and f64.
 void run_product(const CpuArgs& a, const PreparedProduct& prepared, const void* lhs, const void* rhs, void* out,

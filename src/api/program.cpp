@@ -32,6 +32,7 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
   std::chrono::milliseconds patience = options.host_op_patience;
   expect(options.capture_after >= 0, "capture_after", options.capture_after,
          "give a number of steps, or 0 to capture when it pays");
+  expect(options.threads >= 0, "threads", options.threads, "give a number of threads, or 0 for one on each core");
   expect(options.guards.replay_every >= 0, "guards.replay_every", options.guards.replay_every,
          "give a number of runs, or 0 for never");
   expect(patience.count() >= 0 && patience <= kMostPatience, "host_op_patience", patience.count(),

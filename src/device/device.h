@@ -215,13 +215,19 @@ class Device {
   Target target_;  // set when the device is made
 };
 
+// How CPU bodies run, those on the host of a CUDA device too.
+struct CpuOptions {
+  bool flush_denormals = true;  // they treat denormals as zeros, whatever the setting of the thread that runs them
+  int threads = 0;              // of the CPU device, for each launch; 0: the cores that the process may use
+  bool share_all = false;       // these share also what is too small to gain from that
+};
+
 // Opens a device, which logs what it cannot throw. Throws Error if it is not there or not part of this build. With
 // `beside`, the CUDA devices opened for the same program so far: their streams can wait for each other and be captured
 // together, and each reaches the memory of the others as far as the machine allows. A capture is begun, ended,
 // cancelled and launched by the first, with the streams of all; every other call goes to the device whose stream it
-// names (make_wait(): to that of `later`). `flush_denormals`: whether CPU bodies treat denormals as zeros, whatever the
-// setting of the thread that runs them.
+// names (make_wait(): to that of `later`).
 std::shared_ptr<Device> open_device(DeviceId id, const Log& log = {}, std::span<Device* const> beside = {},
-                                    bool flush_denormals = true);
+                                    const CpuOptions& options = {});
 
 }  // namespace graphsink

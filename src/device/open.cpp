@@ -7,16 +7,16 @@
 namespace graphsink {
 
 std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log, std::span<Device* const> beside,
-                                    bool flush_denormals) {
+                                    [[maybe_unused]] const CpuOptions& options) {
   for (const Device* other : beside) {
     DeviceId there = other->target().id;
     if (id.kind != DeviceKind::cpu && there.kind != DeviceKind::cpu && id != there) continue;
     throw Error(to_string(id), Where(), "cannot be used beside " + to_string(there),
                 "name several CUDA devices, each once");
   }
-  if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>(flush_denormals);
+  if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>(options);
 #ifdef GRAPHSINK_CUDA
-  return open_cuda_device(id.index, log, beside, flush_denormals);
+  return open_cuda_device(id.index, log, beside, options.flush_denormals);
 #else
   throw Error(to_string(id), Where(), "this build of graphsink has no CUDA support",
               "configure with the preset \"cuda\" (needs CUDA Toolkit 13), or compile for gs::cpu()");

@@ -4,9 +4,9 @@
 
 namespace graphsink {
 
-Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log, bool flush_denormals) {
+Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log, const CpuOptions& options) {
   auto open = [&](DeviceId id) {
-    devices_.push_back(open_device(id, log, pointers_, flush_denormals));
+    devices_.push_back(open_device(id, log, pointers_, options));
     pointers_.push_back(devices_.back().get());
     streams_.push_back(devices_.back()->make_stream());
   };

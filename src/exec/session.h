@@ -17,8 +17,8 @@ namespace graphsink {
 // and ends; that of the target is the program's, where all work is joined. Used by one thread at a time.
 class Session {
  public:
-  // Opens the devices; `flush_denormals` as in open_device(). Throws Error if one is not there.
-  Session(DeviceId target, std::span<const DeviceId> further, const Log& log, bool flush_denormals);
+  // Opens the devices; `options` as in open_device(). Throws Error if one is not there.
+  Session(DeviceId target, std::span<const DeviceId> further, const Log& log, const CpuOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -1,5 +1,6 @@
 #include "device/cpu/cpu_device.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/at.h"
 #include "base/flush_denormals.h"
+#include "device/cpu/tile_schedule.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
 
@@ -119,17 +121,6 @@ class CpuArena : public Arena {
   std::size_t size_ = 0;      // of them with memory
 };
 
-class CpuCapturedGraph : public CapturedGraph {
- public:
-  CpuCapturedGraph(CpuItems items, const CaptureInfo& info) : items(std::move(items)), info_(info) {}
-  CaptureInfo info() const override { return info_; }
-
-  CpuItems items;
-
- private:
-  CaptureInfo info_;
-};
-
 void count(const CpuItems& items, CaptureInfo& info) {
   for (const CpuCapturedItem& item : items) {
     info.bytes += sizeof item;
@@ -140,58 +131,36 @@ void count(const CpuItems& items, CaptureInfo& info) {
   }
 }
 
-// Called in a catch block, after the body of `bad` threw.
-void fail_step(const BoundNode& bad) noexcept {
-  bad.status->take_exception(bad);
-  std::atomic_ref(bad.step->ok).store(0);
-  std::int32_t none = -1;
-  if (std::atomic_ref(bad.step->error_node).compare_exchange_strong(none, bad.id))
-    bad.step->error_step = bad.step->step;
-}
-
-void run_items(const CpuItems& items);
-
-void run_control(const CpuCapturedItem& item) {
-  const auto* predicate = static_cast<const bool*>(item.source);
-  const auto* index = static_cast<const std::int32_t*>(item.source);
-  switch (item.kind) {
-    case CpuCapturedItem::Kind::copy:
-      if (item.bytes > 0) std::memcpy(item.destination, item.source, item.bytes);
-      break;
-    case CpuCapturedItem::Kind::begin:
-      begin_launch(*static_cast<const LaunchRing*>(item.source));
-      break;
-    case CpuCapturedItem::Kind::branch:
-      run_items(item.bodies[*predicate ? 0 : 1]);
-      break;
-    case CpuCapturedItem::Kind::choice:
-      run_items(item.bodies[at(*index)]);
-      break;
-    case CpuCapturedItem::Kind::loop:
-      while (*predicate) run_items(item.bodies[0]);
-      break;
-    case CpuCapturedItem::Kind::call:
-      break;
+class CpuCapturedGraph : public CapturedGraph {
+ public:
+  CpuCapturedGraph(CpuItems captured, int workers, bool shares_all) : items_(std::move(captured)) {
+    count(items_, info_);
+    if (workers == 1) return;
+    schedule_ = std::make_unique<TileSchedule>(items_, workers, shares_all);
+    if (!schedule_->is_shared()) schedule_.reset();
+    if (!schedule_) return;
+    info_.bytes += schedule_->bytes();
+    info_.shared = schedule_->items_shared();
   }
-}
+  CaptureInfo info() const override { return info_; }
 
-void run_items(const CpuItems& items) {
-  std::size_t i = 0;
-  while (i < items.size()) {
-    try {
-      for (; i < items.size(); ++i) {
-        const CpuCapturedItem& item = items[i];
-        if (item.body) {
-          item.body(CpuArgs(*item.node));
-        } else {
-          run_control(item);
-        }
-      }
-    } catch (...) {
-      fail_step(*items[i].node);
-      ++i;  // the rest runs, as it would when issued one by one, and commits nothing
-    }
+  // With the workers where there is work for several. If another launch of the device has them, or the system has no
+  // threads for them, the calling thread does all; the results are the same.
+  void run(Workers& workers) const {
+    if (!schedule_ || !workers.run([&](int worker) { schedule_->run(worker, workers); })) run_items(items_);
   }
+
+ private:
+  CpuItems items_;
+  std::unique_ptr<TileSchedule> schedule_;
+  CaptureInfo info_;
+};
+
+// The cores that this process may use.
+int usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace
@@ -248,7 +217,9 @@ class CpuFeedMemory : public FeedMemory {
 
 }  // namespace
 
-CpuDevice::CpuDevice(bool flush_denormals) : flush_denormals_(flush_denormals) {
+CpuDevice::CpuDevice(const CpuOptions& options)
+    : options_(options),
+      workers_(options.threads > 0 ? options.threads : usable_cores(), this, options.flush_denormals) {
   target_ = Target::host();
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
   target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMaxStreams);
@@ -324,7 +295,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
 
 void CpuDevice::host_call_now(const BoundNode& node) {
   const InBody body(node.status);
-  const FlushDenormals denormals(flush_denormals_);
+  const FlushDenormals denormals(options_.flush_denormals);
   body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
 }
 
@@ -405,10 +376,9 @@ void CpuDevice::begin_capture(Streams streams) {
 
 std::unique_ptr<CapturedGraph> CpuDevice::end_capture(Streams streams, std::unique_ptr<CapturedGraph>) {
   for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
-  CaptureInfo info;
-  count(*items_, info);
   ++counters_.captures;
-  return std::make_unique<CpuCapturedGraph>(std::move(*std::exchange(items_, nullptr)), info);
+  return std::make_unique<CpuCapturedGraph>(std::move(*std::exchange(items_, nullptr)), workers_.count(),
+                                            options_.share_all);
 }
 
 std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
@@ -427,8 +397,9 @@ void CpuDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps)
   ++counters_.graph_launches;
   counters_.kernels += static_cast<std::uint64_t>(steps * info.kernels);
   counters_.copies += static_cast<std::uint64_t>(steps * info.copies);
-  push(queue, {[](const CpuTask& t) { run_items(static_cast<const CpuCapturedGraph*>(t.first)->items); },
-               &static_cast<CpuCapturedGraph&>(graph)});
+  push(queue,
+       {[](const CpuTask& t) { static_cast<const CpuCapturedGraph*>(t.first)->run(*static_cast<Workers*>(t.second)); },
+        &static_cast<CpuCapturedGraph&>(graph), &workers_});
 }
 
 }  // namespace graphsink

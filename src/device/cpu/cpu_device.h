@@ -7,22 +7,12 @@
 #include <vector>
 
 #include "base/in_body.h"
+#include "device/cpu/captured.h"
 #include "device/cpu/queue.h"
+#include "device/cpu/workers.h"
 #include "device/device.h"
 
 namespace graphsink {
-
-// One entry of a captured graph: a call (body set), a copy, the beginning of a launch, or control flow over child
-// lists.
-struct CpuCapturedItem {
-  void (*body)(const CpuArgs&) = nullptr;
-  const BoundNode* node = nullptr;
-  enum class Kind : std::uint8_t { call, copy, begin, branch, choice, loop } kind = Kind::call;
-  void* destination = nullptr;
-  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
-  std::size_t bytes = 0;
-  std::vector<CpuItems> bodies;
-};
 
 // Memory of the host that a queue reads while the next data is written: up to four slots, which are used in turn.
 class CpuSlots {
@@ -55,15 +45,14 @@ class CpuSlots {
 
 class CpuDevice : public Device {
  public:
-  // `flush_denormals`: whether CPU bodies treat denormals as zeros.
-  explicit CpuDevice(bool flush_denormals);
+  explicit CpuDevice(const CpuOptions& options);
 
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
   std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override { return staging_.bytes(); }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this, flush_denormals_); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this, options_.flush_denormals); }
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
@@ -90,7 +79,8 @@ class CpuDevice : public Device {
   void record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
                       const Bodies& bodies);
 
-  const bool flush_denormals_;
+  const CpuOptions options_;
+  Workers workers_;
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Holds the data of uploads to busy streams.

@@ -10,26 +10,13 @@
 
 #include "base/flush_denormals.h"
 #include "base/in_body.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "device/cpu/pause.h"
 
 namespace graphsink {
 namespace {
 
-// Sleeping and waking costs microseconds, a task tens of nanoseconds: look for work this often first.
-constexpr int kSpins = 1000;
 // Starting a thread costs some ten microseconds.
 constexpr std::chrono::milliseconds kLongestSleep{100};
-
-void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
 
 }  // namespace
 

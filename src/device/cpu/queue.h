@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "base/fork_mark.h"
+#include "device/cpu/captured.h"
 #include "device/device.h"
 
 namespace graphsink {
-
-struct CpuCapturedItem;
-using CpuItems = std::vector<CpuCapturedItem>;
 
 // An entry of a queue: the queue's thread calls `run` with it. It is plain data, so that pushing allocates nothing.
 // Each has a cache line of its own, because one is written while the thread reads the one before.

@@ -1,0 +1,35 @@
+// Tiles of CPU bodies: see struct Tiles.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "graphsink/op.h"
+
+namespace graphsink {
+
+constexpr std::int64_t kTileElements = 16384;
+static_assert(kTileElements % kPartElements == 0);
+
+// Of an op that computes parts of its output, as elements.
+inline std::int64_t count_element_tiles(const BodyArgs& a) {
+  return std::max<std::int64_t>(1, (a.out_type(0).shape.size() + kTileElements - 1) / kTileElements);
+}
+
+template <OutputPart part>
+void run_element_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const TensorType& type = a.out_type(0);
+  const std::int64_t begin = first * kTileElements, size = std::min(end * kTileElements, type.shape.size()) - begin;
+  if (size > 0) part(a, begin, size, a.out<std::byte>(0) + begin * static_cast<std::int64_t>(size_of(type.dtype)));
+}
+
+template <OutputPart part>
+constexpr Tiles kElementTiles{count_element_tiles, run_element_tiles<part>};
+
+// The CPU body of an op with these tiles.
+template <const Tiles& tiles>
+void run_all_tiles(const CpuArgs& a) {
+  tiles.run(a, 0, tiles.count(a));
+}
+
+}  // namespace graphsink

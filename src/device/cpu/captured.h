@@ -1,0 +1,35 @@
+// What a stream of the CPU records while it is capturing: an array of pre-bound calls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+
+namespace graphsink {
+
+struct CpuCapturedItem;
+using CpuItems = std::vector<CpuCapturedItem>;
+
+// A call (body set), a copy, the beginning of a launch, or control flow over child lists.
+struct CpuCapturedItem {
+  void (*body)(const CpuArgs&) = nullptr;
+  const BoundNode* node = nullptr;
+  enum class Kind : std::uint8_t { call, copy, begin, branch, choice, loop } kind = Kind::call;
+  void* destination = nullptr;
+  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
+  std::size_t bytes = 0;
+  std::vector<CpuItems> bodies;
+};
+
+// Runs the items in order, on the calling thread. A body that throws fails the step; the items behind it run.
+void run_items(std::span<const CpuCapturedItem> items);
+
+// Which body a branch or choice takes now; of a loop 0, or -1 if it is over.
+std::int32_t decide(const CpuCapturedItem& control);
+
+// Called in a catch block, after the body of `bad` threw.
+void fail_step(const BoundNode& bad) noexcept;
+
+}  // namespace graphsink

@@ -1,0 +1,208 @@
+#include "device/cpu/tile_schedule.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/at.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+// What a phase must save at least to be worth the meetings around it, in ns.
+constexpr double kLeastPhase = 6000;
+constexpr std::size_t kMostItems = 64;  // in a phase
+
+// A piece of memory that an item reads or writes.
+struct Range {
+  std::uintptr_t begin = 0, end = 0;
+  bool is_written = false;
+};
+
+void add(std::vector<Range>& ranges, const void* memory, std::size_t bytes, bool is_written) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  if (memory != nullptr && bytes > 0) ranges.push_back({begin, begin + bytes, is_written});
+}
+
+std::vector<Range> ranges_of(const CpuCapturedItem& item) {
+  std::vector<Range> ranges;
+  if (item.kind == CpuCapturedItem::Kind::copy) {
+    add(ranges, item.source, item.bytes, false);
+    add(ranges, item.destination, item.bytes, true);
+    return ranges;
+  }
+  const BoundNode& node = *item.node;
+  for (int i = 0; i < node.inputs + node.outputs; ++i)
+    add(ranges, node.pointers[i], node.types[i].bytes(), i >= node.inputs);
+  add(ranges, node.workspace, node.workspace_bytes, true);
+  return ranges;
+}
+
+bool are_independent(const std::vector<Range>& a, const std::vector<Range>& b) {
+  for (const Range& x : a)
+    for (const Range& y : b)
+      if ((x.is_written || y.is_written) && x.begin < y.end && y.begin < x.end) return false;
+  return true;
+}
+
+// Whether the item may run at the same time as others: it does nothing but compute its outputs.
+bool is_plain(const CpuCapturedItem& item) {
+  if (item.kind == CpuCapturedItem::Kind::copy) return true;
+  if (item.kind != CpuCapturedItem::Kind::call || item.node->id < 0) return false;
+  const OpDef& op = *item.node->op;
+  return !op.traits.host_effect && !writes_variables(op, static_cast<std::size_t>(item.node->inputs));
+}
+
+std::int64_t tiles_of(const CpuCapturedItem& item) {
+  if (item.kind != CpuCapturedItem::Kind::call || !item.node->op->tiles.count) return 1;
+  return item.node->op->tiles.count(BodyArgs(*item.node));
+}
+
+// About how long the item takes on one worker, in ns: 8 GB/s, 30 GFLOP/s.
+double cost_of(const CpuCapturedItem& item) {
+  if (item.kind == CpuCapturedItem::Kind::copy) return 0.25 * static_cast<double>(item.bytes);
+  std::size_t bytes = 0;
+  const BoundNode& node = *item.node;
+  for (int i = 0; i < node.inputs + node.outputs; ++i)
+    if (node.pointers[i] != nullptr) bytes += node.types[i].bytes();
+  const std::uint64_t flops = node.op->flops ? node.op->flops(BodyArgs(node)) : 0;
+  return 20 + static_cast<double>(bytes) / 8 + static_cast<double>(flops) / 30;
+}
+
+void run_tiles(const CpuCapturedItem& item, std::int64_t first, std::int64_t end) {
+  if (!item.node || !item.node->op->tiles.run) return run_items({&item, 1});
+  try {
+    item.node->op->tiles.run(CpuArgs(*item.node), first, end);
+  } catch (...) {
+    fail_step(*item.node);
+  }
+}
+
+}  // namespace
+
+TileSchedule::TileSchedule(const CpuItems& items, int workers, bool shares_all)
+    : items_(items), workers_(workers), shares_all_(shares_all) {
+  std::vector<std::vector<Range>> together;  // what the items of the phase touch
+  std::size_t first = 0;
+  auto end_phase = [&](std::size_t end) {
+    if (end > first) add_phase(first, end);
+    first = end;
+    together.clear();
+  };
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const CpuCapturedItem& item = items[i];
+    if (item.kind != CpuCapturedItem::Kind::call && item.kind != CpuCapturedItem::Kind::copy) {
+      end_phase(i);
+      add_control(i);
+      first = i + 1;
+      continue;
+    }
+    if (!is_plain(item)) {  // a phase of its own
+      end_phase(i);
+      end_phase(i + 1);
+      continue;
+    }
+    std::vector<Range> ranges = ranges_of(item);
+    const bool fits = together.size() < kMostItems &&
+                      std::all_of(together.begin(), together.end(),
+                                  [&](const std::vector<Range>& other) { return are_independent(other, ranges); });
+    if (!fits) end_phase(i);
+    together.push_back(std::move(ranges));
+  }
+  end_phase(items.size());
+}
+
+// Cuts the tiles of the items, one after the other, into as many lists of equal cost as there are workers.
+void TileSchedule::add_phase(std::size_t first, std::size_t end) {
+  double total = 0, largest = 0;
+  std::vector<double> costs;
+  for (std::size_t i = first; i < end; ++i) {
+    costs.push_back(cost_of(items_[i]) / static_cast<double>(tiles_of(items_[i])));
+    total += cost_of(items_[i]);
+    largest = std::max(largest, costs.back());
+  }
+  const double longest = std::max(largest, total / workers_);  // at best
+  if (total - longest < (shares_all_ ? 1 : kLeastPhase)) return add_alone(first, end);
+  Entry phase;
+  phase.kind = Entry::Kind::phase;
+  phase.meets_first = entries_.empty() || entries_.back().kind != Entry::Kind::phase;
+  phase.shares.resize(at(workers_));
+  double done = 0;
+  for (std::size_t i = first; i < end; ++i) {
+    const std::int64_t tiles = tiles_of(items_[i]);
+    for (std::int64_t tile = 0; tile < tiles;) {
+      const auto worker = std::min(static_cast<int>(done / total * workers_ + 1e-6), workers_ - 1);
+      // The tiles up to the end of the worker's part of the whole.
+      const double left = total * (worker + 1) / workers_ - done;
+      const auto fitting = static_cast<std::int64_t>(left / costs[i - first] + 0.5);
+      const std::int64_t until =
+          worker == workers_ - 1 ? tiles : std::min(tiles, tile + std::max<std::int64_t>(fitting, 1));
+      phase.shares[at(worker)].push_back({&items_[i], tile, until});
+      done += costs[i - first] * static_cast<double>(until - tile);
+      tile = until;
+    }
+  }
+  entries_.push_back(std::move(phase));
+  items_shared_ += static_cast<int>(end - first);
+}
+
+void TileSchedule::add_alone(std::size_t first, std::size_t end) {
+  if (!entries_.empty() && entries_.back().kind == Entry::Kind::alone && entries_.back().end == first) {
+    entries_.back().end = end;
+    return;
+  }
+  Entry alone;
+  alone.first = first;
+  alone.end = end;
+  entries_.push_back(std::move(alone));
+}
+
+void TileSchedule::add_control(std::size_t item) {
+  Entry control;
+  control.kind = Entry::Kind::control;
+  control.first = item;
+  int shared = 0;
+  for (const CpuItems& body : items_[item].bodies) {
+    control.bodies.push_back(std::make_unique<TileSchedule>(body, workers_, shares_all_));
+    shared += control.bodies.back()->items_shared();
+  }
+  if (shared == 0) return add_alone(item, item + 1);
+  entries_.push_back(std::move(control));
+  items_shared_ += shared;
+}
+
+void TileSchedule::run(int worker, Workers& workers) const {
+  for (const Entry& entry : entries_) {
+    switch (entry.kind) {
+      case Entry::Kind::alone:
+        if (worker == 0) run_items(std::span(items_).subspan(entry.first, entry.end - entry.first));
+        break;
+      case Entry::Kind::phase:
+        if (entry.meets_first) workers.meet();
+        for (const Share& share : entry.shares[at(worker)]) run_tiles(*share.item, share.first, share.end);
+        workers.meet();
+        break;
+      case Entry::Kind::control: {
+        const CpuCapturedItem& control = items_[entry.first];
+        auto next = [&] { return workers.agree(worker, [&] { return decide(control); }); };
+        std::int32_t body = next();
+        while (body >= 0) {
+          entry.bodies[at(body)]->run(worker, workers);
+          body = control.kind == CpuCapturedItem::Kind::loop ? next() : -1;
+        }
+        break;
+      }
+    }
+  }
+}
+
+std::size_t TileSchedule::bytes() const {
+  std::size_t sum = sizeof *this + entries_.size() * sizeof(Entry);
+  for (const Entry& entry : entries_) {
+    for (const auto& shares : entry.shares) sum += shares.size() * sizeof(Share);
+    for (const auto& body : entry.bodies) sum += body->bytes();
+  }
+  return sum;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,205 @@
+// Launches of the CPU that several threads share: results are those of one thread, bit for bit, whatever is shared.
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "program_fixture.h"
+
+namespace graphsink {
+namespace {
+
+using Build = std::function<void(Graph&)>;
+
+Value variable(Graph& g, const char* name, const Shape& shape, std::uint64_t seed) {
+  return g.value(Variable(name, Tensor::uniform(shape, seed, -1.0f, 1.0f)));
+}
+
+struct Results {
+  std::map<std::string, Tensor> outputs;
+  std::vector<Tensor> variables;
+  int shared = 0;
+};
+
+// Three steps, the last two of them sunk. `variables`: of the graph that `build` makes.
+Results run(const Build& build, int threads, bool share_all) {
+  Graph g;
+  build(g);
+  Program program = compile(g, {.target = cpu(), .threads = threads, .guards = {.share_all = share_all}});
+  program.run(sink);
+  program.run(sink, {.steps = 2});
+  Results results;
+  for (const PlanOutput& output : program.plan().outputs)
+    results.outputs.emplace(output.name, program.read_output(output.name));
+  for (const Variable& v : program.plan().variables) results.variables.push_back(v.read());
+  if (auto captured = program.captured(true)) results.shared = captured->shared;
+  return results;
+}
+
+void expect_same(const Results& a, const Results& b) {
+  ASSERT_EQ(a.outputs.size(), b.outputs.size());
+  for (const auto& [name, tensor] : a.outputs) {
+    const Tensor& other = b.outputs.at(name);
+    ASSERT_EQ(tensor.type(), other.type());
+    EXPECT_EQ(std::memcmp(tensor.data(), other.data(), tensor.bytes()), 0) << name;
+  }
+  ASSERT_EQ(a.variables.size(), b.variables.size());
+  for (std::size_t i = 0; i < a.variables.size(); ++i)
+    EXPECT_EQ(std::memcmp(a.variables[i].data(), b.variables[i].data(), a.variables[i].bytes()), 0) << i;
+}
+
+struct Case {
+  const char* name;
+  Build build;
+};
+
+// Each is large enough to have several tiles, or has several nodes that are independent.
+const Case kCases[] = {
+    {"ElementWise",
+     [](Graph& g) {
+       Value x = variable(g, "x", {300, 301}, 1), row = variable(g, "row", {301}, 2);
+       g.output("z", cast(where(greater(x, row), tanh(x) * row, x - 0.5), f64));
+     }},
+    {"ElementWiseAlone",
+     [](Graph& g) {
+       Value x = variable(g, "x", {300, 301}, 1), column = variable(g, "column", {300, 1}, 2);
+       Value y = x * column;
+       g.output("y", cumsum(y, 1));
+       g.output("z", where(greater(cumsum(y, 0), 0.0), 1.0, column));
+     }},
+    {"Movement",
+     [](Graph& g) {
+       Value x = variable(g, "x", {300, 301}, 1);
+       g.output("slice", slice(x, {3, 300}, {290, 1}, {2, -1}));
+       g.output("pad", pad(x, {3, 4}, {1, 2}, 0.5));
+       g.output("broadcast", broadcast_like(variable(g, "row", {301}, 2), x));
+     }},
+    {"Products",
+     [](Graph& g) {
+       Value tall = variable(g, "tall", {700, 130}, 1), wide = variable(g, "wide", {130, 333}, 2);
+       Value batches = variable(g, "batches", {9, 64, 70}, 3);
+       g.output("tall", matmul(tall, wide));
+       g.output("wide", matmul(slice(tall, {0}, {33}), variable(g, "w", {130, 900}, 4)));
+       g.output("transposed", matmul(tall, tall, {.transpose_a = true}));
+       g.output("batches", matmul(batches, batches, {.transpose_b = true}));
+       g.output("f64", matmul(cast(tall, f64), cast(wide, f64)));
+       g.output("halves", matmul(cast(tall, f16), cast(wide, f16)));
+     }},
+    {"ProductsWithWhatFollows",
+     [](Graph& g) {
+       Value x = variable(g, "x", {400, 128}, 1), few = variable(g, "few", {24, 128}, 2);
+       Value w = variable(g, "w", {128, 700}, 3), b = variable(g, "b", {700}, 4);
+       Value sum = matmul(x, w) + b;
+       g.output("sum", sum);
+       g.output("gelu", gelu(sum));
+       g.output("columns", relu(matmul(few, w) + b));
+       Value batches = variable(g, "batches", {6, 90, 80}, 5), v = variable(g, "v", {6, 80, 70}, 6);
+       g.output("batches", tanh(matmul(batches, v) + variable(g, "c", {70}, 7)));
+     }},
+    {"Attention",
+     [](Graph& g) {
+       Value q = variable(g, "q", {3, 7, 70, 32}, 1), k = variable(g, "k", {3, 7, 150, 32}, 2);
+       Value y = attention(q, k, k, {.causal = true});
+       g.output("y", y);
+       for (const Value& gradient : grad(sum(y * y), {q, k})) g.output("g" + std::to_string(gradient.node()), gradient);
+     }},
+    {"IndependentNodes",
+     [](Graph& g) {
+       Value x = variable(g, "x", {20000}, 1);
+       for (int i = 0; i < 7; ++i) g.output("y" + std::to_string(i), cumsum(x * (i + 1.0), 0));
+     }},
+    {"Training",
+     [](Graph& g) {
+       Value x = variable(g, "x", {128, 300}, 1);
+       Variable w("w", Tensor::kaiming({300, 257}, 2)), b("b", Tensor(f32, {257})),
+           v("v", Tensor::kaiming({257, 65}, 3));
+       Value y = matmul(gelu(matmul(x, w) + b), v);
+       Value loss = mean(y * y);
+       adamw(loss, {w, b, v}, {.lr = 1e-2});
+       g.output("loss", loss);
+     }},
+    {"ALoop",
+     [](Graph& g) {
+       auto [x, n] = while_(
+           {variable(g, "x", {200, 200}, 1), g.constant(Tensor::scalar(0.0f))}, [](Value, Value n) { return n < 5.0; },
+           [](Value x, Value n) {
+             return std::array{tanh(matmul(x, x)) + 0.1, n + 1.0};
+           });
+       g.output("x", x);
+       g.output("n", n);
+     }},
+    {"BranchesInALoop",
+     [](Graph& g) {
+       auto [x, n] = while_(
+           {variable(g, "x", {200, 200}, 1), g.constant(Tensor::scalar(0.0f))}, [](Value, Value n) { return n < 6.0; },
+           [](Value x, Value n) {
+             Value y = if_(
+                 sum(x) > 10.0, [&] { return matmul(x, x) * 0.01; }, [&] { return x + 0.25; });
+             Value z = switch_(cast(n, i32), {[&] { return y; }, [&] { return tanh(matmul(y, y)); }, [&] { return y; },
+                                              [&] { return y * 2.0; }, [&] { return exp(-y); }, [&] { return y; }});
+             return std::array{z, n + 1.0};
+           });
+       g.output("x", x);
+     }},
+};
+
+class Shared : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Shared, ResultsAreThoseOfOneThread) {
+  const Results alone = run(GetParam().build, 1, false);
+  EXPECT_EQ(alone.shared, 0);
+  for (int threads : {2, 3, 8}) {
+    for (bool share_all : {false, true}) {
+      SCOPED_TRACE(std::to_string(threads) + (share_all ? " threads that share all" : " threads"));
+      const Results shared = run(GetParam().build, threads, share_all);
+      EXPECT_GT(shared.shared, 0);
+      expect_same(alone, shared);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Launches, Shared, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(SharedLaunches, ThatAreTooSmallStayOnOneThread) {
+  auto build = [](Graph& g) {
+    Value x = variable(g, "x", {64}, 1);
+    g.output("y", cumsum(x, 0));
+    g.output("z", sort(x, 0).values);
+  };
+  EXPECT_EQ(run(build, 4, false).shared, 0);
+  EXPECT_GT(run(build, 4, true).shared, 0);
+}
+
+// Several tiles of one step fail. Nothing is committed, and the next step is as if it had not been.
+TEST(SharedLaunches, AStepThatFailsCommitsNothing) {
+  Graph g;
+  Variable state("state", Tensor::full(f32, {}, 1)), table("table", Tensor::uniform({50, 40}, 1));
+  Value index = g.input("index", i32, {6});
+  std::vector<Value> rows;
+  for (int i = 0; i < 6; ++i) rows.push_back(gather(g.value(table), slice(index, {i}, {i + 1}), 0));
+  Value total = sum(rows[0]);
+  for (int i = 1; i < 6; ++i) total = total + sum(rows[static_cast<std::size_t>(i)]);
+  assign(state, g.value(state) + 1.0);
+  g.output("total", total);
+  Program program = compile(g, {.target = cpu(), .threads = 3, .guards = {.share_all = true}});
+  program.write(index, std::vector<std::int32_t>{0, 1, 2, 3, 4, 5});
+  for (int i = 0; i < 3; ++i) program.run(sink);
+  program.sync();
+  program.write(index, std::vector<std::int32_t>{0, 50, 2, 60, 4, 70});
+  program.run(sink);
+  EXPECT_THROW(program.sync(), Error);
+  EXPECT_EQ(state.read().at(0), 4);
+  program.write(index, std::vector<std::int32_t>{5, 1, 2, 3, 4, 5});
+  program.run(sink);
+  program.sync();
+  EXPECT_EQ(state.read().at(0), 5);
+}
+
+TEST(SharedLaunches, ANegativeNumberOfThreadsIsRefused) {
+  Graph g;
+  g.output("y", variable(g, "x", {2}, 1) + 1.0);
+  EXPECT_THROW(compile(g, {.target = cpu(), .threads = -1}), Error);
+}
+
+}  // namespace
+}  // namespace graphsink
