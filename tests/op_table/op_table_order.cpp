@@ -111,7 +111,7 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_cumsum_rows(rows, 0, {{{3}}, {{0}}, {{1}}, {{257}}, {{1031}}, {{31, 5}}, {{3, 0}}});
   add_cumsum_rows(rows, -1, {{{2, 3}}, {{0, 3}}, {{3, 0}}, {{37, 41}}, {{2, 1031}}});
   add_cumsum_rows(rows, 1, {{{2, 3, 4}}, {{7, 257, 3}}});
-  add_cumsum_rows(rows, 0, {{{40, 8192}}, {{16384}}, {{20001, 3}}, {{17000, 5}}}, false);
+  add_cumsum_rows(rows, 0, {{{40, 8192}}, {{16384}}, {{16385, 3}}}, false);
 }
 
 }  // namespace graphsink::testing
