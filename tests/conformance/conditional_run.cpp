@@ -57,8 +57,36 @@ std::vector<Case> loop_cases() {
           loop("default_at_each_launch", kDefault, 1, 5, 3, 7)};
 }
 
+// A SWITCH in a WHILE: each iteration decides which body the next one runs. The bodies add 1, 10 and 100.
+Case switch_in_a_loop() {
+  return {"choice.switch_in_a_loop",
+          "3 SWITCH: the value set last decides; a value of size or more runs nothing [header]",
+          {gives("added", 111)},
+          [](Recorder& r) {
+            int *counter = make_int(r), *sum = make_int(r);
+            const cudaGraph_t graph = make_graph(r);
+            const cudaGraphConditionalHandle again = make_handle(r, graph, 1);
+            const auto outer = add_conditional(r, graph, again, kWhile, 1);
+            const cudaGraphConditionalHandle which = make_handle(r, outer.bodies[0], 0);
+            const auto inner = add_conditional(r, outer.bodies[0], which, kSwitch, 3);
+            for (unsigned i = 0, value = 1; i < 3; ++i, value *= 10)
+              add_add(r, inner.bodies[i], sum, static_cast<int>(value));
+            const cudaStream_t stream = make_stream(r);
+            r.need("cudaStreamBeginCaptureToGraph",
+                   cudaStreamBeginCaptureToGraph(stream, outer.bodies[0], &inner.node, nullptr, 1,
+                                                 cudaStreamCaptureModeThreadLocal));
+            // The counter becomes 1, 2, 3 and 4, so that the last iteration runs no body.
+            r.need("kernel launch", launch_step(stream, counter, 4, again));
+            r.need("kernel launch", launch_decide(stream, counter, which));
+            end(r, stream);
+            launch(r, instantiate(r, graph), stream);
+            r.value("added", read_int(r, sum));
+          }};
+}
+
 std::vector<Case> other_cases() {
-  return {{"loop.nested_if_keeps_its_value",
+  return {switch_in_a_loop(),
+          {"loop.nested_if_keeps_its_value",
            "3 default of an IF in a WHILE: not per iteration [unverified, inferred]",
            {gives("runs of the IF", 1)},
            [](Recorder& r) {
