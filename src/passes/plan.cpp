@@ -43,6 +43,7 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
                                 const PlanOptions& options, Plan& plan) {
   PlannerIr ir = verify(graph, shapes);
   simplify(ir);
+  drop_unused(ir);
   place(ir, options, plan);
   if (options.fuse) {
     fuse(ir);

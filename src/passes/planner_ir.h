@@ -54,7 +54,7 @@ struct IrOutput {
 };
 
 struct PlannerIr {
-  std::vector<IrNode> nodes;      // A node comes after those whose outputs it uses.
+  std::vector<IrNode> nodes;      // A node comes after those whose outputs it uses, and after those of its bodies.
   std::vector<IrRegion> regions;  // [0] is the step.
   std::vector<VariableUse> variables;
   std::map<const VariableData*, int> variable_index;
@@ -95,6 +95,10 @@ PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
 // Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region
 // and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are.
 void simplify(PlannerIr& ir);
+
+// Removes what nothing needs: nodes, and states of loops that reach neither a result that is used, nor the condition,
+// nor an effect.
+void drop_unused(PlannerIr& ir);
 
 // Decides which nodes run on the host and which on a further device; appends the reasons to the plan. Throws Error for
 // a node that no body can serve where its placement wants it.
