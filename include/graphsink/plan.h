@@ -109,6 +109,18 @@ struct Task {
   std::vector<int>
       bodies;  // of a branch: then, else; of a choice: 0, 1, ..; of a loop: its body. Indices into Plan::sequences
   std::vector<Fork> forks;  // the waits to make before this task is issued
+  int control = -1;         // of a branch, choice or loop: index into Plan::controls
+};
+
+// What there is to say of a branch, choice or loop beside its task.
+struct PlanControl {
+  Where where;
+  // Why the host drives it: an index into Plan::reasons. -1: it is an IF, SWITCH or WHILE node of the launch around it.
+  int reason = -1;
+  int iterations = -1;  // of a loop: how often it runs; -1: that depends on data, or is more than 1024
+  // Of a loop: buffers that its iterations fill slice by slice, and that nothing writes before. They live as long as
+  // the whole loop.
+  std::vector<int> filled;
 };
 
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
@@ -232,7 +244,8 @@ struct Plan {
   std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
-  std::vector<Task> tasks;          // by id
+  std::vector<Task> tasks;  // by id
+  std::vector<PlanControl> controls;
   std::vector<Sequence> sequences;  // [0] is the step
   std::vector<InvariantCopy> invariant_copies;
   std::vector<Variable> variables;
@@ -256,8 +269,9 @@ struct Plan {
   TaskRange tasks_of(int sequence) const { return {tasks, sequences[static_cast<std::size_t>(sequence)].tasks}; }
   TaskRange tasks_of(const Island& island) const { return {tasks, island.tasks}; }
 
-  // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons.
-  // Program::explain() adds the facts.
+  // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons. A loop
+  // or branch is a WHILE, IF or SWITCH node of its launch, or the host drives it; under it stands what one run of each
+  // body costs. Program::explain() adds the facts.
   std::string explain(const PlanFacts& facts = {}) const;
 
   // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
@@ -286,16 +300,20 @@ struct Plan {
   //                           destination
   //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
   //     kind "switch"         index, bodies
+  //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
+  //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
+  //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
+  //                           within_device_bytes)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(const PlanFacts& facts = {}) const;
 
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
   // of the device are blue, of further ones green, of the host orange, copies small and white (invariant copies
-  // dashed), branches and loops diamonds; the numbers are the ids of tasks, as in the text. An edge leads from each
-  // task that writes a buffer to each that may read what it wrote, so none leaves a view; a dashed one from the last
-  // task of a stream to a task that waits for it for other reasons; a dotted one from a branch or loop to the first
-  // task of each body.
+  // dashed), branches and loops diamonds (orange where the host drives them); the numbers are the ids of tasks, as in
+  // the text. An edge leads from each task that writes a buffer to each that may read what it wrote, so none leaves a
+  // view; a dashed one from the last task of a stream to a task that waits for it for other reasons; a dotted one from
+  // a branch or loop to the first task of each body.
   std::string explain_dot() const;
 };
 

@@ -1,5 +1,6 @@
 // Describes in words what each op on the host costs.
 #include <map>
+#include <set>
 
 #include "base/at.h"
 #include "graphsink/memory.h"
@@ -14,17 +15,24 @@ struct Traffic {
   std::size_t in = 0, in_if_new = 0, out = 0;
 };
 
-std::string cost_of(const PlanNode& node, const std::map<int, Traffic>& traffic) {
+// What the calls of one node of the graph cost. There are several calls if a loop was unrolled.
+struct HostCost {
+  std::size_t calls = 0;
+  std::set<int> read, written;  // buffers
+};
+
+std::string cost_text(const HostCost& cost, const std::map<int, Traffic>& traffic) {
   Traffic sum;
-  for (std::size_t i = 0; i < node.operands.size(); ++i) {
-    auto found = traffic.find(node.operands[i]);
-    if (found == traffic.end()) continue;
-    bool is_input = i < at(node.inputs);
-    sum.in += is_input ? found->second.in : 0;
-    sum.in_if_new += is_input ? found->second.in_if_new : 0;
-    sum.out += is_input ? 0 : found->second.out;
+  for (int buffer : cost.read) {
+    if (auto found = traffic.find(buffer); found != traffic.end()) {
+      sum.in += found->second.in;
+      sum.in_if_new += found->second.in_if_new;
+    }
   }
-  std::string text = "a host node in every launch";
+  for (int buffer : cost.written)
+    if (auto found = traffic.find(buffer); found != traffic.end()) sum.out += found->second.out;
+  std::string text = cost.calls == 1 ? "a host node" : std::to_string(cost.calls) + " host nodes";
+  text += " in every launch";
   if (sum.in) text += ", " + bytes_text(sum.in) + " to the host";
   if (sum.in_if_new) text += ", " + bytes_text(sum.in_if_new) + " to the host if new";
   if (sum.out) text += ", " + bytes_text(sum.out) + " back";
@@ -43,13 +51,20 @@ void add_costs(Plan& plan) {
   }
   for (const InvariantCopy& copy : plan.invariant_copies)
     traffic[copy.destination].in_if_new += plan.buffers[at(copy.source)].bytes;
-  std::map<int, std::string> costs;  // by node of the graph
-  for (const PlanNode& node : plan.nodes)
-    if (node.on_host && node.id >= 0) costs[node.id] = cost_of(node, traffic);
+  std::map<int, HostCost> costs;  // by node of the graph
+  for (const PlanNode& node : plan.nodes) {
+    if (!node.on_host || node.id < 0) continue;
+    HostCost& cost = costs[node.id];
+    ++cost.calls;
+    const auto outputs = node.operands.begin() + node.inputs;
+    cost.read.insert(node.operands.begin(), outputs);
+    cost.written.insert(outputs, node.operands.end());
+  }
   for (Reason& reason : plan.reasons) {
     if (reason.node < 0) continue;
     auto found = costs.find(reason.node);
-    reason.cost = found != costs.end() ? found->second : "none of its own, it is computed together with the next op";
+    reason.cost = found != costs.end() ? cost_text(found->second, traffic)
+                                       : "none of its own, it is computed together with the next op";
   }
 }
 

@@ -19,7 +19,10 @@ bool is_host_memory(Storage storage) {
 void count(const Plan& plan, const Task& task, TaskCounts& counts) {
   if (task.kind == TaskKind::call) {
     ++counts.nodes;
-    counts.host_nodes += plan.nodes[at(task.node)].on_host;
+    const PlanNode& node = plan.nodes[at(task.node)];
+    counts.host_nodes += node.on_host;
+    const std::size_t outputs = node.operands.size() - at(node.inputs);
+    counts.views += outputs > 0 && node.op->views.size() == outputs;
   } else if (task.kind == TaskKind::copy) {
     ++counts.copies;
     CopyDirection direction = direction_of(plan, task);
@@ -110,6 +113,33 @@ const char* name_of(TaskKind kind) {
 std::string name_of_body(TaskKind kind, std::size_t which) {
   if (kind == TaskKind::choice) return "body " + std::to_string(which);
   return kind == TaskKind::loop ? "body" : which == 0 ? "then" : "else";
+}
+
+const char* conditional_node(const Plan& plan, const Task& task) {
+  if (plan.controls[at(task.control)].reason >= 0) return nullptr;
+  return task.kind == TaskKind::loop ? "WHILE" : task.kind == TaskKind::branch ? "IF" : "SWITCH";
+}
+
+std::string control_text(const Plan& plan, const Task& task) {
+  const char* node = conditional_node(plan, task);
+  const int iterations = plan.controls[at(task.control)].iterations;
+  std::string text = node ? std::string(node) + " node" : "driven by the host";
+  return iterations < 0 ? text : text + ", " + count_text(at(iterations), "iteration");
+}
+
+std::string body_cost_text(const Plan& plan, int body) {
+  const TaskCounts counts = count_tasks(plan, plan.tasks_of(body));
+  std::string text;
+  auto add = [&](std::size_t n, const std::string& what) {
+    if (n > 0) text += (text.empty() ? "" : ", ") + what;
+  };
+  const std::size_t ops = counts.nodes - counts.views;
+  add(ops, count_text(ops, "op"));
+  add(counts.host_nodes, std::to_string(counts.host_nodes) + " on the host");
+  add(counts.copies, std::to_string(counts.copies) + (counts.copies == 1 ? " copy" : " copies"));
+  add(counts.to_host_bytes, bytes_text(counts.to_host_bytes) + " to the host");
+  add(counts.to_device_bytes, bytes_text(counts.to_device_bytes) + " to " + to_string(plan.target().id));
+  return text.empty() ? "nothing" : text;
 }
 
 std::string island_text(const Island& island) {

@@ -22,6 +22,7 @@ CopyDirection direction_of(const Plan& plan, const Copy& copy) {
 struct TaskCounts {
   std::size_t nodes = 0;
   std::size_t host_nodes = 0;  // of them
+  std::size_t views = 0;       // of them; they enqueue nothing
   std::size_t copies = 0;
   std::size_t to_host_bytes = 0;
   std::size_t to_device_bytes = 0;
@@ -38,6 +39,12 @@ std::size_t launches_per_step(const std::vector<Island>& islands);
 const char* name_of(TaskKind kind);
 // "then", "else", "body" or, of a switch_, "body 2".
 std::string name_of_body(TaskKind kind, std::size_t which);
+// "WHILE", "IF" or "SWITCH"; nullptr if the host drives the branch or loop.
+const char* conditional_node(const Plan& plan, const Task& task);
+// "WHILE node, 4 iterations", "driven by the host".
+std::string control_text(const Plan& plan, const Task& task);
+// What one run of a body costs: "4 ops, 1 on the host, 4 copies, 16 B to the host". Bodies in it count once.
+std::string body_cost_text(const Plan& plan, int body);
 // "one launch", or "driven by the host, beside the islands before it, after 0".
 std::string island_text(const Island& island);
 // "arena+256", "cuda:1+256", "\"w1\"", "input"; "" for no buffer.

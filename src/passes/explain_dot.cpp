@@ -149,7 +149,11 @@ class DotPrinter {
     } else if (task.kind == TaskKind::copy) {
       declare(indent, id, head + "copy " + bytes_text(plan_.buffers[at(task.source)].bytes), kCopyStyle);
     } else {
-      declare(indent, id, head + name_of(task.kind) + on, "fillcolor=lightyellow, shape=diamond");
+      const std::string where = to_string(plan_.controls[at(task.control)].where);
+      declare(
+          indent, id,
+          head + name_of(task.kind) + "\n" + control_text(plan_, task) + on + (where.empty() ? "" : ", " + where),
+          conditional_node(plan_, task) ? "fillcolor=lightyellow, shape=diamond" : "fillcolor=orange, shape=diamond");
       print_bodies(task, id, stream, indent);
     }
   }
@@ -163,7 +167,9 @@ class DotPrinter {
       const std::string what = name_of_body(task.kind, i);
       const std::string number = task.kind == TaskKind::choice ? "body" + std::to_string(i) : what;
       line(indent, "subgraph cluster_" + name(id) + "_" + number + " {");
-      line(indent + 1, "label=" + quoted(what + " of " + std::to_string(id)) + "; style=rounded;");
+      line(indent + 1,
+           "label=" + quoted(what + " of " + std::to_string(id) + ": " + body_cost_text(plan_, task.bodies[i])) +
+               "; style=rounded;");
       const auto& tasks = plan_.sequences[at(task.bodies[i])].tasks;
       if (!tasks.empty()) entries_.insert({id, tasks[0]});
       for (int inner : tasks) print(inner, stream, indent + 1);

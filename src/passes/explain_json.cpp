@@ -105,7 +105,9 @@ class Writer {
     const PlanNode* node = task.kind == TaskKind::call ? &plan_.nodes[at(task.node)] : nullptr;
     json["kind"] = name_of(task.kind);
     json["op"] = node ? std::string(node->op->name) : name_of(task.kind);
-    json["where"] = where_json(node ? node->where : Where());
+    json["where"] = where_json(node                ? node->where
+                               : task.control >= 0 ? plan_.controls[at(task.control)].where
+                                                   : Where());
     json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task));
     json["stream"] = stream;
     json["after"] = task.after;
@@ -122,6 +124,7 @@ class Writer {
       json["destination"] = buffer_json(task.destination);
     } else {
       json[task.kind == TaskKind::choice ? "index" : "predicate"] = buffer_json(task.source);
+      add_control(task, json);
       add_bodies(task, stream, json);
     }
     return json;
@@ -138,6 +141,24 @@ class Writer {
     }
     json["inputs"] = std::move(inputs);
     json["outputs"] = std::move(outputs);
+  }
+
+  void add_control(const Task& task, Json& json) const {
+    const PlanControl& control = plan_.controls[at(task.control)];
+    const char* node = conditional_node(plan_, task);
+    json["node"] = node ? Json(node) : Json();
+    json["reason"] = control.reason >= 0 ? Json(control.reason) : Json();
+    json["iterations"] = control.iterations >= 0 ? Json(control.iterations) : Json();
+    json["costs"] = Json::array();
+    for (int body : task.bodies) {
+      const TaskCounts counts = count_tasks(plan_, plan_.tasks_of(body));
+      json["costs"].push_back({{"ops", counts.nodes - counts.views},
+                               {"host_ops", counts.host_nodes},
+                               {"copies", counts.copies},
+                               {"to_host_bytes", counts.to_host_bytes},
+                               {"to_device_bytes", counts.to_device_bytes},
+                               {"within_device_bytes", counts.within_device_bytes}});
+    }
   }
 
   void add_bodies(const Task& task, int stream, Json& json) const {

@@ -80,12 +80,28 @@ class Printer {
            memory_text(plan_, task.source) + " -> " + memory_text(plan_, task.destination), Where());
       return;
     }
-    line(name_of(task.kind), on, "", memory_text(plan_, task.source), Where());
+    const PlanControl& control = plan_.controls[at(task.control)];
+    line(name_of(task.kind), on, control_text(plan_, task), memory_text(plan_, task.source), control.where);
+    const std::string margin = padded("", 6) + std::string(at(indent) * 2, ' ');
+    if (control.reason >= 0)
+      text_ += margin +
+               (indent > 0 ? "the host drives the loop or branch around it"
+                           : "the host drives it: " + plan_.reasons[at(control.reason)].why) +
+               "\n";
+    text_ += margin + costs_text(task) + "\n";
     for (std::size_t i = 0; i < task.bodies.size(); ++i) {
-      if (i > 0 || task.kind == TaskKind::choice)
-        text_ += padded("", 6) + std::string(at(indent) * 2, ' ') + name_of_body(task.kind, i) + "\n";
+      if (i > 0 || task.kind == TaskKind::choice) text_ += margin + name_of_body(task.kind, i) + "\n";
       for (int inner : plan_.sequences[at(task.bodies[i])].tasks) print(inner, stream, indent + 1);
     }
+  }
+
+  // "then: 1 op, 1 copy; else: nothing".
+  std::string costs_text(const Task& task) const {
+    std::string text;
+    for (std::size_t i = 0; i < task.bodies.size(); ++i)
+      text += (i > 0 ? "; " : "") + (task.kind == TaskKind::loop ? "each iteration" : name_of_body(task.kind, i)) +
+              ": " + body_cost_text(plan_, task.bodies[i]);
+    return text;
   }
 
   const Plan& plan_;

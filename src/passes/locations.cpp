@@ -50,8 +50,8 @@ void Locations::put(ValueRef v, int place, int buffer) { slot(place, v) = buffer
 
 int Locations::source_buffer(ValueRef v) {
   const IrNode& node = ir_.node(v);
-  if (node.op == &constant_op) return add_buffer(Storage::constant, bytes_of(v), v.node);
-  if (node.op == &input_op) return add_buffer(Storage::input, bytes_of(v), v.node);
+  if (node.op == &constant_op) return add_buffer(Storage::constant, bytes_of(v), ir_.number(v.node));
+  if (node.op == &input_op) return add_buffer(Storage::input, bytes_of(v), ir_.number(v.node));
   if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes_of(v));
   const Variable& variable = node.attrs.as<VariableAttrs>().variable;
   plan_.variables.push_back(variable);
@@ -86,7 +86,7 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
   if (buffer >= 0) return buffer;
   const OpDef& op = *ir_.node(v).op;
   if (is_source(op) && device == 0) return buffer = source_buffer(v);
-  if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), v.node, device);
+  if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), ir_.number(v.node), device);
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
   int from = home_of(v);
   if (int origin = from == 0 ? on_device(sequence, v, 0) : -1; origin >= 0 && is_steady(origin))
@@ -101,7 +101,8 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
 int Locations::on_host(int sequence, ValueRef v) {
   int& buffer = slot(kHost, v);
   if (buffer >= 0) return buffer;
-  if (ir_.node(v).op == &constant_op) return buffer = add_buffer(Storage::host_constant, bytes_of(v), v.node);
+  if (ir_.node(v).op == &constant_op)
+    return buffer = add_buffer(Storage::host_constant, bytes_of(v), ir_.number(v.node));
   int source = on_device(sequence, v, home_of(v));
   if (is_steady(source)) return buffer = invariant_buffer(source, kHost);
   buffer = add_buffer(Storage::host_arena, bytes_of(v));
@@ -127,6 +128,24 @@ void Locations::forget_copies(int sequence) {
     if (copy.sequence == sequence) slot(copy.place, copy.value) = -1;
     return copy.sequence == sequence;
   });
+}
+
+int Locations::copy_of(int buffer) {
+  int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+  add_copy(0, buffer, copy);
+  return copy;
+}
+
+int Locations::kept(int buffer) {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  bool is_overwritten =
+      b.storage == Storage::step || (b.storage == Storage::variable && plan_.variable_written[at(b.index)]);
+  return is_overwritten ? copy_of(buffer) : buffer;
+}
+
+int Locations::kept_until_next_run(int buffer) {
+  Storage storage = plan_.buffers[at(buffer)].storage;
+  return storage == Storage::arena || storage == Storage::constant ? buffer : copy_of(buffer);
 }
 
 // Tells whether a copy can go directly from one device to the other.

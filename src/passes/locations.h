@@ -33,6 +33,12 @@ class Locations {
   // whoever needs it later makes his own.
   void forget_copies(int sequence);
 
+  // Returns a buffer that still holds the value after the commit: the given one, or a copy.
+  int kept(int buffer);
+  // Returns a buffer that holds the value until the next run, even if the caller or another program meanwhile writes to
+  // inputs and Variables.
+  int kept_until_next_run(int buffer);
+
  private:
   using Table = std::vector<int>;  // per value: a buffer, -1: none
   struct Copy {                    // of a value, not to the target
@@ -45,6 +51,7 @@ class Locations {
   int& slot(int place, ValueRef v);
   int source_buffer(ValueRef v);
   bool is_steady(int buffer) const;
+  int copy_of(int buffer);  // made in the schedule of the step
   int invariant_buffer(int origin, int place);
   bool are_linked(int a, int b) const;
 

@@ -73,7 +73,7 @@ class Lowering {
       const TensorType& slice = type({id, 0});
       int buffer = values_.add_buffer(Storage::arena, slice.bytes());
       values_.put({id, 0}, 0, buffer);
-      plan_.feeds.push_back({id, buffer});
+      plan_.feeds.push_back({ir_.number(id), buffer});
       add_operand(node, buffer, slice);
     }
     add_call(0, std::move(node));
@@ -118,6 +118,7 @@ class Lowering {
     if (!node.is_live || is_source(*node.op)) return;
     if (node.op == &while_op) return lower_while(sequence, id);
     if (is_branch(*node.op)) return lower_branch(sequence, id);
+    if (node.op == system_.clear || node.op == system_.store_at) return lower_stack_op(sequence, id);
     if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
       commits_.push_back(id);
       return;
@@ -132,7 +133,7 @@ class Lowering {
     lowered.attrs = node.attrs;
     lowered.where = node.where;
     lowered.id = node.origin;
-    lowered.graph_node = id;
+    lowered.graph_node = ir_.number(id);
     lowered.on_host = node.is_on_host;
     lowered.device = static_cast<std::int16_t>(node.device);
     const std::int16_t device = lowered.device;
@@ -180,10 +181,17 @@ class Lowering {
     return sequence;
   }
 
+  Task control_task(TaskKind kind, const IrNode& node) {
+    Task task;
+    task.kind = kind;
+    task.control = static_cast<int>(plan_.controls.size());
+    plan_.controls.push_back({node.where, -1, -1, {}});
+    return task;
+  }
+
   void lower_branch(int sequence, int id) {
     const IrNode& node = ir_.nodes[at(id)];
-    Task task;
-    task.kind = node.op == &if_op ? TaskKind::branch : TaskKind::choice;
+    Task task = control_task(node.op == &if_op ? TaskKind::branch : TaskKind::choice, node);
     task.source = values_.on_device(sequence, node.inputs[0]);
     bring_inside(sequence, node, false);
     std::vector<int> outputs;
@@ -216,34 +224,48 @@ class Lowering {
         values_.put({id, static_cast<int>(i)}, 0, state.back());
       }
     }
-    for (const IrStacked& stacked : region.stacked) clear_stack(sequence, {id, stacked.output}, node);
-    Task task;
-    task.kind = TaskKind::loop;
+    Task task = control_task(TaskKind::loop, node);
     task.source = state.back();
+    plan_.controls[at(task.control)].iterations = region.iterations;
+    for (const IrStacked& stacked : region.stacked) {
+      const ValueRef stack{id, stacked.output};
+      values_.put(stack, 0, values_.add_buffer(Storage::arena, type(stack).bytes()));
+      if (stacked.is_filled) {
+        plan_.controls[at(task.control)].filled.push_back(values_.on_device(sequence, stack));
+      } else {
+        add_stack_op(sequence, system_.clear, node, {}, stack);
+      }
+    }
     int body = lower_region(node.bodies[0]);
-    for (const IrStacked& stacked : region.stacked) store_in_stack(body, stacked, {id, stacked.output}, node);
+    // The stores come before the state is advanced, which overwrites values of this iteration.
+    for (const IrStacked& stacked : region.stacked)
+      add_stack_op(body, system_.store_at, node, {stacked.value, stacked.place}, {id, stacked.output});
     advance_state(body, region.results, state);
     values_.forget_copies(body);
     task.bodies.push_back(body);
     add_task(plan_, sequence, std::move(task));
   }
 
-  void clear_stack(int sequence, ValueRef stack, const IrNode& loop) {
-    const int buffer = values_.add_buffer(Storage::arena, type(stack).bytes());
-    values_.put(stack, 0, buffer);
-    PlanNode clear = system_node(system_.clear, {}, loop.where);
-    add_operand(clear, buffer, type(stack));
-    add_call(sequence, std::move(clear));
+  // A stack that unroll() writes: the op changes the memory of the stack that it takes as its last operand, if any.
+  void lower_stack_op(int sequence, int id) {
+    const IrNode& node = ir_.nodes[at(id)];
+    const bool is_first = node.inputs.size() < 3;
+    std::vector<ValueRef> inputs = node.inputs;
+    values_.put({id, 0}, 0,
+                is_first ? values_.add_buffer(Storage::arena, type({id, 0}).bytes())
+                         : values_.on_device(sequence, inputs.back()));
+    if (!is_first) inputs.pop_back();
+    add_stack_op(sequence, node.op, node, inputs, {id, 0});
   }
 
-  // Comes before the state is advanced, which overwrites values of this iteration.
-  void store_in_stack(int body, const IrStacked& stacked, ValueRef stack, const IrNode& loop) {
-    PlanNode store = system_node(system_.store_at, NodeAttrs{loop.origin}, loop.where);
-    add_operand(store, values_.on_device(body, stacked.value), type(stacked.value));
-    add_operand(store, values_.on_device(body, stacked.place), type(stacked.place));
-    store.inputs = 2;
-    add_operand(store, values_.on_device(body, stack), type(stack));
-    add_call(body, std::move(store));
+  // `node` is the loop, or what unroll() made of it.
+  void add_stack_op(int sequence, const OpDef* op, const IrNode& node, const std::vector<ValueRef>& inputs,
+                    ValueRef stack) {
+    PlanNode call = system_node(op, op == system_.store_at ? Attrs(NodeAttrs{node.origin}) : Attrs(), node.where);
+    for (ValueRef v : inputs) add_operand(call, values_.on_device(sequence, v), type(v));
+    call.inputs = static_cast<int>(inputs.size());
+    add_operand(call, values_.on_device(sequence, stack), type(stack));
+    add_call(sequence, std::move(call));
   }
 
   // Assigns the results to the state as if all results were read before any state is written.
@@ -295,27 +317,6 @@ class Lowering {
   // the device (emit() and place() refuse others). A read of a Variable after its assign reads the assigned value. So
   // everything that can throw runs before the first store.
 
-  bool is_overwritten(int buffer) const {
-    const Buffer& b = plan_.buffers[at(buffer)];
-    return b.storage == Storage::step || (b.storage == Storage::variable && plan_.variable_written[at(b.index)]);
-  }
-
-  // Returns a buffer that still holds the value after the commit.
-  int kept(int buffer) { return is_overwritten(buffer) ? copy_of(buffer) : buffer; }
-
-  // Returns a buffer that holds the value until the next run, even if the caller or another program meanwhile writes to
-  // inputs and Variables.
-  int kept_until_next_run(int buffer) {
-    Storage storage = plan_.buffers[at(buffer)].storage;
-    return storage == Storage::arena || storage == Storage::constant ? buffer : copy_of(buffer);
-  }
-
-  int copy_of(int buffer) {
-    int copy = values_.add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
-    values_.add_copy(0, buffer, copy);
-    return copy;
-  }
-
   void finish() {
     for (int id : commits_) prepare_commit(id);
     PlanNode store = system_node(system_.store, {}, Where());
@@ -323,13 +324,13 @@ class Lowering {
       if (!use.is_assigned()) continue;
       store.where = use.assigned_where;
       add_operand(store, values_.on_device(0, use.read), type(use.read));
-      add_operand(store, kept(values_.on_device(0, use.assigned)), type(use.assigned));
+      add_operand(store, values_.kept(values_.on_device(0, use.assigned)), type(use.assigned));
     }
     store.inputs = static_cast<int>(store.operands.size());
     PlanNode end = end_step();
     for (const IrOutput& output : ir_.outputs) {
       plan_.outputs.push_back({output.name, output.origin.node, output.origin.output,
-                               kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
+                               values_.kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
     check_before_commit();
     for (int id : commits_) lower_op(0, id);
@@ -344,7 +345,7 @@ class Lowering {
     PlanNode end = system_node(system_.end_step, {}, Where());
     for (const NamedValue& record : records) {
       std::int64_t capacity = record.capacity > 0 ? record.capacity : shared_capacity(shares);
-      int buffer = kept(values_.on_device(0, record.value));
+      int buffer = values_.kept(values_.on_device(0, record.value));
       plan_.records.push_back({record.name, buffer, type(record.value), capacity});
       attrs.capacities.push_back(capacity);
       add_operand(end, buffer, type(record.value));

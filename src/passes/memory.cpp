@@ -62,6 +62,8 @@ class Walk {
  private:
   void visit(const Task& task, Timing timing) {
     timing.begin = serial_++;
+    if (task.control >= 0)
+      for (int buffer : plan_.controls[at(task.control)].filled) use(buffer, timing);
     for (int sequence : task.bodies)
       for (const Task& inner : plan_.tasks_of(sequence)) visit(inner, timing);
     timing.end = task.bodies.empty() ? timing.begin : serial_++;

@@ -3,80 +3,72 @@
 #include <span>
 
 #include "base/at.h"
+#include "passes/obstacle.h"
 #include "passes/passes.h"
+#include "passes/planner_ir.h"
 
 namespace graphsink {
 namespace {
 
-// Returns the first node that the task calls, itself or in its bodies, for which `holds` is true, or nullptr if there
-// is none.
-template <class Holds>
-const PlanNode* find_node(const Plan& plan, const Task& task, const Holds& holds) {
+// The first node in the bodies of a task, or the task itself, that the body of a conditional node cannot hold.
+Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) {
     const PlanNode& node = plan.nodes[at(task.node)];
-    return holds(node) ? &node : nullptr;
+    return obstacle_of(plan.target(), *node.op, node.where, node.on_host);
   }
   for (int sequence : task.bodies)
     for (const Task& inner : plan.tasks_of(sequence))
-      if (const PlanNode* node = find_node(plan, inner, holds)) return node;
-  return nullptr;
+      if (Obstacle obstacle = obstacle_in_body(plan, inner); obstacle.op) return obstacle;
+  return {};
 }
 
-bool runs_on_host(const PlanNode& node) { return node.on_host; }
-
-// Returns the traits that limit which launches can hold the node. A CPU body becomes a host node in a launch, so the
-// traits of its op do not matter.
-OpTraits cuda_traits(const Plan& plan, const PlanNode& node) {
-  bool runs_cpu_body = node.on_host || plan.target().id.kind == DeviceKind::cpu;
-  return runs_cpu_body ? OpTraits() : node.op->traits;
+// Makes the reason count for the control task, and for those in its bodies: the host drives them all.
+void let_host_drive(Plan& plan, const Task& task, int reason) {
+  if (task.control < 0) return;
+  plan.controls[at(task.control)].reason = reason;
+  for (int sequence : task.bodies)
+    for (const Task& inner : plan.tasks_of(sequence)) let_host_drive(plan, inner, reason);
 }
 
-// The first node that the body of a conditional node cannot hold, and the reason. If `node` is null, there is no such
-// node.
-struct Obstacle {
-  const PlanNode* node = nullptr;
-  std::string why, remedy;
-};
-Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
-  if (!plan.target().host_nodes_in_bodies) {
-    if (const PlanNode* node = find_node(plan, task, runs_on_host))
-      return {node, "runs on the host, and a conditional node may not hold host nodes", "give its OpDef a CUDA body"};
-  }
-  const PlanNode* node = find_node(plan, task, [&](const PlanNode& candidate) {
-    OpTraits traits = cuda_traits(plan, candidate);
-    return !traits.capturable || !traits.allowed_in_bodies;
-  });
-  if (node == nullptr) return {};
-  return {node,
-          node->op->traits.capturable ? "is declared as not allowed in the body of a conditional node"
-                                      : "is declared as not capturable",
-          "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
+// Why a loop whose body cannot be a conditional node is not unrolled either.
+std::string not_unrolled(const PlanControl& loop) {
+  if (loop.iterations < 0) return "; how often it runs is not known when the plan is made";
+  if (loop.iterations > kMostUnrolled)
+    return "; its " + std::to_string(loop.iterations) + " iterations are more than the " +
+           std::to_string(kMostUnrolled) + " that are unrolled";
+  return "";
 }
 
 bool can_sink(Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) {
     const PlanNode& node = plan.nodes[at(task.node)];
-    if (cuda_traits(plan, node).capturable) return true;
+    if (launch_traits(plan.target(), *node.op, node.on_host).capturable) return true;
     plan.reasons.push_back({std::string(node.op->name) + " is issued by the host", node.where,
                             "its OpDef declares it as not capturable", "one more launch",
                             "give it a CUDA body that only enqueues work on its stream"});
     return false;
   }
   if (task.bodies.empty()) return true;
-  const char* what = task.kind == TaskKind::loop ? "a loop" : task.kind == TaskKind::branch ? "a branch" : "a switch_";
+  const PlanControl& control = plan.controls[at(task.control)];
+  Reason reason{"", control.where, "", "a wait for each predicate, and one more launch", ""};
   if (!plan.target().conditional_nodes) {
-    plan.reasons.push_back({std::string(what) + " is driven by the host", Where(),
-                            "this driver has no conditional nodes", "a wait for the predicate, and one more launch",
-                            "use a driver of CUDA 12.8 or newer"});
-    return false;
+    reason.why = "this driver has no conditional nodes";
+    reason.remedy = "use a driver of CUDA 12.8 or newer";
+  } else if (Obstacle obstacle = obstacle_in_body(plan, task); obstacle.op) {
+    reason.why = rule_text(obstacle);
+    reason.remedy = obstacle.remedy;
+  } else {
+    return true;
   }
-  Obstacle obstacle = obstacle_in_body(plan, task);
-  if (obstacle.node) {
-    plan.reasons.push_back({std::string(what) + " is driven by the host", obstacle.node->where,
-                            std::string(obstacle.node->op->name) + " in its body " + obstacle.why,
-                            "a wait for each predicate, and one more launch", obstacle.remedy});
-  }
-  return obstacle.node == nullptr;
+  const bool is_loop = task.kind == TaskKind::loop;
+  reason.what = std::string(is_loop                         ? "a loop"
+                            : task.kind == TaskKind::branch ? "a branch"
+                                                            : "a switch_") +
+                " is driven by the host";
+  if (is_loop) reason.why += not_unrolled(control);
+  plan.reasons.push_back(std::move(reason));
+  let_host_drive(plan, task, static_cast<int>(plan.reasons.size()) - 1);
+  return false;
 }
 
 // Orders the schedule so that it has the fewest islands, and each island the fewest changes between host and device.
@@ -326,7 +318,7 @@ Obstacle make_islands(Plan& plan) {
   for (int id : plan.sequences[0].tasks) {
     const Task& task = plan.tasks[at(id)];
     sinks[at(id)] = can_sink(plan, task);
-    if (!obstacle.node) obstacle = obstacle_in_body(plan, task);
+    if (!obstacle.op) obstacle = obstacle_in_body(plan, task);
   }
   std::vector<int>& schedule = plan.sequences[0].tasks;
   auto is_sunk = [&](int id) { return sinks[at(id)]; };
@@ -361,7 +353,7 @@ void partition(Plan& plan) {
   Numbering(plan).run();
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
-      sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.node == nullptr;
+      sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.op == nullptr;
   if (sinks_whole(plan) && !plan.target().conditional_nodes) {
     plan.reasons.push_back({"several steps take several launches", Where(), "this driver has no conditional nodes",
                             "one launch for each step", "use a driver of CUDA 12.8 or newer"});
@@ -369,13 +361,13 @@ void partition(Plan& plan) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step runs on several devices, and a loop in a launch stays on one",
                             "one launch for each step", "remove the placements on_device(1) and so on"});
-  } else if (sinks_whole(plan) && obstacle.node && obstacle.node->on_host) {
+  } else if (sinks_whole(plan) && obstacle.op && obstacle.is_on_host) {
     plan.reasons.push_back({"several steps take several launches", Where(),
                             "the step holds host nodes, and a loop in a launch may not", "one launch for each step",
                             "give every op a CUDA body"});
-  } else if (sinks_whole(plan) && obstacle.node) {
-    plan.reasons.push_back({"several steps take several launches", obstacle.node->where,
-                            std::string(obstacle.node->op->name) + " " + obstacle.why, "one launch for each step",
+  } else if (sinks_whole(plan) && obstacle.op) {
+    plan.reasons.push_back({"several steps take several launches", obstacle.where,
+                            std::string(obstacle.op->name) + " " + obstacle.why, "one launch for each step",
                             "give it a CUDA body that only launches kernels"});
   }
 }

@@ -9,11 +9,12 @@ namespace {
 
 std::vector<PlanSource> used_sources(const PlannerIr& ir) {
   std::vector<PlanSource> sources;
-  for (const IrNode& node : ir.nodes) {
+  for (std::size_t id = 0; id < ir.nodes.size(); ++id) {
+    const IrNode& node = ir.nodes[id];
     bool is_written = node.op == &input_op || node.op == &feed_op;
     if (!node.is_live || !(is_written || node.op == &constant_op)) continue;
     std::string name = is_written ? node.attrs.as<InputAttrs>().name : "";
-    sources.push_back({node.origin, std::move(name), node.outputs[0], node.where});
+    sources.push_back({ir.number(static_cast<int>(id)), std::move(name), node.outputs[0], node.where});
   }
   return sources;
 }
@@ -44,7 +45,9 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   PlannerIr ir = verify(graph, shapes);
   simplify(ir);
   drop_unused(ir);
+  count_iterations(ir);
   place(ir, options, plan);
+  unroll(ir, system, plan);
   if (options.fuse) {
     fuse(ir);
     if (!plan.target().separate_memory && !options.check_finite) plan.fusion = fuse_elementwise(ir, system);

@@ -36,7 +36,8 @@ struct IrNode {
 struct IrStacked {
   ValueRef value;
   ValueRef place;
-  int output = 0;  // of the loop
+  int output = 0;          // of the loop
+  bool is_filled = false;  // every place is written, whenever the loop runs; set by count_iterations()
 };
 
 struct IrRegion {
@@ -44,6 +45,8 @@ struct IrRegion {
   std::vector<ValueRef> parameters;
   std::vector<ValueRef> results;
   std::vector<IrStacked> stacked;
+  // Of a loop: how often it runs, or -1 if that depends on data or is more than 1024; set by count_iterations().
+  int iterations = -1;
 };
 
 // A value that Program::read_output() returns: by its name, or by the handle `origin` of the user's graph.
@@ -60,7 +63,11 @@ struct PlannerIr {
   std::map<const VariableData*, int> variable_index;
   std::vector<NamedValue> records;
   std::vector<IrOutput> outputs;
+  // By node, set by unroll(): its own number in the user's graph, or -1 if a pass added it. Copies of a node have the
+  // same number. Empty as long as nodes stand at the places they have in the user's graph.
+  std::vector<int> numbers;
 
+  int number(int id) const { return numbers.empty() ? id : numbers[at(id)]; }
   IrNode& node(ValueRef v) { return nodes[at(v.node)]; }
   const IrNode& node(ValueRef v) const { return nodes[at(v.node)]; }
   const TensorType& type(ValueRef v) const { return node(v).outputs[at(v.output)]; }
@@ -100,9 +107,18 @@ void simplify(PlannerIr& ir);
 // nor an effect.
 void drop_unused(PlannerIr& ir);
 
+// Sets IrRegion::iterations and IrStacked::is_filled of loops.
+void count_iterations(PlannerIr& ir);
+
 // Decides which nodes run on the host and which on a further device; appends the reasons to the plan. Throws Error for
 // a node that no body can serve where its placement wants it.
 void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
+
+// Replaces loops that no conditional node can hold by one copy of their body for each iteration, so that the launch
+// holds them. It does so for loops whose number of iterations is known and at most kMostUnrolled, and appends the
+// reasons to the plan. `system` has the ops that write stacks.
+void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan);
+constexpr int kMostUnrolled = 16;
 
 // Joins nodes with the one that uses them: see OpDef::fuse.
 void fuse(PlannerIr& ir);

@@ -22,7 +22,7 @@ class Verification {
       if (ir_.nodes[id].is_live) copy_node(id);
     for (std::size_t r = 0; r < graph_.regions.size(); ++r) {
       const Region& region = graph_.regions[r];
-      ir_.regions.push_back({live_nodes(region), region.parameters, region.results, std::move(live_stacks_[r])});
+      ir_.regions.push_back({live_nodes(region), region.parameters, region.results, std::move(live_stacks_[r]), -1});
     }
     ir_.variables = graph_.variables;
     ir_.variable_index = graph_.variable_index;
@@ -48,7 +48,7 @@ class Verification {
     auto is_it = [&](const IrStacked& known) { return known.output == v.output; };
     if (number < 0 || std::any_of(live.begin(), live.end(), is_it)) return;
     const auto& [value, place] = region.stacked[at(number)];
-    live.push_back({value, place, v.output});
+    live.push_back({value, place, v.output, false});
     mark(value, work);
     mark(place, work);
   }

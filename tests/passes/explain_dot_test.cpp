@@ -15,6 +15,7 @@ using testing::expect_golden;
 using testing::explain_json_of;
 using testing::flat;
 using testing::further_device_plan;
+using testing::host_loop_plan;
 using testing::host_op_plan;
 using testing::id_of;
 using testing::invariant_copies_plan;
@@ -33,6 +34,7 @@ TEST(ExplainDot, InvariantCopiesOnCuda) {
 TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
 TEST(ExplainDot, ChoiceOnCuda) { expect_golden("choice_cuda.dot", testing::choice_plan().explain_dot()); }
+TEST(ExplainDot, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.dot", host_loop_plan().explain_dot()); }
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }
 
 TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
@@ -45,7 +47,9 @@ TEST(ExplainDot, HasANodeForEachStepAndEdgesBetweenThem) {
       ASSERT_TRUE(dot.nodes.count(name)) << name;
       const auto& attributes = dot.nodes.at(name).attributes;
       bool is_small = task["kind"] == "copy";
+      bool is_driven = task.contains("node") && task["node"].is_null();
       EXPECT_EQ(attributes.at("fillcolor"), is_small                     ? "white"
+                                            : is_driven                  ? "orange"
                                             : task["kind"] != "call"     ? "lightyellow"
                                             : task["device"] == "host"   ? "orange"
                                             : task["device"] == "cuda:1" ? "palegreen"

@@ -69,6 +69,18 @@ Plan found_size_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+Plan unrolled_plan() {
+  Graph g;
+  Value x = g.input("x", f32, {2, 4});
+  Scan made = scan({sum(x, {0})}, {x}, [](const Values& state, const Values& row) {
+    Value s = while_(
+        {state[0]}, [](Value t) { return sum(t) < 10.0; }, [](Value t) { return t * 2.0; })[0];
+    return Scan{{emit(cpu_plus_one, {s})[0]}, {s + row[0]}};
+  });
+  g.output("kept", made.outputs[0]);
+  return plan_for(g, Target::cuda13());
+}
+
 Plan wide_plan() {
   Graph g;
   Value x = g.feed("x", f32, {64});
@@ -102,6 +114,7 @@ std::vector<Plan> plans() {
           invariant_copies_plan(),
           branch_in_loop_plan(),
           choice_plan(),
+          unrolled_plan(),
           found_size_plan(),
           wide_plan(),
           further_device_plan()};

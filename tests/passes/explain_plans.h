@@ -26,6 +26,8 @@ Plan branch_in_loop_plan();
 Plan found_size_plan();
 // A choice among three bodies, of which one does nothing.
 Plan choice_plan();
+// A scan around an op on the host and around a loop that is a WHILE node, unrolled.
+Plan unrolled_plan();
 // Four branches of eight ops each.
 Plan wide_plan();
 // Two devices that reach each other's memory, and the host.

@@ -31,6 +31,10 @@ using testing::tasks_of;
 TEST(ExplainText, MlpOnCpu) { expect_golden("mlp_cpu.txt", plan_for(small_mlp(), Target::host()).explain()); }
 TEST(ExplainText, HostOpOnCuda) { expect_golden("host_op_cuda.txt", host_op_plan().explain()); }
 TEST(ExplainText, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.txt", host_loop_plan().explain()); }
+TEST(ExplainText, BranchInALoopOnCuda) { expect_golden("branch_loop_cuda.txt", branch_in_loop_plan().explain()); }
+TEST(ExplainJson, BranchInALoopOnCuda) { expect_golden("branch_loop_cuda.json", branch_in_loop_plan().explain_json()); }
+TEST(ExplainJson, ChoiceOnCuda) { expect_golden("choice_cuda.json", testing::choice_plan().explain_json()); }
+TEST(ExplainText, UnrolledLoopOnCuda) { expect_golden("unrolled_cuda.txt", testing::unrolled_plan().explain()); }
 TEST(ExplainText, InvariantCopiesOnCuda) {
   expect_golden("invariant_copies_cuda.txt", invariant_copies_plan().explain());
 }
@@ -98,6 +102,72 @@ TEST(ExplainJson, WhatTheHostDrivesIsNoLaunch) {
   EXPECT_EQ(root["islands"].size(), 3u);
   EXPECT_EQ(root["sinks_whole"], false);
   EXPECT_EQ(root["copies"]["count"], 6);  // those of the body once
+}
+
+// Of each loop and branch: the node that it is, or why the host drives it, and what one run of each body costs.
+TEST(ExplainJson, ControlFlowSaysWhoDrivesItAndWhatItCosts) {
+  int nodes = 0, driven = 0;
+  for (const Plan& plan : plans()) {
+    const json root = explain_json_of(plan);
+    const std::string text = plan.explain(), dot = plan.explain_dot();
+    for (const json& task : flat(root["tasks"])) {
+      if (!task.contains("bodies")) continue;
+      const std::string kind = task["kind"];
+      const bool is_driven = task["node"].is_null();
+      ++(is_driven ? driven : nodes);
+      EXPECT_EQ(is_driven, task["reason"].is_number());
+      EXPECT_FALSE(task["where"].is_null());
+      if (is_driven) {
+        const json& reason = root["reasons"][task["reason"].get<std::size_t>()];
+        EXPECT_NE(text.find("the host drives it: " + reason["why"].get<std::string>()), std::string::npos) << text;
+        EXPECT_NE(dot.find(kind + "\\ndriven by the host"), std::string::npos) << dot;
+        EXPECT_FALSE(reason["remedy"].get<std::string>().empty());
+      } else {
+        EXPECT_EQ(task["node"], kind == "while" ? "WHILE" : kind == "if" ? "IF" : "SWITCH");
+        EXPECT_NE(text.find(task["node"].get<std::string>() + " node"), std::string::npos) << text;
+        EXPECT_NE(dot.find(kind + "\\n" + task["node"].get<std::string>() + " node"), std::string::npos) << dot;
+      }
+      ASSERT_EQ(task["costs"].size(), task["bodies"].size());
+      for (std::size_t i = 0; i < task["bodies"].size(); ++i) {
+        std::size_t host_ops = 0, copies = 0, to_host = 0;
+        for (const json& inner : flat(task["bodies"][i])) {
+          host_ops += inner["device"] == "host";
+          copies += inner["kind"] == "copy";
+          if (inner["kind"] == "copy" && inner["direction"] == "to_host") to_host += inner["bytes"].get<std::size_t>();
+        }
+        EXPECT_EQ(task["costs"][i]["host_ops"], host_ops);
+        EXPECT_EQ(task["costs"][i]["copies"], copies);
+        EXPECT_EQ(task["costs"][i]["to_host_bytes"], to_host);
+      }
+    }
+  }
+  EXPECT_GE(nodes, 5);
+  EXPECT_GE(driven, 2);
+}
+
+// A branch that could be an IF node is none in a loop that the host drives.
+TEST(Explain, TheHostDrivesWhatIsInALoopThatItDrives) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; },
+      [](Value s) {
+        Value inner = if_(
+            sum(s) < 10.0, [&] { return s * 3.0; }, [&] { return s + 1.0; });
+        return emit(testing::cpu_plus_one, {inner})[0];
+      });
+  g.output("y", y);
+  const Plan plan = plan_for(g, Target::cuda13());
+  EXPECT_NE(plan.explain().find("the host drives the loop or branch around it\n"), std::string::npos) << plan.explain();
+  int seen = 0;
+  for (const json& task : tasks_of(plan)) {
+    if (task["kind"] != "if") continue;
+    ++seen;
+    EXPECT_TRUE(task["node"].is_null());
+    EXPECT_EQ(explain_json_of(plan)["reasons"][task["reason"].get<std::size_t>()]["what"],
+              "a loop is driven by the host");
+  }
+  EXPECT_EQ(seen, 1);
 }
 
 TEST(ExplainJson, TasksAreThoseOfTheSchedule) {

@@ -1,4 +1,4 @@
-// What loops keep: states that nothing needs are dropped.
+// What loops keep: states that nothing needs are dropped, and stacks are cleared only where iterations leave gaps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,6 +94,99 @@ TEST(LoopStates, OfALoopInALoopAreDropped) {
   Plan plan = plan_for(g);
   EXPECT_EQ(calls_of(plan, "mul"), 1);
   EXPECT_EQ(calls_of(plan, "exp"), 0) << plan.explain();
+}
+
+// --- stacks
+
+Scan scan_of(const Value& x) {
+  return scan({sum(x, {0})}, {x}, [](const Values& s, const Values& row) {
+    return Scan{{tanh(s[0] + row[0])}, {s[0] * 2.0}};
+  });
+}
+
+TEST(Stacks, OfAScanAreNotCleared) {
+  Graph g;
+  g.output("kept", scan_of(g.input("x", f32, {5, 4})).outputs[0]);
+  Plan plan = plan_for(g);
+  EXPECT_EQ(calls_of(plan, "store_at"), 1);
+  EXPECT_EQ(calls_of(plan, "clear"), 0) << plan.explain();
+}
+
+// The gradient takes slices from the last to the first.
+TEST(Stacks, OfTheGradientOfAScanAreNotCleared) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 4});
+  g.output("gradient", grad(sum(scan_of(x).outputs[0]), {x})[0]);
+  Plan plan = plan_for(g);
+  EXPECT_GE(calls_of(plan, "store_at"), 2);
+  EXPECT_EQ(calls_of(plan, "clear"), 0) << plan.explain();
+}
+
+TEST(Stacks, OfALoopThatMayEndSoonerAreCleared) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  Variable w("w", Tensor({1.0f, 2.0f, 3.0f, 4.0f}));
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 100.0; }, [&](Value s) { return tanh(s) * w; }, {.max_iterations = 6});
+  g.output("gradient", grad(sum(y), {w})[0]);
+  Plan plan = plan_for(g);
+  EXPECT_GE(calls_of(plan, "store_at"), 1);
+  EXPECT_EQ(calls_of(plan, "clear"), calls_of(plan, "store_at")) << plan.explain();
+}
+
+TEST(Stacks, BelowTheLimitAreCleared) {
+  for (int iterations : {5, 6}) {
+    Graph g;
+    Value x = g.input("x", f32, {4});
+    Variable w("w", Tensor({1.0f, 2.0f, 3.0f, 4.0f}));
+    auto r = while_(
+        {x, g.constant(Tensor::scalar(0))}, [&](Value, Value i) { return i < iterations; },
+        [&](Value s, Value i) {
+          return std::array{tanh(s) * w, i + 1};
+        },
+        {.max_iterations = 6});
+    g.output("gradient", grad(sum(r[0]), {w})[0]);
+    Plan plan = plan_for(g);
+    EXPECT_GE(calls_of(plan, "store_at"), 1);
+    EXPECT_EQ(calls_of(plan, "clear") > 0, iterations < 6) << plan.explain();
+  }
+}
+
+TEST(Stacks, OfMoreIterationsThanThePlannerCountsAreCleared) {
+  Graph g;
+  g.output("kept", scan_of(g.input("x", f32, {1025, 4})).outputs[0]);
+  EXPECT_EQ(calls_of(plan_for(g), "clear"), 1);
+}
+
+// Nothing writes it before the loop, and no value of the body may take its memory in an iteration.
+TEST(Stacks, ThatAreNotClearedLiveAsLongAsTheLoop) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 4});
+  Scan made = scan({sum(x, {0})}, {x}, [](const Values& s, const Values& row) {
+    Value early = concat(std::vector<Arg>(100, s[0]), 0);  // not needed any more when the slice is stored
+    return Scan{{row[0] * sum(early)}, {s[0] * sum(early)}};
+  });
+  g.output("kept", made.outputs[0]);
+  Plan plan = plan_for(g);
+  ASSERT_EQ(plan.controls.size(), 1u);
+  ASSERT_EQ(plan.controls[0].filled.size(), 1u);
+  const int stack = plan.controls[0].filled[0];
+  const auto loop =
+      std::find_if(plan.tasks.begin(), plan.tasks.end(), [](const Task& task) { return task.kind == TaskKind::loop; });
+  ASSERT_NE(loop, plan.tasks.end());
+  Touched touched_by_loop = touched(plan, *loop);
+  std::vector<int> buffers = touched_by_loop.reads;
+  buffers.insert(buffers.end(), touched_by_loop.writes.begin(), touched_by_loop.writes.end());
+  const Buffer& kept = plan.buffers[static_cast<std::size_t>(stack)];
+  int others = 0;
+  for (int buffer : buffers) {
+    const Buffer& other = plan.buffers[static_cast<std::size_t>(buffer)];
+    if (buffer == stack || other.storage != Storage::arena) continue;
+    ++others;
+    EXPECT_TRUE(other.offset + other.bytes <= kept.offset || kept.offset + kept.bytes <= other.offset)
+        << plan.explain();
+  }
+  EXPECT_GT(others, 3);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ constexpr std::array kOfPlans{"control: branch",
                               "variable: read in the step that writes it"};
 constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "control: holds a host node",
+                                       "control: unrolled",
                                        "copy: invariant, from a Variable",
                                        "copy: invariant, from an input",
                                        "copy: invariant, read in a body",
@@ -155,6 +156,7 @@ void count(const Plan& plan, Counts& counts) {
     of_plan["plan: driven by the host beside a launch"] |= island.beside;
     for (const Island& part : island.parts) of_plan["plan: split, the host beside a launch"] |= part.beside;
   }
+  for (const Reason& reason : plan.reasons) of_plan["control: unrolled"] += reason.what.ends_with("is unrolled");
   of_plan["plan: in several islands, which split_sink cuts further"] +=
       plan.islands.size() > 1 && !split_islands(plan).empty();
   of_plan["plan: of several streams"] += plan.streams > 1;

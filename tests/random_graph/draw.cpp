@@ -19,7 +19,7 @@ class Drawing {
   explicit Drawing(std::uint64_t seed) : random_(seed) {
     constexpr std::array kPlacements{0, 0, 8, 35};
     constexpr std::array kCpuOnly{0, 0, 8, 20};
-    constexpr std::array kCpuOnlyInBodies{0, 40, 70};  // these the host drives: islands before and after
+    constexpr std::array kCpuOnlyInBodies{0, 50, 80};  // the host drives most of these: islands before and after
     on_cpu_ = kPlacements[draw(kPlacements.size())];
     cpu_only_ = kCpuOnly[draw(kCpuOnly.size())];
     cpu_only_in_bodies_ = kCpuOnlyInBodies[draw(kCpuOnlyInBodies.size())];
@@ -85,7 +85,7 @@ class Drawing {
     if (depth_ == 0 && random_.chance(3)) return sized("open_rows");
     if (random_.chance(3)) return sized("found");
     if (!variables_.empty() && random_.chance(18)) return with_state();
-    if (depth_ < 2 && random_.chance(depth_ == 0 ? 7 : 4)) return control();
+    if (depth_ < 2 && random_.chance(depth_ == 0 ? 8 : 4)) return control();
     return op();
   }
 

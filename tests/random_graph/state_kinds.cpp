@@ -215,7 +215,7 @@ Values loop(Site& s) {
   Value y = Site::fit(Site::as(s.any(1), x.dtype()), x.shape());
   Value zero = s.building.graph.constant(Tensor::scalar(std::int32_t{0}));
   int bound = s.random.below(4), turn = s.random.below(4);
-  bool asks_state = s.random.chance(30), has_limit = s.random.chance(70);
+  bool asks_state = s.random.chance(60), has_limit = s.random.chance(70);
   s.building.counts["loop: without an iteration"] += bound == 0;
   auto [a, b, n] = while_(
       {x, y, zero},

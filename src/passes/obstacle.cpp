@@ -1,0 +1,22 @@
+#include "passes/obstacle.h"
+
+namespace graphsink {
+
+Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, bool on_host) {
+  if (on_host && !target.host_nodes_in_bodies)
+    return {&op, where, true, "runs on the host, and a conditional node may not hold host nodes",
+            "give its OpDef a CUDA body"};
+  const OpTraits traits = launch_traits(target, op, on_host);
+  if (traits.capturable && traits.allowed_in_bodies) return {};
+  return {&op, where, on_host,
+          traits.capturable ? "is declared as not allowed in the body of a conditional node"
+                            : "is declared as not capturable",
+          "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
+}
+
+std::string rule_text(const Obstacle& obstacle) {
+  const std::string place = to_string(obstacle.where);
+  return std::string(obstacle.op->name) + " in its body " + obstacle.why + (place.empty() ? "" : " (" + place + ")");
+}
+
+}  // namespace graphsink

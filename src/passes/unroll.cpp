@@ -1,0 +1,244 @@
+// Unrolls loops that no conditional node of the target can hold, because an op of the body may not be part of one. The
+// step then stays one launch, in which such an op is, for example, a copy, a host node and a copy back; otherwise the
+// host would drive the loop, and wait for its predicate in each iteration.
+//
+// Nothing in the copies tells them from iterations: random ops still take the counter of the loop as an operand, nodes
+// keep their origin, and stacks are written slice by slice. So the results have the same bits.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/at.h"
+#include "ir/system_ops.h"
+#include "passes/obstacle.h"
+#include "passes/planner_ir.h"
+
+namespace graphsink {
+namespace {
+
+// A loop that would become more nodes stays a loop: nested loops multiply.
+constexpr std::size_t kMostNodes = 4096;
+
+// Decides which loops are unrolled.
+class Choice {
+ public:
+  Choice(const PlannerIr& ir, const Target& target)
+      : ir_(ir), target_(target), obstacles_(ir.nodes.size()), is_chosen_(ir.nodes.size()) {}
+
+  // Returns, by node, whether it is a loop to unroll.
+  std::vector<bool> run() {
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
+      if (ir_.nodes[id].is_live) obstacles_[id] = find_obstacle(ir_.nodes[id]);
+    choose(0);
+    return is_chosen_;
+  }
+
+  // Of a control node: why no conditional node can hold it.
+  const Obstacle& obstacle(int id) const { return obstacles_[at(id)]; }
+
+ private:
+  bool is_obstructed(int id) const { return obstacles_[at(id)].op != nullptr; }
+
+  // Of a node with bodies, what obstructs it; of another node, whether it would obstruct one around it.
+  Obstacle find_obstacle(const IrNode& node) const {
+    if (is_source(*node.op)) return {};
+    if (node.bodies.empty()) return obstacle_of(target_, *node.op, node.where, node.is_on_host);
+    if (!target_.conditional_nodes)
+      return {node.op, node.where, false, "needs a conditional node, and this driver has none",
+              "use a driver of CUDA 12.8 or newer"};
+    for (int body : node.bodies)
+      for (int inner : ir_.regions[at(body)].nodes)
+        if (is_obstructed(inner)) return obstacles_[at(inner)];
+    return {};
+  }
+
+  void choose(int region) {
+    for (int id : ir_.regions[at(region)].nodes) {
+      const IrNode& node = ir_.nodes[at(id)];
+      if (!node.is_live || node.op != &while_op || !is_obstructed(id)) continue;
+      const std::optional<std::size_t> size = unrolled_size(node);
+      if (!size || *size > kMostNodes) continue;
+      is_chosen_[at(id)] = true;
+      choose(node.bodies[0]);
+    }
+  }
+
+  // The number of nodes that the loop becomes, or nothing if a launch could not hold those either.
+  std::optional<std::size_t> unrolled_size(const IrNode& loop) const {
+    const IrRegion& body = ir_.regions[at(loop.bodies[0])];
+    if (body.iterations < 0 || body.iterations > kMostUnrolled) return {};
+    std::size_t size = body.stacked.size();
+    for (int id : body.nodes) {
+      const IrNode& node = ir_.nodes[at(id)];
+      if (!node.is_live || is_source(*node.op)) continue;
+      if (node.bodies.empty()) {
+        const bool may_be_here = !writes_variables(*node.op, node.inputs.size()) && node.device == 0;
+        if (!may_be_here || !launch_traits(target_, *node.op, node.is_on_host).capturable) return {};
+        ++size;
+      } else if (!is_obstructed(id)) {
+        size += size_of(node);
+      } else {
+        const std::optional<std::size_t> inner = node.op == &while_op ? unrolled_size(node) : std::nullopt;
+        if (!inner) return {};
+        size += *inner;
+      }
+      if (size > kMostNodes) return {};
+    }
+    return size * static_cast<std::size_t>(body.iterations);
+  }
+
+  std::size_t size_of(const IrNode& node) const {
+    std::size_t size = 1;
+    for (int body : node.bodies)
+      for (int inner : ir_.regions[at(body)].nodes) size += size_of(ir_.nodes[at(inner)]);
+    return size;
+  }
+
+  const PlannerIr& ir_;
+  const Target& target_;
+  std::vector<Obstacle> obstacles_;  // by node
+  std::vector<bool> is_chosen_;      // by node
+};
+
+// Builds the nodes and regions anew, in an order that respects dependencies, with the chosen loops unrolled.
+class Unrolling {
+ public:
+  Unrolling(const PlannerIr& ir, const SystemOps& system, const std::vector<bool>& is_chosen)
+      : ir_(ir), system_(system), is_chosen_(is_chosen) {
+    for (const IrNode& node : ir.nodes) renamed_.emplace_back(node.outputs.size());
+  }
+
+  PlannerIr run() {
+    next_.regions.resize(1);
+    add_nodes(0, 0);
+    next_.variables = ir_.variables;
+    next_.variable_index = ir_.variable_index;
+    next_.records = ir_.records;
+    next_.outputs = ir_.outputs;
+    for (NamedValue& record : next_.records) record.value = renamed(record.value);
+    for (IrOutput& output : next_.outputs) output.value = renamed(output.value);
+    for (VariableUse& use : next_.variables) {
+      use.read = ir_.node(use.read).is_live ? renamed(use.read) : ValueRef{};
+      if (use.assigned.node >= 0) use.assigned = renamed(use.assigned);
+    }
+    return std::move(next_);
+  }
+
+ private:
+  // Invalid for a value that is not computed.
+  ValueRef& renamed(ValueRef v) { return renamed_[at(v.node)][at(v.output)]; }
+
+  int add(IrNode node, int number, int region) {
+    const int id = static_cast<int>(next_.nodes.size());
+    node.region = region;
+    next_.nodes.push_back(std::move(node));
+    next_.numbers.push_back(number);
+    next_.regions[at(region)].nodes.push_back(id);
+    return id;
+  }
+
+  // Copies the nodes of a region of the old form to one of the new form. The state of a loop is known by then.
+  void add_nodes(int region, int target) {
+    for (int id : ir_.regions[at(region)].nodes) {
+      const IrNode& node = ir_.nodes[at(id)];
+      if (!node.is_live || node.op == &parameter_op) continue;
+      // A constant or Variable stands for the same memory in every copy of a body.
+      if (is_source(*node.op) && renamed({id, 0}).node >= 0) continue;
+      if (is_chosen_[at(id)]) {
+        unroll_loop(node, id, target);
+      } else {
+        add_copy(node, id, target);
+      }
+    }
+  }
+
+  void add_copy(const IrNode& node, int id, int target) {
+    IrNode copy = node;
+    for (ValueRef& v : copy.inputs) v = renamed(v);
+    for (int& body : copy.bodies) body = add_region(body);
+    const int added = add(std::move(copy), ir_.number(id), target);
+    for (int j = 0; j < static_cast<int>(node.outputs.size()); ++j) renamed({id, j}) = {added, j};
+  }
+
+  int add_region(int body) {
+    const int added = static_cast<int>(next_.regions.size());
+    next_.regions.emplace_back();
+    for (ValueRef parameter : ir_.regions[at(body)].parameters) add_copy(ir_.node(parameter), parameter.node, added);
+    add_nodes(body, added);
+    const std::vector<int> nodes = std::move(next_.regions[at(added)].nodes);
+    IrRegion& copy = next_.regions[at(added)] = ir_.regions[at(body)];
+    copy.nodes = nodes;
+    for (ValueRef& v : copy.parameters) v = renamed(v);
+    for (ValueRef& v : copy.results) v = renamed(v);
+    for (IrStacked& stacked : copy.stacked)
+      stacked.value = renamed(stacked.value), stacked.place = renamed(stacked.place);
+    return added;
+  }
+
+  void unroll_loop(const IrNode& loop, int id, int target) {
+    const IrRegion& body = ir_.regions[at(loop.bodies[0])];
+    std::vector<ValueRef> state, stacks;
+    for (std::size_t i = 0; i < body.parameters.size(); ++i) state.push_back(renamed(loop.inputs[i]));
+    for (const IrStacked& stacked : body.stacked)
+      stacks.push_back(stacked.is_filled ? ValueRef{} : add_stack_op(*system_.clear, loop, stacked, {}, target));
+    for (int i = 0; i < body.iterations; ++i) {
+      for (std::size_t j = 0; j < state.size(); ++j) renamed(body.parameters[j]) = state[j];
+      add_nodes(loop.bodies[0], target);
+      for (std::size_t k = 0; k < stacks.size(); ++k) {
+        std::vector<ValueRef> inputs{renamed(body.stacked[k].value), renamed(body.stacked[k].place)};
+        if (stacks[k].node >= 0) inputs.push_back(stacks[k]);
+        stacks[k] = add_stack_op(*system_.store_at, loop, body.stacked[k], std::move(inputs), target);
+      }
+      for (std::size_t j = 0; j < state.size(); ++j) state[j] = renamed(body.results[j]);
+    }
+    for (std::size_t j = 0; j < state.size(); ++j) renamed({id, static_cast<int>(j)}) = state[j];
+    for (std::size_t k = 0; k < stacks.size(); ++k) renamed({id, body.stacked[k].output}) = stacks[k];
+  }
+
+  ValueRef add_stack_op(const OpDef& op, const IrNode& loop, const IrStacked& stacked, std::vector<ValueRef> inputs,
+                        int target) {
+    IrNode node;
+    node.op = &op;
+    node.inputs = std::move(inputs);
+    node.outputs = {loop.outputs[at(stacked.output)]};
+    node.where = loop.where;
+    node.origin = loop.origin;
+    node.is_live = true;
+    return {add(std::move(node), -1, target), 0};
+  }
+
+  const PlannerIr& ir_;
+  const SystemOps& system_;
+  const std::vector<bool>& is_chosen_;
+  std::vector<std::vector<ValueRef>> renamed_;  // by node and output of the old form: the latest copy
+  PlannerIr next_;
+};
+
+Reason reason_of(const IrNode& loop, int iterations, const Obstacle& obstacle) {
+  const std::string times = std::to_string(iterations);
+  return {"a loop of " + times + (iterations == 1 ? " iteration" : " iterations") + " is unrolled", loop.where,
+          rule_text(obstacle),
+          "the launch holds its body " + times + (iterations == 1 ? " time" : " times") +
+              "; this saves a wait for each predicate, and one more launch",
+          obstacle.remedy + ", and it is a WHILE node"};
+}
+
+}  // namespace
+
+void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan) {
+  auto is_loop = [](const IrNode& node) { return node.is_live && node.op == &while_op; };
+  if (std::none_of(ir.nodes.begin(), ir.nodes.end(), is_loop)) return;
+  Choice choice(ir, plan.target());
+  const std::vector<bool> is_chosen = choice.run();
+  if (std::find(is_chosen.begin(), is_chosen.end(), true) == is_chosen.end()) return;
+  for (std::size_t id = 0; id < ir.nodes.size(); ++id) {
+    if (!is_chosen[id]) continue;
+    const IrNode& loop = ir.nodes[id];
+    plan.reasons.push_back(
+        reason_of(loop, ir.regions[at(loop.bodies[0])].iterations, choice.obstacle(static_cast<int>(id))));
+  }
+  ir = Unrolling(ir, system, is_chosen).run();
+  drop_unused(ir);
+}
+
+}  // namespace graphsink
