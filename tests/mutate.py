@@ -44,7 +44,7 @@ STATEMENTS = [
 EXPRESSIONS = [
     ("barrier", CUDA, r"__syncthreads_(or|and|count)(?=\()", ""),
     ("event wait", ISSUE, r"cuda(Event|Stream)Synchronize\((?:[^()]|\([^()]*\))*\)(?= [!=]=)", "cudaSuccess"),
-    ("copy", ["src/passes"], r"(?<!int )\bkept(?=\()", ""),
+    ("copy", ["src/passes"], r"\bvalues_\.kept(?=\()", ""),
     ("dependency edge", ISSUE, r"before\.nodes, before\.edges, before\.count", "nullptr, nullptr, 0"),
 ]
 # Faults that work by chance on some machine or with some order of events: kind, file, what stands there, what it becomes.

@@ -44,8 +44,7 @@ class Choice {
     if (is_source(*node.op)) return {};
     if (node.bodies.empty()) return obstacle_of(target_, *node.op, node.where, node.is_on_host);
     if (!target_.conditional_nodes)
-      return {node.op, node.where, false, "needs a conditional node, and this driver has none",
-              "use a driver of CUDA 12.8 or newer"};
+      return {node.op, node.where, false, "needs a conditional node", "use a driver of CUDA 12.8 or newer"};
     for (int body : node.bodies)
       for (int inner : ir_.regions[at(body)].nodes)
         if (is_obstructed(inner)) return obstacles_[at(inner)];
@@ -142,8 +141,6 @@ class Unrolling {
     for (int id : ir_.regions[at(region)].nodes) {
       const IrNode& node = ir_.nodes[at(id)];
       if (!node.is_live || node.op == &parameter_op) continue;
-      // A constant or Variable stands for the same memory in every copy of a body.
-      if (is_source(*node.op) && renamed({id, 0}).node >= 0) continue;
       if (is_chosen_[at(id)]) {
         unroll_loop(node, id, target);
       } else {
@@ -214,13 +211,13 @@ class Unrolling {
   PlannerIr next_;
 };
 
-Reason reason_of(const IrNode& loop, int iterations, const Obstacle& obstacle) {
+Reason reason_of(const IrNode& loop, int iterations, const Obstacle& obstacle, const Target& target) {
   const std::string times = std::to_string(iterations);
   return {"a loop of " + times + (iterations == 1 ? " iteration" : " iterations") + " is unrolled", loop.where,
-          rule_text(obstacle),
+          target.conditional_nodes ? rule_text(obstacle) : "this driver has no conditional nodes",
           "the launch holds its body " + times + (iterations == 1 ? " time" : " times") +
               "; this saves a wait for each predicate, and one more launch",
-          obstacle.remedy + ", and it is a WHILE node"};
+          obstacle.remedy + ", so that the loop is a WHILE node"};
 }
 
 }  // namespace
@@ -234,8 +231,8 @@ void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan) {
   for (std::size_t id = 0; id < ir.nodes.size(); ++id) {
     if (!is_chosen[id]) continue;
     const IrNode& loop = ir.nodes[id];
-    plan.reasons.push_back(
-        reason_of(loop, ir.regions[at(loop.bodies[0])].iterations, choice.obstacle(static_cast<int>(id))));
+    plan.reasons.push_back(reason_of(loop, ir.regions[at(loop.bodies[0])].iterations,
+                                     choice.obstacle(static_cast<int>(id)), plan.target()));
   }
   ir = Unrolling(ir, system, is_chosen).run();
   drop_unused(ir);

@@ -63,7 +63,7 @@ TEST(Unroll, AScanAroundAnOpOnTheHostIsOneLaunch) {
             "(unroll_test.cpp:24)");
   EXPECT_EQ(reason->cost,
             "the launch holds its body 4 times; this saves a wait for each predicate, and one more launch");
-  EXPECT_EQ(reason->remedy, "give its OpDef a CUDA body, and it is a WHILE node");
+  EXPECT_EQ(reason->remedy, "give its OpDef a CUDA body, so that the loop is a WHILE node");
   const Reason* on_host = reason_of(plan, "cpu_plus_one runs on the host");
   ASSERT_NE(on_host, nullptr);
   EXPECT_EQ(on_host->cost, "4 host nodes in every launch, 48 B to the host, 16 B to the host if new, 64 B back");
@@ -113,6 +113,10 @@ TEST(Unroll, WhereTheDriverHasNoConditionalNodes) {
       3, [](const Value& v) { return v * 2.0; }, old);
   EXPECT_TRUE(sinks_whole(plan)) << plan.explain();
   EXPECT_EQ(calls_of(plan, "mul"), 3);
+  const Reason* reason = reason_of(plan, "a loop of 3 iterations is unrolled");
+  ASSERT_NE(reason, nullptr) << plan.explain();
+  EXPECT_EQ(reason->why, "this driver has no conditional nodes");
+  EXPECT_EQ(reason->remedy, "use a driver of CUDA 12.8 or newer, so that the loop is a WHILE node");
 }
 
 // Loops of while_() whose counters begin with a constant and are compared with one.
