@@ -34,9 +34,10 @@ function(graphsink_device_sources target)
     return()
   endif()
   if(sources)
-    # Operations must not be contracted into fused multiply-adds, so that all compilers give the same bits.
+    # Operations must not be contracted into fused multiply-adds, so that all compilers give the same bits. Nobody reads
+    # errno or the flags of floating-point exceptions, for which compilers would leave loops scalar; results are the same.
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX OBJECT_DEPENDS ${prelude}
-                                                      COMPILE_OPTIONS "-xc++;-include;${prelude};-ffp-contract=off")
+                                                      COMPILE_OPTIONS "-xc++;-include;${prelude};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endif()
   if(flavour STREQUAL "emulated")
     target_link_libraries(${target} PUBLIC graphsink::cuda_emulator)

@@ -9,7 +9,31 @@ BINARY_EXPRESSION(Sub, a - b);
 BINARY_EXPRESSION(Mul, a* b);
 BINARY_EXPRESSION(Div, a / b);
 
-BINARY_EXPRESSION(Pow, math::pow(a, b));
+BINARY_EXPRESSION(PowExpression, math::pow(a, b));
+struct Pow : PowExpression {
+  // Exponents with a short formula have a loop of their own.
+  template <class In, class Out>
+  static void repeated_row(std::int64_t size, const In* a, Wide<In> b, Out* out) {
+    using T = Wide<In>;
+    auto fill = [=](const auto& f) {
+      for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(f(T(a[i]))); });
+    };
+    switch (host_math::short_power(b)) {
+      case host_math::ShortPower::reciprocal:
+        return fill([](T x) { return host_math::reciprocal(x); });
+      case host_math::ShortPower::root:
+        return fill([](T x) { return host_math::root_power(x); });
+      case host_math::ShortPower::self:
+        return fill([](T x) { return x; });
+      case host_math::ShortPower::square:
+        return fill([](T x) { return host_math::square(x); });
+      case host_math::ShortPower::cube:
+        return fill([](T x) { return host_math::cube(x); });
+      case host_math::ShortPower::none:
+        return fill([=](T x) { return host_math::pow_in_general(x, b); });
+    }
+  }
+};
 BINARY_EXPRESSION(Minimum, a < b || a != a ? a : b);  // a NaN in either operand is the result
 BINARY_EXPRESSION(Maximum, a > b || a != a ? a : b);
 // Of the base a and the exponent b.

@@ -11,14 +11,52 @@ UNARY_EXPRESSION(Exp, math::exp(x));
 UNARY_EXPRESSION(Log, math::log(x));
 UNARY_EXPRESSION(Sqrt, math::sqrt(x));
 UNARY_EXPRESSION(Rsqrt, T(1) / math::sqrt(x));
-UNARY_EXPRESSION(Sin, math::sin(x));
-UNARY_EXPRESSION(Cos, math::cos(x));
 UNARY_EXPRESSION(Sign, x > T(0) ? T(1) : x < T(0) ? T(-1) : x);
 UNARY_EXPRESSION(Floor, math::floor(x));
 UNARY_EXPRESSION(Ceil, math::ceil(x));
 UNARY_EXPRESSION(Round, math::rint(x));
 UNARY_EXPRESSION(Erf, math::erf(x));
 UNARY_EXPRESSION(LogicalNot, !x);
+
+// Sets out[i] = near(x[i]) where host_math::is_near(x[i]), else far(x[i]), in blocks that mostly need no far(), for
+// whose sake the loop has calls.
+template <class In, class Out, class Near, class Anywhere>
+void trigonometric_row(std::int64_t size, const In* x, Out* out, const Near& near, const Anywhere& anywhere) {
+  constexpr std::int64_t kBlock = 1024;
+  for (std::int64_t first = 0; first < size; first += kBlock) {
+    std::int64_t n = std::min(kBlock, size - first);
+    const In* from = x + first;
+    Out* to = out + first;
+    std::uint32_t is_far[kLanes] = {};
+    add_to_lanes(n, is_far, [=](std::uint32_t any, std::int64_t i) {
+      return any | static_cast<std::uint32_t>(!host_math::is_near(Wide<In>(from[i])));
+    });
+    if (std::all_of(is_far, is_far + kLanes, [](std::uint32_t any) { return any == 0; })) {
+      for_each_index(n, [=](std::int64_t i) { to[i] = static_cast<Out>(near(Wide<In>(from[i]))); });
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<Out>(anywhere(Wide<In>(from[i])));
+    }
+  }
+}
+
+UNARY_EXPRESSION(SinExpression, math::sin(x));
+UNARY_EXPRESSION(CosExpression, math::cos(x));
+struct Sin : SinExpression {
+  template <class In, class Out>
+  static void row(std::int64_t size, const In* x, Out* out) {
+    using T = Wide<In>;
+    trigonometric_row(
+        size, x, out, [](T y) { return host_math::sin_near(y); }, [](T y) { return apply(y); });
+  }
+};
+struct Cos : CosExpression {
+  template <class In, class Out>
+  static void row(std::int64_t size, const In* x, Out* out) {
+    using T = Wide<In>;
+    trigonometric_row(
+        size, x, out, [](T y) { return host_math::cos_near(y); }, [](T y) { return apply(y); });
+  }
+};
 
 template <class T>
 HD T gelu_slope(T x) {

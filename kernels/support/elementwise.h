@@ -5,6 +5,7 @@
 
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/half_rows.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/tiles.h"
@@ -120,9 +121,11 @@ void map_cuda(const Layout<N>& layout, CudaArgs& a) {
   a.launch(map_contiguous<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout.size);
 }
 
-// Computes one row of the innermost dimension. Precondition: size > 0.
+// Computes one row of the innermost dimension, as F::row(size, x, out) or F::repeated_row(size, a, b, out) does, where
+// b is one number, if F has a faster loop with the same results. Precondition: size > 0.
 template <class F, class In, class Out>
 void map_row(std::int64_t size, const In* x, std::int64_t, Out* out) {
+  if constexpr (requires { F::row(size, x, out); }) return F::row(size, x, out);
   for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(x[i]))); });
 }
 template <class F, class In, class Out>
@@ -131,6 +134,7 @@ void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, s
   if (step_a == 0) {
     for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(first_a, Wide<In>(b[i]))); });
   } else if (step_b == 0) {
+    if constexpr (requires { F::repeated_row(size, a, first_b, out); }) return F::repeated_row(size, a, first_b, out);
     for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), first_b)); });
   } else {
     for_each_index(size, [=](std::int64_t i) { out[i] = static_cast<Out>(F::apply(Wide<In>(a[i]), Wide<In>(b[i]))); });
@@ -147,12 +151,42 @@ void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, s
   }
 }
 
+// The same for half, of which a block at a time is converted to float: converting a block takes less than its elements.
+// Steps are 0 or 1.
+template <class F, int N, class Out>
+void map_half_row(std::int64_t size, const half* const (&in)[N], const std::int64_t* steps, Out* out) {
+  constexpr std::int64_t kBlock = 512;
+  using Result = std::conditional_t<std::is_same_v<Out, half>, float, Out>;
+  float operands[N][kBlock];
+  Result results[kBlock];
+  for (std::int64_t first = 0; first < size; first += kBlock) {
+    std::int64_t n = std::min(kBlock, size - first);
+    for (int k = 0; k < N; ++k) widen(steps[k] == 0 ? 1 : n, in[k] + first * steps[k], operands[k]);
+    if constexpr (N == 1) {
+      map_row<F>(n, operands[0], steps[0], results);
+    } else if constexpr (N == 2) {
+      map_row<F>(n, operands[0], steps[0], operands[1], steps[1], results);
+    } else {
+      map_row<F>(n, operands[0], steps[0], operands[1], steps[1], operands[2], steps[2], results);
+    }
+    if constexpr (std::is_same_v<Out, half>) {
+      narrow(n, results, out + first);
+    } else {
+      std::copy_n(results, n, out + first);
+    }
+  }
+}
+
 // An ElementwiseRow.
 template <class F, class In, class Out, int N>
 void elementwise_row(std::int64_t size, const void* const* in, const std::int64_t* steps, void* out) {
   auto operand = [&](int n) { return static_cast<const In*>(in[n]); };
   auto* result = static_cast<Out*>(out);
-  if constexpr (N == 1) {
+  if constexpr (std::is_same_v<In, half>) {
+    const half* halves[N];
+    for (int n = 0; n < N; ++n) halves[n] = operand(n);
+    map_half_row<F>(size, halves, steps, result);
+  } else if constexpr (N == 1) {
     map_row<F>(size, operand(0), steps[0], result);
   } else if constexpr (N == 2) {
     map_row<F>(size, operand(0), steps[0], operand(1), steps[1], result);

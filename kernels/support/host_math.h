@@ -1,73 +1,170 @@
-// exp and tanh for the host, with the algorithms and constants of Moshier's Cephes library
-// (https://www.netlib.org/cephes/, expf.c, tanhf.c and tanh.c). The float functions contain neither calls nor branches,
-// so that loops over them become vector code. The error is below 2 units in the last place for float, and below 1 for
-// double.
+// Functions of <cmath> for CPU bodies. Most contain neither calls nor branches, so that loops over them become vector
+// code. They consist of IEEE operations that round once, so that a result depends on the operands alone: not on the
+// width of vectors, nor on the place of an element in a row. Errors are in units of the last place (ulp); they hold for
+// all operands, and overflow, infinities, NaNs, zeros and denormals are those of C.
+//
+//             float   double  from
+//   exp       1       1       Moshier's Cephes library (https://www.netlib.org/cephes/), expf.c; double: a polynomial
+//   log       1       1       Cephes, logf.c; double: FreeBSD's msun, e_log.c
+//   tanh      2       1       Cephes, tanhf.c and tanh.c
+//   sin, cos  2       1       Cephes, sinf.c; double: msun, k_sin.c and k_cos.c; host_trigonometry.h
+//   pow       1       1       float: logarithm and power in double; double: the C library; host_pow.h
+//   erf       2       1       float: polynomials of erf(x) / x and log(1 - erf(x)); double: the C library
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace graphsink::host_math {
 
-inline float power_of_2(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
+// p(x) = (...(c0 * x + c1) * x + ...) * x + cn.
+template <class T, class... C>
+inline T polynomial(T x, T c0, C... c) {
+  T p = c0;
+  ((p = p * x + c), ...);
+  return p;
+}
 
-// exp(x) = 2^n * exp(r), |r| <= log(2) / 2. Overflows to infinity and underflows through the denormals to 0.
-inline float exp(float x) {
+// Adding one of these rounds a number to the nearest integer, which is then in the lowest bits of the sum.
+constexpr float kRound = 0x1.8p23f;
+constexpr double kRound64 = 0x1.8p52;
+
+// 2^n for -126 <= n <= 127, and -1022 <= n <= 1023.
+inline float power_of_2(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
+inline double power_of_2(std::int64_t n) { return std::bit_cast<double>(static_cast<std::uint64_t>(n + 1023) << 52); }
+
+// x = n * log(2) + r, |r| <= log(2) / 2, and p = exp(r). The lowest bits of `shifted` are n.
+struct ExpParts {
+  float p, shifted;
+};
+inline ExpParts exp_parts(float x) {
   constexpr float kLog2E = 1.44269504f;
   constexpr float kLog2High = 0.693359375f, kLog2Low = -2.12194440e-4f;  // their sum is log(2)
-  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
+  float shifted = x * kLog2E + kRound;
+  float n = shifted - kRound;
+  float r = x - n * kLog2High - n * kLog2Low;
+  float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                       5.0000001201e-1f);
+  return {p * r * r + r + 1.0f, shifted};
+}
+
+// Overflows to infinity and underflows through the denormals to 0.
+inline float exp(float x) {
   float y = x > 89.0f ? 89.0f : x;
   y = y < -104.0f ? -104.0f : y;
-  float shifted = y * kLog2E + kRound;
-  float n = shifted - kRound;
-  float r = y - n * kLog2High - n * kLog2Low;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
+  auto [p, shifted] = exp_parts(y);
   // Multiplies by two powers of 2, because 2^n alone may be out of range. For a NaN, n is arbitrary, and the result is
   // a NaN.
-  auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) & 0x1ff);  // 9 bits, two's complement
-  exponent = exponent >= 256 ? exponent - 512 : exponent;
-  std::int32_t half = exponent / 2;
-  return p * power_of_2(half) * power_of_2(exponent - half);
+  std::uint32_t exponent = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound);
+  auto half = static_cast<std::uint32_t>(static_cast<std::int32_t>(exponent) >> 1);
+  return p * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((exponent - half + 127) << 23);
+}
+// The same for -87 <= x <= 88. Anything for a NaN.
+inline float exp_of_moderate(float x) {
+  auto [p, shifted] = exp_parts(x);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(shifted) << 23));
+}
+
+inline double exp(double x) {
+  constexpr double kLog2E = 1.4426950408889634;
+  constexpr double kLog2High = 6.93147180369123816490e-01, kLog2Low = 1.90821492927058770002e-10;
+  double y = x > 710.0 ? 710.0 : x;
+  y = y < -746.0 ? -746.0 : y;
+  double shifted = y * kLog2E + kRound64;
+  double n = shifted - kRound64;
+  double high = y - n * kLog2High, low = n * kLog2Low;
+  double r = high - low;
+  double p =
+      polynomial(r, 2.091467945249519375e-9, 2.510520648025936543e-8, 2.755727366116627992e-7, 2.755725542549107216e-6,
+                 2.480158735155335076e-5, 1.984126987480069326e-4, 1.388888888888375238e-3, 8.333333333326140826e-3,
+                 4.166666666666666975e-2, 1.666666666666666710e-1, 0.5);
+  p = p * r * r - low + high + 1.0;
+  // 64-bit shifts that keep the sign are slow before AVX-512; 4096 makes the number positive.
+  std::uint64_t exponent = std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRound64);
+  std::uint64_t half = ((exponent + 4096) >> 1) - 2048;
+  return p * std::bit_cast<double>((half + 1023) << 52) * std::bit_cast<double>((exponent - half + 1023) << 52);
+}
+
+// log(x) = e * log(2) + log(m), sqrt(1/2) <= m < sqrt(2).
+inline float log(float x) {
+  constexpr float kLog2High = 0.693359375f, kLog2Low = -2.12194440e-4f;  // their sum is log(2)
+  bool is_denormal = x < std::numeric_limits<float>::min();
+  float scaled = is_denormal ? x * 0x1p23f : x;
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled), steps = bits - 0x3f3504f3u;
+  auto e = static_cast<float>(static_cast<std::int32_t>(steps) >> 23);
+  e = is_denormal ? e - 23.0f : e;
+  float f = std::bit_cast<float>(bits - (steps & 0xff800000u)) - 1.0f;
+  float square = f * f;
+  float p = polynomial(f, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                       -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
+  p = p * f * square + e * kLog2Low - 0.5f * square;
+  float result = f + p + e * kLog2High;
+  result = x < std::numeric_limits<float>::infinity() ? result : x;  // infinite or a NaN
+  result = x < 0.0f ? std::numeric_limits<float>::quiet_NaN() : result;
+  return x == 0.0f ? -std::numeric_limits<float>::infinity() : result;
+}
+
+inline double log(double x) {
+  constexpr double kLog2High = 6.93147180369123816490e-01, kLog2Low = 1.90821492927058770002e-10;
+  bool is_denormal = x < std::numeric_limits<double>::min();
+  double scaled = is_denormal ? x * 0x1p54 : x;
+  std::uint64_t bits = std::bit_cast<std::uint64_t>(scaled), steps = bits - 0x3fe6a09e667f3bcdu;
+  // The exponent plus 1024 becomes the lowest bits of 2^52, which then is subtracted.
+  std::uint64_t biased = ((steps + (std::uint64_t{1024} << 52)) >> 52) | 0x4330000000000000u;
+  double e = std::bit_cast<double>(biased) - (0x1p52 + 1024.0);
+  e = is_denormal ? e - 54.0 : e;
+  double f = std::bit_cast<double>(bits - (steps & 0xfff0000000000000u)) - 1.0;
+  double s = f / (2.0 + f), z = s * s, half_square = 0.5 * f * f;
+  double p = z * polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                            2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                            6.666666666666735130e-01);
+  double result = e * kLog2High - (half_square - (s * (half_square + p) + e * kLog2Low) - f);
+  result = x < std::numeric_limits<double>::infinity() ? result : x;  // infinite or a NaN
+  result = x < 0.0 ? std::numeric_limits<double>::quiet_NaN() : result;
+  return x == 0.0 ? -std::numeric_limits<double>::infinity() : result;
 }
 
 inline float tanh(float x) {
   float square = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * square + 2.06390887954e-2f;
-  p = p * square - 5.37397155531e-2f;
-  p = p * square + 1.33314422036e-1f;
-  p = p * square - 3.33332819422e-1f;
+  float p = polynomial(square, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f,
+                       -3.33332819422e-1f);
   float magnitude = std::fabs(x);
   float small = p * square * magnitude + magnitude;
-  float large = 1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f);
-  return std::copysign(magnitude < 0.625f ? small : large, x);
+  float limited = magnitude > 10.0f ? 10.0f : magnitude;  // where the result is 1
+  float large = 1.0f - 2.0f / (exp_of_moderate(2.0f * limited) + 1.0f);
+  float result = std::copysign(magnitude < 0.625f ? small : large, x);
+  return x != x ? x : result;
 }
 
 inline double tanh(double x) {
   double magnitude = std::fabs(x);
-  if (magnitude < 0.625) {
-    double square = magnitude * magnitude;
-    double p = -9.64399179425052238628e-1;
-    p = p * square - 9.92877231001918586564e1;
-    p = p * square - 1.61468768441708447952e3;
-    double q = square + 1.12811678491632931402e2;
-    q = q * square + 2.23548839060100448583e3;
-    q = q * square + 4.84406305325125486048e3;
-    return std::copysign(magnitude + magnitude * (square * (p / q)), x);
-  }
+  double square = magnitude * magnitude;
+  double p = polynomial(square, -9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3);
+  double q = polynomial(square, 1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3);
+  double small = magnitude + magnitude * (square * (p / q));
   // Computes 1 - 2 / (e + 1). The rounding errors of the sum, the quotient and the difference are added at the end.
-  double e = std::exp(2 * (magnitude > 22 ? 22 : magnitude));
+  double e = exp(2 * (magnitude > 22 ? 22 : magnitude));
   double sum = e + 1, lost_in_sum = 1 - (sum - e);
   double quotient = 2 / sum, lost_in_quotient = (std::fma(-quotient, sum, 2.0) - quotient * lost_in_sum) / sum;
   double difference = 1 - quotient, lost_in_difference = 1 - difference - quotient;
-  return std::copysign(difference + (lost_in_difference - lost_in_quotient), x);
+  double large = difference + (lost_in_difference - lost_in_quotient);
+  return std::copysign(magnitude < 0.625 ? small : large, x);
+}
+
+// For large |x|, erf(x) = 1 - exp(q(|x|)).
+inline float erf(float x) {
+  float square = x * x;
+  float p = polynomial(square, 8.20416967616e-5f, -8.10291556098e-4f, 5.19748722663e-3f, -2.68579590627e-2f,
+                       1.12836694686e-1f, -3.76126320471e-1f, 1.2837916646e-1f);
+  float small = x + x * p;
+  float magnitude = std::fabs(x) > 4.0f ? 4.0f : std::fabs(x);
+  float q = polynomial(magnitude, 1.64273629172e-6f, -4.61658083162e-5f, 5.97684783366e-4f, -4.76353857457e-3f,
+                       2.64317042329e-2f, -1.10097305704e-1f, -6.31809537840e-1f, -1.13024184751f, 3.21848417549e-4f);
+  float large = std::copysign(1.0f - exp_of_moderate(q), x);
+  float result = std::fabs(x) < 0.95f ? small : large;
+  return x != x ? x : result;
 }
 
 }  // namespace graphsink::host_math

@@ -14,6 +14,8 @@
 #include "device/wait_for_inputs.h"
 #include "graphsink/kernel.h"
 #include "kernels/support/host_math.h"
+#include "kernels/support/host_pow.h"
+#include "kernels/support/host_trigonometry.h"
 
 #define HD GRAPHSINK_ON_BOTH inline
 
@@ -42,33 +44,43 @@ inline int axis_from_front(const InferArgs& a, int axis, int rank) {
 namespace math {
 #ifdef __CUDA_ARCH__
 HD float exp(float x) { return ::expf(x); }
-HD float tanh(float x) { return ::tanhf(x); }
-HD double tanh(double x) { return ::tanh(x); }
-#else
-HD float exp(float x) { return host_math::exp(x); }
-HD float tanh(float x) { return host_math::tanh(x); }
-HD double tanh(double x) { return host_math::tanh(x); }
-#endif
 HD double exp(double x) { return ::exp(x); }
-HD float abs(float x) { return ::fabsf(x); }
-HD double abs(double x) { return ::fabs(x); }
 HD float log(float x) { return ::logf(x); }
 HD double log(double x) { return ::log(x); }
-HD float sqrt(float x) { return ::sqrtf(x); }
-HD double sqrt(double x) { return ::sqrt(x); }
 HD float pow(float x, float y) { return ::powf(x, y); }
 HD double pow(double x, double y) { return ::pow(x, y); }
 HD float sin(float x) { return ::sinf(x); }
 HD double sin(double x) { return ::sin(x); }
 HD float cos(float x) { return ::cosf(x); }
 HD double cos(double x) { return ::cos(x); }
+HD float tanh(float x) { return ::tanhf(x); }
+HD double tanh(double x) { return ::tanh(x); }
+HD float erf(float x) { return ::erff(x); }
+#else
+HD float exp(float x) { return host_math::exp(x); }
+HD double exp(double x) { return host_math::exp(x); }
+HD float log(float x) { return host_math::log(x); }
+HD double log(double x) { return host_math::log(x); }
+HD float pow(float x, float y) { return host_math::pow(x, y); }
+HD double pow(double x, double y) { return host_math::pow(x, y); }
+HD float sin(float x) { return host_math::sin(x); }
+HD double sin(double x) { return host_math::sin(x); }
+HD float cos(float x) { return host_math::cos(x); }
+HD double cos(double x) { return host_math::cos(x); }
+HD float tanh(float x) { return host_math::tanh(x); }
+HD double tanh(double x) { return host_math::tanh(x); }
+HD float erf(float x) { return host_math::erf(x); }
+#endif
+HD float abs(float x) { return ::fabsf(x); }
+HD double abs(double x) { return ::fabs(x); }
+HD float sqrt(float x) { return ::sqrtf(x); }
+HD double sqrt(double x) { return ::sqrt(x); }
 HD float floor(float x) { return ::floorf(x); }
 HD double floor(double x) { return ::floor(x); }
 HD float ceil(float x) { return ::ceilf(x); }
 HD double ceil(double x) { return ::ceil(x); }
 HD float rint(float x) { return ::rintf(x); }
 HD double rint(double x) { return ::rint(x); }
-HD float erf(float x) { return ::erff(x); }
 HD double erf(double x) { return ::erf(x); }
 template <class T>
 HD T sigmoid(T x) {
@@ -98,6 +110,27 @@ inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
   for (; i < n; ++i) body(i);
 }
 
+// Term i belongs to lane i % kLanes. The lanes are independent, so that an addition need not wait for the one before.
+constexpr std::int64_t kLanes = 32;
+
+template <class Value, class Add>
+inline void add_to_lanes_in_blocks(std::int64_t n, Value* lanes, const Add& add) {
+  Value local[kLanes];  // as compilers keep it in registers
+  std::copy_n(lanes, kLanes, local);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#ifndef __clang__
+#pragma GCC ivdep
+#ifndef __CUDACC__
+#pragma GCC unroll 1
+#endif
+#endif
+    for (std::int64_t j = 0; j < kLanes; ++j) local[j] = add(local[j], i + j);
+  }
+  for (std::int64_t j = 0; i < n; ++i, ++j) local[j] = add(local[j], i);
+  std::copy_n(local, kLanes, lanes);
+}
+
 // The loop is compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
 // because nothing is contracted or reordered. Builds with sanitizers or line counts have one width, because their speed
 // does not matter; so do builds with clang.
@@ -116,6 +149,20 @@ template <class Body>
 [[gnu::flatten, gnu::noinline]] void for_each_index_baseline(std::int64_t n, Body body) {
   for_each_index_in_blocks(n, body);
 }
+template <class Value, class Add>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] void add_to_lanes_avx512(std::int64_t n, Value* lanes,
+                                                                                        Add add) {
+  add_to_lanes_in_blocks(n, lanes, add);
+}
+template <class Value, class Add>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] void add_to_lanes_avx2(std::int64_t n, Value* lanes,
+                                                                                      Add add) {
+  add_to_lanes_in_blocks(n, lanes, add);
+}
+template <class Value, class Add>
+[[gnu::flatten, gnu::noinline]] void add_to_lanes_baseline(std::int64_t n, Value* lanes, Add add) {
+  add_to_lanes_in_blocks(n, lanes, add);
+}
 #endif
 
 // Calls body(i) for i in [0, n). The calls are grouped in blocks of a fixed length, which compilers turn into vector
@@ -132,6 +179,19 @@ inline void for_each_index(std::int64_t n, const Body& body) {
 #endif
   }
   for (std::int64_t i = 0; i < n; ++i) body(i);  // too short to be worth a call
+}
+
+// Sets lanes[i % kLanes] = add(lanes[i % kLanes], i) for i in [0, n), in this order for each lane, in vector code like
+// for_each_index().
+template <class Value, class Add>
+inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add) {
+#ifdef GRAPHSINK_VECTOR_LEVELS
+  if (vector_level() == VectorLevel::avx512) return add_to_lanes_avx512(n, lanes, add);
+  if (vector_level() == VectorLevel::avx2) return add_to_lanes_avx2(n, lanes, add);
+  return add_to_lanes_baseline(n, lanes, add);
+#else
+  add_to_lanes_in_blocks(n, lanes, add);
+#endif
 }
 
 }  // namespace graphsink

@@ -48,10 +48,13 @@ inline Extent row_blocks(std::int64_t rows, std::int64_t width) {
 }
 constexpr Extent kRowBlock{static_cast<unsigned>(kThreads), 1, 1};
 
+// The number of elements from which a row is worth kLanes lanes.
+constexpr std::int64_t kLongRow = 4 * kLanes;
+
 // Sums value(i) for i in [0, n) on the CPU, in f64. It uses several independent chains of additions, so that one
 // addition need not wait for the previous one.
 template <class F>
-double chained_sum(std::int64_t n, const F& value) {
+double sum_in_few_chains(std::int64_t n, const F& value) {
   constexpr int kChains = 8;
   double chains[kChains] = {};
   std::int64_t i = 0;
@@ -62,18 +65,43 @@ double chained_sum(std::int64_t n, const F& value) {
   for (double chain : chains) sum += chain;
   return sum;
 }
+template <class F>
+double chained_sum(std::int64_t n, const F& value) {
+  if (n < kLongRow) return sum_in_few_chains(n, value);
+  double lanes[kLanes] = {};
+  add_to_lanes(n, lanes, [=](double sum, std::int64_t i) { return sum + value(i); });
+  return sum_in_few_chains(kLanes, [&](std::int64_t i) { return lanes[i]; });
+}
+// The sum of exp(x[i] - largest) on the CPU. Blocks of exponentials are computed in their own type first, because
+// vectors hold more of those than of f64.
+template <class X>
+double exponential_sum(std::int64_t n, const X* x, Wide<X> largest) {
+  constexpr std::int64_t kBlock = 512;
+  Wide<X> exponentials[kBlock];
+  Wide<X>* terms = exponentials;
+  double sum = 0;
+  for (std::int64_t first = 0; first < n; first += kBlock) {
+    std::int64_t count = std::min(kBlock, n - first);
+    const X* from = x + first;
+    for_each_index(count, [=](std::int64_t i) { terms[i] = math::exp(Wide<X>(from[i]) - largest); });
+    sum += chained_sum(count, [=](std::int64_t i) { return double{terms[i]}; });
+  }
+  return sum;
+}
+// The largest element that is not a NaN, or -inf.
 template <class X>
 Wide<X> chained_max(std::int64_t n, const X* x) {
   using T = Wide<X>;
-  constexpr int kChains = 8;
-  T chains[kChains];
-  for (T& chain : chains) chain = -std::numeric_limits<T>::infinity();
-  std::int64_t i = 0;
-  for (; i + kChains <= n; i += kChains)
-    for (int j = 0; j < kChains; ++j) chains[j] = chains[j] < T(x[i + j]) ? T(x[i + j]) : chains[j];
-  for (; i < n; ++i) chains[0] = chains[0] < T(x[i]) ? T(x[i]) : chains[0];
-  T largest = chains[0];
-  for (T chain : chains) largest = largest < chain ? chain : largest;
+  auto larger = [](T a, T b) { return a < b ? b : a; };
+  T largest = -std::numeric_limits<T>::infinity();
+  if (n >= kLongRow) {
+    T lanes[kLanes];
+    std::fill_n(lanes, kLanes, largest);
+    add_to_lanes(n, lanes, [=](T most, std::int64_t i) { return larger(most, T(x[i])); });
+    for (T lane : lanes) largest = larger(largest, lane);
+    return largest;
+  }
+  for (std::int64_t i = 0; i < n; ++i) largest = larger(largest, T(x[i]));
   return largest;
 }
 

@@ -1,0 +1,167 @@
+// The functions of CPU bodies: their errors in units of the last place, special operands, and that a result depends
+// neither on the place of an element in a row, nor on what else is in the row, nor on how an exponent is given.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "graphsink/graphsink.h"
+#include "kernels/support/host_math.h"
+#include "kernels/support/host_pow.h"
+#include "kernels/support/host_trigonometry.h"
+
+namespace graphsink {
+namespace {
+
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
+template <class T>
+std::vector<T> special_numbers() {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> result{T(0), T(1), T(0.5), T(2), T(3), T(7), T(2.5), T(88.7), T(104), T(709.8), T(745.2)};
+  for (T x : {Limits::infinity(), Limits::denorm_min(), Limits::min(), Limits::max(), T(1e5), T(100001), T(1e30)})
+    result.push_back(x);
+  for (int k = 1; k < 9; ++k) result.push_back(static_cast<T>(k * M_PI_4));
+  for (std::size_t i = 0, n = result.size(); i < n; ++i) result.push_back(-result[i]);
+  result.push_back(Limits::quiet_NaN());
+  return result;
+}
+
+// Special numbers, numbers of [low, high) and of all magnitudes.
+template <class T>
+std::vector<T> operands(double low, double high, std::size_t count) {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> numbers(low, high);
+  std::vector<T> result = special_numbers<T>();
+  while (result.size() < count) {
+    result.push_back(static_cast<T>(numbers(random)));
+    result.push_back(std::bit_cast<T>(static_cast<Bits<T>>(random())));
+  }
+  return result;
+}
+
+// The error in units of the last place. A result that is not a number, infinite or 0 must be just that.
+template <class T>
+long double error_of(T seen, long double exact) {
+  constexpr long double kWrong = std::numeric_limits<long double>::infinity();
+  auto rounded = static_cast<T>(exact);
+  if (std::isnan(exact)) return std::isnan(seen) ? 0 : kWrong;
+  if (std::isinf(rounded) || exact == 0)
+    return seen == rounded && std::signbit(seen) == std::signbit(rounded) ? 0 : kWrong;
+  if (!std::isfinite(seen)) return kWrong;
+  int exponent = 0;
+  std::frexp(rounded, &exponent);
+  exponent = std::max(exponent, std::numeric_limits<T>::min_exponent) - std::numeric_limits<T>::digits;
+  return std::abs(static_cast<long double>(seen) - exact) / std::ldexp(1.0L, exponent);
+}
+
+template <class T, class F, class Exact>
+void expect_errors_below(long double limit, double low, double high, F f, Exact exact) {
+  for (T x : operands<T>(low, high, 100000)) ASSERT_LT(error_of(f(x), exact(static_cast<long double>(x))), limit) << x;
+}
+
+TEST(HostMath, ErrsByLessThanTwoUnits) {
+  static_assert(std::numeric_limits<long double>::digits >= 64);
+  using Exact = long double (*)(long double);
+  auto check = [](float (*f)(float), Exact exact, double limit, double low, double high) {
+    expect_errors_below<float>(limit, low, high, f, exact);
+  };
+  namespace m = host_math;
+  check(m::exp, std::exp, 1, -104, 89);
+  check(m::log, std::log, 1, 0, 3);
+  check(m::tanh, std::tanh, 2, -10, 10);
+  check(m::erf, std::erf, 2, -4, 4);
+  check(m::sin, std::sin, 2, -10, 10);
+  check(m::cos, std::cos, 2, -10, 10);
+  check(m::sin, std::sin, 2, -1.1e5, 1.1e5);
+  check(m::cos, std::cos, 2, -1.1e5, 1.1e5);
+}
+
+TEST(HostMath, OfDoublesErrsByLessThanAUnit) {
+  using Exact = long double (*)(long double);
+  // Of more than 2^63, the x87 functions do not reduce sines.
+  auto check = [](double (*f)(double), Exact exact, double low, double high, double end) {
+    for (double x : operands<double>(low, high, 100000))
+      if (!(std::abs(x) > end)) {
+        ASSERT_LT(error_of(f(x), exact(x)), 1) << x;
+      }
+  };
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  namespace m = host_math;
+  check(m::exp, std::exp, -745, 710, kAll);
+  check(m::exp, std::exp, -1, 1, kAll);
+  check(m::log, std::log, 0, 3, kAll);
+  check(m::tanh, std::tanh, -22, 22, kAll);
+  check(m::sin, std::sin, -10, 10, 0x1p62);
+  check(m::cos, std::cos, -10, 10, 0x1p62);
+  check(m::sin, std::sin, -1.1e5, 1.1e5, 0x1p62);
+  check(m::cos, std::cos, -1.1e5, 1.1e5, 0x1p62);
+}
+
+TEST(HostMath, OfPowersErrsByLessThanTwoUnits) {
+  std::vector<float> bases = special_numbers<float>(), exponents = bases;
+  for (float x : {8388609.0f, 16777215.0f, -13.0f, 1e-30f, 0.1f}) exponents.push_back(x);
+  for (float a : bases)
+    for (float b : exponents)
+      ASSERT_LT(error_of(host_math::pow(a, b), std::pow(static_cast<long double>(a), b)), 2) << a << "^" << b;
+  std::vector<float> a = operands<float>(0, 3, 100000), b = operands<float>(-40, 40, 100000);
+  std::shuffle(b.begin(), b.end(), std::mt19937(2));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    ASSERT_LT(error_of(host_math::pow(a[i], b[i]), std::pow(static_cast<long double>(a[i]), b[i])), 2)
+        << a[i] << "^" << b[i];
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+Tensor run(const Graph& g, bool flush) {
+  CompileOptions options;
+  options.flush_denormals = flush;
+  Program p = compile(g, options);
+  p.run(interactive);
+  return p.read_output("y");
+}
+
+// Each element of a row, and the same elements alone.
+TEST(HostMath, DependsOnTheElementAlone) {
+  using Op = Value (*)(Arg, Placement);
+  for (Op op : {Op(exp), Op(log), Op(sin), Op(cos), Op(tanh), Op(erf), Op(sigmoid), Op(gelu), Op(silu), Op(sqrt),
+                Op(rsqrt), Op(relu), Op(neg), Op(abs), Op(sign), Op(floor), Op(round)})
+    for (DType dtype : {f32, f64, f16, bf16})
+      for (bool flush : {true, false}) {
+        std::vector<double> numbers = operands<double>(-3, 3, 0);
+        for (double x : {0x1p-24, -0x1p-24, 0x1p-133, 0x1p-140, -0x1p-149, 0x1p-1070}) numbers.push_back(x);
+        Tensor x = Tensor(Shape{static_cast<std::int64_t>(numbers.size())}, numbers).to(dtype);
+        Graph row, single;
+        row.output("y", op(row.constant(x), {}));
+        Value all = single.constant(x);
+        std::vector<Arg> results;
+        for (std::int64_t i = 0; i < x.shape().size(); ++i) results.push_back(op(slice(all, {i}, {i + 1}), {}));
+        single.output("y", concat(results, 0));
+        EXPECT_TRUE(same_bits(run(row, flush), run(single, flush)))
+            << to_string(dtype) << " " << flush << " " << run(row, flush) << run(single, flush);
+      }
+}
+
+TEST(HostMath, OfPowersDoesNotDependOnHowTheExponentIsGiven) {
+  for (DType dtype : {f32, f64, f16, bf16})
+    for (double exponent : {2.0, 3.0, 0.5, -1.0, 1.0, 0.0, -2.0, 2.5, -0.5, 7.0}) {
+      Tensor x(f64, {1000});
+      std::vector<double> numbers = operands<double>(-3, 3, 1000);
+      std::copy_n(numbers.begin(), 1000, x.as<double>().begin());
+      Graph one, many;
+      Value a = one.constant(x.to(dtype));
+      one.output("y", pow(a, exponent));
+      Value b = many.constant(x.to(dtype));
+      many.output("y", pow(b, many.constant(Tensor::full(dtype, {1000}, exponent))));
+      EXPECT_TRUE(same_bits(run(one, true), run(many, true))) << to_string(dtype) << " to the " << exponent;
+    }
+}
+
+}  // namespace
+}  // namespace graphsink
