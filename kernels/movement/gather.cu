@@ -1,4 +1,5 @@
 // gather and embedding: elements of an axis by index. Elements are moved, whatever they are.
+#include <limits>
 #include <optional>
 
 #include "graphsink/ops.h"
@@ -42,21 +43,58 @@ void gather_cuda(CudaArgs& a) {
   });
 }
 
+// The first index that is none, if there is one.
+std::optional<std::int64_t> first_bad(const std::int32_t* indices, std::int64_t count, std::int64_t rows) {
+  std::uint32_t is_bad[kLanes] = {};
+  auto last = static_cast<std::int32_t>(std::min<std::int64_t>(rows - 1, std::numeric_limits<std::int32_t>::max()));
+  add_to_lanes(count, is_bad, [=](std::uint32_t any, std::int64_t i) {
+    return any | static_cast<std::uint32_t>((indices[i] < 0) | (indices[i] > last));
+  });
+  if (std::all_of(is_bad, is_bad + kLanes, [](std::uint32_t any) { return any == 0; })) return {};
+  const auto* bad = std::find_if(indices, indices + count, [=](std::int64_t row) { return row < 0 || row > last; });
+  return *bad;
+}
+
+// Lines of one word: the axis is the last one.
+template <class T>
+void gather_words_cpu(const T* x, const std::int32_t* indices, T* out, const IndexedPlan& p, bool are_rows) {
+  for (std::int64_t outer = 0; outer < p.outer; ++outer, x += p.rows, out += p.count) {
+    if (are_rows) {
+      for_each_index(p.count, [=](std::int64_t k) { out[k] = x[indices[k]]; });
+    } else {
+      for (std::int64_t k = 0; k < p.count; ++k) {
+        std::int64_t row = indices[k];
+        out[k] = row >= 0 && row < p.rows ? x[row] : T{};
+      }
+    }
+  }
+}
+
+void gather_lines(const CpuArgs& a, const IndexedPlan& p, const std::int32_t* indices) {
+  auto bytes = static_cast<std::size_t>(p.width * p.word);
+  const auto* x = a.in<std::byte>(0);
+  auto* out = a.out<std::byte>(0);
+  for (std::int64_t outer = 0; outer < p.outer; ++outer, x += static_cast<std::size_t>(p.rows) * bytes) {
+    for (std::int64_t k = 0; k < p.count; ++k, out += bytes) {
+      std::int64_t row = indices[k];
+      if (row >= 0 && row < p.rows) {
+        std::memcpy(out, x + static_cast<std::size_t>(row) * bytes, bytes);
+      } else {
+        std::memset(out, 0, bytes);
+      }
+    }
+  }
+}
+
 void gather_cpu(const CpuArgs& a) {
   const auto& p = a.local<IndexedPlan>();
   const auto* indices = a.in<std::int32_t>(1);
-  auto bytes = static_cast<std::size_t>(p.width * p.word);
-  if (bytes == 0) return;
-  std::optional<std::int64_t> bad;
-  for (std::int64_t i = 0; i < p.outer * p.count; ++i) {
-    std::int64_t row = indices[i % p.count];
-    std::byte* out = a.out<std::byte>(0) + static_cast<std::size_t>(i) * bytes;
-    if (row >= 0 && row < p.rows) {
-      std::memcpy(out, a.in<std::byte>(0) + static_cast<std::size_t>(i / p.count * p.rows + row) * bytes, bytes);
-    } else {
-      std::memset(out, 0, bytes);
-      if (!bad) bad = row;
-    }
+  if (p.width == 0 || p.outer == 0) return;
+  std::optional<std::int64_t> bad = first_bad(indices, p.count, p.rows);
+  if (p.width == 1) {
+    with_word(p.word, [&]<class T>(T) { gather_words_cpu(a.in<T>(0), indices, a.out<T>(0), p, !bad.has_value()); });
+  } else {
+    gather_lines(a, p, indices);
   }
   if (bad) fail_step(a, StepError::index, *bad);
 }

@@ -54,7 +54,7 @@ template <class T>
 void soften_row(T* scores, std::int64_t seen, std::int64_t columns, T& largest, double& sum, T* out,
                 std::int64_t width) {
   T most = std::max(largest, chained_max(seen, scores)), base = subtrahend(most);
-  for (std::int64_t j = 0; j < seen; ++j) scores[j] = math::exp(scores[j] - base);
+  for_each_index(seen, [=](std::int64_t j) { scores[j] = math::exp(scores[j] - base); });
   std::fill(scores + seen, scores + columns, T(0));
   if (largest != most) {
     T shrink = math::exp(largest - base);
@@ -117,7 +117,8 @@ void attend_head_grad(const AttentionSizes& s, const AttentionGradHead<T>& h, T*
     for (std::int64_t i = 0; i < t.rows; ++i) {
       std::int64_t query = t.first + i, seen = std::clamp<std::int64_t>(s.visible(query) - t.at, 0, t.columns);
       T *weight = weights + i * kCpuKeys, *grad = score_grad + i * kCpuKeys, delta = deltas[i];
-      for (std::int64_t j = 0; j < seen; ++j) weight[j] = h.norms.weight(weight[j], query);
+      auto norms = h.norms;
+      for_each_index(seen, [=](std::int64_t j) { weight[j] = norms.weight(weight[j], query); });
       for_each_index(seen, [=](std::int64_t j) { grad[j] = weight[j] * (grad[j] - delta); });
       std::fill(weight + seen, weight + t.columns, T(0));
       std::fill(grad + seen, grad + t.columns, T(0));

@@ -6,6 +6,7 @@
 #include "graphsink/ops.h"
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/row.h"
 
 namespace graphsink {
 namespace {
@@ -181,10 +182,8 @@ void cross_entropy_on(const CpuArgs& a) {
   std::optional<std::int64_t> bad;
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* x = a.in<T>(0) + row * classes;
-    T largest = T(-INFINITY);
-    for (std::int64_t c = 0; c < classes; ++c) largest = x[c] > largest ? x[c] : largest;
-    double scaled = 0;
-    for (std::int64_t c = 0; c < classes; ++c) scaled += math::exp(x[c] - largest);
+    T largest = chained_max(classes, x);
+    double scaled = exponential_sum(classes, x, largest);
     double log_sum = math::log(scaled), loss = 0;
     a.out<T>(1)[row] = largest;
     a.out<T>(2)[row] = static_cast<T>(log_sum);
@@ -227,7 +226,10 @@ void cross_entropy_grad_on(const CpuArgs& a) {
       continue;
     }
     T scale = grads.at(row);
-    for (std::int64_t c = 0; c < classes; ++c) out[c] = logit_grad(x[c], largest, log_sum, c == target, scale);
+    bool is_class = target >= 0 && target < classes;
+    T of_target = is_class ? logit_grad(x[target], largest, log_sum, true, scale) : T(0);  // `out` may be `x`
+    for_each_index(classes, [=](std::int64_t c) { out[c] = logit_grad(x[c], largest, log_sum, false, scale); });
+    if (is_class) out[target] = of_target;
   }
 }
 

@@ -1,4 +1,6 @@
 // max_pool2d, avg_pool2d: one element for each window over an image.
+#include <limits>
+
 #include "graphsink/ops.h"
 #include "kernels/nn/window.h"
 #include "kernels/support/dtype.h"
@@ -143,10 +145,119 @@ void pool_on(CudaArgs& a) {
   LaunchSize launch = launch_size(size);
   a.launch(pool<Pool, T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), a.local<Windows>(), size);
 }
+// --- the CPU makes a row of windows together, element by element of the windows
+
+// f(an element of the plane, a window, n) for each element (ky, kx) of windows: the next n windows of `row` that have
+// it, which are some of `range`, read elements from there on, a stride apart.
+template <class F>
+void for_each_element(const Windows& w, std::int64_t row, Span range, const F& f) {
+  for (std::int64_t ky = 0; ky < w.y.window; ++ky) {
+    std::int64_t iy = w.y.element(row, ky);
+    for (std::int64_t kx = 0; iy >= 0 && kx < w.x.window; ++kx) {
+      Span seen = windows_with(w.x, kx);
+      std::int64_t begin = std::max(seen.begin, range.begin), end = std::min(seen.end, range.end);
+      if (begin < end) f(iy * w.x.in + begin * w.x.stride - w.x.padding + kx, begin, end - begin);
+    }
+  }
+}
+
+// body(i, i * stride) for i in [0, n); the usual strides are known to the compiler.
+template <class Body>
+void for_each_strided(std::int64_t n, std::int64_t stride, const Body& body) {
+  if (stride == 1) return for_each_index(n, [=](std::int64_t i) { body(i, i); });
+  if (stride == 2) return for_each_index(n, [=](std::int64_t i) { body(i, 2 * i); });
+  for_each_index(n, [=](std::int64_t i) { body(i, i * stride); });
+}
+
+template <class T>
+void pool_rows(MaxPool, const T* x, const Windows& w, std::int64_t planes, T* out) {
+  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels()) {
+    for (std::int64_t oy = 0; oy < w.y.out; ++oy, out += w.x.out) {
+      std::fill_n(out, w.x.out, -std::numeric_limits<T>::infinity());
+      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+        const T* elements = x + from;
+        T* best = out + first;
+        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) {
+          bool wins = (elements[at] > best[i]) | (elements[at] != elements[at]);
+          best[i] = wins ? elements[at] : best[i];
+        });
+      });
+    }
+  }
+}
+template <class T>
+void pool_rows(AvgPool, const T* x, const Windows& w, std::int64_t planes, T* out) {
+  auto size = static_cast<T>(w.window_size());
+  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels()) {
+    for (std::int64_t oy = 0; oy < w.y.out; ++oy, out += w.x.out) {
+      std::fill_n(out, w.x.out, T(0));
+      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+        const T* elements = x + from;
+        T* sum = out + first;
+        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) { sum[i] += elements[at]; });
+      });
+      T* row = out;
+      for_each_index(w.x.out, [=](std::int64_t i) { row[i] /= size; });
+    }
+  }
+}
+
+// Adds the gradients `g` of a row of windows to the elements of a plane that they chose, in the order of the windows.
+template <class T>
+void add_to_winners(const T* g, const T* plane, const Windows& w, std::int64_t row, T* dx) {
+  constexpr std::int64_t kBlock = 256;
+  T most[kBlock];
+  std::int32_t places[kBlock];  // in the plane
+  for (std::int64_t first = 0; first < w.x.out; first += kBlock) {
+    Span range{first, std::min(first + kBlock, w.x.out)};
+    std::fill_n(most, range.end - first, -std::numeric_limits<T>::infinity());
+    std::fill_n(places, range.end - first, -1);
+    for_each_element(w, row, range, [&](std::int64_t from, std::int64_t window, std::int64_t n) {
+      const T* x = plane + from;
+      T* best = most + (window - first);
+      std::int32_t* place = places + (window - first);
+      auto base = static_cast<std::int32_t>(from);
+      for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) {
+        bool wins = (x[at] > best[i]) | ((x[at] != x[at]) & (best[i] == best[i])) | (place[i] < 0);
+        best[i] = wins ? x[at] : best[i];
+        place[i] = wins ? base + static_cast<std::int32_t>(at) : place[i];
+      });
+    });
+    for (std::int64_t i = first; i < range.end; ++i) dx[places[i - first]] += g[i];
+  }
+}
+
+template <class T>
+void pool_grad_rows(MaxPool, const T* g, const T* x, const Windows& w, std::int64_t planes, T* dx) {
+  if (w.pixels() > std::numeric_limits<std::int32_t>::max()) {
+    for (std::int64_t i = 0; i < planes * w.pixels(); ++i) dx[i] = gradient_at<MaxPool>(g, x, w, i);
+    return;
+  }
+  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels(), dx += w.pixels()) {
+    std::fill_n(dx, w.pixels(), T(0));
+    for (std::int64_t oy = 0; oy < w.y.out; ++oy, g += w.x.out) add_to_winners(g, x, w, oy, dx);
+  }
+}
+template <class T>
+void pool_grad_rows(AvgPool, const T* g, const T*, const Windows& w, std::int64_t planes, T* dx) {
+  auto size = static_cast<T>(w.window_size());
+  for (std::int64_t plane = 0; plane < planes; ++plane, dx += w.pixels()) {
+    std::fill_n(dx, w.pixels(), T(0));
+    for (std::int64_t oy = 0; oy < w.y.out; ++oy, g += w.x.out) {
+      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+        const T* gradients = g + first;
+        T* to = dx + from;
+        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) { to[at] += gradients[i]; });
+      });
+    }
+    for_each_index(w.pixels(), [=](std::int64_t i) { dx[i] /= size; });
+  }
+}
+
 template <class Pool, class T>
 void pool_on(const CpuArgs& a) {
-  for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
-    a.out<T>(0)[i] = result_at<Pool>(a.in<T>(0), a.local<Windows>(), i);
+  const auto& w = a.local<Windows>();
+  if (w.windows() > 0) pool_rows(Pool{}, a.in<T>(0), w, a.out_type(0).shape.size() / w.windows(), a.out<T>(0));
 }
 template <class Pool, class T>
 void pool_grad_on(CudaArgs& a) {
@@ -157,8 +268,8 @@ void pool_grad_on(CudaArgs& a) {
 }
 template <class Pool, class T>
 void pool_grad_on(const CpuArgs& a) {
-  for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
-    a.out<T>(0)[i] = gradient_at<Pool>(a.in<T>(0), a.in<T>(1), a.local<Windows>(), i);
+  const auto& w = a.local<Windows>();
+  pool_grad_rows(Pool{}, a.in<T>(0), a.in<T>(1), w, a.out_type(0).shape.size() / w.pixels(), a.out<T>(0));
 }
 
 template <class Pool, class Args>

@@ -141,20 +141,62 @@ template <class T>
 void softmax_row(const T* x, T* out, std::int64_t length, bool is_log) {
   using W = Wide<T>;
   W largest = chained_max(length, x);
-  if (is_log || !std::is_same_v<T, W>) {
-    double sum = chained_sum(length, [=](std::int64_t k) { return double{math::exp(x[k] - largest)}; });
-    W norm = static_cast<W>(is_log ? math::log(sum) : sum);
-    for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_value<W>(x[k], largest, norm, is_log)); });
-    return;
+  if (is_log) {
+    W norm = static_cast<W>(math::log(exponential_sum(length, x, largest)));
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_value<W>(x[k], largest, norm, true)); });
+  } else if (!std::is_same_v<T, W>) {
+    W norm = static_cast<W>(exponential_sum(length, x, largest));
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_value<W>(x[k], largest, norm, false)); });
+  } else {  // the result holds the exponentials exactly: they are computed once
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(math::exp(x[k] - largest)); });
+    W sum = static_cast<W>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
+    for_each_index(length, [=](std::int64_t k) { out[k] = T(out[k] / sum); });
   }
-  // Where the result holds them exactly, the exponentials are computed once.
-  for (std::int64_t k = 0; k < length; ++k) out[k] = T(math::exp(x[k] - largest));
-  W sum = static_cast<W>(chained_sum(length, [=](std::int64_t k) { return double{out[k]}; }));
-  for_each_index(length, [=](std::int64_t k) { out[k] = T(out[k] / sum); });
 }
 
 // Neighbouring columns together, to read memory in order.
-constexpr std::int64_t kColumns = 64;
+constexpr std::int64_t kColumns = 256;
+
+// Of `columns` columns, at most kColumns, whose rows are `inner` elements apart.
+template <class T>
+void softmax_block(const T* x, T* out, std::int64_t length, std::int64_t inner, std::int64_t columns, bool is_log) {
+  using W = Wide<T>;
+  W maxima[kColumns], sums[kColumns];
+  W *most = maxima, *norm = sums;
+  std::fill_n(most, columns, -std::numeric_limits<W>::infinity());
+  std::fill_n(norm, columns, W(0));
+  for (std::int64_t k = 0; k < length; ++k) {
+    const T* row = x + k * inner;
+    for_each_index(columns, [=](std::int64_t i) { most[i] = most[i] < W(row[i]) ? W(row[i]) : most[i]; });
+  }
+  // Where the result holds them exactly, the exponentials are computed once.
+  bool are_kept = !is_log && std::is_same_v<T, W>;
+  for (std::int64_t k = 0; k < length; ++k) {
+    const T* row = x + k * inner;
+    T* to = out + k * inner;
+    if (are_kept) {
+      for_each_index(columns, [=](std::int64_t i) {
+        W e = math::exp(W(row[i]) - most[i]);
+        to[i] = T(e);
+        norm[i] += e;
+      });
+    } else {
+      for_each_index(columns, [=](std::int64_t i) { norm[i] += math::exp(W(row[i]) - most[i]); });
+    }
+  }
+  if (is_log) for_each_index(columns, [=](std::int64_t i) { norm[i] = math::log(norm[i]); });
+  for (std::int64_t k = 0; k < length; ++k) {
+    const T* row = x + k * inner;
+    T* to = out + k * inner;
+    if (are_kept) {
+      for_each_index(columns, [=](std::int64_t i) { to[i] = T(to[i] / norm[i]); });
+    } else if (is_log) {
+      for_each_index(columns, [=](std::int64_t i) { to[i] = T(softmax_value<W>(row[i], most[i], norm[i], true)); });
+    } else {
+      for_each_index(columns, [=](std::int64_t i) { to[i] = T(softmax_value<W>(row[i], most[i], norm[i], false)); });
+    }
+  }
+}
 
 template <class T>
 void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
@@ -166,46 +208,53 @@ void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
       softmax_row(x, out, length, is_log);
       continue;
     }
-    for (std::int64_t first = 0; first < inner; first += kColumns) {
-      std::int64_t end = std::min(first + kColumns, inner);
-      Normalizer<Wide<T>> normalizers[kColumns];
-      for (std::int64_t k = 0; k < length; ++k)
-        for (std::int64_t i = first; i < end; ++i) normalizers[i - first].add(x[k * inner + i]);
-      Wide<T> norms[kColumns];
-      for (std::int64_t i = 0; i < end - first; ++i) {
-        Wide<T> sum = normalizers[i].sum_below(normalizers[i].largest);
-        norms[i] = is_log ? math::log(sum) : sum;
-      }
-      for (std::int64_t k = 0; k < length; ++k)
-        for (std::int64_t i = first; i < end; ++i)
-          out[k * inner + i] =
-              T(softmax_value<Wide<T>>(x[k * inner + i], normalizers[i - first].largest, norms[i - first], is_log));
+    for (std::int64_t first = 0; first < inner; first += kColumns)
+      softmax_block(x + first, out + first, length, inner, std::min(kColumns, inner - first), is_log);
+  }
+}
+
+template <class T>
+void softmax_grad_block(const T* y, const T* g, T* out, std::int64_t length, std::int64_t inner, std::int64_t columns,
+                        bool is_log) {
+  using W = Wide<T>;
+  W sums[kColumns];
+  W* sum = sums;
+  std::fill_n(sum, columns, W(0));
+  for (std::int64_t k = 0; k < length; ++k) {
+    const T *from = y + k * inner, *grad = g + k * inner;
+    for_each_index(columns, [=](std::int64_t i) { sum[i] += softmax_grad_term<W>(from[i], grad[i], is_log); });
+  }
+  for (std::int64_t k = 0; k < length; ++k) {
+    const T *from = y + k * inner, *grad = g + k * inner;
+    T* to = out + k * inner;
+    if (is_log) {
+      for_each_index(columns,
+                     [=](std::int64_t i) { to[i] = T(softmax_grad_value<W>(from[i], grad[i], sum[i], true)); });
+    } else {
+      for_each_index(columns,
+                     [=](std::int64_t i) { to[i] = T(softmax_grad_value<W>(from[i], grad[i], sum[i], false)); });
     }
   }
 }
 
 template <class T>
 void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+  using W = Wide<T>;
   auto [outer, length, inner] = lines;
   for (std::int64_t o = 0; o < outer; ++o) {
     const T *y = a.in<T>(0) + o * length * inner, *g = a.in<T>(1) + o * length * inner;
     T* out = a.out<T>(0) + o * length * inner;
-    if (inner == 1) {
-      auto sum = static_cast<Wide<T>>(
-          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term<Wide<T>>(y[k], g[k], is_log)}; }));
-      for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_grad_value<Wide<T>>(y[k], g[k], sum, is_log)); });
-      continue;
-    }
-    for (std::int64_t first = 0; first < inner; first += kColumns) {
-      std::int64_t end = std::min(first + kColumns, inner);
-      Wide<T> sums[kColumns] = {};
-      for (std::int64_t k = 0; k < length; ++k)
-        for (std::int64_t i = first; i < end; ++i)
-          sums[i - first] += softmax_grad_term<Wide<T>>(y[k * inner + i], g[k * inner + i], is_log);
-      for (std::int64_t k = 0; k < length; ++k)
-        for (std::int64_t i = first; i < end; ++i)
-          out[k * inner + i] =
-              T(softmax_grad_value<Wide<T>>(y[k * inner + i], g[k * inner + i], sums[i - first], is_log));
+    if (inner > 1) {
+      for (std::int64_t first = 0; first < inner; first += kColumns) {
+        softmax_grad_block(y + first, g + first, out + first, length, inner, std::min(kColumns, inner - first), is_log);
+      }
+    } else if (is_log) {
+      auto sum = static_cast<W>(chained_sum(length, [=](std::int64_t k) { return double{W(g[k])}; }));
+      for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_grad_value<W>(y[k], g[k], sum, true)); });
+    } else {
+      auto sum = static_cast<W>(
+          chained_sum(length, [=](std::int64_t k) { return double{softmax_grad_term<W>(y[k], g[k], false)}; }));
+      for_each_index(length, [=](std::int64_t k) { out[k] = T(softmax_grad_value<W>(y[k], g[k], sum, false)); });
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/row.h"
 
 namespace graphsink {
 
@@ -173,7 +174,7 @@ void for_each_row(const Layout<1>& terms, const F& f) {
 }
 
 template <class Op>
-typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+typename Op::Value reduce_few_terms(const typename Op::Term* first, const Layout<1>& terms) {
   constexpr int kChains = 8;  // independent, so that operations need not wait for one another
   typename Op::Value chains[kChains];
   std::fill_n(chains, kChains, Op::none());
@@ -189,6 +190,44 @@ typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>&
   return all;
 }
 
+// The order depends on the layout alone.
+template <class Op>
+typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+  using Value = typename Op::Value;
+  if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
+    return reduce_few_terms<Op>(first, terms);
+  Value lanes[kLanes];
+  std::fill_n(lanes, kLanes, Op::none());
+  for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
+    const auto* x = first + offset;
+    add_to_lanes(row, lanes, [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); });
+  });
+  Value all = Op::none();
+  for (const Value& lane : lanes) all = Op::join(all, lane);
+  return all;
+}
+
+// Makes `columns` neighbouring elements of the result, whose first terms begin at `first`, together, to read memory in
+// order.
+template <class Op>
+void reduce_columns(const typename Op::Term* first, std::int64_t columns, const Layout<1>& terms, const Op& op,
+                    typename Op::Result* out) {
+  using Value = typename Op::Value;
+  constexpr std::int64_t kColumns = 512;
+  Value all[kColumns];
+  for (std::int64_t c = 0; c < columns; c += kColumns) {
+    std::int64_t n = std::min(kColumns, columns - c);
+    std::fill_n(all, n, Op::none());
+    for_each_row(terms,
+                 [&, sums = &all[0]](std::int64_t offset, std::int64_t number, std::int64_t rows, std::int64_t stride) {
+                   const auto* at = first + c + offset;
+                   for (std::int64_t k = number; k < number + rows; ++k, at += stride)
+                     for_each_index(n, [=](std::int64_t j) { sums[j] = Op::add(sums[j], at[j], k); });
+                 });
+    for (std::int64_t j = 0; j < n; ++j) out[c + j] = op.result(all[j]);
+  }
+}
+
 template <class Op>
 void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
   const auto& [outputs, terms] = plan.reduction;
@@ -199,22 +238,8 @@ void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
     for (std::int64_t o = 0; o < outputs.size; ++o) out[o] = op.result(reduce_terms<Op>(x + outputs.find(o), terms));
     return;
   }
-  constexpr std::int64_t kColumns = 32;  // neighbouring elements, made together to read memory in order
   std::int64_t row = outputs.row();
-  for (std::int64_t o = 0; o < outputs.size; o += row) {
-    const auto* first = x + outputs.find(o);
-    for (std::int64_t c = 0; c < row; c += kColumns) {
-      std::int64_t columns = std::min(kColumns, row - c);
-      typename Op::Value all[kColumns];
-      std::fill_n(all, kColumns, Op::none());
-      for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t rows, std::int64_t stride) {
-        const auto* at = first + c + offset;
-        for (std::int64_t k = number; k < number + rows; ++k, at += stride)
-          for_each_index(columns, [=, &all](std::int64_t j) { all[j] = Op::add(all[j], at[j], k); });
-      });
-      for (std::int64_t j = 0; j < columns; ++j) out[o + c + j] = op.result(all[j]);
-    }
-  }
+  for (std::int64_t o = 0; o < outputs.size; o += row) reduce_columns<Op>(x + outputs.find(o), row, terms, op, out + o);
 }
 
 // The shape of the first operand without these axes, or with 1 in their place.
