@@ -31,6 +31,13 @@ inline double thread_us() {
   return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
 }
 
+// What all threads of this process have used of their cores.
+inline double process_us() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
+}
+
 // Reading the thread's clock is a system call: what two in a row see is not the measured code's.
 inline double thread_clock_cost() {
   std::vector<double> costs;

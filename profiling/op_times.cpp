@@ -260,12 +260,17 @@ json measure(const Options& options, DeviceId device, const Case& measured) {
   std::int64_t steps = 1;
   for (double us = us_of(program, steps); us < kWindowUs; us = us_of(program, steps))
     steps = static_cast<std::int64_t>(std::ceil(static_cast<double>(steps) * std::min(10.0, 1.3 * kWindowUs / us)));
-  std::vector<double> windows;
-  for (int i = 0; i < options.windows; ++i) windows.push_back(us_of(program, steps) / static_cast<double>(steps));
+  std::vector<double> windows, processor;
+  for (int i = 0; i < options.windows; ++i) {
+    double begun = process_us();
+    windows.push_back(us_of(program, steps) / static_cast<double>(steps));
+    processor.push_back((process_us() - begun) / static_cast<double>(steps));
+  }
   Spread us = spread_of(windows);
   return {{"op", measured.name},
           {"size", options.size},
           {"us", {{"min", us.min}, {"median", us.median}, {"max", us.max}}},
+          {"cpu_us", spread_of(processor).median},
           {"mean", mean},
           {"mean_absolute", mean_absolute}};
 }
