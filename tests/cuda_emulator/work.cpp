@@ -3,6 +3,10 @@
 #include <cstring>
 #include <mutex>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include "profiler.h"
 #include "runtime.h"
 #include "simt_engine.h"
@@ -25,6 +29,21 @@ std::uint64_t next_kernel_seed() {
   return (seed * 0x9E3779B97F4A7C15u + r.executor.executed.kernels * 0x94D049BB133111EBu) | 2;
 }
 
+// The arithmetic of a GPU does not depend on the settings of host threads: it computes with denormals, and rounds to
+// nearest.
+class DeviceArithmetic {
+#if defined(__x86_64__)
+ public:
+  DeviceArithmetic() { _mm_setcsr(0x1f80); }  // with which every process begins
+  ~DeviceArithmetic() { _mm_setcsr(outer_); }
+  DeviceArithmetic(const DeviceArithmetic&) = delete;
+  DeviceArithmetic& operator=(const DeviceArithmetic&) = delete;
+
+ private:
+  unsigned outer_ = _mm_getcsr();
+#endif
+};
+
 cudaError_t run(const KernelWork& kernel) {
   const char* refused = nullptr;
   {
@@ -33,6 +52,7 @@ cudaError_t run(const KernelWork& kernel) {
     refused = refuse_arguments(r, kernel);
   }
   if (refused != nullptr) return fail_device(refused, cudaErrorIllegalAddress);
+  [[maybe_unused]] const DeviceArithmetic arithmetic;
   if (kernel.native) {
     const cudaError_t code = kernel.native();
     return code == cudaSuccess ? code : fail_device("a library kernel uses memory that is not allocated", code);
