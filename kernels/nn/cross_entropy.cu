@@ -7,6 +7,7 @@
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -212,11 +213,11 @@ void cross_entropy_grad_on(CudaArgs& a) {
 }
 
 template <class T, class Target>
-void cross_entropy_grad_on(const CpuArgs& a) {
-  std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1];
+void cross_entropy_grad_rows(const CpuArgs& a, const RowRange& range) {
+  std::int64_t classes = a.in_type(0).shape[1];
   LossGrads<T> grads = loss_grads_of<T>(a);
   Ignored ignored = ignored_by(a.attrs<CrossEntropyOptions>());
-  for (std::int64_t row = 0; row < rows; ++row) {
+  for (std::int64_t row = range.first; row < range.end; ++row) {
     const T* x = a.in<T>(0) + row * classes;
     T* out = a.out<T>(0) + row * classes;
     T largest = a.in<T>(2)[row], log_sum = a.in<T>(3)[row];
@@ -246,10 +247,19 @@ template <class Args>
 void forward(Args& a) {
   for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_on<T, Target>(a); });
 }
-template <class Args>
-void backward(Args& a) {
+void backward(CudaArgs& a) {
   for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_grad_on<T, Target>(a); });
 }
+std::int64_t count_backward_tiles(const BodyArgs& a) {
+  return count_row_tiles(a.in_type(0).shape[0], a.in_type(0).shape[1]);
+}
+void run_backward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Shape& logits = a.in_type(0).shape;
+  for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() {
+    cross_entropy_grad_rows<T, Target>(a, {first, end, logits[0], logits[1]});
+  });
+}
+constexpr Tiles kBackwardTiles{count_backward_tiles, run_backward_tiles};
 
 void infer_cross_entropy(InferArgs& a) {
   a.expect_inputs(2);
@@ -287,7 +297,8 @@ const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .infer = infer_cross_entropy_grad,
                                   .in_place = kInPlace,
                                   .prepare = prepare_cross_entropy_grad,
-                                  .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
+                                  .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                                  .tiles = kBackwardTiles};
 
 std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   std::vector<Arg> operands{Arg(a.inputs[0], a.where), a.inputs[1]};

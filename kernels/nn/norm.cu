@@ -6,6 +6,7 @@
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
 #include "kernels/support/same_bits.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -191,10 +192,11 @@ void norm_grad_on(CudaArgs& a) {
 }
 
 template <class T>
-void norm_on(const CpuArgs& a) {
+void norm_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   Forward<T> n(a);
   auto count = static_cast<double>(n.width);
-  for (std::int64_t row = 0; row < n.rows; ++row) {
+  const RowRange range(first, end, n.rows, n.width);
+  for (std::int64_t row = range.first; row < range.end; ++row) {
     const T* x = n.x + row * n.width;
     double center = n.mean ? chained_sum(n.width, [=](std::int64_t k) { return double{x[k]}; }) / count : 0;
     double squares = chained_sum(n.width, [=](std::int64_t k) { return (x[k] - center) * (x[k] - center); });
@@ -240,10 +242,17 @@ void norm_grad_on(const CpuArgs& a) {
     std::transform(bias_sums, bias_sums + n.width, n.bias_grad, [](double sum) { return static_cast<T>(sum); });
 }
 
-template <class Args>
-void norm_any(Args& a) {
-  a.in_type(0).dtype == DType::f32 ? norm_on<float>(a) : norm_on<double>(a);
+void norm_cuda(CudaArgs& a) { a.in_type(0).dtype == DType::f32 ? norm_on<float>(a) : norm_on<double>(a); }
+
+std::int64_t count_norm_tiles(const BodyArgs& a) {
+  const Shape& x = a.in_type(0).shape;
+  return x[-1] == 0 ? 1 : count_row_tiles(x.size() / x[-1], x[-1]);
 }
+void run_norm_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  a.in_type(0).dtype == DType::f32 ? norm_tiles<float>(a, first, end) : norm_tiles<double>(a, first, end);
+}
+constexpr Tiles kNormTiles{count_norm_tiles, run_norm_tiles};
+
 template <class Args>
 void norm_grad_any(Args& a) {
   a.in_type(0).dtype == DType::f32 ? norm_grad_on<float>(a) : norm_grad_on<double>(a);
@@ -308,7 +317,8 @@ constexpr OpDef op(std::string_view name) {
   return {.name = name,
           .infer = infer_norm,
           .prepare = prepare_norm,
-          .bodies = {norm_any<const CpuArgs>, norm_any<CudaArgs>},
+          .bodies = {run_all_tiles<kNormTiles>, norm_cuda},
+          .tiles = kNormTiles,
           .grad = norm_grad};
 }
 const OpDef layer_norm_op = op("layer_norm");

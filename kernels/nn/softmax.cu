@@ -5,6 +5,7 @@
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
 #include "kernels/support/row.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -199,9 +200,9 @@ void softmax_block(const T* x, T* out, std::int64_t length, std::int64_t inner, 
 }
 
 template <class T>
-void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+void softmax_on(const CpuArgs& a, const Lines& lines, bool is_log, const RowRange& range) {
   auto [outer, length, inner] = lines;
-  for (std::int64_t o = 0; o < outer; ++o) {
+  for (std::int64_t o = range.first; o < range.end; ++o) {
     const T* x = a.in<T>(0) + o * length * inner;
     T* out = a.out<T>(0) + o * length * inner;
     if (inner == 1) {
@@ -238,10 +239,10 @@ void softmax_grad_block(const T* y, const T* g, T* out, std::int64_t length, std
 }
 
 template <class T>
-void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
+void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log, const RowRange& range) {
   using W = Wide<T>;
   auto [outer, length, inner] = lines;
-  for (std::int64_t o = 0; o < outer; ++o) {
+  for (std::int64_t o = range.first; o < range.end; ++o) {
     const T *y = a.in<T>(0) + o * length * inner, *g = a.in<T>(1) + o * length * inner;
     T* out = a.out<T>(0) + o * length * inner;
     if (inner > 1) {
@@ -259,20 +260,38 @@ void softmax_grad_on(const CpuArgs& a, const Lines& lines, bool is_log) {
   }
 }
 
-template <class Args>
-void forward(Args& a) {
-  const auto& attrs = a.template attrs<SoftmaxAttrs>();
-  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
-  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
-                                           [&]<class T>() { softmax_on<T>(a, lines, attrs.is_log); });
+Lines lines_of(const BodyArgs& a) { return lines_of(a.in_type(0).shape, a.attrs<SoftmaxAttrs>().axis); }
+
+void forward(CudaArgs& a) {
+  for_dtype<float, double, half, bfloat16>(
+      a.in_type(0).dtype, [&]<class T>() { softmax_on<T>(a, lines_of(a), a.attrs<SoftmaxAttrs>().is_log); });
 }
-template <class Args>
-void backward(Args& a) {
-  const auto& attrs = a.template attrs<SoftmaxAttrs>();
-  Lines lines = lines_of(a.in_type(0).shape, attrs.axis);
-  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype,
-                                           [&]<class T>() { softmax_grad_on<T>(a, lines, attrs.is_log); });
+void backward(CudaArgs& a) {
+  for_dtype<float, double, half, bfloat16>(
+      a.in_type(0).dtype, [&]<class T>() { softmax_grad_on<T>(a, lines_of(a), a.attrs<SoftmaxAttrs>().is_log); });
 }
+
+// A tile is some of the outer lines, with all of the inner ones.
+std::int64_t count_tiles(const BodyArgs& a) {
+  const Lines lines = lines_of(a);
+  return count_row_tiles(lines.outer, lines.length * lines.inner);
+}
+RowRange rows_of(const Lines& lines, std::int64_t first, std::int64_t end) {
+  return {first, end, lines.outer, lines.length * lines.inner};
+}
+void run_forward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Lines lines = lines_of(a);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype, [&]<class T>() {
+    softmax_on<T>(a, lines, a.attrs<SoftmaxAttrs>().is_log, rows_of(lines, first, end));
+  });
+}
+void run_backward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Lines lines = lines_of(a);
+  for_dtype<float, double, half, bfloat16>(a.in_type(0).dtype, [&]<class T>() {
+    softmax_grad_on<T>(a, lines, a.attrs<SoftmaxAttrs>().is_log, rows_of(lines, first, end));
+  });
+}
+constexpr Tiles kForwardTiles{count_tiles, run_forward_tiles}, kBackwardTiles{count_tiles, run_backward_tiles};
 
 void infer_softmax(InferArgs& a) {
   a.expect_inputs(1);
@@ -309,7 +328,8 @@ const OpDef softmax_grad_op{.name = "softmax_grad",
                             .infer = infer_softmax_grad,
                             .in_place = kGradInPlace,
                             .prepare = prepare_softmax_grad,
-                            .bodies = {backward<const CpuArgs>, backward<CudaArgs>}};
+                            .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                            .tiles = kBackwardTiles};
 
 std::vector<Value> softmax_grad(const GradArgs& a) {
   return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);
@@ -320,7 +340,8 @@ constexpr OpDef op(std::string_view name) {
           .infer = infer_softmax,
           .in_place = kInPlace,
           .prepare = prepare_softmax,
-          .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
+          .bodies = {run_all_tiles<kForwardTiles>, forward},
+          .tiles = kForwardTiles,
           .grad = softmax_grad};
 }
 const OpDef softmax_op = op("softmax");

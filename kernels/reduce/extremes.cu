@@ -86,6 +86,7 @@ constexpr OpDef extreme_op(std::string_view name) {
           .infer = infer<false>,
           .prepare = prepare<Extreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
+          .tiles = kReductionTiles,
           .grad = extreme_grad};
 }
 template <class Order>
@@ -93,7 +94,8 @@ constexpr OpDef place_op(std::string_view name) {
   return {.name = name,
           .infer = infer<true>,
           .prepare = prepare<ArgExtreme, Order>,
-          .bodies = {reduction_cpu, reduction_cuda}};
+          .bodies = {reduction_cpu, reduction_cuda},
+          .tiles = kReductionTiles};
 }
 const OpDef max_op = extreme_op<Larger>("max");
 const OpDef min_op = extreme_op<Smaller>("min");

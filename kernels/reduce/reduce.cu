@@ -94,6 +94,13 @@ void sum_like_body(Args& a) {
   bool is_in_place = a.template in<void>(0) == a.template out<void>(0);
   if (!is_in_place) run_copy(a.template local<StridedCopy>(), a);
 }
+std::int64_t count_sum_like_tiles(const BodyArgs& a) {
+  return is_copy(a.in_type(0), a.out_type(0)) ? 1 : count_reduction_tiles(a);
+}
+void run_sum_like_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  if (is_copy(a.in_type(0), a.out_type(0))) return sum_like_body<const CpuArgs, reduction_cpu>(a);
+  run_reduction_tiles(a, first, end);
+}
 constexpr Alias kSumLikeInPlace[] = {{0, 0}};
 
 std::vector<Value> sum_like_grad(const GradArgs& a) {
@@ -105,6 +112,7 @@ constexpr OpDef reduction_op(std::string_view name) {
           .infer = infer_sum,
           .prepare = prepare_sum,
           .bodies = {reduction_cpu, reduction_cuda},
+          .tiles = kReductionTiles,
           .grad = sum_grad};
 }
 const OpDef sum_op = reduction_op("sum");
@@ -119,6 +127,7 @@ const OpDef sum_like_op{
     .in_place = kSumLikeInPlace,
     .prepare = prepare_sum_like,
     .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
+    .tiles = {count_sum_like_tiles, run_sum_like_tiles},
     .grad = sum_like_grad};
 
 Value sum(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {

@@ -14,6 +14,7 @@
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/row.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 
@@ -107,7 +108,7 @@ __global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result*
 }
 
 struct ReductionPlan {
-  void (*cpu)(const ReductionPlan&, const CpuArgs&) = nullptr;
+  void (*cpu)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // elements
   void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
   Reduction reduction;
   double divisor = 1;  // of a sum
@@ -228,18 +229,22 @@ void reduce_columns(const typename Op::Term* first, std::int64_t columns, const 
   }
 }
 
+// Makes elements [first, end) of the result.
 template <class Op>
-void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a) {
+void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const auto& [outputs, terms] = plan.reduction;
   const auto* x = a.in<typename Op::Term>(0);
   auto* out = a.out<typename Op::Result>(0);
   Op op = op_of<Op>(plan);
   if (outputs.rank == 0 || outputs.step(0) != 1) {
-    for (std::int64_t o = 0; o < outputs.size; ++o) out[o] = op.result(reduce_terms<Op>(x + outputs.find(o), terms));
+    for (std::int64_t o = first; o < end; ++o) out[o] = op.result(reduce_terms<Op>(x + outputs.find(o), terms));
     return;
   }
-  std::int64_t row = outputs.row();
-  for (std::int64_t o = 0; o < outputs.size; o += row) reduce_columns<Op>(x + outputs.find(o), row, terms, op, out + o);
+  const std::int64_t row = outputs.row();
+  for (std::int64_t o = first, count = 0; o < end; o += count) {
+    count = std::min(row - o % row, end - o);
+    reduce_columns<Op>(x + outputs.find(o), count, terms, op, out + o);
+  }
 }
 
 // The shape of the first operand without these axes, or with 1 in their place.
@@ -295,10 +300,24 @@ inline Prepared prepared(const PrepareArgs& p, const ReductionPlan& plan) {
   return {std::make_shared<ReductionPlan>(plan), plan.parts > 1 && p.cuda ? parts : 0};
 }
 
-inline void reduction_cpu(const CpuArgs& a) {
-  const auto& plan = a.local<ReductionPlan>();
-  plan.cpu(plan, a);
+// A tile is some elements of the result, at least as many as are made together.
+inline std::int64_t terms_of_tile(const ReductionPlan& plan) {
+  constexpr std::int64_t kTogether = 64;
+  const auto& [outputs, terms] = plan.reduction;
+  const bool are_columns = outputs.rank > 0 && outputs.step(0) == 1;
+  return are_columns ? std::min(terms.size, kTileElements / kTogether) : terms.size;
 }
+inline std::int64_t count_reduction_tiles(const BodyArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
+  return count_row_tiles(plan.reduction.outputs.size, terms_of_tile(plan));
+}
+inline void run_reduction_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& plan = a.local<ReductionPlan>();
+  const RowRange range(first, end, plan.reduction.outputs.size, terms_of_tile(plan));
+  plan.cpu(plan, a, range.first, range.end);
+}
+inline constexpr Tiles kReductionTiles{count_reduction_tiles, run_reduction_tiles};
+inline void reduction_cpu(const CpuArgs& a) { run_all_tiles<kReductionTiles>(a); }
 inline void reduction_cuda(CudaArgs& a) {
   const auto& plan = a.local<ReductionPlan>();
   plan.cuda(plan, a);

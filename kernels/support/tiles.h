@@ -26,6 +26,20 @@ void run_element_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 template <OutputPart part>
 constexpr Tiles kElementTiles{count_element_tiles, run_element_tiles<part>};
 
+// Of an op that computes rows of `width` elements, each alone: how many rows a tile has, and how many tiles there are.
+constexpr std::int64_t rows_of_tile(std::int64_t width) {
+  return std::max<std::int64_t>(1, kTileElements / std::max<std::int64_t>(1, width));
+}
+constexpr std::int64_t count_row_tiles(std::int64_t rows, std::int64_t width) {
+  return std::max<std::int64_t>(1, (rows + rows_of_tile(width) - 1) / rows_of_tile(width));
+}
+// The rows of tiles [first, end).
+struct RowRange {
+  std::int64_t first, end;
+  RowRange(std::int64_t first_tile, std::int64_t end_tile, std::int64_t rows, std::int64_t width)
+      : first(first_tile * rows_of_tile(width)), end(std::min(rows, end_tile * rows_of_tile(width))) {}
+};
+
 // The CPU body of an op with these tiles.
 template <const Tiles& tiles>
 void run_all_tiles(const CpuArgs& a) {
