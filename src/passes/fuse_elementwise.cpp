@@ -53,6 +53,12 @@ class Grouping {
     for (int id : order_) {
       roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)]);
       for (ValueRef v : ir_.nodes[at(id)].inputs) uses_[at(v.node)].nodes.push_back(id);
+      // A body may return a value from outside of it, which is then needed when the branch or loop runs.
+      for (int body : ir_.nodes[at(id)].bodies) {
+        for (ValueRef v : ir_.regions[at(body)].results) uses_[at(v.node)].nodes.push_back(id);
+        for (const IrStacked& stacked : ir_.regions[at(body)].stacked)
+          for (ValueRef v : {stacked.value, stacked.place}) uses_[at(v.node)].nodes.push_back(id);
+      }
     }
     ir_.for_each_result([&](ValueRef v) { uses_[at(v.node)].is_result = true; });
   }
@@ -69,7 +75,7 @@ class Grouping {
  private:
   struct Uses {
     std::vector<int> nodes;
-    bool is_result = false;  // of a region, or an output, a record or what a Variable is assigned
+    bool is_result = false;  // of a region, or it is an output, a record or what a Variable is assigned
   };
 
   // The order in which nodes run: those of a body come before the node whose body it is.

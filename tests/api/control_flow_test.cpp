@@ -277,7 +277,7 @@ TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
     auto [y] = while_(
         {x * 3.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
     g.output("sum", a + b + y);
-    Program p = compile(g);
+    Program p = compile(g, {.fuse = false});
     EXPECT_EQ(p.plan().streams, is_cuda() ? 4 : 2) << "there also for the loop, and for what it waits for";
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);

@@ -22,7 +22,7 @@ TEST(GradientLines, AreThoseOfTheUsersOp) {
   Value x = g.input("x", f32, {2});
   Value y = emit(with_operators, {x})[0];
   g.output("dx", grad(sum(y), {x})[0]);
-  Plan plan = make_plan(g, Target::host(), system_ops());
+  Plan plan = make_plan(g, Target::host(), system_ops(), {}, {.fuse = false});
   std::uint32_t line = 0;
   for (const PlanNode& node : plan.nodes)
     if (node.op == &with_operators) line = node.where.line();

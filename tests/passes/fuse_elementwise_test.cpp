@@ -129,6 +129,14 @@ const Case kCases[] = {
        g.output("z", z * y);
      },
      nullptr},
+    {"ABodyThatReturnsAResultOfTheGroup",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + 1.0;
+       Value z = if_(
+           sum(o.x) > 1e9, [&] { return tanh(o.y); }, [&] { return y; });
+       g.output("z", tanh(y) * z);
+     },
+     nullptr},
     {"AVariableThatIsAssigned",
      [](Graph& g, const Operands& o) {
        Variable v("v", Tensor::full(f32, {}, 2));
