@@ -25,6 +25,8 @@ struct Schedule {
   std::vector<Run> runs;
   bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
   Guards guards = {};
+  bool fuse = true;
+  int threads = 0;
 };
 
 std::vector<Schedule> schedules(int steps, DeviceId device) {
@@ -36,8 +38,13 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
   for (Mode mode : modes) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
+    result.back().fuse = mode != interactive_parallel;
   }
-  Schedule launches{"sink, several steps a launch", {{sink, std::min(steps, kRewrittenAt)}}, true, {.arguments = true}};
+  Schedule launches{"sink, several steps a launch, three threads that share all",
+                    {{sink, std::min(steps, kRewrittenAt)}},
+                    true,
+                    {.arguments = true, .share_all = true}};
+  launches.threads = 3;
   if (steps > kRewrittenAt) launches.runs.push_back({sink, steps - kRewrittenAt});
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
@@ -75,6 +82,8 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   auto log = [&](LogLevel, std::string_view message) { logged += message; };
   Program program = compile(building.graph, {.target = device,
                                              .further_devices = further_devices(device),
+                                             .fuse = schedule.fuse,
+                                             .threads = schedule.threads,
                                              .seed = kSeed,
                                              .guards = schedule.guards,
                                              .log = log});
