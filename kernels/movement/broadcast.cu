@@ -43,12 +43,12 @@ void broadcast_cpu(const BroadcastPlan& plan, const void* operand, std::int64_t 
                    void* result) {
   auto divisor = static_cast<Wide<T>>(plan.divisor);
   const Layout<1>& layout = plan.layout;
-  const std::int64_t row = layout.row(), end = begin + size;
+  const std::int64_t end = begin + size;
   T* out = static_cast<T*>(result);
-  std::int64_t in_row = begin % row;  // of the first element
-  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
-    count = std::min(row - in_row, end - i);
-    const T* x = static_cast<const T*>(operand) + layout.find(i);
+  RowWalk walk(layout, begin);
+  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, walk.next_row()) {
+    count = std::min(walk.left(), end - i);
+    const T* x = static_cast<const T*>(operand) + walk.offset();
     if (layout.step(0) == 0) {
       std::fill_n(out, count, scaled(*x, divisor));
     } else {

@@ -148,6 +148,43 @@ void place_cuda(CudaArgs& a) {
   });
 }
 
+// Walks along the rows of the innermost axis, without the divisions of Window::find(), which take longer than a short
+// row.
+class WindowWalk {
+ public:
+  WindowWalk(const Window& window, std::int64_t row) : window_(window) {
+    for (int d = window.rank - 2; d >= 0; --d) {
+      at_[d] = row % window.dims[d];
+      row /= window.dims[d];
+    }
+  }
+  // The element of the part with which its row begins, or -1 if no part of it is in the row.
+  std::int64_t find() const {
+    std::int64_t offset = window_.first;
+    for (int d = 0; d + 1 < window_.rank; ++d) {
+      const Range& part = window_.parts[d];
+      std::int64_t q = at_[d] - part.begin;
+      if (part.step != 1) {
+        if (q % part.step != 0) return -1;
+        q /= part.step;
+      }
+      if (q < 0 || q >= part.count) return -1;
+      offset += q * window_.strides[d];
+    }
+    return offset;
+  }
+  void next_row() {
+    for (int d = window_.rank - 2; d >= 0; --d) {
+      if (++at_[d] < window_.dims[d]) return;
+      at_[d] = 0;
+    }
+  }
+
+ private:
+  const Window& window_;
+  std::int64_t at_[Shape::kMaxRank] = {};  // coordinates of the row
+};
+
 // An OutputPart. In each row of the innermost axis, the part of the operand is between elements of `fill`.
 void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* result) {
   const auto& p = a.local<Window>();
@@ -155,19 +192,25 @@ void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* r
   const std::int64_t first = begin / word, end = first + size / word;
   with_word(p.word, [&]<class T>(T) {
     T* out = static_cast<T*>(result) - first;
-    std::fill(out + first, out + end, fill_of<T>(p));
+    for_each_index(end - first, [to = out + first, fill = fill_of<T>(p)](std::int64_t i) { to[i] = fill; });
     if (p.rank == 0) {
       out[0] = *a.in<T>(0);
       return;
     }
     const Range& inner = p.parts[p.rank - 1];
     const std::int64_t row = p.dims[p.rank - 1], stride = p.strides[p.rank - 1];
-    for (std::int64_t i = first - first % row + inner.begin; inner.count > 0 && i < end; i += row) {
-      const std::int64_t from = p.find(i);
+    WindowWalk walk(p, first / row);
+    for (std::int64_t i = first - first % row + inner.begin; inner.count > 0 && i < end; i += row, walk.next_row()) {
+      const std::int64_t from = walk.find();
       if (from < 0) continue;
       const std::int64_t skipped = i < first ? (first - i + inner.step - 1) / inner.step : 0;
       const std::int64_t count = std::min(inner.count, (end - i + inner.step - 1) / inner.step);
-      for (std::int64_t q = skipped; q < count; ++q) out[i + q * inner.step] = a.in<T>(0)[from + q * stride];
+      const T* x = a.in<T>(0) + from;
+      if (inner.step == 1 && stride == 1) {
+        if (count > skipped) std::copy_n(x + skipped, count - skipped, out + i + skipped);
+      } else {
+        for (std::int64_t q = skipped; q < count; ++q) out[i + q * inner.step] = x[q * stride];
+      }
     }
   });
 }

@@ -39,6 +39,41 @@ struct Layout {
   }
 };
 
+// Walks along the rows of the innermost dimension, without the divisions of find(), which take longer than a short row.
+class RowWalk {
+ public:
+  // Begins in the row of element `first` of the result.
+  RowWalk(const Layout<1>& layout, std::int64_t first)
+      : layout_(layout), place_(layout.rank == 0 ? 0 : first % layout.row()) {
+    std::int64_t row = layout.rank == 0 ? 0 : first / layout.row();
+    for (int d = layout.rank - 2; d >= 0; --d) {
+      at_[d] = row % layout.dims[d];
+      row /= layout.dims[d];
+      begin_ += at_[d] * layout.strides[0][d];
+    }
+  }
+
+  // The offset in the operand of the next element: of `first` at the beginning, and then of the first of each row.
+  std::int64_t offset() const { return begin_ + place_ * layout_.step(0); }
+  // How many elements of the row are left.
+  std::int64_t left() const { return layout_.row() - place_; }
+  void next_row() {
+    place_ = 0;
+    for (int d = layout_.rank - 2; d >= 0; --d) {
+      begin_ += layout_.strides[0][d];
+      if (++at_[d] < layout_.dims[d]) return;
+      begin_ -= layout_.dims[d] * layout_.strides[0][d];
+      at_[d] = 0;
+    }
+  }
+
+ private:
+  const Layout<1>& layout_;
+  std::int64_t place_;      // in the row
+  std::int64_t begin_ = 0;  // the offset of the row
+  std::int64_t at_[Shape::kMaxRank] = {};
+};
+
 // Sets the strides of a dense tensor, in elements.
 inline void dense_strides(const Shape& shape, std::int64_t (&strides)[Shape::kMaxRank]) {
   std::int64_t stride = 1;

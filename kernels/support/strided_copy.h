@@ -52,12 +52,12 @@ inline void run_copy_part(const StridedCopy& copy, const CpuArgs& a, std::int64_
   const std::int64_t first = begin / elements, end = first + size / elements;
   with_word(copy.word, [&]<class T>(T) {
     const Layout<1>& source = copy.source;
-    const std::int64_t row = source.row(), stride = source.step(0);
+    const std::int64_t stride = source.step(0);
     T* out = static_cast<T*>(result);
-    std::int64_t in_row = first % row;  // of the first element
-    for (std::int64_t i = first, count = 0; i < end; i += count, out += count, in_row = 0) {
-      count = std::min(row - in_row, end - i);
-      const T* x = a.in<T>(0) + copy.first + source.find(i);
+    RowWalk walk(source, first);
+    for (std::int64_t i = first, count = 0; i < end; i += count, out += count, walk.next_row()) {
+      count = std::min(walk.left(), end - i);
+      const T* x = a.in<T>(0) + copy.first + walk.offset();
       if (stride == 1) {
         std::copy_n(x, count, out);
       } else {
