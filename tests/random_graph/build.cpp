@@ -210,13 +210,20 @@ void Building::make(const Entry& entry) {
   for (const Pick& pick : entry.picks) taken.push_back(value(pick));
   Site site(*this, entry);
   const std::size_t without_grad = nodes_without_grad.size();
+  const GraphData& data = *graph.data();
+  const int first = static_cast<int>(data.nodes.size());
+  bool has_no_grad = kind.family == Family::cpu_only;
+  auto consider = [&](int node) { has_no_grad = has_no_grad || nodes_without_grad.count(node) != 0; };
+  for (const Value& v : taken) consider(v.node());
+  if (kind.family == Family::control)  // bodies may read and assign Variables
+    for (const VariableUse& use : data.variables) consider(use.assigned.node);
   Values made = kind.make(site);
+  if (kind.family == Family::control) has_no_grad = has_no_grad || nodes_without_grad.size() > without_grad;
+  for (const Value& v : made) consider(v.node());  // what a Variable was assigned earlier, for example
   for (Value& v : made) v = limited(v);
-  const bool has_such_in_bodies = kind.family == Family::control && nodes_without_grad.size() > without_grad;
-  bool has_no_grad = kind.family == Family::cpu_only || has_such_in_bodies;
-  for (const Value& v : taken) has_no_grad = has_no_grad || nodes_without_grad.count(v.node()) != 0;
-  if (has_no_grad)
-    for (const Value& v : made) nodes_without_grad.insert(v.node());
+  // The Variables that bodies assign are other results of the same nodes.
+  for (int node = first; has_no_grad && node < static_cast<int>(data.nodes.size()); ++node)
+    nodes_without_grad.insert(node);
   operands[entry.id] = types_of(taken);
   types[entry.id] = types_of(made);
   visible[entry.id] = std::move(made);
