@@ -83,7 +83,9 @@ TEST_P(WorkersOf, HaveNoThreadsAfterAWhileAndGetNewOnes) {
   const std::ptrdiff_t before = threads();
   for (int round = 0; round < 3; ++round) {
     int calls = 0;
-    ASSERT_TRUE(workers_.run([&](int worker) { calls += worker == 0; }));
+    ASSERT_TRUE(workers_.run([&](int worker) {
+      if (worker == 0) ++calls;
+    }));
     EXPECT_EQ(calls, 1);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (threads() > before && std::chrono::steady_clock::now() < deadline)
