@@ -123,10 +123,12 @@ void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
     frame.base[r] = scratch + (r - first_register) * plan.register_bytes;
   std::copy(plan.steps.begin(), plan.steps.end(), frame.step.begin());
   std::array<const Hazard*, kMaxFusedOutputs> kept;
+  std::array<std::byte*, kMaxFusedOutputs> stored;  // where these outputs belong
   std::size_t kept_outputs = 0;
   for (const Hazard& hazard : plan.hazards) {
     const auto output = at(hazard.output);
     if (frame.base[output] != frame.base[at(hazard.input)]) continue;
+    stored[kept_outputs] = frame.base[output];
     kept[kept_outputs++] = &hazard;
     frame.base[output] = frame.base[at(hazard.kept)];
     frame.step[output] = 0;
@@ -136,8 +138,7 @@ void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
     for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
     for (std::size_t k = 0; k < kept_outputs; ++k) {
       const std::int64_t element = plan.steps[at(kept[k]->output)];
-      std::memcpy(frame.address(kept[k]->input, begin), frame.base[at(kept[k]->kept)],
-                  static_cast<std::size_t>(size * element));
+      std::memcpy(stored[k] + begin * element, frame.base[at(kept[k]->kept)], static_cast<std::size_t>(size * element));
     }
   }
 }
@@ -270,7 +271,7 @@ class Compiling {
           return std::find(made.from.begin(), made.from.begin() + made.operands, input) !=
                  made.from.begin() + made.operands;
         });
-        if (!is_read_later || p_.in(input) != p_.out(j)) continue;
+        if (!is_read_later) continue;  // of any type: it may be a view of the input that the output overwrites
         if (kept < 0) {
           plan_->steps.push_back(0);
           kept = static_cast<int>(plan_->steps.size()) - 1;

@@ -254,6 +254,21 @@ TEST(FuseElementwise, AnOutputMayOverwriteAnInputThatIsReadLater) {
   expect_same_bits(make);
 }
 
+// The same where the later op reads the input through a view, which is of another type.
+TEST(FuseElementwise, AnOutputMayOverwriteAnInputThatIsReadLaterThroughAView) {
+  expect_same_bits([](Graph& g) {
+    Value x = cumsum(g.value(Variable("x", Tensor::uniform({100, 1}, 1))), 0), flat = reshape(x, {100});
+    Value twice = x + x;
+    g.output("twice", twice);
+    g.output("z", cast(reshape(twice, {100}) * 1.0, f64));
+    Value y = cumsum(g.value(Variable("y", Tensor::uniform({1, 1}, 2))), 0), y_flat = reshape(y, {1});
+    Value sum = y + y;
+    g.output("sum", sum);
+    g.output("w", cast(sum - y_flat, f64));
+    g.output("flat", cast(flat, f64));
+  });
+}
+
 // A square matrix and its mirror image have one type, but an element of the result needs another one of the operand.
 TEST(FuseElementwise, AnOutputDoesNotOverwriteAnInputOfWhichItReadsOtherElements) {
   expect_same_bits([](Graph& g) {
