@@ -217,7 +217,10 @@ void Building::make(const Entry& entry) {
   for (const Value& v : taken) consider(v.node());
   if (kind.family == Family::control)  // bodies may read and assign Variables
     for (const VariableUse& use : data.variables) consider(use.assigned.node);
+  const std::size_t first_region = data.regions.size();
   Values made = kind.make(site);
+  for (std::size_t region = first_region; region < data.regions.size(); ++region)  // a body may hand on what is outside
+    for (ValueRef v : data.regions[region].results) consider(v.node);
   if (kind.family == Family::control) has_no_grad = has_no_grad || nodes_without_grad.size() > without_grad;
   for (const Value& v : made) consider(v.node());  // what a Variable was assigned earlier, for example
   for (Value& v : made) v = limited(v);
