@@ -20,6 +20,11 @@ constexpr std::int64_t kMostInBlock = 4096;      // elements
 // one register for each op, for each operand that is broadcast, and for each output.
 constexpr std::size_t kMaxRegisters = kMaxFusedOps + kMaxFusedInputs + kMaxFusedOutputs;
 constexpr std::size_t kMaxPlaces = kMaxFusedInputs + kMaxFusedOutputs + kMaxRegisters;
+// Even the largest group has blocks of kPartElements. So many results are alive at once at most, because each op can
+// end the lives of kMaxFusedOperands results at best, and begins one.
+constexpr std::size_t kMostAlive = ((kMaxFusedOperands - 1) * kMaxFusedOps + 1) / kMaxFusedOperands;
+static_assert(kScratchBytes / (kMostAlive + kMaxFusedOperands + kMaxFusedOutputs) / sizeof(double) >=
+              static_cast<std::size_t>(kPartElements));
 
 // The addresses of one execution of the node.
 struct Frame {
