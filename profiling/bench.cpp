@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "profiling/machine.h"
+#include "profiling/profile.h"
 #include "profiling/report.h"
 #include "profiling/report_file.h"
 #include "samples/cli.h"
@@ -34,6 +35,7 @@ struct Options {
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool no_fuse = false;
   bool untimed = false;
+  bool profile = false;
   bool list = false;
   models::WorkloadOptions workload;
 };
@@ -139,6 +141,28 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
   return rows;
 }
 
+// Prints a table for each workload, those that cannot be measured excepted, with the reason.
+void profile(models::Workloads& workloads, DeviceId device, const Options& options) {
+  bench::ReportFile file(options.json_file);
+  json report = {{"machine", bench::measure_machine(device, options.threads, options.workload.is_test_size)},
+                 {"profiles", json::array()}};
+  for (const std::string& name : options.workloads) {
+    show_progress(name + ": " + std::to_string(options.steps) + " steps");
+    try {
+      models::Model model = workloads.make(name);
+      model.fuse = model.fuse && !options.no_fuse;
+      report["profiles"].push_back(bench::profile_of(std::move(model), device, options.threads, options.steps));
+    } catch (const Error& e) {
+      if (options.workloads.size() == 1) throw;
+      std::cerr << name << ": left out: " << e.what() << "\n";
+    }
+  }
+  show_progress("");
+  file.write(report, [&] {
+    for (const json& profile : report["profiles"]) bench::print_profile(std::cout, profile, report["machine"]);
+  });
+}
+
 int run(Options options) {
   if (options.list) {
     print_list();
@@ -161,6 +185,10 @@ int run(Options options) {
     if (!options.explain.empty()) print_plan(model, device, options.explain);
   }
   if (!options.explain.empty()) return 0;
+  if (options.profile) {
+    profile(workloads, device, options);
+    return 0;
+  }
   bench::ReportFile file(options.json_file);
   Program probe = compile(models::chain(10).graph, {.target = device});  // refuses a device that is not there
   json report = {{"machine", bench::describe_machine(probe.target().name)}, {"rows", json::array()}};
@@ -209,6 +237,8 @@ int main(int argc, char** argv) {
   app.add_option("--explain", options.explain,
                  "measure nothing; print each workload's plan: what sinks, what does not, and why (dot: for graphviz)")
       ->check(CLI::IsMember({"text", "json", "dot"}));
+  app.add_flag("--profile", options.profile,
+               "measure each op, in place of the modes: time, GFLOP/s, GB/s, and what the machine can do");
   app.add_flag("--list", options.list, "print workloads and modes");
   return cli::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -251,6 +251,17 @@ class BenchTest(unittest.TestCase):
         dot = bench("--workload", ",".join(names), "--explain", "dot")
         self.assertEqual(len(re.findall(r"(?m)^digraph plan \{$", dot)), 2)
 
+    def test_profile(self):
+        profiled = json.loads(bench("--workload", "mlp,nonzero", "--profile", "--steps", 2, "--json", "-"))
+        self.assertGreater(profiled["machine"]["gflops"], 0)
+        self.assertGreater(profiled["machine"]["gbytes"], 0)
+        (mlp,) = profiled["profiles"]  # nonzero cannot be measured
+        self.assertEqual((mlp["workload"], mlp["steps"]), ("mlp", 2))
+        self.assertEqual(sum(row["runs_per_step"] for row in mlp["ops"] if row["op"] == "adamw"), 1)
+        self.assertEqual({row["op"] for row in mlp["ops"] if row["gflops"]} - {"matmul", "matmul_bias", "matmul_relu"}, set())
+        self.assertAlmostEqual(sum(row["us_per_step"] for row in mlp["ops"]), mlp["us_per_step"], delta=1e-6 * mlp["us_per_step"])
+        self.assertRegex(bench("--workload", "mlp", "--profile", "--steps", 2), r"(?m)^ +[0-9.]+ +[0-9.]+% .* adamw +mlp.cpp:")
+
     def compare(self, *arguments):
         script = pathlib.Path(__file__).resolve().parent.parent / "profiling" / "compare.py"
         done = subprocess.run([sys.executable, script, *map(str, arguments)], capture_output=True, text=True)

@@ -20,6 +20,7 @@
 #include "graphsink/log.h"
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
+#include "graphsink/op_time.h"
 #include "graphsink/plan.h"
 #include "graphsink/version.h"
 
@@ -281,6 +282,14 @@ class Program {
   // Throws Error if nothing is captured yet, on the CPU, if the file cannot be written, and if CUPTI, which knows the
   // ids and belongs to the CUDA toolkit, is not found.
   void write_node_names(const std::string& path, Where where = Where::current()) const;
+  // Runs steps, waits for them, and returns what each op of the plan took: its mean over all runs, in the order of the
+  // plan, measured by the clock of the device between one op and the next. Ops that the step runs at the same time run
+  // one after the other here. They are captured together where the whole step is one launch, and on the CPU share the
+  // threads of a launch; where it is not, the device may have waited for the host before an op. The steps are like
+  // those of run(): they read feeds, commit and record. Allocates memory; graphsink-bench --profile prints the result.
+  // Throws Error as run() and sync() do, if the program has not run with these input shapes, if a result has a size
+  // that depends on data without an upper bound, and if the plan uses further devices.
+  std::vector<OpTime> time_ops(std::int64_t steps, Where where = Where::current());
   // Bytes of the target's arena, which all input shapes share.
   std::size_t arena_bytes(Where where = Where::current()) const;
   const Target& target(Where where = Where::current()) const;

@@ -107,7 +107,7 @@ class Trial:
 def run_ours(options, workload, folder):
     command = [options.bench, "--workload", workload, "--mode", ",".join(OUR_MODES), "--steps", options.steps, "--json", "-"]
     command += ["--device", "cuda:0" if options.device == "cuda" else "cpu", "--size", options.size, "--nodes", options.nodes]
-    command += ["--export", folder]
+    command += ["--threads", options.threads, "--export", folder]
     return json.loads(subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
@@ -159,7 +159,7 @@ def parse():
     parser.add_argument("--workload", default=",".join(WORKLOADS), help="names, separated by commas (default: %(default)s)")
     parser.add_argument("--mode", help="eager, compile, graph, separated by commas; default: all that the device has")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch on the CPU; graphsink's products use one (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="of both on the CPU (default: 1)")
     parser.add_argument("--steps", type=int, default=100, help="counted steps (default: %(default)s)")
     parser.add_argument("--size", choices=["test", "full"], default="full")
     parser.add_argument("--nodes", type=int, default=1000, help="of chain (default: %(default)s)")

@@ -94,6 +94,7 @@ AutomaticReport Program::automatic_report(Where where) { return impl(where).auto
 std::optional<CaptureInfo> Program::captured(bool several_steps, Where where) const {
   return impl(where).captured(several_steps);
 }
+std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) { return impl(where).time_ops(steps, where); }
 void Program::write_node_names(const std::string& path, Where where) const {
   impl(where).write_node_names(path, where);
 }

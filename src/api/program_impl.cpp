@@ -168,7 +168,7 @@ std::int64_t Program::Impl::run_from(std::int64_t first, Mode mode, const RunOpt
   const bool may_miss = has_result_sizes_ && !status_.has_failed();  // else no step commits before that was reported
   is_unsettled_ = true;
   status_.set_has_outputs(false);
-  issue_run(mode, first, options.steps, where);
+  issue_run(mode, first, options.steps, nullptr, where);
   is_unsettled_ = false;
   status_.set_has_outputs(true);
   if (may_miss && has_missed_size()) {
@@ -209,14 +209,16 @@ void Program::Impl::refuse_effects() const {
   }
 }
 
-void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, const Where& where) {
+void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, OpClock* clock, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
   if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
   const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison(entry, memory_, session_);
     refresh_invariant_copies();
-    if (replay_audit_.is_due(mode)) {
+    if (clock) {
+      runner_.run_timed(entry, *clock, first, end);
+    } else if (replay_audit_.is_due(mode)) {
       replay_audit_.run(entry, mode, first, end, where);
     } else {
       runs_.run(entry, mode, first, end);

@@ -14,6 +14,7 @@
 #include "exec/inputs.h"
 #include "exec/measured_runs.h"
 #include "exec/node_names.h"
+#include "exec/op_clock.h"
 #include "exec/program_memory.h"
 #include "exec/program_shapes.h"
 #include "exec/records.h"
@@ -59,6 +60,7 @@ class Program::Impl : private Allocator {
   void set_step_clock(StepClock clock) { runs_.set_step_clock(std::move(clock)); }
   std::optional<CaptureInfo> captured(bool several_steps) const;
   void write_node_names(const std::string& path, const Where& where) const;
+  std::vector<OpTime> time_ops(std::int64_t steps, const Where& where);
   std::size_t arena_bytes() const { return memory_.arena(0).size(); }
   const Target& target() const { return device().target(); }
   std::vector<Variable> variables() const;
@@ -90,6 +92,8 @@ class Program::Impl : private Allocator {
   void require_whole(const char* call, const char* wanted_by, const Where& where);
   // Throws Error unless a step can become a part of a capture of the caller's.
   void require_enqueue(const Where& where);
+  // Throws Error unless time_ops() can measure the steps.
+  void require_timeable(const Where& where);
   Stream& callers_stream(void* stream, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
@@ -97,7 +101,8 @@ class Program::Impl : private Allocator {
   // Runs steps [first, end of the run) and returns that end. If a step has found that a result has another size than
   // was planned for, selects a plan for that size and returns the number of that step, from which to go on.
   std::int64_t run_from(std::int64_t first, Mode mode, const RunOptions& options, const Where& where);
-  void issue_run(Mode mode, std::int64_t first, std::int64_t end, const Where& where);
+  // With laps of `clock`, unless it is null.
+  void issue_run(Mode mode, std::int64_t first, std::int64_t end, OpClock* clock, const Where& where);
   // Waits for the run; whether a step failed only because of the size of a result. Then the plan for that size is
   // selected, and the failure forgotten.
   bool has_missed_size();
@@ -128,8 +133,9 @@ class Program::Impl : private Allocator {
   ArgumentAudit argument_audit_;
   NodeNamesFile node_names_;
   ReplayAudit replay_audit_;
-  std::optional<HostWatch> watch_;  // once a plan has ops on the host or loops; gone before what it looks at
-  bool is_unsettled_ = false;       // issuing failed half-way: streams may be busy that stream() does not wait for
+  std::unique_ptr<OpClock> op_clock_;  // of the last time_ops(), if it failed: its steps may still be running
+  std::optional<HostWatch> watch_;     // once a plan has ops on the host or loops; gone before what it looks at
+  bool is_unsettled_ = false;          // issuing failed half-way: streams may be busy that stream() does not wait for
 };
 
 }  // namespace graphsink

@@ -167,7 +167,8 @@ void BoundPlan::refresh(std::size_t index, std::uint64_t version, Device& device
   versions_[index] = version;
 }
 
-void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) const {
+void BoundPlan::issue_task(int id, Devices devices, Streams streams, OpClock* clock) const {
+  const Task& task = plan_->tasks[at(id)];
   Stream& stream = *streams[at(task.stream)];
   Device& device = *devices[at(plan_->stream_devices[at(task.stream)])];
   switch (task.kind) {
@@ -179,18 +180,18 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
       } else {
         device.call(stream, node);
       }
-      return;
+      break;
     }
     case TaskKind::copy: {
       GRAPHSINK_TRACE(copy, "copy");
       device.copy(stream, address(task.destination), address(task.source), plan_->buffers[at(task.source)].bytes);
-      return;
+      break;
     }
     case TaskKind::branch:
     case TaskKind::choice:
     case TaskKind::loop: {
       const void* decision = address(task.source);
-      auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner); };
+      auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner, clock); };
       auto body = [&](std::size_t which) { return [&, which](Streams inner) { bodies(which, inner); }; };
       Streams here = streams.subspan(at(task.stream), 1);
       if (task.kind == TaskKind::loop) {
@@ -200,13 +201,16 @@ void BoundPlan::issue_task(const Task& task, Devices devices, Streams streams) c
       } else {
         device.choice(here, static_cast<const std::int32_t*>(decision), task.bodies.size(), bodies);
       }
+      if (clock) clock->restart(stream);
       return;
     }
   }
+  if (clock) clock->end_task(stream, id);
 }
 
-void BoundPlan::issue_body(int sequence, Devices devices, Streams streams) const {
-  for (const Task& task : plan_->tasks_of(sequence)) issue_task(task, devices, streams);
+void BoundPlan::issue_body(int sequence, Devices devices, Streams streams, OpClock* clock) const {
+  if (clock) clock->restart(*streams[0]);
+  for (int id : plan_->sequences[at(sequence)].tasks) issue_task(id, devices, streams, clock);
 }
 
 void BoundPlan::run_on_host(const Task& task, Device& device) const {
@@ -215,7 +219,8 @@ void BoundPlan::run_on_host(const Task& task, Device& device) const {
   device.host_call_now(node);
 }
 
-void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops) const {
+void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops,
+                      OpClock* clock) const {
   Device& device = *devices[0];
   std::array<bool, kMaxStreams> is_open{};  // streams with work for which streams[0] has not waited
   std::array<bool, kMaxStreams> is_forked{};
@@ -233,7 +238,8 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     make_wait(stream, 0);
     return true;
   };
-  auto issue_one = [&](const Task& task) {
+  auto issue_one = [&](int id) {
+    const Task& task = plan_->tasks[at(id)];
     for (const Fork& fork : task.forks) {
       if (fork.task > tasks.back()) continue;  // the forked task is in another island, which begins after this one
       if (!enter(fork.stream) || fork.source != 0) make_wait(fork.stream, fork.source);
@@ -247,7 +253,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
       waited_for = stream;
       run_on_host(task, device);
     } else {
-      issue_task(task, devices, streams);
+      issue_task(id, devices, streams, clock);
       waited_for = nullptr;
     }
     is_open[at(task.stream)] = task.stream != 0;
@@ -256,7 +262,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
   for (int id : tasks) {
     if (id == first_store_) before_commit = device.counters().kernels;
     try {
-      issue_one(plan_->tasks[at(id)]);
+      issue_one(id);
     } catch (const Error& e) {
       if (!before_commit || device.counters().kernels == *before_commit) throw;
       throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());
@@ -266,8 +272,9 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     if (is_open[at(s)]) make_wait(0, s);
 }
 
-void BoundPlan::issue_all(Devices devices, Streams streams, Mode::HostOps host_ops) const {
-  issue(plan_->sequences[0].tasks, devices, streams, host_ops);
+void BoundPlan::issue_all(Devices devices, Streams streams, Mode::HostOps host_ops, OpClock* clock) const {
+  if (clock) clock->begin_step(*streams[0]);
+  issue(plan_->sequences[0].tasks, devices, streams, host_ops, clock);
 }
 
 }  // namespace graphsink

@@ -10,6 +10,7 @@
 #include "base/at.h"
 #include "base/trace.h"
 #include "device/device.h"
+#include "exec/op_clock.h"
 #include "graphsink/mode.h"
 #include "graphsink/plan.h"
 #include "ir/system_ops.h"
@@ -73,14 +74,17 @@ class BoundPlan {
   std::size_t bytes() const { return bytes_; }
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[at(buffer)]; }
+  const BoundNode& node(int number) const { return nodes_[at(number)]; }  // of plan().nodes
 
   // Gives these tasks, of the schedule or of an island of it, to the streams, of which there are plan().streams
   // (possibly one and the same for each device); all work is joined in streams[0]. Whether the streams are live or
   // capturing makes no difference here. Throws BrokenCommit if the streams are live and part of the commit was issued,
-  // else what the device throws: then the step has committed wholly or not at all.
+  // else what the device throws: then the step has committed wholly or not at all. With laps of `clock` unless it is
+  // null: then all streams must be the same one, and host_ops in_stream.
   void issue(std::span<const int> tasks, Devices devices, Streams streams,
-             Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
-  void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream) const;
+             Mode::HostOps host_ops = Mode::HostOps::in_stream, OpClock* clock = nullptr) const;
+  void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream,
+                 OpClock* clock = nullptr) const;
 
   // Whether copy `index` of plan().invariant_copies was made since its origin became `version`, which is not 0.
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
@@ -98,8 +102,8 @@ class BoundPlan {
   void bind_nodes(const Addresses& addresses, Devices devices);
   void bind_workspaces(Devices devices);
   void run_on_host(const Task& task, Device& device) const;
-  void issue_task(const Task& task, Devices devices, Streams streams) const;
-  void issue_body(int sequence, Devices devices, Streams streams) const;
+  void issue_task(int id, Devices devices, Streams streams, OpClock* clock) const;
+  void issue_body(int sequence, Devices devices, Streams streams, OpClock* clock) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Island> split_islands_;  // see split_islands()

@@ -12,17 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::uint64_t bytes_moved(const BoundNode& node) {
-  const auto operands = at(node.inputs + node.outputs);
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < operands; ++i) {
-    const Access access = i < at(node.inputs) ? access_of(*node.op, i, at(node.inputs)) : Access::read;
-    if (access == Access::shape_only) continue;
-    sum += node.types[i].bytes() * (access == Access::write ? 2 : 1);
-  }
-  return sum;
-}
-
 void add_op(const BoundNode& node, Json& line) {
   line["op"] = node.op->name;
   if (std::string where = to_string(node.where); !where.empty()) line["where"] = std::move(where);

@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "base/trace.h"
+#include "passes/passes.h"
 
 namespace graphsink {
 namespace {
@@ -81,6 +82,24 @@ void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t firs
   device().begin(*all[0], launches_.ring());
   for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, mode.host_ops);
   entry.times.interactive_steps += end - first;
+}
+
+void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end) {
+  auto issue = [&](Streams all) {
+    device().begin(*all[0], launches_.ring());
+    entry.bound.issue_all(session_.devices(), all, Mode::HostOps::in_stream, &clock);
+  };
+  CaptureSlot& slot = clock.captured;
+  if (sinks_whole(entry.plan()) && !slot.capture(device(), streams(entry, interactive_serial), issue))
+    log_.warn({"time_ops() issues the steps op by op, their capture failed: ", slot.failure()->what()});
+  for (std::int64_t step = first; step < end; ++step) {
+    push_params(entry, false, step, step + 1);
+    if (slot.is_captured()) {
+      slot.launch(device(), stream());
+    } else {
+      issue(streams(entry, interactive_serial));
+    }
+  }
 }
 
 // Runs steps [first, end) as launches. The first steps for each set of input shapes are issued op by op; then the step

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "exec/capture_policy.h"
 #include "exec/launch_queue.h"
+#include "exec/op_clock.h"
 #include "exec/program_memory.h"
 #include "exec/program_shapes.h"
 #include "exec/session.h"
@@ -66,6 +67,10 @@ class StepRunner {
 
   // In any mode but automatic.
   void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  // Steps [first, end) with laps of the clock between tasks, on one stream. Where the whole step of `sink` is one
+  // launch, it is captured, so that the device need not wait for the host; else it is issued op by op. Precondition: a
+  // step has run.
+  void run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end);
   // Makes a step a part of the capture that the caller has begun on `callers`. Precondition: the whole step of `sink`
   // is one launch. If it throws, a part of the step may be in the capture.
   void enqueue(ShapeEntry& entry, Stream& callers);

@@ -127,6 +127,8 @@ inline bool is_branch(const OpDef& op) { return &op == &if_op || &op == &switch_
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
   return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
 }
+// The bytes that a body reads and writes: all operands, twice those that it changes.
+std::uint64_t bytes_moved(const BoundNode& node);
 // Calls op.infer. Throws Error if the op has none or it refuses, if a result is too large for a tensor, and if a view
 // does not fit into its input.
 void infer_outputs(const OpDef& op, InferArgs& a);

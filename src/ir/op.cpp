@@ -37,6 +37,17 @@ std::string to_string(StepError error, std::int64_t index) {
   return "its body failed the step and did not say why";
 }
 
+std::uint64_t bytes_moved(const BoundNode& node) {
+  const auto operands = at(node.inputs + node.outputs);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < operands; ++i) {
+    const Access access = i < at(node.inputs) ? access_of(*node.op, i, at(node.inputs)) : Access::read;
+    if (access == Access::shape_only) continue;
+    sum += node.types[i].bytes() * (access == Access::write ? 2 : 1);
+  }
+  return sum;
+}
+
 namespace {
 
 // The graph that the operands belong to; Values of two graphs are refused.

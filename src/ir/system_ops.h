@@ -34,6 +34,15 @@ struct SystemOps {
   // A group of element-wise ops on the CPU, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
   const OpDef* fused = nullptr;
+  // Adds the time since the last lap to one of the Laps. Inputs, both of which it changes: the time of the last lap, an
+  // i64, and the Lap. Not in plans: see OpClock.
+  const OpDef* lap = nullptr;
+};
+
+// In device memory: time that laps measured, and how many of them.
+struct Lap {
+  std::int64_t ns = 0;
+  std::int64_t count = 0;
 };
 
 struct NodeAttrs {
