@@ -56,11 +56,27 @@ def print_rows(report):
         )
 
 
+def print_sources(report, alone, one_thread):
+    """Where the speed-up of sink over an interpreter of single ops comes from, as factors whose product it is."""
+    def steps(of, mode):
+        return {row["workload"]: row["step_us"]["median"] for row in of["rows"] if row["mode"] == mode}
+
+    serial, sink = steps(report, MODES[0]), steps(report, MODES[2])
+    unfused, narrow = steps(alone, MODES[0]), steps(one_thread, MODES[2])
+    print("\nwhere it comes from: each op alone -> fused ops -> one launch a step -> all cores")
+    layout = "{:<9} {:>16} {:>12} {:>12} {:>12} {:>12} {:>9}"
+    print(layout.format("workload", "each op alone", "fusion", "one launch", "cores", "sunk", "speed-up"))
+    for name in serial:
+        factors = (unfused[name] / serial[name], serial[name] / narrow[name], narrow[name] / sink[name])
+        print(layout.format(name, time_text(unfused[name]), *(f"x {factor:.2f}" for factor in factors), time_text(sink[name]),
+                            f"{unfused[name] / sink[name]:.2f} x"))
+
+
 def size_text(bytes):
     return f"{bytes / 1024:.0f} KiB" if bytes >= 1024 else f"{bytes} B"
 
 
-def problems_in(report):
+def problems_in(report, others):
     problems = []
     for workload in dict.fromkeys(row["workload"] for row in report["rows"]):
         rows = [row for row in report["rows"] if row["workload"] == workload]
@@ -69,6 +85,9 @@ def problems_in(report):
         for field in ("loss_hash", "state_hash"):
             if len({row[field] for row in rows}) != 1:
                 problems.append(f"{workload}: {field} differs between modes")
+        for name, other in others.items():
+            if any(row["workload"] == workload and row["loss_hash"] != rows[0]["loss_hash"] for row in other["rows"]):
+                problems.append(f"{workload}: loss_hash differs {name}")
         if workload in TRAINED and not all(row["loss_last"] < 0.8 * row["loss_first"] for row in rows):
             problems.append(f"{workload}: the loss does not fall")
     return problems
@@ -85,9 +104,11 @@ def main():
         return 2
     folder = pathlib.Path(sys.argv[1])
     report = json.loads((folder / "bench.json").read_text())
-    problems = problems_in(report)
+    alone, one_thread = (json.loads((folder / f"{name}.json").read_text()) for name in ("no-fuse", "one-thread"))
+    problems = problems_in(report, {"without fusion": alone, "on one thread": one_thread})
     if sys.argv[2:]:
         print_rows(report)
+        print_sources(report, alone, one_thread)
         print_problems(problems)
         return 1 if problems else 0
     logs = {}

@@ -67,9 +67,18 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
+# measure NAME ARGUMENT...: the report goes to build/demo/NAME.json.
+measure() {
+  local name=$1
+  shift
+  "$bin/graphsink-bench" --steps 300 --text "$text" "${data_args[@]}" --json "$out/$name.json" "$@" >"$out/$name.log" || exit 2
+}
+
 gs_say 'measuring all workloads op by op and as one launch a step, 300 steps each: about 2 minutes on a CPU'
-"$bin/graphsink-bench" --mode interactive-serial,interactive-parallel,sink --steps 300 --text "$text" "${data_args[@]}" \
-  --json "$out/bench.json" >"$out/bench.log" || exit 2
+measure bench --mode interactive-serial,interactive-parallel,sink
+gs_say 'measuring them once more, op by op with each op alone, and as launches of one thread: about 2 minutes on a CPU'
+measure no-fuse --mode interactive-serial --no-fuse
+measure one-thread --mode sink --threads 1
 python3 profiling/demo_table.py "$out" --table || true # said again at the end
 gs_say "the table was there after $((SECONDS - started)) s; now training, about 1 minute on a CPU"
 for mode in interactive-serial sink; do
