@@ -1,11 +1,13 @@
 // Groups of element-wise ops on the CPU (ir/fused.h): each op computes a block of its result, one op after the other,
-// then all compute the next block. The blocks of all results in the group fit into the first-level cache together.
+// then all compute the next block. The blocks of all results in the group fit into the first-level cache together. Two
+// ops of simple arithmetic, of which one uses the result of the other, are computed together (fused_pairs.h).
 #include <array>
 #include <cstring>
 #include <vector>
 
 #include "base/at.h"
 #include "ir/fused.h"
+#include "kernels/runtime/fused_pairs.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/tiles.h"
@@ -170,6 +172,7 @@ class Compiling {
       result_of_[at(plan_->attrs.outputs[j])] = p_.inputs + static_cast<int>(j);
     find_last_uses();
     for (std::size_t k = 0; k < ops().size(); ++k) add_op(k);
+    join_pairs();
     add_hazards();
     const std::size_t registers = plan_->steps.size() - at(p_.inputs + plan_->outputs);
     plan_->block = kMostInBlock;
@@ -262,6 +265,37 @@ class Compiling {
       if (!is_register || is_alike != is_of_result_dtype) continue;
       if (std::find(free_.begin(), free_.end(), place) == free_.end()) free_.push_back(place);
     }
+  }
+
+  // Of pairs of neighbours, of which the second is the only one that uses the result of the first.
+  void join_pairs() {
+    std::vector<Instruction>& all = plan_->instructions;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < all.size(); ++i, ++kept) {
+      if (kept > 0 && joins(all[kept - 1], all[i])) --kept;
+      if (kept != i) all[kept] = std::move(all[i]);
+    }
+    all.resize(kept);
+  }
+
+  // Makes `second` compute what `first` does, too, if it can.
+  bool joins(const Instruction& first, Instruction& second) const {
+    if (!first.row || !second.row || first.operands != 2 || second.operands != 2) return false;
+    const auto number = static_cast<int>(first.op - ops().data());
+    const auto& operands = second.op->operands;
+    const int operand = operands[0].op == number ? 0 : 1;
+    if (operands[at(operand)].op != number || operands[at(1 - operand)].op == number) return false;
+    const bool is_register = first.to >= p_.inputs + plan_->outputs;
+    if (!is_register || last_use_[at(number)] != static_cast<int>(second.op - ops().data())) return false;
+    const auto other = at(1 - operand);
+    const ElementwiseRow row =
+        row_of({*first.op, *second.op, operand, {first.steps[0], first.steps[1], second.steps[other]}});
+    if (!row) return false;
+    second.row = row;
+    second.from = {first.from[0], first.from[1], second.from[other]};
+    second.steps = {first.steps[0], first.steps[1], second.steps[other]};
+    second.operands = 3;
+    return true;
   }
 
   void add_hazards() {

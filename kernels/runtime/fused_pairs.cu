@@ -1,0 +1,81 @@
+#include "kernels/runtime/fused_pairs.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/support/kernel.h"
+
+namespace graphsink {
+namespace {
+
+// The arithmetic that is computed in pairs, as in OpDef::expr.
+constexpr std::array<std::string_view, 3> kExpressions = {"a + b", "a - b", "a* b"};
+
+template <int number>
+float compute(float a, float b) {
+  static_assert(number < static_cast<int>(kExpressions.size()));
+  if constexpr (number == 0) return a + b;
+  if constexpr (number == 1) return a - b;
+  if constexpr (number == 2) return a * b;
+}
+
+// Which operands have more than one element: both of the first op or either; the other one of the second op, or not.
+struct Steps {
+  bool a, b, c;
+};
+constexpr Steps kSteps[] = {{true, true, true},  {true, false, true},  {false, true, true},
+                            {true, true, false}, {true, false, false}, {false, true, false}};
+
+template <bool is_many>
+float element(const float* data, float first, std::int64_t i) {
+  return is_many ? data[i] : first;
+}
+
+// `operand`: of the second op, the result of the first.
+template <int first, int second, int operand, int steps>
+void pair_row(std::int64_t size, const void* const* in, const std::int64_t*, void* result) {
+  constexpr Steps kMany = kSteps[steps];
+  const auto *a = static_cast<const float*>(in[0]), *b = static_cast<const float*>(in[1]),
+             *c = static_cast<const float*>(in[2]);
+  const float first_a = *a, first_b = *b, first_c = *c;
+  auto* out = static_cast<float*>(result);
+  for_each_index(size, [=](std::int64_t i) {
+    const float inner = compute<first>(element<kMany.a>(a, first_a, i), element<kMany.b>(b, first_b, i));
+    const float other = element<kMany.c>(c, first_c, i);
+    out[i] = operand == 0 ? compute<second>(inner, other) : compute<second>(other, inner);
+  });
+}
+
+constexpr std::size_t kKinds = kExpressions.size(), kPatterns = std::size(kSteps);
+
+template <std::size_t... numbers>
+constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_sequence<numbers...>) {
+  return {pair_row<numbers / (kKinds * 2 * kPatterns), numbers / (2 * kPatterns) % kKinds, numbers / kPatterns % 2,
+                   numbers % kPatterns>...};
+}
+constexpr auto kRows = make_rows(std::make_index_sequence<kKinds * kKinds * 2 * kPatterns>());
+
+std::size_t kind_of(const FusedOp& op) {
+  const bool is_f32 =
+      std::all_of(op.types.begin(), op.types.end(), [](auto& type) { return type.dtype == DType::f32; });
+  if (!is_f32 || !op.op->row) return kKinds;
+  return static_cast<std::size_t>(std::find(kExpressions.begin(), kExpressions.end(), op.op->expr) -
+                                  kExpressions.begin());
+}
+
+}  // namespace
+
+ElementwiseRow row_of(const FusedPair& pair) {
+  const std::size_t first = kind_of(pair.first), second = kind_of(pair.second);
+  if (first == kKinds || second == kKinds) return nullptr;
+  auto is_pattern = [&](const Steps& steps) {
+    return steps.a == (pair.steps[0] != 0) && steps.b == (pair.steps[1] != 0) && steps.c == (pair.steps[2] != 0);
+  };
+  const auto steps = static_cast<std::size_t>(std::find_if(std::begin(kSteps), std::end(kSteps), is_pattern) - kSteps);
+  if (steps == kPatterns) return nullptr;
+  const auto operand = static_cast<std::size_t>(pair.operand);
+  return kRows[((first * kKinds + second) * 2 + operand) * kPatterns + steps];
+}
+
+}  // namespace graphsink
