@@ -351,8 +351,15 @@ struct OpDef {
   // Chooses and loads everything that the body needs: library handles, algorithms, kernels, workspace. nullptr if there
   // is nothing to prepare.
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
-  // Of element-wise ops: the scalar expression that they compute, such as "a + b".
+  // Of element-wise ops: the scalar expression that they compute, such as "a + b", in C++. x is the operand, or a and b
+  // are the operands, or a, b and c. T is the type that `expr_type` names, and R is the type of an element of the
+  // result. It may call the functions of kernels/support/scalar.h.
   std::string_view expr = {};
+  // Of element-wise ops with one output: returns the C++ type T in which `expr` is computed, and to which operands are
+  // converted first; empty: they are not converted. `types` are those of the operands, then that of the output. On CUDA
+  // devices the planner joins such ops into one kernel, which is compiled while the program runs. If it is nullptr, the
+  // op is not joined with others there.
+  std::string_view (*expr_type)(std::span<const TensorType> types) = nullptr;
   // The functions that compute the op, one for each device or architecture. A CUDA body only enqueues work on
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.

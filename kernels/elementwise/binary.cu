@@ -40,19 +40,8 @@ BINARY_EXPRESSION(Maximum, a > b || a != a ? a : b);
 BINARY_EXPRESSION(PowSlope, b == T(0) ? T(0) : b * math::pow(a, b - T(1)));
 // Of the base a and the power b: the slope along the exponent, 0 where the base is 0 and the exponent is not negative.
 BINARY_EXPRESSION(PowLog, a == T(0) && b <= T(1) ? T(0) : b * math::log(a));
-// -(a * b / c), in an order in which nothing overflows that need not.
-template <class T>
-HD T negative_quotient(T a, T b, T c) {
-  T larger = math::abs(a) > math::abs(b) ? a : b, smaller = math::abs(a) > math::abs(b) ? b : a;
-  return math::abs(c) < T(1) ? -(smaller / c * larger) : -(larger / c * smaller);
-}
 TERNARY_EXPRESSION(DivSlope, negative_quotient(a, b, c));
 
-// Of the gradient a: all of it to the operand that is the result, half if the other one is, too.
-template <class T>
-HD T share(T gradient, bool is_own, bool is_other) {
-  return !is_own ? T(0) : is_other ? T(0.5) * gradient : gradient;
-}
 TERNARY_EXPRESSION(MinimumShare, share(a, b <= c || b != b, c <= b || c != c));
 TERNARY_EXPRESSION(MaximumShare, share(a, b >= c || b != b, c >= b || c != c));
 

@@ -58,18 +58,6 @@ struct Cos : CosExpression {
   }
 };
 
-template <class T>
-HD T gelu_slope(T x) {
-  T t = gelu_tanh(x), tail = T(1) - t * t;
-  if (tail == T(0)) return T(0.5) * (T(1) + t);  // 0 or 1, where x * x may be infinite
-  return T(0.5) * (T(1) + t) + T(0.5) * x * tail * T(kGelu) * (T(1) + T(3 * kCubic) * x * x);
-}
-template <class T>
-HD T silu_slope(T x) {
-  T s = math::sigmoid(x);
-  return s * (T(1) + x * (T(1) - s));
-}
-
 // Of the gradient a and the forward output b.
 BINARY_EXPRESSION(ReluGrad, b <= T(0) ? T(0) : a);  // a where b is NaN
 BINARY_EXPRESSION(SqrtGrad, a* T(0.5) / b);

@@ -5,13 +5,6 @@
 
 namespace graphsink {
 
-// gelu(x) = x / 2 * (1 + tanh(u(x))), u(x) = sqrt(2 / pi) * (x + 0.044715 x^3).
-constexpr double kGelu = 0.7978845608028654, kCubic = 0.044715;
-template <class T>
-HD T gelu_tanh(T x) {
-  return math::tanh(T(kGelu) * (x + T(kCubic) * x * x * x));
-}
-
 UNARY_EXPRESSION(Relu, x < T(0) ? T(0) : x);  // a NaN stays one
 UNARY_EXPRESSION(Tanh, math::tanh(x));
 UNARY_EXPRESSION(Sigmoid, math::sigmoid(x));

@@ -244,6 +244,8 @@ void elementwise_cuda(CudaArgs& a) {
   const auto& plan = a.local<ElementwisePlan<N>>();
   plan.cuda(plan.layout, a);
 }
+// OpDef::expr_type of ops whose operands are not converted before.
+inline std::string_view as_stored(std::span<const TensorType>) { return ""; }
 template <int N>
 inline constexpr Alias kElementwiseInPlace[N] = {};
 template <>
@@ -255,6 +257,29 @@ inline constexpr Alias kElementwiseInPlace<3>[3] = {{0, 0}, {0, 1}, {0, 2}};
 template <class T>
 constexpr bool is_computed_in(DType dtype) {
   return dtype == element_dtype<T>() || (std::is_same_v<T, float> && is_half(dtype));
+}
+
+// The name of a type in which elements are computed, in kernels that are compiled at run time.
+template <class T>
+constexpr std::string_view type_name() {
+  if constexpr (std::is_same_v<T, float>) {
+    return "float";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "double";
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    return "std::int32_t";
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return "std::int64_t";
+  } else if constexpr (std::is_same_v<T, std::uint32_t>) {
+    return "std::uint32_t";
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return "std::uint64_t";
+  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+    return "std::uint8_t";
+  } else {
+    static_assert(std::is_same_v<T, bool>);
+    return "bool";
+  }
 }
 
 // The result of F for elements of type In. If F returns the type that In is computed in, the result is stored as In.
@@ -308,6 +333,14 @@ ElementwiseRow choose_row(std::span<const TensorType> types) {
   return row;
 }
 
+// OpDef::expr_type.
+template <class... Ts>
+std::string_view choose_expr_type(std::span<const TensorType> types) {
+  std::string_view name;
+  ((is_computed_in<Ts>(types[0].dtype) ? void(name = type_name<Ts>()) : void()), ...);
+  return name;
+}
+
 template <class F, int N, class... Ts>
 constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
   return {.name = name,
@@ -315,6 +348,7 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .in_place = kElementwiseInPlace<N>,
           .prepare = prepare_elementwise<F, N, Ts...>,
           .expr = F::kText,
+          .expr_type = choose_expr_type<Ts...>,
           .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
           .row = choose_row<F, N, Ts...>,
           .tiles = kElementTiles<elementwise_part<N>>,

@@ -13,22 +13,11 @@
 #include "device/host_memory.h"
 #include "device/wait_for_inputs.h"
 #include "graphsink/kernel.h"
-#include "kernels/support/host_math.h"
-#include "kernels/support/host_pow.h"
-#include "kernels/support/host_trigonometry.h"
-
-#define HD GRAPHSINK_ON_BOTH inline
+#include "kernels/support/scalar.h"
 
 namespace graphsink {
 
 constexpr std::int64_t kThreads = LaunchSize::kThreads, kMaxBlocks = LaunchSize::kMaxBlocks;
-
-// Returns a / b for non-negative numbers. Small numbers are divided in 32 bits, because 64-bit division is slow on
-// GPUs.
-HD std::int64_t quotient(std::int64_t a, std::int64_t b) {
-  bool is_small = a <= 0xffffffff && b <= 0xffffffff;
-  return is_small ? std::int64_t{static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b)} : a / b;
-}
 
 // Returns the axis counted from the front. An op also accepts axes counted from the end: -1 is the last one.
 inline int from_front(int axis, int rank) { return axis < 0 ? axis + rank : axis; }
@@ -38,60 +27,6 @@ inline int axis_from_front(const InferArgs& a, int axis, int rank) {
   if (d < 0 || d >= rank) a.fail("there is no axis " + std::to_string(axis), "name an axis from -rank to rank - 1");
   return d;
 }
-
-// Math functions with the same names for float and double, on host and device. The ops of these names hide those of
-// <cmath>.
-namespace math {
-#ifdef __CUDA_ARCH__
-HD float exp(float x) { return ::expf(x); }
-HD double exp(double x) { return ::exp(x); }
-HD float log(float x) { return ::logf(x); }
-HD double log(double x) { return ::log(x); }
-HD float pow(float x, float y) { return ::powf(x, y); }
-HD double pow(double x, double y) { return ::pow(x, y); }
-HD float sin(float x) { return ::sinf(x); }
-HD double sin(double x) { return ::sin(x); }
-HD float cos(float x) { return ::cosf(x); }
-HD double cos(double x) { return ::cos(x); }
-HD float tanh(float x) { return ::tanhf(x); }
-HD double tanh(double x) { return ::tanh(x); }
-HD float erf(float x) { return ::erff(x); }
-#else
-HD float exp(float x) { return host_math::exp(x); }
-HD double exp(double x) { return host_math::exp(x); }
-HD float log(float x) { return host_math::log(x); }
-HD double log(double x) { return host_math::log(x); }
-HD float pow(float x, float y) { return host_math::pow(x, y); }
-HD double pow(double x, double y) { return host_math::pow(x, y); }
-HD float sin(float x) { return host_math::sin(x); }
-HD double sin(double x) { return host_math::sin(x); }
-HD float cos(float x) { return host_math::cos(x); }
-HD double cos(double x) { return host_math::cos(x); }
-HD float tanh(float x) { return host_math::tanh(x); }
-HD double tanh(double x) { return host_math::tanh(x); }
-HD float erf(float x) { return host_math::erf(x); }
-#endif
-HD float abs(float x) { return ::fabsf(x); }
-HD double abs(double x) { return ::fabs(x); }
-HD float sqrt(float x) { return ::sqrtf(x); }
-HD double sqrt(double x) { return ::sqrt(x); }
-HD float floor(float x) { return ::floorf(x); }
-HD double floor(double x) { return ::floor(x); }
-HD float ceil(float x) { return ::ceilf(x); }
-HD double ceil(double x) { return ::ceil(x); }
-HD float rint(float x) { return ::rintf(x); }
-HD double rint(double x) { return ::rint(x); }
-HD double erf(double x) { return ::erf(x); }
-template <class T>
-HD T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
-}
-// For infinities and NaNs, x - x is a NaN.
-template <class T>
-HD bool is_finite(T x) {
-  return x - x == T(0);
-}
-}  // namespace math
 
 constexpr std::int64_t kVectorBlock = 16;
 

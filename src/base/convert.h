@@ -1,12 +1,15 @@
 // One element from one C++ element type to another, as Tensor::to() and the op cast() do it on every device.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
-#include "graphsink/type.h"
+#include "graphsink/half.h"
 
 namespace graphsink {
+
+enum class DType : std::uint8_t;  // graphsink/type.h
 
 // Floats round to nearest even. Floats to integers are truncated, at the ends of the range where they are outside it,
 // and 0 for a NaN: C++ leaves these undefined, and processors differ. Integers to shorter ones keep the low bits. To
