@@ -52,10 +52,11 @@ struct LiveObjects {
   std::size_t reservations = 0;     // cuMemAddressReserve
   std::size_t physical_blocks = 0;  // cuMemCreate, live by handle or by mapping
   std::size_t blas_handles = 0;
+  std::size_t libraries = 0;  // cudaLibraryLoadData
   std::size_t log_callbacks = 0;
   std::size_t total() const {
     return streams + events + graphs + execs + device_allocations + pinned_allocations + reservations +
-           physical_blocks + blas_handles + log_callbacks;
+           physical_blocks + blas_handles + libraries + log_callbacks;
   }
 };
 LiveObjects live_objects();
@@ -74,6 +75,10 @@ void set_peer_access(bool on);
 // pinned nor mapped, of another device's memory without peer access; also inside of structures. On by default. A GPU
 // fails when the kernel uses the address; off for tests of kernels that do not.
 void set_address_check(bool on);
+
+// The host compiler that stands for NVRTC: a path, or a name that is looked up in PATH. Empty, as at first unless
+// GS_EMU_COMPILER names one: NVRTC does not work. Compiling a kernel takes a third of a second.
+void set_compiler(const std::string& name);
 
 // What cudaStreamDestroy does with a stream that is capturing. NVIDIA's documents do not say. On (the default, and what
 // tests that pass on NVIDIA hardware expect): it succeeds; a capture that began on the stream is over and its graph is

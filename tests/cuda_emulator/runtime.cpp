@@ -35,6 +35,8 @@ Runtime::Runtime() {
   has_peer_access = peer_access == nullptr || peer_access[0] != '0';
   const char* destroy = std::getenv("GS_EMU_DESTROY_ENDS_CAPTURE");
   destroy_ends_capture = destroy == nullptr || destroy[0] != '0';
+  const char* named = std::getenv("GS_EMU_COMPILER");
+  compiler = named == nullptr ? "" : named;
   const char* text = std::getenv("GS_EMU_SEED");
   executor.set_seed(text == nullptr ? 0 : std::strtoull(text, nullptr, 10));
   const char* traced = std::getenv("GS_EMU_TRACE");
@@ -212,6 +214,7 @@ LiveObjects live_objects() {
   for (const cudaGraph_t graph : r.graphs) live.graphs += graph->owner == nullptr;
   live.execs = r.execs.size();
   live.blas_handles = r.blas_handles.size();
+  live.libraries = r.libraries;
   live.log_callbacks = r.log_callbacks.size();
   r.memory.count(live);
   return live;

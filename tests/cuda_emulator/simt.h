@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "simt_kernel.h"
+
 // The CUDA headers give these attributes that a host compiler does not know.
 #undef __shared__
 #undef __cluster_dims__
@@ -53,55 +55,14 @@ int block_barrier_count(int predicate, const char* file, int line);
 unsigned long long warp_collective(Collective kind, unsigned mask, unsigned long long value, int source,
                                    const char* file, int line);
 
-// What a launch needs to know about a kernel and cannot get from its address.
-struct KernelSignature {
-  unsigned count;
-  const unsigned* sizes;
-  void (*invoke)(const void* function, void** arguments);
-  // Sets the bytes between the members of structures to zero; null where the compiler cannot.
-  void (*clear_padding)(void** arguments);
-};
 void register_kernel(const void* function, const KernelSignature& signature);
-
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_clear_padding)
-#define EMU_CLEARS_PADDING 1
-#endif
-#endif
-
-template <class... P>
-struct KernelOf {
-  static_assert((std::is_trivially_copyable_v<P> && ...), "kernel parameters are copied as bytes");
-  static_assert((!std::is_reference_v<P> && ...), "a kernel cannot take references");
-  static_assert((sizeof(P) + ... + 0) <= 4096, "kernel parameters are limited to 4096 bytes");
-  static constexpr unsigned kSizes[sizeof...(P) + 1] = {static_cast<unsigned>(sizeof(P))..., 0};
-
-  template <std::size_t... I>
-  static void call(void (*function)(P...), [[maybe_unused]] void** arguments, std::index_sequence<I...>) {
-    function(*static_cast<P*>(arguments[I])...);
-  }
-  static void invoke(const void* function, void** arguments) {
-    call(reinterpret_cast<void (*)(P...)>(const_cast<void*>(function)), arguments, std::index_sequence_for<P...>());
-  }
-
-#if defined(EMU_CLEARS_PADDING)
-  template <std::size_t... I>
-  static void clear([[maybe_unused]] void** arguments, std::index_sequence<I...>) {
-    (__builtin_clear_padding(static_cast<std::remove_const_t<P>*>(arguments[I])), ...);
-  }
-  static void clear_padding(void** arguments) { clear(arguments, std::index_sequence_for<P...>()); }
-#else
-  static constexpr void (*clear_padding)(void**) = nullptr;
-#endif
-};
 
 // The address of a kernel as the runtime wants it (kernel nodes, attributes). A kernel must pass through here or
 // through cudaLaunchKernelEx before the runtime can run it.
 template <class... P>
 void* reg(void (*kernel)(P...)) {
   void* function = reinterpret_cast<void*>(kernel);
-  register_kernel(function,
-                  {sizeof...(P), KernelOf<P...>::kSizes, &KernelOf<P...>::invoke, KernelOf<P...>::clear_padding});
+  register_kernel(function, signature_of(kernel));
   return function;
 }
 

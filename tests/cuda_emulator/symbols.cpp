@@ -1,5 +1,6 @@
 // The names of this program's functions, from its symbol table. Kernels are mostly local functions, of which the
 // dynamic linker knows nothing.
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 
@@ -56,7 +57,9 @@ std::map<std::uintptr_t, std::string> read_symbols() {
 const char* symbol_of(const void* function) {
   static const std::map<std::uintptr_t, std::string>& names = *new std::map(read_symbols());  // used until exit
   const auto found = names.find(reinterpret_cast<std::uintptr_t>(function));
-  return found == names.end() ? nullptr : found->second.c_str();
+  if (found != names.end()) return found->second.c_str();
+  Dl_info info;  // of a kernel that was compiled at run time
+  return dladdr(function, &info) != 0 ? info.dli_sname : nullptr;
 }
 
 }  // namespace emu
