@@ -18,6 +18,10 @@ struct Counters {
   std::uint64_t copies = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t captures = 0;
+  // Kernels of groups of element-wise ops (CompileOptions::fuse) that were compiled, and those that a cache on disk
+  // had.
+  std::uint64_t compiled_kernels = 0;
+  std::uint64_t cached_kernels = 0;
   // Captures that changed the arguments of an executable graph, which was kept for other input shapes before, in place
   // of making one anew; and those that CUDA refused, because not only arguments differed: then one was made anew.
   std::uint64_t graph_updates = 0;
@@ -40,6 +44,8 @@ struct Counters {
     copies += more.copies;
     host_nodes += more.host_nodes;
     captures += more.captures;
+    compiled_kernels += more.compiled_kernels;
+    cached_kernels += more.cached_kernels;
     graph_updates += more.graph_updates;
     graph_update_refusals += more.graph_update_refusals;
     fallbacks += more.fallbacks;

@@ -49,11 +49,7 @@ class CudaArgs : public BodyArgs {
   void launch(void (*kernel)(P...), Extent grid, Extent block, std::size_t shared, A&&... arguments) const {
 #ifdef GRAPHSINK_CAN_LAUNCH
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(grid.x, grid.y, grid.z);
-    config.blockDim = dim3(block.x, block.y, block.z);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream_;
+    const cudaLaunchConfig_t config = configuration(grid, block, shared);
     check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...), "cudaLaunchKernelEx",
                node());
     count_kernel();
@@ -66,7 +62,29 @@ class CudaArgs : public BodyArgs {
 #endif
   }
 
+#ifdef GRAPHSINK_CAN_LAUNCH
+  // The same for a kernel that was loaded from a library: `kernel` is a cudaKernel_t, `arguments` are the addresses of
+  // its arguments.
+  void launch_loaded(const void* kernel, Extent grid, Extent block, std::size_t shared, void** arguments) const {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    const cudaLaunchConfig_t config = configuration(grid, block, shared);
+    check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", node());
+    count_kernel();
+  }
+#endif
+
  private:
+#ifdef GRAPHSINK_CAN_LAUNCH
+  cudaLaunchConfig_t configuration(Extent grid, Extent block, std::size_t shared) const {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid.x, grid.y, grid.z);
+    config.blockDim = dim3(block.x, block.y, block.z);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream_;
+    return config;
+  }
+#endif
+
   CudaDevice* device_;
   cudaStream_t stream_;
   std::uint64_t* kernels_;

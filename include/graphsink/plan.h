@@ -40,6 +40,10 @@ struct Target {
   bool separate_memory = false;      // the host cannot access its memory, so that CPU bodies need copies
   bool conditional_nodes = true;     // loops and branches can be part of a launch
   bool host_nodes_in_bodies = true;  // the bodies of loops and branches in a launch may hold CPU bodies of ops
+  // Groups of element-wise ops become kernels that are compiled when the program is compiled (CompileOptions::fuse); or
+  // why they do not. On the CPU no compiler is needed.
+  bool compiles_kernels = false;
+  std::string fusion_obstacle;
   int max_streams = kMaxStreams;
   std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
 
@@ -238,6 +242,7 @@ struct FusionReport {
   std::size_t ops = 0;    // so many ops
   std::size_t nodes = 0;  // became so many nodes
   std::size_t bytes = 0;  // of results that are not stored in memory any more
+  std::string obstacle;   // why ops that could be joined stay separate, or ""
 };
 
 struct Plan {

@@ -329,7 +329,7 @@ class Compiling {
   std::size_t widest_ = 1;      // bytes of the largest element in a register
 };
 
-Prepared prepare_fused(const PrepareArgs& p) { return {Compiling(p).run()}; }
+Prepared prepare_fused(const PrepareArgs& p) { return p.cuda ? prepare_fused_kernel(p) : Prepared{Compiling(p).run()}; }
 
 template <std::size_t inputs>
 constexpr auto kInPlace = [] {
@@ -341,7 +341,10 @@ constexpr auto kInPlace = [] {
 
 template <std::size_t inputs>
 constexpr OpDef fused_op() {
-  OpDef op{.name = "fused", .prepare = prepare_fused, .bodies = {run_all_tiles<kFusedTiles>}, .tiles = kFusedTiles};
+  OpDef op{.name = "fused",
+           .prepare = prepare_fused,
+           .bodies = {run_all_tiles<kFusedTiles>, run_fused_kernel},
+           .tiles = kFusedTiles};
   if constexpr (inputs > 0) op.in_place = kInPlace<inputs>;
   return op;
 }

@@ -11,4 +11,8 @@ extern const OpDef clear_op, store_at_op;  // stack.cu
 extern const OpDef fused_ops[];            // fused.cu
 extern const OpDef lap_op;                 // lap.cu
 
+// Of the CUDA body of fused_ops: fused_kernel.cu.
+Prepared prepare_fused_kernel(const PrepareArgs& p);
+void run_fused_kernel(CudaArgs& a);
+
 }  // namespace graphsink

@@ -218,6 +218,7 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
     text += "fused: " + std::to_string(plan.fusion.ops) + " element-wise ops in " +
             count_text(plan.fusion.nodes, "node") + "; " + bytes_text(plan.fusion.bytes) +
             " of their results are not stored\n";
+  if (!plan.fusion.obstacle.empty()) text += "element-wise ops stay separate: " + plan.fusion.obstacle + "\n";
   const std::size_t live = live_bytes(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live) +

@@ -23,7 +23,19 @@ enum class Role : std::uint8_t {
   by_part,     // it computes parts of its result, from any elements of its operands: these must not be in the group
 };
 
-Role role_of(const PlannerIr& ir, const IrNode& node) {
+// On a CUDA device, where the group becomes a kernel that is made of the ops' expressions.
+Role role_in_kernel(const IrNode& node) {
+  const OpDef& op = *node.op;
+  const std::size_t operands = node.inputs.size();
+  if (!op.expr_type || op.expr.empty() || operands < 1 || operands > 3) return Role::none;
+  if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
+  for (std::size_t i = 0; i < operands; ++i)
+    if (access_of(op, i, operands) != Access::read) return Role::none;
+  return Role::by_element;
+}
+
+Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
+  if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(node);
   if (!node.op->row && !node.op->part) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   if (node.inputs.size() > kMaxFusedOperands) return Role::none;
@@ -42,16 +54,17 @@ struct Group {
 
 class Grouping {
  public:
-  Grouping(PlannerIr& ir, const SystemOps& system)
+  Grouping(PlannerIr& ir, const SystemOps& system, const Plan& plan)
       : ir_(ir),
         system_(system),
+        plan_(plan),
         position_(ir.nodes.size(), -1),
         roles_(ir.nodes.size(), Role::none),
         uses_(ir.nodes.size()),
         group_of_(ir.nodes.size(), -1) {
     number_nodes(0);
     for (int id : order_) {
-      roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)]);
+      roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], target_of(id));
       for (ValueRef v : ir_.nodes[at(id)].inputs) uses_[at(v.node)].nodes.push_back(id);
       // A body may return a value from outside of it, which is then needed when the branch or loop runs.
       for (int body : ir_.nodes[at(id)].bodies) {
@@ -66,13 +79,22 @@ class Grouping {
   FusionReport run() {
     for (int id : order_)
       if (roles_[at(id)] != Role::none) join(id);
-    for (const Group& group : groups_)
-      if (group.ops.size() > 1) make_node(group.ops);
+    for (const Group& group : groups_) {
+      if (group.ops.size() < 2) continue;
+      const Target& target = target_of(group.ops[0]);
+      if (target.separate_memory && !target.compiles_kernels) {
+        report_.obstacle = target.fusion_obstacle;
+      } else {
+        make_node(group.ops);
+      }
+    }
     replace_uses(ir_, replacements_);
     return report_;
   }
 
  private:
+  const Target& target_of(int id) const { return plan_.devices[at(ir_.nodes[at(id)].device)].target; }
+
   struct Uses {
     std::vector<int> nodes;
     bool is_result = false;  // of a region, or it is an output, a record or what a Variable is assigned
@@ -263,6 +285,7 @@ class Grouping {
 
   PlannerIr& ir_;
   const SystemOps& system_;
+  const Plan& plan_;
   std::vector<int> order_, position_;
   std::vector<Role> roles_;
   std::vector<Uses> uses_;
@@ -274,6 +297,8 @@ class Grouping {
 
 }  // namespace
 
-FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system) { return Grouping(ir, system).run(); }
+FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan) {
+  return Grouping(ir, system, plan).run();
+}
 
 }  // namespace graphsink

@@ -50,7 +50,7 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   unroll(ir, system, plan);
   if (options.fuse) {
     fuse(ir);
-    if (!plan.target().separate_memory && !options.check_finite) plan.fusion = fuse_elementwise(ir, system);
+    if (!options.check_finite) plan.fusion = fuse_elementwise(ir, system, plan);
   }
   plan.sources = used_sources(ir);
   std::vector<Reason> notes = found_sizes(ir);

@@ -123,8 +123,9 @@ constexpr int kMostUnrolled = 16;
 // Joins nodes with the one that uses them: see OpDef::fuse.
 void fuse(PlannerIr& ir);
 
-// Joins element-wise ops into nodes that compute them block by block (ir/fused.h).
-FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system);
+// Joins element-wise ops into nodes that compute them together (ir/fused.h): block by block on the CPU, and in one
+// kernel on a CUDA device that compiles kernels. `plan` has the devices.
+FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan);
 
 // Makes nodes, buffers and one schedule per region, in the user's order, with the commit at the end and copies where a
 // value crosses between host and device.

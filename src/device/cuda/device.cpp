@@ -9,6 +9,7 @@
 #include "base/flush_denormals.h"
 #include "base/in_body.h"
 #include "device/cuda/control.h"
+#include "device/cuda/nvrtc.h"
 #include "device/cuda/target.h"
 #include "passes/passes.h"
 
@@ -42,10 +43,13 @@ void run_cpu_body(const BoundNode& node, bool flush_denormals) noexcept {
 CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside, bool flush_denormals)
     : flush_denormals_(flush_denormals),
       calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
+      compiler_(std::make_shared<Nvrtc>()),
       setup_stream_(*calls_),
       staging_(calls_->log),
       capture_(beside.empty() ? std::make_shared<StreamCapture>(calls_) : cuda_device(*beside[0]).capture_) {
   target_ = read_target(*calls_);
+  target_.fusion_obstacle = compiler_->obstacle(target_.sm);
+  target_.compiles_kernels = target_.fusion_obstacle.empty();
   CurrentDevice current(*calls_);
   calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
   decision_ = allocate_pinned(*calls_, sizeof(std::int32_t));

@@ -14,6 +14,8 @@
 namespace graphsink {
 
 struct Matmuls;
+class Nvrtc;
+class RunTimeKernels;
 
 // Use a device from one thread at a time. Memory, streams and captured graphs that it made may be destroyed after the
 // device, but not used.
@@ -56,7 +58,9 @@ class CudaDevice : public Device {
   // Only for headers inside the library.
   Calls& calls() { return *calls_; }
   const CudaStream& setup_stream() const { return setup_stream_; }
-  std::shared_ptr<Matmuls> matmuls;  // made by the first prepare_matmul()
+  std::shared_ptr<Matmuls> matmuls;                  // made by the first prepare_matmul()
+  std::shared_ptr<RunTimeKernels> run_time_kernels;  // made by the first load_kernel()
+  const Nvrtc& compiler() const { return *compiler_; }
 
  private:
   // The argument of a host function. The elements of a set never move, so each pair keeps one address for the device's
@@ -78,6 +82,7 @@ class CudaDevice : public Device {
 
   const bool flush_denormals_;  // of CPU bodies
   std::shared_ptr<Calls> calls_;
+  const std::shared_ptr<const Nvrtc> compiler_;
   CudaStream setup_stream_;  // for setting up memory; never captured
   Staging staging_;
   Memory decision_;  // pinned host memory

@@ -1,0 +1,334 @@
+#include "kernels/runtime/fused_source.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/at.h"
+#include "kernels/support/layout.h"
+
+namespace graphsink {
+namespace {
+
+std::string_view element_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "float";
+    case DType::f64:
+      return "double";
+    case DType::f16:
+      return "half";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::i32:
+      return "std::int32_t";
+    case DType::i64:
+      return "std::int64_t";
+    case DType::u8:
+      return "std::uint8_t";
+    case DType::boolean:
+      break;
+  }
+  return "bool";
+}
+
+using Strides = std::vector<std::int64_t>;
+
+// Which element of an input makes element i of the outputs.
+enum class Place : std::uint8_t {
+  own,        // element i
+  single,     // the only one
+  broadcast,  // another one, at an offset that the kernel computes
+};
+
+// An input that the kernel reads, and how.
+struct Read {
+  int input = 0;
+  Place place = Place::own;
+  Strides strides;  // along the dimensions of the results that are not 1
+  int offset = -1;  // of a broadcast: the number of its offset
+};
+
+class Writing {
+ public:
+  Writing(const FusedAttrs& attrs, std::span<const TensorType> types) : attrs_(attrs), types_(types) {
+    inputs_ = types.size() - attrs.outputs.size();
+    size_ = attrs.ops.back().types.back().shape.size();
+    for (const FusedOp& op : attrs.ops) find_reads(op);
+    add_dimensions();
+  }
+
+  FusedKernelSource run() {
+    FusedKernelSource made;
+    made.source = {kernel_name(), text(), run_time_headers()};
+    made.words.push_back(size_);
+    made.words.insert(made.words.end(), dims_.begin(), dims_.end());
+    for (const Strides& strides : offsets_) made.words.insert(made.words.end(), strides.begin(), strides.end());
+    made.items = offsets_.empty() ? (size_ + kFusedPack - 1) / kFusedPack : size_;
+    return made;
+  }
+
+ private:
+  static std::string number(std::size_t n) { return std::to_string(n); }
+  DType result_type(int op) const { return attrs_.ops[at(op)].types.back().dtype; }
+
+  void find_reads(const FusedOp& op) {
+    const Shape& result = op.types.back().shape;
+    std::vector<int> of_op;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i].input < 0) {
+        of_op.push_back(-1);
+        continue;
+      }
+      std::int64_t strides[Shape::kMaxRank] = {};
+      broadcast_strides(op.types[i].shape, result, strides);
+      Read read{op.operands[i].input, Place::own, {}, -1};
+      Strides dense;
+      std::int64_t stride = 1;
+      for (int d = result.rank() - 1; d >= 0; --d) {
+        if (result[d] == 1) continue;
+        read.strides.insert(read.strides.begin(), strides[d]);
+        dense.insert(dense.begin(), stride);
+        stride *= result[d];
+      }
+      if (read.strides != dense) {
+        const bool is_single = std::all_of(read.strides.begin(), read.strides.end(), [](auto s) { return s == 0; });
+        read.place = is_single ? Place::single : Place::broadcast;
+      }
+      of_op.push_back(add(std::move(read)));
+    }
+    reads_of_.push_back(std::move(of_op));
+  }
+
+  int add(Read read) {
+    const auto found = std::find_if(reads_.begin(), reads_.end(), [&](const Read& known) {
+      return known.input == read.input && known.place == read.place && known.strides == read.strides;
+    });
+    if (found == reads_.end()) {
+      reads_.push_back(std::move(read));
+      return static_cast<int>(reads_.size()) - 1;
+    }
+    return static_cast<int>(found - reads_.begin());
+  }
+
+  // Finds the dimensions over which the kernel walks: neighbours along which all broadcast operands go on evenly are
+  // one.
+  void add_dimensions() {
+    std::vector<Read*> broadcast;
+    for (Read& read : reads_) {
+      if (read.place != Place::broadcast) continue;
+      read.offset = static_cast<int>(broadcast.size());
+      broadcast.push_back(&read);
+    }
+    offsets_.resize(broadcast.size());
+    if (broadcast.empty()) return;
+    const Shape& shape = attrs_.ops.back().types.back().shape;
+    std::size_t from = 0;  // counts the dimensions that are not 1
+    for (int d = 0; d < shape.rank(); ++d) {
+      if (shape[d] == 1) continue;
+      bool goes_on = !dims_.empty();
+      for (std::size_t k = 0; k < broadcast.size(); ++k)
+        goes_on = goes_on && offsets_[k].back() == broadcast[k]->strides[from] * shape[d];
+      if (goes_on) {
+        dims_.back() *= shape[d];
+      } else {
+        dims_.push_back(shape[d]);
+      }
+      for (std::size_t k = 0; k < broadcast.size(); ++k) {
+        if (goes_on) offsets_[k].pop_back();
+        offsets_[k].push_back(broadcast[k]->strides[from]);
+      }
+      ++from;
+    }
+  }
+
+  // Profilers show it.
+  std::string kernel_name() const {
+    constexpr std::size_t kNamed = 6;
+    std::string name = "fused";
+    for (std::size_t k = 0; k < std::min(attrs_.ops.size(), kNamed); ++k) {
+      name += "_";
+      for (char c : attrs_.ops[k].op->name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+    }
+    if (attrs_.ops.size() > kNamed) name += "_and_" + number(attrs_.ops.size() - kNamed) + "_more";
+    return name;
+  }
+
+  std::string text() const {
+    std::string text = R"(#include "kernels/support/scalar.h"
+// The header above declares what this one needs.
+#include "device/wait_for_inputs.h"
+
+namespace graphsink {
+
+)";
+    text += parameters();
+    for (std::size_t k = 0; k < attrs_.ops.size(); ++k) text += function(k);
+    text += compute();
+    if (!offsets_.empty()) text += find();
+    if (offsets_.empty()) text += pack();
+    text += "\n}  // namespace graphsink\n\nusing namespace graphsink;\n";
+    return text + (offsets_.empty() ? kernel_of_packs() : kernel_of_elements());
+  }
+
+  std::string parameters() const {
+    std::string text = "struct Parameters {\n  const void* in[" + number(std::max<std::size_t>(inputs_, 1)) + "];\n";
+    text += "  void* out[" + number(attrs_.outputs.size()) + "];\n  std::int64_t size;\n";
+    if (!offsets_.empty()) {
+      text += "  std::int64_t dims[" + number(dims_.size()) + "];\n";
+      text += "  std::int64_t strides[" + number(offsets_.size()) + "][" + number(dims_.size()) + "];\n";
+    }
+    return text + "};\n";
+  }
+
+  // The expression of an op as a function.
+  std::string function(std::size_t k) const {
+    static constexpr const char* kNames[][3] = {{"x"}, {"a", "b"}, {"a", "b", "c"}};
+    const FusedOp& op = attrs_.ops[k];
+    const std::string_view computed = op.op->expr_type(op.types);
+    const std::string result(element_type(op.types.back().dtype));
+    std::string text = "\n// " + std::string(op.op->name) + "\n__device__ inline " + result + " op" + number(k) + "(";
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const std::string_view type = computed.empty() ? element_type(op.types[i].dtype) : computed;
+      text += (i == 0 ? "" : ", ") + std::string(type) + " " + kNames[op.operands.size() - 1][i];
+    }
+    text += ") {\n";
+    if (!computed.empty()) text += "  using T [[maybe_unused]] = " + std::string(computed) + ";\n";
+    text += "  using R [[maybe_unused]] = " + result + ";\n";
+    return text + "  return static_cast<R>(" + std::string(op.op->expr) + ");\n}\n";
+  }
+
+  // A function that computes one element of all outputs, of one element of each input that is read.
+  std::string compute() const {
+    std::string text = "\n__device__ inline void compute(";
+    for (std::size_t r = 0; r < reads_.size(); ++r)
+      text += std::string(element_type(types_[at(reads_[r].input)].dtype)) + " in" + number(r) + ", ";
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
+      text += (j == 0 ? "" : ", ") + std::string(element_type(result_type(attrs_.outputs[j]))) + "& out" + number(j);
+    text += ") {\n";
+    for (std::size_t k = 0; k < attrs_.ops.size(); ++k) {
+      const FusedOp& op = attrs_.ops[k];
+      text += "  const " + std::string(element_type(op.types.back().dtype)) + " v" + number(k) + " = op" + number(k);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        const int from = op.operands[i].op;
+        text += (i == 0 ? "(" : ", ") + (from >= 0 ? "v" + number(at(from)) : "in" + number(at(reads_of_[k][i])));
+      }
+      text += ");\n";
+    }
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
+      text += "  out" + number(j) + " = v" + number(at(attrs_.outputs[j])) + ";\n";
+    return text + "}\n";
+  }
+
+  // A function that finds the offsets of the broadcast operands for element i; as Layout::find().
+  std::string find() const {
+    return "\n__device__ inline void find(const Parameters& p, std::int64_t i, std::int64_t (&offsets)[" +
+           number(offsets_.size()) +
+           "]) {\n  for (std::int64_t& offset : offsets) offset = 0;\n  for (int d = " + number(dims_.size() - 1) +
+           R"(; d >= 0; --d) {
+    const std::int64_t outer = d > 0 ? quotient(i, p.dims[d]) : 0;
+    const std::int64_t coordinate = i - outer * p.dims[d];
+    for (int k = 0; k < )" +
+           number(offsets_.size()) + R"(; ++k) offsets[k] += coordinate * p.strides[k][d];
+    i = outer;
+  }
+}
+)";
+  }
+
+  std::string kernel_begin() const {
+    return "\nextern \"C\" __global__ void " + kernel_name() + R"((const Parameters p) {
+  wait_for_inputs();
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+)";
+  }
+
+  std::string declared_outputs(const std::string& indent, bool are_packs) const {
+    std::string text;
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) {
+      const std::string type(element_type(result_type(attrs_.outputs[j])));
+      text += indent + (are_packs ? "Pack<" + type + ">" : type) + " out" + number(j) + ";\n";
+    }
+    return text;
+  }
+
+  // An expression for an element of an input, where i is the element of the outputs.
+  std::string element(const Read& read) const {
+    const std::string index = read.place == Place::own      ? "i"
+                              : read.place == Place::single ? "0"
+                                                            : "offsets[" + number(at(read.offset)) + "]";
+    return "static_cast<const " + std::string(element_type(types_[at(read.input)].dtype)) + "*>(p.in[" +
+           number(at(read.input)) + "])[" + index + "]";
+  }
+
+  // Statements that compute and store element i.
+  std::string element_body(const std::string& indent) const {
+    std::string text;
+    if (!offsets_.empty())
+      text += indent + "std::int64_t offsets[" + number(offsets_.size()) + "];\n" + indent + "find(p, i, offsets);\n";
+    text += declared_outputs(indent, false) + indent + "compute(";
+    for (const Read& read : reads_) text += element(read) + ", ";
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) text += (j == 0 ? "out" : ", out") + number(j);
+    text += ");\n";
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
+      text += indent + "static_cast<" + std::string(element_type(result_type(attrs_.outputs[j]))) + "*>(p.out[" +
+              number(j) + "])[i] = out" + number(j) + ";\n";
+    return text;
+  }
+
+  std::string kernel_of_elements() const {
+    return kernel_begin() + "  for (std::int64_t i = thread; i < p.size; i += threads) {\n" + element_body("    ") +
+           "  }\n}\n";
+  }
+
+  static const char* pack() {
+    return R"(
+template <class T>
+struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
+  T elements[4];
+};
+)";
+  }
+
+  // As map_contiguous() in kernels/support/elementwise.h.
+  std::string kernel_of_packs() const {
+    std::string text = kernel_begin() + R"(  const std::int64_t packs = p.size / 4;
+  for (std::int64_t k = thread; k < packs; k += threads) {
+)";
+    for (std::size_t r = 0; r < reads_.size(); ++r) {
+      const std::string type(element_type(types_[at(reads_[r].input)].dtype));
+      text += "    const " + (reads_[r].place == Place::own
+                                  ? "Pack<" + type + "> in" + number(r) + " = static_cast<const Pack<" + type +
+                                        ">*>(p.in[" + number(at(reads_[r].input)) + "])[k];\n"
+                                  : type + " in" + number(r) + " = " + element(reads_[r]) + ";\n");
+    }
+    text += declared_outputs("    ", true) + "    for (int j = 0; j < 4; ++j)\n      compute(";
+    for (std::size_t r = 0; r < reads_.size(); ++r)
+      text += "in" + number(r) + (reads_[r].place == Place::own ? ".elements[j], " : ", ");
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
+      text += (j == 0 ? "out" : ", out") + number(j) + ".elements[j]";
+    text += ");\n";
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
+      text += "    static_cast<Pack<" + std::string(element_type(result_type(attrs_.outputs[j]))) + ">*>(p.out[" +
+              number(j) + "])[k] = out" + number(j) + ";\n";
+    return text + "  }\n  const std::int64_t i = packs * 4 + thread;\n  if (i < p.size) {\n" + element_body("    ") +
+           "  }\n}\n";
+  }
+
+  const FusedAttrs& attrs_;
+  const std::span<const TensorType> types_;
+  std::size_t inputs_ = 0;
+  std::int64_t size_ = 0;
+  std::vector<Read> reads_;
+  std::vector<std::vector<int>> reads_of_;  // by op and operand: an index into reads_, or -1
+  std::vector<std::int64_t> dims_;          // empty if nothing is broadcast
+  std::vector<Strides> offsets_;            // by broadcast read: strides along dims_
+};
+
+}  // namespace
+
+FusedKernelSource fused_kernel_source(const FusedAttrs& attrs, std::span<const TensorType> types) {
+  return Writing(attrs, types).run();
+}
+
+}  // namespace graphsink

@@ -1,0 +1,62 @@
+// NVRTC, the compiler for CUDA C++ that a program can call. It is looked for when the program runs, because it is large
+// and a program may do without it.
+#pragma once
+
+#include <nvrtc.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/embedded_text.h"
+
+namespace graphsink {
+
+class Nvrtc {
+ public:
+  // Looks for the library, which stays loaded; see obstacle(). By default it is that of this CUDA version. "" stands
+  // for the functions of the software CUDA device, where the program is linked with that.
+  explicit Nvrtc(const std::string& library = kDefaultLibrary);
+
+  // Why nothing can be compiled for this compute capability, or "".
+  std::string obstacle(int sm) const;
+  // The version of the compiler: other versions may give other bits.
+  std::string version() const { return version_; }
+
+  // Compiles to machine code. `problem` is "" if it succeeds, else it says what failed, with the compiler's messages.
+  struct Compiled {
+    std::string code;
+    std::string problem;
+  };
+  Compiled compile(const std::string& text, const char* file_name, std::span<const EmbeddedText> headers,
+                   const std::vector<std::string>& options) const;
+
+ private:
+  // Functions of nvrtc.h.
+  struct Functions {
+    decltype(&nvrtcVersion) version = nullptr;
+    decltype(&nvrtcGetErrorString) error_string = nullptr;
+    decltype(&nvrtcGetNumSupportedArchs) supported_count = nullptr;
+    decltype(&nvrtcGetSupportedArchs) supported = nullptr;
+    decltype(&nvrtcCreateProgram) create = nullptr;
+    decltype(&nvrtcDestroyProgram) destroy = nullptr;
+    decltype(&nvrtcCompileProgram) compile = nullptr;
+    decltype(&nvrtcGetProgramLogSize) log_size = nullptr;
+    decltype(&nvrtcGetProgramLog) log = nullptr;
+    decltype(&nvrtcGetCUBINSize) code_size = nullptr;
+    decltype(&nvrtcGetCUBIN) code = nullptr;
+  };
+#ifdef GRAPHSINK_EMULATED
+  static constexpr const char* kDefaultLibrary = "";
+#else
+  static constexpr const char* kDefaultLibrary = "libnvrtc.so.13";
+#endif
+  std::string find(const std::string& library);  // sets call_; returns why it cannot, or ""
+  std::string compile(nvrtcProgram program, const std::vector<std::string>& options, std::string& code) const;
+  std::string failed(const char* call, nvrtcResult code) const;
+
+  Functions call_;
+  std::string obstacle_, version_;
+};
+
+}  // namespace graphsink
