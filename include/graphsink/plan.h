@@ -48,7 +48,8 @@ struct Target {
   std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
 
   static Target host() { return {}; }
-  // A GPU with CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), to plan for one without having it.
+  // A GPU with CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), to plan for one without having it. Whether
+  // NVRTC is there is not known: set compiles_kernels for a plan with groups of element-wise ops.
   static Target cuda13(int sm = 90);
 };
 

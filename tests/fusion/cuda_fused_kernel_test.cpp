@@ -1,6 +1,9 @@
 // Groups of element-wise ops on CUDA devices: kernels that are compiled for the group change no bit.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "device/cuda/nvrtc.h"
@@ -255,6 +258,65 @@ TEST_F(Fusion, AnOpOfTheUserMayHaveACodeThatDoesNotCompile) {
   separate.run();
   separate.sync();
 }
+
+TEST_F(Fusion, EqualGroupsShareAKernel) {
+  Graph g;
+  for (int i = 0; i < 3; ++i) {
+    Value x = g.value(Variable("x", Tensor::uniform({100}, static_cast<std::uint64_t>(i))));
+    g.output("z" + std::to_string(i), tanh(x * 2.0 + 1.0));
+  }
+  Program program = compile(g, {.target = cuda(0)});
+  program.run();
+  EXPECT_EQ(program.plan().fusion.nodes, 3u);
+  EXPECT_EQ(program.counters().compiled_kernels, 1u);
+}
+
+TEST_F(Fusion, ProfilersShowTheOpsOfAKernel) {
+  Graph g;
+  g.output("z", tanh(g.value(Variable("x", Tensor::uniform({100}, 1))) * 2.0 + 1.0));
+  Program program = compile(g, {.target = cuda(0)});
+  for (int i = 0; i < 2; ++i) program.run();
+  const std::string file = folder_ / "names.jsonl";
+  try {
+    program.write_node_names(file);
+  } catch (const Error& e) {
+    GTEST_SKIP() << e.what();  // CUPTI is not there
+  }
+  std::ifstream names(file);
+  const std::string text{std::istreambuf_iterator<char>(names), std::istreambuf_iterator<char>()};
+  EXPECT_NE(text.find("fused_mul_add_tanh"), std::string::npos) << text;
+}
+
+#ifdef GRAPHSINK_EMULATED
+TEST_F(Fusion, AKernelThatCannotBeLoadedIsAnErrorAndLeavesNothingBehind) {
+  emu::reset();
+  const std::size_t before = emu::live_objects().libraries;
+  std::optional<Graph> g(std::in_place);
+  g->output("z", tanh(g->value(Variable("x", Tensor::uniform({100}, 1))) * 2.0 + 1.0));
+  for (const char* call : {"nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN",
+                           "cudaLibraryLoadData", "cudaLibraryGetKernel"}) {
+    std::string error;
+    emu::fail(call, 1, cudaErrorMemoryAllocation);
+    try {
+      Program program = compile(*g, {.target = cuda(0)});
+      program.run();
+      program.sync();
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    emu::clear_faults();
+    EXPECT_NE(error.find(std::string(call) + " returned"), std::string::npos) << call << ": " << error;
+    EXPECT_EQ(emu::live_objects().libraries, before) << call;
+  }
+  {
+    Program program = compile(*g, {.target = cuda(0)});
+    program.run();
+    EXPECT_EQ(emu::live_objects().libraries, before + 1);
+  }
+  g.reset();  // its Variable has kept the device
+  EXPECT_EQ(emu::live_objects().libraries, before);
+}
+#endif
 
 TEST_F(Fusion, WithoutACompilerOpsStaySeparate) {
 #ifdef GRAPHSINK_EMULATED

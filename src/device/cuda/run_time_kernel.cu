@@ -59,7 +59,6 @@ class RunTimeKernels {
         ++calls_.counters.cached_kernels;
         return std::make_shared<RunTimeKernel>(std::move(kernel));
       }
-      calls_.require_device();
     }
     const Nvrtc::Compiled compiled =
         compiler_.compile(source.text, (source.kernel + ".cu").c_str(), source.headers, options_);
@@ -93,6 +92,7 @@ class RunTimeKernels {
     if (loading.code == cudaSuccess)
       loading = {cudaFuncGetAttributes(&attributes, static_cast<const void*>(kernel.kernel)), "cudaFuncGetAttributes"};
     ++calls_.counters.api_calls;
+    if (is_sticky(loading.code)) calls_.fail(loading.code, loading.call);
     if (loading.code != cudaSuccess) (void)cudaGetLastError();  // reported by the caller
     return loading;
   }
