@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
       ->check(cli::whole_number(0, 100000))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "of the CPU, for each launch; the cores there are by default")
+  app.add_option("--threads", options.threads, "of the CPU; the cores there are by default")
       ->check(cli::whole_number(1, 1024))
       ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");

@@ -16,6 +16,7 @@ struct Counters {
   // a launch counts what its graph holds, which may be more.
   std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
+  std::uint64_t shared = 0;  // of the kernels issued one by one on the CPU: those whose tiles several threads may share
   std::uint64_t host_nodes = 0;
   std::uint64_t captures = 0;
   // Kernels of groups of element-wise ops (CompileOptions::fuse) that were compiled, and those that a cache on disk
@@ -42,6 +43,7 @@ struct Counters {
     graph_launches += more.graph_launches;
     kernels += more.kernels;
     copies += more.copies;
+    shared += more.shared;
     host_nodes += more.host_nodes;
     captures += more.captures;
     compiled_kernels += more.compiled_kernels;

@@ -17,8 +17,8 @@ struct Mode {
     sunk,         // the step is captured and takes the fewest launches
     automatic,    // each step takes one of several modes, see below
   };
-  // The streams of the device that an interactive step is issued on. A sunk step always takes several: its captured
-  // graph has a branch for each.
+  // The streams of the device that an interactive step is issued on. With several, the threads of the CPU also share
+  // single ops. A sunk step always takes several: its captured graph has a branch for each.
   enum class Width : std::uint8_t { one_stream, several_streams };
   // Where ops on the host run, if host and device have separate memory. In the stream, they are enqueued like all other
   // ops, or are host nodes of the captured graph, with copies before and after them. Between, they run on the thread

@@ -40,8 +40,8 @@ struct Guards {
   // the previous capture of the same op: a captured graph keeps the old value. Structs passed as arguments are not
   // examined. CUDA only: other devices read the arguments in every step.
   bool arguments = false;
-  // On the CPU, threads share everything in a launch that they can share, also where that takes longer than on one
-  // thread: a test of what they share, with small shapes.
+  // On the CPU, threads share all work that they can share, also where that takes longer than on one thread: a test of
+  // what they share, with small shapes.
   bool share_all = false;
 };
 
@@ -71,9 +71,10 @@ struct CompileOptions {
   // f16 are kept, because they are computed in f32. GPU kernels always compute with denormals. If this is false, CPU
   // bodies do so too. Only x86-64 processors are told; others compute with denormals.
   bool flush_denormals = true;
-  // Of the CPU device: how many threads work on a launch in the modes that sink, the caller's not counted. Which thread
-  // computes which part of which op is decided once, when the step is captured. 0: as many as the process may use
-  // cores. Results do not depend on it. Op by op, each op runs on one thread. compile() refuses a negative number.
+  // Of the CPU device: how many threads work on a step, the caller's not counted. In the modes that sink, which thread
+  // computes which part of which op is decided once, when the step is captured. In interactive_parallel, threads that
+  // no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many as the
+  // process may use cores. Results do not depend on it. compile() refuses a negative number.
   int threads = 0;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.

@@ -26,6 +26,9 @@ namespace graphsink {
 class Stream {
  public:
   virtual ~Stream() = default;
+
+  // Whether several threads of the CPU may compute a node that is given from now on. Other devices do not look at it.
+  bool shares_nodes = false;
 };
 using Streams = std::span<Stream* const>;
 

@@ -6,15 +6,15 @@
 
 namespace graphsink {
 
-std::shared_ptr<Device> open_device(DeviceId id, [[maybe_unused]] const Log& log, std::span<Device* const> beside,
-                                    [[maybe_unused]] const CpuOptions& options) {
+std::shared_ptr<Device> open_device(DeviceId id, const Log& log, std::span<Device* const> beside,
+                                    const CpuOptions& options) {
   for (const Device* other : beside) {
     DeviceId there = other->target().id;
     if (id.kind != DeviceKind::cpu && there.kind != DeviceKind::cpu && id != there) continue;
     throw Error(to_string(id), Where(), "cannot be used beside " + to_string(there),
                 "name several CUDA devices, each once");
   }
-  if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>(options);
+  if (id.kind == DeviceKind::cpu) return std::make_shared<CpuDevice>(log, options);
 #ifdef GRAPHSINK_CUDA
   return open_cuda_device(id.index, log, beside, options.flush_denormals);
 #else

@@ -46,6 +46,7 @@ Streams Session::streams_for(std::span<const int> devices, Spread spread) {
     } else {
       given_[i] = &target_stream(spread == Spread::parallel ? used++ : spread == Spread::serial ? 0 : 1);
     }
+    given_[i]->shares_nodes = spread == Spread::parallel;
   }
   return {given_.data(), devices.size()};
 }

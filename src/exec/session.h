@@ -37,7 +37,8 @@ class Session {
   Stream& stream_beside() { return target_stream(1); }
 
   // The streams on which a plan is issued; devices[i] is the device of the plan's stream i. With `serial`, all work of
-  // the target goes to its main stream, with `serial_beside` to stream_beside(). Valid until the next call.
+  // the target goes to its main stream, with `serial_beside` to stream_beside(), and only with `parallel` do several
+  // threads of the CPU share a node. Valid until the next call.
   enum class Spread : std::uint8_t { parallel, serial, serial_beside };
   Streams streams_for(std::span<const int> devices, Spread spread);
 

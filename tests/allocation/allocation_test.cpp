@@ -54,7 +54,9 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
   Value loss = cross_entropy(matmul(x, w) + b, t);
   adamw(loss, {w, b});
   g.record("loss", loss);
-  Program p = compile(g);
+  Variable large("large", Tensor::uniform({40000}, 2));  // which threads share
+  assign(large, tanh(g.value(large)));
+  Program p = compile(g, {.threads = 2, .guards = {.share_all = true}});
   p.write(x, Tensor::uniform({4, 8, 16}, 1));
   p.write(t, Tensor(i32, {4, 8}));
   for (Mode mode : {interactive_serial, interactive_parallel, sink, automatic}) {
@@ -67,6 +69,9 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
       p.sync();
       EXPECT_EQ(allocations.load() - before, 0) << to_string(mode) << ", " << steps << " steps";
     }
+  }
+  if (p.plan().target().id.kind == DeviceKind::cpu) {
+    EXPECT_GT(p.counters().shared, 0u);
   }
 }
 

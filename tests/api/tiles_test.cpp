@@ -1,7 +1,13 @@
-// Launches of the CPU that several threads share: results are those of one thread, bit for bit, whatever is shared.
+// Steps of the CPU that several threads share: results are those of one thread, bit for bit, whatever is shared.
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
 
 #include "program_fixture.h"
 
@@ -17,21 +23,22 @@ Value variable(Graph& g, const char* name, const Shape& shape, std::uint64_t see
 struct Results {
   std::map<std::string, Tensor> outputs;
   std::vector<Tensor> variables;
-  int shared = 0;
+  std::uint64_t shared = 0;  // nodes of a launch, or of all steps that were issued op by op
 };
 
-// Three steps, the last two of them sunk. `variables`: of the graph that `build` makes.
-Results run(const Build& build, int threads, bool share_all) {
+// Three steps, in mode `sink` the last two of them as a launch. `variables`: of the graph that `build` makes.
+Results run(const Build& build, Mode mode, int threads, bool share_all) {
   Graph g;
   build(g);
   Program program = compile(g, {.target = cpu(), .threads = threads, .guards = {.share_all = share_all}});
-  program.run(sink);
-  program.run(sink, {.steps = 2});
+  program.run(mode);
+  program.run(mode, {.steps = 2});
   Results results;
   for (const PlanOutput& output : program.plan().outputs)
     results.outputs.emplace(output.name, program.read_output(output.name));
   for (const Variable& v : program.plan().variables) results.variables.push_back(v.read());
-  if (auto captured = program.captured(true)) results.shared = captured->shared;
+  results.shared = program.counters().shared;
+  if (auto captured = program.captured(true)) results.shared += static_cast<std::uint64_t>(captured->shared);
   return results;
 }
 
@@ -107,6 +114,15 @@ const Case kCases[] = {
        Value x = variable(g, "x", {20000}, 1);
        for (int i = 0; i < 7; ++i) g.output("y" + std::to_string(i), cumsum(x * (i + 1.0), 0));
      }},
+    {"ChainsOnTwoStreams",
+     [](Graph& g) {
+       Value x = variable(g, "x", {150, 150}, 1), y = variable(g, "y", {150, 150}, 2), z = x, w = x;
+       for (int i = 0; i < 6; ++i) {
+         z = cumsum(matmul(z, x), 0) * 0.01;
+         w = cumsum(matmul(w, y), 0) * 0.01;
+       }
+       g.output("sum", z + w);
+     }},
     {"Training",
      [](Graph& g) {
        Value x = variable(g, "x", {128, 300}, 1);
@@ -145,13 +161,30 @@ const Case kCases[] = {
 class Shared : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Shared, ResultsAreThoseOfOneThread) {
-  const Results alone = run(GetParam().build, 1, false);
-  EXPECT_EQ(alone.shared, 0);
+  const Results alone = run(GetParam().build, sink, 1, false);
+  EXPECT_EQ(alone.shared, 0u);
   for (int threads : {2, 3, 8}) {
     for (bool share_all : {false, true}) {
       SCOPED_TRACE(std::to_string(threads) + (share_all ? " threads that share all" : " threads"));
-      const Results shared = run(GetParam().build, threads, share_all);
-      EXPECT_GT(shared.shared, 0);
+      const Results shared = run(GetParam().build, sink, threads, share_all);
+      EXPECT_GT(shared.shared, 0u);
+      expect_same(alone, shared);
+    }
+  }
+}
+
+TEST_P(Shared, ResultsOfStreamsAreThoseOfOneThread) {
+  const Results alone = run(GetParam().build, interactive_serial, 8, true);
+  EXPECT_EQ(alone.shared, 0u);
+  for (int threads : {1, 2, 3, 8}) {
+    for (bool share_all : {false, true}) {
+      SCOPED_TRACE(std::to_string(threads) + (share_all ? " threads that share all" : " threads"));
+      const Results shared = run(GetParam().build, interactive_parallel, threads, share_all);
+      if (threads == 1) {
+        EXPECT_EQ(shared.shared, 0u);
+      } else if (share_all) {
+        EXPECT_GT(shared.shared, 0u);
+      }
       expect_same(alone, shared);
     }
   }
@@ -166,8 +199,111 @@ TEST(SharedLaunches, ThatAreTooSmallStayOnOneThread) {
     g.output("y", cumsum(x, 0));
     g.output("z", sort(x, 0).values);
   };
-  EXPECT_EQ(run(build, 4, false).shared, 0);
-  EXPECT_GT(run(build, 4, true).shared, 0);
+  EXPECT_EQ(run(build, sink, 4, false).shared, 0u);
+  EXPECT_GT(run(build, sink, 4, true).shared, 0u);
+}
+
+// An op of one tile for each element. What the tiles do is a function of the test.
+using Tile = std::function<void(float)>;
+
+void infer_observed(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+std::int64_t count_observed(const BodyArgs& a) { return a.in_type(0).shape.size(); }
+void run_observed(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  for (std::int64_t i = first; i < end; ++i) {
+    const float x = a.in<float>(0)[i];
+    (*a.attrs<const Tile*>())(x);
+    a.out<float>(0)[i] = x + 1;
+  }
+}
+void observe(const CpuArgs& a) { run_observed(a, 0, count_observed(a)); }
+const OpDef observed{
+    .name = "observed", .infer = infer_observed, .bodies = {observe}, .tiles = {count_observed, run_observed}};
+
+// A state that each step adds 1 to, and an op of 64 tiles.
+struct Observed {
+  Graph g;
+  Variable state{"state", Tensor::full(f32, {}, 1)};
+  Value x = g.input("x", f32, {64});
+
+  Program compile(const Tile& tile, int threads, bool share_all = true) {
+    g.output("y", emit(observed, {x}, &tile)[0]);
+    assign(state, g.value(state) + 1.0);
+    Program program = graphsink::compile(g, {.target = cpu(), .threads = threads, .guards = {.share_all = share_all}});
+    program.write(x, std::vector<float>(64, 1));
+    return program;
+  }
+};
+
+// Each tile waits until as many run as there are threads.
+TEST(SharedNodes, TilesRunAtTheSameTime) {
+  for (int threads : {2, 3}) {
+    std::atomic<int> arrived = 0;
+    std::atomic<bool> are_together = true;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const Tile meet = [&](float) {
+      ++arrived;
+      while (arrived < threads && are_together) {
+        if (std::chrono::steady_clock::now() > deadline) are_together = false;
+        std::this_thread::yield();
+      }
+    };
+    Program program = Observed().compile(meet, threads);
+    program.run(interactive_parallel);
+    program.sync();
+    EXPECT_TRUE(are_together) << threads;
+    EXPECT_EQ(program.counters().shared, 1u);
+  }
+}
+
+TEST(SharedNodes, StayOnOneThreadInSeriesOrIfTheyAreSmall) {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+  const Tile take_id = [&](float) {
+    std::lock_guard lock(mutex);
+    ids.insert(std::this_thread::get_id());
+  };
+  struct {
+    Mode mode;
+    int threads;
+    bool share_all;
+  } const cases[] = {{interactive_serial, 3, true}, {interactive_parallel, 1, true}, {interactive_parallel, 3, false}};
+  for (const auto& c : cases) {
+    ids.clear();
+    Program program = Observed().compile(take_id, c.threads, c.share_all);
+    program.run(c.mode, {.steps = 5});
+    program.sync();
+    EXPECT_EQ(ids.size(), 1u);
+    EXPECT_EQ(program.counters().shared, 0u);
+  }
+}
+
+TEST(SharedNodes, IfTilesFailTheStepCommitsNothing) {
+  const Tile refuse_negative = [](float x) {
+    if (x < 0) throw std::runtime_error("a negative element");
+  };
+  Observed model;
+  Program program = model.compile(refuse_negative, 3);
+  program.run(interactive_parallel);
+  program.sync();
+  std::vector<float> bad(64, 2);
+  for (int i : {0, 20, 21, 63}) bad[static_cast<std::size_t>(i)] = -1;
+  program.write(model.x, bad);
+  program.run(interactive_parallel);
+  try {
+    program.sync();
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("a negative element"), std::string::npos) << e.what();
+    EXPECT_EQ(e.op(), "observed");
+  }
+  EXPECT_EQ(model.state.read().at(0), 2);
+  program.write(model.x, std::vector<float>(64, 3));
+  program.run(interactive_parallel);
+  EXPECT_EQ(program.read_output("y").at(63), 4);
+  EXPECT_EQ(model.state.read().at(0), 3);
 }
 
 // Several tiles of one step fail. Nothing is committed, and the next step is as if it had not been.

@@ -38,7 +38,10 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
   for (Mode mode : modes) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
-    result.back().fuse = mode != interactive_parallel;
+    if (mode != interactive_parallel) continue;
+    result.back().fuse = false;
+    result.back().threads = 3;
+    result.back().guards.share_all = true;
   }
   Schedule launches{"sink, several steps a launch, three threads that share all",
                     {{sink, std::min(steps, kRewrittenAt)}},

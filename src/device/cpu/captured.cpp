@@ -46,6 +46,14 @@ void fail_step(const BoundNode& bad) noexcept {
     bad.step->error_step = bad.step->step;
 }
 
+void run_tiles(const BoundNode& node, std::int64_t first, std::int64_t end) noexcept {
+  try {
+    node.op->tiles.run(CpuArgs(node), first, end);
+  } catch (...) {
+    fail_step(node);
+  }
+}
+
 void run_items(std::span<const CpuCapturedItem> items) {
   std::size_t i = 0;
   while (i < items.size()) {

@@ -29,6 +29,10 @@ void run_items(std::span<const CpuCapturedItem> items);
 // Which body a branch or choice takes now; of a loop 0, or -1 if it is over.
 std::int32_t decide(const CpuCapturedItem& control);
 
+// Runs tiles [first, end) of a node that has tiles. If one of them throws, the step fails, and of these tiles those
+// behind it do not run.
+void run_tiles(const BoundNode& node, std::int64_t first, std::int64_t end) noexcept;
+
 // Called in a catch block, after the body of `bad` threw.
 void fail_step(const BoundNode& bad) noexcept;
 

@@ -12,6 +12,7 @@
 
 #include "base/at.h"
 #include "base/flush_denormals.h"
+#include "device/cpu/tile_cost.h"
 #include "device/cpu/tile_schedule.h"
 #include "graphsink/memory.h"
 #include "passes/passes.h"
@@ -217,9 +218,10 @@ class CpuFeedMemory : public FeedMemory {
 
 }  // namespace
 
-CpuDevice::CpuDevice(const CpuOptions& options)
+CpuDevice::CpuDevice(const Log& log, const CpuOptions& options)
     : options_(options),
-      workers_(options.threads > 0 ? options.threads : usable_cores(), this, options.flush_denormals) {
+      workers_(options.threads > 0 ? options.threads : usable_cores(), this, options.flush_denormals, log),
+      helpers_(workers_.count(), this, options.flush_denormals, log) {
   target_ = Target::host();
   // A stream is a thread: more of them than cores only take turns. Two at least, so that every machine tests them.
   target_.max_streams = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMaxStreams);
@@ -254,8 +256,7 @@ void CpuDevice::make_wait(Stream& later, Stream& earlier) {
   CpuQueue& queue = queue_of(later);
   if (queue.captured) return;  // one list, in issue order
   push(queue, {[](const CpuTask& t) {
-                 static_cast<CpuQueue*>(t.second)->publish();
-                 static_cast<const CpuProgress*>(t.first)->wait_for(t.number);
+                 static_cast<CpuQueue*>(t.second)->wait_for_other(*static_cast<const CpuProgress*>(t.first), t.number);
                },
                &queue.keep_progress_of(queue_of(earlier)), &queue, queue_of(earlier).pushed()});
 }
@@ -272,6 +273,15 @@ void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
   push(queue, {[](const CpuTask& t) { begin_launch(*static_cast<const LaunchRing*>(t.first)); }, &ring});
 }
 
+std::int64_t CpuDevice::tiles_to_share(const Stream& stream, const BoundNode& node) const {
+  if (!stream.shares_nodes || helpers_.threads() == 1) return 1;
+  const std::int64_t tiles = tiles_of(node);
+  if (tiles == 1) return 1;
+  const double cost = cost_of(node);
+  const bool pays = is_worth_sharing(cost, cost / static_cast<double>(tiles), helpers_.threads(), options_.share_all);
+  return pays ? tiles : 1;
+}
+
 void CpuDevice::call(Stream& stream, const BoundNode& node) {
   CpuQueue& queue = queue_of(stream);
   if (queue.captured) {
@@ -282,6 +292,16 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
     return;
   }
   ++counters_.kernels;
+  if (const std::int64_t tiles = tiles_to_share(queue, node); tiles > 1) {
+    ++counters_.shared;
+    return push(queue, {[](const CpuTask& t) {
+                          const auto& bound = *static_cast<const BoundNode*>(t.first);
+                          static_cast<CpuQueue*>(t.second)->helpers().share(
+                              static_cast<std::int64_t>(t.number),
+                              [&](std::int64_t first, std::int64_t end) { run_tiles(bound, first, end); });
+                        },
+                        &node, &queue, static_cast<std::uint64_t>(tiles)});
+  }
   push(queue, {[](const CpuTask& t) {
                  const auto& bound = *static_cast<const BoundNode*>(t.first);
                  try {

@@ -8,6 +8,7 @@
 
 #include "base/in_body.h"
 #include "device/cpu/captured.h"
+#include "device/cpu/helpers.h"
 #include "device/cpu/queue.h"
 #include "device/cpu/workers.h"
 #include "device/device.h"
@@ -45,14 +46,16 @@ class CpuSlots {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(const CpuOptions& options);
+  CpuDevice(const Log& log, const CpuOptions& options);
 
   Memory allocate(std::size_t bytes) override;
   Memory allocate_host(std::size_t bytes) override;
   std::unique_ptr<Arena> reserve() override;
   std::unique_ptr<FeedMemory> make_feed_memory() override;
   std::size_t staging_bytes() const override { return staging_.bytes(); }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuQueue>(this, options_.flush_denormals); }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<CpuQueue>(this, options_.flush_denormals, helpers_);
+  }
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
@@ -76,11 +79,14 @@ class CpuDevice : public Device {
 
  private:
   void push(CpuQueue& queue, const CpuTask& task);
+  // The tiles of a node that several threads compute; 1 if only the thread of the stream does.
+  std::int64_t tiles_to_share(const Stream& stream, const BoundNode& node) const;
   void record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
                       const Bodies& bodies);
 
   const CpuOptions options_;
-  Workers workers_;
+  Workers workers_;  // of launches
+  Helpers helpers_;  // of streams to which nodes are given one by one
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Holds the data of uploads to busy streams.

@@ -10,6 +10,8 @@ namespace graphsink {
 
 // Sleeping and waking costs microseconds, a task tens of nanoseconds: threads that wait look for work this often first.
 constexpr int kSpins = 1000;
+// Threads that wait for others which are at work look for longer, about a quarter of a millisecond.
+constexpr int kSpinsAtWork = 5 * kSpins;
 
 // Between two looks.
 inline void pause() {

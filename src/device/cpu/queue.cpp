@@ -82,6 +82,14 @@ const CpuProgress& CpuQueue::keep_progress_of(const CpuQueue& other) {
   return *other.progress_;
 }
 
+void CpuQueue::wait_for_other(const CpuProgress& other, std::uint64_t count) {
+  publish();
+  if (other.done() >= count) return;
+  helpers_.end_work();
+  other.wait_for(count);
+  helpers_.begin_work();
+}
+
 void CpuProgress::wait_for(std::uint64_t count) const {
   for (int i = 0; i < kSpins; ++i) {
     if (done() >= count) return;
@@ -103,11 +111,15 @@ void CpuProgress::publish() {
   wake_ups_.notify_all();
 }
 
-bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
+bool CpuQueue::spin_until_pushed(std::uint64_t seen) const {
   for (int i = 0; i < kSpins; ++i) {
     if (head_.load(std::memory_order_acquire) != seen) return true;
     pause();
   }
+  return false;
+}
+
+bool CpuQueue::sleep_until_pushed(std::uint64_t seen) {
   Sleep& sleep = *sleep_;
   sleep.state.store(Thread::asleep);
   if (head_.load() != seen) {
@@ -129,13 +141,17 @@ void CpuQueue::work() {
   const FlushDenormals denormals(flush_denormals_);  // once for the thread, because a task takes only nanoseconds
   std::uint64_t done = progress_->done();
   do {
-    std::uint64_t head = head_.load(std::memory_order_acquire);
-    while (done < head) {
-      const CpuTask& task = tasks_[done % kCapacity];
-      if (task.run) task.run(task);
-      progress_->set_done(++done);
-    }
-    publish();
+    helpers_.begin_work();
+    do {
+      std::uint64_t head = head_.load(std::memory_order_acquire);
+      while (done < head) {
+        const CpuTask& task = tasks_[done % kCapacity];
+        if (task.run) task.run(task);
+        progress_->set_done(++done);
+      }
+      publish();
+    } while (spin_until_pushed(done));
+    helpers_.end_work();
   } while (sleep_until_pushed(done));
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/fork_mark.h"
 #include "device/cpu/captured.h"
+#include "device/cpu/helpers.h"
 #include "device/device.h"
 
 namespace graphsink {
@@ -46,7 +47,9 @@ class CpuProgress {
 class CpuQueue : public Stream {
  public:
   // `owner`: of the bodies that run on it, for InBody. `flush_denormals`: whether they treat denormals as zeros.
-  CpuQueue(const void* owner, bool flush_denormals) : owner_(owner), flush_denormals_(flush_denormals) {}
+  // `helpers`: with whom it shares the tiles of nodes.
+  CpuQueue(const void* owner, bool flush_denormals, Helpers& helpers)
+      : owner_(owner), flush_denormals_(flush_denormals), helpers_(helpers) {}
   ~CpuQueue() override;
   CpuQueue(const CpuQueue&) = delete;
   CpuQueue& operator=(const CpuQueue&) = delete;
@@ -61,9 +64,11 @@ class CpuQueue : public Stream {
   std::shared_ptr<const CpuProgress> progress() const { return progress_; }
   // The progress of another queue, for a task of this one that waits for it. It stays alive until that task is done.
   const CpuProgress& keep_progress_of(const CpuQueue& other);
-  // Called by a task, on this queue's thread, before it waits for another queue: wakes those that wait for the tasks
-  // before it.
+  // Called by a task, on this queue's thread: wakes those that wait for the tasks before it.
   void publish() { progress_->publish(); }
+  // Called by a task, on this queue's thread: waits until another queue has done `count` tasks.
+  void wait_for_other(const CpuProgress& other, std::uint64_t count);
+  Helpers& helpers() const { return helpers_; }
 
   // Where work goes while this stream is capturing, else nullptr.
   CpuItems* captured = nullptr;
@@ -82,6 +87,7 @@ class CpuQueue : public Stream {
   // The function of the thread. It returns after sleep_until_pushed() returned false, because there was no work for a
   // long time or the queue is being destroyed, and then uses nothing of the queue.
   void work();
+  bool spin_until_pushed(std::uint64_t seen) const;  // returns false if nothing was pushed for a while
   bool sleep_until_pushed(std::uint64_t seen);
   Thread wake();  // returns what it was
 
@@ -100,6 +106,7 @@ class CpuQueue : public Stream {
   std::atomic<bool> stop_{false};
   const void* owner_;
   const bool flush_denormals_;
+  Helpers& helpers_;
   ForkMark fork_mark_;
 };
 

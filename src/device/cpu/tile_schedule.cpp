@@ -4,13 +4,12 @@
 #include <span>
 
 #include "base/at.h"
+#include "device/cpu/tile_cost.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
 namespace {
 
-// What a phase must save at least to be worth the meetings around it, in ns.
-constexpr double kLeastPhase = 6000;
 constexpr std::size_t kMostItems = 64;  // in a phase
 
 // A piece of memory that an item reads or writes.
@@ -53,30 +52,13 @@ bool is_plain(const CpuCapturedItem& item) {
   return !op.traits.host_effect && !writes_variables(op, static_cast<std::size_t>(item.node->inputs));
 }
 
-std::int64_t tiles_of(const CpuCapturedItem& item) {
-  if (item.kind != CpuCapturedItem::Kind::call || !item.node->op->tiles.count) return 1;
-  return item.node->op->tiles.count(BodyArgs(*item.node));
-}
+std::int64_t tiles_of(const CpuCapturedItem& item) { return item.node ? tiles_of(*item.node) : 1; }
 
-// About how long the item takes on one worker, in ns: 20 GB/s, which caches give, and 60 GFLOP/s.
-double cost_of(const CpuCapturedItem& item) {
-  constexpr double kBytes = 1.0 / 20, kFlops = 1.0 / 60;
-  if (item.kind == CpuCapturedItem::Kind::copy) return 2 * kBytes * static_cast<double>(item.bytes);
-  std::size_t bytes = 0;
-  const BoundNode& node = *item.node;
-  for (int i = 0; i < node.inputs + node.outputs; ++i)
-    if (node.pointers[i] != nullptr) bytes += node.types[i].bytes();
-  const std::uint64_t flops = node.op->flops ? node.op->flops(BodyArgs(node)) : 0;
-  return 20 + kBytes * static_cast<double>(bytes) + kFlops * static_cast<double>(flops);
-}
+double cost_of(const CpuCapturedItem& item) { return item.node ? cost_of(*item.node) : cost_of_copy(item.bytes); }
 
 void run_tiles(const CpuCapturedItem& item, std::int64_t first, std::int64_t end) {
   if (!item.node || !item.node->op->tiles.run) return run_items({&item, 1});
-  try {
-    item.node->op->tiles.run(CpuArgs(*item.node), first, end);
-  } catch (...) {
-    fail_step(*item.node);
-  }
+  run_tiles(*item.node, first, end);
 }
 
 }  // namespace
@@ -122,8 +104,7 @@ void TileSchedule::add_phase(std::size_t first, std::size_t end) {
     total += cost_of(items_[i]);
     largest = std::max(largest, costs.back());
   }
-  const double longest = std::max(largest, total / workers_);  // at best
-  if (total - longest < (shares_all_ ? 1 : kLeastPhase)) return add_alone(first, end);
+  if (!is_worth_sharing(total, largest, workers_, shares_all_)) return add_alone(first, end);
   Entry phase;
   phase.kind = Entry::Kind::phase;
   phase.meets_first = entries_.empty() || entries_.back().kind != Entry::Kind::phase;

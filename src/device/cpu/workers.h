@@ -2,25 +2,19 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
-#include <thread>
-#include <vector>
 
-#include "base/fork_mark.h"
 #include "base/function_ref.h"
+#include "base/log.h"
+#include "device/cpu/thread_team.h"
 
 namespace graphsink {
 
-// Worker 0 is the thread that calls run(); the others are threads of this object, which end after a while without work,
-// so that idle programs have no threads.
+// Worker 0 is the thread that calls run(); the others are a ThreadTeam.
 class Workers {
  public:
-  // `count` workers in all, at least 1. `owner`: of the bodies that run on them, for InBody. `flush_denormals`: whether
-  // these treat denormals as zeros.
-  Workers(int count, const void* owner, bool flush_denormals);
-  ~Workers();
+  // `count` workers in all, at least 1. The rest as for ThreadTeam.
+  Workers(int count, const void* owner, bool flush_denormals, Log log = {});
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
@@ -39,28 +33,15 @@ class Workers {
   std::int32_t agree(int worker, FunctionRef<std::int32_t()> decide);
 
  private:
-  bool start_missing();
-  void work(int worker, int runs);
-  bool wait_for_run(int worker, int runs);
-
   const int count_;
-  const void* const owner_;
-  const bool flush_denormals_;
   std::atomic<bool> is_busy_{false};
   const FunctionRef<void(int worker)>* function_ = nullptr;
-
-  alignas(64) std::atomic<int> runs_{0};  // begun so far, modulo 2^32
-  std::mutex mutex_;                      // of what follows, and of writes of runs_
-  std::condition_variable awakened_;
-  std::vector<std::thread> threads_;  // of workers 1, 2, ...
-  std::vector<bool> is_working_;      // whether these exist, and have not decided to end
-  bool stops_ = false;
 
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<int> meetings_{0};  // that are over, modulo 2^32
   // In turns: while a worker may still read one, nobody writes it, because that would take another meeting.
   std::int32_t decisions_[2] = {};
-  ForkMark fork_mark_;
+  ThreadTeam threads_;  // of workers 1, 2, ...
 };
 
 }  // namespace graphsink
