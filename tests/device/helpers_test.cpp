@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -72,7 +73,23 @@ TEST_P(HelpersOf, DoNotComeIfStreamsHaveAllThreads) {
   for (int i = 0; i < helpers_.threads(); ++i) helpers_.end_work();
 }
 
-// Streams begin and end work at any time, and never have more threads together with their helpers than there are.
+TEST_P(HelpersOf, AreAsManyAsStreamsLeave) {
+  const int streams = std::max(1, helpers_.threads() - 1);
+  for (int i = 0; i < streams; ++i) helpers_.begin_work();
+  std::atomic<int> inside = 0, most = 0;
+  helpers_.share(100, [&](std::int64_t, std::int64_t) {
+    const int now = ++inside;
+    int before = most;
+    while (before < now && !most.compare_exchange_weak(before, now)) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    --inside;
+  });
+  EXPECT_LE(most, helpers_.threads() - streams + 1);
+  for (int i = 0; i < streams; ++i) helpers_.end_work();
+}
+
+// Streams begin and end work at any time.
 TEST_P(HelpersOf, SeveralStreamsShareAtTheSameTime) {
   std::vector<std::thread> streams;
   std::vector<int> wrong(4);
