@@ -4,6 +4,7 @@
 #include "ir/graph_data.h"
 #include "kernels/support/multi_tensor.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
 namespace graphsink {
@@ -74,23 +75,38 @@ void rows_cuda(CudaArgs& a) {
   });
 }
 
-template <bool is_concat>
-void rows_cpu(const CpuArgs& a) {
+// Of words of the whole.
+std::int64_t words_of_tile(const RowsPlan& plan) { return kTileElements * 4 / plan.word; }
+std::int64_t count_word_tiles(const BodyArgs& a) {
   const auto& plan = a.local<RowsPlan>();
-  auto word = static_cast<std::int64_t>(plan.word);
+  const std::int64_t words = words_of_tile(plan);
+  return std::max<std::int64_t>(1, (plan.rows * plan.pitch + words - 1) / words);
+}
+template <bool is_concat>
+void run_word_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& plan = a.local<RowsPlan>();
+  const std::int64_t word = plan.word;
+  const std::int64_t begin = first * words_of_tile(plan);
+  const std::int64_t stop = std::min(end * words_of_tile(plan), plan.rows * plan.pitch);
+  if (begin >= stop) return;
   for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
-    auto bytes = static_cast<std::size_t>(width * word);
-    if (bytes == 0) return;
-    for (std::int64_t row = 0; row < plan.rows; ++row) {
-      std::int64_t from = row * width * word, to = (row * plan.pitch + at) * word;
+    for (std::int64_t row = begin / plan.pitch; row * plan.pitch < stop; ++row) {
+      // The words of the piece in this row that lie in the tiles.
+      const std::int64_t in_row = row * plan.pitch + at;
+      const std::int64_t from = std::max(begin, in_row), size = std::min(stop, in_row + width) - from;
+      if (size <= 0) continue;
+      const std::int64_t in_piece = (row * width + from - in_row) * word, in_whole = from * word;
+      const auto bytes = static_cast<std::size_t>(size * word);
       if constexpr (is_concat) {
-        std::memcpy(a.out<std::byte>(0) + to, a.in<std::byte>(i) + from, bytes);
+        std::memcpy(a.out<std::byte>(0) + in_whole, a.in<std::byte>(i) + in_piece, bytes);
       } else {
-        std::memcpy(a.out<std::byte>(i) + from, a.in<std::byte>(0) + to, bytes);
+        std::memcpy(a.out<std::byte>(i) + in_piece, a.in<std::byte>(0) + in_whole, bytes);
       }
     }
   });
 }
+template <bool is_concat>
+constexpr Tiles kWordTiles{count_word_tiles, run_word_tiles<is_concat>};
 
 struct AxisAttrs {
   int axis;
@@ -153,7 +169,8 @@ const OpDef split_like_op{.name = "split_like",
                           .infer = infer_split_like,
                           .access = split_like_access,
                           .prepare = prepare_split,
-                          .bodies = {rows_cpu<false>, rows_cuda<false>},
+                          .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
+                          .tiles = kWordTiles<false>,
                           .grad = split_like_grad};
 
 std::vector<Value> concat_grad(const GradArgs& a) {
@@ -165,7 +182,8 @@ std::vector<Value> concat_grad(const GradArgs& a) {
 const OpDef concat_op{.name = "concat",
                       .infer = infer_concat,
                       .prepare = prepare_concat,
-                      .bodies = {rows_cpu<true>, rows_cuda<true>},
+                      .bodies = {run_all_tiles<kWordTiles<true>>, rows_cuda<true>},
+                      .tiles = kWordTiles<true>,
                       .grad = concat_grad};
 
 struct SplitAttrs {
@@ -206,7 +224,8 @@ std::vector<Value> split_grad(const GradArgs& a) { return {whole_gradient(a, a.a
 const OpDef split_op{.name = "split",
                      .infer = infer_split,
                      .prepare = prepare_split_op,
-                     .bodies = {rows_cpu<false>, rows_cuda<false>},
+                     .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
+                     .tiles = kWordTiles<false>,
                      .grad = split_grad};
 
 }  // namespace

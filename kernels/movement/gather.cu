@@ -1,9 +1,9 @@
 // gather and embedding: elements of an axis by index. Elements are moved, whatever they are.
 #include <limits>
-#include <optional>
 
 #include "graphsink/ops.h"
 #include "kernels/movement/indexed.h"
+#include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
 namespace graphsink {
@@ -43,61 +43,77 @@ void gather_cuda(CudaArgs& a) {
   });
 }
 
-// The first index that is none, if there is one.
-std::optional<std::int64_t> first_bad(const std::int32_t* indices, std::int64_t count, std::int64_t rows) {
+// Whether some of these indices are no rows.
+bool any_is_bad(const std::int32_t* indices, std::int64_t count, std::int64_t rows) {
   std::uint32_t is_bad[kLanes] = {};
   auto last = static_cast<std::int32_t>(std::min<std::int64_t>(rows - 1, std::numeric_limits<std::int32_t>::max()));
   add_to_lanes(count, is_bad, [=](std::uint32_t any, std::int64_t i) {
     return any | static_cast<std::uint32_t>((indices[i] < 0) | (indices[i] > last));
   });
-  if (std::all_of(is_bad, is_bad + kLanes, [](std::uint32_t any) { return any == 0; })) return {};
-  const auto* bad = std::find_if(indices, indices + count, [=](std::int64_t row) { return row < 0 || row > last; });
-  return *bad;
+  return std::any_of(is_bad, is_bad + kLanes, [](std::uint32_t any) { return any != 0; });
 }
 
 // Lines of one word: the axis is the last one.
 template <class T>
-void gather_words_cpu(const T* x, const std::int32_t* indices, T* out, const IndexedPlan& p, bool are_rows) {
-  for (std::int64_t outer = 0; outer < p.outer; ++outer, x += p.rows, out += p.count) {
-    if (are_rows) {
-      for_each_index(p.count, [=](std::int64_t k) { out[k] = x[indices[k]]; });
-    } else {
-      for (std::int64_t k = 0; k < p.count; ++k) {
-        std::int64_t row = indices[k];
-        out[k] = row >= 0 && row < p.rows ? x[row] : T{};
-      }
-    }
-  }
-}
-
-void gather_lines(const CpuArgs& a, const IndexedPlan& p, const std::int32_t* indices) {
-  auto bytes = static_cast<std::size_t>(p.width * p.word);
-  const auto* x = a.in<std::byte>(0);
-  auto* out = a.out<std::byte>(0);
-  for (std::int64_t outer = 0; outer < p.outer; ++outer, x += static_cast<std::size_t>(p.rows) * bytes) {
-    for (std::int64_t k = 0; k < p.count; ++k, out += bytes) {
-      std::int64_t row = indices[k];
-      if (row >= 0 && row < p.rows) {
-        std::memcpy(out, x + static_cast<std::size_t>(row) * bytes, bytes);
-      } else {
-        std::memset(out, 0, bytes);
-      }
-    }
-  }
-}
-
-void gather_cpu(const CpuArgs& a) {
-  const auto& p = a.local<IndexedPlan>();
-  const auto* indices = a.in<std::int32_t>(1);
-  if (p.width == 0 || p.outer == 0) return;
-  std::optional<std::int64_t> bad = first_bad(indices, p.count, p.rows);
-  if (p.width == 1) {
-    with_word(p.word, [&]<class T>(T) { gather_words_cpu(a.in<T>(0), indices, a.out<T>(0), p, !bad.has_value()); });
+void gather_words_cpu(const T* x, const std::int32_t* indices, T* out, std::int64_t count, std::int64_t rows,
+                      bool are_rows) {
+  if (are_rows) {
+    for_each_index(count, [=](std::int64_t k) { out[k] = x[indices[k]]; });
   } else {
-    gather_lines(a, p, indices);
+    for (std::int64_t k = 0; k < count; ++k) {
+      std::int64_t row = indices[k];
+      out[k] = row >= 0 && row < rows ? x[row] : T{};
+    }
   }
-  if (bad) fail_step(a, StepError::index, *bad);
 }
+
+void gather_lines(const std::byte* x, const std::int32_t* indices, std::byte* out, std::int64_t count,
+                  std::int64_t rows, std::size_t bytes) {
+  for (std::int64_t k = 0; k < count; ++k, out += bytes) {
+    std::int64_t row = indices[k];
+    if (row >= 0 && row < rows) {
+      std::memcpy(out, x + static_cast<std::size_t>(row) * bytes, bytes);
+    } else {
+      std::memset(out, 0, bytes);
+    }
+  }
+}
+
+// Of lines of the result.
+std::int64_t count_gather_tiles(const BodyArgs& a) {
+  const auto& p = a.local<IndexedPlan>();
+  return count_row_tiles(p.outer * p.count, p.width);
+}
+void run_gather_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& p = a.local<IndexedPlan>();
+  const auto* all = a.in<std::int32_t>(1);
+  const RowRange range(first, end, p.outer * p.count, p.width);
+  const std::int64_t lines = range.end - range.first;
+  if (p.width == 0 || lines == 0) return;
+  // All indices, or those from that of the first line on, with which they begin again behind the last one.
+  const std::int64_t begin = lines < p.count ? range.first % p.count : 0;
+  const std::int64_t used = std::min(lines, p.count), to_last = std::min(used, p.count - begin);
+  const bool is_bad = any_is_bad(all + begin, to_last, p.rows) || any_is_bad(all, used - to_last, p.rows);
+  std::int64_t size = 0;  // of lines that follow each other with the same indices of the axes before the indexed one
+  for (std::int64_t line = range.first; line < range.end; line += size) {
+    const std::int64_t outer = line / p.count, k = line - outer * p.count;
+    size = std::min(p.count - k, range.end - line);
+    if (p.width == 1) {
+      with_word(p.word, [&]<class T>(T) {
+        gather_words_cpu(a.in<T>(0) + outer * p.rows, all + k, a.out<T>(0) + line, size, p.rows, !is_bad);
+      });
+    } else {
+      const std::int64_t bytes = p.width * p.word;
+      gather_lines(a.in<std::byte>(0) + outer * p.rows * bytes, all + k, a.out<std::byte>(0) + line * bytes, size,
+                   p.rows, static_cast<std::size_t>(bytes));
+    }
+  }
+  if (!is_bad) return;
+  // The first of all, whichever tiles fail first.
+  const auto* bad = std::find_if(all, all + p.count, [&](std::int64_t row) { return row < 0 || row >= p.rows; });
+  fail_step(a, StepError::index, *bad);
+}
+constexpr Tiles kGatherTiles{count_gather_tiles, run_gather_tiles};
 
 void infer_gather(InferArgs& a) {
   a.expect_inputs(2);
@@ -122,7 +138,8 @@ constexpr OpDef gather_like_op(std::string_view name, void (*infer)(InferArgs&))
   return {.name = name,
           .infer = infer,
           .prepare = prepare_gather,
-          .bodies = {gather_cpu, gather_cuda},
+          .bodies = {run_all_tiles<kGatherTiles>, gather_cuda},
+          .tiles = kGatherTiles,
           .grad = gather_grad};
 }
 const OpDef gather_op = gather_like_op("gather", infer_gather);

@@ -1,8 +1,9 @@
 // one_hot: a line of zeros with a one at an index.
-#include <optional>
+#include <algorithm>
 
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -39,20 +40,28 @@ void one_hot_cuda(CudaArgs& a) {
   });
 }
 
-void one_hot_cpu(const CpuArgs& a) {
+// Of lines.
+std::int64_t count_one_hot_tiles(const BodyArgs& a) {
+  return count_row_tiles(a.in_type(0).shape.size(), a.attrs<OneHotAttrs>().classes);
+}
+void run_one_hot_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   auto [classes, dtype] = a.attrs<OneHotAttrs>();
   const auto* indices = a.in<std::int32_t>(0);
-  std::optional<std::int64_t> bad;
-  for_any(dtype, [&]<class T>() {
-    std::fill_n(a.out<T>(0), a.out_type(0).shape.size(), static_cast<T>(0.0f));
-    for (std::int64_t line = 0; line < a.in_type(0).shape.size(); ++line) {
-      bool is_class = indices[line] >= 0 && indices[line] < classes;
-      if (is_class) a.out<T>(0)[line * classes + indices[line]] = static_cast<T>(1.0f);
-      if (!is_class && !bad) bad = indices[line];
+  const std::int64_t lines = a.in_type(0).shape.size();
+  const RowRange range(first, end, lines, classes);
+  auto is_class = [classes = classes](std::int64_t index) { return index >= 0 && index < classes; };
+  bool is_bad = false;
+  for_any(dtype, [&, classes = classes]<class T>() {
+    std::fill(a.out<T>(0) + range.first * classes, a.out<T>(0) + range.end * classes, static_cast<T>(0.0f));
+    for (std::int64_t line = range.first; line < range.end; ++line) {
+      if (is_class(indices[line])) a.out<T>(0)[line * classes + indices[line]] = static_cast<T>(1.0f);
+      is_bad = is_bad || !is_class(indices[line]);
     }
   });
-  if (bad) fail_step(a, StepError::index, *bad);
+  // The first of all, whichever tiles fail first.
+  if (is_bad) fail_step(a, StepError::index, *std::find_if_not(indices, indices + lines, is_class));
 }
+constexpr Tiles kOneHotTiles{count_one_hot_tiles, run_one_hot_tiles};
 
 void infer_one_hot(InferArgs& a) {
   a.expect_inputs(1);
@@ -70,8 +79,11 @@ Prepared prepare_one_hot(const PrepareArgs& p) {
   return {};
 }
 
-const OpDef one_hot_op{
-    .name = "one_hot", .infer = infer_one_hot, .prepare = prepare_one_hot, .bodies = {one_hot_cpu, one_hot_cuda}};
+const OpDef one_hot_op{.name = "one_hot",
+                       .infer = infer_one_hot,
+                       .prepare = prepare_one_hot,
+                       .bodies = {run_all_tiles<kOneHotTiles>, one_hot_cuda},
+                       .tiles = kOneHotTiles};
 
 }  // namespace
 

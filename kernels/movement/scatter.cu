@@ -9,6 +9,7 @@
 #include "kernels/support/block.h"
 #include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -131,33 +132,60 @@ void add_on(CudaArgs& a) {
            a.in<T>(operands.updates), a.out<T>(0), p, stretches);
 }
 
-// Halves are summed in the workspace.
+// What a tile adds up: columns of the result at one index of the axes before the indexed one.
+constexpr std::int64_t kStrip = 64;
+std::int64_t strips_of(const IndexedPlan& p) { return std::max<std::int64_t>(1, (p.width + kStrip - 1) / kStrip); }
+
+// Columns [first, end) of the result at `outer`. Halves are summed in the workspace. Returns the first index that is no
+// row.
 template <class T, ScatterOperands operands>
-void add_on(const CpuArgs& a) {
-  const IndexedPlan& p = a.local<ScatterPlan>().of;
+std::optional<std::int64_t> add_columns(const CpuArgs& a, const IndexedPlan& p, std::int64_t outer, std::int64_t first,
+                                        std::int64_t end) {
   const auto* indices = a.in<std::int32_t>(1);
-  std::int64_t size = p.outer * p.rows * p.width;
   constexpr bool is_wide = std::is_same_v<T, Wide<T>>;
-  auto* sums = is_wide ? a.out<Wide<T>>(0) : static_cast<Wide<T>*>(a.workspace());
-  if constexpr (operands.base < 0) {
-    std::fill_n(sums, size, Wide<T>(0));
-  } else {
-    const T* base = a.in<T>(operands.base);
-    if (static_cast<const void*>(sums) != base) std::copy_n(base, size, sums);
+  const std::int64_t begin = outer * p.rows * p.width + first, size = end - first;
+  T* out = a.out<T>(0) + begin;
+  auto* sums = is_wide ? a.out<Wide<T>>(0) + begin : static_cast<Wide<T>*>(a.workspace()) + begin;
+  // The columns are `lines` pieces of memory, of `length` elements each.
+  const std::int64_t lines = size == p.width ? 1 : p.rows, length = size == p.width ? p.rows * p.width : size;
+  for (std::int64_t at = 0; at < lines * p.width; at += p.width) {
+    if constexpr (operands.base < 0) {
+      std::fill_n(sums + at, length, Wide<T>(0));
+    } else {
+      const T* base = a.in<T>(operands.base) + begin + at;
+      if (static_cast<const void*>(sums + at) != base) std::copy_n(base, length, sums + at);
+    }
   }
   std::optional<std::int64_t> bad;
-  for (std::int64_t i = 0; i < p.outer * p.count; ++i) {
-    std::int64_t row = indices[i % p.count];
+  for (std::int64_t k = 0; k < p.count; ++k) {
+    std::int64_t row = indices[k];
     if (row < 0 || row >= p.rows) {
       if (!bad) bad = row;
       continue;
     }
-    const T* update = a.in<T>(operands.updates) + i * p.width;
-    Wide<T>* sum = sums + (i / p.count * p.rows + row) * p.width;
-    for_each_index(p.width, [=](std::int64_t c) { sum[c] += static_cast<Wide<T>>(update[c]); });
+    const T* update = a.in<T>(operands.updates) + (outer * p.count + k) * p.width + first;
+    Wide<T>* sum = sums + row * p.width;
+    for_each_index(size, [=](std::int64_t c) { sum[c] += static_cast<Wide<T>>(update[c]); });
   }
-  if constexpr (!is_wide)
-    std::transform(sums, sums + size, a.out<T>(0), [](Wide<T> sum) { return static_cast<T>(sum); });
+  if constexpr (!is_wide) {
+    for (std::int64_t at = 0; at < lines * p.width; at += p.width)
+      std::transform(sums + at, sums + at + length, out + at, [](Wide<T> sum) { return static_cast<T>(sum); });
+  }
+  return bad;
+}
+
+// Neighbouring strips are added up together.
+template <class T, ScatterOperands operands>
+void add_strips(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const IndexedPlan& p = a.local<ScatterPlan>().of;
+  const std::int64_t strips = strips_of(p);
+  std::optional<std::int64_t> bad;
+  std::int64_t size = 0;
+  for (std::int64_t tile = first; tile < std::min(end, p.outer * strips); tile += size) {
+    const std::int64_t outer = tile / strips, strip = tile - outer * strips;
+    size = std::min(strips - strip, end - tile);
+    bad = add_columns<T, operands>(a, p, outer, strip * kStrip, std::min(p.width, (strip + size) * kStrip));
+  }
   if (bad) fail_step(a, StepError::index, *bad);
 }
 
@@ -168,10 +196,20 @@ void for_summed(DType dtype, const Body& body) {
 }
 void expect_summed(InferArgs& a) { expect_dtype<float, double, half, bfloat16, std::uint32_t>(a, 0); }
 
-template <class Args, ScatterOperands operands>
-void add_any(Args& a) {
+template <ScatterOperands operands>
+void add_cuda(CudaArgs& a) {
   for_summed(a.out_type(0).dtype, [&]<class T>() { add_on<T, operands>(a); });
 }
+std::int64_t count_strips(const BodyArgs& a) {
+  const IndexedPlan& p = a.local<ScatterPlan>().of;
+  return std::max<std::int64_t>(1, p.outer * strips_of(p));
+}
+template <ScatterOperands operands>
+void run_strips(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  for_summed(a.out_type(0).dtype, [&]<class T>() { add_strips<T, operands>(a, first, end); });
+}
+template <ScatterOperands operands>
+constexpr Tiles kStrips{count_strips, run_strips<operands>};
 
 Prepared prepare_add(const PrepareArgs& p) {
   auto plan = std::make_shared<ScatterPlan>();
@@ -224,7 +262,8 @@ const OpDef scatter_add_op{.name = "scatter_add",
                            .infer = infer_scatter_add,
                            .in_place = kInPlace,
                            .prepare = prepare_add,
-                           .bodies = {add_any<const CpuArgs, kScatter>, add_any<CudaArgs, kScatter>},
+                           .bodies = {run_all_tiles<kStrips<kScatter>>, add_cuda<kScatter>},
+                           .tiles = kStrips<kScatter>,
                            .grad = scatter_add_grad};
 
 }  // namespace
@@ -233,7 +272,8 @@ const OpDef gather_grad_op{.name = "gather_grad",
                            .infer = infer_gather_grad,
                            .access = gather_grad_access,
                            .prepare = prepare_add,
-                           .bodies = {add_any<const CpuArgs, kGatherGrad>, add_any<CudaArgs, kGatherGrad>},
+                           .bodies = {run_all_tiles<kStrips<kGatherGrad>>, add_cuda<kGatherGrad>},
+                           .tiles = kStrips<kGatherGrad>,
                            .grad = gather_grad_grad};
 
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Placement placement) {

@@ -1,5 +1,6 @@
 // sort: the elements of each line in order, and their places.
 #include "graphsink/ops.h"
+#include "kernels/movement/line_tiles.h"
 #include "kernels/movement/long_lines.h"
 #include "kernels/movement/sort.h"
 #include "kernels/movement/take_along.h"
@@ -64,10 +65,12 @@ void sort_on(CudaArgs& a, const Lines& lines) {
   a.launch(sort_lines<T, Order>, blocks, block, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, padded);
 }
 
+// Of tile `tile` of lines.
 template <class T, class Order>
-void sort_on(const CpuArgs& a, const Lines& lines) {
-  auto* items = static_cast<Placed<Compared<T>>*>(a.workspace());
-  for (std::int64_t line = 0; line < lines.count(); ++line) {
+void sort_on(const CpuArgs& a, const Lines& lines, std::int64_t tile) {
+  auto* items = static_cast<Placed<Compared<T>>*>(a.workspace()) + tile * lines.length;
+  const LineRange range(lines, tile);
+  for (std::int64_t line = range.first; line < range.end; ++line) {
     std::int64_t first = lines.first(line);
     for (std::int64_t i = 0; i < lines.length; ++i)
       items[i] = {static_cast<Compared<T>>(a.in<T>(0)[first + i * lines.inner]), static_cast<std::int32_t>(i)};
@@ -79,14 +82,26 @@ void sort_on(const CpuArgs& a, const Lines& lines) {
   }
 }
 
-template <class Args>
-void sort_any(Args& a) {
-  const auto& [axis, descends] = a.template attrs<SortAttrs>();
+void sort_cuda(CudaArgs& a) {
+  const auto& [axis, descends] = a.attrs<SortAttrs>();
   Lines lines = lines_of(a.in_type(0).shape, axis);
   for_comparable(a.in_type(0).dtype, [&, descends = descends]<class T>() {
     descends ? sort_on<T, Descending>(a, lines) : sort_on<T, Ascending>(a, lines);
   });
 }
+
+std::int64_t count_sort_tiles(const BodyArgs& a) {
+  return count_line_tiles(lines_of(a.in_type(0).shape, a.attrs<SortAttrs>().axis));
+}
+void run_sort_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& [axis, descends] = a.attrs<SortAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, axis);
+  for_comparable(a.in_type(0).dtype, [&, descends = descends]<class T>() {
+    for (std::int64_t tile = first; tile < end; ++tile)
+      descends ? sort_on<T, Descending>(a, lines, tile) : sort_on<T, Ascending>(a, lines, tile);
+  });
+}
+constexpr Tiles kSortTiles{count_sort_tiles, run_sort_tiles};
 
 void infer_sort(InferArgs& a) {
   a.expect_inputs(1);
@@ -105,7 +120,8 @@ Prepared prepare_sort(const PrepareArgs& p) {
   Prepared prepared;
   for_comparable(p.in(0).dtype, [&, descends = descends]<class T>() {
     if (!p.cuda) {
-      prepared.workspace = static_cast<std::size_t>(lines.length) * sizeof(Placed<Compared<T>>);
+      prepared.workspace =
+          static_cast<std::size_t>(count_line_tiles(lines) * lines.length) * sizeof(Placed<Compared<T>>);
     } else if (!is_long(lines)) {
       descends ? load_kernel(p, sort_lines<T, Descending>) : load_kernel(p, sort_lines<T, Ascending>);
     } else if (lines.count() > 0) {
@@ -123,7 +139,8 @@ std::vector<Value> sort_grad(const GradArgs& a) {
 const OpDef sort_op{.name = "sort",
                     .infer = infer_sort,
                     .prepare = prepare_sort,
-                    .bodies = {sort_any<const CpuArgs>, sort_any<CudaArgs>},
+                    .bodies = {run_all_tiles<kSortTiles>, sort_cuda},
+                    .tiles = kSortTiles,
                     .grad = sort_grad};
 
 }  // namespace

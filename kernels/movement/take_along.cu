@@ -2,11 +2,12 @@
 // their order, the same on every run.
 #include "kernels/movement/take_along.h"
 
-#include <optional>
+#include <algorithm>
 
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
+#include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
 namespace graphsink {
@@ -42,20 +43,26 @@ void take_cuda(CudaArgs& a) {
   });
 }
 
-void take_cpu(const CpuArgs& a) {
+void run_take_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   auto [of, taken] = two_lines(a.in_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
   const auto* indices = a.in<std::int32_t>(1);
-  std::optional<std::int64_t> bad;
+  const std::int64_t size = a.out_type(0).shape.size();
+  bool is_bad = false;
   with_word(word_size(a.in_type(0).dtype), [&, of = of, taken = taken]<class T>(T) {
-    for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i) {
+    for (std::int64_t i = first * kTileElements; i < std::min(size, end * kTileElements); ++i) {
       std::int64_t above = i / taken.inner, outer = above / taken.length, place = indices[i];
       bool is_place = place >= 0 && place < of.length;
       a.out<T>(0)[i] = is_place ? a.in<T>(0)[(outer * of.length + place) * of.inner + i % taken.inner] : T{};
-      if (!is_place && !bad) bad = place;
+      is_bad = is_bad || !is_place;
     }
   });
-  if (bad) fail_step(a, StepError::index, *bad);
+  if (!is_bad) return;
+  // The first of all, whichever tiles fail first.
+  const auto* bad = std::find_if(indices, indices + size,
+                                 [&, of = of](std::int64_t place) { return place < 0 || place >= of.length; });
+  fail_step(a, StepError::index, *bad);
 }
+constexpr Tiles kTakeTiles{count_element_tiles, run_take_tiles};
 
 void infer_take(InferArgs& a) {
   a.expect_inputs(2);
@@ -115,27 +122,42 @@ void add_on(CudaArgs& a, const TwoLines& lines) {
   if constexpr (!std::is_same_v<T, Wide<T>>) a.launch(store_sums<T>, all.grid, all.block, 0, sums, a.out<T>(0), size);
 }
 template <class T>
-void add_on(const CpuArgs& a, const TwoLines& lines) {
+void add_on(const CpuArgs& a, const TwoLines& lines, const RowRange& outer) {
   const auto& [of, taken] = lines;
   const auto* indices = a.in<std::int32_t>(1);
-  std::int64_t size = a.out_type(0).shape.size();
+  const std::int64_t begin = outer.first * of.length * of.inner, end = outer.end * of.length * of.inner;
   auto* sums = sums_of<T>(a);
-  std::fill_n(sums, size, Wide<T>(0));
-  for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) {
+  std::fill(sums + begin, sums + end, Wide<T>(0));
+  for (std::int64_t i = outer.first * taken.length * taken.inner; i < outer.end * taken.length * taken.inner; ++i) {
     std::int64_t above = i / taken.inner, place = indices[i];
     if (place >= 0 && place < of.length)
       sums[(above / taken.length * of.length + place) * of.inner + i % taken.inner] +=
           static_cast<Wide<T>>(a.in<T>(0)[i]);
   }
   if constexpr (!std::is_same_v<T, Wide<T>>)
-    std::transform(sums, sums + size, a.out<T>(0), [](Wide<T> sum) { return static_cast<T>(sum); });
+    std::transform(sums + begin, sums + end, a.out<T>(0) + begin, [](Wide<T> sum) { return static_cast<T>(sum); });
 }
 
-template <class Args>
-void add_any(Args& a) {
-  TwoLines lines = two_lines(a.out_type(0).shape, a.in_type(1).shape, a.template attrs<TakeAlongAttrs>().axis);
+TwoLines lines_of_grad(const BodyArgs& a) {
+  return two_lines(a.out_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
+}
+void add_cuda(CudaArgs& a) {
+  const TwoLines lines = lines_of_grad(a);
   for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { add_on<T>(a, lines); });
 }
+
+// Of both gradients: by the indices of the axes before the one that has places.
+std::int64_t outer_size(const TwoLines& lines) { return (lines.of.length + lines.taken.length) * lines.of.inner; }
+std::int64_t count_grad_tiles(const BodyArgs& a) {
+  const TwoLines lines = lines_of_grad(a);
+  return count_row_tiles(lines.of.outer, outer_size(lines));
+}
+void run_add_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const TwoLines lines = lines_of_grad(a);
+  const RowRange outer(first, end, lines.of.outer, outer_size(lines));
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { add_on<T>(a, lines, outer); });
+}
+constexpr Tiles kAddTiles{count_grad_tiles, run_add_tiles};
 
 // --- the gradient where the places of a line differ: nothing is added up
 
@@ -162,20 +184,25 @@ void place_on(CudaArgs& a, const TwoLines& lines) {
            a.in<std::int32_t>(1), a.out<T>(0), lines);
 }
 template <class T>
-void place_on(const CpuArgs& a, const TwoLines& lines) {
+void place_on(const CpuArgs& a, const TwoLines& lines, const RowRange& outer) {
   const auto& [of, taken] = lines;
-  std::fill_n(a.out<T>(0), a.out_type(0).shape.size(), T(0));
-  for (std::int64_t i = 0; i < a.in_type(0).shape.size(); ++i) {
+  std::fill(a.out<T>(0) + outer.first * of.length * of.inner, a.out<T>(0) + outer.end * of.length * of.inner, T(0));
+  for (std::int64_t i = outer.first * taken.length * taken.inner; i < outer.end * taken.length * taken.inner; ++i) {
     std::int64_t above = i / taken.inner, place = a.in<std::int32_t>(1)[i];
     a.out<T>(0)[(above / taken.length * of.length + place) * of.inner + i % taken.inner] = a.in<T>(0)[i];
   }
 }
 
-template <class Args>
-void place_any(Args& a) {
-  TwoLines lines = two_lines(a.out_type(0).shape, a.in_type(1).shape, a.template attrs<TakeAlongAttrs>().axis);
+void place_cuda(CudaArgs& a) {
+  const TwoLines lines = lines_of_grad(a);
   for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { place_on<T>(a, lines); });
 }
+void run_place_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const TwoLines lines = lines_of_grad(a);
+  const RowRange outer(first, end, lines.of.outer, outer_size(lines));
+  for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { place_on<T>(a, lines, outer); });
+}
+constexpr Tiles kPlaceTiles{count_grad_tiles, run_place_tiles};
 
 void infer_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
 Access grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
@@ -199,7 +226,8 @@ const OpDef add_along_op{.name = "take_along_axis_grad",
                          .infer = infer_grad,
                          .access = grad_access,
                          .prepare = prepare_add,
-                         .bodies = {add_any<const CpuArgs>, add_any<CudaArgs>},
+                         .bodies = {run_all_tiles<kAddTiles>, add_cuda},
+                         .tiles = kAddTiles,
                          .grad = grad_of_grad};
 
 std::vector<Value> take_grad(const GradArgs& a) {
@@ -209,7 +237,8 @@ std::vector<Value> take_grad(const GradArgs& a) {
 const OpDef take_along_op{.name = "take_along_axis",
                           .infer = infer_take,
                           .prepare = prepare_take,
-                          .bodies = {take_cpu, take_cuda},
+                          .bodies = {run_all_tiles<kTakeTiles>, take_cuda},
+                          .tiles = kTakeTiles,
                           .grad = take_grad};
 
 }  // namespace
@@ -218,7 +247,8 @@ const OpDef place_along_op{.name = "place_along_axis",
                            .infer = infer_grad,
                            .access = grad_access,
                            .prepare = prepare_place,
-                           .bodies = {place_any<const CpuArgs>, place_any<CudaArgs>},
+                           .bodies = {run_all_tiles<kPlaceTiles>, place_cuda},
+                           .tiles = kPlaceTiles,
                            .grad = grad_of_grad};
 
 Value take_along_axis(Arg x, Arg indices, int axis, Placement placement) {

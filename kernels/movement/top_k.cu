@@ -1,5 +1,6 @@
 // top_k: the largest elements of each line and their places.
 #include "graphsink/ops.h"
+#include "kernels/movement/line_tiles.h"
 #include "kernels/movement/long_lines.h"
 #include "kernels/movement/sort.h"
 #include "kernels/movement/take_along.h"
@@ -63,13 +64,15 @@ void top_k_on(CudaArgs& a, const Lines& lines, int k) {
            static_cast<int>(size));
 }
 
+// Of tile `tile` of lines.
 template <class T>
-void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
+void top_k_on(const CpuArgs& a, const Lines& lines, int k, std::int64_t tile) {
   using Item = Placed<Compared<T>>;
-  auto* items = static_cast<Item*>(a.workspace());
+  auto* items = static_cast<Item*>(a.workspace()) + tile * lines.length;
   Lines selected = lines;
   selected.length = k;
-  for (std::int64_t line = 0; line < lines.count(); ++line) {
+  const LineRange range(lines, tile);
+  for (std::int64_t line = range.first; line < range.end; ++line) {
     const T* from = a.in<T>(0) + lines.first(line);
     for (std::int64_t i = 0; i < lines.length; ++i)
       items[i] = {static_cast<Compared<T>>(from[i * lines.inner]), static_cast<std::int32_t>(i)};
@@ -82,12 +85,24 @@ void top_k_on(const CpuArgs& a, const Lines& lines, int k) {
   }
 }
 
-template <class Args>
-void top_k_any(Args& a) {
-  const auto& [k, axis] = a.template attrs<TopKAttrs>();
+void top_k_cuda(CudaArgs& a) {
+  const auto& [k, axis] = a.attrs<TopKAttrs>();
   Lines lines = lines_of(a.in_type(0).shape, axis);
   for_comparable(a.in_type(0).dtype, [&, k = static_cast<int>(k)]<class T>() { top_k_on<T>(a, lines, k); });
 }
+
+std::int64_t count_top_k_tiles(const BodyArgs& a) {
+  return count_line_tiles(lines_of(a.in_type(0).shape, a.attrs<TopKAttrs>().axis));
+}
+void run_top_k_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& [k, axis] = a.attrs<TopKAttrs>();
+  Lines lines = lines_of(a.in_type(0).shape, axis);
+  for_comparable(a.in_type(0).dtype, [&, k = static_cast<int>(k)]<class T>() {
+    for (std::int64_t tile = first; tile < end; ++tile) top_k_on<T>(a, lines, k, tile);
+  });
+}
+constexpr Tiles kTopKTiles{count_top_k_tiles, run_top_k_tiles};
+
 void infer_top_k(InferArgs& a) {
   a.expect_inputs(1);
   expect_comparable(a, 0);
@@ -109,7 +124,8 @@ Prepared prepare_top_k(const PrepareArgs& p) {
   Prepared prepared;
   for_comparable(p.in(0).dtype, [&]<class T>() {
     if (!p.cuda) {
-      prepared.workspace = static_cast<std::size_t>(lines.length) * sizeof(Placed<Compared<T>>);
+      prepared.workspace =
+          static_cast<std::size_t>(count_line_tiles(lines) * lines.length) * sizeof(Placed<Compared<T>>);
     } else if (!sorts_whole_lines(lines)) {
       load_kernel(p, select_top<T>);
     } else if (lines.count() > 0) {
@@ -127,7 +143,8 @@ std::vector<Value> top_k_grad(const GradArgs& a) {
 const OpDef top_k_op{.name = "top_k",
                      .infer = infer_top_k,
                      .prepare = prepare_top_k,
-                     .bodies = {top_k_any<const CpuArgs>, top_k_any<CudaArgs>},
+                     .bodies = {run_all_tiles<kTopKTiles>, top_k_cuda},
+                     .tiles = kTopKTiles,
                      .grad = top_k_grad};
 
 }  // namespace

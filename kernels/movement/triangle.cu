@@ -1,5 +1,6 @@
 // tril and triu: matrices with zeros above or below a diagonal. Elements are moved, whatever they are.
 #include "graphsink/ops.h"
+#include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
 namespace graphsink {
@@ -40,13 +41,15 @@ void triangle_cuda(CudaArgs& a) {
     a.launch(keep_triangle<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), size, triangle_of(a));
   });
 }
-void triangle_cpu(const CpuArgs& a) {
+void run_triangle_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   Triangle triangle = triangle_of(a);
+  const std::int64_t stop = std::min(end * kTileElements, a.out_type(0).shape.size());
   with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
-    for (std::int64_t i = 0; i < a.out_type(0).shape.size(); ++i)
+    for (std::int64_t i = first * kTileElements; i < stop; ++i)
       a.out<T>(0)[i] = triangle.keeps(i) ? a.in<T>(0)[i] : T{};
   });
 }
+constexpr Tiles kTriangleTiles{count_element_tiles, run_triangle_tiles};
 
 void infer_triangle(InferArgs& a) {
   a.expect_inputs(1);
@@ -71,7 +74,8 @@ constexpr OpDef triangle_op(std::string_view name) {
           .infer = infer_triangle,
           .in_place = kInPlace,
           .prepare = prepare_triangle,
-          .bodies = {triangle_cpu, triangle_cuda},
+          .bodies = {run_all_tiles<kTriangleTiles>, triangle_cuda},
+          .tiles = kTriangleTiles,
           .grad = triangle_grad};
 }
 const OpDef tril_op = triangle_op("tril");

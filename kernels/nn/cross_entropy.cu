@@ -1,7 +1,7 @@
 // cross_entropy: -log softmax(logits)[target] of each row, or its mean, and its gradient softmax - one_hot. The maximum
 // of a row and the logarithm of its sum of exp(x - maximum) are kept apart: added up, logits far from 0 would lose the
 // digits of the logarithm.
-#include <optional>
+#include <algorithm>
 
 #include "graphsink/ops.h"
 #include "kernels/support/block.h"
@@ -173,15 +173,22 @@ void cross_entropy_on(CudaArgs& a) {
            static_cast<int>(blocks), logits[0]);
 }
 
+// The mean is a sum over all rows in their order, so only the losses of rows have several tiles.
+std::int64_t count_forward_tiles(const BodyArgs& a) {
+  const Shape& logits = a.in_type(0).shape;
+  return a.attrs<CrossEntropyOptions>().per_row ? count_row_tiles(logits[0], logits[1]) : 1;
+}
+
 template <class T, class Target>
-void cross_entropy_on(const CpuArgs& a) {
+void cross_entropy_rows(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   std::int64_t rows = a.in_type(0).shape[0], classes = a.in_type(0).shape[1], counted = 0;
   const auto* targets = a.in<Target>(1);
   Losses<T> losses = losses_of<T>(a);
   Ignored ignored = ignored_by(a.attrs<CrossEntropyOptions>());
+  auto is_bad = [=](std::int64_t target) { return !ignored.skips(target) && (target < 0 || target >= classes); };
   double sum = 0;
-  std::optional<std::int64_t> bad;
-  for (std::int64_t row = 0; row < rows; ++row) {
+  bool any_is_bad = false;
+  for (std::int64_t row = first; row < end; ++row) {
     const T* x = a.in<T>(0) + row * classes;
     T largest = chained_max(classes, x);
     double scaled = exponential_sum(classes, x, largest);
@@ -189,18 +196,19 @@ void cross_entropy_on(const CpuArgs& a) {
     a.out<T>(1)[row] = largest;
     a.out<T>(2)[row] = static_cast<T>(log_sum);
     std::int64_t target = targets[row];
-    if (!ignored.skips(target)) {
-      ++counted;
-      bool is_class = target >= 0 && target < classes;
-      if (is_class) loss = row_loss(double{x[target]}, double{largest}, log_sum);
-      if (!is_class && !bad) bad = target;
+    if (!ignored.skips(target)) ++counted;
+    if (is_bad(target)) {
+      any_is_bad = true;
+    } else if (!ignored.skips(target)) {
+      loss = row_loss(double{x[target]}, double{largest}, log_sum);
     }
     if (losses.rows != nullptr) losses.rows[row] = static_cast<T>(loss);
     sum += loss;
   }
   if (losses.mean != nullptr) *losses.mean = static_cast<T>(sum / static_cast<double>(counted));
   if (losses.count != nullptr) *losses.count = static_cast<T>(counted);
-  if (bad) fail_step(a, StepError::target, *bad);
+  // The first of all, whichever tiles fail first.
+  if (any_is_bad) fail_step(a, StepError::target, *std::find_if(targets, targets + rows, is_bad));
 }
 
 template <class T, class Target>
@@ -243,10 +251,17 @@ void for_operands(const TensorType& logits, const TensorType& targets, const Bod
   });
 }
 
-template <class Args>
-void forward(Args& a) {
+void forward(CudaArgs& a) {
   for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_on<T, Target>(a); });
 }
+void run_forward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Shape& logits = a.in_type(0).shape;
+  RowRange range(first, end, logits[0], logits[1]);
+  if (!a.attrs<CrossEntropyOptions>().per_row) range.end = logits[0];  // one tile
+  for_operands(a.in_type(0), a.in_type(1),
+               [&]<class T, class Target>() { cross_entropy_rows<T, Target>(a, range.first, range.end); });
+}
+constexpr Tiles kForwardTiles{count_forward_tiles, run_forward_tiles};
 void backward(CudaArgs& a) {
   for_operands(a.in_type(0), a.in_type(1), [&]<class T, class Target>() { cross_entropy_grad_on<T, Target>(a); });
 }
@@ -310,7 +325,8 @@ std::vector<Value> cross_entropy_grad(const GradArgs& a) {
 const OpDef cross_entropy_op{.name = "cross_entropy",
                              .infer = infer_cross_entropy,
                              .prepare = prepare_cross_entropy,
-                             .bodies = {forward<const CpuArgs>, forward<CudaArgs>},
+                             .bodies = {run_all_tiles<kForwardTiles>, forward},
+                             .tiles = kForwardTiles,
                              .grad = cross_entropy_grad};
 
 }  // namespace

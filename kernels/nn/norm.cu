@@ -214,33 +214,62 @@ void norm_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   }
 }
 
+// The gradients of x, of some rows.
 template <class T>
-void norm_grad_on(const CpuArgs& a) {
-  Backward<T> n(a);
+void norm_grads_of_rows(const Backward<T>& n, const RowRange& range) {
   auto count = static_cast<double>(n.width);
-  auto* gain_sums = static_cast<double*>(a.workspace());
-  double* bias_sums = gain_sums + n.width;
-  std::fill_n(gain_sums, 2 * n.width, 0.0);
-  for (std::int64_t row = 0; row < n.rows; ++row) {
+  for (std::int64_t row = range.first; row < range.end; ++row) {
     const T *x = n.x + row * n.width, *g = n.g + row * n.width, *gain = n.gain;
     T* out = n.out + row * n.width;
     T center = n.mean ? n.mean[row] : T(0), scale = n.rstd[row];
-    for_each_index(n.width, [=](std::int64_t k) { gain_sums[k] += double{g[k] * ((x[k] - center) * scale)}; });
     auto product = static_cast<T>(
         chained_sum(n.width, [=](std::int64_t k) { return double{g[k] * gain[k] * ((x[k] - center) * scale)}; }) /
         count);
     T mean(0);
-    if (n.mean) {
-      for_each_index(n.width, [=](std::int64_t k) { bias_sums[k] += double{g[k]}; });
+    if (n.mean)
       mean = static_cast<T>(chained_sum(n.width, [=](std::int64_t k) { return double{g[k] * gain[k]}; }) / count);
-    }
     for_each_index(
         n.width, [=](std::int64_t k) { out[k] = scale * (g[k] * gain[k] - mean - (x[k] - center) * scale * product); });
   }
-  std::transform(gain_sums, bias_sums, n.gain_grad, [](double sum) { return static_cast<T>(sum); });
-  if (n.bias_grad)
-    std::transform(bias_sums, bias_sums + n.width, n.bias_grad, [](double sum) { return static_cast<T>(sum); });
 }
+
+// The gradients of gain and bias, of the strip of columns from `column` on. Rows are added up in their order.
+constexpr std::int64_t kCpuStrip = 64;
+template <class T>
+void gain_grads_of_strip(const Backward<T>& n, std::int64_t column) {
+  double gains[kCpuStrip] = {}, biases[kCpuStrip] = {};
+  double *gain_sums = gains, *bias_sums = biases;
+  const std::int64_t size = std::min(kCpuStrip, n.width - column);
+  for (std::int64_t row = 0; row < n.rows; ++row) {
+    const T *x = n.x + row * n.width + column, *g = n.g + row * n.width + column;
+    T center = n.mean ? n.mean[row] : T(0), scale = n.rstd[row];
+    for_each_index(size, [=](std::int64_t k) {
+      gain_sums[k] += double{g[k] * ((x[k] - center) * scale)};
+      bias_sums[k] += double{g[k]};
+    });
+  }
+  std::transform(gains, gains + size, n.gain_grad + column, [](double sum) { return static_cast<T>(sum); });
+  if (n.bias_grad)
+    std::transform(biases, biases + size, n.bias_grad + column, [](double sum) { return static_cast<T>(sum); });
+}
+
+// Tiles of rows, then tiles of columns.
+std::int64_t count_norm_grad_tiles(const BodyArgs& a) {
+  const std::int64_t width = a.in_type(1).shape[0];
+  return count_row_tiles(a.in_type(2).shape.size(), width) + (width + kCpuStrip - 1) / kCpuStrip;
+}
+template <class T>
+void norm_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Backward<T> n(a);
+  const std::int64_t of_rows = count_row_tiles(n.rows, n.width);
+  if (first < of_rows) norm_grads_of_rows(n, {first, std::min(end, of_rows), n.rows, n.width});
+  for (std::int64_t tile = std::max(first, of_rows); tile < end; ++tile)
+    gain_grads_of_strip(n, (tile - of_rows) * kCpuStrip);
+}
+void run_norm_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  a.in_type(0).dtype == DType::f32 ? norm_grad_tiles<float>(a, first, end) : norm_grad_tiles<double>(a, first, end);
+}
+constexpr Tiles kNormGradTiles{count_norm_grad_tiles, run_norm_grad_tiles};
 
 void norm_cuda(CudaArgs& a) { a.in_type(0).dtype == DType::f32 ? norm_on<float>(a) : norm_on<double>(a); }
 
@@ -253,8 +282,7 @@ void run_norm_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 }
 constexpr Tiles kNormTiles{count_norm_tiles, run_norm_tiles};
 
-template <class Args>
-void norm_grad_any(Args& a) {
+void norm_grad_cuda(CudaArgs& a) {
   a.in_type(0).dtype == DType::f32 ? norm_grad_on<float>(a) : norm_grad_on<double>(a);
 }
 
@@ -295,8 +323,8 @@ Prepared prepare_norm(const PrepareArgs& p) {
 }
 Prepared prepare_norm_grad(const PrepareArgs& p) {
   p.in(0).dtype == DType::f32 ? load_norm_grad<float>(p) : load_norm_grad<double>(p);
+  if (!p.cuda) return {};
   auto sums = static_cast<std::size_t>(2 * p.in(1).shape[0]);
-  if (!p.cuda) return {nullptr, sums * sizeof(double)};
   auto parts = static_cast<std::size_t>(parts_for(p.in(2).shape.size()));
   return {nullptr, parts > 1 ? parts * sums * size_of(p.in(0).dtype) : 0};
 }
@@ -304,7 +332,8 @@ Prepared prepare_norm_grad(const PrepareArgs& p) {
 const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
                          .prepare = prepare_norm_grad,
-                         .bodies = {norm_grad_any<const CpuArgs>, norm_grad_any<CudaArgs>}};
+                         .bodies = {run_all_tiles<kNormGradTiles>, norm_grad_cuda},
+                         .tiles = kNormGradTiles};
 
 std::vector<Value> norm_grad(const GradArgs& a) {
   std::vector<Arg> inputs{Arg(a.inputs[0], a.where), a.inputs[1]};

@@ -4,6 +4,7 @@
 #include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -180,11 +181,11 @@ void cumsum_on(CudaArgs& a, const Walk& walk) {
 
 // So many lines together whose elements are neighbours; fewer at the end.
 template <class T, std::int64_t kTogether>
-void scan_lines(const CpuArgs& a, const Walk& walk) {
+void scan_lines(const CpuArgs& a, const Walk& walk, const RowRange& range) {
   using S = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
   std::int64_t inner = walk.lines.inner;
-  for (std::int64_t line = 0, count = 0; line < walk.lines.count(); line += count) {
-    count = kTogether == 1 ? 1 : std::min(kTogether, inner - line % inner);
+  for (std::int64_t line = range.first, count = 0; line < range.end; line += count) {
+    count = kTogether == 1 ? 1 : std::min({kTogether, inner - line % inner, range.end - line});
     std::int64_t at = walk.first(line);
     S sums[kTogether] = {};
     for (std::int64_t k = 0; k < walk.lines.length; ++k, at += walk.step()) {
@@ -200,9 +201,10 @@ void scan_lines(const CpuArgs& a, const Walk& walk) {
 }
 
 // Neighbours together read memory in order.
+constexpr std::int64_t kNeighbours = 64;
 template <class T>
-void cumsum_on(const CpuArgs& a, const Walk& walk) {
-  walk.lines.inner == 1 ? scan_lines<T, 1>(a, walk) : scan_lines<T, 64>(a, walk);
+void cumsum_on(const CpuArgs& a, const Walk& walk, const RowRange& lines) {
+  walk.lines.inner == 1 ? scan_lines<T, 1>(a, walk, lines) : scan_lines<T, kNeighbours>(a, walk, lines);
 }
 
 // Integers wrap.
@@ -211,12 +213,29 @@ void for_number(DType dtype, const Body& body) {
   for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(dtype, body);
 }
 
-template <class Args>
-void cumsum_any(Args& a) {
-  const auto& [axis, options] = a.template attrs<CumsumAttrs>();
-  Walk walk{lines_of(a.in_type(0).shape, axis), options.exclusive, options.reverse};
+Walk walk_of(const BodyArgs& a) {
+  const auto& [axis, options] = a.attrs<CumsumAttrs>();
+  return {lines_of(a.in_type(0).shape, axis), options.exclusive, options.reverse};
+}
+void cumsum_cuda(CudaArgs& a) {
+  const Walk walk = walk_of(a);
   for_number(a.in_type(0).dtype, [&]<class T>() { cumsum_on<T>(a, walk); });
 }
+
+// Of lines. Tiles that are less than kNeighbours wide would read every cache line several times.
+std::int64_t tile_length(const Lines& lines) {
+  return lines.inner == 1 ? lines.length : std::min(lines.length, kTileElements / kNeighbours);
+}
+std::int64_t count_cumsum_tiles(const BodyArgs& a) {
+  const Lines lines = walk_of(a).lines;
+  return count_row_tiles(lines.count(), tile_length(lines));
+}
+void run_cumsum_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const Walk walk = walk_of(a);
+  const RowRange range(first, end, walk.lines.count(), tile_length(walk.lines));
+  for_number(a.in_type(0).dtype, [&]<class T>() { cumsum_on<T>(a, walk, range); });
+}
+constexpr Tiles kCumsumTiles{count_cumsum_tiles, run_cumsum_tiles};
 
 void infer_cumsum(InferArgs& a) {
   a.expect_inputs(1);
@@ -260,7 +279,8 @@ const OpDef cumsum_op{.name = "cumsum",
                       .infer = infer_cumsum,
                       .in_place = kInPlace,
                       .prepare = prepare_cumsum,
-                      .bodies = {cumsum_any<const CpuArgs>, cumsum_any<CudaArgs>},
+                      .bodies = {run_all_tiles<kCumsumTiles>, cumsum_cuda},
+                      .tiles = kCumsumTiles,
                       .grad = cumsum_grad};
 
 }  // namespace

@@ -9,16 +9,10 @@
 #include <stdexcept>
 #include <thread>
 
-#include "program_fixture.h"
+#include "tiles_cases.h"
 
 namespace graphsink {
 namespace {
-
-using Build = std::function<void(Graph&)>;
-
-Value variable(Graph& g, const char* name, const Shape& shape, std::uint64_t seed) {
-  return g.value(Variable(name, Tensor::uniform(shape, seed, -1.0f, 1.0f)));
-}
 
 struct Results {
   std::map<std::string, Tensor> outputs;
@@ -54,110 +48,6 @@ void expect_same(const Results& a, const Results& b) {
     EXPECT_EQ(std::memcmp(a.variables[i].data(), b.variables[i].data(), a.variables[i].bytes()), 0) << i;
 }
 
-struct Case {
-  const char* name;
-  Build build;
-};
-
-// Each is large enough to have several tiles, or has several nodes that are independent.
-const Case kCases[] = {
-    {"ElementWise",
-     [](Graph& g) {
-       Value x = variable(g, "x", {300, 301}, 1), row = variable(g, "row", {301}, 2);
-       g.output("z", cast(where(greater(x, row), tanh(x) * row, x - 0.5), f64));
-     }},
-    {"ElementWiseAlone",
-     [](Graph& g) {
-       Value x = variable(g, "x", {300, 301}, 1), column = variable(g, "column", {300, 1}, 2);
-       Value y = x * column;
-       g.output("y", cumsum(y, 1));
-       g.output("z", where(greater(cumsum(y, 0), 0.0), 1.0, column));
-     }},
-    {"Movement",
-     [](Graph& g) {
-       Value x = variable(g, "x", {300, 301}, 1);
-       g.output("slice", slice(x, {3, 300}, {290, 1}, {2, -1}));
-       g.output("pad", pad(x, {3, 4}, {1, 2}, 0.5));
-       g.output("broadcast", broadcast_like(variable(g, "row", {301}, 2), x));
-     }},
-    {"Products",
-     [](Graph& g) {
-       Value tall = variable(g, "tall", {700, 130}, 1), wide = variable(g, "wide", {130, 333}, 2);
-       Value batches = variable(g, "batches", {9, 64, 70}, 3);
-       g.output("tall", matmul(tall, wide));
-       g.output("wide", matmul(slice(tall, {0}, {33}), variable(g, "w", {130, 900}, 4)));
-       g.output("transposed", matmul(tall, tall, {.transpose_a = true}));
-       g.output("batches", matmul(batches, batches, {.transpose_b = true}));
-       g.output("f64", matmul(cast(tall, f64), cast(wide, f64)));
-       g.output("halves", matmul(cast(tall, f16), cast(wide, f16)));
-     }},
-    {"ProductsWithWhatFollows",
-     [](Graph& g) {
-       Value x = variable(g, "x", {400, 128}, 1), few = variable(g, "few", {24, 128}, 2);
-       Value w = variable(g, "w", {128, 700}, 3), b = variable(g, "b", {700}, 4);
-       Value sum = matmul(x, w) + b;
-       g.output("sum", sum);
-       g.output("gelu", gelu(sum));
-       g.output("columns", relu(matmul(few, w) + b));
-       Value batches = variable(g, "batches", {6, 90, 80}, 5), v = variable(g, "v", {6, 80, 70}, 6);
-       g.output("batches", tanh(matmul(batches, v) + variable(g, "c", {70}, 7)));
-     }},
-    {"Attention",
-     [](Graph& g) {
-       Value q = variable(g, "q", {3, 7, 70, 32}, 1), k = variable(g, "k", {3, 7, 150, 32}, 2);
-       Value y = attention(q, k, k, {.causal = true});
-       g.output("y", y);
-       for (const Value& gradient : grad(sum(y * y), {q, k})) g.output("g" + std::to_string(gradient.node()), gradient);
-     }},
-    {"IndependentNodes",
-     [](Graph& g) {
-       Value x = variable(g, "x", {20000}, 1);
-       for (int i = 0; i < 7; ++i) g.output("y" + std::to_string(i), cumsum(x * (i + 1.0), 0));
-     }},
-    {"ChainsOnTwoStreams",
-     [](Graph& g) {
-       Value x = variable(g, "x", {150, 150}, 1), y = variable(g, "y", {150, 150}, 2), z = x, w = x;
-       for (int i = 0; i < 6; ++i) {
-         z = cumsum(matmul(z, x), 0) * 0.01;
-         w = cumsum(matmul(w, y), 0) * 0.01;
-       }
-       g.output("sum", z + w);
-     }},
-    {"Training",
-     [](Graph& g) {
-       Value x = variable(g, "x", {128, 300}, 1);
-       Variable w("w", Tensor::kaiming({300, 257}, 2)), b("b", Tensor(f32, {257})),
-           v("v", Tensor::kaiming({257, 65}, 3));
-       Value y = matmul(gelu(matmul(x, w) + b), v);
-       Value loss = mean(y * y);
-       adamw(loss, {w, b, v}, {.lr = 1e-2});
-       g.output("loss", loss);
-     }},
-    {"ALoop",
-     [](Graph& g) {
-       auto [x, n] = while_(
-           {variable(g, "x", {200, 200}, 1), g.constant(Tensor::scalar(0.0f))}, [](Value, Value n) { return n < 5.0; },
-           [](Value x, Value n) {
-             return std::array{tanh(matmul(x, x)) + 0.1, n + 1.0};
-           });
-       g.output("x", x);
-       g.output("n", n);
-     }},
-    {"BranchesInALoop",
-     [](Graph& g) {
-       auto [x, n] = while_(
-           {variable(g, "x", {200, 200}, 1), g.constant(Tensor::scalar(0.0f))}, [](Value, Value n) { return n < 6.0; },
-           [](Value x, Value n) {
-             Value y = if_(
-                 sum(x) > 10.0, [&] { return matmul(x, x) * 0.01; }, [&] { return x + 0.25; });
-             Value z = switch_(cast(n, i32), {[&] { return y; }, [&] { return tanh(matmul(y, y)); }, [&] { return y; },
-                                              [&] { return y * 2.0; }, [&] { return exp(-y); }, [&] { return y; }});
-             return std::array{z, n + 1.0};
-           });
-       g.output("x", x);
-     }},
-};
-
 class Shared : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Shared, ResultsAreThoseOfOneThread) {
@@ -184,6 +74,9 @@ TEST_P(Shared, ResultsOfStreamsAreThoseOfOneThread) {
         EXPECT_EQ(shared.shared, 0u);
       } else if (share_all) {
         EXPECT_GT(shared.shared, 0u);
+        if (GetParam().nodes > 0) {
+          EXPECT_EQ(shared.shared, 3 * GetParam().nodes);
+        }
       }
       expect_same(alone, shared);
     }
