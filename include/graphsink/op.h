@@ -56,6 +56,8 @@ struct OpTraits {
   // device, and child graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the host drives
   // the loops and branches around the op, and a run of several steps takes several launches.
   bool allowed_in_bodies = true;
+  // All outputs are views (OpDef::views) and the bodies do nothing, so that plans have no node for the op.
+  bool only_views = false;
 };
 
 // An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).

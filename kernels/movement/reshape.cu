@@ -1,4 +1,5 @@
-// reshape, reshape_like, flatten, squeeze, unsqueeze, stop_gradient: views, so nothing runs.
+// reshape, reshape_like, flatten, squeeze, unsqueeze, stop_gradient: views, so plans have no nodes for them. Only Eager
+// calls their bodies.
 #include <utility>
 
 #include "graphsink/ops.h"
@@ -75,12 +76,17 @@ std::vector<Value> reshape_grad(const GradArgs& a) {
   return result;
 }
 
-const OpDef reshape_op{
-    .name = "reshape", .infer = infer_reshape, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = reshape_grad};
+const OpDef reshape_op{.name = "reshape",
+                       .infer = infer_reshape,
+                       .views = kView,
+                       .traits = {.only_views = true},
+                       .bodies = {cpu_body, cuda_body},
+                       .grad = reshape_grad};
 const OpDef reshape_like_op{.name = "reshape_like",
                             .infer = infer_reshape_like,
                             .access = like_access,
                             .views = kView,
+                            .traits = {.only_views = true},
                             .bodies = {cpu_body, cuda_body},
                             .grad = reshape_grad};
 
@@ -119,7 +125,12 @@ void infer_unsqueeze(InferArgs& a) {
 }
 
 constexpr OpDef axis_op(std::string_view name, void (*infer)(InferArgs&)) {
-  return {.name = name, .infer = infer, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = reshape_grad};
+  return {.name = name,
+          .infer = infer,
+          .views = kView,
+          .traits = {.only_views = true},
+          .bodies = {cpu_body, cuda_body},
+          .grad = reshape_grad};
 }
 const OpDef flatten_op = axis_op("flatten", infer_flatten);
 const OpDef squeeze_op = axis_op("squeeze", infer_squeeze);
@@ -129,8 +140,12 @@ void infer_same(InferArgs& a) {
   a.expect_inputs(1);
   a.out(a.in(0).dtype, a.in(0).shape);
 }
-const OpDef stop_gradient_op{
-    .name = "stop_gradient", .infer = infer_same, .views = kView, .bodies = {cpu_body, cuda_body}, .grad = no_grad};
+const OpDef stop_gradient_op{.name = "stop_gradient",
+                             .infer = infer_same,
+                             .views = kView,
+                             .traits = {.only_views = true},
+                             .bodies = {cpu_body, cuda_body},
+                             .grad = no_grad};
 
 }  // namespace
 

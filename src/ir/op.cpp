@@ -191,6 +191,8 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
     if (e.op() == op.name) throw;
     a.fail(e.problem(), e.remedy());  // of a Shape, which does not know the op
   }
+  if (op.traits.only_views && op.views.size() != a.outputs().size())
+    a.fail("has .only_views, and outputs that are no views", "list all outputs in .views, or leave .only_views out");
   for (auto [output, input] : op.views) {
     auto outputs = static_cast<int>(a.outputs().size());
     std::string_view problem;

@@ -19,10 +19,7 @@ bool is_host_memory(Storage storage) {
 void count(const Plan& plan, const Task& task, TaskCounts& counts) {
   if (task.kind == TaskKind::call) {
     ++counts.nodes;
-    const PlanNode& node = plan.nodes[at(task.node)];
-    counts.host_nodes += node.on_host;
-    const std::size_t outputs = node.operands.size() - at(node.inputs);
-    counts.views += outputs > 0 && node.op->views.size() == outputs;
+    counts.host_nodes += plan.nodes[at(task.node)].on_host;
   } else if (task.kind == TaskKind::copy) {
     ++counts.copies;
     CopyDirection direction = direction_of(plan, task);
@@ -133,8 +130,7 @@ std::string body_cost_text(const Plan& plan, int body) {
   auto add = [&](std::size_t n, const std::string& what) {
     if (n > 0) text += (text.empty() ? "" : ", ") + what;
   };
-  const std::size_t ops = counts.nodes - counts.views;
-  add(ops, count_text(ops, "op"));
+  add(counts.nodes, count_text(counts.nodes, "op"));
   add(counts.host_nodes, std::to_string(counts.host_nodes) + " on the host");
   add(counts.copies, std::to_string(counts.copies) + (counts.copies == 1 ? " copy" : " copies"));
   add(counts.to_host_bytes, bytes_text(counts.to_host_bytes) + " to the host");

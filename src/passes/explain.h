@@ -22,7 +22,6 @@ CopyDirection direction_of(const Plan& plan, const Copy& copy) {
 struct TaskCounts {
   std::size_t nodes = 0;
   std::size_t host_nodes = 0;  // of them
-  std::size_t views = 0;       // of them; they enqueue nothing
   std::size_t copies = 0;
   std::size_t to_host_bytes = 0;
   std::size_t to_device_bytes = 0;

@@ -152,7 +152,7 @@ class Writer {
     json["costs"] = Json::array();
     for (int body : task.bodies) {
       const TaskCounts counts = count_tasks(plan_, plan_.tasks_of(body));
-      json["costs"].push_back({{"ops", counts.nodes - counts.views},
+      json["costs"].push_back({{"ops", counts.nodes},
                                {"host_ops", counts.host_nodes},
                                {"copies", counts.copies},
                                {"to_host_bytes", counts.to_host_bytes},

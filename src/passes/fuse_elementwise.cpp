@@ -2,7 +2,8 @@
 // block, so that results within the group stay in the cache of the core and are never stored in the arena.
 //
 // Nothing is computed twice, and each op rounds as it would alone, so the bits do not change. A group runs where the
-// last of its ops was. Therefore it must not contain an op whose result is needed before that.
+// last of its ops was. Therefore it must not contain an op whose result is needed before that, and what its ops read is
+// kept in memory until then: an op that comes much earlier is not part of it if that takes more memory.
 #include <algorithm>
 #include <vector>
 
@@ -44,6 +45,9 @@ Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
   types.push_back(node.outputs[0]);
   return node.op->row(types) ? Role::by_element : Role::none;
 }
+
+// How many nodes later an op may run, whatever memory that takes.
+constexpr int kNear = 16;
 
 struct Group {
   std::vector<int> ops;      // nodes
@@ -190,6 +194,9 @@ class Grouping {
       ops += groups_[at(other)].ops.size();
       if (!examine(groups_[at(other)])) return false;
     }
+    if (std::any_of(others.begin(), others.end(),
+                    [&](int other) { return keeps_more_alive(last, groups_[at(other)]); }))
+      return false;
     outputs = all.exposed.size();
     if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
     all.ops = std::move(groups_[at(own)].ops);
@@ -200,6 +207,22 @@ class Grouping {
     }
     groups_[at(own)] = std::move(all);
     return true;
+  }
+
+  // Whether more bytes would be alive for long if the group ran at the position `now`: operands that nobody else reads
+  // as late as that, against results that would be made later.
+  bool keeps_more_alive(int now, const Group& group) const {
+    if (now - position_[at(group.ops[0])] <= kNear) return false;
+    std::size_t operands = 0, results = 0;
+    for (ValueRef v : group.inputs) {
+      const IrNode& node = ir_.node(v);
+      if (is_source(*node.op) || uses_[at(v.node)].is_result) continue;
+      const std::vector<int>& users = uses_[at(v.node)].nodes;
+      if (std::none_of(users.begin(), users.end(), [&](int user) { return position_[at(user)] >= now; }))
+        operands += ir_.type(v).bytes();
+    }
+    for (int op : group.exposed) results += ir_.nodes[at(op)].outputs[0].bytes();
+    return operands > results;
   }
 
   bool is_needed_outside(int op, const std::vector<int>& ops) const {

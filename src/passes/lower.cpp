@@ -161,6 +161,7 @@ class Lowering {
       add_operand(lowered, buffer, type(v));
       if (options_.check_finite && !lowered.on_host && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
     }
+    if (node.op->traits.only_views) return;
     host_work_ = host_work_ || lowered.on_host;
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {

@@ -232,6 +232,29 @@ TEST(FuseElementwise, LongChainsBecomeSeveralGroups) {
   expect_same_bits(make);
 }
 
+// A sum of products, each of which is computed long after the one before. If the additions were one group, all products
+// would be kept until the last is there.
+TEST(FuseElementwise, DoesNotKeepOperandsAliveForLong) {
+  auto make = [](Graph& g, int nodes_between) {
+    Value x = g.input("x", f32, {64, 64}), total = matmul(x, x);
+    Value small = g.input("small", f32, {64});
+    for (int i = 0; i < 7; ++i) {
+      for (int j = 0; j < nodes_between; ++j) small = cumsum(small, 0);
+      total = total + matmul(x, x * small);
+    }
+    g.output("total", total);
+  };
+  Graph far, near;
+  make(far, 20);
+  make(near, 1);
+  auto arena = [](const Graph& g, bool fuse) {
+    return compile(g, {.target = cpu(), .fuse = fuse}).plan().devices[0].arena_bytes;
+  };
+  EXPECT_EQ(arena(far, true), arena(far, false));
+  EXPECT_EQ(make_plan(far, Target::host(), system_ops()).fusion.nodes, 0u);
+  EXPECT_EQ(make_plan(near, Target::host(), system_ops()).fusion.nodes, 1u);
+}
+
 // A result that takes the memory of an input that a later op of the group reads again.
 TEST(FuseElementwise, AnOutputMayOverwriteAnInputThatIsReadLater) {
   auto make = [](Graph& g) {
