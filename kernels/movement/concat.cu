@@ -89,20 +89,28 @@ void run_word_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const std::int64_t begin = first * words_of_tile(plan);
   const std::int64_t stop = std::min(end * words_of_tile(plan), plan.rows * plan.pitch);
   if (begin >= stop) return;
+  // The rows that the tiles have whole; there may be parts of one before and of one behind them.
+  const std::int64_t first_row = (begin + plan.pitch - 1) / plan.pitch, end_row = stop / plan.pitch;
   for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
-    for (std::int64_t row = begin / plan.pitch; row * plan.pitch < stop; ++row) {
-      // The words of the piece in this row that lie in the tiles.
-      const std::int64_t in_row = row * plan.pitch + at;
-      const std::int64_t from = std::max(begin, in_row), size = std::min(stop, in_row + width) - from;
-      if (size <= 0) continue;
-      const std::int64_t in_piece = (row * width + from - in_row) * word, in_whole = from * word;
-      const auto bytes = static_cast<std::size_t>(size * word);
+    // Words [from, to) of the piece in a row.
+    auto copy = [&](std::int64_t row, std::int64_t from, std::int64_t to) {
+      const std::int64_t in_piece = (row * width + from) * word, in_whole = (row * plan.pitch + at + from) * word;
+      const auto bytes = static_cast<std::size_t>((to - from) * word);
       if constexpr (is_concat) {
         std::memcpy(a.out<std::byte>(0) + in_whole, a.in<std::byte>(i) + in_piece, bytes);
       } else {
         std::memcpy(a.out<std::byte>(i) + in_piece, a.in<std::byte>(0) + in_whole, bytes);
       }
-    }
+    };
+    auto copy_part = [&](std::int64_t row) {
+      const std::int64_t start = row * plan.pitch + at;
+      const std::int64_t from = std::max<std::int64_t>(begin - start, 0), to = std::min(stop - start, width);
+      if (from < to) copy(row, from, to);
+    };
+    if (width == 0) return;
+    if (begin < first_row * plan.pitch) copy_part(first_row - 1);
+    for (std::int64_t row = first_row; row < end_row; ++row) copy(row, 0, width);
+    if (end_row >= first_row && end_row * plan.pitch < stop) copy_part(end_row);
   });
 }
 template <bool is_concat>

@@ -214,14 +214,26 @@ void norm_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   }
 }
 
-// The gradients of x, of some rows.
+// The gradients of x in some rows, and those of gain and bias in columns [first, end), for which rows are added up in
+// their order, in the workspace. Both at once, so that rows are read once if one thread computes all.
 template <class T>
-void norm_grads_of_rows(const Backward<T>& n, const RowRange& range) {
-  auto count = static_cast<double>(n.width);
-  for (std::int64_t row = range.first; row < range.end; ++row) {
+void norm_grads(const CpuArgs& a, const RowRange& rows, std::int64_t first, std::int64_t end) {
+  const Backward<T> n(a);
+  const auto count = static_cast<double>(n.width);
+  const std::int64_t columns = end - first;
+  double *gain_sums = static_cast<double*>(a.workspace()) + first, *bias_sums = gain_sums + n.width;
+  std::fill_n(gain_sums, columns, 0.0);
+  std::fill_n(bias_sums, columns, 0.0);
+  for (std::int64_t row = columns > 0 ? 0 : rows.first; row < (columns > 0 ? n.rows : rows.end); ++row) {
     const T *x = n.x + row * n.width, *g = n.g + row * n.width, *gain = n.gain;
-    T* out = n.out + row * n.width;
     T center = n.mean ? n.mean[row] : T(0), scale = n.rstd[row];
+    if (columns > 0) {
+      const T *of_x = x + first, *of_g = g + first;
+      for_each_index(columns, [=](std::int64_t k) { gain_sums[k] += double{of_g[k] * ((of_x[k] - center) * scale)}; });
+      if (n.mean) for_each_index(columns, [=](std::int64_t k) { bias_sums[k] += double{of_g[k]}; });
+    }
+    if (row < rows.first || row >= rows.end) continue;
+    T* out = n.out + row * n.width;
     auto product = static_cast<T>(
         chained_sum(n.width, [=](std::int64_t k) { return double{g[k] * gain[k] * ((x[k] - center) * scale)}; }) /
         count);
@@ -231,40 +243,26 @@ void norm_grads_of_rows(const Backward<T>& n, const RowRange& range) {
     for_each_index(
         n.width, [=](std::int64_t k) { out[k] = scale * (g[k] * gain[k] - mean - (x[k] - center) * scale * product); });
   }
-}
-
-// The gradients of gain and bias, of the strip of columns from `column` on. Rows are added up in their order.
-constexpr std::int64_t kCpuStrip = 64;
-template <class T>
-void gain_grads_of_strip(const Backward<T>& n, std::int64_t column) {
-  double gains[kCpuStrip] = {}, biases[kCpuStrip] = {};
-  double *gain_sums = gains, *bias_sums = biases;
-  const std::int64_t size = std::min(kCpuStrip, n.width - column);
-  for (std::int64_t row = 0; row < n.rows; ++row) {
-    const T *x = n.x + row * n.width + column, *g = n.g + row * n.width + column;
-    T center = n.mean ? n.mean[row] : T(0), scale = n.rstd[row];
-    for_each_index(size, [=](std::int64_t k) {
-      gain_sums[k] += double{g[k] * ((x[k] - center) * scale)};
-      bias_sums[k] += double{g[k]};
-    });
-  }
-  std::transform(gains, gains + size, n.gain_grad + column, [](double sum) { return static_cast<T>(sum); });
-  if (n.bias_grad)
-    std::transform(biases, biases + size, n.bias_grad + column, [](double sum) { return static_cast<T>(sum); });
+  auto rounded = [](double sum) { return static_cast<T>(sum); };
+  std::transform(gain_sums, gain_sums + columns, n.gain_grad + first, rounded);
+  if (n.bias_grad) std::transform(bias_sums, bias_sums + columns, n.bias_grad + first, rounded);
 }
 
 // Tiles of rows, then tiles of columns.
+constexpr std::int64_t kTileColumns = 64;
 std::int64_t count_norm_grad_tiles(const BodyArgs& a) {
   const std::int64_t width = a.in_type(1).shape[0];
-  return count_row_tiles(a.in_type(2).shape.size(), width) + (width + kCpuStrip - 1) / kCpuStrip;
+  return count_row_tiles(a.in_type(2).shape.size(), width) + (width + kTileColumns - 1) / kTileColumns;
 }
 template <class T>
 void norm_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
-  const Backward<T> n(a);
-  const std::int64_t of_rows = count_row_tiles(n.rows, n.width);
-  if (first < of_rows) norm_grads_of_rows(n, {first, std::min(end, of_rows), n.rows, n.width});
-  for (std::int64_t tile = std::max(first, of_rows); tile < end; ++tile)
-    gain_grads_of_strip(n, (tile - of_rows) * kCpuStrip);
+  const std::int64_t rows = a.in_type(2).shape.size(), width = a.in_type(1).shape[0];
+  const std::int64_t row_tiles = count_row_tiles(rows, width);
+  auto column_of = [=](std::int64_t tile) {
+    return std::clamp<std::int64_t>((tile - row_tiles) * kTileColumns, 0, width);
+  };
+  norm_grads<T>(a, {std::min(first, row_tiles), std::min(end, row_tiles), rows, width}, column_of(first),
+                column_of(end));
 }
 void run_norm_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   a.in_type(0).dtype == DType::f32 ? norm_grad_tiles<float>(a, first, end) : norm_grad_tiles<double>(a, first, end);
@@ -323,8 +321,8 @@ Prepared prepare_norm(const PrepareArgs& p) {
 }
 Prepared prepare_norm_grad(const PrepareArgs& p) {
   p.in(0).dtype == DType::f32 ? load_norm_grad<float>(p) : load_norm_grad<double>(p);
-  if (!p.cuda) return {};
   auto sums = static_cast<std::size_t>(2 * p.in(1).shape[0]);
+  if (!p.cuda) return {nullptr, sums * sizeof(double)};
   auto parts = static_cast<std::size_t>(parts_for(p.in(2).shape.size()));
   return {nullptr, parts > 1 ? parts * sums * size_of(p.in(0).dtype) : 0};
 }
