@@ -308,13 +308,27 @@ TEST_F(Fusion, AKernelThatCannotBeLoadedIsAnErrorAndLeavesNothingBehind) {
     EXPECT_NE(error.find(std::string(call) + " returned"), std::string::npos) << call << ": " << error;
     EXPECT_EQ(emu::live_objects().libraries, before) << call;
   }
+  std::string logged;
+  auto log = [&](LogLevel, std::string_view message) { logged += message; };
   {
-    Program program = compile(*g, {.target = cuda(0)});
-    program.run();
+    Program program = compile(*g, {.target = cuda(0), .log = log});
+    program.run(interactive_serial);
     EXPECT_EQ(emu::live_objects().libraries, before + 1);
   }
+  EXPECT_EQ(logged, "");
+  // What is in the cache now cannot be loaded: it is compiled again, and the log says so.
+  emu::fail("cudaLibraryLoadData", 1, cudaErrorMemoryAllocation);
+  {
+    Program program = compile(*g, {.target = cuda(0), .log = log});
+    program.run(interactive_serial);
+    EXPECT_EQ(program.counters().compiled_kernels, 1u);
+  }
+  EXPECT_NE(logged.find("cudaLibraryLoadData returned"), std::string::npos) << logged;
+  logged.clear();
+  emu::fail("cudaLibraryUnload", 1, cudaErrorUnknown, true);
   g.reset();  // its Variable has kept the device
-  EXPECT_EQ(emu::live_objects().libraries, before);
+  EXPECT_NE(logged.find("cudaLibraryUnload"), std::string::npos) << logged;
+  emu::clear_faults();
 }
 #endif
 

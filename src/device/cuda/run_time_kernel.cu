@@ -55,10 +55,13 @@ class RunTimeKernels {
     const std::string key = key_of(source);
     if (const auto code = cache_.find(key)) {
       RunTimeKernel kernel;
-      if (load(*code, source, kernel).code == cudaSuccess) {
+      const Loading loading = load(*code, source, kernel);
+      if (loading.code == cudaSuccess) {
         ++calls_.counters.cached_kernels;
         return std::make_shared<RunTimeKernel>(std::move(kernel));
       }
+      calls_.log.warn({source.kernel, " is compiled again, because what the cache has cannot be loaded: ",
+                       describe(loading.code, loading.call)});
     }
     const Nvrtc::Compiled compiled =
         compiler_.compile(source.text, (source.kernel + ".cu").c_str(), source.headers, options_);
