@@ -165,9 +165,12 @@ void fill_on(CudaArgs& a, const D& distribution) {
 template <class T, class D>
 void fill_on(const CpuArgs& a, const D& distribution) {
   RandomSource source(a, 1, a.node().id);
+  PhiloxWords counter = source.counter();
+  PhiloxKey key = source.key();
   std::int64_t size = a.out_type(0).shape.size();
-  for (std::int64_t block = 0; block * kPerBlock<T> < size; ++block)
-    fill_block(distribution, source.counter(), source.key(), block, a.out<T>(0), size);
+  T* out = a.out<T>(0);
+  for_each_index((size + kPerBlock<T> - 1) / kPerBlock<T>,
+                 [=](std::int64_t block) { fill_block(distribution, counter, key, block, out, size); });
 }
 template <class T>
 void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask) {

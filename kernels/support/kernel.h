@@ -29,6 +29,7 @@ inline int axis_from_front(const InferArgs& a, int axis, int rank) {
 }
 
 constexpr std::int64_t kVectorBlock = 16;
+constexpr std::int64_t kShortRow = 4;  // fewer elements are not worth a call
 
 template <class Body>
 inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
@@ -67,10 +68,11 @@ inline void add_to_lanes_in_blocks(std::int64_t n, Value* lanes, const Add& add)
 }
 
 // The loop is compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
-// because nothing is contracted or reordered. Builds with sanitizers or line counts have one width, because their speed
-// does not matter; so do builds with clang.
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(GRAPHSINK_COVERAGE)
+// because nothing is contracted or reordered. The baseline has no instruction for a fused multiply-add and calls the C
+// library, which takes much longer. Builds with sanitizers or line counts have one width, because their speed does not
+// matter; so do builds with clang.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(GRAPHSINK_COVERAGE)
 #define GRAPHSINK_VECTOR_LEVELS
 template <class Body>
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] void for_each_index_avx512(std::int64_t n, Body body) {
@@ -104,7 +106,7 @@ template <class Value, class Add>
 // code. Iterations must not depend on one another, but an iteration may read and write one element in place.
 template <class Body>
 inline void for_each_index(std::int64_t n, const Body& body) {
-  if (n >= kVectorBlock) {
+  if (n >= kShortRow) {
 #ifdef GRAPHSINK_VECTOR_LEVELS
     if (vector_level() == VectorLevel::avx512) return for_each_index_avx512(n, body);
     if (vector_level() == VectorLevel::avx2) return for_each_index_avx2(n, body);
@@ -113,7 +115,7 @@ inline void for_each_index(std::int64_t n, const Body& body) {
     return for_each_index_in_blocks(n, body);
 #endif
   }
-  for (std::int64_t i = 0; i < n; ++i) body(i);  // too short to be worth a call
+  for (std::int64_t i = 0; i < n; ++i) body(i);
 }
 
 // Sets lanes[i % kLanes] = add(lanes[i % kLanes], i) for i in [0, n), in this order for each lane, in vector code like
