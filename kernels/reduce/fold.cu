@@ -66,6 +66,13 @@ struct LogSumExp {
   }
   HD static Value add(Value all, T x, std::int64_t) { return join(all, {static_cast<S>(x), S(1)}); }
   HD static T result(Value all) { return static_cast<T>(all.largest + math::log(all.sum)); }
+  static Value of_row(std::int64_t n, const T* x) {
+    S largest = chained_max(n, x);
+    if (math::is_finite(largest)) return {largest, static_cast<S>(exponential_sum(n, x, largest))};
+    Value all = none();
+    for (std::int64_t k = 0; k < n; ++k) all = add(all, x[k], k);
+    return all;
+  }
 
  private:
   HD static S scaled(Value x, S largest) {

@@ -6,7 +6,9 @@
 //   Value add(Value, Term, k)         with term number k
 //   Value join(Value, Value)          of two sets of terms
 //   Result result(Value)
-// and no data, or the divisor alone.
+// and no data, or the divisor alone. For the CPU it may have what is faster:
+//   Value add_pair(Value, Term, Term) two terms of a long row
+//   Value of_row(n, Term*)            n terms that lie side by side
 #pragma once
 
 #include "kernels/support/block.h"
@@ -24,7 +26,8 @@ struct Reduction {
   Layout<1> terms;
 };
 
-// The sum, divided: f32 is summed in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once.
+// The sum, divided: f32 is summed in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once, but
+// for pairs, which the CPU adds in f32 where it has many terms.
 template <class T, class S>
 struct Sum {
   using Term = T;
@@ -34,6 +37,7 @@ struct Sum {
 
   HD static S none() { return S(0); }
   HD static S add(S sum, T x, std::int64_t) { return sum + static_cast<S>(x); }
+  static S add_pair(S sum, T x, T y) requires(sizeof(T) == 2) { return sum + static_cast<S>(Wide<T>(x) + Wide<T>(y)); }
   HD static S join(S a, S b) { return a + b; }
   HD T result(S sum) const { return static_cast<T>(sum / divisor); }
 };
@@ -195,13 +199,28 @@ typename Op::Value reduce_few_terms(const typename Op::Term* first, const Layout
 template <class Op>
 typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
   using Value = typename Op::Value;
+  if constexpr (requires { Op::of_row(terms.size, first); }) {
+    if (terms.step(0) == 1) {
+      Value all = Op::none();
+      for_each_row(terms, [&](std::int64_t offset, std::int64_t, std::int64_t row, std::int64_t) {
+        all = Op::join(all, Op::of_row(row, first + offset));
+      });
+      return all;
+    }
+  }
   if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
     return reduce_few_terms<Op>(first, terms);
   Value lanes[kLanes];
   std::fill_n(lanes, kLanes, Op::none());
   for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
     const auto* x = first + offset;
-    add_to_lanes(row, lanes, [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); });
+    if constexpr (requires { Op::add_pair(lanes[0], *x, *x); }) {
+      const auto* second = x + row / 2;
+      add_to_lanes(row / 2, lanes, [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], second[k]); });
+      if (row % 2 != 0) lanes[0] = Op::add(lanes[0], x[row - 1], number + row - 1);
+    } else {
+      add_to_lanes(row, lanes, [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); });
+    }
   });
   Value all = Op::none();
   for (const Value& lane : lanes) all = Op::join(all, lane);
