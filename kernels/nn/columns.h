@@ -51,22 +51,6 @@ __global__ void sum_images(const T* parts, T* out, std::int64_t images, std::int
   }
 }
 
-// f(first, row, inside) for each row of columns: column ox is element first + ox * stride of the planes where it lies
-// `inside`, else padding.
-template <class T, class F>
-void for_each_column_row(T* columns, const Windows& w, std::int64_t planes, const F& f) {
-  for (std::int64_t plane = 0; plane < planes; ++plane)
-    for (std::int64_t ky = 0; ky < w.y.window; ++ky)
-      for (std::int64_t kx = 0; kx < w.x.window; ++kx) {
-        Span inside = windows_with(w.x, kx);
-        for (std::int64_t oy = 0; oy < w.y.out; ++oy, columns += w.x.out) {
-          std::int64_t iy = w.y.element(oy, ky);
-          std::int64_t first = plane * w.pixels() + iy * w.x.in + kx * w.x.dilation - w.x.padding;
-          f(first, columns, iy < 0 ? Span{0, 0} : inside);
-        }
-      }
-}
-
 template <class T>
 void im2col(CudaArgs& a, const Windows& w, std::int64_t planes, const T* x, T* columns) {
   std::int64_t size = planes * w.window_size() * w.windows();
@@ -74,38 +58,82 @@ void im2col(CudaArgs& a, const Windows& w, std::int64_t planes, const T* x, T* c
   a.launch(fill_columns<T>, launch.grid, launch.block, 0, x, columns, w, size);
 }
 template <class T>
-void im2col(const CpuArgs&, const Windows& w, std::int64_t planes, const T* x, T* columns) {
-  std::int64_t stride = w.x.stride;
-  for_each_column_row(columns, w, planes, [&](std::int64_t first, T* row, Span inside) {
-    std::fill_n(row, inside.begin, T(0));
-    if (stride == 1) {
-      std::copy_n(x + first + inside.begin, inside.end - inside.begin, row + inside.begin);
-    } else {
-      for (std::int64_t ox = inside.begin; ox < inside.end; ++ox) row[ox] = x[first + ox * stride];
-    }
-    std::fill(row + inside.end, row + w.x.out, T(0));
-  });
-}
-
-template <class T>
 void col2im(CudaArgs& a, const Windows& w, std::int64_t planes, const T* columns, T* x) {
   std::int64_t size = planes * w.pixels();
   LaunchSize launch = launch_size(size);
   a.launch(sum_columns<T>, launch.grid, launch.block, 0, columns, x, w, size);
 }
+// --- the CPU makes the columns of some rows of windows at a time: columns[plane, ky, kx, oy - rows.begin, ox], of
+// which those of two elements of a window are `distance` apart
+
+// f(element (0, 0) of the plane, ky, kx, its columns) for each element of a window.
+template <class T, class X, class F>
+void for_each_column_block(T* columns, X* x, const Windows& w, std::int64_t planes, std::int64_t distance, const F& f) {
+  for (std::int64_t plane = 0; plane < planes; ++plane)
+    for (std::int64_t ky = 0; ky < w.y.window; ++ky)
+      for (std::int64_t kx = 0; kx < w.x.window; ++kx, columns += distance) f(x + plane * w.pixels(), ky, kx, columns);
+}
+
+// Copies element (ky, kx) of the windows of these rows, which are not padding.
 template <class T>
-void col2im(const CpuArgs&, const Windows& w, std::int64_t planes, const T* columns, T* x) {
-  std::int64_t stride = w.x.stride;
-  std::fill_n(x, planes * w.pixels(), T(0));
-  for_each_column_row(columns, w, planes, [&](std::int64_t first, const T* row, Span inside) {
-    T* sums = x + first + inside.begin * stride;
-    row += inside.begin;
-    if (stride == 1) {
-      for_each_index(inside.end - inside.begin, [=](std::int64_t i) { sums[i] += row[i]; });
-    } else {
-      for (std::int64_t i = 0; i < inside.end - inside.begin; ++i) sums[i * stride] += row[i];
+void copy_columns(const T* from, const Windows& w, Span rows, Span inside, T* columns) {
+  std::int64_t out = w.x.out, count = rows.end - rows.begin;
+  if (inside.begin == inside.end) {
+    std::fill_n(columns, count * out, T(0));
+  } else if (w.x.stride == 1 && w.y.stride == 1 && w.x.in == out) {  // all rows lie side by side
+    std::copy(from + inside.begin, from + (count - 1) * out + inside.end, columns + inside.begin);
+    for (std::int64_t row = 0; row < count; ++row, columns += out) {
+      for (std::int64_t ox = 0; ox < inside.begin; ++ox) columns[ox] = T(0);
+      for (std::int64_t ox = inside.end; ox < out; ++ox) columns[ox] = T(0);
     }
+  } else {
+    for (std::int64_t row = 0; row < count; ++row, columns += out, from += w.y.stride * w.x.in) {
+      std::fill_n(columns, inside.begin, T(0));
+      if (w.x.stride == 1) {
+        std::copy(from + inside.begin, from + inside.end, columns + inside.begin);
+      } else {
+        for (std::int64_t ox = inside.begin; ox < inside.end; ++ox) columns[ox] = from[ox * w.x.stride];
+      }
+      std::fill(columns + inside.end, columns + out, T(0));
+    }
+  }
+}
+
+template <class T>
+void im2col(const Windows& w, std::int64_t planes, Span rows, const T* x, T* columns, std::int64_t distance) {
+  std::int64_t size = (rows.end - rows.begin) * w.x.out;
+  for_each_column_block(columns, x, w, planes, distance, [&](const T* plane, std::int64_t ky, std::int64_t kx, T* to) {
+    Span in_plane = windows_with(w.y, ky);
+    Span seen{std::clamp(in_plane.begin, rows.begin, rows.end), std::clamp(in_plane.end, rows.begin, rows.end)};
+    std::fill_n(to, (seen.begin - rows.begin) * w.x.out, T(0));
+    if (seen.begin < seen.end) {
+      std::int64_t first = seen.begin * w.y.stride - w.y.padding + ky * w.y.dilation;
+      copy_columns(plane + first * w.x.in + kx * w.x.dilation - w.x.padding, w, seen, windows_with(w.x, kx),
+                   to + (seen.begin - rows.begin) * w.x.out);
+    }
+    std::fill(to + (seen.end - rows.begin) * w.x.out, to + size, T(0));
   });
+}
+
+// Adds columns to the elements that they would be copied from.
+template <class T>
+void add_columns(const Windows& w, std::int64_t planes, Span rows, const T* columns, std::int64_t distance, T* x) {
+  std::int64_t stride = w.x.stride;
+  for_each_column_block(columns, x, w, planes, distance,
+                        [&](T* plane, std::int64_t ky, std::int64_t kx, const T* from) {
+                          Span inside = windows_with(w.x, kx);
+                          for (std::int64_t oy = rows.begin; oy < rows.end; ++oy, from += w.x.out) {
+                            std::int64_t iy = w.y.element(oy, ky);
+                            if (iy < 0 || inside.begin == inside.end) continue;
+                            T* sums = plane + iy * w.x.in + kx * w.x.dilation - w.x.padding + inside.begin * stride;
+                            const T* row = from + inside.begin;
+                            if (stride == 1) {
+                              for_each_index(inside.end - inside.begin, [=](std::int64_t i) { sums[i] += row[i]; });
+                            } else {
+                              for (std::int64_t i = 0; i < inside.end - inside.begin; ++i) sums[i * stride] += row[i];
+                            }
+                          }
+                        });
 }
 
 }  // namespace graphsink

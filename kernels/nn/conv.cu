@@ -1,29 +1,23 @@
-// conv2d: columns of the image (im2col) times the filters, and its gradients by the same columns.
+// conv2d: columns of the image (im2col) times the filters, and its gradients by the same columns. On the GPU for many
+// images at a time; conv_cpu.h does it on the CPU.
 #include <numeric>
 
 #include "graphsink/ops.h"
-#include "kernels/nn/columns.h"
+#include "kernels/nn/conv_cpu.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/product.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
 
 constexpr std::int64_t kMostColumns = std::int64_t{64} << 20;  // bytes, unless one image has more
 
-struct ConvPlan {
-  Windows windows;
-  std::int64_t images = 0, channels = 0, filters = 0, groups = 1;
-  std::int64_t at_once = 1;  // images whose columns are in memory together; divides `images`
-  bool is_plain = false;     // the columns are the image itself
-  PreparedProduct product;
+struct ConvPlan : ConvSizes {
+  ConvUnits units;           // of the CPU
+  std::int64_t at_once = 1;  // images whose columns are in memory together on the GPU; divides `images`
+  PreparedProduct product;   // of the GPU
   std::size_t columns_bytes = 0, parts_bytes = 0;  // first in the workspace; the product's follows
-
-  std::int64_t image_size() const { return channels * windows.pixels(); }
-  std::int64_t column_rows() const { return channels * windows.window_size(); }  // of all groups
-  std::int64_t columns_size() const { return column_rows() * windows.windows(); }
-  std::int64_t result_size() const { return filters * windows.windows(); }
-  std::int64_t filter_size() const { return filters * column_rows() / groups; }
 };
 
 void infer_conv2d(InferArgs& a) {
@@ -60,7 +54,7 @@ ConvPlan plan_of(const PrepareArgs& p, const Shape& x, const Shape& w, const Sha
   return plan;
 }
 
-enum class Operand { image, filters, result };  // of conv2d, as matrices of the product
+using Operand = ConvOperand;  // as a matrix of the product
 
 // Elements between the matrices of two groups, and of two images. The image is there as columns.
 Pair strides_of(const ConvPlan& plan, Operand operand) {
@@ -74,14 +68,20 @@ Pair strides_of(const ConvPlan& plan, Operand operand) {
   }
 }
 
-// Chooses how many images are handled together and prepares the product of lhs and rhs, sizes in `product`. Gradients
-// of the filters are summed over images: on the CPU by the product itself, which adds to them, else from parts.
+// Chooses how the work is divided, on the GPU how many images are handled together, and prepares the product of lhs and
+// rhs, sizes in `product`. Gradients of the filters are summed over images: by the GPU from parts.
 Prepared finish(const PrepareArgs& p, ConvPlan plan, Product product, Operand lhs, Operand rhs, Operand out) {
   auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
-  bool has_parts = out == Operand::filters && p.cuda;
+  if (!p.cuda) {
+    (void)prepare_product(p, product);  // whose limits are those of BLAS
+    plan.units = conv_units(plan, out, element);
+    auto scratch = static_cast<std::size_t>(plan.units.tiles * plan.units.scratch * element);
+    return {std::make_shared<ConvPlan>(std::move(plan)), scratch};
+  }
+  bool has_parts = out == Operand::filters;
   std::int64_t columns = plan.is_plain ? 0 : plan.columns_size() * element;
   std::int64_t parts = has_parts ? plan.filter_size() * element : 0;
-  plan.at_once = p.cuda || (plan.is_plain && out != Operand::filters) ? std::max<std::int64_t>(1, plan.images) : 1;
+  plan.at_once = std::max<std::int64_t>(1, plan.images);
   if (columns + parts > 0)
     plan.at_once = std::min(plan.at_once, std::max<std::int64_t>(1, kMostColumns / (columns + parts)));
   while (plan.images % plan.at_once != 0) --plan.at_once;
@@ -160,71 +160,87 @@ struct Scratch {
   }
 };
 
-template <class T, class Args>
-const T* columns_of(Args& a, const ConvPlan& plan, const T* images, const Scratch<T>& scratch) {
+template <class T>
+const T* columns_of(CudaArgs& a, const ConvPlan& plan, const T* images, const Scratch<T>& scratch) {
   if (plan.is_plain) return images;
   im2col(a, plan.windows, plan.at_once * plan.channels, images, scratch.columns);
   return scratch.columns;
 }
 
-struct ForwardBody {
-  template <class T, class Args>
-  static void run(Args& a, const ConvPlan& plan) {
-    Scratch<T> scratch(plan, a.workspace());
-    const T *x = a.template in<T>(0), *w = a.template in<T>(1);
-    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
-      run_product(a, plan.product, w, columns_of(a, plan, x + i * plan.image_size(), scratch),
-                  a.template out<T>(0) + i * plan.result_size(), scratch.product);
-    }
+template <class T>
+void forward_on(CudaArgs& a, const ConvPlan& plan) {
+  Scratch<T> scratch(plan, a.workspace());
+  for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+    run_product(a, plan.product, a.in<T>(1), columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch),
+                a.out<T>(0) + i * plan.result_size(), scratch.product);
   }
-};
-
-struct ImageGradBody {
-  template <class T, class Args>
-  static void run(Args& a, const ConvPlan& plan) {
-    Scratch<T> scratch(plan, a.workspace());
-    const T *g = a.template in<T>(0), *w = a.template in<T>(1);
-    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
-      T* dx = a.template out<T>(0) + i * plan.image_size();
-      T* columns = plan.is_plain ? dx : scratch.columns;
-      run_product(a, plan.product, w, g + i * plan.result_size(), columns, scratch.product);
-      if (!plan.is_plain) col2im<T>(a, plan.windows, plan.at_once * plan.channels, columns, dx);
-    }
-  }
-};
-
-struct FilterGradBody {
-  template <class T>
-  static void run(const CpuArgs& a, const ConvPlan& plan) {
-    Scratch<T> scratch(plan, a.workspace());
-    if (plan.images == 0) std::fill_n(a.out<T>(0), plan.filter_size(), T(0));
-    for (std::int64_t i = 0; i < plan.images; ++i) {
-      const T* columns = columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch);
-      run_product(a, plan.product, a.in<T>(1) + i * plan.result_size(), columns, a.out<T>(0), scratch.product, i > 0);
-    }
-  }
-  template <class T>
-  static void run(CudaArgs& a, const ConvPlan& plan) {
-    Scratch<T> scratch(plan, a.workspace());
-    LaunchSize launch = launch_size(plan.filter_size());
-    auto add_parts = [&](std::int64_t images, bool adds) {
-      a.launch(sum_images<T>, launch.grid, launch.block, 0, scratch.parts, a.out<T>(0), images, plan.filter_size(),
-               adds);
-    };
-    if (plan.images == 0) add_parts(0, false);
-    for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
-      const T* columns = columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch);
-      run_product(a, plan.product, a.in<T>(1) + i * plan.result_size(), columns, scratch.parts, scratch.product);
-      add_parts(plan.at_once, i > 0);
-    }
-  }
-};
-
-template <class Body, class Args>
-void any(Args& a) {
-  const auto& plan = a.template local<ConvPlan>();
-  a.out_type(0).dtype == DType::f32 ? Body::template run<float>(a, plan) : Body::template run<double>(a, plan);
 }
+
+template <class T>
+void image_grad_on(CudaArgs& a, const ConvPlan& plan) {
+  Scratch<T> scratch(plan, a.workspace());
+  for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+    T* dx = a.out<T>(0) + i * plan.image_size();
+    T* columns = plan.is_plain ? dx : scratch.columns;
+    run_product(a, plan.product, a.in<T>(1), a.in<T>(0) + i * plan.result_size(), columns, scratch.product);
+    if (!plan.is_plain) col2im(a, plan.windows, plan.at_once * plan.channels, columns, dx);
+  }
+}
+
+template <class T>
+void filter_grad_on(CudaArgs& a, const ConvPlan& plan) {
+  Scratch<T> scratch(plan, a.workspace());
+  LaunchSize launch = launch_size(plan.filter_size());
+  auto add_parts = [&](std::int64_t images, bool adds) {
+    a.launch(sum_images<T>, launch.grid, launch.block, 0, scratch.parts, a.out<T>(0), images, plan.filter_size(), adds);
+  };
+  if (plan.images == 0) add_parts(0, false);
+  for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {
+    const T* columns = columns_of(a, plan, a.in<T>(0) + i * plan.image_size(), scratch);
+    run_product(a, plan.product, a.in<T>(1) + i * plan.result_size(), columns, scratch.parts, scratch.product);
+    add_parts(plan.at_once, i > 0);
+  }
+}
+
+// The bodies on the GPU, and tiles on the CPU, by what is computed.
+template <Operand out>
+void conv_cuda(CudaArgs& a) {
+  const auto& plan = a.local<ConvPlan>();
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() {
+    if constexpr (out == Operand::result) {
+      forward_on<T>(a, plan);
+    } else if constexpr (out == Operand::image) {
+      image_grad_on<T>(a, plan);
+    } else {
+      filter_grad_on<T>(a, plan);
+    }
+  });
+}
+
+template <Operand out, class T>
+void conv_units_on(const CpuArgs& a, const ConvPlan& plan, std::int64_t first, std::int64_t end) {
+  const ConvUnits& u = plan.units;
+  T* scratch = static_cast<T*>(a.workspace()) + first * u.scratch;
+  for_each_unit(u, first, end, [&](std::int64_t unit) {
+    if constexpr (out == Operand::result) {
+      convolve(plan, u, unit, a.in<T>(0), a.in<T>(1), scratch, a.out<T>(0));
+    } else if constexpr (out == Operand::image) {
+      convolve_back(plan, u, unit, a.in<T>(0), a.in<T>(1), scratch, a.out<T>(0));
+    } else {
+      correlate(plan, u, unit, a.in<T>(0), a.in<T>(1), scratch, a.out<T>(0));
+    }
+  });
+}
+template <Operand out>
+void run_conv_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& plan = a.local<ConvPlan>();
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() {
+    if (plan.has_products()) return conv_units_on<out, T>(a, plan, first, end);
+    if (first == 0) std::fill_n(a.out<T>(0), a.out_type(0).shape.size(), T(0));
+  });
+}
+template <Operand out>
+constexpr Tiles kConvTiles{[](const BodyArgs& a) { return a.local<ConvPlan>().units.tiles; }, run_conv_tiles<out>};
 
 // Each of the three is linear in both operands, and the others are its gradients.
 Value image_grad(const Value& g, const Value& w, const Value& x, const GradArgs& a);
@@ -256,21 +272,24 @@ std::uint64_t conv_flops(const TensorType& result, const TensorType& filters) {
 const OpDef conv2d_op{.name = "conv2d",
                       .infer = infer_conv2d,
                       .prepare = prepare_conv2d,
-                      .bodies = {any<ForwardBody, const CpuArgs>, any<ForwardBody, CudaArgs>},
+                      .bodies = {run_all_tiles<kConvTiles<Operand::result>>, conv_cuda<Operand::result>},
+                      .tiles = kConvTiles<Operand::result>,
                       .grad = conv2d_grad,
                       .flops = [](const BodyArgs& a) { return conv_flops(a.out_type(0), a.in_type(1)); }};
 const OpDef image_grad_op{.name = "conv2d_image_grad",
                           .infer = infer_image_grad,
                           .access = last_is_shape,
                           .prepare = prepare_image_grad,
-                          .bodies = {any<ImageGradBody, const CpuArgs>, any<ImageGradBody, CudaArgs>},
+                          .bodies = {run_all_tiles<kConvTiles<Operand::image>>, conv_cuda<Operand::image>},
+                          .tiles = kConvTiles<Operand::image>,
                           .grad = image_grad_grad,
                           .flops = [](const BodyArgs& a) { return conv_flops(a.in_type(0), a.in_type(1)); }};
 const OpDef filter_grad_op{.name = "conv2d_filter_grad",
                            .infer = infer_filter_grad,
                            .access = last_is_shape,
                            .prepare = prepare_filter_grad,
-                           .bodies = {any<FilterGradBody, const CpuArgs>, any<FilterGradBody, CudaArgs>},
+                           .bodies = {run_all_tiles<kConvTiles<Operand::filters>>, conv_cuda<Operand::filters>},
+                           .tiles = kConvTiles<Operand::filters>,
                            .grad = filter_grad_grad,
                            .flops = [](const BodyArgs& a) { return conv_flops(a.in_type(1), a.in_type(2)); }};
 

@@ -4,6 +4,7 @@
 #include "graphsink/ops.h"
 #include "kernels/nn/window.h"
 #include "kernels/support/dtype.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -147,118 +148,181 @@ void pool_on(CudaArgs& a) {
 }
 // --- the CPU makes a row of windows together, element by element of the windows
 
+constexpr std::int64_t kBlock = 256;  // windows at a time
+
 // f(an element of the plane, a window, n) for each element (ky, kx) of windows: the next n windows of `row` that have
-// it, which are some of `range`, read elements from there on, a stride apart.
+// it, which are some of `range`, read elements from there on, a stride apart. Only elements in these rows of the image.
 template <class F>
-void for_each_element(const Windows& w, std::int64_t row, Span range, const F& f) {
+void for_each_element(const Windows& w, std::int64_t row, Span range, Span image_rows, const F& f) {
   for (std::int64_t ky = 0; ky < w.y.window; ++ky) {
     std::int64_t iy = w.y.element(row, ky);
-    for (std::int64_t kx = 0; iy >= 0 && kx < w.x.window; ++kx) {
+    if (iy < image_rows.begin || iy >= image_rows.end) continue;
+    for (std::int64_t kx = 0; kx < w.x.window; ++kx) {
       Span seen = windows_with(w.x, kx);
       std::int64_t begin = std::max(seen.begin, range.begin), end = std::min(seen.end, range.end);
       if (begin < end) f(iy * w.x.in + begin * w.x.stride - w.x.padding + kx, begin, end - begin);
     }
   }
 }
-
-// body(i, i * stride) for i in [0, n); the usual strides are known to the compiler.
-template <class Body>
-void for_each_strided(std::int64_t n, std::int64_t stride, const Body& body) {
-  if (stride == 1) return for_each_index(n, [=](std::int64_t i) { body(i, i); });
-  if (stride == 2) return for_each_index(n, [=](std::int64_t i) { body(i, 2 * i); });
-  for_each_index(n, [=](std::int64_t i) { body(i, i * stride); });
+// f(range) for the windows of a row, some at a time.
+template <class F>
+void for_each_block(const Windows& w, const F& f) {
+  for (std::int64_t first = 0; first < w.x.out; first += kBlock) f(Span{first, std::min(first + kBlock, w.x.out)});
 }
-
-template <class T>
-void pool_rows(MaxPool, const T* x, const Windows& w, std::int64_t planes, T* out) {
-  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels()) {
-    for (std::int64_t oy = 0; oy < w.y.out; ++oy, out += w.x.out) {
-      std::fill_n(out, w.x.out, -std::numeric_limits<T>::infinity());
-      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
-        const T* elements = x + from;
-        T* best = out + first;
-        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) {
-          bool wins = (elements[at] > best[i]) | (elements[at] != elements[at]);
-          best[i] = wins ? elements[at] : best[i];
-        });
-      });
-    }
-  }
-}
-template <class T>
-void pool_rows(AvgPool, const T* x, const Windows& w, std::int64_t planes, T* out) {
-  auto size = static_cast<T>(w.window_size());
-  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels()) {
-    for (std::int64_t oy = 0; oy < w.y.out; ++oy, out += w.x.out) {
-      std::fill_n(out, w.x.out, T(0));
-      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
-        const T* elements = x + from;
-        T* sum = out + first;
-        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) { sum[i] += elements[at]; });
-      });
-      T* row = out;
-      for_each_index(w.x.out, [=](std::int64_t i) { row[i] /= size; });
-    }
+// f(plane, its rows among these) for rows of all planes, of which each has `rows_of_plane`.
+template <class F>
+void for_each_plane(RowRange rows, std::int64_t rows_of_plane, const F& f) {
+  for (std::int64_t row = rows.first, count = 0; row < rows.end; row += count) {
+    std::int64_t plane = row / rows_of_plane, first = row - plane * rows_of_plane;
+    count = std::min(rows.end - row, rows_of_plane - first);
+    f(plane, Span{first, first + count});
   }
 }
 
-// Adds the gradients `g` of a row of windows to the elements of a plane that they chose, in the order of the windows.
+// n elements of a plane that ends at `end`, a stride apart: where they are, or a copy.
 template <class T>
-void add_to_winners(const T* g, const T* plane, const Windows& w, std::int64_t row, T* dx) {
-  constexpr std::int64_t kBlock = 256;
-  T most[kBlock];
-  std::int32_t places[kBlock];  // in the plane
-  for (std::int64_t first = 0; first < w.x.out; first += kBlock) {
-    Span range{first, std::min(first + kBlock, w.x.out)};
-    std::fill_n(most, range.end - first, -std::numeric_limits<T>::infinity());
-    std::fill_n(places, range.end - first, -1);
-    for_each_element(w, row, range, [&](std::int64_t from, std::int64_t window, std::int64_t n) {
-      const T* x = plane + from;
-      T* best = most + (window - first);
-      std::int32_t* place = places + (window - first);
-      auto base = static_cast<std::int32_t>(from);
-      for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) {
-        bool wins = (x[at] > best[i]) | ((x[at] != x[at]) & (best[i] == best[i])) | (place[i] < 0);
-        best[i] = wins ? x[at] : best[i];
-        place[i] = wins ? base + static_cast<std::int32_t>(at) : place[i];
-      });
+const T* side_by_side(std::int64_t n, std::int64_t stride, const T* from, const T* end, T (&copy)[kBlock]) {
+  if (stride == 1) return from;
+  if (stride == 2) {  // loops that read pairs become vector code
+    T second[kBlock];
+    T *firsts = copy, *seconds = second;
+    std::int64_t pairs = from + 2 * n <= end ? n : n - 1;
+    for_each_index(pairs, [=](std::int64_t i) {
+      firsts[i] = from[2 * i];
+      seconds[i] = from[2 * i + 1];
     });
-    for (std::int64_t i = first; i < range.end; ++i) dx[places[i - first]] += g[i];
+    if (pairs < n) copy[pairs] = from[2 * pairs];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) copy[i] = from[i * stride];
   }
+  return copy;
 }
 
+// A NaN wins, and stays.
 template <class T>
-void pool_grad_rows(MaxPool, const T* g, const T* x, const Windows& w, std::int64_t planes, T* dx) {
+void pool_row(MaxPool, const T* plane, const Windows& w, std::int64_t row, Span range, T* out) {
+  T copy[kBlock];
+  std::fill(out + range.begin, out + range.end, -std::numeric_limits<T>::infinity());
+  for_each_element(w, row, range, {0, w.y.in}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+    const T* x = side_by_side(n, w.x.stride, plane + from, plane + w.pixels(), copy);
+    T* best = out + first;
+    for_each_index(n, [=](std::int64_t i) {
+      T element = x[i], so_far = best[i];
+      T larger = element > so_far ? element : so_far;
+      best[i] = element != element ? element : larger;
+    });
+  });
+}
+template <class T>
+void pool_row(AvgPool, const T* plane, const Windows& w, std::int64_t row, Span range, T* out) {
+  T copy[kBlock];
+  auto size = static_cast<T>(w.window_size());
+  std::fill(out + range.begin, out + range.end, T(0));
+  for_each_element(w, row, range, {0, w.y.in}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+    const T* x = side_by_side(n, w.x.stride, plane + from, plane + w.pixels(), copy);
+    T* sum = out + first;
+    for_each_index(n, [=](std::int64_t i) { sum[i] += x[i]; });
+  });
+  T* means = out + range.begin;
+  for_each_index(range.end - range.begin, [=](std::int64_t i) { means[i] /= size; });
+}
+// These rows of windows of all planes.
+template <class Pool, class T>
+void pool_rows(const T* x, const Windows& w, RowRange rows, T* out) {
+  for_each_plane(rows, w.y.out, [&](std::int64_t plane, Span of_plane) {
+    for (std::int64_t oy = of_plane.begin; oy < of_plane.end; ++oy) {
+      T* row = out + (plane * w.y.out + oy) * w.x.out;
+      for_each_block(w, [&](Span range) { pool_row(Pool{}, x + plane * w.pixels(), w, oy, range, row); });
+    }
+  });
+}
+
+// Adds the gradients of some windows, of which `g` is the row, to the elements of a plane that they chose.
+template <class T>
+void pool_row_grad(MaxPool, const T* g, const T* plane, const Windows& w, std::int64_t row, Span range, Span image_rows,
+                   T* dx) {
+  T most[kBlock], copy[kBlock];
+  std::int32_t places[kBlock];  // in the plane
+  std::fill_n(most, range.end - range.begin, -std::numeric_limits<T>::infinity());
+  std::fill_n(places, range.end - range.begin, -1);
+  for_each_element(w, row, range, {0, w.y.in}, [&](std::int64_t from, std::int64_t window, std::int64_t n) {
+    const T* x = side_by_side(n, w.x.stride, plane + from, plane + w.pixels(), copy);
+    T* best = most + (window - range.begin);
+    std::int32_t* place = places + (window - range.begin);
+    auto base = static_cast<std::int32_t>(from), stride = static_cast<std::int32_t>(w.x.stride);
+    for_each_index(n, [=](std::int64_t i) {
+      T element = x[i], so_far = best[i];
+      std::int32_t here = base + stride * static_cast<std::int32_t>(i), there = place[i];
+      bool wins = !(element <= so_far) & (so_far == so_far);
+      best[i] = wins ? element : so_far;
+      place[i] = wins ? here : there;
+    });
+  });
+  for (std::int64_t ox = range.begin; ox < range.end; ++ox) {
+    std::int64_t place = places[ox - range.begin];
+    if (place < 0) place = winner(plane, w, row, ox);  // all of them are -inf
+    if (place >= image_rows.begin * w.x.in && place < image_rows.end * w.x.in) dx[place] += g[ox];
+  }
+}
+template <class T>
+void pool_row_grad(AvgPool, const T* g, const T*, const Windows& w, std::int64_t row, Span range, Span image_rows,
+                   T* dx) {
+  for_each_element(w, row, range, image_rows, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
+    const T* gradients = g + first;
+    T* to = dx + from;
+    std::int64_t stride = w.x.stride;
+    if (stride == 1) return for_each_index(n, [=](std::int64_t i) { to[i] += gradients[i]; });
+    for_each_index(n, [=](std::int64_t i) { to[i * stride] += gradients[i]; });
+  });
+}
+template <class T>
+void finish_gradients(MaxPool, const Windows&, std::int64_t, T*) {}
+template <class T>
+void finish_gradients(AvgPool, const Windows& w, std::int64_t n, T* dx) {
+  auto size = static_cast<T>(w.window_size());
+  for_each_index(n, [=](std::int64_t i) { dx[i] /= size; });
+}
+
+// These rows of the images. Each takes the gradients of the windows that it is in, in their order.
+template <class Pool, class T>
+void pool_grad_rows(const T* g, const T* x, const Windows& w, RowRange rows, T* dx) {
   if (w.pixels() > std::numeric_limits<std::int32_t>::max()) {
-    for (std::int64_t i = 0; i < planes * w.pixels(); ++i) dx[i] = gradient_at<MaxPool>(g, x, w, i);
+    for (std::int64_t i = rows.first * w.x.in; i < rows.end * w.x.in; ++i) dx[i] = gradient_at<Pool>(g, x, w, i);
     return;
   }
-  for (std::int64_t plane = 0; plane < planes; ++plane, x += w.pixels(), dx += w.pixels()) {
-    std::fill_n(dx, w.pixels(), T(0));
-    for (std::int64_t oy = 0; oy < w.y.out; ++oy, g += w.x.out) add_to_winners(g, x, w, oy, dx);
-  }
-}
-template <class T>
-void pool_grad_rows(AvgPool, const T* g, const T*, const Windows& w, std::int64_t planes, T* dx) {
-  auto size = static_cast<T>(w.window_size());
-  for (std::int64_t plane = 0; plane < planes; ++plane, dx += w.pixels()) {
-    std::fill_n(dx, w.pixels(), T(0));
-    for (std::int64_t oy = 0; oy < w.y.out; ++oy, g += w.x.out) {
-      for_each_element(w, oy, {0, w.x.out}, [&](std::int64_t from, std::int64_t first, std::int64_t n) {
-        const T* gradients = g + first;
-        T* to = dx + from;
-        for_each_strided(n, w.x.stride, [=](std::int64_t i, std::int64_t at) { to[at] += gradients[i]; });
+  for_each_plane(rows, w.y.in, [&](std::int64_t plane, Span image_rows) {
+    T *of_plane = dx + plane * w.pixels(), *first = of_plane + image_rows.begin * w.x.in;
+    std::int64_t size = (image_rows.end - image_rows.begin) * w.x.in;
+    std::fill_n(first, size, T(0));
+    for (std::int64_t oy = 0; oy < w.y.out; ++oy) {
+      Span seen = elements_of(w.y, oy);
+      if (seen.end <= image_rows.begin || seen.begin >= image_rows.end) continue;
+      const T* row = g + (plane * w.y.out + oy) * w.x.out;
+      for_each_block(w, [&](Span range) {
+        pool_row_grad(Pool{}, row, x + plane * w.pixels(), w, oy, range, image_rows, of_plane);
       });
     }
-    for_each_index(w.pixels(), [=](std::int64_t i) { dx[i] /= size; });
-  }
+    finish_gradients(Pool{}, w, size, first);
+  });
 }
 
-template <class Pool, class T>
-void pool_on(const CpuArgs& a) {
-  const auto& w = a.local<Windows>();
-  if (w.windows() > 0) pool_rows(Pool{}, a.in<T>(0), w, a.out_type(0).shape.size() / w.windows(), a.out<T>(0));
+// Tiles are rows of windows, and rows of the images for the gradients.
+std::int64_t rows_of(const TensorType& type) {
+  std::int64_t width = type.shape[-1];
+  return width == 0 ? 0 : type.shape.size() / width;
 }
+std::int64_t count_pool_tiles(const BodyArgs& a) {
+  const auto& w = a.local<Windows>();
+  return count_row_tiles(rows_of(a.out_type(0)), w.x.out * w.window_size());
+}
+template <class Pool>
+void run_pool_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& w = a.local<Windows>();
+  const RowRange rows(first, end, rows_of(a.out_type(0)), w.x.out * w.window_size());
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_rows<Pool>(a.in<T>(0), w, rows, a.out<T>(0)); });
+}
+template <class Pool>
+constexpr Tiles kPoolTiles{count_pool_tiles, run_pool_tiles<Pool>};
 template <class Pool, class T>
 void pool_grad_on(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
@@ -266,18 +330,25 @@ void pool_grad_on(CudaArgs& a) {
   a.launch(pool_grad<Pool, T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(),
            size);
 }
-template <class Pool, class T>
-void pool_grad_on(const CpuArgs& a) {
-  const auto& w = a.local<Windows>();
-  pool_grad_rows(Pool{}, a.in<T>(0), a.in<T>(1), w, a.out_type(0).shape.size() / w.pixels(), a.out<T>(0));
+std::int64_t count_pool_grad_tiles(const BodyArgs& a) {
+  return count_row_tiles(rows_of(a.out_type(0)), a.local<Windows>().x.in);
 }
+template <class Pool>
+void run_pool_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& w = a.local<Windows>();
+  const RowRange rows(first, end, rows_of(a.out_type(0)), w.x.in);
+  for_dtype<float, double>(a.out_type(0).dtype,
+                           [&]<class T>() { pool_grad_rows<Pool>(a.in<T>(0), a.in<T>(1), w, rows, a.out<T>(0)); });
+}
+template <class Pool>
+constexpr Tiles kPoolGradTiles{count_pool_grad_tiles, run_pool_grad_tiles<Pool>};
 
-template <class Pool, class Args>
-void pool_any(Args& a) {
+template <class Pool>
+void pool_any(CudaArgs& a) {
   for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_on<Pool, T>(a); });
 }
-template <class Pool, class Args>
-void pool_grad_any(Args& a) {
+template <class Pool>
+void pool_grad_any(CudaArgs& a) {
   for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_grad_on<Pool, T>(a); });
 }
 
@@ -293,12 +364,14 @@ std::vector<Value> avg_grad_grad(const GradArgs& a) {
 const OpDef max_grad_op{.name = "max_pool2d_grad",
                         .infer = infer_pool_grad,
                         .prepare = prepare_pool<MaxPool, 1>,
-                        .bodies = {pool_grad_any<MaxPool, const CpuArgs>, pool_grad_any<MaxPool, CudaArgs>}};
+                        .bodies = {run_all_tiles<kPoolGradTiles<MaxPool>>, pool_grad_any<MaxPool>},
+                        .tiles = kPoolGradTiles<MaxPool>};
 const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .infer = infer_pool_grad,
                         .access = avg_grad_access,
                         .prepare = prepare_pool<AvgPool, 1>,
-                        .bodies = {pool_grad_any<AvgPool, const CpuArgs>, pool_grad_any<AvgPool, CudaArgs>},
+                        .bodies = {run_all_tiles<kPoolGradTiles<AvgPool>>, pool_grad_any<AvgPool>},
+                        .tiles = kPoolGradTiles<AvgPool>,
                         .grad = avg_grad_grad};
 
 template <const OpDef& grad_op>
@@ -309,12 +382,14 @@ std::vector<Value> pool2d_grad(const GradArgs& a) {
 const OpDef max_op{.name = "max_pool2d",
                    .infer = infer_pool,
                    .prepare = prepare_pool<MaxPool, 0>,
-                   .bodies = {pool_any<MaxPool, const CpuArgs>, pool_any<MaxPool, CudaArgs>},
+                   .bodies = {run_all_tiles<kPoolTiles<MaxPool>>, pool_any<MaxPool>},
+                   .tiles = kPoolTiles<MaxPool>,
                    .grad = pool2d_grad<max_grad_op>};
 const OpDef avg_op{.name = "avg_pool2d",
                    .infer = infer_pool,
                    .prepare = prepare_pool<AvgPool, 0>,
-                   .bodies = {pool_any<AvgPool, const CpuArgs>, pool_any<AvgPool, CudaArgs>},
+                   .bodies = {run_all_tiles<kPoolTiles<AvgPool>>, pool_any<AvgPool>},
+                   .tiles = kPoolTiles<AvgPool>,
                    .grad = pool2d_grad<avg_grad_op>};
 
 }  // namespace

@@ -82,6 +82,24 @@ inline const Case kCases[] = {
        g.output("y", y);
        for (const Value& gradient : grad(sum(y * y), {q, k})) g.output("g" + std::to_string(gradient.node()), gradient);
      }},
+    {"Convolutions",
+     [](Graph& g) {
+       Value x = variable(g, "x", {2, 12, 40, 37}, 1), w = variable(g, "w", {6, 6, 3, 3}, 2);
+       Value y = conv2d(x, w, {.padding = {1, 1}, .groups = 2});
+       g.output("y", y);
+       for (const Value& gradient : grad(sum(y * y), {x, w})) g.output("g" + std::to_string(gradient.node()), gradient);
+     }},
+    {"Pools",
+     [](Graph& g) {
+       Value x = variable(g, "x", {3, 150, 301}, 1);
+       for (bool is_max : {true, false})
+         for (std::int64_t stride : {1, 2}) {
+           Pool2dOptions options{.stride = {stride, stride}, .padding = {1, 0}};
+           Value y = is_max ? max_pool2d(x, {3, 2}, options) : avg_pool2d(x, {3, 2}, options);
+           g.output("y" + std::to_string(y.node()), y);
+           g.output("g" + std::to_string(y.node()), grad(sum(y * y), {x})[0]);
+         }
+     }},
     {"IndependentNodes",
      [](Graph& g) {
        Value x = variable(g, "x", {20000}, 1);
