@@ -9,7 +9,8 @@
 namespace graphsink {
 
 constexpr std::int64_t kCpuQueries = 64;  // of a tile
-constexpr std::int64_t kCpuKeys = 128;
+constexpr std::int64_t kCpuKeys = 256;
+constexpr std::int64_t kSummedKeys = 128;  // by one product: a longer sum takes BLAS longer
 
 // A tile of one head: queries [first, first + rows), keys [at, at + columns).
 struct AttentionTile {
@@ -37,8 +38,11 @@ void multiply_rows(const AttentionTile& t, const AttentionSizes& s, T factor, co
 template <class T>
 void add_to_queries(const AttentionTile& t, const AttentionSizes& s, T factor, const T* scores, const T* b, T* out) {
   auto width = static_cast<int>(s.width);
-  multiply(static_cast<int>(t.rows), width, static_cast<int>(t.columns), factor, BlasMatrix<T>{scores, kCpuKeys},
-           BlasMatrix<T>{b + t.at * s.width, width}, T(1), out + t.first * s.width, width);
+  for (std::int64_t first = 0; first < t.columns; first += kSummedKeys) {
+    multiply(static_cast<int>(t.rows), width, static_cast<int>(std::min(kSummedKeys, t.columns - first)), factor,
+             BlasMatrix<T>{scores + first, kCpuKeys}, BlasMatrix<T>{b + (t.at + first) * s.width, width}, T(1),
+             out + t.first * s.width, width);
+  }
 }
 // out += factor * scores^T b for the keys of the tile.
 template <class T>

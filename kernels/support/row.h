@@ -98,8 +98,9 @@ Wide<X> chained_max(std::int64_t n, const X* x) {
     T lanes[kLanes];
     std::fill_n(lanes, kLanes, largest);
     add_to_lanes(n, lanes, [=](T most, std::int64_t i) { return larger(most, T(x[i])); });
-    for (T lane : lanes) largest = larger(largest, lane);
-    return largest;
+    for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
+      for (std::int64_t i = 0; i < half; ++i) lanes[i] = larger(lanes[i], lanes[i + half]);
+    return lanes[0];
   }
   for (std::int64_t i = 0; i < n; ++i) largest = larger(largest, T(x[i]));
   return largest;
