@@ -26,6 +26,7 @@ struct Options {
   std::vector<std::string> ops;
   std::int64_t size = 1024;
   int windows = 5;
+  int threads = 1;
   bool list = false;
 };
 
@@ -253,7 +254,7 @@ double us_of(Program& program, std::int64_t steps) {
 json measure(const Options& options, DeviceId device, const Case& measured) {
   Trial trial(options.size);
   measured.build(trial);
-  Program program = compile(trial.graph, {.target = device});
+  Program program = compile(trial.graph, {.target = device, .threads = options.threads});
   for (const auto& [value, tensor] : trial.inputs) program.write(value, tensor);
   program.run(sink, {.steps = 3});
   auto [mean, mean_absolute] = means_of(program, trial.outputs);
@@ -306,6 +307,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--windows", options.windows, "of 20 ms each, of which the median counts")
       ->check(cli::whole_number(1, 1000))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "of the CPU; 0: as many as there are cores")
+      ->check(cli::whole_number(0, 1024))
       ->capture_default_str();
   app.add_flag("--list", options.list, "print the names only");
   return cli::run_program(app, argc, argv, [&] { return bench::run(options); });
