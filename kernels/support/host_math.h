@@ -2,14 +2,13 @@
 // code. They consist of IEEE operations that round once, fused multiply-adds among them, so that a result depends on
 // the operands alone: not on the width of vectors, nor on the place of an element in a row, nor on whether the
 // processor has an instruction for std::fma(). Errors are below these limits in units of the last place (ulp), of float
-// for each operand there is, of double for the tens of millions that were tried; overflow, infinities, NaNs, zeros and
-// denormals are those of C.
+// for each operand there is, of double and of pow for the tens of millions that were tried; overflow, infinities, NaNs,
+// zeros and denormals are those of C.
 //
 //             float   double  from
 //   exp       0.92    0.9     a minimax polynomial; double: another polynomial
-//   log       0.83    0.9     Moshier's Cephes library (https://www.netlib.org/cephes/), logf.c; double: FreeBSD's
-//   msun,
-//                             e_log.c
+//   log       0.83    0.9     Moshier's Cephes library (https://www.netlib.org/cephes/), logf.c;
+//                             double: FreeBSD's msun, e_log.c
 //   tanh      1.4     1       Cephes, tanhf.c and tanh.c
 //   sin, cos  1.6     0.8     Cephes, sinf.c; double: msun, k_sin.c and k_cos.c; host_trigonometry.h
 //   pow       1       1       float: logarithm and power in double; double: the C library; host_pow.h
@@ -34,10 +33,6 @@ inline T polynomial(T x, T c0, C... c) {
 // Adding one of these rounds a number to the nearest integer, which is then in the lowest bits of the sum.
 constexpr float kRound = 0x1.8p23f;
 constexpr double kRound64 = 0x1.8p52;
-
-// 2^n for -126 <= n <= 127, and -1022 <= n <= 1023.
-inline float power_of_2(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
-inline double power_of_2(std::int64_t n) { return std::bit_cast<double>(static_cast<std::uint64_t>(n + 1023) << 52); }
 
 // x = n * log(2) + r, |r| <= log(2) / 2, and q = exp(r) - 1. The lowest bits of `shifted` are n.
 struct ExpParts {
