@@ -144,6 +144,18 @@ TEST_F(Fusion, EveryOpKeepsItsBits) {
     EXPECT_TRUE(joined.contains(name)) << name;
 }
 
+// For a compiler that takes them for signed numbers, which must not overflow, x + 1 is always greater than x.
+TEST_F(Fusion, IntegersWrapAround) {
+  expect_same_bits([](Graph& g) {
+    for (DType dtype : {i32, i64}) {
+      const double largest = dtype == i32 ? 2147483647.0 : 0x1p62;
+      Value x = g.value(Variable("x", Tensor::full(f64, {9}, largest).to(dtype)));
+      Value y = dtype == i32 ? x + 1.0 : x * 2.0;
+      g.output(std::string(to_string(dtype)), greater(y, x));
+    }
+  });
+}
+
 TEST_F(Fusion, EveryGradientKeepsItsBits) {
   std::set<std::string> joined;
   for (DType dtype : {f32, bf16}) {

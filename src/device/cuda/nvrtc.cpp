@@ -5,14 +5,41 @@
 
 #include <algorithm>
 
+#if __has_include(<nvrtc.h>)
+
+#include <nvrtc.h>
+
 namespace graphsink {
 
-Nvrtc::Nvrtc(const std::string& library) : obstacle_(find(library)) {
+// Functions of nvrtc.h.
+struct Nvrtc::Functions {
+  decltype(&nvrtcVersion) version = nullptr;
+  decltype(&nvrtcGetErrorString) error_string = nullptr;
+  decltype(&nvrtcGetNumSupportedArchs) supported_count = nullptr;
+  decltype(&nvrtcGetSupportedArchs) supported = nullptr;
+  decltype(&nvrtcCreateProgram) create = nullptr;
+  decltype(&nvrtcDestroyProgram) destroy = nullptr;
+  decltype(&nvrtcCompileProgram) compile = nullptr;
+  decltype(&nvrtcGetProgramLogSize) log_size = nullptr;
+  decltype(&nvrtcGetProgramLog) log = nullptr;
+  decltype(&nvrtcGetCUBINSize) code_size = nullptr;
+  decltype(&nvrtcGetCUBIN) code = nullptr;
+
+  std::string find(const std::string& library);  // returns why it cannot, or ""
+  std::string failed(const char* call, nvrtcResult result) const;
+  std::string compile_program(nvrtcProgram program, const std::vector<std::string>& options,
+                              std::string& machine_code) const;
+};
+
+Nvrtc::Nvrtc(const std::string& library) {
+  auto functions = std::make_shared<Functions>();
+  obstacle_ = functions->find(library);
+  call_ = functions;
   static_assert(CUDART_VERSION / 1000 == 13, "the number in kDefaultLibrary");
   if (!obstacle_.empty()) return;
   int major = 0, minor = 0;
-  if (const nvrtcResult code = call_.version(&major, &minor); code != NVRTC_SUCCESS) {
-    obstacle_ = failed("nvrtcVersion", code);
+  if (const nvrtcResult code = call_->version(&major, &minor); code != NVRTC_SUCCESS) {
+    obstacle_ = call_->failed("nvrtcVersion", code);
     return;
   }
   version_ = "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
@@ -24,7 +51,7 @@ Nvrtc::Nvrtc(const std::string& library) : obstacle_(find(library)) {
   }
 }
 
-std::string Nvrtc::find(const std::string& name) {
+std::string Nvrtc::Functions::find(const std::string& name) {
   void* library = name.empty() ? nullptr : dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!name.empty() && !library) return name + " is not found";
   std::string missing;
@@ -33,9 +60,9 @@ std::string Nvrtc::find(const std::string& name) {
     if (!function) missing = name + " has no function " + symbol;
   };
 #ifdef GRAPHSINK_EMULATED
-#define GRAPHSINK_NVRTC_FUNCTION(member, name) set(call_.member, #name, reinterpret_cast<void*>(&name))
+#define GRAPHSINK_NVRTC_FUNCTION(member, name) set(member, #name, reinterpret_cast<void*>(&name))
 #else
-#define GRAPHSINK_NVRTC_FUNCTION(member, name) set(call_.member, #name, nullptr)
+#define GRAPHSINK_NVRTC_FUNCTION(member, name) set(member, #name, nullptr)
 #endif
   GRAPHSINK_NVRTC_FUNCTION(version, nvrtcVersion);
   GRAPHSINK_NVRTC_FUNCTION(error_string, nvrtcGetErrorString);
@@ -52,42 +79,43 @@ std::string Nvrtc::find(const std::string& name) {
   return missing;
 }
 
-std::string Nvrtc::failed(const char* call, nvrtcResult code) const {
-  return std::string(call) + " returned " + call_.error_string(code);
+std::string Nvrtc::Functions::failed(const char* call, nvrtcResult result) const {
+  return std::string(call) + " returned " + error_string(result);
 }
 
 std::string Nvrtc::obstacle(int sm) const {
   if (!obstacle_.empty()) return obstacle_;
   int count = 0;
-  if (const nvrtcResult code = call_.supported_count(&count); code != NVRTC_SUCCESS)
-    return failed("nvrtcGetNumSupportedArchs", code);
+  if (const nvrtcResult code = call_->supported_count(&count); code != NVRTC_SUCCESS)
+    return call_->failed("nvrtcGetNumSupportedArchs", code);
   std::vector<int> supported(static_cast<std::size_t>(count));
-  if (const nvrtcResult code = call_.supported(supported.data()); code != NVRTC_SUCCESS)
-    return failed("nvrtcGetSupportedArchs", code);
+  if (const nvrtcResult code = call_->supported(supported.data()); code != NVRTC_SUCCESS)
+    return call_->failed("nvrtcGetSupportedArchs", code);
   if (std::find(supported.begin(), supported.end(), sm) != supported.end()) return "";
   return version_ + " does not compile for compute capability " + std::to_string(sm / 10) + "." +
          std::to_string(sm % 10);
 }
 
-std::string Nvrtc::compile(nvrtcProgram program, const std::vector<std::string>& options, std::string& code) const {
+std::string Nvrtc::Functions::compile_program(nvrtcProgram program, const std::vector<std::string>& options,
+                                              std::string& machine_code) const {
   std::vector<const char*> texts;
   for (const std::string& option : options) texts.push_back(option.c_str());
-  if (const nvrtcResult result = call_.compile(program, static_cast<int>(texts.size()), texts.data());
+  if (const nvrtcResult result = compile(program, static_cast<int>(texts.size()), texts.data());
       result != NVRTC_SUCCESS) {
     std::size_t bytes = 0;
-    std::string log;
-    if (call_.log_size(program, &bytes) == NVRTC_SUCCESS && bytes > 1) {
-      log.resize(bytes);
-      if (call_.log(program, log.data()) != NVRTC_SUCCESS) log.clear();
-      log.resize(log.find_last_not_of(std::string("\n\0", 2)) + 1);  // with the 0 at its end
+    std::string messages;
+    if (log_size(program, &bytes) == NVRTC_SUCCESS && bytes > 1) {
+      messages.resize(bytes);
+      if (log(program, messages.data()) != NVRTC_SUCCESS) messages.clear();
+      messages.resize(messages.find_last_not_of(std::string("\n\0", 2)) + 1);  // with the 0 at its end
     }
-    return failed("nvrtcCompileProgram", result) + (log.empty() ? "" : ":\n" + log);
+    return failed("nvrtcCompileProgram", result) + (messages.empty() ? "" : ":\n" + messages);
   }
   std::size_t bytes = 0;
-  if (const nvrtcResult result = call_.code_size(program, &bytes); result != NVRTC_SUCCESS)
+  if (const nvrtcResult result = code_size(program, &bytes); result != NVRTC_SUCCESS)
     return failed("nvrtcGetCUBINSize", result);
-  code.resize(bytes);
-  if (const nvrtcResult result = call_.code(program, code.data()); result != NVRTC_SUCCESS)
+  machine_code.resize(bytes);
+  if (const nvrtcResult result = code(program, machine_code.data()); result != NVRTC_SUCCESS)
     return failed("nvrtcGetCUBIN", result);
   return "";
 }
@@ -100,14 +128,31 @@ Nvrtc::Compiled Nvrtc::compile(const std::string& text, const char* file_name, s
     texts.push_back(header.text);
   }
   nvrtcProgram program = nullptr;
-  if (const nvrtcResult code =
-          call_.create(&program, text.c_str(), file_name, static_cast<int>(headers.size()), texts.data(), names.data());
+  if (const nvrtcResult code = call_->create(&program, text.c_str(), file_name, static_cast<int>(headers.size()),
+                                             texts.data(), names.data());
       code != NVRTC_SUCCESS)
-    return {"", failed("nvrtcCreateProgram", code)};
+    return {"", call_->failed("nvrtcCreateProgram", code)};
   Compiled compiled;
-  compiled.problem = compile(program, options, compiled.code);
-  call_.destroy(&program);  // fails only for what is no program
+  compiled.problem = call_->compile_program(program, options, compiled.code);
+  call_->destroy(&program);  // fails only for what is no program
   return compiled;
 }
 
 }  // namespace graphsink
+
+#else
+
+namespace graphsink {
+
+struct Nvrtc::Functions {};
+
+Nvrtc::Nvrtc(const std::string&) : obstacle_("the library was built without nvrtc.h") {}
+std::string Nvrtc::obstacle(int) const { return obstacle_; }
+Nvrtc::Compiled Nvrtc::compile(const std::string&, const char*, std::span<const EmbeddedText>,
+                               const std::vector<std::string>&) const {
+  return {"", obstacle_};
+}
+
+}  // namespace graphsink
+
+#endif

@@ -2,8 +2,7 @@
 // and a program may do without it.
 #pragma once
 
-#include <nvrtc.h>
-
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,9 +20,10 @@ class Nvrtc {
   // Why nothing can be compiled for this compute capability, or "".
   std::string obstacle(int sm) const;
   // The version of the compiler: other versions may give other bits.
-  std::string version() const { return version_; }
+  const std::string& version() const { return version_; }
 
   // Compiles to machine code. `problem` is "" if it succeeds, else it says what failed, with the compiler's messages.
+  // Precondition: there is no obstacle.
   struct Compiled {
     std::string code;
     std::string problem;
@@ -32,30 +32,14 @@ class Nvrtc {
                    const std::vector<std::string>& options) const;
 
  private:
-  // Functions of nvrtc.h.
-  struct Functions {
-    decltype(&nvrtcVersion) version = nullptr;
-    decltype(&nvrtcGetErrorString) error_string = nullptr;
-    decltype(&nvrtcGetNumSupportedArchs) supported_count = nullptr;
-    decltype(&nvrtcGetSupportedArchs) supported = nullptr;
-    decltype(&nvrtcCreateProgram) create = nullptr;
-    decltype(&nvrtcDestroyProgram) destroy = nullptr;
-    decltype(&nvrtcCompileProgram) compile = nullptr;
-    decltype(&nvrtcGetProgramLogSize) log_size = nullptr;
-    decltype(&nvrtcGetProgramLog) log = nullptr;
-    decltype(&nvrtcGetCUBINSize) code_size = nullptr;
-    decltype(&nvrtcGetCUBIN) code = nullptr;
-  };
 #ifdef GRAPHSINK_EMULATED
   static constexpr const char* kDefaultLibrary = "";
 #else
   static constexpr const char* kDefaultLibrary = "libnvrtc.so.13";
 #endif
-  std::string find(const std::string& library);  // sets call_; returns why it cannot, or ""
-  std::string compile(nvrtcProgram program, const std::vector<std::string>& options, std::string& code) const;
-  std::string failed(const char* call, nvrtcResult code) const;
+  struct Functions;
 
-  Functions call_;
+  std::shared_ptr<const Functions> call_;
   std::string obstacle_, version_;
 };
 
