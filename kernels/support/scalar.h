@@ -1,7 +1,7 @@
 // The functions that the expressions of element-wise ops may call, of one element each. Kernel files include this
 // header, and the library contains its text, for kernels that are compiled while the program runs
-// (kernels/runtime/joined.h). Therefore it includes only headers whose text the library contains too, and few of the
-// standard library.
+// (kernels/runtime/fused_source.h). Therefore it includes only headers whose text the library contains too, and few of
+// the standard library.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// The op that computes a group of element-wise ops block by block. The pass that makes such groups describes them here;
-// kernels/runtime/fused.cu computes them.
+// The op that computes a group of element-wise ops. The pass that makes such groups describes them here. On the CPU
+// kernels/runtime/fused.cu computes them block by block; on a CUDA device kernels/runtime/fused_source.h makes a kernel
+// of them.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ struct SystemOps {
   // Inputs: a value, and an i32 scalar, its place. The output, [places, ...], takes it there, and keeps the rest.
   // NodeAttrs names the loop, which fails the step if there is no such place.
   const OpDef* store_at = nullptr;
-  // A group of element-wise ops on the CPU, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
+  // A group of element-wise ops, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
   const OpDef* fused = nullptr;
   // Adds the time since the last lap to one of the Laps. Inputs, both of which it changes: the time of the last lap, an

@@ -1,5 +1,6 @@
-// Joins element-wise ops that use each other's results into groups. A group is one node, which is computed block by
-// block, so that results within the group stay in the cache of the core and are never stored in the arena.
+// Joins element-wise ops that use each other's results into groups. A group is one node. On the CPU it is computed
+// block by block, so that results within the group stay in the cache of the core; on a CUDA device it is one kernel,
+// and they stay in registers. They are never stored in the arena.
 //
 // Nothing is computed twice, and each op rounds as it would alone, so the bits do not change. A group runs where the
 // last of its ops was. Therefore it must not contain an op whose result is needed before that, and what its ops read is
