@@ -45,7 +45,7 @@ const Case kCases[] = {
      [](Graph& g, const Operands& o) {
        output(g, matmul(o.x, o.w) + reshape(o.b, {1, 5}));
      },
-     "reshape matmul_bias"},
+     "matmul_bias"},
     {"Relu", [](Graph& g, const Operands& o) { output(g, relu(matmul(o.x, o.w))); }, "matmul_relu"},
     {"BiasGelu", [](Graph& g, const Operands& o) { output(g, gelu(matmul(o.x, o.w) + o.b)); }, "matmul_bias_gelu"},
     {"BiasTanh", [](Graph& g, const Operands& o) { output(g, tanh(matmul(o.x, o.w) + o.b)); }, "matmul_bias_tanh"},
@@ -105,12 +105,12 @@ const Case kCases[] = {
        Value bias = reshape(o.b, {1, 1, 5});
        output(g, matmul(o.x, o.w) + bias);
      },
-     "reshape matmul add"},
+     "matmul add"},
     {"Batches",
      [](Graph& g, const Operands& o) {
        output(g, gelu(matmul(reshape(o.x, {3, 1, 4}), o.w) + o.b));
      },
-     "reshape matmul_bias_gelu"},
+     "matmul_bias_gelu"},
     {"Transposed",
      [](Graph& g, const Operands& o) {
        Value bias = slice(o.b, {0}, {3});

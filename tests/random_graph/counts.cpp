@@ -68,7 +68,6 @@ void count_node(const PlanNode& node, Counts& counts) {
                            : "node: on the host for want of a CUDA body"];
   counts["node: fused"] += node.op->name.starts_with("matmul_");
   counts["node: of several outputs"] += at(node.inputs) + 1 < node.operands.size();
-  counts["node: view"] += !node.op->views.empty();
 }
 
 bool holds(const Plan& plan, const Task& task, bool (*is_it)(const Plan&, const Task&)) {
@@ -142,6 +141,7 @@ void count(const Building& building, Counts& counts) {
   auto effects = building.counts.find("effect");
   for (const Building::Fed& fed : building.fed) counts["input: rewritten"] += !fed.is_feed;
   for (const Building::State& state : building.states) counts["variable: frozen, rewritten"] += state.is_frozen();
+  for (const Node& node : building.graph.data()->nodes) counts["node: view"] += node.op->traits.only_views;
   counts["effects: several in a graph"] += effects != building.counts.end() && effects->second > 1;
 }
 
