@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "graphsink/version.h"
 #include "graphsink/error.h"
 #include "graphsink/type.h"
+#include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
 

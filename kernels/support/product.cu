@@ -28,10 +28,10 @@ BlasMatrix<T> rhs_of(const Product& p, const T* data) {
   return {data, static_cast<int>(p.transpose_b ? p.k : p.n), p.transpose_b};
 }
 
-// A tile takes about this many multiplications at least. BLAS copies the operands into its own order in each call: all of
-// one operand, whatever part of the other the tile has. So a tile has at least kTileLines rows or columns of a matrix,
-// and at least kFewTileLines where four tiles or fewer are made of it. (512 x 512 x 128 on a Xeon: 4 % slower with tiles
-// of 128 rows, 10 % with 64, 40 % with 16.)
+// A tile takes about this many multiplications at least. BLAS copies the operands into its own order in each call: all
+// of one operand, whatever part of the other the tile has. So a tile has at least kTileLines rows or columns of a
+// matrix, and at least kFewTileLines where four tiles or fewer are made of it. (512 x 512 x 128 on a Xeon: 4 % slower
+// with tiles of 128 rows, 10 % with 64, 40 % with 16.)
 constexpr std::int64_t kTileProducts = 1 << 20;
 constexpr std::int64_t kTileLines = 128, kFewTileLines = 64;
 constexpr std::int64_t kMostTiles = 16;  // of one matrix
