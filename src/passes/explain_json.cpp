@@ -78,7 +78,7 @@ class Writer {
               {"invariant_bytes", plan_.host_invariant_bytes},
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
-            {"fusion", {{"ops", plan_.fusion.ops}, {"nodes", plan_.fusion.nodes}, {"bytes", plan_.fusion.bytes}}},
+            {"fusion", fusion()},
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},
             {"tasks", std::move(tasks)},
@@ -141,6 +141,14 @@ class Writer {
     }
     json["inputs"] = std::move(inputs);
     json["outputs"] = std::move(outputs);
+  }
+
+  Json fusion() const {
+    const FusionReport& report = plan_.fusion;
+    return {{"ops", report.ops},
+            {"nodes", report.nodes},
+            {"bytes", report.bytes},
+            {"obstacle", report.obstacle.empty() ? Json() : Json(report.obstacle)}};
   }
 
   void add_control(const Task& task, Json& json) const {

@@ -4,7 +4,8 @@
 //
 // Nothing is computed twice, and each op rounds as it would alone, so the bits do not change. A group runs where the
 // last of its ops was. Therefore it must not contain an op whose result is needed before that, and what its ops read is
-// kept in memory until then: an op that comes much earlier is not part of it if that takes more memory.
+// kept in memory until then: an op that comes much earlier is not part of it if that takes more memory. Nor is one that
+// comes before an op on the host, beside which it could run.
 #include <algorithm>
 #include <vector>
 
@@ -68,6 +69,7 @@ class Grouping {
         uses_(ir.nodes.size()),
         group_of_(ir.nodes.size(), -1) {
     number_nodes(0);
+    for (int id : order_) on_host_before_.push_back(on_host_before_.back() + ir_.nodes[at(id)].is_on_host);
     for (int id : order_) {
       roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], target_of(id));
       for (ValueRef v : ir_.nodes[at(id)].inputs) uses_[at(v.node)].nodes.push_back(id);
@@ -195,9 +197,11 @@ class Grouping {
       ops += groups_[at(other)].ops.size();
       if (!examine(groups_[at(other)])) return false;
     }
-    if (std::any_of(others.begin(), others.end(),
-                    [&](int other) { return keeps_more_alive(last, groups_[at(other)]); }))
-      return false;
+    auto is_too_early = [&](int other) {
+      const Group& group = groups_[at(other)];
+      return is_before_host_work(last, group) || keeps_more_alive(last, group);
+    };
+    if (std::any_of(others.begin(), others.end(), is_too_early)) return false;
     outputs = all.exposed.size();
     if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
     all.ops = std::move(groups_[at(own)].ops);
@@ -208,6 +212,11 @@ class Grouping {
     }
     groups_[at(own)] = std::move(all);
     return true;
+  }
+
+  // Whether an op runs on the host after the group and before the position `now`.
+  bool is_before_host_work(int now, const Group& group) const {
+    return on_host_before_[at(now)] > on_host_before_[at(position_[at(group.ops[0])])];
   }
 
   // Whether more bytes would be alive for long if the group ran at the position `now`: operands that nobody else reads
@@ -311,6 +320,7 @@ class Grouping {
   const SystemOps& system_;
   const Plan& plan_;
   std::vector<int> order_, position_;
+  std::vector<int> on_host_before_{0};  // by position: the number of ops on the host before it
   std::vector<Role> roles_;
   std::vector<Uses> uses_;
   std::vector<int> group_of_;  // by node: an index into groups_, or -1

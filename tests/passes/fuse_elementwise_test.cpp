@@ -204,6 +204,17 @@ TEST(FuseElementwise, IsForDevicesThatHaveACpuBodyAlone) {
   EXPECT_EQ(ops_of(compile(g, {.target = cpu(), .check_finite = true}).plan()).find("["), std::string::npos);
 }
 
+// The GPU computes the first two while the host op runs, and the others afterwards.
+TEST(FuseElementwise, LeavesWorkBesideTheHostWhereItIs) {
+  Graph g;
+  Value x = g.input("x", f32, {300}), y = exp(tanh(x));
+  Value on_host = emit(testing::cpu_plus_one, {x})[0];
+  g.output("y", y * y + on_host);
+  Target target = Target::cuda13();
+  target.compiles_kernels = true;
+  EXPECT_EQ(ops_of(make_plan(g, target, system_ops())), "[tanh exp] cpu_plus_one [mul add]");
+}
+
 TEST(FuseElementwise, SaysWhatItJoined) {
   Graph g;
   build(g, kCases[0], f32, 3);
