@@ -27,7 +27,8 @@ Parts:
                process down runs first and alone, what could hang last and with a time-out of its own; then samples, bench
   conformance  the answers of the CUDA runtime and where they disagree with tests/conformance/golden.txt; the golden file
                with these answers is OUT_DIR/golden.txt
-  bench        graphsink-bench, launch_baseline, crossing_cost, training on MNIST
+  bench        graphsink-bench, also without fused kernels and op by op (--profile), launch_baseline, crossing_cost, training
+               on MNIST
   sink         the trainer of samples/existing_trainer at batch 1, with and without SinkCache, in turns; equal losses
   names        profiling/nsys.sh on training: the times of kernels inside of graphs by op and line; every node has a name
   sanitize     compute-sanitizer; skipped where the machine refuses it
@@ -249,6 +250,8 @@ part_bench() {
   try bench-16-steps 80 "${bench[@]}" --device cuda:0 --steps "$sixteen" --steps-per-launch 16 "${some[@]}" --json "$logs/bench-16-steps.json" || true
   try hetero 40 "${bench[@]}" --device cuda:0 --workload hetero --crossings 4 --steps "$steps" --json "$logs/hetero-4-crossings.json" || true
   try bench-cpu 50 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true
+  try bench-no-fuse 40 "${bench[@]}" --device cuda:0 --no-fuse --mode sink --workload wide,mlp,lstm --steps "$steps" --json "$logs/bench-no-fuse.json" || true
+  try op-times 40 "${bench[@]}" --device cuda:0 --profile --workload mlp,lstm,gpt --steps "$((steps / 3 + 1))" --json "$logs/op-times.json" || true
 }
 
 # Code that knows nothing of graphsink, as it is and sunk: steps per second of both, in turns.
