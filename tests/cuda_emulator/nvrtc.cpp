@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
+#include <string_view>
 
 #include "emulator.h"
 #include "run_time_headers.h"
@@ -106,11 +106,14 @@ bool run(const std::vector<std::string>& command, const files::path& output) {
 
 // For each kernel a function that describes it.
 std::string with_signatures(const _nvrtcProgram& program) {
-  static const std::regex kKernel("extern \"C\" __global__ void (\\w+)\\(");
+  constexpr std::string_view kBegin = "extern \"C\" __global__ void ";
   std::string text = "#include \"run_time_simt.h\"\n#line 1 \"" + program.file_name + "\"\n" + program.text + "\n";
-  for (std::sregex_iterator kernel(program.text.begin(), program.text.end(), kKernel), end; kernel != end; ++kernel)
-    text += "extern \"C\" __global__ void emu_describe_" + (*kernel)[1].str() +
-            "(emu::KernelSignature* signature) { *signature = emu::signature_of(&" + (*kernel)[1].str() + "); }\n";
+  for (std::size_t at = program.text.find(kBegin); at != std::string::npos; at = program.text.find(kBegin, at)) {
+    at += kBegin.size();
+    const std::string name = program.text.substr(at, program.text.find('(', at) - at);
+    text += std::string(kBegin) + "emu_describe_" + name +
+            "(emu::KernelSignature* signature) { *signature = " + "emu::signature_of(&" + name + "); }\n";
+  }
   return text;
 }
 
