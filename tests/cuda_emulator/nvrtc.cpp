@@ -287,7 +287,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
     const void* const places[] = {&threadIdx, &blockIdx, &blockDim, &gridDim};  // emu::Builtins
     reinterpret_cast<void (*)(const void*)>(dlsym(opened.shared_library, "emu_set_builtins"))(places);
     *library = new CUlib_st(std::move(opened));
-    ++r.libraries;
+    r.libraries.insert(*library);
     return cudaSuccess;
   });
 }
@@ -316,8 +316,8 @@ cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
     }
     dlclose(library->shared_library);
     ::close(library->file);
+    r.libraries.erase(library);
     delete library;
-    --r.libraries;
     return cudaSuccess;
   });
 }

@@ -214,7 +214,7 @@ LiveObjects live_objects() {
   for (const cudaGraph_t graph : r.graphs) live.graphs += graph->owner == nullptr;
   live.execs = r.execs.size();
   live.blas_handles = r.blas_handles.size();
-  live.libraries = r.libraries;
+  live.libraries = r.libraries.size();
   live.log_callbacks = r.log_callbacks.size();
   r.memory.count(live);
   return live;

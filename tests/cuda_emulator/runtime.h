@@ -61,8 +61,8 @@ struct Runtime {
   std::size_t total_calls = 0;
   std::vector<Fault> faults;
   std::map<std::string, std::size_t> injected;
-  std::string compiler;       // of kernels that are compiled at run time; empty: there is none
-  std::size_t libraries = 0;  // that are loaded
+  std::string compiler;               // of kernels that are compiled at run time; empty: there is none
+  std::set<cudaLibrary_t> libraries;  // that are loaded
   int device_count = 1;
   bool has_peer_access = true;
   std::set<std::pair<int, int>> peers;  // enabled: (device, whose memory)
