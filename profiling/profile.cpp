@@ -56,12 +56,13 @@ std::vector<Row> rows_of(const std::vector<OpTime>& ops) {
 // In GB/s or GFLOP/s; null where nothing is counted or no time was seen.
 json rate(double count, double us) { return count > 0 && us > 0 ? json(count / us / 1e3) : json(); }
 
-// The fastest of several runs of a graph whose only op of interest is the one with this name.
+// The op with this name; null if there is none.
 const OpTime* find(const std::vector<OpTime>& ops, const std::string& name) {
   auto found = std::find_if(ops.begin(), ops.end(), [&](const OpTime& op) { return op.op == name; });
   return found == ops.end() ? nullptr : &*found;
 }
 
+// The best rate of the op with this name in several runs of a graph.
 json rate_of(const Graph& graph, const std::vector<Value>& inputs, const std::string& op, bool counts_flops,
              DeviceId device, int threads) {
   Program program = compile(graph, {.target = device, .threads = threads});

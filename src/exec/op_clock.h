@@ -1,4 +1,4 @@
-// Measures how long each op takes while steps are issued op by op, with the clock of the device.
+// Measures how long each op of a step takes, with the clock of the device.
 #pragma once
 
 #include <vector>
@@ -38,10 +38,10 @@ class OpClock {
 
  private:
   Device& device_;
-  const std::size_t restart_, nothing_;  // numbers of Laps: of what is not measured, of laps behind each other
-  Memory laps_;                          // Laps of the tasks, then these two, then the time of the last lap
-  std::vector<void*> pointers_;          // operands of the nodes
-  std::vector<BoundNode> nodes_;         // per Lap
+  const std::size_t restart_, empty_;  // numbers of Laps: of what is not measured, the first of those with no task
+  Memory laps_;                        // Laps of the tasks, then these, then the time of the last lap
+  std::vector<void*> pointers_;        // operands of the nodes
+  std::vector<BoundNode> nodes_;       // per Lap
 };
 
 }  // namespace graphsink

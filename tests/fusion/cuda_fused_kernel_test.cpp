@@ -11,6 +11,7 @@
 #include "ir/fused.h"
 #include "ir/system_ops.h"
 #include "kernels/runtime/fused_source.h"
+#include "plan_text.h"
 
 namespace graphsink::testing {
 namespace {

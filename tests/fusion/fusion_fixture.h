@@ -38,9 +38,6 @@ class Fusion : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-// The ops of the step in order, those of a group in brackets.
-std::string ops_of(const Plan& plan);
-
 // Runs the graph in all modes with and without groups, and expects the same bits in all outputs. `make` builds it
 // twice, so that each has Variables of its own. Returns the plan with groups.
 Plan expect_same_bits(const std::function<void(Graph&)>& make, DeviceId target = cuda(0));

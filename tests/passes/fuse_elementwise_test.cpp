@@ -6,30 +6,14 @@
 #include "base/at.h"
 #include "ir/fused.h"
 #include "ir/system_ops.h"
+#include "plan_text.h"
 #include "program_fixture.h"
 
 namespace graphsink {
 namespace {
 
 using testing::kModes;
-
-// The ops of the step in order, those of a group in brackets.
-std::string ops_of(const Plan& plan) {
-  std::string names;
-  for (const PlanNode& node : plan.nodes) {
-    if (node.id < 0) continue;
-    names += names.empty() ? "" : " ";
-    const auto* group = node.attrs.get_if<FusedAttrs>();
-    if (!group) {
-      names += node.op->name;
-      continue;
-    }
-    for (std::size_t k = 0; k < group->ops.size(); ++k)
-      names += (k == 0 ? "[" : " ") + std::string(group->ops[k].op->name);
-    names += "]";
-  }
-  return names;
-}
+using testing::ops_of;
 
 struct Operands {
   Value x, y, row, column, scalar;  // [rows, 64] twice, [64], [rows, 1], []
