@@ -95,11 +95,11 @@ void run_word_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
     // Words [from, to) of the piece in a row.
     auto copy = [&](std::int64_t row, std::int64_t from, std::int64_t to) {
       const std::int64_t in_piece = (row * width + from) * word, in_whole = (row * plan.pitch + at + from) * word;
-      const auto bytes = static_cast<std::size_t>((to - from) * word);
+      const std::int64_t bytes = (to - from) * word;
       if constexpr (is_concat) {
-        std::memcpy(a.out<std::byte>(0) + in_whole, a.in<std::byte>(i) + in_piece, bytes);
+        copy_row(a.out<std::byte>(0) + in_whole, a.in<std::byte>(i) + in_piece, bytes);
       } else {
-        std::memcpy(a.out<std::byte>(i) + in_piece, a.in<std::byte>(0) + in_whole, bytes);
+        copy_row(a.out<std::byte>(i) + in_piece, a.in<std::byte>(0) + in_whole, bytes);
       }
     };
     auto copy_part = [&](std::int64_t row) {

@@ -72,7 +72,7 @@ void gather_lines(const std::byte* x, const std::int32_t* indices, std::byte* ou
   for (std::int64_t k = 0; k < count; ++k, out += bytes) {
     std::int64_t row = indices[k];
     if (row >= 0 && row < rows) {
-      std::memcpy(out, x + static_cast<std::size_t>(row) * bytes, bytes);
+      copy_row(out, x + static_cast<std::size_t>(row) * bytes, static_cast<std::int64_t>(bytes));
     } else {
       std::memset(out, 0, bytes);
     }

@@ -173,9 +173,19 @@ class WindowWalk {
     }
     return offset;
   }
-  void next_row() {
-    for (int d = window_.rank - 2; d >= 0; --d) {
-      if (++at_[d] < window_.dims[d]) return;
+  // In a row with a part, the number of rows, this one included, whose parts follow one another at a distance of
+  // row_stride() elements.
+  std::int64_t rows_left() const {
+    if (window_.rank < 2) return 1;
+    const Range& part = window_.parts[window_.rank - 2];
+    return part.step == 1 ? part.begin + part.count - at_[window_.rank - 2] : 1;
+  }
+  std::int64_t row_stride() const { return window_.rank < 2 ? 0 : window_.strides[window_.rank - 2]; }
+  // `count` is at most rows_left(), or 1.
+  void next_rows(std::int64_t count) {
+    for (int d = window_.rank - 2; d >= 0; --d, count = 1) {
+      at_[d] += count;
+      if (at_[d] < window_.dims[d]) return;
       at_[d] = 0;
     }
   }
@@ -200,14 +210,23 @@ void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* r
     const Range& inner = p.parts[p.rank - 1];
     const std::int64_t row = p.dims[p.rank - 1], stride = p.strides[p.rank - 1];
     WindowWalk walk(p, first / row);
-    for (std::int64_t i = first - first % row + inner.begin; inner.count > 0 && i < end; i += row, walk.next_row()) {
+    std::int64_t rows = 1;
+    for (std::int64_t i = first - first % row + inner.begin; inner.count > 0 && i < end;
+         i += rows * row, walk.next_rows(rows)) {
+      rows = 1;
       const std::int64_t from = walk.find();
       if (from < 0) continue;
       const std::int64_t skipped = i < first ? (first - i + inner.step - 1) / inner.step : 0;
       const std::int64_t count = std::min(inner.count, (end - i + inner.step - 1) / inner.step);
       const T* x = a.in<T>(0) + from;
-      if (inner.step == 1 && stride == 1) {
-        if (count > skipped) std::copy_n(x + skipped, count - skipped, out + i + skipped);
+      const bool is_contiguous = inner.step == 1 && stride == 1;
+      if (is_contiguous && skipped == 0 && count == inner.count) {
+        rows = std::min(walk.rows_left(), (end - i - count) / row + 1);
+        for_each_index(rows, [=, to = out + i, row_stride = walk.row_stride()](std::int64_t r) {
+          copy_row(to + r * row, x + r * row_stride, count);
+        });
+      } else if (is_contiguous) {
+        if (count > skipped) copy_row(out + i + skipped, x + skipped, count - skipped);
       } else {
         for (std::int64_t q = skipped; q < count; ++q) out[i + q * inner.step] = x[q * stride];
       }

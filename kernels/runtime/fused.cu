@@ -78,7 +78,7 @@ void load_rows(const Layout<1>& layout, const void* operand, std::int64_t begin,
     if (layout.step(0) == 0) {
       std::fill_n(out, count, *x);
     } else {
-      std::copy_n(x, count, out);
+      copy_row(out, x, count);
     }
   }
 }

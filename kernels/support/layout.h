@@ -57,11 +57,20 @@ class RowWalk {
   std::int64_t offset() const { return begin_ + place_ * layout_.step(0); }
   // How many elements of the row are left.
   std::int64_t left() const { return layout_.row() - place_; }
-  void next_row() {
+  void next_row() { next_rows(1); }
+
+  // How many rows, this one included, follow one another at a distance of row_stride() elements of the operand.
+  std::int64_t rows_left() const {
+    return layout_.rank < 2 ? 1 : layout_.dims[layout_.rank - 2] - at_[layout_.rank - 2];
+  }
+  std::int64_t row_stride() const { return layout_.rank < 2 ? 0 : layout_.strides[0][layout_.rank - 2]; }
+  // Goes on to the beginning of a later row: `count` is at most rows_left().
+  void next_rows(std::int64_t count) {
     place_ = 0;
-    for (int d = layout_.rank - 2; d >= 0; --d) {
-      begin_ += layout_.strides[0][d];
-      if (++at_[d] < layout_.dims[d]) return;
+    for (int d = layout_.rank - 2; d >= 0; --d, count = 1) {
+      begin_ += count * layout_.strides[0][d];
+      at_[d] += count;
+      if (at_[d] < layout_.dims[d]) return;
       begin_ -= layout_.dims[d] * layout_.strides[0][d];
       at_[d] = 0;
     }

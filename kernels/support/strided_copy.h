@@ -55,13 +55,22 @@ inline void run_copy_part(const StridedCopy& copy, const CpuArgs& a, std::int64_
     const std::int64_t stride = source.step(0);
     T* out = static_cast<T*>(result);
     RowWalk walk(source, first);
-    for (std::int64_t i = first, count = 0; i < end; i += count, out += count, walk.next_row()) {
+    for (std::int64_t i = first, count = 0; i < end; i += count, out += count) {
       count = std::min(walk.left(), end - i);
       const T* x = a.in<T>(0) + copy.first + walk.offset();
-      if (stride == 1) {
-        std::copy_n(x, count, out);
-      } else {
+      const std::int64_t rows = std::min(walk.rows_left(), (end - i) / count);
+      if (stride != 1) {
         for (std::int64_t j = 0; j < count; ++j) out[j] = x[j * stride];
+        walk.next_row();
+      } else if (count == source.row() && rows > 1) {
+        for_each_index(rows, [=, row_stride = walk.row_stride()](std::int64_t row) {
+          copy_row(out + row * count, x + row * row_stride, count);
+        });
+        walk.next_rows(rows);
+        count *= rows;
+      } else {
+        copy_row(out, x, count);
+        walk.next_row();
       }
     }
   });

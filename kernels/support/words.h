@@ -2,8 +2,10 @@
 // that stay together.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "kernels/support/copy.h"
 
@@ -33,6 +35,34 @@ void with_word(int bytes, const F& f) {
       return f(std::uint64_t{});
     default:
       return f(Words{});
+  }
+}
+
+// Copies a row of `count` elements; the two must not overlap. Rows are often so short that calling memcpy() takes
+// longer than copying them. Those are copied in pieces of fixed length; the last piece ends where the row ends and
+// overlaps the one before.
+template <class T>
+void copy_row(T* to, const T* from, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  auto* out = reinterpret_cast<std::byte*>(to);
+  const auto* in = reinterpret_cast<const std::byte*>(from);
+  auto in_pieces = [&]<std::size_t piece>(std::integral_constant<std::size_t, piece>) {
+    for (std::size_t i = 0; i + piece < bytes; i += piece) std::memcpy(out + i, in + i, piece);
+    std::memcpy(out + bytes - piece, in + bytes - piece, piece);
+  };
+  constexpr std::size_t kShort = 512;
+  if (bytes > kShort) {
+    std::memcpy(out, in, bytes);
+  } else if (bytes >= 64) {
+    in_pieces(std::integral_constant<std::size_t, 64>());
+  } else if (bytes >= 16) {
+    in_pieces(std::integral_constant<std::size_t, 16>());
+  } else if (bytes >= 8) {
+    in_pieces(std::integral_constant<std::size_t, 8>());
+  } else if (bytes >= 4) {
+    in_pieces(std::integral_constant<std::size_t, 4>());
+  } else {
+    for (std::size_t i = 0; i < bytes; ++i) out[i] = in[i];
   }
 }
 

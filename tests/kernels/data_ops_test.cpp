@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "test_ops.h"
@@ -45,6 +46,45 @@ Tensor numbers(const Shape& shape, unsigned seed) {
 }
 
 Value of(Graph& g, DType dtype, const Shape& shape) { return g.constant(Tensor(dtype, shape)); }
+
+// Several rows that follow one another are copied together, short ones in pieces that overlap. In a group of
+// element-wise ops a block of the result may begin and end within a row.
+TEST_P(DataOps, SlicesAndPadsOfRowsOfEveryLength) {
+  std::vector<std::int64_t> lengths(140);
+  std::iota(lengths.begin(), lengths.end(), 1);
+  lengths.insert(lengths.end(), {511, 512, 513, 1000, 1501});
+  for (DType dtype : {f16, f32, f64}) {
+    for (std::int64_t length : lengths) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(length));
+      const Shape shape{4, 5, length + 3}, part{2, 4, length};
+      Tensor data(f64, shape);
+      for (std::size_t i = 0; i < data.as<double>().size(); ++i) data.as<double>()[i] = static_cast<double>(i % 251);
+      Graph g;
+      Value x = g.input("x", dtype, shape);
+      Value cut = slice(x, {1, 1, 2}, {3, 5, length + 2});
+      Value whole = pad(cut, {1, 1, 2}, {1, 0, 1}, 3);
+      g.output("cut", cut + cut);
+      g.output("whole", whole + x);
+      Program p = compile(g);
+      p.write(x, data.to(dtype));
+      p.run();
+      Tensor halves = p.read_output("cut").to(f64), sums = p.read_output("whole").to(f64);
+      std::size_t wrong = 0, at = 0, in_part = 0;
+      for (std::int64_t i = 0; i < shape[0]; ++i) {
+        for (std::int64_t j = 0; j < shape[1]; ++j) {
+          for (std::int64_t k = 0; k < shape[2]; ++k, ++at) {
+            const double value = data.as<double>()[at];
+            const bool is_inside = i >= 1 && i < 3 && j >= 1 && k >= 2 && k < length + 2;
+            wrong += sums.as<double>()[at] != value + (is_inside ? value : 3);
+            if (is_inside) wrong += halves.as<double>()[in_part++] != 2 * value;
+          }
+        }
+      }
+      EXPECT_EQ(in_part, static_cast<std::size_t>(part.size()));
+      EXPECT_EQ(wrong, 0u);
+    }
+  }
+}
 
 TEST_P(DataOps, AnIndexOutsideTheAxisFailsTheStep) {
   for (std::int32_t bad : {-1, 3, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()}) {
