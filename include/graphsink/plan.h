@@ -128,9 +128,22 @@ struct PlanControl {
   std::vector<int> filled;
 };
 
+// A set of tasks that is one launch (`sunk`) or that the host drives. Islands form a directed acyclic graph.
+struct Island {
+  std::vector<int> tasks;  // ids, in the order in which they are issued
+  bool sunk = true;
+  bool beside = false;          // runs on a stream of its own, beside those islands before it that it is not after
+  bool starts_beside = false;   // when this one is done, another that runs beside those after it can begin
+  std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
+  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see split_islands(); else empty
+};
+
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
 struct Sequence {
   std::vector<int> tasks;  // ids
+  // Of a body that the host drives, if a launch can hold a part of it: the launches, and what is issued op by op
+  // between them, one after the other. Else empty. Those of the step are Plan::islands.
+  std::vector<Island> islands{};
 };
 
 // Visits tasks in the order in which their ids are listed. Must not outlive the plan.
@@ -177,16 +190,6 @@ struct Reason {
   std::string cost;    // what it costs in each step
   std::string remedy;  // what the user can do
   int node = -1;       // number of the node in the graph; -1 if it is not about one node
-};
-
-// A set of tasks that is one launch (`sunk`) or that the host drives. Islands form a directed acyclic graph.
-struct Island {
-  std::vector<int> tasks;  // ids, in the order in which they are issued
-  bool sunk = true;
-  bool beside = false;          // runs on a stream of its own, beside those islands before it that it is not after
-  bool starts_beside = false;   // when this one is done, another that runs beside those after it can begin
-  std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
-  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see split_islands(); else empty
 };
 
 // An input, a feed or a constant that the plan uses.
@@ -286,7 +289,8 @@ struct Plan {
   //   device, target          "cuda:0", and the name of the device
   //   further_devices         other devices that the plan uses
   //   sinks_whole             whether the step is one launch
-  //   launches_per_step       launches for a run of one step in mode sink, once it is captured
+  //   launches_per_step       launches for a run of one step in mode sink, once it is captured, without those of bodies
+  //                           that the host drives
   //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
@@ -309,7 +313,9 @@ struct Plan {
   //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
   //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
   //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
-  //                           within_device_bytes)
+  //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
+  //                           islands (of each body: its launches, and what the host issues between them; see
+  //                           Sequence; each: tasks, sunk, nodes)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(const PlanFacts& facts = {}) const;

@@ -167,7 +167,7 @@ void BoundPlan::refresh(std::size_t index, std::uint64_t version, Device& device
   versions_[index] = version;
 }
 
-void BoundPlan::issue_task(int id, Devices devices, Streams streams, OpClock* clock) const {
+void BoundPlan::issue_task(int id, Devices devices, Streams streams, const Issuing& how) const {
   const Task& task = plan_->tasks[at(id)];
   Stream& stream = *streams[at(task.stream)];
   Device& device = *devices[at(plan_->stream_devices[at(task.stream)])];
@@ -191,7 +191,7 @@ void BoundPlan::issue_task(int id, Devices devices, Streams streams, OpClock* cl
     case TaskKind::choice:
     case TaskKind::loop: {
       const void* decision = address(task.source);
-      auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner, clock); };
+      auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner, how); };
       auto body = [&](std::size_t which) { return [&, which](Streams inner) { bodies(which, inner); }; };
       Streams here = streams.subspan(at(task.stream), 1);
       if (task.kind == TaskKind::loop) {
@@ -201,16 +201,27 @@ void BoundPlan::issue_task(int id, Devices devices, Streams streams, OpClock* cl
       } else {
         device.choice(here, static_cast<const std::int32_t*>(decision), task.bodies.size(), bodies);
       }
-      if (clock) clock->restart(stream);
+      if (how.clock) how.clock->restart(stream);
       return;
     }
   }
-  if (clock) clock->end_task(stream, id);
+  if (how.clock) how.clock->end_task(stream, id);
 }
 
-void BoundPlan::issue_body(int sequence, Devices devices, Streams streams, OpClock* clock) const {
-  if (clock) clock->restart(*streams[0]);
-  for (int id : plan_->sequences[at(sequence)].tasks) issue_task(id, devices, streams, clock);
+void BoundPlan::issue_body(int sequence, Devices devices, Streams streams, const Issuing& how) const {
+  if (how.clock) how.clock->restart(*streams[0]);
+  const Sequence& body = plan_->sequences[at(sequence)];
+  auto issue_tasks = [&](const std::vector<int>& tasks) {
+    for (int id : tasks) issue_task(id, devices, streams, how);
+  };
+  if (!how.launch_in_body || body.islands.empty()) return issue_tasks(body.tasks);
+  for (std::size_t i = 0; i < body.islands.size(); ++i) {
+    if (body.islands[i].sunk) {
+      (*how.launch_in_body)(sequence, i, *streams[0]);
+    } else {
+      issue_tasks(body.islands[i].tasks);
+    }
+  }
 }
 
 void BoundPlan::run_on_host(const Task& task, Device& device) const {
@@ -219,8 +230,7 @@ void BoundPlan::run_on_host(const Task& task, Device& device) const {
   device.host_call_now(node);
 }
 
-void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, Mode::HostOps host_ops,
-                      OpClock* clock) const {
+void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, const Issuing& how) const {
   Device& device = *devices[0];
   std::array<bool, kMaxStreams> is_open{};  // streams with work for which streams[0] has not waited
   std::array<bool, kMaxStreams> is_forked{};
@@ -247,13 +257,13 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     bool enters = enter(task.stream);
     for (int earlier : task.after)
       if (earlier != 0 || !enters) make_wait(task.stream, earlier);
-    if (host_ops == Mode::HostOps::between && is_on_host(*plan_, task)) {
+    if (how.host_ops == Mode::HostOps::between && is_on_host(*plan_, task)) {
       Stream* stream = streams[at(task.stream)];
       if (waited_for != stream || !task.after.empty()) device.wait(*stream);
       waited_for = stream;
       run_on_host(task, device);
     } else {
-      issue_task(id, devices, streams, clock);
+      issue_task(id, devices, streams, how);
       waited_for = nullptr;
     }
     is_open[at(task.stream)] = task.stream != 0;
@@ -272,9 +282,9 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     if (is_open[at(s)]) make_wait(0, s);
 }
 
-void BoundPlan::issue_all(Devices devices, Streams streams, Mode::HostOps host_ops, OpClock* clock) const {
-  if (clock) clock->begin_step(*streams[0]);
-  issue(plan_->sequences[0].tasks, devices, streams, host_ops, clock);
+void BoundPlan::issue_all(Devices devices, Streams streams, const Issuing& how) const {
+  if (how.clock) how.clock->begin_step(*streams[0]);
+  issue(plan_->sequences[0].tasks, devices, streams, how);
 }
 
 }  // namespace graphsink

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/at.h"
+#include "base/function_ref.h"
 #include "base/trace.h"
 #include "device/device.h"
 #include "exec/op_clock.h"
@@ -59,6 +60,18 @@ PreparedNodes prepare(const Plan& plan, Devices devices);
 // The workspaces that the nodes asked for.
 PlanFacts facts_of(const PreparedNodes& nodes);
 
+// Launches island `island` of Plan::sequences[sequence], which is the body of a loop or branch that the host drives.
+using LaunchInBody = FunctionRef<void(int sequence, std::size_t island, Stream&)>;
+
+// How a bound plan is issued.
+struct Issuing {
+  Mode::HostOps host_ops = Mode::HostOps::in_stream;
+  // Adds a lap behind each task, unless it is null: then all streams must be the same one, and host_ops in_stream.
+  OpClock* clock = nullptr;
+  // Takes the place of the tasks of sunk islands of bodies; null: bodies are issued op by op. Only for live streams.
+  const LaunchInBody* launch_in_body = nullptr;
+};
+
 class BoundPlan {
  public:
   // `nodes` are those of prepare(). Allocates the workspaces.
@@ -76,15 +89,12 @@ class BoundPlan {
   void* address(int buffer) const { return addresses_[at(buffer)]; }
   const BoundNode& node(int number) const { return nodes_[at(number)]; }  // of plan().nodes
 
-  // Gives these tasks, of the schedule or of an island of it, to the streams, of which there are plan().streams
-  // (possibly one and the same for each device); all work is joined in streams[0]. Whether the streams are live or
-  // capturing makes no difference here. Throws BrokenCommit if the streams are live and part of the commit was issued,
-  // else what the device throws: then the step has committed wholly or not at all. With laps of `clock` unless it is
-  // null: then all streams must be the same one, and host_ops in_stream.
-  void issue(std::span<const int> tasks, Devices devices, Streams streams,
-             Mode::HostOps host_ops = Mode::HostOps::in_stream, OpClock* clock = nullptr) const;
-  void issue_all(Devices devices, Streams streams, Mode::HostOps host_ops = Mode::HostOps::in_stream,
-                 OpClock* clock = nullptr) const;
+  // Gives these tasks, of the schedule or of an island of it or of a body, to the streams, of which there are
+  // plan().streams (possibly one and the same for each device); all work is joined in streams[0]. Whether the streams
+  // are live or capturing makes no difference here. Throws BrokenCommit if the streams are live and part of the commit
+  // was issued, else what the device throws: then the step has committed wholly or not at all.
+  void issue(std::span<const int> tasks, Devices devices, Streams streams, const Issuing& how = {}) const;
+  void issue_all(Devices devices, Streams streams, const Issuing& how = {}) const;
 
   // Whether copy `index` of plan().invariant_copies was made since its origin became `version`, which is not 0.
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
@@ -102,8 +112,8 @@ class BoundPlan {
   void bind_nodes(const Addresses& addresses, Devices devices);
   void bind_workspaces(Devices devices);
   void run_on_host(const Task& task, Device& device) const;
-  void issue_task(int id, Devices devices, Streams streams, OpClock* clock) const;
-  void issue_body(int sequence, Devices devices, Streams streams, OpClock* clock) const;
+  void issue_task(int id, Devices devices, Streams streams, const Issuing& how) const;
+  void issue_body(int sequence, Devices devices, Streams streams, const Issuing& how) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<Island> split_islands_;  // see split_islands()

@@ -24,13 +24,19 @@ ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
       chooser(candidates(bound.plan()), begins_interactive) {
   captures.islands.resize(bound.plan().islands.size());
   captures.split_islands.resize(bound.islands_of(split_sink).size());
+  for (const Sequence& sequence : bound.plan().sequences) captures.bodies.emplace_back(sequence.islands.size());
 }
 
 bool ShapeEntry::is_captured(Mode mode) const {
-  const auto& all = bound.islands_of(mode);
-  const auto& slots = mode == split_sink ? captures.split_islands : captures.islands;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (all[i].sunk && !slots[i].is_captured()) return false;
+  auto are_captured = [](const std::vector<Island>& islands, const std::vector<CaptureSlot>& slots) {
+    for (std::size_t i = 0; i < islands.size(); ++i)
+      if (islands[i].sunk && !slots[i].is_captured()) return false;
+    return true;
+  };
+  if (!are_captured(bound.islands_of(mode), mode == split_sink ? captures.split_islands : captures.islands))
+    return false;
+  for (std::size_t i = 0; i < captures.bodies.size(); ++i)
+    if (!are_captured(plan().sequences[i].islands, captures.bodies[i])) return false;
   return true;
 }
 
@@ -46,9 +52,10 @@ PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
     const CaptureFailed& why = *slot.failure();
     facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
   };
-  for (const auto* slots : {&captures.islands, &captures.split_islands})
-    for (const CaptureSlot& slot : *slots) add(slot, kOpByOp, "one launch for each op");
-  add(captures.loop, kStepByStep, "one launch for each step");
+  captures.for_each_slot([&](const CaptureSlot& slot) {
+    const bool is_loop = &slot == &captures.loop;
+    add(slot, is_loop ? kStepByStep : kOpByOp, is_loop ? "one launch for each step" : "one launch for each op");
+  });
   return facts;
 }
 
@@ -56,19 +63,32 @@ std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
   const CaptureSlot& loop = captures.loop;
   if (several_steps) return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
   std::optional<CaptureInfo> sum;
-  for (const CaptureSlot& slot : captures.islands) {
-    if (!slot.is_captured()) continue;
-    if (!sum) sum.emplace();
-    *sum += slot.graph().info();
-  }
+  auto add = [&](const std::vector<CaptureSlot>& slots) {
+    for (const CaptureSlot& slot : slots) {
+      if (!slot.is_captured()) continue;
+      if (!sum) sum.emplace();
+      *sum += slot.graph().info();
+    }
+  };
+  add(captures.islands);
+  for (const auto& slots : captures.bodies) add(slots);
   return sum;
 }
 
+void Captures::for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const {
+  auto visit_all = [&](const std::vector<CaptureSlot>& slots) {
+    for (const CaptureSlot& slot : slots) visit(slot);
+  };
+  visit_all(islands);
+  visit_all(split_islands);
+  for (const auto& slots : bodies) visit_all(slots);
+  visit(loop);
+}
+
 void Captures::for_each(FunctionRef<void(const CapturedGraph&)> visit) const {
-  for (const auto* slots : {&islands, &split_islands})
-    for (const CaptureSlot& slot : *slots)
-      if (slot.is_captured()) visit(slot.graph());
-  if (loop.is_captured()) visit(loop.graph());
+  for_each_slot([&](const CaptureSlot& slot) {
+    if (slot.is_captured()) visit(slot.graph());
+  });
 }
 
 bool Captures::is_empty() const {

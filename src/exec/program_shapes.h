@@ -24,9 +24,11 @@ namespace graphsink {
 struct Captures {
   // Of the islands of the plan, those that the host drives remain as they are.
   std::vector<CaptureSlot> islands, split_islands;
-  CaptureSlot loop;  // many steps in one launch
+  std::vector<std::vector<CaptureSlot>> bodies;  // per sequence of the plan: of its islands, for all modes that sink
+  CaptureSlot loop;                              // many steps in one launch
 
   std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  void for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const;
   void for_each(FunctionRef<void(const CapturedGraph&)> visit) const;
   bool is_empty() const;
   std::size_t bytes() const;
@@ -40,7 +42,7 @@ struct ShapeEntry {
 
   const Plan& plan() const { return bound.plan(); }
   bool has_run() const { return times.interactive_steps > 0; }
-  // Whether every island of that mode that can be captured is.
+  // Whether every island of that mode, and of the bodies that the host drives, that can be captured is.
   bool is_captured(Mode mode) const;
   // What is known of the plan beyond the plan itself: workspaces, and why captures were refused or not made yet.
   PlanFacts facts(const CapturePolicy& policy) const;

@@ -80,14 +80,14 @@ void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t firs
   Streams all = streams(entry, mode);
   push_params(entry, false, first, end);
   device().begin(*all[0], launches_.ring());
-  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, mode.host_ops);
+  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, {mode.host_ops});
   entry.times.interactive_steps += end - first;
 }
 
 void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end) {
   auto issue = [&](Streams all) {
     device().begin(*all[0], launches_.ring());
-    entry.bound.issue_all(session_.devices(), all, Mode::HostOps::in_stream, &clock);
+    entry.bound.issue_all(session_.devices(), all, {.clock = &clock});
   };
   CaptureSlot& slot = clock.captured;
   if (sinks_whole(entry.plan()) && !slot.capture(device(), streams(entry, interactive_serial), issue))
@@ -126,8 +126,8 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
   for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
 }
 
-// Runs one step island by island. Islands that run beside launches go to a second stream. No launch uses that stream,
-// because all streams of a launch are part of its capture.
+// Runs one step island by island. Islands that run beside launches go to a second stream, and so do the launches of
+// bodies in them. No other launch uses that stream, because all streams of a launch are part of its capture.
 void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
   GRAPHSINK_TRACE(launch, "launch");
   push_params(entry, true, step, step + 1);
@@ -137,8 +137,13 @@ void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step)
   auto join = [&] {
     if (std::exchange(last_beside, -1) >= 0) device().make_wait(stream(), session_.stream_beside());
   };
+  auto launch_of_body = [&](int sequence, std::size_t island, Stream& on) {
+    entry.captures.bodies[at(sequence)][island].launch(device(), on);
+  };
+  const LaunchInBody launch_in_body(launch_of_body);
   auto issue = [&](const Island& island, Session::Spread spread) {
-    entry.bound.issue(island.tasks, session_.devices(), streams(entry, spread), mode.host_ops);
+    entry.bound.issue(island.tasks, session_.devices(), streams(entry, spread),
+                      {mode.host_ops, nullptr, &launch_in_body});
   };
   for (int i = 0; i < static_cast<int>(islands.size()); ++i) {
     const Island& island = islands[at(i)];
@@ -176,17 +181,25 @@ bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, std::unique_ptr<C
 
 bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
   const double begun = host_clock_();
-  const auto& islands = entry.bound.islands_of(mode);
-  auto& slots = entry.captures.slots_of(mode);
-  auto& spares = entry.spares.slots_of(mode);
-  for (std::size_t i = 0; i < islands.size(); ++i) {
-    if (!islands[i].sunk) continue;
-    auto issue = [&](Streams all) {
-      if (i == 0) device().begin(*all[0], launches_.ring());
-      entry.bound.issue(islands[i].tasks, session_.devices(), all);
-    };
-    auto spare = i < spares.size() ? spares[i].take() : nullptr;
-    if (!capture(entry, slots[i], std::move(spare), mode, issue, kOpByOp)) return false;
+  auto capture_all = [&](const std::vector<Island>& islands, bool begin_step, std::vector<CaptureSlot>& slots,
+                         std::vector<CaptureSlot>& spares) {
+    for (std::size_t i = 0; i < islands.size(); ++i) {
+      if (!islands[i].sunk) continue;
+      auto issue = [&](Streams all) {
+        if (i == 0 && begin_step) device().begin(*all[0], launches_.ring());
+        entry.bound.issue(islands[i].tasks, session_.devices(), all);
+      };
+      auto spare = i < spares.size() ? spares[i].take() : nullptr;
+      if (!capture(entry, slots[i], std::move(spare), mode, issue, kOpByOp)) return false;
+    }
+    return true;
+  };
+  if (!capture_all(entry.bound.islands_of(mode), true, entry.captures.slots_of(mode), entry.spares.slots_of(mode)))
+    return false;
+  std::vector<CaptureSlot> none;
+  for (std::size_t i = 0; i < entry.captures.bodies.size(); ++i) {
+    auto& spares = i < entry.spares.bodies.size() ? entry.spares.bodies[i] : none;
+    if (!capture_all(entry.plan().sequences[i].islands, false, entry.captures.bodies[i], spares)) return false;
   }
   policy_.captured(host_clock_() - begun);
   return true;

@@ -91,6 +91,13 @@ std::size_t launches_per_step(const std::vector<Island>& islands) {
       std::count_if(islands.begin(), islands.end(), [](const Island& island) { return island.sunk; }));
 }
 
+std::size_t launches_of_body(const Plan& plan, int body) {
+  std::size_t launches = launches_per_step(plan.sequences[at(body)].islands);
+  for (const Task& task : plan.tasks_of(body))
+    for (int inner : task.bodies) launches += launches_of_body(plan, inner);
+  return launches;
+}
+
 const char* name_of(TaskKind kind) {
   switch (kind) {
     case TaskKind::call:
@@ -135,6 +142,8 @@ std::string body_cost_text(const Plan& plan, int body) {
   add(counts.copies, std::to_string(counts.copies) + (counts.copies == 1 ? " copy" : " copies"));
   add(counts.to_host_bytes, bytes_text(counts.to_host_bytes) + " to the host");
   add(counts.to_device_bytes, bytes_text(counts.to_device_bytes) + " to " + to_string(plan.target().id));
+  const std::size_t launches = launches_of_body(plan, body);
+  add(launches, std::to_string(launches) + (launches == 1 ? " launch" : " launches"));
   return text.empty() ? "nothing" : text;
 }
 
@@ -206,6 +215,9 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
               ? "whole: "
               : "in parts: " + std::to_string(launches) + " of " + count_text(plan.islands.size(), "island") + ", ";
   text += std::to_string(launches) + (launches == 1 ? " launch per step" : " launches per step");
+  const bool has_body_launches = std::any_of(plan.sequences.begin(), plan.sequences.end(),
+                                             [](const Sequence& sequence) { return !sequence.islands.empty(); });
+  if (has_body_launches) text += " and those of bodies";
   if (std::vector<Island> split = split_islands(plan); !split.empty())
     text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";

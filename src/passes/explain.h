@@ -31,8 +31,10 @@ struct TaskCounts {
 TaskCounts count_tasks(const Plan& plan, const TaskRange& tasks);
 inline TaskCounts count_tasks(const Plan& plan) { return count_tasks(plan, plan.tasks_of(0)); }
 
-// The number of launches that one step with these islands takes.
+// The number of launches that one step with these islands takes, without those of bodies that the host drives.
 std::size_t launches_per_step(const std::vector<Island>& islands);
+// The number of launches of a body that the host drives, and of bodies in it, each of which counts once.
+std::size_t launches_of_body(const Plan& plan, int body);
 
 // "call", "copy", "if", "while".
 const char* name_of(TaskKind kind);
@@ -42,7 +44,7 @@ std::string name_of_body(TaskKind kind, std::size_t which);
 const char* conditional_node(const Plan& plan, const Task& task);
 // "WHILE node, 4 iterations", "driven by the host".
 std::string control_text(const Plan& plan, const Task& task);
-// What one run of a body costs: "4 ops, 1 on the host, 4 copies, 16 B to the host". Bodies in it count once.
+// What one run of a body costs: "4 ops, 1 on the host, 4 copies, 16 B to the host, 1 launch". Bodies in it count once.
 std::string body_cost_text(const Plan& plan, int body);
 // "one launch", or "driven by the host, beside the islands before it, after 0".
 std::string island_text(const Island& island);

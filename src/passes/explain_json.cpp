@@ -89,13 +89,17 @@ class Writer {
  private:
   Json islands_json(const std::vector<Island>& islands) const {
     Json json = Json::array();
-    for (const Island& island : islands)
-      json.push_back({{"tasks", island.tasks},
-                      {"sunk", island.sunk},
-                      {"nodes", count_tasks(plan_, plan_.tasks_of(island)).nodes},
-                      {"after", island.after},
-                      {"beside", island.beside}});
+    for (const Island& island : islands) {
+      json.push_back(island_json(island));
+      json.back()["after"] = island.after;
+      json.back()["beside"] = island.beside;
+    }
     return json;
+  }
+
+  Json island_json(const Island& island) const {
+    return {
+        {"tasks", island.tasks}, {"sunk", island.sunk}, {"nodes", count_tasks(plan_, plan_.tasks_of(island)).nodes}};
   }
 
   // `stream` is the stream of the task of the schedule. The tasks of a body run on the stream of the task around them.
@@ -165,7 +169,14 @@ class Writer {
                                {"copies", counts.copies},
                                {"to_host_bytes", counts.to_host_bytes},
                                {"to_device_bytes", counts.to_device_bytes},
-                               {"within_device_bytes", counts.within_device_bytes}});
+                               {"within_device_bytes", counts.within_device_bytes},
+                               {"launches", launches_of_body(plan_, body)}});
+    }
+    json["islands"] = Json::array();
+    for (int body : task.bodies) {
+      Json islands = Json::array();
+      for (const Island& island : plan_.sequences[at(body)].islands) islands.push_back(island_json(island));
+      json["islands"].push_back(std::move(islands));
     }
   }
 

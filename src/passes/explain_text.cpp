@@ -83,15 +83,23 @@ class Printer {
     const PlanControl& control = plan_.controls[at(task.control)];
     line(name_of(task.kind), on, control_text(plan_, task), memory_text(plan_, task.source), control.where);
     const std::string margin = padded("", 6) + std::string(at(indent) * 2, ' ');
-    if (control.reason >= 0)
-      text_ += margin +
-               (indent > 0 ? "the host drives the loop or branch around it"
-                           : "the host drives it: " + plan_.reasons[at(control.reason)].why) +
-               "\n";
+    if (control.reason >= 0) text_ += margin + "the host drives it: " + plan_.reasons[at(control.reason)].why + "\n";
     text_ += margin + costs_text(task) + "\n";
     for (std::size_t i = 0; i < task.bodies.size(); ++i) {
       if (i > 0 || task.kind == TaskKind::choice) text_ += margin + name_of_body(task.kind, i) + "\n";
-      for (int inner : plan_.sequences[at(task.bodies[i])].tasks) print(inner, stream, indent + 1);
+      print_body(plan_.sequences[at(task.bodies[i])], stream, indent + 1);
+    }
+  }
+
+  void print_body(const Sequence& body, int stream, int indent) {
+    if (body.islands.empty()) {
+      for (int id : body.tasks) print(id, stream, indent);
+      return;
+    }
+    for (const Island& island : body.islands) {
+      text_ += padded("", 6) + std::string(at(indent) * 2, ' ') +
+               (island.sunk ? "one launch:" : "issued by the host:") + "\n";
+      for (int id : island.tasks) print(id, stream, indent);
     }
   }
 

@@ -53,8 +53,8 @@ bool has_effect(const Plan& plan, const Task& task) {
 
 }  // namespace
 
-Dependencies dependencies(const Plan& plan) {
-  const std::vector<int>& schedule = plan.sequences[0].tasks;
+Dependencies dependencies(const Plan& plan, int sequence) {
+  const std::vector<int>& schedule = plan.sequences[at(sequence)].tasks;
   Dependencies result(plan.tasks.size());
   std::vector<int> writer(plan.buffers.size(), -1);
   std::vector<std::vector<int>> readers(plan.buffers.size());
@@ -78,7 +78,7 @@ Dependencies dependencies(const Plan& plan) {
       last_effect = id;
     }
     std::erase(deps, id);
-    if (id != schedule[0] && deps.empty()) deps.push_back(schedule[0]);
+    if (sequence == 0 && id != schedule[0] && deps.empty()) deps.push_back(schedule[0]);
     std::sort(deps.begin(), deps.end());
     deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
   }

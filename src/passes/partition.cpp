@@ -22,14 +22,6 @@ Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
   return {};
 }
 
-// Makes the reason count for the control task, and for those in its bodies: the host drives them all.
-void let_host_drive(Plan& plan, const Task& task, int reason) {
-  if (task.control < 0) return;
-  plan.controls[at(task.control)].reason = reason;
-  for (int sequence : task.bodies)
-    for (const Task& inner : plan.tasks_of(sequence)) let_host_drive(plan, inner, reason);
-}
-
 // Why a loop whose body cannot be a conditional node is not unrolled either.
 std::string not_unrolled(const PlanControl& loop) {
   if (loop.iterations < 0) return "; how often it runs is not known when the plan is made";
@@ -39,6 +31,7 @@ std::string not_unrolled(const PlanControl& loop) {
   return "";
 }
 
+// Whether a launch can hold the task. If not, the plan gets the reason.
 bool can_sink(Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) {
     const PlanNode& node = plan.nodes[at(task.node)];
@@ -67,30 +60,30 @@ bool can_sink(Plan& plan, const Task& task) {
                 " is driven by the host";
   if (is_loop) reason.why += not_unrolled(control);
   plan.reasons.push_back(std::move(reason));
-  let_host_drive(plan, task, static_cast<int>(plan.reasons.size()) - 1);
+  plan.controls[at(task.control)].reason = static_cast<int>(plan.reasons.size()) - 1;
   return false;
 }
 
-// Orders the schedule so that it has the fewest islands, and each island the fewest changes between host and device.
+// Orders the schedule, or the tasks of a body, so that there are the fewest islands, and in each island the fewest
+// changes between host and device.
 // From the first task on, all tasks of one kind that are ready run before any task of the other kind. With two kinds
 // this gives the least number of changes, because running a task earlier never delays another task.
 class Grouping {
  public:
-  // `sinks[id]` tells whether a launch can hold task `id` of the schedule.
-  Grouping(const Plan& plan, const std::vector<bool>& sinks) : plan_(plan), kinds_(plan.tasks.size()) {
-    for (int id : plan.sequences[0].tasks) kinds_[at(id)] = {sinks[at(id)], is_on_host(plan, plan.tasks[at(id)])};
+  // `sinks[id]` tells whether a launch can hold task `id` of the sequence.
+  Grouping(const Plan& plan, int sequence, const std::vector<bool>& sinks)
+      : tasks_(plan.sequences[at(sequence)].tasks), kinds_(plan.tasks.size()) {
+    for (int id : tasks_) kinds_[at(id)] = {sinks[at(id)], is_on_host(plan, plan.tasks[at(id)])};
   }
 
   bool is_uniform() const {
-    const std::vector<int>& schedule = plan_.sequences[0].tasks;
-    return std::all_of(schedule.begin(), schedule.end(),
-                       [&](int id) { return kinds_[at(id)] == kinds_[at(schedule[0])]; });
+    return std::all_of(tasks_.begin(), tasks_.end(), [&](int id) { return kinds_[at(id)] == kinds_[at(tasks_[0])]; });
   }
 
-  // Returns the ids of the schedule in their new order. The commit stays at the end.
-  std::vector<int> order(const Dependencies& deps) {
-    std::vector<int> order = plan_.sequences[0].tasks;
-    auto commit = std::find(order.begin(), order.end(), first_commit_task(plan_));
+  // Returns the ids of the sequence in their new order. Task `last` and those behind it stay at the end; -1: all move.
+  std::vector<int> order(const Dependencies& deps, int last) {
+    std::vector<int> order = tasks_;
+    auto commit = std::find(order.begin(), order.end(), last);
     users_.resize(kinds_.size());
     waits_for_.resize(kinds_.size());
     for (auto id = order.begin(); id != commit; ++id) {
@@ -125,8 +118,8 @@ class Grouping {
     return id;
   }
 
-  const Plan& plan_;
-  std::vector<Kind> kinds_;  // by task id
+  const std::vector<int>& tasks_;  // of the sequence
+  std::vector<Kind> kinds_;        // by task id
   Dependencies users_;
   std::vector<std::size_t> waits_for_;
   std::set<int> ready_[2][2];  // [sinks][is_on_host]; each in the order in which the tasks were created
@@ -149,7 +142,10 @@ class Numbering {
       tasks.push_back(std::move(plan_.tasks[at(id)]));
     }
     plan_.tasks = std::move(tasks);
-    for (Sequence& sequence : plan_.sequences) renumber(sequence.tasks);
+    for (Sequence& sequence : plan_.sequences) {
+      renumber(sequence.tasks);
+      for (Island& island : sequence.islands) renumber(island.tasks);
+    }
     for (Island& island : plan_.islands) {
       renumber(island.tasks);
       for (Island& part : island.parts) renumber(part.tasks);
@@ -279,6 +275,31 @@ void divide_at_host_ops(Plan& plan, const Dependencies& deps, int commit, bool h
   }
 }
 
+// Whether a launch of the island in a body saves a call. A single node is one call either way.
+bool is_worth_a_launch(const Plan& plan, const Island& island) {
+  return island.tasks.size() > 1 || !plan.tasks[at(island.tasks[0])].bodies.empty();
+}
+
+// Divides the bodies of a task that the host drives into launches and what the host issues, and likewise the bodies of
+// tasks in them. `sinks` is memory for a flag of each task of the plan; those outside of these bodies do not change.
+void divide_bodies(Plan& plan, const Task& task, std::vector<bool>& sinks) {
+  auto is_sunk = [&](int id) { return sinks[at(id)]; };
+  for (int sequence : task.bodies) {
+    std::vector<int>& tasks = plan.sequences[at(sequence)].tasks;
+    for (int id : tasks) {
+      sinks[at(id)] = can_sink(plan, plan.tasks[at(id)]);
+      if (!sinks[at(id)]) divide_bodies(plan, plan.tasks[at(id)], sinks);
+    }
+    if (!std::all_of(tasks.begin(), tasks.end(), is_sunk))
+      tasks = Grouping(plan, sequence, sinks).order(dependencies(plan, sequence), -1);
+    for (const Island& island : runs_of(tasks, is_sunk))
+      if (!is_worth_a_launch(plan, island))
+        for (int id : island.tasks) sinks[at(id)] = false;
+    if (std::any_of(tasks.begin(), tasks.end(), is_sunk))
+      plan.sequences[at(sequence)].islands = runs_of(tasks, is_sunk);
+  }
+}
+
 }  // namespace
 
 bool is_on_host(const Plan& plan, const Task& task) {
@@ -318,11 +339,12 @@ Obstacle make_islands(Plan& plan) {
   for (int id : plan.sequences[0].tasks) {
     const Task& task = plan.tasks[at(id)];
     sinks[at(id)] = can_sink(plan, task);
+    if (!sinks[at(id)]) divide_bodies(plan, task, sinks);
     if (!obstacle.op) obstacle = obstacle_in_body(plan, task);
   }
   std::vector<int>& schedule = plan.sequences[0].tasks;
   auto is_sunk = [&](int id) { return sinks[at(id)]; };
-  Grouping grouping(plan, sinks);
+  Grouping grouping(plan, 0, sinks);
   if (grouping.is_uniform()) {
     plan.islands = runs_of(schedule, is_sunk);
     return obstacle;
@@ -330,7 +352,7 @@ Obstacle make_islands(Plan& plan) {
   const Dependencies deps = dependencies(plan);
   const int commit = first_commit_task(plan);
   const bool has_streams = plan.target().max_streams > static_cast<int>(plan.devices.size());
-  schedule = grouping.order(deps);
+  schedule = grouping.order(deps, commit);
   plan.islands = runs_of(schedule, is_sunk);
   if (plan.islands.size() > 1) {
     // An island beside a launch runs on a stream of the target.

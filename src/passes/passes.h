@@ -13,10 +13,10 @@ namespace graphsink {
 // Completes the reasons of place() with what each op on the host costs.
 void add_costs(Plan& plan);
 
-// By the id of each task of the schedule: the ids of the earlier ones that it must follow, because of what they read,
-// write and do on the host. Tasks of bodies have none.
+// By the id of each task of the schedule, or of a body: the ids of the earlier ones in it that it must follow, because
+// of what they read, write and do on the host. Tasks of other sequences have none.
 using Dependencies = std::vector<std::vector<int>>;
-Dependencies dependencies(const Plan& plan);
+Dependencies dependencies(const Plan& plan, int sequence = 0);
 
 // The first task of the commit, which is the end of the schedule and runs after all else, on stream 0.
 int first_commit_task(const Plan& plan);

@@ -145,8 +145,8 @@ TEST(ExplainJson, ControlFlowSaysWhoDrivesItAndWhatItCosts) {
   EXPECT_GE(driven, 2);
 }
 
-// A branch that could be an IF node is none in a loop that the host drives.
-TEST(Explain, TheHostDrivesWhatIsInALoopThatItDrives) {
+// In a loop that the host drives, a branch that can be an IF node is one, in a launch of the body.
+TEST(Explain, ABranchInALoopThatTheHostDrivesIsANodeOfItsLaunch) {
   Graph g;
   Value x = g.input("x", f32, {4});
   auto [y] = while_(
@@ -158,14 +158,20 @@ TEST(Explain, TheHostDrivesWhatIsInALoopThatItDrives) {
       });
   g.output("y", y);
   const Plan plan = plan_for(g, Target::cuda13());
-  EXPECT_NE(plan.explain().find("the host drives the loop or branch around it\n"), std::string::npos) << plan.explain();
+  EXPECT_NE(plan.explain().find(", 1 launch\n"), std::string::npos) << plan.explain();
   int seen = 0;
   for (const json& task : tasks_of(plan)) {
-    if (task["kind"] != "if") continue;
-    ++seen;
-    EXPECT_TRUE(task["node"].is_null());
-    EXPECT_EQ(explain_json_of(plan)["reasons"][task["reason"].get<std::size_t>()]["what"],
-              "a loop is driven by the host");
+    if (task["kind"] == "while") {
+      EXPECT_TRUE(task["node"].is_null());
+      EXPECT_EQ(task["costs"][0]["launches"], 1);
+      ASSERT_EQ(task["islands"][0].size(), 1u);
+      EXPECT_EQ(task["islands"][0][0]["sunk"], true);
+    } else if (task["kind"] == "if") {
+      EXPECT_EQ(task["node"], "IF");
+      EXPECT_TRUE(task["reason"].is_null());
+      EXPECT_EQ(task["costs"][0]["launches"], 0);
+      ++seen;
+    }
   }
   EXPECT_EQ(seen, 1);
 }
