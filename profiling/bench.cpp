@@ -223,6 +223,8 @@ int main(int argc, char** argv) {
                  "of hetero: how often values cross between host and device, beside what the model itself needs")
       ->check(cli::whole_number(0, 100000))
       ->capture_default_str();
+  app.add_flag("--count-on-host", options.workload.counts_on_host,
+               "of jacobi: an op on the host counts the iterations, so that the host drives the loop on a GPU");
   app.add_option("--threads", options.threads, "of the CPU; the cores there are by default")
       ->check(cli::whole_number(1, 1024))
       ->capture_default_str();

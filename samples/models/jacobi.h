@@ -10,6 +10,8 @@ struct JacobiOptions {
   std::int64_t size = 512;               // cells on each side of the plate
   double tolerance = 0.2;                // degrees by which the last iteration may still change a cell
   std::int64_t max_iterations = 100000;  // a step that needs more fails
+  // An op with a CPU body only counts the iterations, so that on a GPU the host drives the loop. The bits are the same.
+  bool counts_on_host = false;
 };
 
 // Solves the equation of heat in balance on a square plate with Jacobi's iteration: each inner cell becomes the mean of

@@ -94,7 +94,11 @@ Model Workloads::make(std::string_view name) {
                .seed = seed};
     return hetero(text().text, sizes);
   }
-  if (name == "jacobi") return jacobi(is_test ? JacobiOptions{.size = 32} : JacobiOptions{});
+  if (name == "jacobi") {
+    JacobiOptions plate{.counts_on_host = options_.counts_on_host};
+    if (is_test) plate.size = 32;
+    return jacobi(plate);
+  }
   if (name == "branch")
     return branch(digits().digits, is_test ? 16 : 256, {.batch = is_test ? 8 : 32, .lr = 0.1, .seed = seed});
   if (name == "nonzero")

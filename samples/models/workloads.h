@@ -14,10 +14,11 @@ namespace graphsink::models {
 
 struct WorkloadOptions {
   bool is_test_size = false;
-  int nodes = 1000;       // of chain
-  int crossings = 0;      // of hetero, beside those of the model itself; two for each op on the host
-  std::string directory;  // with data, see data.h
-  std::string text;       // a text file for the models of text
+  int nodes = 1000;             // of chain
+  int crossings = 0;            // of hetero, beside those of the model itself; two for each op on the host
+  bool counts_on_host = false;  // of jacobi, see JacobiOptions
+  std::string directory;        // with data, see data.h
+  std::string text;             // a text file for the models of text
   std::uint64_t seed = 1;
 };
 

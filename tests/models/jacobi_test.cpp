@@ -79,6 +79,29 @@ TEST_P(Jacobi, AStepThatNeedsTooManyIterationsFails) {
   EXPECT_EQ(p.steps(), 0);
 }
 
+// The host drives the loop then, and each iteration is one launch.
+TEST_P(Jacobi, CountedOnTheHostItIsTheSame) {
+  const models::JacobiOptions sizes{.size = 24, .tolerance = 0.05, .counts_on_host = true};
+  for (Mode mode : {interactive_serial, sink, split_sink}) {
+    SCOPED_TRACE(to_string(mode));
+    models::Model model = models::jacobi(sizes);
+    Program p = compile(model.graph);
+    for (int step = 0; step < 3; ++step) {
+      const Solved expected = solve(static_cast<float>(model.variables[1].read().at(0)));
+      const std::uint64_t before = p.counters().graph_launches;
+      p.run(mode);
+      const Tensor plate = model.variables[0].read();
+      EXPECT_EQ(std::vector(plate.as<float>().begin(), plate.as<float>().end()), expected.plate) << "step " << step;
+      EXPECT_EQ(p.read("iterations"), std::vector{static_cast<float>(expected.iterations)}) << "step " << step;
+      if (mode == interactive_serial || step == 0) continue;
+      const std::size_t of_islands = is_cuda() ? 2 + static_cast<std::size_t>(expected.iterations) : 1;
+      EXPECT_GE(p.counters().graph_launches - before, of_islands);
+      EXPECT_LE(p.counters().graph_launches - before, of_islands + 1) << "where the loop runs beside a launch";
+    }
+    EXPECT_EQ(p.counters().fallbacks, 0u);
+  }
+}
+
 TEST(JacobiErrors, APlateWithoutInnerCellsIsRefused) { EXPECT_THROW(models::jacobi({.size = 2}), Error); }
 
 }  // namespace

@@ -37,10 +37,14 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "node: on the host for want of a CUDA body",
                                        "plan: crosses several times each way",
                                        "plan: driven by the host beside a launch",
+                                       "plan: driven by the host in a body that it drives",
                                        "plan: in several islands, which split_sink cuts further",
                                        "plan: of three islands or more",
                                        "plan: split, the host beside a launch",
-                                       "plan: one launch each step"};
+                                       "plan: one launch each step",
+                                       "plan: with conditional nodes in launches of bodies",
+                                       "plan: with launches of bodies",
+                                       "plan: with launches of bodies, and what is issued between"};
 constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: invariant, to a further device",
                                        "node: on a further device", "plan: with further devices, in several islands"};
 constexpr std::array kOfGraphs{"effects: several in a graph",
@@ -134,6 +138,20 @@ void count_variables(const Plan& plan, Counts& counts) {
   }
 }
 
+// Of bodies that the host drives.
+void count_body_islands(const Plan& plan, Counts& counts) {
+  for (const Sequence& body : plan.sequences) {
+    for (const Island& island : body.islands)
+      for (const Task& task : plan.tasks_of(island)) {
+        if (task.control < 0) continue;
+        ++counts[island.sunk ? "plan: with conditional nodes in launches of bodies"
+                             : "plan: driven by the host in a body that it drives"];
+      }
+    counts["plan: with launches of bodies"] += !body.islands.empty();
+    counts["plan: with launches of bodies, and what is issued between"] += body.islands.size() > 1;
+  }
+}
+
 }  // namespace
 
 void count(const Building& building, Counts& counts) {
@@ -147,6 +165,7 @@ void count(const Building& building, Counts& counts) {
 
 void count(const Plan& plan, Counts& counts) {
   Counts of_plan;
+  count_body_islands(plan, of_plan);
   for (const PlanNode& node : plan.nodes) count_node(node, of_plan);
   for (const Task& task : plan.tasks) count_task(plan, task, of_plan);
   count_invariant_copies(plan, of_plan);
