@@ -23,7 +23,7 @@ struct Mode {
   // Where ops on the host run, if host and device have separate memory. In the stream, they are enqueued like all other
   // ops, or are host nodes of the captured graph, with copies before and after them. Between, they run on the thread
   // that called run(), as soon as what they depend on is done: the graph is split into the fewest subgraphs of one
-  // device each. Where nothing is to be split, both are the same.
+  // device each. Where nothing is to be split, both are the same; and so they are in the bodies of loops and branches.
   enum class HostOps : std::uint8_t { in_stream, between };
 
   Execution execution = Execution::sunk;
