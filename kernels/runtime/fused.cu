@@ -9,9 +9,8 @@
 #include "ir/fused.h"
 #include "kernels/runtime/fused_pairs.h"
 #include "kernels/runtime/system_parts.h"
-#include "kernels/support/layout.h"
+#include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
-#include "kernels/support/words.h"
 
 namespace graphsink {
 namespace {
@@ -67,22 +66,6 @@ struct FusedPlan {
   std::size_t register_bytes = 0;
 };
 
-template <class T>
-void load_rows(const Layout<1>& layout, const void* operand, std::int64_t begin, std::int64_t size, void* result) {
-  const std::int64_t end = begin + size;
-  auto* out = static_cast<T*>(result);
-  RowWalk walk(layout, begin);
-  for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, walk.next_row()) {
-    count = std::min(walk.left(), end - i);
-    const T* x = static_cast<const T*>(operand) + walk.offset();
-    if (layout.step(0) == 0) {
-      std::fill_n(out, count, *x);
-    } else {
-      copy_row(out, x, count);
-    }
-  }
-}
-
 void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
               std::int64_t size, void* out) {
   void* pointers[kMaxFusedOperands + 1] = {};
@@ -114,7 +97,8 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
   }
   if (instruction.part) return run_part(instruction, a, frame, begin, size, out);
   with_word(instruction.word, [&]<class T>(T) {
-    load_rows<T>(instruction.layout, frame.address(instruction.from[0], 0), begin, size, out);
+    const auto* operand = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
+    copy_elements(instruction.layout, operand, begin, begin + size, static_cast<T*>(out));
   });
 }
 

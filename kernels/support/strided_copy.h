@@ -45,34 +45,37 @@ inline void run_copy(const StridedCopy& copy, CudaArgs& a) {
   });
 }
 
+// Writes elements [first, end) of the result to `out`. The offsets that `source` gives count from `x`.
+template <class T>
+void copy_elements(const Layout<1>& source, const T* x, std::int64_t first, std::int64_t end, T* out) {
+  const std::int64_t stride = source.step(0);
+  RowWalk walk(source, first);
+  for (std::int64_t i = first, count = 0; i < end; i += count, out += count) {
+    count = std::min(walk.left(), end - i);
+    const T* row = x + walk.offset();
+    std::int64_t rows = 1;
+    if (stride == 1) {
+      if (count == source.row()) rows = std::min(walk.rows_left(), (end - i) / count);
+      for_each_index(rows, [=, row_stride = walk.row_stride()](std::int64_t r) {
+        copy_row(out + r * count, row + r * row_stride, count);
+      });
+    } else if (stride == 0) {
+      std::fill_n(out, count, *row);
+    } else {
+      for (std::int64_t j = 0; j < count; ++j) out[j] = row[j * stride];
+    }
+    walk.next_rows(rows);
+    count *= rows;
+  }
+}
+
 // An OutputPart of an op that copies its first operand.
 inline void run_copy_part(const StridedCopy& copy, const CpuArgs& a, std::int64_t begin, std::int64_t size,
                           void* result) {
   const std::int64_t elements = copy.word / static_cast<std::int64_t>(size_of(a.out_type(0).dtype));
   const std::int64_t first = begin / elements, end = first + size / elements;
   with_word(copy.word, [&]<class T>(T) {
-    const Layout<1>& source = copy.source;
-    const std::int64_t stride = source.step(0);
-    T* out = static_cast<T*>(result);
-    RowWalk walk(source, first);
-    for (std::int64_t i = first, count = 0; i < end; i += count, out += count) {
-      count = std::min(walk.left(), end - i);
-      const T* x = a.in<T>(0) + copy.first + walk.offset();
-      const std::int64_t rows = std::min(walk.rows_left(), (end - i) / count);
-      if (stride != 1) {
-        for (std::int64_t j = 0; j < count; ++j) out[j] = x[j * stride];
-        walk.next_row();
-      } else if (count == source.row() && rows > 1) {
-        for_each_index(rows, [=, row_stride = walk.row_stride()](std::int64_t row) {
-          copy_row(out + row * count, x + row * row_stride, count);
-        });
-        walk.next_rows(rows);
-        count *= rows;
-      } else {
-        copy_row(out, x, count);
-        walk.next_row();
-      }
-    }
+    copy_elements(copy.source, a.in<T>(0) + copy.first, first, end, static_cast<T*>(result));
   });
 }
 

@@ -1,6 +1,5 @@
 // Loops and branches that the host drives: what a launch can hold of their bodies is captured once and launched in each
 // iteration.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,31 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "graphsink/cuda.h"
+#include "cuda_ops.h"
 #include "messages.h"
 #include "program_fixture.h"
 
 namespace graphsink {
 namespace {
 
+using testing::breaks_op;
 using testing::contains;
 using testing::cpu_plus_one;
 using testing::message_of;
-
-void copy(CudaArgs& a) {
-  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
-}
-void copy_and_wait(CudaArgs& a) {
-  copy(a);
-  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
-}
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {copy_and_wait}};
-const OpDef outside_op{
-    .name = "outside", .infer = testing::infer_like_first, .traits = {.allowed_in_bodies = false}, .bodies = {copy}};
-// Does not say that it cannot be captured.
-const OpDef breaks_op{.name = "breaks", .infer = testing::infer_like_first, .bodies = {copy_and_wait}};
+using testing::outside_op;
+using testing::waits_op;
 
 using Body = std::function<Value(const Value&)>;
 

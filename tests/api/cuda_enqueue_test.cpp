@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_ops.h"
 #include "graphsink/capture.h"
 #include "graphsink/cuda.h"
 #include "guest_kernels.h"
@@ -19,8 +20,10 @@
 namespace graphsink {
 namespace {
 
+using testing::breaks_op;
 using testing::contains;
 using testing::message_of;
+using testing::waits_op;
 
 std::vector<float> values(const Tensor& tensor) { return {tensor.as<float>().begin(), tensor.as<float>().end()}; }
 
@@ -366,18 +369,6 @@ struct Refusal {
   std::vector<const char*> words;
   std::function<Program()> make;
 };
-
-void waits_body(CudaArgs& a) {
-  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
-}
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {waits_body}};
-void breaks_body(CudaArgs& a) {
-  waits_body(a);
-  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
-}
-const OpDef breaks_op{.name = "breaks", .infer = testing::infer_like_first, .bodies = {breaks_body}};
 
 TEST_F(Enqueue, WhatCannotBeCapturedIsRefusedBeforeAnythingIs) {
   auto made = [](const std::function<void(Graph&, const Value&)>& build, bool is_run = true) {

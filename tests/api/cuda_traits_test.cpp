@@ -2,25 +2,15 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "cuda_ops.h"
 #include "graphsink/cuda.h"
 #include "program_fixture.h"
 
 namespace graphsink {
 namespace {
 
-void copy_and_wait(CudaArgs& a) {
-  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
-  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
-}
-void copy(CudaArgs& a) {
-  check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
-}
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {copy_and_wait}};
-const OpDef outside_op{
-    .name = "outside", .infer = testing::infer_like_first, .traits = {.allowed_in_bodies = false}, .bodies = {copy}};
+using testing::outside_op;
+using testing::waits_op;
 
 class CudaTraits : public ::testing::Test {
  protected:

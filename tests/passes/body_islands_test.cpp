@@ -10,19 +10,15 @@
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
-#include "test_ops.h"
+#include "plan_ops.h"
 
 namespace graphsink {
 namespace {
 
 using testing::cpu_plus_one;
 
-void no_body(CudaArgs&) {}
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {no_body}};
-
 Value on_host(const Value& v) { return emit(cpu_plus_one, {v})[0]; }
-Value waits(const Value& v) { return emit(waits_op, {v})[0]; }
+Value waits(const Value& v) { return emit(testing::planned_waits, {v})[0]; }
 
 // The plan of a loop with this body: f32 [4].
 template <class Body>

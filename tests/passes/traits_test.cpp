@@ -6,21 +6,17 @@
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
-#include "test_ops.h"
+#include "plan_ops.h"
 
 namespace graphsink {
 namespace {
-
-void no_body(CudaArgs&) {}
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {no_body}};
 
 TEST(Traits, AnOpThatTheHostIssuesKeepsToAStreamOfItsDevice) {
   Graph g;
   Value x = g.input("x", f32, {64});
   Value beside = x;  // what the launch before still has to do
   for (int i = 0; i < 8; ++i) beside = tanh(beside, on_device);
-  g.output("y", emit(waits_op, {x}, {}, on_device(1))[0]);
+  g.output("y", emit(testing::planned_waits, {x}, {}, on_device(1))[0]);
   g.output("beside", beside);
   Target first = Target::cuda13(), second = Target::cuda13();
   second.id = cuda(1);

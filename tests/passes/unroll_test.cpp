@@ -8,18 +8,14 @@
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
-#include "test_ops.h"
+#include "plan_ops.h"
 
 namespace graphsink {
 namespace {
 
 using testing::cpu_plus_one;
-
-void no_body(CudaArgs&) {}
-const OpDef outside_op{
-    .name = "outside", .infer = testing::infer_like_first, .traits = {.allowed_in_bodies = false}, .bodies = {no_body}};
-const OpDef waits_op{
-    .name = "waits", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {no_body}};
+using testing::planned_outside;
+using testing::planned_waits;
 
 Value on_host(const Value& v) { return emit(cpu_plus_one, {v})[0]; }
 
@@ -60,7 +56,7 @@ TEST(Unroll, AScanAroundAnOpOnTheHostIsOneLaunch) {
   EXPECT_NE(to_string(reason->where).find("unroll_test.cpp"), std::string::npos);
   EXPECT_EQ(reason->why,
             "cpu_plus_one in its body runs on the host, and a conditional node may not hold host nodes "
-            "(unroll_test.cpp:24)");
+            "(unroll_test.cpp:20)");
   EXPECT_EQ(reason->cost,
             "the launch holds its body 4 times; this saves a wait for each predicate, and one more launch");
   EXPECT_EQ(reason->remedy, "give its OpDef a CUDA body, so that the loop is a WHILE node");
@@ -93,7 +89,7 @@ TEST(Unroll, AtMostSixteenIterations) {
 }
 
 TEST(Unroll, AnOpThatIsNotAllowedInBodies) {
-  Plan plan = scan_plan(3, [](const Value& v) { return emit(outside_op, {v})[0] * 2.0; });
+  Plan plan = scan_plan(3, [](const Value& v) { return emit(planned_outside, {v})[0] * 2.0; });
   EXPECT_TRUE(sinks_whole(plan)) << plan.explain();
   EXPECT_EQ(calls_of(plan, "outside"), 3);
   ASSERT_NE(reason_of(plan, "a loop of 3 iterations is unrolled"), nullptr);
@@ -101,7 +97,7 @@ TEST(Unroll, AnOpThatIsNotAllowedInBodies) {
 
 // An op that cannot be captured ends the launch wherever it stands.
 TEST(Unroll, NotAroundAnOpThatCannotBeCaptured) {
-  Plan plan = scan_plan(3, [](const Value& v) { return emit(waits_op, {v})[0]; });
+  Plan plan = scan_plan(3, [](const Value& v) { return emit(planned_waits, {v})[0]; });
   EXPECT_EQ(tasks_of_kind(plan, TaskKind::loop), 1);
   EXPECT_NE(reason_of(plan, "a loop is driven by the host"), nullptr);
 }
