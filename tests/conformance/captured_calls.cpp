@@ -101,55 +101,77 @@ std::vector<Case> event_cases() {
        }}};
 }
 
+// Of a graph of two nodes.
+void record_edge(Recorder& r, cudaGraph_t graph) {
+  cudaGraphNode_t from = nullptr, to = nullptr;
+  cudaGraphEdgeData data = {};
+  std::size_t one = 1;
+  r.need("cudaGraphGetEdges", cudaGraphGetEdges(graph, &from, &to, &data, &one));
+  r.value("edges", static_cast<long long>(one));
+  r.value("from_port", data.from_port);
+  r.value("type", data.type);
+}
+
 std::vector<Case> launch_call_cases() {
-  return {
-      {"captured.cudaLaunchHostFunc",
-       "1.4 cudaLaunchHostFunc [header, issue-sim]",
-       {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeHost),
-        gives("calls at capture", 0), gives("calls after two launches", 2)},
-       [](Recorder& r) {
-         int calls = 0;
-         const cudaStream_t stream = make_capturing(r);
-         r.call("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count, &calls));
-         const cudaGraph_t graph = record_end(r, stream);
-         r.value("type", type_of(r, first_node(r, graph)));
-         r.value("calls at capture", calls);
-         launch(r, instantiate(r, graph), stream, 2);
-         r.value("calls after two launches", calls);
-       }},
-      {"captured.programmatic_launch",
-       "1.4 launch with ProgrammaticStreamSerialization [issue-hw]",
-       {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
-        gives("from_port", cudaGraphKernelNodePortProgrammatic), gives("type", cudaGraphDependencyTypeProgrammatic)},
-       [](Recorder& r) {
-         int* memory = make_int(r);
-         const cudaStream_t stream = make_capturing(r);
-         r.need("kernel launch", launch_set(stream, memory, 1));
-         r.call("kernel launch", launch_add_programmatic(stream, memory, 1));
-         const cudaGraph_t graph = record_end(r, stream);
-         cudaGraphNode_t from = nullptr, to = nullptr;
-         cudaGraphEdgeData data = {};
-         std::size_t one = 1;
-         r.need("cudaGraphGetEdges", cudaGraphGetEdges(graph, &from, &to, &data, &one));
-         r.value("edges", static_cast<long long>(one));
-         r.value("from_port", data.from_port);
-         r.value("type", data.type);
-       }},
-      {"captured.cudaLaunchCooperativeKernel",
-       "1.4 cudaLaunchCooperativeKernel [issue-sim]",
-       {returns("cudaLaunchCooperativeKernel", cudaSuccess, Status::kActive), fine(),
-        gives("type", cudaGraphNodeTypeKernel), gives("cooperative", 1)},
-       [](Recorder& r) {
-         int* memory = make_int(r);
-         const cudaStream_t stream = make_capturing(r);
-         r.call("cudaLaunchCooperativeKernel", launch_cooperative(stream, memory, 1));
-         const cudaGraphNode_t node = first_node(r, record_end(r, stream));
-         r.value("type", type_of(r, node));
-         cudaKernelNodeAttrValue value = {};
-         r.need("cudaGraphKernelNodeGetAttribute",
-                cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeCooperative, &value));
-         r.value("cooperative", value.cooperative);
-       }}};
+  return {{"captured.cudaLaunchHostFunc",
+           "1.4 cudaLaunchHostFunc [header, issue-sim]",
+           {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeHost),
+            gives("calls at capture", 0), gives("calls after two launches", 2)},
+           [](Recorder& r) {
+             int calls = 0;
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count, &calls));
+             const cudaGraph_t graph = record_end(r, stream);
+             r.value("type", type_of(r, first_node(r, graph)));
+             r.value("calls at capture", calls);
+             launch(r, instantiate(r, graph), stream, 2);
+             r.value("calls after two launches", calls);
+           }},
+          {"captured.programmatic_launch",
+           "1.4 launch with ProgrammaticStreamSerialization [issue-hw]",
+           {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+            gives("from_port", cudaGraphKernelNodePortProgrammatic), gives("type", cudaGraphDependencyTypeProgrammatic),
+            gives("result", 2)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaStream_t stream = make_capturing(r);
+             r.need("kernel launch", launch_set(stream, memory, 1));
+             r.call("kernel launch", launch_add_programmatic(stream, memory, 1));
+             const cudaGraph_t graph = record_end(r, stream);
+             record_edge(r, graph);
+             launch(r, instantiate(r, graph), make_stream(r));
+             r.value("result", read_int(r, memory));
+           }},
+          {"captured.programmatic_launch_behind_a_memset",
+           "1.4 launch with ProgrammaticStreamSerialization behind no kernel [unverified]",
+           {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+            gives("from_port", cudaGraphKernelNodePortDefault), gives("type", cudaGraphDependencyTypeDefault),
+            gives("result", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r, 3);
+             const cudaStream_t stream = make_capturing(r);
+             r.need("cudaMemsetAsync", cudaMemsetAsync(memory, 0, sizeof(int), stream));
+             r.call("kernel launch", launch_add_programmatic(stream, memory, 1));
+             const cudaGraph_t graph = record_end(r, stream);
+             record_edge(r, graph);
+             launch(r, instantiate(r, graph), make_stream(r));
+             r.value("result", read_int(r, memory));
+           }},
+          {"captured.cudaLaunchCooperativeKernel",
+           "1.4 cudaLaunchCooperativeKernel [issue-sim]",
+           {returns("cudaLaunchCooperativeKernel", cudaSuccess, Status::kActive), fine(),
+            gives("type", cudaGraphNodeTypeKernel), gives("cooperative", 1)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaLaunchCooperativeKernel", launch_cooperative(stream, memory, 1));
+             const cudaGraphNode_t node = first_node(r, record_end(r, stream));
+             r.value("type", type_of(r, node));
+             cudaKernelNodeAttrValue value = {};
+             r.need("cudaGraphKernelNodeGetAttribute",
+                    cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeCooperative, &value));
+             r.value("cooperative", value.cooperative);
+           }}};
 }
 
 }  // namespace

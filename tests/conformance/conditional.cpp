@@ -136,6 +136,14 @@ std::vector<Case> body_cases() {
                    r.need("kernel launch", launch_set(stream, memory, 1));
                  });
                }),
+          body("programmatic_launch", "2 Edge data; 3 bodies name no edges they forbid [unverified]", true,
+               [](Recorder& r, cudaGraph_t inner) {
+                 int* memory = make_int(r);
+                 capture_into(r, inner, [&r, memory](cudaStream_t stream) {
+                   r.need("kernel launch", launch_set(stream, memory, 1));
+                   r.need("kernel launch", launch_add_programmatic(stream, memory, 1));
+                 });
+               }),
           body("cooperative_kernel", "3 cooperative kernels in bodies, without MPS [doc]", true,
                [](Recorder& r, cudaGraph_t inner) {
                  const cudaGraphNode_t node = add_set(r, inner, make_int(r), 1);

@@ -8,6 +8,12 @@ namespace {
 
 __global__ void set(int* target, int value) { *target = value; }
 __global__ void increase(int* target, int value) { *target += value; }
+__global__ void increase_behind(int* target, int value) {
+#if defined(GRAPHSINK_EMULATED) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+  cudaGridDependencySynchronize();
+#endif
+  *target += value;
+}
 
 __global__ void step(int* counter, int limit, cudaGraphConditionalHandle handle) {
   const int n = ++*counter;
@@ -40,7 +46,8 @@ cudaError_t load(void (*kernel)(P...)) {
 }  // namespace
 
 cudaError_t load_kernels() {
-  for (const cudaError_t code : {load(set), load(increase), load(step), load(decide), load(trap)}) {
+  for (const cudaError_t code :
+       {load(set), load(increase), load(increase_behind), load(step), load(decide), load(trap)}) {
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -56,7 +63,7 @@ cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value)
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  return launch_with(stream, &attribute, increase, target, value);
+  return launch_with(stream, &attribute, increase_behind, target, value);
 }
 cudaError_t launch_cooperative(cudaStream_t stream, int* target, int value) {
   void* arguments[] = {&target, &value};

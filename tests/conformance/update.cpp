@@ -203,6 +203,18 @@ void kernel_after_two(Recorder& r, cudaGraph_t graph) {
   add_set(r, graph, make_int(r), 1, {add(r, graph, empty_params()), add(r, graph, empty_params())});
 }
 
+// Two kernels in a row, of which the second may be launched programmatically.
+Build pair(bool is_programmatic) {
+  return [is_programmatic](Recorder& r, cudaGraph_t graph) {
+    int* memory = make_int(r);
+    capture_into(r, graph, [&](cudaStream_t stream) {
+      r.need("kernel launch", launch_set(stream, memory, 1));
+      r.need("kernel launch",
+             is_programmatic ? launch_add_programmatic(stream, memory, 1) : launch_add(stream, memory, 1));
+    });
+  };
+}
+
 Case lost_node() {
   return {"update.graph_that_lost_a_node",
           kResults,
@@ -231,6 +243,10 @@ std::vector<Case> result_cases() {
                const cudaGraphNode_t node = add_set(r, graph, make_int(r), 1);
                add_set(r, graph, make_int(r), 1, {node});
              }),
+      update("programmatic_edge", "4.3 a re-capture with the same launches [unverified]", cudaGraphExecUpdateSuccess,
+             pair(true), pair(true)),
+      update("programmatic_edge_in_place_of_another", "4.3 any topology change [unverified: of the data of an edge]",
+             kTopology, pair(false), pair(true)),
       failed("another_edge", kTopology, true, true, diamond(0, 1), diamond(1, 0)),
       by_foreign_test(failed("edges_and_type_of_a_node", kTopology, true, false, empty_after_one, kernel_after_two)),
       lost_node(),

@@ -63,7 +63,9 @@ cudaError_t set_params(Runtime& r, CUgraphExec_st& exec, const PlanPath& path, c
   Work work;
   if (const cudaError_t invalid = make_work(r, &scratch, params, work); invalid != cudaSuccess) return invalid;
   if (auto* kernel = std::get_if<KernelWork>(&work)) {
-    kernel->attributes = std::get<KernelWork>(*old.work).attributes;  // parameters do not change them
+    const auto& before = std::get<KernelWork>(*old.work);
+    kernel->attributes = before.attributes;  // parameters do not change them
+    kernel->programmatic = before.programmatic;
   }
   const cudaGraphNode_t made = add_node(&scratch, std::make_shared<const Work>(std::move(work)), {});
   if (old.type == cudaGraphNodeTypeGraph) {

@@ -18,9 +18,7 @@ bool is_launchable(const dim3& grid, const dim3& block) {
   return block.x <= 1024 && block.y <= 1024 && block.z <= 64 && volume(block) <= kMaxThreadsPerBlock;
 }
 
-// The attributes a node keeps go to `kernel`.
-bool wants_programmatic(const cudaLaunchConfig_t& config, KernelWork& kernel, cudaError_t& refused) {
-  bool programmatic = false;
+cudaError_t take_attributes(const cudaLaunchConfig_t& config, KernelWork& kernel) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
     switch (attribute.id) {
@@ -31,22 +29,20 @@ bool wants_programmatic(const cudaLaunchConfig_t& config, KernelWork& kernel, cu
         kernel.attributes[attribute.id] = attribute.val;
         break;
       case cudaLaunchAttributeProgrammaticStreamSerialization:
-        programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
+        kernel.programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
         break;
       default:
-        refused = cudaErrorNotSupported;
+        return cudaErrorNotSupported;
     }
   }
-  return programmatic;
+  return cudaSuccess;
 }
 
 cudaError_t launch_kernel(Runtime& r, Lock& lock, const cudaLaunchConfig_t& config, const void* function,
                           void** arguments) {
   if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
   KernelWork work;
-  cudaError_t refused = cudaSuccess;
-  const bool programmatic = wants_programmatic(config, work, refused);
-  if (refused != cudaSuccess) return refused;
+  if (const cudaError_t refused = take_attributes(config, work); refused != cudaSuccess) return refused;
   const CUstream_st* stream = find_stream(r, config.stream);
   if (stream != nullptr && stream->device != current_device()) return cudaErrorInvalidResourceHandle;
   cudaKernelNodeParamsV2 params{};
@@ -56,7 +52,7 @@ cudaError_t launch_kernel(Runtime& r, Lock& lock, const cudaLaunchConfig_t& conf
   params.sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes);
   params.kernelParams = arguments;
   if (const cudaError_t invalid = prepare_kernel(r, params, work); invalid != cudaSuccess) return invalid;
-  return issue(r, lock, config.stream, std::move(work), programmatic);
+  return issue(r, lock, config.stream, std::move(work));
 }
 
 int blocks_per_multiprocessor(int block, std::size_t shared) {

@@ -2,6 +2,7 @@
 // are missing or divergent, and order_test.cpp for a missing event wait.
 #include <cstdlib>
 #include <set>
+#include <string>
 
 #include "test_support.h"
 
@@ -36,6 +37,48 @@ TEST_F(MistakeTest, AReadBeforeTheSyncSeesOldDataWithSomeSeed) {
   }
   EXPECT_GT(wrong, 0);
   ASSERT_OK(cudaFreeHost(pinned));
+}
+
+TEST_F(MistakeTest, AProgrammaticLaunchWithAThreadThatDoesNotWaitFails) {
+  for (const bool in_graph : {false, true}) {
+    for (const int waiting : {0, 1, 2}) {
+      SCOPED_TRACE(std::to_string(waiting) + (in_graph ? " in a graph" : ""));
+      int* memory = device(std::vector<int>{0, 0});
+      if (in_graph) {
+        ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+      }
+      ASSERT_OK(launch_set(stream_, memory, 5));
+      ASSERT_OK(launch_add_programmatic(stream_, memory + 1, memory, 1, waiting));
+      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t exec = nullptr;
+      if (in_graph) {
+        ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+        ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+        ASSERT_OK(cudaGraphLaunch(exec, stream_));
+      }
+      EXPECT_CUDA(waiting < 2 ? cudaErrorLaunchFailure : cudaSuccess, cudaStreamSynchronize(stream_));
+      if (waiting < 2) {
+        EXPECT_NE(std::string::npos, emu::last_failure().find("cudaGridDependencySynchronize")) << emu::last_failure();
+        emu::reset();
+      } else {
+        EXPECT_EQ((std::vector<int>{5, 6}), host(memory, 2));
+      }
+      if (!in_graph) continue;
+      ASSERT_OK(cudaGraphExecDestroy(exec));
+      ASSERT_OK(cudaGraphDestroy(graph));
+    }
+  }
+}
+
+// The attribute is the business of the kernel in front alone: a first node has nothing to wait for.
+TEST_F(MistakeTest, AFirstNodeNeedNotWait) {
+  int* memory = device(std::vector<int>{1, 0});
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  ASSERT_OK(launch_add_programmatic(stream_, memory + 1, memory, 1, 0));
+  cudaGraph_t graph = nullptr;
+  ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
+  launch_and_destroy(graph);
+  EXPECT_EQ((std::vector<int>{1, 2}), host(memory, 2));
 }
 
 // In a process of its own, which ends as thread sanitizer or address sanitizer want it to.

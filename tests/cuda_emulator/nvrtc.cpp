@@ -284,7 +284,8 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
     if (all.rfind(identity, 0) != 0) return cudaErrorInvalidKernelImage;
     CUlib_st opened;
     if (!emu::open_code(all.substr(identity.size()), opened)) return cudaErrorInvalidKernelImage;
-    const void* const places[] = {&threadIdx, &blockIdx, &blockDim, &gridDim};  // emu::Builtins
+    const void* const places[] = {&threadIdx, &blockIdx, &blockDim, &gridDim,
+                                  reinterpret_cast<const void*>(&cudaGridDependencySynchronize)};  // emu::Builtins
     reinterpret_cast<void (*)(const void*)>(dlsym(opened.shared_library, "emu_set_builtins"))(places);
     *library = new CUlib_st(std::move(opened));
     r.libraries.insert(*library);

@@ -24,6 +24,7 @@ struct KernelWork {
   std::size_t shared_bytes = 0;
   void (*invoke)(const void*, void**) = nullptr;
   std::vector<std::vector<std::byte>> arguments;
+  bool programmatic = false;            // may begin before the kernel before it has ended
   bool has_clear_padding = false;       // in the arguments: all their bytes mean something
   std::function<cudaError_t()> native;  // a library kernel: runs instead of invoke
 };

@@ -96,6 +96,17 @@ void settle_memory(Plan& plan) {
   std::erase_if(plan.left, [&](const GraphMemoryRef& memory) { return std::erase(plan.freed, memory->pointer) > 0; });
 }
 
+// What the node does. A kernel behind a programmatic edge may begin before the one in front has ended.
+WorkRef work_of(const CUgraphNode_st& node) {
+  const bool programmatic = std::any_of(node.before.begin(), node.before.end(), [](const Edge& edge) {
+    return edge.data.type == cudaGraphDependencyTypeProgrammatic;
+  });
+  if (!programmatic) return node.work;
+  KernelWork kernel = std::get<KernelWork>(*node.work);
+  kernel.programmatic = true;
+  return std::make_shared<const Work>(std::move(kernel));
+}
+
 std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& setting, PlanError& error) {
   auto plan = std::make_shared<Plan>();
   const auto refuse = [&](cudaGraphInstantiateResult result, cudaGraphNode_t node) {
@@ -112,7 +123,7 @@ std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& 
     PlanNode& planned = plan->nodes.emplace_back();
     planned.id = new_node_id();
     planned.type = node->type;
-    planned.work = node->work;
+    planned.work = work_of(*node);
     for (const Edge& edge : node->before) planned.before.push_back(index.at(edge.node));
     const bool conditional = node->type == cudaGraphNodeTypeConditional;
     plan->has_conditional |= conditional;

@@ -57,6 +57,12 @@ cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool pr
   return same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorParametersChanged;
 }
 
+// Whether an edge to it is; it is taken for part of the topology.
+bool is_programmatic(const Work& work) {
+  const auto* kernel = std::get_if<KernelWork>(&work);
+  return kernel != nullptr && kernel->programmatic;
+}
+
 bool compare_nodes(const PlanNode& old, const PlanNode& now, const CUgraphNode_st& source, Comparison& comparison) {
   const auto node = const_cast<cudaGraphNode_t>(&source);
   if (old.before.size() != now.before.size()) {
@@ -64,6 +70,9 @@ bool compare_nodes(const PlanNode& old, const PlanNode& now, const CUgraphNode_s
   }
   if (old.type != now.type) return refuse(comparison, cudaGraphExecUpdateErrorNodeTypeChanged, node);
   if (old.bodies.size() != now.bodies.size()) {
+    return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
+  }
+  if (is_programmatic(*old.work) != is_programmatic(*now.work)) {
     return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
   const cudaGraphExecUpdateResult result = compare_work(*old.work, *now.work, comparison.priorities);

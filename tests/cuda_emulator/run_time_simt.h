@@ -23,12 +23,16 @@ struct Index {
 };
 struct Builtins {
   const Index *thread_index, *block_index, *block_size, *grid_size;
+  void (*grid_dependency_synchronize)();
 };
 static Builtins builtins;
 
 }  // namespace emu
 
 extern "C" __global__ void emu_set_builtins(const emu::Builtins* builtins) { emu::builtins = *builtins; }
+
+#define GRAPHSINK_EMULATED
+inline void cudaGridDependencySynchronize() { emu::builtins.grid_dependency_synchronize(); }
 
 #define threadIdx (*emu::builtins.thread_index)
 #define blockIdx (*emu::builtins.block_index)

@@ -158,7 +158,7 @@ CaptureRef active_capture(CUstream_st& stream);  // null when not capturing
 void leave_capture(Runtime& runtime, CUstream_st& stream);
 
 // Puts work on a live or capturing stream.
-cudaError_t issue(Runtime& runtime, Lock& lock, cudaStream_t stream, Work work, bool programmatic = false);
+cudaError_t issue(Runtime& runtime, Lock& lock, cudaStream_t stream, Work work);
 // Live stream only: the operation becomes the stream's last.
 void append(Runtime& runtime, CUstream_st& stream, const OpRef& op, std::vector<OpRef> before = {});
 

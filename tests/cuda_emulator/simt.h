@@ -174,6 +174,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, EMU_WHE
 // launch is a launch failure.
 void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value);
 
-// Kernels of one device run one after the other here, so the grid dependency is always met.
-inline void cudaGridDependencySynchronize() {}
+// Kernels of one device run one after the other here, so the grid dependency is always met. But every thread of a
+// kernel that is launched programmatically must call it.
+void cudaGridDependencySynchronize();
 inline void cudaTriggerProgrammaticLaunchCompletion() {}

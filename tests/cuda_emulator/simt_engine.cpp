@@ -12,6 +12,8 @@ uint3 blockIdx;
 dim3 blockDim;
 dim3 gridDim;
 
+void cudaGridDependencySynchronize() { emu::engine.threads[emu::engine.current].has_waited = true; }
+
 namespace emu {
 
 Engine engine;
@@ -72,6 +74,9 @@ void run_thread(int thread) {
   set_thread_index(thread);
   race_thread_begin(thread);
   engine.grid->invoke(engine.grid->function, engine.grid->arguments);
+  if (engine.grid->must_wait && !engine.threads[thread].has_waited) {
+    fail_kernel("a kernel that is launched programmatically has not called cudaGridDependencySynchronize()");
+  }
   race_thread_end();
   engine.threads[thread].state = ThreadState::kEnded;
   engine.warps[thread / kWarp].ended |= 1u << (thread % kWarp);

@@ -3,9 +3,10 @@
 // A carrier fiber runs CUDA threads one after the other; only a thread that has to wait keeps its fiber and another
 // carrier goes on. So kernels without barriers cost no context switch. Thread and block order follow the seed.
 //
-// Rules checked here, none of which depends on the order: all threads of a block take part in the same barriers, from
-// the same source line; all lanes named in a mask take part in the same warp operation; a thread that has ended cannot
-// be waited for (GS_EMU_STRICT=0 allows this last one).
+// Rules checked here, none of which depends on the order: each thread of a kernel that is launched programmatically
+// waits for the kernels before it; all threads of a block take part in the same barriers, from the same source line;
+// all lanes named in a mask take part in the same warp operation; a thread that has ended cannot be waited for
+// (GS_EMU_STRICT=0 allows this last one).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,6 +24,7 @@ struct Grid {
   dim3 block;
   std::size_t shared_bytes;
   std::uint64_t seed;
+  bool must_wait;  // each thread must call cudaGridDependencySynchronize()
 };
 
 inline constexpr unsigned kMaxThreadsPerBlock = 1024;

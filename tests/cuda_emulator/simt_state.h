@@ -22,6 +22,7 @@ enum class ThreadState : unsigned char { kNew, kRunning, kReady, kAtBarrier, kIn
 
 struct Thread {
   ThreadState state;
+  bool has_waited;  // for the grids before this one
   int predicate;
   int wait_line;
   const char* wait_file;

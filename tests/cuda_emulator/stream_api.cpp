@@ -1,5 +1,6 @@
 // Streams and events.
 #include <algorithm>
+#include <utility>
 
 #include "runtime.h"
 
@@ -25,7 +26,7 @@ void append(Runtime& r, CUstream_st& stream, const OpRef& op, std::vector<OpRef>
   stream.tail = op;
 }
 
-cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work, bool programmatic) {
+cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work) {
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
@@ -34,8 +35,11 @@ cudaError_t issue(Runtime& r, Lock& lock, cudaStream_t handle, Work work, bool p
   if (kernel != nullptr && stream->capture != nullptr) {
     kernel->attributes[cudaLaunchAttributePriority].priority = stream->priority;
   }
+  const CaptureRef capture = active_capture(*stream);
+  // In a graph the edges say so.
+  const bool programmatic = capture != nullptr && kernel != nullptr && std::exchange(kernel->programmatic, false);
   auto shared = std::make_shared<const Work>(std::move(work));
-  if (const CaptureRef capture = active_capture(*stream)) {
+  if (capture != nullptr) {
     std::vector<Edge> before = stream->frontier;
     for (Edge& edge : before) {
       if (programmatic && edge.node->type == cudaGraphNodeTypeKernel) {

@@ -91,6 +91,10 @@ __global__ void append(int* log, int* count, int value) { log[atomicAdd(count, 1
 __global__ void log_threads(int* log, int* count) { log[atomicAdd(count, 1)] = static_cast<int>(threadIdx.x); }
 __global__ void set(int* target, int value) { *target = value; }
 __global__ void add(int* target, const int* source, int value) { *target = *source + value; }
+__global__ void add_behind(int* target, const int* source, int value, int waiting) {
+  if (static_cast<int>(threadIdx.x) < waiting) cudaGridDependencySynchronize();
+  if (threadIdx.x == 0) *target = *source + value;
+}
 
 __global__ void ignore(const int*) {}
 __global__ void addition(Addition a) { *a.target = *a.source + a.value; }
@@ -159,6 +163,13 @@ cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
 }
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value) {
   return launch(stream, 1, 1, 0, add, target, source, value);
+}
+cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, const int* source, int value, int waiting) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{dim3(1), dim3(2), 0, stream, &attribute, 1};
+  return cudaLaunchKernelEx(&config, add_behind, target, source, value, waiting);
 }
 cudaError_t launch_ignore(cudaStream_t stream, const int* unused) { return launch(stream, 1, 1, 0, ignore, unused); }
 cudaError_t launch_addition(cudaStream_t stream, const Addition& parameters) {

@@ -34,6 +34,8 @@ cudaError_t launch_append(cudaStream_t stream, int* log, int* count, int value);
 cudaError_t launch_log_threads(cudaStream_t stream, int* log, int* count, int threads);
 cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value);
+// The same, launched programmatically as two threads, of which so many wait for the kernel in front.
+cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, const int* source, int value, int waiting);
 // Does not use its argument.
 cudaError_t launch_ignore(cudaStream_t stream, const int* unused);
 // A structure that holds addresses, as kernels of libraries take it; *target = *source + value.
