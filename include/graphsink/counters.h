@@ -70,6 +70,7 @@ struct CaptureInfo {
   int allocations = 0;  // of memory, in stream order
   int frees = 0;
   int edges = 0;
+  int programmatic_edges = 0;  // of them: the kernel behind is launched before the one in front has ended
   int shared = 0;  // kernels and copies of the CPU of which several threads compute parts, or that run at once
   // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
   // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
@@ -85,6 +86,7 @@ struct CaptureInfo {
     allocations += more.allocations;
     frees += more.frees;
     edges += more.edges;
+    programmatic_edges += more.programmatic_edges;
     bytes += more.bytes;
     return *this;
   }

@@ -30,18 +30,26 @@ struct Extent {
 // function that returned it.
 void check_cuda(int code, const char* call, const BoundNode& node);
 
+// What a CUDA body has launched, and how it launches.
+struct CudaLaunches {
+  std::uint64_t kernels = 0;
+  // Programmatically: see ProgrammaticLaunch.
+  bool first_is_programmatic = false;
+  bool others_are_programmatic = false;
+};
+
 // What a CUDA body knows of its node, and how it enqueues work. Valid during the body.
 class CudaArgs : public BodyArgs {
  public:
-  CudaArgs(const BoundNode& node, CudaDevice& device, cudaStream_t stream, std::uint64_t* kernels)
-      : BodyArgs(node), device_(&device), stream_(stream), kernels_(kernels) {}
+  CudaArgs(const BoundNode& node, CudaDevice& device, cudaStream_t stream, CudaLaunches* launches)
+      : BodyArgs(node), device_(&device), stream_(stream), launches_(launches) {}
 
   // The stream for calls of libraries. A body's own kernels are launched with launch().
   cudaStream_t stream() const { return stream_; }
   // The device, for the library's own ops (device/cuda/...).
   CudaDevice& device() const { return *device_; }
   // Adds one to Counters::kernels. Call it after each library call that enqueues a kernel.
-  void count_kernel() const { ++*kernels_; }
+  void count_kernel() const { ++launches_->kernels; }
 
   // Launches kernel<<<grid, block, shared>>>(arguments...) on stream(); `shared` is a number of bytes. The arguments
   // are copied. An empty grid launches nothing. Throws Error, naming the op, if CUDA refuses the launch.
@@ -49,7 +57,8 @@ class CudaArgs : public BodyArgs {
   void launch(void (*kernel)(P...), Extent grid, Extent block, std::size_t shared, A&&... arguments) const {
 #ifdef GRAPHSINK_CAN_LAUNCH
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    const cudaLaunchConfig_t config = configuration(grid, block, shared);
+    cudaLaunchAttribute programmatic = {};
+    const cudaLaunchConfig_t config = configuration(grid, block, shared, programmatic);
     check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...), "cudaLaunchKernelEx",
                node());
     count_kernel();
@@ -67,7 +76,8 @@ class CudaArgs : public BodyArgs {
   // its arguments.
   void launch_loaded(const void* kernel, Extent grid, Extent block, std::size_t shared, void** arguments) const {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    const cudaLaunchConfig_t config = configuration(grid, block, shared);
+    cudaLaunchAttribute programmatic = {};
+    const cudaLaunchConfig_t config = configuration(grid, block, shared, programmatic);
     check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", node());
     count_kernel();
   }
@@ -75,19 +85,26 @@ class CudaArgs : public BodyArgs {
 
  private:
 #ifdef GRAPHSINK_CAN_LAUNCH
-  cudaLaunchConfig_t configuration(Extent grid, Extent block, std::size_t shared) const {
+  // The result refers to `programmatic`.
+  cudaLaunchConfig_t configuration(Extent grid, Extent block, std::size_t shared,
+                                   cudaLaunchAttribute& programmatic) const {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(grid.x, grid.y, grid.z);
     config.blockDim = dim3(block.x, block.y, block.z);
     config.dynamicSmemBytes = shared;
     config.stream = stream_;
+    programmatic.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    programmatic.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &programmatic;
+    config.numAttrs =
+        (launches_->kernels == 0 ? launches_->first_is_programmatic : launches_->others_are_programmatic) ? 1 : 0;
     return config;
   }
 #endif
 
   CudaDevice* device_;
   cudaStream_t stream_;
-  std::uint64_t* kernels_;
+  CudaLaunches* launches_;
 };
 
 }  // namespace graphsink

@@ -13,6 +13,7 @@
 #include "graphsink/cuda.h"
 #include "graphsink/op.h"
 #include "graphsink/version.h"
+#include "graphsink/wait_for_inputs.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
 

@@ -58,6 +58,10 @@ struct OpTraits {
   bool allowed_in_bodies = true;
   // All outputs are views (OpDef::views) and the bodies do nothing, so that plans have no node for the op.
   bool only_views = false;
+  // All that the CUDA body enqueues are kernels that it gives to CudaArgs::launch(). Each begins with
+  // wait_for_inputs(), and is compiled for compute capability 9.0 or above. A captured graph may then launch them
+  // programmatically: see CompileOptions::programmatic_launch.
+  bool kernels_wait = false;
 };
 
 // An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).
@@ -203,6 +207,14 @@ struct PrepareArgs {
   const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
 };
 
+// Which kernels of a node a captured graph launches programmatically: the GPU may begin them before the one in front
+// has ended. See CompileOptions::programmatic_launch.
+enum class ProgrammaticLaunch : std::uint8_t {
+  none,
+  all_but_first,  // as what is in front of the node is not one kernel of such a node
+  all,
+};
+
 // A node of a bound plan, with addresses: everything that a body may use. It does not change while the plan is bound.
 struct BoundNode {
   const struct OpDef* op = nullptr;
@@ -217,6 +229,7 @@ struct BoundNode {
   StepBlock* step = nullptr;
   struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
   int id = -1;                          // the node's number in its graph
+  ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
   Where where;
 };
 

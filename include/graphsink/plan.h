@@ -44,6 +44,9 @@ struct Target {
   // why they do not. On the CPU no compiler is needed.
   bool compiles_kernels = false;
   std::string fusion_obstacle;
+  // Kernels can be launched programmatically (CompileOptions::programmatic_launch): the device has compute capability
+  // 9.0 or above, and so does the code of the library's kernels that it runs.
+  bool launches_programmatically = false;
   int max_streams = kMaxStreams;
   std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
 
@@ -91,6 +94,8 @@ struct PlanNode {
   bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
   std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
   std::vector<TensorType> types;  // of the operands
+  // Of its kernels, in a captured graph.
+  ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
 };
 
 enum class TaskKind : std::uint8_t { call, copy, branch, choice, loop };  // branch: if_, choice: switch_, loop: while_
@@ -249,6 +254,13 @@ struct FusionReport {
   std::string obstacle;   // why ops that could be joined stay separate, or ""
 };
 
+// What became of CompileOptions::programmatic_launch.
+struct ProgrammaticReport {
+  bool is_on = false;
+  std::size_t nodes = 0;  // whose first kernel is launched so
+  std::string obstacle;   // why none is, though it was asked for, or ""
+};
+
 struct Plan {
   std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
   std::vector<Buffer> buffers;
@@ -272,6 +284,7 @@ struct Plan {
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
   FusionReport fusion;
+  ProgrammaticReport programmatic;
 
   const Target& target() const { return devices[0].target; }
   // The tasks of a sequence or an island, in order; not those of their bodies.
@@ -300,12 +313,15 @@ struct Plan {
   //                           destination
   //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
   //                           value_bytes, live_bytes (see live_bytes())
+  //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
+  //                           though CompileOptions::programmatic_launch is on)
   //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
   //                           (the numbers of islands that must be done before), beside (see Island)
   //   split_islands           likewise, those of split_sink; empty if they are the same
   //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
   //                           streams it waits for), forks (each: stream, source, task; see Fork), and
-  //     kind "call"           inputs and outputs, each: type, access (inputs: read, write, shape_only), buffer, memory
+  //     kind "call"           programmatic (whether its first kernel is launched so), inputs and outputs, each: type,
+  //                           access (inputs: read, write, shape_only), buffer, memory
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
@@ -336,6 +352,7 @@ std::vector<Island> split_islands(const Plan& plan);
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // see CompileOptions::fuse
+  bool programmatic_launch = false;       // see CompileOptions::programmatic_launch
   Placement default_placement{};          // of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };

@@ -64,6 +64,14 @@ struct CompileOptions {
   // ~/.cache/graphsink/kernels: Counters::compiled_kernels and cached_kernels tell what was compiled and what was
   // found.
   bool fuse = true;
+  // On GPUs of compute capability 9.0 and above, captured graphs launch kernels programmatically, which is to say that
+  // the GPU may get a kernel ready while the one in front of it still ends. Each kernel first waits for that end, so
+  // the results are the same. It takes one kernel in front, on the same stream, and OpTraits::kernels_wait of both ops:
+  // behind copies, products and other work of libraries, ops on the host, branches and loops, and where streams join,
+  // kernels are launched as usual. explain() says "pdl" of ops whose first kernel is launched so, and
+  // CaptureInfo::programmatic_edges counts what was captured. Off, because no GPU has measured it yet; nor is it
+  // verified that CUDA takes such kernels in the bodies of conditional nodes. A program for cpu() ignores it.
+  bool programmatic_launch = false;
   // CPU bodies, on any thread and on the host of a GPU too, read denormal numbers as zeros and write zeros in place of
   // denormal results. Values of training that decay, such as the moments of an optimizer, would otherwise become
   // denormal, and x86-64 processors compute with those up to a hundred times slower. The results are the same in every

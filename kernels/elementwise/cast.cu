@@ -52,6 +52,7 @@ std::vector<Value> cast_grad(const GradArgs& a) {
 const OpDef cast_op{.name = "cast",
                     .infer = infer_cast,
                     .in_place = kElementwiseInPlace<1>,
+                    .traits = {.kernels_wait = true},
                     .prepare = prepare_cast,
                     .expr = "convert<R>(x)",
                     .expr_type = as_stored,

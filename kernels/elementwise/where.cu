@@ -90,6 +90,7 @@ constexpr Alias kInPlace[] = {{0, 1}, {0, 2}};
 const OpDef where_op{.name = "where",
                      .infer = infer_where,
                      .in_place = kInPlace,
+                     .traits = {.kernels_wait = true},
                      .prepare = prepare_where,
                      .expr = "a ? b : c",
                      .expr_type = as_stored,

@@ -56,6 +56,7 @@ Prepared prepare_arange(const PrepareArgs& p) {
 const OpDef arange_op{.name = "arange",
                       .infer = infer_arange,
                       .access = only_shape,
+                      .traits = {.kernels_wait = true},
                       .prepare = prepare_arange,
                       .bodies = {arange_cpu, arange_cuda}};
 

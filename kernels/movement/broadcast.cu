@@ -105,6 +105,7 @@ std::vector<Value> broadcast_grad(const GradArgs& a) {
 const OpDef broadcast_like_op{.name = "broadcast_like",
                               .infer = infer_broadcast,
                               .access = like_access,
+                              .traits = {.kernels_wait = true},
                               .prepare = prepare_broadcast,
                               .bodies = {cpu_body, cuda_body},
                               .part = cpu_part,

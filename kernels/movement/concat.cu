@@ -176,6 +176,7 @@ std::vector<Value> split_like_grad(const GradArgs& a) {
 const OpDef split_like_op{.name = "split_like",
                           .infer = infer_split_like,
                           .access = split_like_access,
+                          .traits = {.kernels_wait = true},
                           .prepare = prepare_split,
                           .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
                           .tiles = kWordTiles<false>,
@@ -189,6 +190,7 @@ std::vector<Value> concat_grad(const GradArgs& a) {
 
 const OpDef concat_op{.name = "concat",
                       .infer = infer_concat,
+                      .traits = {.kernels_wait = true},
                       .prepare = prepare_concat,
                       .bodies = {run_all_tiles<kWordTiles<true>>, rows_cuda<true>},
                       .tiles = kWordTiles<true>,
@@ -231,6 +233,7 @@ std::vector<Value> split_grad(const GradArgs& a) { return {whole_gradient(a, a.a
 
 const OpDef split_op{.name = "split",
                      .infer = infer_split,
+                     .traits = {.kernels_wait = true},
                      .prepare = prepare_split_op,
                      .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
                      .tiles = kWordTiles<false>,

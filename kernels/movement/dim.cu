@@ -35,6 +35,7 @@ void dim_cpu(const CpuArgs& a) { *a.out<std::int32_t>(0) = size_of_axis(a); }
 const OpDef dim_op{.name = "dim",
                    .infer = infer_dim,
                    .access = only_shape,
+                   .traits = {.kernels_wait = true},
                    .prepare = load_kernels<store_number>,
                    .bodies = {dim_cpu, dim_cuda}};
 

@@ -137,6 +137,7 @@ std::vector<Value> gather_grad(const GradArgs& a) {
 constexpr OpDef gather_like_op(std::string_view name, void (*infer)(InferArgs&)) {
   return {.name = name,
           .infer = infer,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_gather,
           .bodies = {run_all_tiles<kGatherTiles>, gather_cuda},
           .tiles = kGatherTiles,

@@ -296,6 +296,7 @@ std::vector<Value> slice_grad_grad(const GradArgs& a) {
 const OpDef slice_grad_op{.name = "slice_grad",
                           .infer = infer_slice_grad,
                           .access = like_access,
+                          .traits = {.kernels_wait = true},
                           .prepare = prepare_slice_grad,
                           .bodies = {place_cpu, place_cuda},
                           .part = place_part,
@@ -308,6 +309,7 @@ std::vector<Value> slice_grad(const GradArgs& a) {
 
 const OpDef slice_op{.name = "slice",
                      .infer = infer_slice,
+                     .traits = {.kernels_wait = true},
                      .prepare = prepare_slice,
                      .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
                      .part = slice_part,
@@ -362,6 +364,7 @@ std::vector<Value> pad_grad(const GradArgs& a) {
 
 const OpDef pad_op{.name = "pad",
                    .infer = infer_pad,
+                   .traits = {.kernels_wait = true},
                    .prepare = prepare_pad,
                    .bodies = {place_cpu, place_cuda},
                    .part = place_part,

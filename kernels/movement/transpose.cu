@@ -148,6 +148,7 @@ std::vector<Value> permute_grad(const GradArgs& a) {
 
 const OpDef permute_op{.name = "permute",
                        .infer = infer_permute,
+                       .traits = {.kernels_wait = true},
                        .prepare = prepare_permute,
                        .bodies = {body<const CpuArgs>, body<CudaArgs>},
                        .grad = permute_grad};
@@ -171,6 +172,7 @@ std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.g
 
 const OpDef transpose_op{.name = "transpose",
                          .infer = infer_transpose,
+                         .traits = {.kernels_wait = true},
                          .prepare = prepare_transpose,
                          .bodies = {body<const CpuArgs>, body<CudaArgs>},
                          .grad = transpose_grad};

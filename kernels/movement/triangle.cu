@@ -73,6 +73,7 @@ constexpr OpDef triangle_op(std::string_view name) {
   return {.name = name,
           .infer = infer_triangle,
           .in_place = kInPlace,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_triangle,
           .bodies = {run_all_tiles<kTriangleTiles>, triangle_cuda},
           .tiles = kTriangleTiles,

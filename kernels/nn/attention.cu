@@ -208,6 +208,7 @@ std::uint64_t attention_flops(const BodyArgs& a) {
 
 const OpDef attention_grad_op{.name = "attention_grad",
                               .infer = infer_attention_grad,
+                              .traits = {.kernels_wait = true},
                               .prepare = prepare_attention_grad,
                               .bodies = {run_all_tiles<kBackwardTiles>, backward},
                               .tiles = kBackwardTiles,
@@ -221,6 +222,7 @@ std::vector<Value> attention_grad(const GradArgs& a) {
 
 const OpDef attention_op{.name = "attention",
                          .infer = infer_attention,
+                         .traits = {.kernels_wait = true},
                          .prepare = prepare_attention,
                          .bodies = {run_all_tiles<kForwardTiles>, forward},
                          .tiles = kForwardTiles,

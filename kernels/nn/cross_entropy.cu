@@ -311,6 +311,7 @@ constexpr Alias kInPlace[] = {{0, 0}};
 const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .infer = infer_cross_entropy_grad,
                                   .in_place = kInPlace,
+                                  .traits = {.kernels_wait = true},
                                   .prepare = prepare_cross_entropy_grad,
                                   .bodies = {run_all_tiles<kBackwardTiles>, backward},
                                   .tiles = kBackwardTiles};
@@ -324,6 +325,7 @@ std::vector<Value> cross_entropy_grad(const GradArgs& a) {
 
 const OpDef cross_entropy_op{.name = "cross_entropy",
                              .infer = infer_cross_entropy,
+                             .traits = {.kernels_wait = true},
                              .prepare = prepare_cross_entropy,
                              .bodies = {run_all_tiles<kForwardTiles>, forward},
                              .tiles = kForwardTiles,

@@ -329,6 +329,7 @@ Prepared prepare_norm_grad(const PrepareArgs& p) {
 
 const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
+                         .traits = {.kernels_wait = true},
                          .prepare = prepare_norm_grad,
                          .bodies = {run_all_tiles<kNormGradTiles>, norm_grad_cuda},
                          .tiles = kNormGradTiles};
@@ -343,6 +344,7 @@ std::vector<Value> norm_grad(const GradArgs& a) {
 constexpr OpDef op(std::string_view name) {
   return {.name = name,
           .infer = infer_norm,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_norm,
           .bodies = {run_all_tiles<kNormTiles>, norm_cuda},
           .tiles = kNormTiles,

@@ -363,12 +363,14 @@ std::vector<Value> avg_grad_grad(const GradArgs& a) {
 
 const OpDef max_grad_op{.name = "max_pool2d_grad",
                         .infer = infer_pool_grad,
+                        .traits = {.kernels_wait = true},
                         .prepare = prepare_pool<MaxPool, 1>,
                         .bodies = {run_all_tiles<kPoolGradTiles<MaxPool>>, pool_grad_any<MaxPool>},
                         .tiles = kPoolGradTiles<MaxPool>};
 const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .infer = infer_pool_grad,
                         .access = avg_grad_access,
+                        .traits = {.kernels_wait = true},
                         .prepare = prepare_pool<AvgPool, 1>,
                         .bodies = {run_all_tiles<kPoolGradTiles<AvgPool>>, pool_grad_any<AvgPool>},
                         .tiles = kPoolGradTiles<AvgPool>,
@@ -381,12 +383,14 @@ std::vector<Value> pool2d_grad(const GradArgs& a) {
 
 const OpDef max_op{.name = "max_pool2d",
                    .infer = infer_pool,
+                   .traits = {.kernels_wait = true},
                    .prepare = prepare_pool<MaxPool, 0>,
                    .bodies = {run_all_tiles<kPoolTiles<MaxPool>>, pool_any<MaxPool>},
                    .tiles = kPoolTiles<MaxPool>,
                    .grad = pool2d_grad<max_grad_op>};
 const OpDef avg_op{.name = "avg_pool2d",
                    .infer = infer_pool,
+                   .traits = {.kernels_wait = true},
                    .prepare = prepare_pool<AvgPool, 0>,
                    .bodies = {run_all_tiles<kPoolTiles<AvgPool>>, pool_any<AvgPool>},
                    .tiles = kPoolTiles<AvgPool>,

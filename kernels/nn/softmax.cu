@@ -327,6 +327,7 @@ constexpr Alias kGradInPlace[] = {{0, 0}, {0, 1}};
 const OpDef softmax_grad_op{.name = "softmax_grad",
                             .infer = infer_softmax_grad,
                             .in_place = kGradInPlace,
+                            .traits = {.kernels_wait = true},
                             .prepare = prepare_softmax_grad,
                             .bodies = {run_all_tiles<kBackwardTiles>, backward},
                             .tiles = kBackwardTiles};
@@ -339,6 +340,7 @@ constexpr OpDef op(std::string_view name) {
   return {.name = name,
           .infer = infer_softmax,
           .in_place = kInPlace,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_softmax,
           .bodies = {run_all_tiles<kForwardTiles>, forward},
           .tiles = kForwardTiles,

@@ -249,19 +249,25 @@ Access count_access(int operand, int) { return operand < 2 ? Access::read : Acce
 
 }  // namespace
 
-const OpDef gradient_norm_op{
-    .name = "gradient_norm", .infer = infer_norm, .prepare = prepare_norm, .bodies = {norm_cpu, norm_cuda}};
+const OpDef gradient_norm_op{.name = "gradient_norm",
+                             .infer = infer_norm,
+                             .traits = {.kernels_wait = true},
+                             .prepare = prepare_norm,
+                             .bodies = {norm_cpu, norm_cuda}};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
+                          .traits = {.kernels_wait = true},
                           .prepare = prepare_accumulate,
                           .bodies = {accumulate_cpu, accumulate_cuda}};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
+                              .traits = {.kernels_wait = true},
                               .prepare = load_kernels<decide_update>,
                               .bodies = {control_cpu, control_cuda}};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,
+                            .traits = {.kernels_wait = true},
                             .prepare = load_kernels<count_one_update>,
                             .bodies = {count_cpu, count_cuda}};
 

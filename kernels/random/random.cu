@@ -238,7 +238,7 @@ constexpr OpDef random_op(std::string_view name) {
   return {.name = name,
           .infer = infer_random<D>,
           .access = random_access,
-          .traits = {.random = true},
+          .traits = {.random = true, .kernels_wait = true},
           .prepare = load_kernels<fill_random<D<float>, float>, fill_random<D<double>, double>>,
           .bodies = {random_body<D, const CpuArgs>, random_body<D, CudaArgs>}};
 }
@@ -290,7 +290,7 @@ void integers_body(Args& a) {
 const OpDef integers_op{.name = "randint",
                         .infer = infer_integers,
                         .access = random_access,
-                        .traits = {.random = true},
+                        .traits = {.random = true, .kernels_wait = true},
                         .prepare = load_kernels<fill_random<Integers<std::int32_t>, std::int32_t>,
                                                 fill_random<Integers<std::int64_t>, std::int64_t>>,
                         .bodies = {integers_body<const CpuArgs>, integers_body<CudaArgs>}};
@@ -329,7 +329,7 @@ constexpr Alias kInPlace[] = {{0, 0}};
 const OpDef dropout_op{.name = "dropout",
                        .infer = infer_dropout,
                        .in_place = kInPlace,
-                       .traits = {.random = true},
+                       .traits = {.random = true, .kernels_wait = true},
                        .prepare = load_kernels<drop_elements<float>, drop_elements<double>>,
                        .bodies = {dropout_body<const CpuArgs>, dropout_body<CudaArgs>},
                        .grad = dropout_grad};

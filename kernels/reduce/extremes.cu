@@ -84,6 +84,7 @@ template <class Order>
 constexpr OpDef extreme_op(std::string_view name) {
   return {.name = name,
           .infer = infer<false>,
+          .traits = {.kernels_wait = true},
           .prepare = prepare<Extreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
           .tiles = kReductionTiles,
@@ -93,6 +94,7 @@ template <class Order>
 constexpr OpDef place_op(std::string_view name) {
   return {.name = name,
           .infer = infer<true>,
+          .traits = {.kernels_wait = true},
           .prepare = prepare<ArgExtreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
           .tiles = kReductionTiles};

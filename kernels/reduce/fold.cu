@@ -184,6 +184,7 @@ Prepared prepare_prod_grad(const PrepareArgs& p) {
 
 const OpDef prod_grad_op{.name = "prod_grad",
                          .infer = infer_prod_grad,
+                         .traits = {.kernels_wait = true},
                          .prepare = prepare_prod_grad,
                          .bodies = {multiply_others_any<const CpuArgs>, multiply_others_any<CudaArgs>}};
 
@@ -225,7 +226,12 @@ struct LogSumExpOf {
 
 constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&), Prepared (*prepare)(const PrepareArgs&),
                         std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
-  return {.name = name, .infer = infer, .prepare = prepare, .bodies = {reduction_cpu, reduction_cuda}, .grad = grad};
+  return {.name = name,
+          .infer = infer,
+          .traits = {.kernels_wait = true},
+          .prepare = prepare,
+          .bodies = {reduction_cpu, reduction_cuda},
+          .grad = grad};
 }
 const OpDef any_op = fold_op("any", infer_flags, prepare_fold<Always<Any>, bool>);
 const OpDef all_op = fold_op("all", infer_flags, prepare_fold<Always<All>, bool>);

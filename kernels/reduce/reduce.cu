@@ -110,6 +110,7 @@ std::vector<Value> sum_like_grad(const GradArgs& a) {
 constexpr OpDef reduction_op(std::string_view name) {
   return {.name = name,
           .infer = infer_sum,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
           .bodies = {reduction_cpu, reduction_cuda},
           .tiles = kReductionTiles,
@@ -125,6 +126,7 @@ const OpDef sum_like_op{
     .infer = infer_sum_like,
     .access = like_access,
     .in_place = kSumLikeInPlace,
+    .traits = {.kernels_wait = true},
     .prepare = prepare_sum_like,
     .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
     .tiles = {count_sum_like_tiles, run_sum_like_tiles},

@@ -60,7 +60,7 @@ constexpr Alias kView[] = {{0, 0}};
 const OpDef check_finite_op{.name = "check_finite",
                             .infer = infer_check_finite,
                             .views = kView,
-                            .traits = {.host_effect = true, .repeatable = true},
+                            .traits = {.host_effect = true, .repeatable = true, .kernels_wait = true},
                             .prepare = kLoad,
                             .bodies = {check_itself<const CpuArgs>, check_itself<CudaArgs>},
                             .grad = check_finite_grad};
@@ -69,7 +69,7 @@ const OpDef check_finite_op{.name = "check_finite",
 
 const OpDef check_op{.name = "check",
                      .infer = infer_check,
-                     .traits = {.host_effect = true, .repeatable = true},
+                     .traits = {.host_effect = true, .repeatable = true, .kernels_wait = true},
                      .prepare = kLoad,
                      .bodies = {check_other<const CpuArgs>, check_other<CudaArgs>}};
 

@@ -326,6 +326,7 @@ constexpr auto kInPlace = [] {
 template <std::size_t inputs>
 constexpr OpDef fused_op() {
   OpDef op{.name = "fused",
+           .traits = {.kernels_wait = true},
            .prepare = prepare_fused,
            .bodies = {run_all_tiles<kFusedTiles>, run_fused_kernel},
            .tiles = kFusedTiles};

@@ -156,7 +156,7 @@ class Writing {
   std::string text() const {
     std::string text = R"(#include "kernels/support/scalar.h"
 // The header above declares what this one needs.
-#include "device/wait_for_inputs.h"
+#include "graphsink/wait_for_inputs.h"
 
 namespace graphsink {
 

@@ -25,6 +25,7 @@ void lap_cpu(const CpuArgs& a) { take_lap(a.in_out<std::int64_t>(0), a.in_out<La
 
 }  // namespace
 
+// Without kernels_wait, so that the kernel behind it is not launched before it has ended.
 const OpDef lap_op{.name = "lap", .prepare = load_kernels<lap_kernel>, .bodies = {lap_cpu, lap_cuda}};
 
 }  // namespace graphsink

@@ -105,12 +105,16 @@ void clear_cpu(const CpuArgs& a) {
 
 const OpDef slice_at_op{.name = "slice_at",
                         .infer = infer_slice_at,
+                        .traits = {.kernels_wait = true},
                         .prepare = load_kernels<read_slice>,
                         .bodies = {slice_at_cpu, slice_at_cuda},
                         .grad = slice_at_grad};
-const OpDef store_at_op{
-    .name = "store_at", .prepare = load_kernels<write_slice>, .bodies = {store_at_cpu, store_at_cuda}};
+const OpDef store_at_op{.name = "store_at",
+                        .traits = {.kernels_wait = true},
+                        .prepare = load_kernels<write_slice>,
+                        .bodies = {store_at_cpu, store_at_cuda}};
 const OpDef clear_op{.name = "clear",
+                     .traits = {.kernels_wait = true},
                      .prepare = load_kernels<fill_zeros<std::uint32_t>, fill_zeros<std::uint8_t>>,
                      .bodies = {clear_cpu, clear_cuda}};
 

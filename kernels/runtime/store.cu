@@ -39,7 +39,10 @@ Access store_access(int operand, int) { return operand % 2 == 0 ? Access::write 
 
 }  // namespace
 
-const OpDef store_op{
-    .name = "store", .access = store_access, .prepare = load_kernels<store_tensors>, .bodies = {store_cpu, store_cuda}};
+const OpDef store_op{.name = "store",
+                     .access = store_access,
+                     .traits = {.kernels_wait = true},
+                     .prepare = load_kernels<store_tensors>,
+                     .bodies = {store_cpu, store_cuda}};
 
 }  // namespace graphsink

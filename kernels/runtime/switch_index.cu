@@ -39,6 +39,7 @@ void infer_index(InferArgs& a) {
 
 const OpDef switch_index_op{.name = "switch_",  // what its Error names
                             .infer = infer_index,
+                            .traits = {.kernels_wait = true},
                             .prepare = load_kernels<check_index>,
                             .bodies = {index_cpu, index_cuda}};
 

@@ -63,7 +63,10 @@ void begin_cpu(const CpuArgs& a) {
   }
 }
 
-const OpDef begin_op{.name = "begin_step", .prepare = load_kernels<load_feeds>, .bodies = {begin_cpu, begin_cuda}};
+const OpDef begin_op{.name = "begin_step",
+                     .traits = {.kernels_wait = true},
+                     .prepare = load_kernels<load_feeds>,
+                     .bodies = {begin_cpu, begin_cuda}};
 
 // --- end_step
 
@@ -161,7 +164,10 @@ void end_cpu(const CpuArgs& a) {
   tell_time(step, ok ? 1 : 0);
 }
 
-const OpDef end_op{.name = "end_step", .prepare = load_kernels<keep_records>, .bodies = {end_cpu, end_cuda}};
+const OpDef end_op{.name = "end_step",
+                   .traits = {.kernels_wait = true},
+                   .prepare = load_kernels<keep_records>,
+                   .bodies = {end_cpu, end_cuda}};
 
 // --- check_host
 
@@ -177,7 +183,7 @@ void check_host_cuda(CudaArgs& a) {
 }
 
 const OpDef check_host_op{.name = "check_host",
-                          .traits = {.host_effect = true},
+                          .traits = {.host_effect = true, .kernels_wait = true},
                           .prepare = load_kernels<read_host_flag>,
                           .bodies = {check_host_cuda}};
 
@@ -197,7 +203,7 @@ __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
 void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
 
 const OpDef check_device_op{.name = "check_device",
-                            .traits = {.host_effect = true},  // of the commit, as check_host
+                            .traits = {.host_effect = true, .kernels_wait = true},  // of the commit, as check_host
                             .prepare = load_kernels<read_step_block>,
                             .bodies = {check_device_cuda}};
 

@@ -26,7 +26,7 @@ void infer_limit(InferArgs& a) { a.expect_inputs(1); }
 
 const OpDef while_limit_op{.name = "while_",  // what its Error names
                            .infer = infer_limit,
-                           .traits = {.host_effect = true, .repeatable = true},
+                           .traits = {.host_effect = true, .repeatable = true, .kernels_wait = true},
                            .prepare = load_kernels<refuse_more>,
                            .bodies = {limit_cpu, limit_cuda}};
 

@@ -346,6 +346,7 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
   return {.name = name,
           .infer = infer_elementwise<F, N, Ts...>,
           .in_place = kElementwiseInPlace<N>,
+          .traits = {.kernels_wait = true},
           .prepare = prepare_elementwise<F, N, Ts...>,
           .expr = F::kText,
           .expr_type = choose_expr_type<Ts...>,

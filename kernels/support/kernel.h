@@ -11,7 +11,6 @@
 
 #include "base/vector_level.h"
 #include "device/host_memory.h"
-#include "device/wait_for_inputs.h"
 #include "graphsink/kernel.h"
 #include "kernels/support/scalar.h"
 

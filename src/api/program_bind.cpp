@@ -43,6 +43,7 @@ Plan Program::Impl::make_current_plan() const {
   options.check_finite = options_.check_finite;
   options.default_placement = options_.default_placement;
   options.fuse = options_.fuse;
+  options.programmatic_launch = options_.programmatic_launch;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());
   // The passes only read the snapshot of the graph. `view` does not own it.

@@ -134,6 +134,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.step = node.on_host ? nullptr : addresses.devices[at(node.device)].block;
     bound.status = addresses.host_status;
     bound.id = node.id;
+    bound.programmatic = node.programmatic;
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);

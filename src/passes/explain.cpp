@@ -227,6 +227,11 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
             count_text(plan.fusion.nodes, "node") + "; " + bytes_text(plan.fusion.bytes) +
             " of their results are not stored\n";
   if (!plan.fusion.obstacle.empty()) text += "element-wise ops stay separate: " + plan.fusion.obstacle + "\n";
+  if (plan.programmatic.is_on)
+    text += "programmatic launch: " + std::to_string(plan.programmatic.nodes) + " of " +
+            count_text(counts.nodes, "node") + " (pdl) behind another kernel\n";
+  if (!plan.programmatic.obstacle.empty())
+    text += "no kernel is launched programmatically: " + plan.programmatic.obstacle + "\n";
   const std::size_t live = live_bytes(plan);
   text += "arena " + bytes_text(plan.devices[0].arena_bytes) + " for " + bytes_text(plan.value_bytes) + " of values, " +
           bytes_text(live) +

@@ -79,6 +79,7 @@ class Writer {
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"fusion", fusion()},
+            {"programmatic_launch", programmatic_launch()},
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},
             {"tasks", std::move(tasks)},
@@ -120,6 +121,7 @@ class Writer {
       json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"task", fork.task}});
     if (node) {
       if (auto ops = fused_ops(*node); !ops.empty()) json["ops"] = std::move(ops);
+      json["programmatic"] = node->programmatic == ProgrammaticLaunch::all;
       add_operands(*node, json);
     } else if (task.kind == TaskKind::copy) {
       json["direction"] = name_of(direction_of(plan_, task));
@@ -152,6 +154,13 @@ class Writer {
     return {{"ops", report.ops},
             {"nodes", report.nodes},
             {"bytes", report.bytes},
+            {"obstacle", report.obstacle.empty() ? Json() : Json(report.obstacle)}};
+  }
+
+  Json programmatic_launch() const {
+    const ProgrammaticReport& report = plan_.programmatic;
+    return {{"on", report.is_on},
+            {"nodes", report.nodes},
             {"obstacle", report.obstacle.empty() ? Json() : Json(report.obstacle)}};
   }
 

@@ -66,6 +66,7 @@ class Printer {
     if (int device = device_of(plan_, task); device > 0) on = device_name(plan_, device) + " " + on;
     if (task.kind == TaskKind::call) {
       const PlanNode& node = plan_.nodes[at(task.node)];
+      if (node.programmatic == ProgrammaticLaunch::all) on += " pdl";
       line(std::string(node.op->name), node.on_host ? "host" : on, result_text(plan_, node), result_memory(node),
            node.where);
       if (const auto ops = fused_ops(node); !ops.empty()) {

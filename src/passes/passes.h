@@ -46,6 +46,10 @@ void partition(Plan& plan);
 // Gives each task of the schedule a stream and the streams it must wait for.
 void assign_streams(Plan& plan);
 
+// Decides which kernels captured graphs launch programmatically.
+void choose_programmatic_launches(Plan& plan);
+constexpr int kLeastProgrammaticSm = 90;
+
 // Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
 void assign_memory(Plan& plan);
 

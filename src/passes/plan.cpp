@@ -107,6 +107,7 @@ Target Target::cuda13(int sm) {
   target.sm = sm;
   target.separate_memory = true;
   target.host_nodes_in_bodies = false;
+  target.launches_programmatically = sm >= kLeastProgrammaticSm;
   return target;
 }
 
@@ -122,6 +123,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   add_costs(plan);
   partition(plan);
   assign_streams(plan);
+  if (options.programmatic_launch) choose_programmatic_launches(plan);
   refuse_overflow(plan);
   assign_memory(plan);
   plan.reasons.insert(plan.reasons.end(), notes.begin(), notes.end());

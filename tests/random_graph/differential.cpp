@@ -27,6 +27,7 @@ struct Schedule {
   Guards guards = {};
   bool fuse = true;
   int threads = 0;
+  bool programmatic_launch = false;
 };
 
 std::vector<Schedule> schedules(int steps, DeviceId device) {
@@ -48,10 +49,12 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
                     true,
                     {.arguments = true, .share_all = true}};
   launches.threads = 3;
+  launches.programmatic_launch = true;
   if (steps > kRewrittenAt) launches.runs.push_back({sink, steps - kRewrittenAt});
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
+  turns.programmatic_launch = true;
   result.push_back(turns);
   return result;
 }
@@ -78,6 +81,25 @@ void write(Building& building, Program& program, int from, int steps) {
     if (from == kRewrittenAt && state.is_frozen()) state.variable.write(state.rewritten());
 }
 
+// Ops may launch nothing then.
+bool has_empty_operands(const Plan& plan) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& node) {
+    auto is_empty = [](const TensorType& type) { return type.bytes() == 0; };
+    return node.id >= 0 && std::any_of(node.types.begin(), node.types.end(), is_empty);
+  });
+}
+
+// What the plan says is what was captured. A kernel behind the first of its op counts in the graph alone.
+void expect_programmatic_edges(const Program& program) {
+  for (bool several_steps : {false, true}) {
+    const std::optional<CaptureInfo> captured = program.captured(several_steps);
+    const auto planned = static_cast<int>(program.plan().programmatic.nodes);
+    if (!captured || captured->programmatic_edges >= planned || has_empty_operands(program.plan())) continue;
+    throw std::runtime_error(std::to_string(captured->programmatic_edges) + " programmatic edges for " +
+                             std::to_string(planned) + " nodes");
+  }
+}
+
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
@@ -86,6 +108,7 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   Program program = compile(building.graph, {.target = device,
                                              .further_devices = further_devices(device),
                                              .fuse = schedule.fuse,
+                                             .programmatic_launch = schedule.programmatic_launch,
                                              .threads = schedule.threads,
                                              .seed = kSeed,
                                              .guards = schedule.guards,
@@ -100,6 +123,7 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
     if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
     for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
   }
+  expect_programmatic_edges(program);
   for (const std::string& name : building.records) trace.records.push_back(program.read<double>(name));
   trace.steps = program.steps();
   for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());

@@ -141,6 +141,23 @@ TEST(RandomGraph, NothingOfTheHostIsInTheCommit) {
   EXPECT_GT(effects, 0);
 }
 
+// In the schedules above that ask for it.
+TEST(RandomGraph, KernelsAreLaunchedProgrammatically) {
+  std::size_t all = 0, in_bodies = 0;
+  for (int i = 0; i < kCounted; ++i) {
+    Building building(random_recipe(seed_of(i)));
+    Plan plan = make_plan(building.graph, Target::cuda13(), system_ops(), {},
+                          {.programmatic_launch = true, .further_targets = {Target::cuda13()}});
+    all += plan.programmatic.nodes;
+    for (std::size_t body = 1; body < plan.sequences.size(); ++body)
+      for (const Task& task : plan.tasks_of(static_cast<int>(body)))
+        in_bodies += task.kind == TaskKind::call &&
+                     plan.nodes[static_cast<std::size_t>(task.node)].programmatic == ProgrammaticLaunch::all;
+  }
+  EXPECT_GT(all, 5u * kCounted);
+  EXPECT_GT(in_bodies, kCounted / 2u);
+}
+
 bool holds(const Building& building, std::string_view kind) {
   auto found = building.counts.find("kind: " + std::string(kind));
   return found != building.counts.end() && found->second > 0;

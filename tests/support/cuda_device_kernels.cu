@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graphsink/cuda.h"
+#include "graphsink/wait_for_inputs.h"
 
 namespace graphsink::testing {
 namespace {
@@ -22,6 +23,19 @@ __global__ void affine_kernel(float* x, Affine f, int delay) {
   *x = f.factor * seen + f.offset;
 }
 __global__ void add_kernel(const float* x, float value, float* y) { *y = *x + value; }
+__global__ void increase_kernel(float* x, bool is_waiting) {
+  if (is_waiting) wait_for_inputs();
+  *x += 1;
+}
+__global__ void double_kernel(float* x, bool is_waiting) {
+  if (is_waiting) wait_for_inputs();
+  *x *= 2;
+}
+template <bool is_waiting>
+void increase_and_double(CudaArgs& a) {
+  launch_one(a, increase_kernel, a.in_out<float>(0), is_waiting);
+  launch_one(a, double_kernel, a.in_out<float>(0), is_waiting);
+}
 __global__ void copy_kernel(const float* x, float* y, const void*) { *y = *x; }
 __global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter > 0; }
 __global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
@@ -57,6 +71,14 @@ const OpDef adds_four_numbers = {.name = "adds_four_numbers",
                                      launch_one(a, add_kernel, std::exchange(x, a.out<float>(0)), number,
                                                 a.out<float>(0));
                                  }}};
+const OpDef waits_for_inputs = {.name = "waits_for_inputs",
+                                .infer = infer_nothing,
+                                .traits = {.kernels_wait = true},
+                                .bodies = {increase_and_double<true>}};
+const OpDef claims_to_wait = {.name = "claims_to_wait",
+                              .infer = infer_nothing,
+                              .traits = {.kernels_wait = true},
+                              .bodies = {increase_and_double<false>}};
 const OpDef takes_address = {.name = "takes_address",
                              .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
                              .bodies = {[](CudaArgs& a) {

@@ -22,6 +22,10 @@ struct HostFloat {
 extern const OpDef add_host_float;
 // f32 x -> y = x + 1 + 2 + 4 + 8, with one kernel per addition.
 extern const OpDef adds_four_numbers;
+// f32 x: x = 2 (x + 1), by two kernels that wait for those in front of them.
+extern const OpDef waits_for_inputs;
+// The same without waiting, which is a mistake.
+extern const OpDef claims_to_wait;
 // f32 x -> y = x. Its kernel also receives an address that it does not use: the void* from its prepare(), which the
 // test sets.
 extern const OpDef takes_address;

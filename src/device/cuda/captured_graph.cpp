@@ -1,5 +1,6 @@
 #include "device/cuda/captured_graph.h"
 
+#include <algorithm>
 #include <map>
 
 #include "device/cuda/arguments.h"
@@ -68,6 +69,22 @@ std::vector<cudaGraphNode_t> members_of(cudaGraph_t graph, Calls& calls) {
   std::vector<cudaGraphNode_t> members(count);
   if (count > 0) calls.check(cudaGraphGetNodes(graph, members.data(), &count), "cudaGraphGetNodes");
   return members;
+}
+
+struct Edges {
+  std::vector<cudaGraphNode_t> from, to;
+  std::vector<cudaGraphEdgeData> data;
+};
+Edges edges_of(cudaGraph_t graph, Calls& calls) {
+  std::size_t count = 0;
+  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
+  Edges edges{std::vector<cudaGraphNode_t>(count), std::vector<cudaGraphNode_t>(count),
+              std::vector<cudaGraphEdgeData>(count)};
+  if (count > 0) {
+    calls.check(cudaGraphGetEdges(graph, edges.from.data(), edges.to.data(), edges.data.data(), &count),
+                "cudaGraphGetEdges");
+  }
+  return edges;
 }
 
 cudaGraphNodeType type_of(cudaGraphNode_t node, Calls& calls) {
@@ -153,16 +170,10 @@ void refuse_capture(const BoundNode* node, const std::string& problem, const std
 // CUDA lists nodes in any order, which differs from one graph to the next; the kernels of an op depend on each other,
 // so here they always stand in the order in which they were launched.
 std::vector<cudaGraphNode_t> nodes_in_order(cudaGraph_t graph, Calls& calls) {
-  std::size_t count = 0;
-  calls.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cudaGraphGetEdges");
-  std::vector<cudaGraphNode_t> from(count), to(count);
-  std::vector<cudaGraphEdgeData> data(count);
-  if (count > 0) {
-    calls.check(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cudaGraphGetEdges");
-  }
+  const auto [from, to, data] = edges_of(graph, calls);
   std::map<cudaGraphNode_t, std::vector<cudaGraphNode_t>> after;
   std::map<cudaGraphNode_t, std::size_t> missing;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
     after[from[i]].push_back(to[i]);
     ++missing[to[i]];
   }
@@ -195,9 +206,12 @@ CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, Cal
 }
 
 void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info) {
-  std::size_t edges = 0;
-  calls_.check(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges");
-  info.edges += static_cast<int>(edges);
+  const Edges edges = edges_of(graph, calls_);
+  info.edges += static_cast<int>(edges.data.size());
+  info.programmatic_edges +=
+      static_cast<int>(std::count_if(edges.data.begin(), edges.data.end(), [](const cudaGraphEdgeData& data) {
+        return data.type == cudaGraphDependencyTypeProgrammatic;
+      }));
   for (cudaGraphNode_t member : members_of(graph, calls_)) {
     cudaGraphNodeType type = type_of(member, calls_);
     add(info, type);
@@ -234,7 +248,8 @@ bool CudaCapturedGraph::resembles(const CudaCapturedGraph& other) const {
   const CaptureInfo a = info(), b = other.info();
   if (a.conditional_nodes > 0 || a.allocations > 0 || a.frees > 0) return false;
   return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
-         a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.bytes == b.bytes;
+         a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.programmatic_edges == b.programmatic_edges &&
+         a.bytes == b.bytes;
 }
 
 bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {

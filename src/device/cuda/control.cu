@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "device/cuda/control.h"
-#include "device/wait_for_inputs.h"
+#include "graphsink/wait_for_inputs.h"
 
 namespace graphsink {
 namespace {
@@ -74,13 +74,14 @@ cudaError_t add_count_down(cudaGraph_t graph, cudaGraphNode_t before, std::int64
   return cudaGraphAddNode(&node, graph, &before, nullptr, 1, &params);
 }
 
-cudaError_t load_control_kernels() {
-  cudaFuncAttributes attributes;
+cudaError_t load_control_kernels(int* sm) {
+  cudaFuncAttributes attributes = {};
   cudaError_t code = cudaFuncGetAttributes(&attributes, take_params);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, decide);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, choose);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, set_count);
   if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, count_down);
+  if (sm) *sm = attributes.ptxVersion;
   return code;
 }
 

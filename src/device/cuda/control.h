@@ -23,7 +23,8 @@ cudaError_t add_count_down(cudaGraph_t graph, cudaGraphNode_t before, std::int64
                            cudaGraphConditionalHandle handle);
 
 // Loads these kernels. If a kernel were first used during a capture, loading it could be refused, or could wait for a
-// busy device.
-cudaError_t load_control_kernels();
+// busy device. `sm`, if given, becomes the compute capability, times ten, for which they were compiled: a newer device
+// may run code for an older one.
+cudaError_t load_control_kernels(int* sm = nullptr);
 
 }  // namespace graphsink

@@ -51,7 +51,9 @@ CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> besid
   target_.fusion_obstacle = compiler_->obstacle(target_.sm);
   target_.compiles_kernels = target_.fusion_obstacle.empty();
   CurrentDevice current(*calls_);
-  calls_->check(load_control_kernels(), "cudaFuncGetAttributes");
+  int sm_of_code = 0;
+  calls_->check(load_control_kernels(&sm_of_code), "cudaFuncGetAttributes");
+  target_.launches_programmatically = std::min(target_.sm, sm_of_code) >= kLeastProgrammaticSm;
   decision_ = allocate_pinned(*calls_, sizeof(std::int32_t));
   for (Device* other : beside) {
     CudaDevice& linked = cuda_device(*other);
@@ -201,6 +203,7 @@ void CudaDevice::make_wait(Stream& later, Stream& earlier) {
   if (!capture_->is_active()) return;  // outside of a capture, another thread may own the stream
   cuda_stream(earlier).is_open = false;
   cuda_stream(later).is_open = true;
+  cuda_stream(later).has_waited = true;
 }
 
 void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
@@ -218,10 +221,10 @@ void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
 void CudaDevice::call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
-  if (!capture_->is_active()) return run_body(on, node);
+  if (!capture_->is_active()) return run_body(on, node, {});
   capture_->expect(on, &node);
   try {
-    run_body(on, node);
+    run_body(on, node, capture_->launches(on, node));
   } catch (const CaptureFailed&) {
     throw;
   } catch (const Error& e) {
@@ -233,17 +236,17 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
   capture_->note(on, &node);
 }
 
-void CudaDevice::run_body(CudaStream& stream, const BoundNode& node) {
+void CudaDevice::run_body(CudaStream& stream, const BoundNode& node, const CudaLaunches& how) {
   // Kernels are also counted if the body fails half-way, because those that it has already launched run.
   struct Kernels {
     CudaDevice& device;
-    std::uint64_t count = 0;
+    CudaLaunches launches;
     ~Kernels() {
-      device.calls_->counters.api_calls += count;
-      if (!device.capture_->is_active()) device.calls_->counters.kernels += count;
+      device.calls_->counters.api_calls += launches.kernels;
+      if (!device.capture_->is_active()) device.calls_->counters.kernels += launches.kernels;
     }
-  } kernels{*this};
-  CudaArgs args(node, *this, stream.get(), &kernels.count);
+  } kernels{*this, how};
+  CudaArgs args(node, *this, stream.get(), &kernels.launches);
   // If the body did not check a refused launch, only the last error shows it. An error from before the call is not this
   // op's.
   bool had_error = cudaPeekAtLastError() != cudaSuccess;

@@ -76,7 +76,7 @@ class CudaDevice : public Device {
   CurrentDevice enter();
   // Throws CaptureFailed while capturing. `what` names the call that cannot be captured.
   void require_live(const char* what) const;
-  void run_body(CudaStream& stream, const BoundNode& node);
+  void run_body(CudaStream& stream, const BoundNode& node, const CudaLaunches& how);
   template <class T>
   T read_decision(Stream& stream, const T* decision);
 

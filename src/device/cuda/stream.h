@@ -43,6 +43,8 @@ class CudaStream : public Stream {
 
   // While capturing: holds work that no other stream has waited for yet.
   bool is_open = false;
+  // While capturing: has waited for another stream since it was given work.
+  bool has_waited = false;
 
  private:
   // Recording an event on a stream that is being captured makes every stream that waits for this event a part of that

@@ -101,8 +101,23 @@ void StreamCapture::expect(const CudaStream& stream, const BoundNode* node) cons
   }
 }
 
+CudaLaunches StreamCapture::launches(const CudaStream& stream, const BoundNode& node) const {
+  CudaLaunches launches;
+  launches.others_are_programmatic = node.programmatic != ProgrammaticLaunch::none;
+  if (node.programmatic != ProgrammaticLaunch::all || stream.has_waited) return launches;
+  const Frontier before = frontier(stream, &node);
+  if (before.count != 1) return launches;
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  calls_.check(cudaGraphNodeGetType(before.nodes[0], &type), "cudaGraphNodeGetType", &node);
+  const auto owner = nodes_.owners.find(before.nodes[0]);
+  launches.first_is_programmatic = type == cudaGraphNodeTypeKernel && owner != nodes_.owners.end() && owner->second &&
+                                   owner->second->op->traits.kernels_wait;
+  return launches;
+}
+
 void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   stream.is_open = true;
+  stream.has_waited = false;
   Frontier now = frontier(stream, node);
   if (now.status != cudaStreamCaptureStatusActive) {
     refuse_capture(node, "it ended the capture: a call that is not allowed while a stream is capturing",

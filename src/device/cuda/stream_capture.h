@@ -8,6 +8,7 @@
 
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/stream.h"
+#include "graphsink/cuda.h"
 
 namespace graphsink {
 
@@ -27,6 +28,10 @@ class StreamCapture {
   // Throws CaptureFailed if the stream does not take part in the capture. Work given to such a stream would run at
   // once.
   void expect(const CudaStream& stream, const BoundNode* node) const;
+  // How the body of an op launches its kernels. The first is launched as usual, whatever the plan says, unless what is
+  // in front of it is one kernel on the same stream, of an op with OpTraits::kernels_wait: ops with empty operands may
+  // have launched nothing, and several streams of a plan may be captured as one.
+  CudaLaunches launches(const CudaStream& stream, const BoundNode& node) const;
   // Call this after something was captured. It notes the op that the new nodes belong to. Throws CaptureFailed if the
   // op broke the capture.
   void note(CudaStream& stream, const BoundNode* node);

@@ -1,0 +1,52 @@
+#include <array>
+#include <span>
+
+#include "base/at.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+// Whether all that a task enqueues are kernels that wait for those in front of them.
+bool waits(const Plan& plan, const Task& task) {
+  if (task.kind != TaskKind::call || is_on_host(plan, task)) return false;
+  const PlanNode& node = plan.nodes[at(task.node)];
+  return node.op->traits.kernels_wait && plan.devices[at(node.device)].target.launches_programmatically;
+}
+
+// A kernel that is launched programmatically may begin before the one in front has ended, and then waits for that to
+// end. That one has waited, too, or was launched as usual. So whatever comes before both has ended as well, and the
+// order is that of kernels which are launched one after the other. A kernel that also waits for another stream, or is
+// the first on its stream or in a body, is launched as usual; so are those that decide branches and loops.
+void choose(Plan& plan, std::span<const int> tasks) {
+  std::array<bool, kMaxStreams> ends_in_kernel{};  // by stream: that is all the next task on it waits for
+  for (int id : tasks) {
+    const Task& task = plan.tasks[at(id)];
+    for (const Fork& fork : task.forks) ends_in_kernel[at(fork.stream)] = false;
+    bool& is_behind_kernel = ends_in_kernel[at(task.stream)];
+    if (!task.after.empty()) is_behind_kernel = false;
+    if (waits(plan, task)) {
+      plan.nodes[at(task.node)].programmatic =
+          is_behind_kernel ? ProgrammaticLaunch::all : ProgrammaticLaunch::all_but_first;
+      if (is_behind_kernel) ++plan.programmatic.nodes;
+      is_behind_kernel = true;
+      continue;
+    }
+    is_behind_kernel = false;
+    if (task.control < 0 || plan.controls[at(task.control)].reason >= 0) continue;  // the host drives the bodies
+    for (int body : task.bodies) choose(plan, plan.sequences[at(body)].tasks);
+  }
+}
+
+}  // namespace
+
+void choose_programmatic_launches(Plan& plan) {
+  if (plan.target().id.kind != DeviceKind::cuda) return;
+  plan.programmatic.is_on = plan.target().launches_programmatically;
+  if (!plan.programmatic.is_on)
+    plan.programmatic.obstacle = "it takes compute capability 9.0, of the device and of the code it runs";
+  for (const Island& island : plan.islands)
+    if (island.sunk) choose(plan, island.tasks);
+}
+
+}  // namespace graphsink
