@@ -34,6 +34,7 @@ struct Options {
   std::string explain;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool no_fuse = false;
+  bool programmatic_launch = false;
   bool untimed = false;
   bool profile = false;
   bool list = false;
@@ -85,7 +86,8 @@ void write_inputs(const std::filesystem::path& directory, const models::Model& m
 }
 
 void print_plan(const models::Model& model, DeviceId device, const std::string& format) {
-  Program program = compile(model.graph, {.target = device, .fuse = model.fuse});
+  Program program =
+      compile(model.graph, {.target = device, .fuse = model.fuse, .programmatic_launch = model.programmatic_launch});
   const Plan& plan = program.plan();
   if (format == "text") std::cout << model.name << ": ";
   std::cout << (format == "json" ? plan.explain_json() : format == "dot" ? plan.explain_dot() : plan.explain());
@@ -102,6 +104,13 @@ bool is_on_several_devices(const models::Model& model, DeviceId device) {
   return std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
 }
 
+models::Model make(models::Workloads& workloads, const std::string& name, const Options& options) {
+  models::Model model = workloads.make(name);
+  model.fuse = model.fuse && !options.no_fuse;
+  model.programmatic_launch = options.programmatic_launch;
+  return model;
+}
+
 // All modes of one workload, but those of graphs on several devices where it is on one. Their windows take turns, so
 // that what disturbs the machine disturbs all of them.
 json measure(models::Workloads& workloads, const std::string& name, const std::vector<NamedMode>& modes,
@@ -115,8 +124,7 @@ json measure(models::Workloads& workloads, const std::string& name, const std::v
       continue;
     }
     show_progress(name + " " + named.name + ": " + std::to_string(options.steps) + " steps");
-    models::Model model = workloads.make(name);
-    model.fuse = model.fuse && !options.no_fuse;
+    models::Model model = make(workloads, name, options);
     trials.push_back(std::make_unique<Trial>(std::move(model), named.mode, device, options.steps,
                                              options.steps_per_launch, options.threads));
     trials.back()->run_counted();
@@ -149,8 +157,7 @@ void profile(models::Workloads& workloads, DeviceId device, const Options& optio
   for (const std::string& name : options.workloads) {
     show_progress(name + ": " + std::to_string(options.steps) + " steps");
     try {
-      models::Model model = workloads.make(name);
-      model.fuse = model.fuse && !options.no_fuse;
+      models::Model model = make(workloads, name, options);
       report["profiles"].push_back(bench::profile_of(std::move(model), device, options.threads, options.steps));
     } catch (const Error& e) {
       if (options.workloads.size() == 1) throw;
@@ -179,8 +186,7 @@ int run(Options options) {
   options.workload.is_test_size = options.size == "test";
   models::Workloads workloads(options.workload);
   for (const std::string& name : options.workloads) {  // refuses before anything is measured
-    models::Model model = workloads.make(name);
-    model.fuse = model.fuse && !options.no_fuse;
+    models::Model model = make(workloads, name, options);
     if (!options.export_directory.empty()) write_inputs(options.export_directory, model, options.steps);
     if (!options.explain.empty()) print_plan(model, device, options.explain);
   }
@@ -229,6 +235,9 @@ int main(int argc, char** argv) {
       ->check(cli::whole_number(1, 1024))
       ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
+  app.add_flag(
+      "--programmatic-launch", options.programmatic_launch,
+      "in captured graphs, launch kernels behind kernels programmatically (CompileOptions::programmatic_launch)");
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");

@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../samples/setup.sh"
 # shellcheck source=profiling/gpu_deps.sh
 source "$GS_ROOT/profiling/gpu_deps.sh"
 
-all_parts=(build tests conformance bench sink names sanitize profile peer-torch peer-torch-compile) # the most valuable first
+all_parts=(build tests conformance bench variants sink names sanitize profile peer-torch peer-torch-compile) # the most valuable first
 part_seconds=470
 
 usage() {
@@ -27,8 +27,9 @@ Parts:
                process down runs first and alone, what could hang last and with a time-out of its own; then samples, bench
   conformance  the answers of the CUDA runtime and where they disagree with tests/conformance/golden.txt; the golden file
                with these answers is OUT_DIR/golden.txt
-  bench        graphsink-bench, also without fused kernels and op by op (--profile), launch_baseline, crossing_cost, training
-               on MNIST
+  bench        graphsink-bench, launch_baseline, crossing_cost, training on MNIST
+  variants     graphsink-bench without fused kernels, with programmatic launch and, for comparison, without, and op by op
+               (--profile)
   sink         the trainer of samples/existing_trainer at batch 1, with and without SinkCache, in turns; equal losses
   names        profiling/nsys.sh on training: the times of kernels inside of graphs by op and line; every node has a name
   sanitize     compute-sanitizer; skipped where the machine refuses it
@@ -245,13 +246,21 @@ part_bench() {
   try launch_baseline 40 bash -o pipefail -c "$bin/launch_baseline $links | tee '$logs/launch_baseline.json'" || true
   try train_mnist 50 "$bin"/train_mnist --device cuda:0 "${trained[@]}" || true
   note "$(grep -h 'test accuracy' "$logs/train_mnist.log" || echo 'no accuracy')"
-  try crossing_cost 50 "$bin"/crossing_cost --device cuda:0 --json "$logs/crossing_cost.json" || true
+  try crossing_cost 40 "$bin"/crossing_cost --device cuda:0 --json "$logs/crossing_cost.json" || true
   try shape_changes 40 "$bin"/shape_changes --device cuda:0 "${changes[@]}" --json "$logs/shape_changes.json" || true
-  try bench-16-steps 80 "${bench[@]}" --device cuda:0 --steps "$sixteen" --steps-per-launch 16 "${some[@]}" --json "$logs/bench-16-steps.json" || true
+  try bench-16-steps 60 "${bench[@]}" --device cuda:0 --steps "$sixteen" --steps-per-launch 16 "${some[@]}" --json "$logs/bench-16-steps.json" || true
   try hetero 40 "${bench[@]}" --device cuda:0 --workload hetero --crossings 4 --steps "$steps" --json "$logs/hetero-4-crossings.json" || true
-  try bench-cpu 50 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true
-  try bench-no-fuse 40 "${bench[@]}" --device cuda:0 --no-fuse --mode sink --workload wide,mlp,lstm --steps "$steps" --json "$logs/bench-no-fuse.json" || true
-  try op-times 40 "${bench[@]}" --device cuda:0 --profile --workload mlp,lstm,gpt --steps "$((steps / 3 + 1))" --json "$logs/op-times.json" || true
+  try bench-cpu 40 "${bench[@]}" --device cpu --workload chain,mlp,gpt --steps "$((steps / 3 + 1))" --json "$logs/bench-cpu.json" || true
+}
+
+# What else a step could be made of.
+part_variants() {
+  build graphsink-bench || return 0
+  local bench=("$bin/graphsink-bench" "${size[@]}" --device cuda:0) launches=(--mode sink --workload 'chain,wide,mlp,lstm' --steps "$steps")
+  try bench-no-fuse 60 "${bench[@]}" --no-fuse --mode sink --workload wide,mlp,lstm --steps "$steps" --json "$logs/bench-no-fuse.json" || true
+  try bench-launches 100 "${bench[@]}" "${launches[@]}" --json "$logs/bench-launches.json" || true
+  try bench-programmatic 100 "${bench[@]}" "${launches[@]}" --programmatic-launch --json "$logs/bench-programmatic.json" || true
+  try op-times 60 "${bench[@]}" --profile --workload mlp,lstm,gpt --steps "$((steps / 3 + 1))" --json "$logs/op-times.json" || true
 }
 
 # Code that knows nothing of graphsink, as it is and sunk: steps per second of both, in turns.
@@ -389,6 +398,7 @@ for part in "${parts[@]}"; do
     tests) part_tests ;;
     conformance) part_conformance ;;
     bench) part_bench ;;
+    variants) part_variants ;;
     sink) part_sink ;;
     names) part_names ;;
     sanitize) part_sanitize ;;

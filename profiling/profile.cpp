@@ -100,7 +100,9 @@ json measure_machine(DeviceId device, int threads, bool is_test_size) {
 }
 
 json profile_of(models::Model model, DeviceId device, int threads, std::int64_t steps) {
-  Program program = compile(model.graph, {.target = device, .fuse = model.fuse, .threads = threads});
+  Program program = compile(
+      model.graph,
+      {.target = device, .fuse = model.fuse, .programmatic_launch = model.programmatic_launch, .threads = threads});
   for (std::int64_t step = 0; step < kWarmUp; ++step) {
     models::feed(program, model, step, 1);
     program.run();

@@ -27,6 +27,7 @@ struct Model {
   bool has_one_step_a_run = false;
   // CompileOptions::fuse. Models that measure what issuing many ops costs turn it off.
   bool fuse = true;
+  bool programmatic_launch = false;  // CompileOptions::programmatic_launch
 };
 
 // Gives `program`, compiled from the model's graph, the data for the coming steps.
