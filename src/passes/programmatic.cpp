@@ -33,7 +33,6 @@ void choose(Plan& plan, std::span<const int> tasks) {
       continue;
     }
     is_behind_kernel = false;
-    if (task.control < 0 || plan.controls[at(task.control)].reason >= 0) continue;  // the host drives the bodies
     for (int body : task.bodies) choose(plan, plan.sequences[at(body)].tasks);
   }
 }

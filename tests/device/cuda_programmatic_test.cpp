@@ -9,6 +9,10 @@
 namespace graphsink::testing {
 namespace {
 
+// What it captures is no kernel here.
+const OpDef host_double_of_kernels = {
+    .name = "host_double_of_kernels", .traits = {.kernels_wait = true}, .bodies = host_double.bodies};
+
 class CudaProgrammaticTest : public CudaDeviceTest {
  protected:
   void SetUp() override {
@@ -64,7 +68,7 @@ TEST_F(CudaProgrammaticTest, NotBehindOtherWork) {
             s, flag, [](Stream&) {}, [](Stream&) {});
       },
       [&](Stream& s) {
-        device_->host_call(s, host_node(host_double, {x, y}, status));
+        device_->host_call(s, host_node(host_double_of_kernels, {x, y}, status));
       },
   };
   for (const auto& other : others) {
@@ -87,11 +91,12 @@ TEST_F(CudaProgrammaticTest, NotWhereStreamsJoin) {
     call_so(*s[0], x);  // behind the first, as is y
     device_->make_wait(*s[0], *s[1]);
     call_so(*s[0], x);  // behind both
+    call_so(*s[0], x);  // behind that alone
   });
-  EXPECT_EQ(captured->info().edges, 8);
-  EXPECT_EQ(captured->info().programmatic_edges, 5);
+  EXPECT_EQ(captured->info().edges, 10);
+  EXPECT_EQ(captured->info().programmatic_edges, 7);
   device_->launch(*stream_, *captured);
-  EXPECT_EQ(get(x), 22.0f);
+  EXPECT_EQ(get(x), 46.0f);
   EXPECT_EQ(get(y), 4.0f);
 }
 

@@ -87,13 +87,15 @@ TEST(Programmatic, NotBehindALibraryNorTheLibraryItself) {
   EXPECT_EQ(how(plan, "relu"), ProgrammaticLaunch::all_but_first);
 }
 
-TEST(Programmatic, NotBehindACopy) {
+TEST(Programmatic, NotBehindACopyNorOnTheHost) {
   Graph g;
   Value x = g.input("x", f32, {8});
-  g.output("y", relu(emit(cpu_plus_one, {tanh(x)})[0]));
+  g.output("y", relu(exp(tanh(x), on_cpu)));
   const Plan plan = programmatic_plan(g);
-  // The copies to the host and back are between tanh and relu.
+  // Around exp values are copied to the host and back.
   EXPECT_EQ(launched_so(plan), (Names{"tanh", "check_host", "end_step"}));
+  EXPECT_EQ(how(plan, "exp"), ProgrammaticLaunch::none);
+  EXPECT_EQ(how(plan, "relu"), ProgrammaticLaunch::all_but_first);
 }
 
 TEST(Programmatic, NotWhereItWaitsForAnotherStream) {
