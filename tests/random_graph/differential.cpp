@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -103,8 +104,9 @@ void expect_programmatic_edges(const Program& program) {
 Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
-  std::string logged;
-  auto log = [&](LogLevel, std::string_view message) { logged += message; };
+  // The Variables keep the device, which logs what fails when it is closed.
+  auto logged = std::make_shared<std::string>();
+  auto log = [logged](LogLevel, std::string_view message) { *logged += message; };
   Program program = compile(building.graph, {.target = device,
                                              .further_devices = further_devices(device),
                                              .fuse = schedule.fuse,
@@ -128,7 +130,7 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   trace.steps = program.steps();
   for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());
   trace.effects = building.effects->entries;
-  if (!logged.empty()) throw std::runtime_error("it logged " + logged);
+  if (!logged->empty()) throw std::runtime_error("it logged " + *logged);
   return trace;
 }
 
