@@ -222,9 +222,11 @@ class Session {
   explicit Session(Workload workload) : work(std::move(workload)) {}
 
   void compile() {
-    program.emplace(graphsink::compile(
-        work.graph,
-        {.target = cuda(0), .further_devices = work.further_devices, .shape_cache_shapes = 1, .capture_after = 1}));
+    program.emplace(graphsink::compile(work.graph, {.target = cuda(0),
+                                                    .further_devices = work.further_devices,
+                                                    .programmatic_launch = true,
+                                                    .shape_cache_shapes = 1,
+                                                    .capture_after = 1}));
   }
   void feed(int step) {
     for (const Input& input : work.inputs) program->write(input.value, input.data(step));
