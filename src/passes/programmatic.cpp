@@ -44,8 +44,12 @@ void choose_programmatic_launches(Plan& plan) {
   plan.programmatic.is_on = plan.target().launches_programmatically;
   if (!plan.programmatic.is_on)
     plan.programmatic.obstacle = "it takes compute capability 9.0, of the device and of the code it runs";
-  for (const Island& island : plan.islands)
-    if (island.sunk) choose(plan, island.tasks);
+  auto choose_in = [&](const std::vector<Island>& islands) {
+    for (const Island& island : islands)
+      if (island.sunk) choose(plan, island.tasks);
+  };
+  choose_in(plan.islands);
+  for (const Sequence& body : plan.sequences) choose_in(body.islands);
 }
 
 }  // namespace graphsink

@@ -5,16 +5,17 @@
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "plan_ops.h"
 #include "test_ops.h"
 
 namespace graphsink {
 namespace {
 
-using testing::cpu_plus_one;
 using testing::expect_golden;
 using testing::explain_json_of;
 using testing::flat;
 using testing::json;
+using testing::planned_waits;
 
 using Names = std::vector<std::string>;
 
@@ -145,14 +146,20 @@ TEST(Programmatic, InTheBodiesOfConditionalNodes) {
   EXPECT_EQ(how(plan, "relu"), ProgrammaticLaunch::all_but_first);
 }
 
-// Only captured graphs are launched so.
-TEST(Programmatic, NotWhatTheHostDrives) {
+// The host drives this loop. What a launch can hold of its body is captured, and only that is launched so.
+TEST(Programmatic, InBodiesThatTheHostDrives) {
   Graph g;
   Value x = g.input("x", f32, {4});
   auto [y] = while_(
-      {x}, [](Value s) { return sum(s) < 100.0; }, [](Value s) { return emit(cpu_plus_one, {tanh(exp(s))})[0]; });
+      {x}, [](Value s) { return sum(s) < 100.0; },
+      [](Value s) { return relu(sqrt(emit(planned_waits, {tanh(exp(s))})[0])); });
   g.output("y", y);
-  EXPECT_EQ(how(programmatic_plan(g), "tanh"), ProgrammaticLaunch::none);
+  const Plan plan = programmatic_plan(g);
+  EXPECT_EQ(how(plan, "exp"), ProgrammaticLaunch::all_but_first);
+  EXPECT_EQ(how(plan, "tanh"), ProgrammaticLaunch::all);
+  EXPECT_EQ(how(plan, "waits"), ProgrammaticLaunch::none);
+  EXPECT_EQ(how(plan, "sqrt"), ProgrammaticLaunch::all_but_first);
+  EXPECT_EQ(how(plan, "relu"), ProgrammaticLaunch::all);
 }
 
 TEST(Programmatic, Explained) {
