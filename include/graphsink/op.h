@@ -17,6 +17,7 @@
 
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
+#include "graphsink/strided.h"
 #include "graphsink/type.h"
 #include "graphsink/version.h"
 
@@ -395,6 +396,16 @@ struct OpDef {
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
   // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;
+  // Of ops whose outputs are elements of the first operand, moved: returns where those of an output lie within the
+  // tensor that holds the first operand as `operand` says.
+  Strided (*output_within)(const MoveArgs&, int output, const Strided& operand) = nullptr;
+  // Of ops whose only output is all elements of all operands, moved: returns where those of an operand lie within the
+  // tensor that holds the output as `output` says.
+  Strided (*operand_within)(const MoveArgs&, int operand, const Strided& output) = nullptr;
+  // Of ops that can read their operands and write their results as parts of other tensors: returns the op that does so,
+  // with its attributes. The planner calls it where nodes around this one only move elements, which are not needed
+  // then. The results must be bit-identical.
+  Fused (*strided)(const StridedArgs&) = nullptr;
   // Returns the floating-point operations of one execution, a multiply-add counted as two, for profiles, which show the
   // rate. nullptr where the rate says little, because the op waits for memory: then profiles show none.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;

@@ -254,6 +254,13 @@ struct FusionReport {
   std::string obstacle;   // why ops that could be joined stay separate, or ""
 };
 
+// Ops that only move elements, such as permute, and are not needed: the ops around them read and write the elements
+// where they are (OpDef::strided). CompileOptions::fuse turns that off, too.
+struct AvoidedCopies {
+  std::size_t ops = 0;
+  std::size_t bytes = 0;  // of their results
+};
+
 // What became of CompileOptions::programmatic_launch.
 struct ProgrammaticReport {
   bool is_on = false;
@@ -284,6 +291,7 @@ struct Plan {
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
   FusionReport fusion;
+  AvoidedCopies avoided_copies;
   ProgrammaticReport programmatic;
 
   const Target& target() const { return devices[0].target; }
@@ -313,6 +321,7 @@ struct Plan {
   //                           destination
   //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
   //                           value_bytes, live_bytes (see live_bytes())
+  //   avoided_copies          ops, bytes: see AvoidedCopies
   //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
   //                           though CompileOptions::programmatic_launch is on)
   //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after

@@ -1,4 +1,5 @@
 // concat and split: tensors as pieces of the rows of one tensor.
+#include "base/at.h"
 #include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
@@ -153,6 +154,22 @@ Prepared prepare_split(const PrepareArgs& p) {
                              p.attrs.as<AxisAttrs>().axis);
 }
 
+// Piece number `piece` of the whole, which are of these types.
+Strided piece_within(std::span<const TensorType> pieces, int piece, int axis, const Strided& whole) {
+  const int d = from_front(axis, whole.shape.rank());
+  Strided result = whole;
+  result.shape = pieces[at(piece)].shape;
+  for (int i = 0; i < piece; ++i) result.first += pieces[at(i)].shape[d] * whole.strides[at(d)];
+  return result;
+}
+Strided concat_operand(const MoveArgs& a, int operand, const Strided& output) {
+  return piece_within(a.types.first(at(a.inputs)), operand, a.attrs.as<AxisAttrs>().axis, output);
+}
+template <class SplitAttrs>
+Strided split_output(const MoveArgs& a, int output, const Strided& operand) {
+  return piece_within(a.types.subspan(at(a.inputs)), output, a.attrs.as<SplitAttrs>().axis, operand);
+}
+
 Value concat_of(const std::vector<Value>& values, int axis, Where where) {
   std::vector<Arg> args;
   for (const Value& value : values) args.emplace_back(value, where);
@@ -180,7 +197,8 @@ const OpDef split_like_op{.name = "split_like",
                           .prepare = prepare_split,
                           .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
                           .tiles = kWordTiles<false>,
-                          .grad = split_like_grad};
+                          .grad = split_like_grad,
+                          .output_within = split_output<AxisAttrs>};
 
 std::vector<Value> concat_grad(const GradArgs& a) {
   std::vector<Arg> args{Arg(a.grads[0], a.where)};
@@ -194,7 +212,8 @@ const OpDef concat_op{.name = "concat",
                       .prepare = prepare_concat,
                       .bodies = {run_all_tiles<kWordTiles<true>>, rows_cuda<true>},
                       .tiles = kWordTiles<true>,
-                      .grad = concat_grad};
+                      .grad = concat_grad,
+                      .operand_within = concat_operand};
 
 struct SplitAttrs {
   int axis;
@@ -237,7 +256,8 @@ const OpDef split_op{.name = "split",
                      .prepare = prepare_split_op,
                      .bodies = {run_all_tiles<kWordTiles<false>>, rows_cuda<false>},
                      .tiles = kWordTiles<false>,
-                     .grad = split_grad};
+                     .grad = split_grad,
+                     .output_within = split_output<SplitAttrs>};
 
 }  // namespace
 

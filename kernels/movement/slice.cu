@@ -268,6 +268,17 @@ Prepared prepare_slice(const PrepareArgs& p) {
   return {std::make_shared<StridedCopy>(make_strided_copy(p, source, first, element))};
 }
 
+Strided slice_output(const MoveArgs& a, int, const Strided& operand) {
+  Strided result = operand;
+  for (int d = 0; d < operand.shape.rank(); ++d) {
+    const Range range = a.attrs.as<SliceAttrs>().range(d, operand.shape[d]);
+    result.shape[d] = range.count;
+    result.first += range.begin * operand.strides[at(d)];
+    result.strides[at(d)] = range.step * operand.strides[at(d)];
+  }
+  return result;
+}
+
 template <class Args>
 void slice_body(Args& a) {
   run_copy(a.template local<StridedCopy>(), a);
@@ -314,7 +325,8 @@ const OpDef slice_op{.name = "slice",
                      .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
                      .part = slice_part,
                      .tiles = kElementTiles<slice_part>,
-                     .grad = slice_grad};
+                     .grad = slice_grad,
+                     .output_within = slice_output};
 
 Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
   return emit(slice_op, {Arg(x, where)}, attrs)[0];

@@ -139,11 +139,31 @@ Prepared prepare_permute(const PrepareArgs& p) {
   return prepare_axes(p, axes_from_front(p.attrs.as<PermuteAttrs>().axes, p.in(0).shape.rank()));
 }
 
-std::vector<Value> permute_grad(const GradArgs& a) {
-  std::vector<int> axes = axes_from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
+std::vector<int> inverse(const std::vector<int>& axes) {
   std::vector<int> back(axes.size());
   for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
-  return {permute(Arg(a.grads[0], a.where), back)};
+  return back;
+}
+
+std::vector<Value> permute_grad(const GradArgs& a) {
+  std::vector<int> axes = axes_from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
+  return {permute(Arg(a.grads[0], a.where), inverse(axes))};
+}
+
+// Axis d of the result is axis axes[d] of the operand.
+Strided permuted(const std::vector<int>& axes, const Strided& operand) {
+  Strided result = operand;
+  for (std::size_t d = 0; d < axes.size(); ++d) {
+    result.shape[static_cast<int>(d)] = operand.shape[axes[d]];
+    result.strides[d] = operand.strides[at(axes[d])];
+  }
+  return result;
+}
+Strided permute_output(const MoveArgs& a, int, const Strided& operand) {
+  return permuted(axes_from_front(a.attrs.as<PermuteAttrs>().axes, operand.shape.rank()), operand);
+}
+Strided permute_operand(const MoveArgs& a, int, const Strided& output) {
+  return permuted(inverse(axes_from_front(a.attrs.as<PermuteAttrs>().axes, output.shape.rank())), output);
 }
 
 const OpDef permute_op{.name = "permute",
@@ -151,7 +171,9 @@ const OpDef permute_op{.name = "permute",
                        .traits = {.kernels_wait = true},
                        .prepare = prepare_permute,
                        .bodies = {body<const CpuArgs>, body<CudaArgs>},
-                       .grad = permute_grad};
+                       .grad = permute_grad,
+                       .output_within = permute_output,
+                       .operand_within = permute_operand};
 
 void infer_transpose(InferArgs& a) {
   a.expect_inputs(1);
@@ -161,11 +183,18 @@ void infer_transpose(InferArgs& a) {
   a.out(a.in(0).dtype, shape);
 }
 
-Prepared prepare_transpose(const PrepareArgs& p) {
-  std::vector<int> axes(static_cast<std::size_t>(p.in(0).shape.rank()));
+std::vector<int> transposed_axes(int rank) {
+  std::vector<int> axes(at(rank));
   std::iota(axes.begin(), axes.end(), 0);
   std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return prepare_axes(p, axes);
+  return axes;
+}
+
+Prepared prepare_transpose(const PrepareArgs& p) { return prepare_axes(p, transposed_axes(p.in(0).shape.rank())); }
+
+// As well from the operand to the output as back.
+Strided transposed(const MoveArgs&, int, const Strided& other) {
+  return permuted(transposed_axes(other.shape.rank()), other);
 }
 
 std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.grads[0], a.where))}; }
@@ -175,7 +204,9 @@ const OpDef transpose_op{.name = "transpose",
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_transpose,
                          .bodies = {body<const CpuArgs>, body<CudaArgs>},
-                         .grad = transpose_grad};
+                         .grad = transpose_grad,
+                         .output_within = transposed,
+                         .operand_within = transposed};
 
 }  // namespace
 

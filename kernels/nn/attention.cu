@@ -1,6 +1,7 @@
 // attention: softmax(scale * q k^T) v for each head, without the matrix of scores in memory: Dao, Fu, Ermon, Rudra & Re
 // 2022, "FlashAttention", and Dao 2023, "FlashAttention-2". Forward keeps two numbers of each query, AttentionNorms;
 // backward makes the scores again, once for the gradient of the queries and once for those of keys and values.
+#include "base/at.h"
 #include "kernels/nn/attention_cpu.h"
 #include "kernels/nn/attention_kernels.h"
 
@@ -14,6 +15,7 @@ namespace {
 AttentionSizes sizes_of(const Shape& q, const Shape& k, const AttentionOptions& options) {
   AttentionSizes s;
   s.heads = q[0] * q[1];
+  s.heads_of_batch = std::max<std::int64_t>(q[1], 1);
   s.queries = q[2];
   s.keys = k[2];
   s.width = q[3];
@@ -22,6 +24,78 @@ AttentionSizes sizes_of(const Shape& q, const Shape& k, const AttentionOptions& 
       options.scale != 0 ? options.scale : 1 / math::sqrt(static_cast<double>(std::max<std::int64_t>(s.width, 1)));
   return s;
 }
+
+// Attributes of the ops whose operands lie in other tensors.
+struct StridedAttention {
+  AttentionOptions options;
+  std::vector<Strided> operands;  // inputs, then outputs, of the op that takes whole tensors
+};
+
+// What prepare() gives the bodies: sizes, and where the operands lie.
+constexpr int kMostOperands = 10;
+struct AttentionLayout {
+  AttentionSizes sizes;
+  HeadStrides operands[kMostOperands];  // inputs, then outputs, of the op that takes whole tensors
+};
+
+// The first three axes of q, k, v and the like; the norms have no others.
+HeadStrides head_strides(const Strided& operand, const AttentionSizes& s) {
+  return {.tensor = operand.tensor,
+          .first = operand.first,
+          .batch = operand.strides[0],
+          .head = operand.strides[1],
+          // The stride of an axis with one element says nothing, but BLAS wants rows that do not overlap.
+          .row = std::max(operand.strides[2], s.width)};
+}
+
+std::shared_ptr<AttentionLayout> layout_of(const PrepareArgs& p) {
+  auto layout = std::make_shared<AttentionLayout>();
+  if (const auto* strided = p.attrs.get_if<StridedAttention>()) {
+    layout->sizes = sizes_of(strided->operands[0].shape, strided->operands[1].shape, strided->options);
+    for (std::size_t i = 0; i < strided->operands.size(); ++i)
+      layout->operands[i] = head_strides(strided->operands[i], layout->sizes);
+    return layout;
+  }
+  layout->sizes = sizes_of(p.in(0).shape, p.in(1).shape, p.attrs.as<AttentionOptions>());
+  for (int i = 0; i < static_cast<int>(p.types.size()); ++i) {
+    const int tensor = i < p.inputs ? i : i - p.inputs;
+    layout->operands[i] = head_strides(Strided::whole(p.types[at(i)].shape, tensor), layout->sizes);
+  }
+  return layout;
+}
+
+// What the bodies read and write. Operands are numbered as in AttentionLayout.
+class AttentionArgs {
+ public:
+  AttentionArgs(const BodyArgs& args, int inputs)
+      : args_(args), layout_(args.local<AttentionLayout>()), inputs_(inputs) {}
+
+  const AttentionSizes& sizes() const { return layout_.sizes; }
+  template <class T>
+  Heads<const T> in(int i) const {
+    return {args_.in<T>(layout_.operands[i].tensor), layout_.operands[i]};
+  }
+  template <class T>
+  Heads<T> out(int i) const {
+    const HeadStrides& strides = layout_.operands[inputs_ + i];
+    return {args_.out<T>(strides.tensor), strides};
+  }
+  // Norms are always whole.
+  template <class T>
+  const T* whole_in(int i) const {
+    return args_.in<T>(layout_.operands[i].tensor);
+  }
+  template <class T>
+  T* whole_out(int i) const {
+    return args_.out<T>(layout_.operands[inputs_ + i].tensor);
+  }
+
+ private:
+  const BodyArgs& args_;
+  const AttentionLayout& layout_;
+  int inputs_;
+};
+constexpr int kInputs = 3, kGradInputs = 7;
 
 // --- CUDA
 
@@ -54,38 +128,44 @@ Extent tiles_of(std::int64_t heads, std::int64_t rows) {
 }
 
 template <class T>
-void attention_on(CudaArgs& a, const AttentionSizes& s) {
+void attention_on(CudaArgs& a) {
+  const AttentionArgs args(a, kInputs);
+  const AttentionSizes& s = args.sizes();
   with_width(s.width, [&](auto width) {
     using B = ForwardBlock<T, width()>;
-    a.launch(attention_rows<B, T>, tiles_of<B>(s.heads, s.queries), Extent{B::kThreads}, 0, a.in<T>(0), a.in<T>(1),
-             a.in<T>(2), a.out<T>(0), AttentionNorms<T>{a.out<T>(1), a.out<T>(2)}, s);
+    a.launch(attention_rows<B, T>, tiles_of<B>(s.heads, s.queries), Extent{B::kThreads}, 0, args.in<T>(0),
+             args.in<T>(1), args.in<T>(2), args.out<T>(0),
+             AttentionNorms<T>{args.whole_out<T>(1), args.whole_out<T>(2)}, s);
   });
 }
 
 template <class T>
-void attention_grad_on(CudaArgs& a, const AttentionSizes& s) {
+void attention_grad_on(CudaArgs& a) {
+  const AttentionArgs args(a, kGradInputs);
+  const AttentionSizes& s = args.sizes();
   T* delta = static_cast<T*>(a.workspace());
-  std::int64_t rows = s.heads * s.queries;
-  LaunchSize launch = launch_size(rows * kWarp);
-  a.launch(attention_deltas<T>, launch.grid, launch.block, 0, a.in<T>(3), a.in<T>(6), delta, rows, s.width);
-  AttentionGradInputs<T> in{a.in<T>(0), a.in<T>(1), a.in<T>(2), {a.in<T>(4), a.in<T>(5)}, a.in<T>(6), delta};
+  LaunchSize launch = launch_size(s.heads * s.queries * kWarp);
+  a.launch(attention_deltas<T>, launch.grid, launch.block, 0, args.in<T>(3), args.in<T>(6), delta, s);
+  AttentionGradInputs<T> in{args.in<T>(0), args.in<T>(1), args.in<T>(2), {args.whole_in<T>(4), args.whole_in<T>(5)},
+                            args.in<T>(6), delta};
   with_width(s.width, [&](auto width) {
     using Q = QueryGradBlock<T, width()>;
-    a.launch(attention_query_grads<Q, T>, tiles_of<Q>(s.heads, s.queries), Extent{Q::kThreads}, 0, in, a.out<T>(0), s);
+    a.launch(attention_query_grads<Q, T>, tiles_of<Q>(s.heads, s.queries), Extent{Q::kThreads}, 0, in, args.out<T>(0),
+             s);
     using K = KeyGradBlock<T, width()>;
-    a.launch(attention_key_grads<K, T>, tiles_of<K>(s.heads, s.keys), Extent{K::kThreads}, 0, in, a.out<T>(1),
-             a.out<T>(2), s);
+    a.launch(attention_key_grads<K, T>, tiles_of<K>(s.heads, s.keys), Extent{K::kThreads}, 0, in, args.out<T>(1),
+             args.out<T>(2), s);
   });
 }
 
 template <class T>
-void load_attention(const PrepareArgs& p) {
-  with_width(p.in(0).shape[3], [&](auto width) { load_kernel(p, attention_rows<ForwardBlock<T, width()>, T>); });
+void load_attention(const PrepareArgs& p, std::int64_t head_width) {
+  with_width(head_width, [&](auto width) { load_kernel(p, attention_rows<ForwardBlock<T, width()>, T>); });
 }
 template <class T>
-void load_attention_grad(const PrepareArgs& p) {
+void load_attention_grad(const PrepareArgs& p, std::int64_t head_width) {
   load_kernel(p, attention_deltas<T>);
-  with_width(p.in(0).shape[3], [&](auto width) {
+  with_width(head_width, [&](auto width) {
     load_kernel(p, attention_query_grads<QueryGradBlock<T, width()>, T>);
     load_kernel(p, attention_key_grads<KeyGradBlock<T, width()>, T>);
   });
@@ -101,63 +181,53 @@ std::int64_t heads_of_tile(const AttentionSizes& s) {
 std::int64_t tiles_of(const AttentionSizes& s) {
   return std::max<std::int64_t>(1, (s.heads + heads_of_tile(s) - 1) / heads_of_tile(s));
 }
-AttentionSizes sizes_of(const BodyArgs& a) {
-  return sizes_of(a.in_type(0).shape, a.in_type(1).shape, a.attrs<AttentionOptions>());
-}
-std::int64_t count_tiles(const BodyArgs& a) { return tiles_of(sizes_of(a)); }
+std::int64_t count_tiles(const BodyArgs& a) { return tiles_of(a.local<AttentionLayout>().sizes); }
 
 constexpr std::int64_t kScores = kCpuQueries * kCpuKeys;  // in a tile of scores
 
 template <class T>
-void attend_tiles(const CpuArgs& a, const AttentionSizes& s, std::int64_t first, std::int64_t end) {
+void attend_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const AttentionArgs args(a, kInputs);
+  const AttentionSizes& s = args.sizes();
   if (s.width == 0) return;  // the output is empty, and BLAS takes no such matrices
   auto* scores = static_cast<T*>(a.workspace()) + first * kScores;
-  std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
-  for (std::int64_t h = first * heads_of_tile(s); h < std::min(s.heads, end * heads_of_tile(s)); ++h) {
-    attend_head(s, a.in<T>(0) + h * queries, a.in<T>(1) + h * keys, a.in<T>(2) + h * keys, a.out<T>(0) + h * queries,
-                AttentionNorms<T>{a.out<T>(1), a.out<T>(2)}.from(h * s.queries), scores);
-  }
+  const Heads<const T> q = args.in<T>(0), k = args.in<T>(1), v = args.in<T>(2);
+  const Heads<T> out = args.out<T>(0);
+  const AttentionNorms<T> norms{args.whole_out<T>(1), args.whole_out<T>(2)};
+  for (std::int64_t h = first * heads_of_tile(s); h < std::min(s.heads, end * heads_of_tile(s)); ++h)
+    attend_head(s, q.rows(s, h), k.rows(s, h), v.rows(s, h), out.rows(s, h), norms.from(h * s.queries), scores);
 }
 
 template <class T>
-void attend_grad_tiles(const CpuArgs& a, const AttentionSizes& s, std::int64_t first, std::int64_t end) {
+void attend_grad_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const AttentionArgs args(a, kGradInputs);
+  const AttentionSizes& s = args.sizes();
   if (s.width == 0) return;
   auto* scratch = static_cast<T*>(a.workspace()) + first * 2 * kScores;
-  std::int64_t queries = s.queries * s.width, keys = s.keys * s.width;
+  const AttentionNorms<const T> norms{args.whole_in<T>(4), args.whole_in<T>(5)};
   for (std::int64_t h = first * heads_of_tile(s); h < std::min(s.heads, end * heads_of_tile(s)); ++h) {
-    AttentionNorms<const T> norms{a.in<T>(4), a.in<T>(5)};
-    AttentionGradHead<T> head{a.in<T>(0) + h * queries,  a.in<T>(1) + h * keys,     a.in<T>(2) + h * keys,
-                              a.in<T>(3) + h * queries,  norms.from(h * s.queries), a.in<T>(6) + h * queries,
-                              a.out<T>(0) + h * queries, a.out<T>(1) + h * keys,    a.out<T>(2) + h * keys};
-    attend_head_grad(s, head, scratch);
+    attend_head_grad(
+        s,
+        AttentionGradHead<T>{args.in<T>(0).rows(s, h), args.in<T>(1).rows(s, h), args.in<T>(2).rows(s, h),
+                             args.in<T>(3).rows(s, h), norms.from(h * s.queries), args.in<T>(6).rows(s, h),
+                             args.out<T>(0).rows(s, h), args.out<T>(1).rows(s, h), args.out<T>(2).rows(s, h)},
+        scratch);
   }
 }
 
-std::size_t cpu_workspace(const PrepareArgs& p, std::int64_t scores_of_tile) {
-  const AttentionSizes s = sizes_of(p.in(0).shape, p.in(1).shape, p.attrs.as<AttentionOptions>());
-  return static_cast<std::size_t>(tiles_of(s) * scores_of_tile * kScores) * size_of(p.in(0).dtype);
-}
-
 void run_forward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
-  const AttentionSizes s = sizes_of(a);
-  a.in_type(0).dtype == DType::f32 ? attend_tiles<float>(a, s, first, end) : attend_tiles<double>(a, s, first, end);
+  a.in_type(0).dtype == DType::f32 ? attend_tiles<float>(a, first, end) : attend_tiles<double>(a, first, end);
 }
 void run_backward_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
-  const AttentionSizes s = sizes_of(a);
-  a.in_type(0).dtype == DType::f32 ? attend_grad_tiles<float>(a, s, first, end)
-                                   : attend_grad_tiles<double>(a, s, first, end);
+  a.in_type(0).dtype == DType::f32 ? attend_grad_tiles<float>(a, first, end) : attend_grad_tiles<double>(a, first, end);
 }
 constexpr Tiles kForwardTiles{count_tiles, run_forward_tiles}, kBackwardTiles{count_tiles, run_backward_tiles};
 
 // --- the ops. Inputs: q, k, v, and backward also all three outputs and the gradient of the first.
 
-void forward(CudaArgs& a) {
-  AttentionSizes s = sizes_of(a);
-  a.in_type(0).dtype == DType::f32 ? attention_on<float>(a, s) : attention_on<double>(a, s);
-}
+void forward(CudaArgs& a) { a.in_type(0).dtype == DType::f32 ? attention_on<float>(a) : attention_on<double>(a); }
 void backward(CudaArgs& a) {
-  AttentionSizes s = sizes_of(a);
-  a.in_type(0).dtype == DType::f32 ? attention_grad_on<float>(a, s) : attention_grad_on<double>(a, s);
+  a.in_type(0).dtype == DType::f32 ? attention_grad_on<float>(a) : attention_grad_on<double>(a);
 }
 
 void infer_attention(InferArgs& a) {
@@ -179,31 +249,58 @@ void infer_attention_grad(InferArgs& a) {
   for (int i = 0; i < 3; ++i) a.out(a.in(i).dtype, a.in(i).shape);
 }
 
+// The scratch memory of the CPU bodies.
+std::size_t cpu_workspace(const PrepareArgs& p, const AttentionSizes& s, std::int64_t scores_of_tile) {
+  return static_cast<std::size_t>(tiles_of(s) * scores_of_tile * kScores) * size_of(p.in(0).dtype);
+}
+
 Prepared prepare_attention(const PrepareArgs& p) {
+  auto layout = layout_of(p);
+  const AttentionSizes& s = layout->sizes;
   if (!p.cuda) {
     use_one_blas_thread();
-    return {nullptr, cpu_workspace(p, 1)};
+    return {layout, cpu_workspace(p, s, 1)};
   }
-  p.in(0).dtype == DType::f32 ? load_attention<float>(p) : load_attention<double>(p);
-  return {};
+  p.in(0).dtype == DType::f32 ? load_attention<float>(p, s.width) : load_attention<double>(p, s.width);
+  return {layout};
 }
 Prepared prepare_attention_grad(const PrepareArgs& p) {
+  auto layout = layout_of(p);
+  const AttentionSizes& s = layout->sizes;
   if (!p.cuda) {
     use_one_blas_thread();
-    return {nullptr, cpu_workspace(p, 2)};
+    return {layout, cpu_workspace(p, s, 2)};
   }
-  p.in(0).dtype == DType::f32 ? load_attention_grad<float>(p) : load_attention_grad<double>(p);
-  return {nullptr, p.in(4).bytes()};
+  p.in(0).dtype == DType::f32 ? load_attention_grad<float>(p, s.width) : load_attention_grad<double>(p, s.width);
+  return {layout, static_cast<std::size_t>(s.heads * s.queries) * size_of(p.in(0).dtype)};
 }
 
 // The products of matrices, of the pairs of query and key that the mask leaves: two forwards, and five backwards, as
 // the scores are computed again.
 template <int products>
 std::uint64_t attention_flops(const BodyArgs& a) {
-  const AttentionSizes s = sizes_of(a);
+  const AttentionSizes& s = a.local<AttentionLayout>().sizes;
   std::int64_t pairs = 0;
   for (std::int64_t i = 0; i < s.queries; ++i) pairs += s.visible(i);
   return 2 * products * static_cast<std::uint64_t>(s.heads * pairs * s.width);
+}
+
+// The ops whose operands lie in other tensors. Emitted by no one: the planner puts them in place of the others.
+const OpDef strided_attention_op{.name = "strided_attention",
+                                 .traits = {.kernels_wait = true},
+                                 .prepare = prepare_attention,
+                                 .bodies = {run_all_tiles<kForwardTiles>, forward},
+                                 .tiles = kForwardTiles,
+                                 .flops = attention_flops<2>};
+const OpDef strided_attention_grad_op{.name = "strided_attention_grad",
+                                      .traits = {.kernels_wait = true},
+                                      .prepare = prepare_attention_grad,
+                                      .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                                      .tiles = kBackwardTiles,
+                                      .flops = attention_flops<5>};
+template <const OpDef& op>
+Fused strided_attention(const StridedArgs& a) {
+  return {&op, StridedAttention{a.attrs.as<AttentionOptions>(), {a.operands.begin(), a.operands.end()}}};
 }
 
 const OpDef attention_grad_op{.name = "attention_grad",
@@ -212,6 +309,7 @@ const OpDef attention_grad_op{.name = "attention_grad",
                               .prepare = prepare_attention_grad,
                               .bodies = {run_all_tiles<kBackwardTiles>, backward},
                               .tiles = kBackwardTiles,
+                              .strided = strided_attention<strided_attention_grad_op>,
                               .flops = attention_flops<5>};
 
 std::vector<Value> attention_grad(const GradArgs& a) {
@@ -227,6 +325,7 @@ const OpDef attention_op{.name = "attention",
                          .bodies = {run_all_tiles<kForwardTiles>, forward},
                          .tiles = kForwardTiles,
                          .grad = attention_grad,
+                         .strided = strided_attention<strided_attention_op>,
                          .flops = attention_flops<2>};
 
 }  // namespace

@@ -26,30 +26,41 @@ void for_each_tile(const AttentionSizes& s, const F& f) {
   }
 }
 
+// Rows from the given one on, as BLAS takes a matrix.
+template <class T>
+BlasMatrix<T> matrix_of(const HeadRows<const T>& rows, std::int64_t first, bool is_transposed = false) {
+  return {rows[first], static_cast<int>(rows.pitch), is_transposed};
+}
+
 // scores = factor * a b^T for rows of a and b.
 template <class T>
-void multiply_rows(const AttentionTile& t, const AttentionSizes& s, T factor, const T* a, const T* b, T* scores) {
-  auto width = static_cast<int>(s.width);
-  multiply(static_cast<int>(t.rows), static_cast<int>(t.columns), width, factor,
-           BlasMatrix<T>{a + t.first * s.width, width}, BlasMatrix<T>{b + t.at * s.width, width, true}, T(0), scores,
-           kCpuKeys);
+void multiply_rows(const AttentionTile& t, const AttentionSizes& s, T factor, HeadRows<const T> a, HeadRows<const T> b,
+                   T* scores) {
+  multiply(static_cast<int>(t.rows), static_cast<int>(t.columns), static_cast<int>(s.width), factor,
+           matrix_of(a, t.first), matrix_of(b, t.at, true), T(0), scores, kCpuKeys);
 }
 // out += factor * scores b for the queries of the tile.
 template <class T>
-void add_to_queries(const AttentionTile& t, const AttentionSizes& s, T factor, const T* scores, const T* b, T* out) {
-  auto width = static_cast<int>(s.width);
+void add_to_queries(const AttentionTile& t, const AttentionSizes& s, T factor, const T* scores, HeadRows<const T> b,
+                    HeadRows<T> out) {
   for (std::int64_t first = 0; first < t.columns; first += kSummedKeys) {
-    multiply(static_cast<int>(t.rows), width, static_cast<int>(std::min(kSummedKeys, t.columns - first)), factor,
-             BlasMatrix<T>{scores + first, kCpuKeys}, BlasMatrix<T>{b + (t.at + first) * s.width, width}, T(1),
-             out + t.first * s.width, width);
+    multiply(static_cast<int>(t.rows), static_cast<int>(s.width),
+             static_cast<int>(std::min(kSummedKeys, t.columns - first)), factor,
+             BlasMatrix<T>{scores + first, kCpuKeys}, matrix_of(b, t.at + first), T(1), out[t.first],
+             static_cast<int>(out.pitch));
   }
 }
 // out += factor * scores^T b for the keys of the tile.
 template <class T>
-void add_to_keys(const AttentionTile& t, const AttentionSizes& s, T factor, const T* scores, const T* b, T* out) {
-  auto width = static_cast<int>(s.width);
-  multiply(static_cast<int>(t.columns), width, static_cast<int>(t.rows), factor, BlasMatrix<T>{scores, kCpuKeys, true},
-           BlasMatrix<T>{b + t.first * s.width, width}, T(1), out + t.at * s.width, width);
+void add_to_keys(const AttentionTile& t, const AttentionSizes& s, T factor, const T* scores, HeadRows<const T> b,
+                 HeadRows<T> out) {
+  multiply(static_cast<int>(t.columns), static_cast<int>(s.width), static_cast<int>(t.rows), factor,
+           BlasMatrix<T>{scores, kCpuKeys, true}, matrix_of(b, t.first), T(1), out[t.at], static_cast<int>(out.pitch));
+}
+
+template <class T>
+void clear(const HeadRows<T>& rows, std::int64_t count, std::int64_t width) {
+  for (std::int64_t i = 0; i < count; ++i) std::fill_n(rows[i], width, T(0));
 }
 
 // The scores of a query become exponentials; `out` is relative to the largest score so far. Before a score above -inf,
@@ -70,10 +81,10 @@ void soften_row(T* scores, std::int64_t seen, std::int64_t columns, T& largest, 
 }
 
 template <class T>
-void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T* out, AttentionNorms<T> norms,
-                 T* scores) {
+void attend_head(const AttentionSizes& s, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
+                 HeadRows<T> out, AttentionNorms<T> norms, T* scores) {
   double sum[kCpuQueries];
-  std::fill_n(out, s.queries * s.width, T(0));
+  clear(out, s.queries, s.width);
   std::fill_n(norms.largest, s.queries, -std::numeric_limits<T>::infinity());
   std::fill_n(norms.log_sum, s.queries, T(0));  // of a query that sees no key
   for_each_tile(s, [&](const AttentionTile& t) {
@@ -81,13 +92,13 @@ void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T*
     multiply_rows(t, s, static_cast<T>(s.scale), q, k, scores);
     for (std::int64_t i = 0; i < t.rows; ++i) {
       std::int64_t query = t.first + i, seen = std::clamp<std::int64_t>(s.visible(query) - t.at, 0, t.columns);
-      soften_row(scores + i * kCpuKeys, seen, t.columns, norms.largest[query], sum[i], out + query * s.width, s.width);
+      soften_row(scores + i * kCpuKeys, seen, t.columns, norms.largest[query], sum[i], out[query], s.width);
     }
     add_to_queries(t, s, T(1), scores, v, out);
     bool is_last = t.at + t.columns == s.visible(t.first + t.rows - 1);
     for (std::int64_t i = 0; is_last && i < t.rows; ++i) {
       if (s.visible(t.first + i) == 0) continue;
-      T* row = out + (t.first + i) * s.width;
+      T* row = out[t.first + i];
       auto total = static_cast<T>(sum[i]);
       for_each_index(s.width, [=](std::int64_t c) { row[c] /= total; });
       norms.log_sum[t.first + i] = static_cast<T>(math::log(sum[i]));
@@ -97,23 +108,23 @@ void attend_head(const AttentionSizes& s, const T* q, const T* k, const T* v, T*
 
 template <class T>
 struct AttentionGradHead {
-  const T *q, *k, *v, *out;
+  HeadRows<const T> q, k, v, out;
   AttentionNorms<const T> norms;
-  const T* g;
-  T *q_grad, *k_grad, *v_grad;
+  HeadRows<const T> g;
+  HeadRows<T> q_grad, k_grad, v_grad;
 };
 
 // `scratch` holds two tiles of scores.
 template <class T>
 void attend_head_grad(const AttentionSizes& s, const AttentionGradHead<T>& h, T* scratch) {
   T *weights = scratch, *score_grad = scratch + kCpuQueries * kCpuKeys;
-  std::fill_n(h.q_grad, s.queries * s.width, T(0));
-  std::fill_n(h.k_grad, s.keys * s.width, T(0));
-  std::fill_n(h.v_grad, s.keys * s.width, T(0));
+  clear(h.q_grad, s.queries, s.width);
+  clear(h.k_grad, s.keys, s.width);
+  clear(h.v_grad, s.keys, s.width);
   T deltas[kCpuQueries];
   for_each_tile(s, [&](const AttentionTile& t) {
     for (std::int64_t i = 0; t.at == 0 && i < t.rows; ++i) {
-      const T *out = h.out + (t.first + i) * s.width, *g = h.g + (t.first + i) * s.width;
+      const T *out = h.out[t.first + i], *g = h.g[t.first + i];
       deltas[i] = static_cast<T>(chained_sum(s.width, [=](std::int64_t c) { return double{out[c]} * g[c]; }));
     }
     multiply_rows(t, s, static_cast<T>(s.scale), h.q, h.k, weights);

@@ -23,10 +23,10 @@ struct AttentionBlock {
   static __device__ int y() { return static_cast<int>(threadIdx.x) / kSide; }
 
   // The first `count` rows of `from`, zeros after them.
-  static __device__ void load(Vectors& to, const T* from, std::int64_t count, std::int64_t width) {
+  static __device__ void load(Vectors& to, HeadRows<const T> from, std::int64_t count, std::int64_t width) {
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kWidth; i += static_cast<int>(kThreads)) {
       int row = i / kWidth, column = i % kWidth;
-      to[row][column] = row < count && column < width ? from[row * width + column] : T(0);
+      to[row][column] = row < count && column < width ? from[row][column] : T(0);
     }
   }
 
@@ -55,12 +55,12 @@ struct AttentionBlock {
     }
   }
 
-  static __device__ void store(T* to, const T (&values)[kRows][kColumns], T factor, std::int64_t count,
+  static __device__ void store(HeadRows<T> to, const T (&values)[kRows][kColumns], T factor, std::int64_t count,
                                std::int64_t width) {
     for (int i = 0; i < kRows; ++i)
       for (int c = 0; c < kColumns; ++c)
         if (y() + i * kSide < count && x() + c * kSide < width)
-          to[(y() + i * kSide) * width + x() + c * kSide] = values[i][c] * factor;
+          to[y() + i * kSide][x() + c * kSide] = values[i][c] * factor;
   }
 
   // Over the threads that share a row, which are neighbours in a warp.
@@ -95,20 +95,21 @@ __device__ void soften_row(T (&scores)[B::kRows], T (&weights)[B::kTile + 1], st
 }
 
 template <class B, class T>
-__global__ void attention_rows(const T* q, const T* k, const T* v, T* out, AttentionNorms<T> norms, AttentionSizes s) {
+__global__ void attention_rows(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+                               AttentionNorms<T> norms, AttentionSizes s) {
   wait_for_inputs();
   __shared__ typename B::Vectors queries, others;  // keys, then values
   __shared__ typename B::Scores weights;
   std::int64_t tiles = (s.queries + B::kTile - 1) / B::kTile;
   std::int64_t head = blockIdx.x / tiles, first = blockIdx.x % tiles * B::kTile;
   std::int64_t count = s.queries - first < B::kTile ? s.queries - first : B::kTile;
-  const T *keys = k + head * s.keys * s.width, *values = v + head * s.keys * s.width;
-  B::load(queries, q + (head * s.queries + first) * s.width, count, s.width);
+  const HeadRows<const T> keys = k.rows(s, head), values = v.rows(s, head);
+  B::load(queries, q.rows(s, head).from(first), count, s.width);
   T sums[B::kRows][B::kColumns] = {}, largest[B::kRows], sum[B::kRows] = {};
   for (T& x : largest) x = T(-INFINITY);
   std::int64_t end = s.visible(first + count - 1);
   for (std::int64_t at = 0; at < end; at += B::kTile) {
-    B::load(others, keys + at * s.width, s.keys - at, s.width);
+    B::load(others, keys.from(at), s.keys - at, s.width);
     __syncthreads();
     T scores[B::kRows][B::kRows];
     B::multiply(queries, others, scores);
@@ -119,7 +120,7 @@ __global__ void attention_rows(const T* q, const T* k, const T* v, T* out, Atten
       soften_row<B>(scores[i], weights[row], seen, largest[i], sum[i], sums[i]);
     }
     __syncthreads();  // the weights are there, and the keys no longer needed
-    B::load(others, values + at * s.width, s.keys - at, s.width);
+    B::load(others, values.from(at), s.keys - at, s.width);
     __syncthreads();
     B::template add_product<false>(weights, others, sums);
     __syncthreads();  // before the next keys
@@ -132,19 +133,21 @@ __global__ void attention_rows(const T* q, const T* k, const T* v, T* out, Atten
     norms.largest[head * s.queries + first + row] = largest[i];
     norms.log_sum[head * s.queries + first + row] = sees_keys ? math::log(sum[i]) : T(0);
   }
-  B::store(out + (head * s.queries + first) * s.width, sums, T(1), count, s.width);
+  B::store(out.rows(s, head).from(first), sums, T(1), count, s.width);
 }
 
 // --- backward
 
 // delta = sum(out * gradient of it) for each query; a warp each.
 template <class T>
-__global__ void attention_deltas(const T* out, const T* g, T* delta, std::int64_t rows, std::int64_t width) {
+__global__ void attention_deltas(Heads<const T> out, Heads<const T> g, T* delta, AttentionSizes s) {
   wait_for_inputs();
-  std::int64_t lane = threadIdx.x % kWarp;
+  std::int64_t lane = threadIdx.x % kWarp, rows = s.heads * s.queries;
   for (std::int64_t row = thread_index() / kWarp; row < rows; row += all_threads() / kWarp) {
+    const std::int64_t head = row / s.queries, query = row % s.queries;
+    const T *out_row = out.rows(s, head)[query], *g_row = g.rows(s, head)[query];
     T sum(0);
-    for (std::int64_t c = lane; c < width; c += kWarp) sum += out[row * width + c] * g[row * width + c];
+    for (std::int64_t c = lane; c < s.width; c += kWarp) sum += out_row[c] * g_row[c];
     sum = warp_sum(sum);
     if (lane == 0) delta[row] = sum;
   }
@@ -152,9 +155,10 @@ __global__ void attention_deltas(const T* out, const T* g, T* delta, std::int64_
 
 template <class T>
 struct AttentionGradInputs {
-  const T *q, *k, *v;
+  Heads<const T> q, k, v;
   AttentionNorms<const T> norms;
-  const T *g, *delta;
+  Heads<const T> g;
+  const T* delta;
 };
 
 // Gradients of the scores of a tile of queries and a tile of keys, and, if wanted, the weights themselves.
@@ -181,21 +185,21 @@ __device__ void score_grads(const typename B::Vectors& queries, const typename B
 }
 
 template <class B, class T>
-__global__ void attention_query_grads(AttentionGradInputs<T> in, T* out, AttentionSizes s) {
+__global__ void attention_query_grads(AttentionGradInputs<T> in, Heads<T> out, AttentionSizes s) {
   wait_for_inputs();
   __shared__ typename B::Vectors queries, keys, values, grads;
   __shared__ typename B::Scores score_grad;
   std::int64_t tiles = (s.queries + B::kTile - 1) / B::kTile;
   std::int64_t head = blockIdx.x / tiles, first = blockIdx.x % tiles * B::kTile;
   std::int64_t count = s.queries - first < B::kTile ? s.queries - first : B::kTile;
-  std::int64_t own = (head * s.queries + first) * s.width, other = head * s.keys * s.width;
-  B::load(queries, in.q + own, count, s.width);
-  B::load(grads, in.g + own, count, s.width);
+  const HeadRows<const T> all_keys = in.k.rows(s, head), all_values = in.v.rows(s, head);
+  B::load(queries, in.q.rows(s, head).from(first), count, s.width);
+  B::load(grads, in.g.rows(s, head).from(first), count, s.width);
   T sums[B::kRows][B::kColumns] = {};
   std::int64_t end = s.visible(first + count - 1);
   for (std::int64_t at = 0; at < end; at += B::kTile) {
-    B::load(keys, in.k + other + at * s.width, s.keys - at, s.width);
-    B::load(values, in.v + other + at * s.width, s.keys - at, s.width);
+    B::load(keys, all_keys.from(at), s.keys - at, s.width);
+    B::load(values, all_values.from(at), s.keys - at, s.width);
     __syncthreads();
     score_grads<B>(queries, keys, values, grads, in.norms.from(head * s.queries), in.delta + head * s.queries, first,
                    at, s, score_grad, static_cast<typename B::Scores*>(nullptr));
@@ -203,24 +207,25 @@ __global__ void attention_query_grads(AttentionGradInputs<T> in, T* out, Attenti
     B::template add_product<false>(score_grad, keys, sums);
     __syncthreads();  // before the next keys
   }
-  B::store(out + own, sums, static_cast<T>(s.scale), count, s.width);
+  B::store(out.rows(s, head).from(first), sums, static_cast<T>(s.scale), count, s.width);
 }
 
 template <class B, class T>
-__global__ void attention_key_grads(AttentionGradInputs<T> in, T* key_grad, T* value_grad, AttentionSizes s) {
+__global__ void attention_key_grads(AttentionGradInputs<T> in, Heads<T> key_grad, Heads<T> value_grad,
+                                    AttentionSizes s) {
   wait_for_inputs();
   __shared__ typename B::Vectors queries, keys, values, grads;
   __shared__ typename B::Scores score_grad, weights;
   std::int64_t tiles = (s.keys + B::kTile - 1) / B::kTile;
   std::int64_t head = blockIdx.x / tiles, first = blockIdx.x % tiles * B::kTile;
   std::int64_t count = s.keys - first < B::kTile ? s.keys - first : B::kTile;
-  std::int64_t own = (head * s.keys + first) * s.width, other = head * s.queries * s.width;
-  B::load(keys, in.k + own, count, s.width);
-  B::load(values, in.v + own, count, s.width);
+  const HeadRows<const T> all_queries = in.q.rows(s, head), all_grads = in.g.rows(s, head);
+  B::load(keys, in.k.rows(s, head).from(first), count, s.width);
+  B::load(values, in.v.rows(s, head).from(first), count, s.width);
   T key_sums[B::kRows][B::kColumns] = {}, value_sums[B::kRows][B::kColumns] = {};
   for (std::int64_t at = s.first_query(first) / B::kTile * B::kTile; at < s.queries; at += B::kTile) {
-    B::load(queries, in.q + other + at * s.width, s.queries - at, s.width);
-    B::load(grads, in.g + other + at * s.width, s.queries - at, s.width);
+    B::load(queries, all_queries.from(at), s.queries - at, s.width);
+    B::load(grads, all_grads.from(at), s.queries - at, s.width);
     __syncthreads();
     score_grads<B>(queries, keys, values, grads, in.norms.from(head * s.queries), in.delta + head * s.queries, at,
                    first, s, score_grad, &weights);
@@ -229,8 +234,8 @@ __global__ void attention_key_grads(AttentionGradInputs<T> in, T* key_grad, T* v
     B::template add_product<true>(score_grad, queries, key_sums);
     __syncthreads();  // before the next queries
   }
-  B::store(key_grad + own, key_sums, static_cast<T>(s.scale), count, s.width);
-  B::store(value_grad + own, value_sums, T(1), count, s.width);
+  B::store(key_grad.rows(s, head).from(first), key_sums, static_cast<T>(s.scale), count, s.width);
+  B::store(value_grad.rows(s, head).from(first), value_sums, T(1), count, s.width);
 }
 
 }  // namespace graphsink

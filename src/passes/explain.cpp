@@ -227,6 +227,9 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
             count_text(plan.fusion.nodes, "node") + "; " + bytes_text(plan.fusion.bytes) +
             " of their results are not stored\n";
   if (!plan.fusion.obstacle.empty()) text += "element-wise ops stay separate: " + plan.fusion.obstacle + "\n";
+  if (plan.avoided_copies.ops > 0)
+    text += "without copies: " + count_text(plan.avoided_copies.ops, "op") + " that only moved elements; " +
+            bytes_text(plan.avoided_copies.bytes) + " are read and written where they are\n";
   if (plan.programmatic.is_on)
     text += "programmatic launch: " + std::to_string(plan.programmatic.nodes) + " of " +
             count_text(counts.nodes, "node") + " (pdl) behind another kernel\n";

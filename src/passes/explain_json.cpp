@@ -79,6 +79,7 @@ class Writer {
               {"value_bytes", plan_.value_bytes},
               {"live_bytes", live_bytes(plan_)}}},
             {"fusion", fusion()},
+            {"avoided_copies", {{"ops", plan_.avoided_copies.ops}, {"bytes", plan_.avoided_copies.bytes}}},
             {"programmatic_launch", programmatic_launch()},
             {"islands", islands_json(plan_.islands)},
             {"split_islands", islands_json(split_islands(plan_))},

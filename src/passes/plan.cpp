@@ -49,6 +49,7 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   place(ir, options, plan);
   unroll(ir, system, plan);
   if (options.fuse) {
+    plan.avoided_copies = avoid_copies(ir);
     fuse(ir);
     if (!options.check_finite) plan.fusion = fuse_elementwise(ir, system, plan);
   }

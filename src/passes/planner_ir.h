@@ -120,6 +120,10 @@ void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
 void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan);
 constexpr int kMostUnrolled = 16;
 
+// Does without nodes that only move elements, where other nodes can read or write them where they are: see
+// OpDef::strided.
+AvoidedCopies avoid_copies(PlannerIr& ir);
+
 // Joins nodes with the one that uses them: see OpDef::fuse.
 void fuse(PlannerIr& ir);
 

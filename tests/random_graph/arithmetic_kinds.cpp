@@ -1,5 +1,6 @@
 // Kinds of entries that compute: element-wise ops, products, norms, windows, random numbers.
 
+#include "base/at.h"
 #include "site.h"
 
 namespace graphsink::testing {
@@ -63,12 +64,32 @@ Value image(Site& s) {
   return x.shape().rank() < 2 || x.shape()[-1] < 2 || x.shape()[-2] < 2 ? Site::fit(x, {2, 3, 4}) : x;
 }
 
+// An operand of attention, [1, 2, time, 4]: by itself, or a part of a larger tensor, in another order.
+Value heads(Site& s, const Value& x, std::int64_t time) {
+  switch (s.random.below(4)) {
+    case 0:
+      return permute(Site::fit(x, {1, time, 2, 4}), {0, 2, 1, 3}, s.placement);
+    case 1: {
+      Value part = split(Site::fit(x, {1, time, 24}), 3, -1, s.placement)[at(s.random.below(3))];
+      return permute(reshape(part, {1, time, 2, 4}), {0, 2, 1, 3}, s.placement);
+    }
+    case 2: {
+      Value parts = permute(Site::fit(x, {1, time, 2, 2, 4}), {2, 0, 3, 1, 4}, s.placement);
+      std::int64_t first = s.random.below(2);
+      return reshape(slice(parts, {first}, {first + 1}, {}, s.placement), {1, 2, time, 4});
+    }
+    default:
+      return Site::fit(x, {1, 2, time, 4});
+  }
+}
+
 Values attend(Site& s) {
-  DType dtype = s.real(0).dtype();
-  Value q = Site::fit(s.real(0), {1, 2, 3, 4});
-  Value k = Site::fit(Site::as(s.any(1), dtype), {1, 2, 4, 4});
-  Value v = Site::fit(Site::as(s.any(2), dtype), {1, 2, 4, 4});
-  return {attention(q, k, v, {.causal = s.random.chance(50)}, s.placement)};
+  Value x = s.real(0);
+  Value q = heads(s, x, 3);
+  Value k = heads(s, Site::as(s.any(1), x.dtype()), 4);
+  Value v = heads(s, Site::as(s.any(2), x.dtype()), 4);
+  Value y = attention(q, k, v, {.causal = s.random.chance(50)}, s.placement);
+  return {s.random.chance(50) ? permute(y, {0, 2, 1, 3}, s.placement) : y};
 }
 
 constexpr Family kU = Family::unary, kB = Family::binary, kC = Family::choice;

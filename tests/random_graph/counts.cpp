@@ -19,6 +19,7 @@ constexpr std::array kOfPlans{"control: branch",
                               "node: on the device",
                               "node: fused",
                               "node: of several outputs",
+                              "node: reads and writes parts of tensors",
                               "node: view",
                               "plan: of several streams",
                               "plan: several steps a launch",
@@ -71,6 +72,7 @@ void count_node(const PlanNode& node, Counts& counts) {
            : has_cuda      ? "node: on the host by choice"
                            : "node: on the host for want of a CUDA body"];
   counts["node: fused"] += node.op->name.starts_with("matmul_");
+  counts["node: reads and writes parts of tensors"] += node.op->name.starts_with("strided_");
   counts["node: of several outputs"] += at(node.inputs) + 1 < node.operands.size();
 }
 

@@ -1,0 +1,311 @@
+// Lets ops read their operands, and write their results, where these lie within other tensors (OpDef::strided), so that
+// the ops around them that only move elements, such as the permute and split before attention, are not needed.
+//
+// An operand is followed back through such ops to the tensor that holds its elements. A result is followed forward, to
+// the tensor that they all end in, which the op then writes itself; several results may end in one tensor, by concat.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "base/at.h"
+#include "passes/planner_ir.h"
+
+namespace graphsink {
+namespace {
+
+// What the node uses of an operand is more than its type.
+bool is_read(const IrNode& node, std::size_t operand) {
+  return access_of(*node.op, operand, node.inputs.size()) != Access::shape_only;
+}
+
+// Gives a part of a tensor another shape with the same elements in the same order. Returns false if it takes more than
+// one stride for an axis. (PyTorch's Tensor.view() has the same rule.)
+bool reshape(Strided& part, const Shape& shape) {
+  if (shape.size() == 0) return false;
+  Strided result{.shape = shape, .first = part.first, .tensor = part.tensor};
+  int axis = shape.rank();
+  // Axes of the part that follow one another without gaps are one run of elements; it must be that of some axes of the
+  // result.
+  for (int d = part.shape.rank() - 1; d >= 0;) {
+    const std::int64_t stride = part.strides[at(d)];
+    std::int64_t run = 1;
+    do run *= part.shape[d--];
+    while (d >= 0 && (part.shape[d] == 1 || part.strides[at(d)] == stride * run));
+    std::int64_t covered = 1;
+    while (axis > 0 && (covered < run || shape[axis - 1] == 1)) {
+      result.strides[at(--axis)] = stride * covered;
+      covered *= shape[axis];
+    }
+    if (covered != run) return false;
+  }
+  while (axis > 0) result.strides[at(--axis)] = 1;  // of a part without axes; these have one element
+  part = result;
+  return true;
+}
+
+// What StridedArgs promises.
+bool is_supported(const Strided& part) {
+  const int last = part.shape.rank() - 1;
+  if (last >= 0 && part.shape[last] != 1 && part.strides[at(last)] != 1) return false;
+  return std::all_of(part.strides.begin(), part.strides.end(), [](std::int64_t stride) {
+    return stride >= 0 && stride <= std::numeric_limits<std::int32_t>::max();
+  });
+}
+
+// Reading a part of a tensor keeps all of it in memory. So the part must be at least one in so many.
+constexpr std::size_t kLargestShare = 4;
+
+// A part of the tensor `value`.
+struct Place {
+  ValueRef value;
+  Strided part;
+};
+
+class Avoiding {
+ public:
+  explicit Avoiding(PlannerIr& ir) : ir_(ir), uses_(ir.nodes.size()) {}
+
+  AvoidedCopies run() {
+    const auto is_strided = [](const IrNode& node) { return node.is_live && node.op->strided; };
+    if (std::none_of(ir_.nodes.begin(), ir_.nodes.end(), is_strided)) return {};
+    find_uses();
+    // Nodes change when all is decided: until then, values have their old names.
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
+      if (is_strided(ir_.nodes[id])) decide(static_cast<int>(id));
+    for (auto& [id, node] : changed_) ir_.nodes[at(id)] = std::move(node);
+    replace_uses(ir_, replacements_);
+    std::vector<int> movers;
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      const IrNode& node = ir_.nodes[id];
+      if (node.is_live && (node.op->output_within || node.op->operand_within)) movers.push_back(static_cast<int>(id));
+    }
+    drop_unused(ir_);
+    AvoidedCopies avoided;
+    for (int id : movers) {
+      if (ir_.nodes[at(id)].is_live) continue;
+      ++avoided.ops;
+      for (const TensorType& type : ir_.nodes[at(id)].outputs) avoided.bytes += type.bytes();
+    }
+    return avoided;
+  }
+
+ private:
+  struct Uses {
+    std::vector<int> readers;     // a node once for each operand
+    bool has_other_uses = false;  // of its type, or as a result
+  };
+
+  // A node that moves a result on, and which of its operands that is.
+  struct Step {
+    int node;
+    int operand;
+  };
+  // Where a result of a node ends: in `value`, after these steps.
+  struct Path {
+    ValueRef value;
+    std::vector<Step> steps;
+  };
+
+  // Whether the output is the first operand, in another shape.
+  bool is_view(const IrNode& node) const {
+    if (!node.op->traits.only_views || node.outputs.size() != 1 || node.op->views[0].input != 0) return false;
+    const TensorType &from = ir_.type(node.inputs[0]), &to = node.outputs[0];
+    return from.dtype == to.dtype && from.shape.size() == to.shape.size();
+  }
+  // Whether the op only moves elements, so that it can tell where outputs lie within the operand, or the reverse.
+  bool moves_to_outputs(const IrNode& node) const { return node.op->output_within || is_view(node); }
+  bool moves_operands(const IrNode& node) const { return node.op->operand_within || is_view(node); }
+
+  Uses& uses_of(ValueRef v) { return uses_[at(v.node)][at(v.output)]; }
+
+  void find_uses() {
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) uses_[id].resize(ir_.nodes[id].outputs.size());
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      const IrNode& node = ir_.nodes[id];
+      for (std::size_t i = 0; node.is_live && i < node.inputs.size(); ++i) {
+        Uses& uses = uses_of(node.inputs[i]);
+        is_read(node, i) ? uses.readers.push_back(static_cast<int>(id)) : void(uses.has_other_uses = true);
+      }
+    }
+    ir_.for_each_result([&](ValueRef v) {
+      if (ir_.node(v).is_live) uses_of(v).has_other_uses = true;
+    });
+  }
+
+  void decide(int id) {
+    const IrNode& node = ir_.nodes[at(id)];
+    IrNode changed = node;
+    std::vector<Strided> operands;
+    // Adds an operand that lies at `place`, in one of the `tensors`.
+    auto add = [&](const Place& place, std::vector<ValueRef>& tensors) {
+      auto found = std::find(tensors.begin(), tensors.end(), place.value);
+      operands.push_back(place.part);
+      operands.back().tensor = static_cast<int>(found - tensors.begin());
+      if (found == tensors.end()) tensors.push_back(place.value);
+    };
+    changed.inputs.clear();
+    bool is_other = false;
+    for (ValueRef v : node.inputs) {
+      const Place source = source_of(v, node);
+      is_other = is_other || !(source.value == v);
+      add(source, changed.inputs);
+    }
+    std::vector<ValueRef> results;
+    for (const Place& place : destinations_of(id)) {
+      is_other = is_other || place.value.node != id;
+      add(place, results);
+    }
+    if (!is_other) return;
+
+    Fused strided = node.op->strided({node.attrs, operands});
+    changed.op = strided.op;
+    changed.attrs = std::move(strided.attrs);
+    changed.outputs = ir_.types(results);
+    for (std::size_t j = 0; j < results.size(); ++j)
+      replacements_[{results[j].node, results[j].output}] = {id, static_cast<int>(j)};
+    for (std::size_t j = 0; j < node.outputs.size(); ++j)
+      placed_[{id, static_cast<int>(j)}] = {results[at(operands[node.inputs.size() + j].tensor)],
+                                            operands[node.inputs.size() + j]};
+    changed_[id] = std::move(changed);
+  }
+
+  // --- operands
+
+  // Where the elements of an operand of `user` lie: in an earlier tensor, of which copies were made, or in itself.
+  Place source_of(ValueRef v, const IrNode& user) const {
+    if (auto placed = placed_.find({v.node, v.output}); placed != placed_.end()) return placed->second;
+    const auto is_written_in_place = [&](ValueRef value) {
+      return replacements_.count({value.node, value.output}) > 0;
+    };
+    std::vector<ValueRef> chain;  // values whose elements are moved ones, the operand first
+    ValueRef tensor = v;
+    while (moves_to_outputs(ir_.node(tensor)) && ir_.node(tensor).is_beside(user) && !is_written_in_place(tensor)) {
+      chain.push_back(tensor);
+      tensor = ir_.node(tensor).inputs[0];
+    }
+    Place place = whole(tensor);
+    bool avoids_copies = false;
+    for (auto moved = chain.rbegin(); moved != chain.rend(); ++moved) {
+      const IrNode& mover = ir_.node(*moved);
+      if (!is_view(mover)) {
+        place.part =
+            move(mover, [&](const MoveArgs& args) { return mover.op->output_within(args, moved->output, place.part); });
+        avoids_copies = true;
+      } else if (!reshape(place.part, mover.outputs[0].shape)) {
+        place = whole(*moved);
+        avoids_copies = false;
+      }
+    }
+    const bool is_small = ir_.type(v).bytes() < ir_.type(place.value).bytes() / kLargestShare;
+    return avoids_copies && is_supported(place.part) && !is_small ? place : whole(v);
+  }
+
+  Place whole(ValueRef v) const { return {v, Strided::whole(ir_.type(v).shape)}; }
+
+  template <class F>
+  Strided move(const IrNode& mover, const F& f) const {
+    std::vector<TensorType> types = ir_.types(mover.inputs);
+    types.insert(types.end(), mover.outputs.begin(), mover.outputs.end());
+    return f(MoveArgs{mover.attrs, types, static_cast<int>(mover.inputs.size())});
+  }
+
+  // --- results
+
+  // By output of the node: the tensor that it becomes a part of.
+  std::vector<Place> destinations_of(int id) {
+    std::vector<Path> paths;
+    for (std::size_t j = 0; j < ir_.nodes[at(id)].outputs.size(); ++j) paths.push_back({{id, static_cast<int>(j)}, {}});
+    while (std::any_of(paths.begin(), paths.end(), [&](const Path& path) { return go_on(paths, path.value, id); })) {
+    }
+    std::vector<Place> places(paths.size());
+    for (std::size_t j = 0; j < paths.size();) {
+      const bool ends_in_view = !paths[j].steps.empty() && is_view(ir_.nodes[at(paths[j].steps.back().node)]);
+      if (!ends_in_view && find_place(paths[j], places[j])) {
+        ++j;
+        continue;
+      }
+      // This also takes back a step of paths that were examined before, so that all are examined anew.
+      go_back(paths, paths[j].value);
+      j = 0;
+    }
+    return places;
+  }
+
+  // Takes all paths that end in `value` one step further, and those that meet them there. Returns whether that is
+  // possible.
+  bool go_on(std::vector<Path>& paths, ValueRef value, int id) {
+    const int next = mover_of(value, id);
+    if (next < 0) return false;
+    const IrNode& mover = ir_.nodes[at(next)];
+    std::vector<ValueRef> operands;
+    for (std::size_t i = 0; i < mover.inputs.size(); ++i) {
+      if (!is_read(mover, i)) continue;
+      const ValueRef v = mover.inputs[i];
+      const auto ends_in = [&](const Path& path) { return path.value == v; };
+      if (std::find(operands.begin(), operands.end(), v) != operands.end()) return false;
+      if (mover_of(v, id) != next || std::none_of(paths.begin(), paths.end(), ends_in)) return false;
+      operands.push_back(v);
+    }
+    for (Path& path : paths) {
+      auto found = std::find(mover.inputs.begin(), mover.inputs.end(), path.value);
+      if (std::find(operands.begin(), operands.end(), path.value) == operands.end()) continue;
+      path.steps.push_back({next, static_cast<int>(found - mover.inputs.begin())});
+      path.value = {next, 0};
+    }
+    return true;
+  }
+
+  // Takes all paths that end in `value` one step back.
+  void go_back(std::vector<Path>& paths, ValueRef value) const {
+    for (Path& path : paths) {
+      if (!(path.value == value)) continue;
+      const Step step = path.steps.back();
+      path.steps.pop_back();
+      path.value = ir_.nodes[at(step.node)].inputs[at(step.operand)];
+    }
+  }
+
+  // The one node that moves the value on, or -1. Other nodes may use a result of the node `id` itself, if they can read
+  // it where it lies then.
+  int mover_of(ValueRef value, int id) {
+    const Uses& uses = uses_of(value);
+    if (uses.has_other_uses) return -1;
+    int mover = -1;
+    for (int reader : uses.readers) {
+      const IrNode& node = ir_.nodes[at(reader)];
+      if (value.node == id && node.op->strided && node.is_beside(ir_.nodes[at(id)])) continue;
+      if (mover >= 0 || !moves_operands(node)) return -1;
+      mover = reader;
+    }
+    if (mover < 0) return -1;
+    const IrNode& node = ir_.nodes[at(mover)];
+    return node.region == ir_.nodes[at(id)].region && node.is_beside(ir_.nodes[at(id)]) ? mover : -1;
+  }
+
+  bool find_place(const Path& path, Place& place) const {
+    place = whole(path.value);
+    for (auto step = path.steps.rbegin(); step != path.steps.rend(); ++step) {
+      const IrNode& mover = ir_.nodes[at(step->node)];
+      if (!is_view(mover)) {
+        place.part = move(
+            mover, [&](const MoveArgs& args) { return mover.op->operand_within(args, step->operand, place.part); });
+      } else if (!reshape(place.part, ir_.type(mover.inputs[0]).shape)) {
+        return false;
+      }
+    }
+    return path.steps.empty() || is_supported(place.part);
+  }
+
+  PlannerIr& ir_;
+  std::vector<std::vector<Uses>> uses_;          // by node and output
+  std::map<int, IrNode> changed_;                // by number
+  std::map<std::pair<int, int>, Place> placed_;  // results of changed nodes, by node and output
+  Replacements replacements_;
+};
+
+}  // namespace
+
+AvoidedCopies avoid_copies(PlannerIr& ir) { return Avoiding(ir).run(); }
+
+}  // namespace graphsink
