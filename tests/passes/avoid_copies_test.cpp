@@ -49,10 +49,10 @@ struct Case {
 const Case kCases[] = {
     {"SideBySide", [](Graph& g, const Value& x) { g.output("y", side_by_side(x)); }, "strided_attention"},
     {"SideBySideWithGradients", [](Graph& g, const Value& x) { with_gradients(g, x, side_by_side(x)); },
-     "strided_attention [mul mul] [broadcast_like mul mul add] strided_attention_grad"},
+     "strided_attention [mul mul broadcast_like mul mul add] strided_attention_grad"},
     {"InFront", [](Graph& g, const Value& x) { g.output("y", in_front(x)); }, "strided_attention"},
     {"InFrontWithGradients", [](Graph& g, const Value& x) { with_gradients(g, x, in_front(x)); },
-     "strided_attention [mul mul] [broadcast_like mul mul add] strided_attention_grad"},
+     "strided_attention [mul mul broadcast_like mul mul add] strided_attention_grad"},
     {"Slices",
      [](Graph& g, const Value& x) {
        auto part = [&](std::int64_t i) {

@@ -159,6 +159,12 @@ void expect_same_bits(const std::function<void(Graph&)>& make) {
   }
 }
 
+Target compiling_target() {
+  Target target = Target::cuda13();
+  target.compiles_kernels = true;
+  return target;
+}
+
 TEST(FuseElementwise, JoinsWhatItMay) {
   for (const Case& c : kCases) {
     if (!c.ops) continue;
@@ -194,9 +200,101 @@ TEST(FuseElementwise, LeavesWorkBesideTheHostWhereItIs) {
   Value x = g.input("x", f32, {300}), y = exp(tanh(x));
   Value on_host = emit(testing::cpu_plus_one, {x})[0];
   g.output("y", y * y + on_host);
-  Target target = Target::cuda13();
-  target.compiles_kernels = true;
-  EXPECT_EQ(ops_of(make_plan(g, target, system_ops())), "[tanh exp] cpu_plus_one [mul add]");
+  EXPECT_EQ(ops_of(make_plan(g, compiling_target(), system_ops())), "[tanh exp] cpu_plus_one [mul add]");
+}
+
+// Two chains that have nothing to do with each other, of vectors of so many elements.
+Graph two_chains(std::int64_t first, std::int64_t second) {
+  Graph g;
+  g.output("a", exp(tanh(g.input("x", f32, {first}))));
+  g.output("b", abs(g.input("y", f32, {second}) * 2.0));
+  return g;
+}
+
+// A node of a GPU graph costs more than one of the CPU, so that larger groups are worth one node less there.
+TEST(FuseElementwise, PacksSmallGroups) {
+  const Target cuda = compiling_target(), host = Target::host();
+  auto ops = [](const Graph& g, const Target& target) { return ops_of(make_plan(g, target, system_ops())); };
+  EXPECT_EQ(ops(two_chains(256, 256), host), "[tanh exp mul abs]");
+  EXPECT_EQ(ops(two_chains(257, 257), host), "[tanh exp] [mul abs]");
+  EXPECT_EQ(ops(two_chains(65536, 65536), cuda), "[tanh exp mul abs]");
+  EXPECT_EQ(ops(two_chains(65537, 65537), cuda), "[tanh exp] [mul abs]");
+  EXPECT_EQ(ops(two_chains(256, 255), host), "[tanh exp] [mul abs]");
+}
+
+TEST(FuseElementwise, PacksOpsThatAreAlone) {
+  Graph g;
+  g.output("a", exp(g.input("x", f32, {8})));
+  g.output("b", abs(g.input("y", f32, {8})));
+  g.output("c", neg(g.input("z", f32, {8})));
+  EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())), "[exp abs neg]");
+}
+
+// Tensors of other shapes are read by other offsets, even if they have as many elements.
+TEST(FuseElementwise, PacksGroupsOfOneShape) {
+  Graph g;
+  Value row = g.input("row", f32, {8}), column = g.input("column", f32, {2, 1});
+  g.output("a", g.input("x", f32, {16}) * 2.0);
+  g.output("b", g.input("y", f32, {2, 8}) + row);
+  g.output("c", g.input("z", f32, {2, 8}) * column);
+  EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())), "mul [add mul]");
+}
+
+TEST(FuseElementwise, PacksNothingThatIsNeededBefore) {
+  Graph g;
+  Value a = exp(g.input("x", f32, {8}));
+  Value summed = cumsum(a, 0);  // needs a, and the second group needs it
+  g.output("b", abs(g.input("y", f32, {8}) * summed));
+  EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())), "exp cumsum [mul abs]");
+}
+
+TEST(FuseElementwise, PacksNothingFromFarAway) {
+  for (int between : {13, 14}) {  // and two inputs
+    Graph g;
+    g.output("a", exp(g.input("x", f32, {8})));
+    Value z = g.input("z", f32, {9});
+    for (int i = 0; i < between; ++i) z = cumsum(z, 0);
+    g.output("z", z);
+    g.output("b", abs(g.input("y", f32, {8})));
+    const std::string ops = ops_of(make_plan(g, Target::host(), system_ops()));
+    EXPECT_EQ(ops.find("[exp abs]") != std::string::npos, between == 13) << ops;
+  }
+}
+
+// An op that uses the result of another is joined with it first, although an op that could be packed is nearer.
+TEST(FuseElementwise, JoinsBeforeItPacks) {
+  Graph g;
+  Value a = tanh(g.input("x", f32, {8}));
+  Value other = exp(g.input("y", f32, {8}));
+  g.output("other", cumsum(other, 0));  // before the end of the chain
+  g.output("a", abs(a));
+  EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())), "exp cumsum [tanh abs]");
+}
+
+TEST(FuseElementwise, PacksNothingAcrossBodies) {
+  Graph g;
+  Value x = g.input("x", f32, {8});
+  g.output("a", exp(g.input("y", f32, {8})));
+  auto [y] = while_(
+      {x}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return cumsum(abs(s), 0); });
+  g.output("b", neg(y));
+  const std::string ops = ops_of(make_plan(g, Target::host(), system_ops()));
+  EXPECT_EQ(ops.find("[exp abs"), std::string::npos) << ops;
+}
+
+TEST(FuseElementwise, PackedGroupsKeepTheirBits) {
+  for (std::int64_t rows : {1, 7, 32}) {
+    expect_same_bits([rows](Graph& g) {
+      for (std::uint64_t i = 0; i < 30; ++i) {
+        const std::string name = std::to_string(i);
+        Value x = g.value(Variable("x" + name, Tensor::uniform({rows, 8}, i, -2.0f, 2.0f)));
+        Value row = g.value(Variable("row" + name, Tensor::uniform({8}, i + 100, -2.0f, 2.0f)));
+        g.output("y" + name, i % 3 == 0   ? tanh(x * row)
+                             : i % 3 == 1 ? cast(x + 0.5, f64)
+                                          : where(greater(x, row), x, row));
+      }
+    });
+  }
 }
 
 TEST(FuseElementwise, SaysWhatItJoined) {
