@@ -129,6 +129,20 @@ TEST(LstmScan, ATenthOfTheNodesIsEnough) {
   EXPECT_LE(nodes("lstm-scan") * 10, nodes("lstm"));
 }
 
+// Fusion, and attention without copies around it.
+TEST(Gpt, AQuarterOfTheNodesIsNotNeeded) {
+  models::TextModel text_model = models::text_model("gpt", 65, 1);
+  models::Model model = models::train(text_model, license(), models::training_of(text_model));
+  Target cuda = Target::cuda13();
+  cuda.compiles_kernels = true;
+  for (const Target& target : {Target::host(), cuda}) {
+    const auto nodes = make_plan(model.graph, target, system_ops()).nodes.size();
+    const auto separate = make_plan(model.graph, target, system_ops(), {}, {.fuse = false}).nodes.size();
+    std::printf("gpt on %s: %zu nodes instead of %zu\n", to_string(target.id).c_str(), nodes, separate);
+    EXPECT_LE(4 * nodes, 3 * separate);
+  }
+}
+
 // At their default sizes, as train_text trains them.
 class TextModelMemory : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, TextModelMemory, ::testing::Values("lstm", "lstm-scan", "gpt"),
