@@ -38,8 +38,8 @@ struct MoveArgs {
 // The argument of OpDef::strided: a node, and where its operands lie.
 struct StridedArgs {
   const Attrs& attrs;
-  // Of inputs, then outputs. `tensor` is the number of an input, or, of an output, of an output, of the op that
-  // strided() returns. Strides are from 0 to 2^31 - 1, and that of the last axis is 1, or the axis has one element.
+  // Of inputs, then outputs. `tensor` is a number among the inputs of the op that strided() returns, and for an output
+  // among its outputs. Strides are from 0 to 2^31 - 1; that of the last axis is 1, unless the axis has one element.
   std::span<const Strided> operands;
 };
 

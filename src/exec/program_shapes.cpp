@@ -71,6 +71,9 @@ std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
     }
   };
   add(captures.islands);
+  const std::vector<Island>& islands = plan().islands;
+  const bool sinks = std::any_of(islands.begin(), islands.end(), [](const Island& island) { return island.sunk; });
+  if (sinks && !sum) return std::nullopt;  // the bodies were captured for split_sink
   for (const auto& slots : captures.bodies) add(slots);
   return sum;
 }

@@ -53,8 +53,8 @@ bool is_supported(const Strided& part) {
   });
 }
 
-// Reading a part of a tensor keeps all of it in memory. So the part must be at least one in so many.
-constexpr std::size_t kLargestShare = 4;
+// Reading a part of a tensor keeps all of it in memory. So it is at most so many times as large as the part.
+constexpr std::size_t kMostTimesLarger = 4;
 
 // A part of the tensor `value`.
 struct Place {
@@ -197,7 +197,7 @@ class Avoiding {
         avoids_copies = false;
       }
     }
-    const bool is_small = ir_.type(v).bytes() < ir_.type(place.value).bytes() / kLargestShare;
+    const bool is_small = ir_.type(v).bytes() < ir_.type(place.value).bytes() / kMostTimesLarger;
     return avoids_copies && is_supported(place.part) && !is_small ? place : whole(v);
   }
 
@@ -243,7 +243,6 @@ class Avoiding {
       if (!is_read(mover, i)) continue;
       const ValueRef v = mover.inputs[i];
       const auto ends_in = [&](const Path& path) { return path.value == v; };
-      if (std::find(operands.begin(), operands.end(), v) != operands.end()) return false;
       if (mover_of(v, id) != next || std::none_of(paths.begin(), paths.end(), ends_in)) return false;
       operands.push_back(v);
     }
@@ -278,9 +277,7 @@ class Avoiding {
       if (mover >= 0 || !moves_operands(node)) return -1;
       mover = reader;
     }
-    if (mover < 0) return -1;
-    const IrNode& node = ir_.nodes[at(mover)];
-    return node.region == ir_.nodes[at(id)].region && node.is_beside(ir_.nodes[at(id)]) ? mover : -1;
+    return mover >= 0 && ir_.nodes[at(mover)].is_beside(ir_.nodes[at(id)]) ? mover : -1;
   }
 
   bool find_place(const Path& path, Place& place) const {

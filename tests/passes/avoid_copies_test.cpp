@@ -184,7 +184,14 @@ const Case kCases[] = {
        g.output("y", y);
      },
      nullptr},
-    {"AcrossABody",
+    {"IntoABody",
+     [](Graph& g, const Value& x) {
+       Value y = attention(heads_of(split(x, 3, -1)[0]), heads_of(split(x, 3, -1)[1]), heads_of(split(x, 3, -1)[2]));
+       g.output("y", if_(
+                         sum(x) > 0.0, [&] { return rows_of(y) * 2.0; }, [&] { return split(x, 3, -1)[0]; }));
+     },
+     nullptr},
+    {"IntoTwoBodies",
      [](Graph& g, const Value& x) {
        Value y = attention(heads_of(split(x, 3, -1)[0]), heads_of(split(x, 3, -1)[1]), heads_of(split(x, 3, -1)[2]));
        g.output("y", if_(
@@ -195,6 +202,17 @@ const Case kCases[] = {
                          [&] {
                            return permute(y, {0, 2, 1, 3});
                          }));
+     },
+     nullptr},
+    {"OutOfABody",
+     [](Graph& g, const Value& x) {
+       Value y = if_(
+           sum(x) > 0.0,
+           [&] {
+             return attention(heads_of(split(x, 3, -1)[0]), heads_of(split(x, 3, -1)[1]), heads_of(split(x, 3, -1)[1]));
+           },
+           [&] { return heads_of(split(x, 3, -1)[0]); });
+       g.output("y", rows_of(y));
      },
      nullptr},
 };
