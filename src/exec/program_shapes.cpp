@@ -1,5 +1,6 @@
 #include "exec/program_shapes.h"
 
+#include <algorithm>
 #include <string>
 
 #include "passes/explain.h"

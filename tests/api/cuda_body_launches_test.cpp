@@ -244,6 +244,20 @@ TEST_F(CudaBodyLaunches, AStepThatFailsInALoopCommitsNothing) {
   }
 }
 
+// The modes share what is captured of bodies, but that alone is not what sink has captured.
+TEST_F(CudaBodyLaunches, WhatSplitSinkHasCapturedDoesNotCountForSink) {
+  Model m([](Graph&, const Value& x, const Value& n) {
+    return repeat(tanh(on_host(x)), n, [](const Value& s) { return tanh(on_host(s)) * 2.0; });
+  });
+  Program p = m.compile();
+  p.write(m.n, std::vector<float>{2});
+  for (int i = 0; i < 2; ++i) p.run(split_sink);
+  EXPECT_GT(p.counters().captures, 0u);
+  EXPECT_FALSE(p.captured()) << p.explain();
+  for (int i = 0; i < 2; ++i) p.run(sink);
+  EXPECT_TRUE(p.captured());
+}
+
 // What was captured of bodies is dropped with the shapes, and counts towards what a program keeps for them.
 TEST_F(CudaBodyLaunches, EachSetOfShapesHasItsOwn) {
   Graph g;
