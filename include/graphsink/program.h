@@ -55,12 +55,14 @@ struct CompileOptions {
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
   // first. Slow.
   bool check_finite = false;
-  // Computes a product together with the bias and the activation that follow it, and element-wise ops that use each
-  // other's results together: fewer nodes and less memory, the same bits. With check_finite the latter stay separate,
-  // so that the Error can name each op. On the CPU they are computed block by block. On a GPU they become one kernel,
-  // which NVRTC compiles at the first run for a set of input shapes; other sizes need no other kernel. Where NVRTC is
-  // missing they stay separate, and explain() says so. Compiled kernels are kept in the folder that the environment
-  // variable GRAPHSINK_KERNEL_CACHE names (nowhere if it is empty), by default $XDG_CACHE_HOME/graphsink/kernels or
+  // Computes a product together with the bias and the activation that follow it, and element-wise ops together that use
+  // each other's results, or that are small and of one shape; attention reads and writes its operands where they lie,
+  // without the ops that only move elements there and back. Fewer nodes and less memory, the same bits. With
+  // check_finite element-wise ops stay separate, so that the Error can name each op. On the CPU they are computed block
+  // by block. On a GPU they become one kernel, which NVRTC compiles at the first run for a set of input shapes; other
+  // sizes need no other kernel. Where NVRTC is missing they stay separate, and explain() says so. Compiled kernels are
+  // kept in the folder that the environment variable GRAPHSINK_KERNEL_CACHE names (nowhere if it is empty), by default
+  // $XDG_CACHE_HOME/graphsink/kernels or
   // ~/.cache/graphsink/kernels: Counters::compiled_kernels and cached_kernels tell what was compiled and what was
   // found.
   bool fuse = true;

@@ -285,32 +285,37 @@ std::uint64_t attention_flops(const BodyArgs& a) {
   return 2 * products * static_cast<std::uint64_t>(s.heads * pairs * s.width);
 }
 
+constexpr OpDef forward_op(std::string_view name) {
+  return {.name = name,
+          .traits = {.kernels_wait = true},
+          .prepare = prepare_attention,
+          .bodies = {run_all_tiles<kForwardTiles>, forward},
+          .tiles = kForwardTiles,
+          .flops = attention_flops<2>};
+}
+constexpr OpDef backward_op(std::string_view name) {
+  return {.name = name,
+          .traits = {.kernels_wait = true},
+          .prepare = prepare_attention_grad,
+          .bodies = {run_all_tiles<kBackwardTiles>, backward},
+          .tiles = kBackwardTiles,
+          .flops = attention_flops<5>};
+}
+
 // The ops whose operands lie in other tensors. Emitted by no one: the planner puts them in place of the others.
-const OpDef strided_attention_op{.name = "strided_attention",
-                                 .traits = {.kernels_wait = true},
-                                 .prepare = prepare_attention,
-                                 .bodies = {run_all_tiles<kForwardTiles>, forward},
-                                 .tiles = kForwardTiles,
-                                 .flops = attention_flops<2>};
-const OpDef strided_attention_grad_op{.name = "strided_attention_grad",
-                                      .traits = {.kernels_wait = true},
-                                      .prepare = prepare_attention_grad,
-                                      .bodies = {run_all_tiles<kBackwardTiles>, backward},
-                                      .tiles = kBackwardTiles,
-                                      .flops = attention_flops<5>};
+constexpr OpDef strided_attention_op = forward_op("strided_attention");
+constexpr OpDef strided_attention_grad_op = backward_op("strided_attention_grad");
 template <const OpDef& op>
 Fused strided_attention(const StridedArgs& a) {
   return {&op, StridedAttention{a.attrs.as<AttentionOptions>(), {a.operands.begin(), a.operands.end()}}};
 }
 
-const OpDef attention_grad_op{.name = "attention_grad",
-                              .infer = infer_attention_grad,
-                              .traits = {.kernels_wait = true},
-                              .prepare = prepare_attention_grad,
-                              .bodies = {run_all_tiles<kBackwardTiles>, backward},
-                              .tiles = kBackwardTiles,
-                              .strided = strided_attention<strided_attention_grad_op>,
-                              .flops = attention_flops<5>};
+constexpr OpDef attention_grad_op = [] {
+  OpDef op = backward_op("attention_grad");
+  op.infer = infer_attention_grad;
+  op.strided = strided_attention<strided_attention_grad_op>;
+  return op;
+}();
 
 std::vector<Value> attention_grad(const GradArgs& a) {
   Arg q(a.inputs[0], a.where);
@@ -318,15 +323,13 @@ std::vector<Value> attention_grad(const GradArgs& a) {
   return emit(attention_grad_op, {q, a.inputs[1], a.inputs[2], out[0], out[1], out[2], a.grads[0]}, a.attrs);
 }
 
-const OpDef attention_op{.name = "attention",
-                         .infer = infer_attention,
-                         .traits = {.kernels_wait = true},
-                         .prepare = prepare_attention,
-                         .bodies = {run_all_tiles<kForwardTiles>, forward},
-                         .tiles = kForwardTiles,
-                         .grad = attention_grad,
-                         .strided = strided_attention<strided_attention_op>,
-                         .flops = attention_flops<2>};
+constexpr OpDef attention_op = [] {
+  OpDef op = forward_op("attention");
+  op.infer = infer_attention;
+  op.grad = attention_grad;
+  op.strided = strided_attention<strided_attention_op>;
+  return op;
+}();
 
 }  // namespace
 

@@ -1,5 +1,4 @@
 // Element-wise ops that are computed block by block: which ones are joined, and that no bit changes by that.
-#include <cstring>
 #include <functional>
 #include <random>
 
@@ -8,11 +7,11 @@
 #include "ir/system_ops.h"
 #include "plan_text.h"
 #include "program_fixture.h"
+#include "same_outputs.h"
 
 namespace graphsink {
 namespace {
 
-using testing::kModes;
 using testing::ops_of;
 
 struct Operands {
@@ -148,15 +147,7 @@ void expect_same_bits(const std::function<void(Graph&)>& make) {
   make(g);
   make(same);
   Program separate = compile(g, {.target = cpu(), .fuse = false}), fused = compile(same, {.target = cpu()});
-  for (Mode mode : kModes) {
-    separate.run(mode);
-    fused.run(mode);
-    for (const PlanOutput& output : fused.plan().outputs) {
-      Tensor a = separate.read_output(output.name), b = fused.read_output(output.name);
-      ASSERT_EQ(a.type(), b.type());
-      ASSERT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << output.name << " " << to_string(mode);
-    }
-  }
+  testing::expect_same_outputs(separate, fused);
 }
 
 Target compiling_target() {

@@ -4,12 +4,13 @@
 
 #include "ir/fused.h"
 #include "program_fixture.h"
+#include "same_outputs.h"
 
 namespace graphsink {
 namespace {
 
 using testing::device_name;
-using testing::kModes;
+using testing::expect_same_outputs;
 using testing::OnDevice;
 
 // The ops of the step without those that begin and end it, and without what produces inputs. Groups of element-wise
@@ -169,15 +170,7 @@ TEST_P(FuseCase, ChangesNoBits) {
       build(g, c, dtype);
       Program separate = compile(g, {.fuse = false});
       Program fused = compile(g);
-      for (Mode mode : kModes) {
-        separate.run(mode);
-        fused.run(mode);
-        for (const PlanOutput& output : fused.plan().outputs) {
-          Tensor a = separate.read_output(output.name), b = fused.read_output(output.name);
-          ASSERT_EQ(a.bytes(), b.bytes());
-          EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << output.name;
-        }
-      }
+      expect_same_outputs(separate, fused);
     }
   }
 }
