@@ -129,24 +129,10 @@ class InPlace {
   std::vector<Group> take() { return std::move(groups_); }
 
  private:
-  // Returns true if the buffer is also another operand, for which the op does not declare that the output may be in
-  // place.
-  static bool reads_otherwise(const PlanNode& node, int buffer, int output) {
-    for (int i = 0; i < node.inputs; ++i) {
-      bool may_be_overwritten = std::any_of(node.op->in_place.begin(), node.op->in_place.end(),
-                                            [&](Alias a) { return a.input == i && a.output == output; });
-      if (node.operands[at(i)] == buffer && !may_be_overwritten) return true;
-    }
-    return false;
-  }
-
   void consider(const PlanNode& node) {
     for (Alias alias : node.op->in_place) {
-      if (alias.input >= node.inputs || at(node.inputs + alias.output) >= node.operands.size()) continue;
+      if (!may_be_in_place(node, alias)) continue;
       int input = node.operands[at(alias.input)], output = node.operands[at(node.inputs + alias.output)];
-      if (input < 0 || output < 0 || node.types[at(alias.input)] != node.types[at(node.inputs + alias.output)])
-        continue;
-      if (reads_otherwise(node, input, alias.output)) continue;
       int from = group_of_[at(input)], to = group_of_[at(output)];
       if (from < 0 || to < 0 || from == to) continue;
       const Buffer &a = plan_.buffers[at(input)], &b = plan_.buffers[at(output)];
@@ -299,7 +285,24 @@ std::size_t place_all(Plan& plan, std::vector<Group> groups) {
   return bytes;
 }
 
+// Tells whether the buffer is also another operand, for which the op does not declare that the output may be in place.
+bool reads_otherwise(const PlanNode& node, int buffer, int output) {
+  for (int i = 0; i < node.inputs; ++i) {
+    bool may_be_overwritten = std::any_of(node.op->in_place.begin(), node.op->in_place.end(),
+                                          [&](Alias a) { return a.input == i && a.output == output; });
+    if (node.operands[at(i)] == buffer && !may_be_overwritten) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool may_be_in_place(const PlanNode& node, Alias alias) {
+  const std::size_t input = at(alias.input), output = at(node.inputs + alias.output);
+  if (alias.input >= node.inputs || output >= node.operands.size()) return false;
+  return node.operands[input] >= 0 && node.operands[output] >= 0 && node.types[input] == node.types[output] &&
+         !reads_otherwise(node, node.operands[input], alias.output);
+}
 
 std::vector<Lifetime> lifetimes(const Plan& plan) {
   std::vector<Lifetime> result = Walk(plan).run();

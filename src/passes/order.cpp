@@ -16,8 +16,8 @@ void add_node(const Plan& plan, int index, Touched& touched) {
   for (int i = 0; i < operands; ++i) {
     int buffer = node.operands[at(i)];
     if (buffer < 0) continue;
-    auto inputs = node.operands.begin() + node.inputs;
-    bool is_view = i >= node.inputs && std::find(node.operands.begin(), inputs, buffer) != inputs;
+    bool is_view = std::any_of(node.op->views.begin(), node.op->views.end(),
+                               [&](Alias view) { return node.inputs + view.output == i; });
     if (is_view) continue;
     bool writes = i >= node.inputs || access_of(*node.op, at(i), at(node.inputs)) == Access::write;
     (writes ? touched.writes : touched.reads).push_back(buffer);

@@ -134,8 +134,8 @@ class Numbering {
   void run() {
     order_.reserve(plan_.tasks.size());
     collect(plan_.sequences[0]);
-    if (std::is_sorted(order_.begin(), order_.end())) return;
-    new_ids_.resize(order_.size());
+    if (order_.size() == plan_.tasks.size() && std::is_sorted(order_.begin(), order_.end())) return;
+    new_ids_.resize(plan_.tasks.size());
     std::vector<Task> tasks;
     for (int id : order_) {
       new_ids_[at(id)] = static_cast<int>(tasks.size());

@@ -10,6 +10,13 @@
 
 namespace graphsink {
 
+// Makes ops write results of bodies, and initial states of loops, to where copies would bring them, and removes the
+// copies.
+void coalesce_copies(Plan& plan);
+
+// Tells whether the node may store the output of the alias, which its op declares, in the memory of the input.
+bool may_be_in_place(const PlanNode& node, Alias alias);
+
 // Completes the reasons of place() with what each op on the host costs.
 void add_costs(Plan& plan);
 

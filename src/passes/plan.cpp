@@ -121,6 +121,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   plan.devices.push_back({target});
   for (const Target& further : options.further_targets) plan.devices.push_back({further});
   const std::vector<Reason> notes = lower_graph(*graph.data(), shapes, system, options, plan);
+  coalesce_copies(plan);
   add_costs(plan);
   partition(plan);
   assign_streams(plan);

@@ -125,9 +125,13 @@ TEST(ExplainDot, BodiesAreClustersWithTheEdgesOfEveryIteration) {
   EXPECT_EQ(entries,
             (std::set{std::pair(loop, condition), std::pair(branch, task("mul")), std::pair(branch, task("add"))}));
   std::vector<json> tasks = tasks_of(plan);
-  std::map<int, std::vector<int>> writers;  // per buffer, all copies: state and results are written by copies alone
-  for (const json& s : tasks)
+  std::map<int, std::vector<int>> writers;  // per buffer
+  for (const json& s : tasks) {
     if (s["kind"] == "copy") writers[s["destination"]["buffer"]].push_back(s["id"]);
+    if (s["kind"] != "call") continue;
+    for (const json& output : s["outputs"])
+      if (!output["buffer"].is_null()) writers[output["buffer"]].push_back(s["id"]);
+  }
   auto expect_edges_from_all = [&](int buffer, const std::string& to) {
     EXPECT_EQ(writers[buffer].size(), 2u);
     for (int from : writers[buffer]) EXPECT_TRUE(dot.edges.count({"task" + std::to_string(from), to})) << from << to;

@@ -101,7 +101,7 @@ TEST(ExplainJson, WhatTheHostDrivesIsNoLaunch) {
   EXPECT_EQ(root["launches_per_step"], 2);
   EXPECT_EQ(root["islands"].size(), 3u);
   EXPECT_EQ(root["sinks_whole"], false);
-  EXPECT_EQ(root["copies"]["count"], 6);  // those of the body once
+  EXPECT_EQ(root["copies"]["count"], 3);  // those of the body once
 }
 
 // Of each loop and branch: the node that it is, or why the host drives it, and what one run of each body costs.
