@@ -58,8 +58,11 @@ void for_any(DType dtype, const Body& body) {
   for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(dtype, body);
 }
 
-// The result has another size than was planned for. The first node that finds that is kept.
+// The result has another size than was planned for. The first node that finds that is kept. Steps that were issued
+// behind a failed one run with `ok` 0, or with Progress::failed 1: what they find says nothing of the step that will be
+// run again.
 __device__ inline void miss_size(StepBlock* step, int node, std::int64_t count) {
+  if (atomicAdd(&step->ok, 0u) == 0) return;
   if (atomicCAS(&step->size_node, -1, node) == -1) step->size = count;
 }
 void miss_size(const CpuArgs& a, std::int64_t count) {
@@ -67,8 +70,13 @@ void miss_size(const CpuArgs& a, std::int64_t count) {
     std::int32_t none = -1;
     if (std::atomic_ref(node).compare_exchange_strong(none, a.node().id)) size = count;
   };
-  if (a.step()) return miss(a.step()->size_node, a.step()->size);
-  if (a.node().status) miss(a.node().status->size_node, a.node().status->size);
+  if (StepBlock* step = a.step()) {
+    if (std::atomic_ref(step->ok).load() != 0) miss(step->size_node, step->size);
+    return;
+  }
+  HostStatus* status = a.node().status;
+  if (status == nullptr || (status->step_failed && std::atomic_ref(*status->step_failed).load() != 0)) return;
+  miss(status->size_node, status->size);
 }
 
 // Null `places` and `count`: there are none.

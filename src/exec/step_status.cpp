@@ -58,6 +58,7 @@ void StepStatus::allocate(StepBlock* block, RunningCalls& running) {
   (new (host_.get()) HostStatus)->running = &running;
   progress_ = device.allocate_host(sizeof(Progress));
   new (progress_.get()) Progress;
+  host().step_failed = &progress().failed;
   times_ = device.allocate_host(sizeof(StepTimes));
   new (times_.get()) StepTimes;
 }

@@ -340,6 +340,45 @@ TEST_P(Select, ASizeIsFoundOnTheHost) {
   }
 }
 
+// The second of three steps that are issued at once finds another size on one side, and the third, which is issued
+// behind it and does not count, another one on the other side.
+TEST_P(Select, StepsBehindTheOneThatFindsAnotherSizeFindNone) {
+  for (const bool is_host_first : {false, true}) {
+    for (Mode mode : kEvery) {
+      SCOPED_TRACE(std::string(to_string(mode)) + (is_host_first ? ", the host first" : ", the device first"));
+      Graph g;
+      Value x = g.feed("x", f32, {8}), y = g.feed("y", f32, {8});
+      auto on_host = [&] { return flat_nonzero(greater(x, 0.0, on_cpu), {}, on_cpu); };
+      // The node with the smaller number is the one that the last step must not choose.
+      const Padded first = is_host_first ? flat_nonzero(greater(y, 0.0)) : on_host();
+      const Padded second = is_host_first ? on_host() : flat_nonzero(greater(y, 0.0));
+      const Padded &of_x = is_host_first ? second : first, &of_y = is_host_first ? first : second;
+      g.record("x", sum(cast(of_x.values, f32) + 1.0) + cast(of_x.count, f32));
+      g.record("y", sum(cast(of_y.values, f32) + 1.0) + cast(of_y.count, f32));
+      Program p = compile(g, {.capture_after = 1});
+      auto ones = [](std::vector<int> counts) {
+        Tensor rows(f32, {static_cast<std::int64_t>(counts.size()), 8});
+        for (std::size_t k = 0; k < counts.size(); ++k)
+          for (int i = 0; i < counts[k]; ++i) rows.as<float>()[k * 8 + static_cast<std::size_t>(i)] = 1;
+        return rows;
+      };
+      const std::vector<int> changes_first{1, 3, 3}, changes_last{2, 2, 5};
+      const std::vector<int>&counts_x = is_host_first ? changes_first : changes_last,
+            &counts_y = is_host_first ? changes_last : changes_first;
+      std::vector<double> wanted_x, wanted_y;
+      for (int run = 0; run < 3; ++run) {
+        p.write(x, ones(counts_x));
+        p.write(y, ones(counts_y));
+        p.run(mode, {.steps = 3});
+        for (int n : counts_x) wanted_x.push_back(n * (n + 1) / 2 + n);
+        for (int n : counts_y) wanted_y.push_back(n * (n + 1) / 2 + n);
+      }
+      EXPECT_EQ(p.read<double>("x"), wanted_x);
+      EXPECT_EQ(p.read<double>("y"), wanted_y);
+    }
+  }
+}
+
 TEST_P(Select, GuardsLookAtSuchPrograms) {
   Graph g;
   Variable total("total", Tensor::scalar(0.0f));
