@@ -59,9 +59,12 @@ struct OpTraits {
   bool allowed_in_bodies = true;
   // All outputs are views (OpDef::views) and the bodies do nothing, so that plans have no node for the op.
   bool only_views = false;
+  // If the first operand has the type of the output, the output is a copy of it. Plans have no node for the op then.
+  bool copies_same_type = false;
   // All that the CUDA body enqueues are kernels that it gives to CudaArgs::launch(). Each begins with
-  // wait_for_inputs(), and is compiled for compute capability 9.0 or above. A captured graph may then launch them
-  // programmatically: see CompileOptions::programmatic_launch.
+  // wait_for_inputs(), and is compiled for compute capability 9.0 or above. It enqueues at least one, unless an operand
+  // or an output has no elements. A captured graph may then launch them programmatically: see
+  // CompileOptions::programmatic_launch.
   bool kernels_wait = false;
 };
 

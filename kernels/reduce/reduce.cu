@@ -126,7 +126,7 @@ const OpDef sum_like_op{
     .infer = infer_sum_like,
     .access = like_access,
     .in_place = kSumLikeInPlace,
-    .traits = {.kernels_wait = true},
+    .traits = {.copies_same_type = true, .kernels_wait = true},
     .prepare = prepare_sum_like,
     .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
     .tiles = {count_sum_like_tiles, run_sum_like_tiles},

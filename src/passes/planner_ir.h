@@ -100,7 +100,8 @@ void replace_uses(PlannerIr& ir, const Replacements& replacements);
 PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
 
 // Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region
-// and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are.
+// and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are. Of a node that
+// only copies its operand, the operand is used instead.
 void simplify(PlannerIr& ir);
 
 // Removes what nothing needs: nodes, and states of loops that reach neither a result that is used, nor the condition,

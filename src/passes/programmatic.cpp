@@ -7,11 +7,24 @@
 namespace graphsink {
 namespace {
 
-// Whether all that a task enqueues are kernels that wait for those in front of them.
+// Whether an operand has no elements, so that the op may launch nothing. The tables of feeds and records do not count:
+// a step without any begins and ends with a kernel, too.
+bool has_empty_operands(const Plan& plan, const PlanNode& node) {
+  for (std::size_t i = 0; i < node.operands.size(); ++i) {
+    const Storage storage = node.operands[i] < 0 ? Storage::arena : plan.buffers[at(node.operands[i])].storage;
+    const bool is_table =
+        storage == Storage::feed_table || storage == Storage::feed_strides || storage == Storage::record_ring;
+    if (!is_table && node.types[i].bytes() == 0) return true;
+  }
+  return false;
+}
+
+// Whether all that a task enqueues are kernels that wait for those in front of them: at least one.
 bool waits(const Plan& plan, const Task& task) {
   if (task.kind != TaskKind::call || is_on_host(plan, task)) return false;
   const PlanNode& node = plan.nodes[at(task.node)];
-  return node.op->traits.kernels_wait && plan.devices[at(node.device)].target.launches_programmatically;
+  return node.op->traits.kernels_wait && !has_empty_operands(plan, node) &&
+         plan.devices[at(node.device)].target.launches_programmatically;
 }
 
 // A kernel that is launched programmatically may begin before the one in front has ended, and then waits for that to

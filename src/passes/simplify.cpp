@@ -82,6 +82,10 @@ class Seen {
   std::vector<int> newest_, older_;
 };
 
+bool is_copy(const PlannerIr& ir, const IrNode& node) {
+  return node.op->traits.copies_same_type && ir.type(node.inputs[0]) == node.outputs[0];
+}
+
 }  // namespace
 
 void simplify(PlannerIr& ir) {
@@ -92,6 +96,11 @@ void simplify(PlannerIr& ir) {
     if (!node.is_live) continue;
     if (!replacements.empty())
       for (ValueRef& v : node.inputs) replace(v, replacements);
+    if (is_copy(ir, node)) {
+      node.is_live = false;
+      replacements[{i, 0}] = node.inputs[0];
+      continue;
+    }
     if (!is_repeatable(node)) continue;
     int first = seen.find_or_add(i);
     if (first < 0) continue;

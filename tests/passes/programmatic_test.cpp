@@ -99,6 +99,18 @@ TEST(Programmatic, NotBehindACopyNorOnTheHost) {
   EXPECT_EQ(how(plan, "relu"), ProgrammaticLaunch::all_but_first);
 }
 
+// Such a node may launch nothing.
+TEST(Programmatic, NotBehindANodeWithoutElements) {
+  Graph g;
+  Value x = g.input("x", f32, {0, 8});
+  g.output("y", tanh(sum(exp(x), {0})));
+  const Plan plan = programmatic_plan(g);
+  EXPECT_EQ(how(plan, "exp"), ProgrammaticLaunch::none);
+  EXPECT_EQ(how(plan, "sum"), ProgrammaticLaunch::none);
+  EXPECT_EQ(how(plan, "tanh"), ProgrammaticLaunch::all_but_first);
+  EXPECT_EQ(launched_so(plan), Names{"end_step"});
+}
+
 TEST(Programmatic, NotWhereItWaitsForAnotherStream) {
   Graph g;
   Value x = g.input("x", f32, {64});

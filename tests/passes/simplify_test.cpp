@@ -90,6 +90,13 @@ const Case kCases[] = {
        add_up(g, arange(x, 0), arange(concat({x, x}, 0), 0));
      },
      "arange", 2},
+    {"ASumToItsOwnShape", [](Graph& g, const Value& x) { add_up(g, sum_like(exp(x), x), x); }, "sum_like", 0},
+    {"ASumToItsOwnSizeInAnotherShape",
+     [](Graph& g, const Value& x) {
+       Value wider = reshape(x, {1, 4, 4});
+       add_up(g, sum_like(exp(wider), x), x);
+     },
+     "sum_like", 1},
     {"TwoOutputs",
      [](Graph& g, const Value& x) {
        auto a = split(x, 2, 0), b = split(x, 2, 0);
