@@ -251,8 +251,15 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
   };
   auto issue_one = [&](int id) {
     const Task& task = plan_->tasks[at(id)];
+    // The forked task may be in another island, which begins after this one. Then only other tasks on its stream rely
+    // on the wait.
+    auto relies_on = [&](const Fork& fork) {
+      return fork.task <= tasks.back() || std::any_of(tasks.begin(), tasks.end(), [&](int other) {
+               return other >= id && plan_->tasks[at(other)].stream == fork.stream;
+             });
+    };
     for (const Fork& fork : task.forks) {
-      if (fork.task > tasks.back()) continue;  // the forked task is in another island, which begins after this one
+      if (!relies_on(fork)) continue;
       if (!enter(fork.stream) || fork.source != 0) make_wait(fork.stream, fork.source);
     }
     bool enters = enter(task.stream);
