@@ -101,7 +101,8 @@ struct PlanNode {
 enum class TaskKind : std::uint8_t { call, copy, branch, choice, loop };  // branch: if_, choice: switch_, loop: while_
 
 // A wait that is made early: from here on `stream` waits for what was issued to `source` so far, because a later task
-// on `stream` depends on that.
+// on `stream` depends on that. Tasks on `stream` between the two rely on it, too. So a launch makes the wait even if it
+// holds only some of these.
 struct Fork {
   int stream = 0;
   int source = 0;  // the other stream
