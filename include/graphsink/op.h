@@ -337,6 +337,17 @@ using ElementwiseRow = void (*)(std::int64_t size, const void* const* in, const 
 using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
 constexpr std::int64_t kPartElements = 64;
 
+// How an op that makes one element of each row of its operand, such as a sum over the last axes, is computed together
+// with the element-wise ops that compute these rows.
+struct RowReduction {
+  // The number of elements of a row, at least 2, where rows lie one after the other in the operand; or 0 if an op with
+  // these attributes does something else.
+  std::int64_t (*width)(const TensorType& operand, const Attrs& attrs) = nullptr;
+  // Makes elements of the result, on the CPU, of as many rows, which begin at `in`: with the bits of the CPU body and
+  // with what prepare() returned, but without a workspace.
+  void (*run)(const CpuArgs& args, std::int64_t rows, const void* in, void* out) = nullptr;
+};
+
 // What OpDef::fuse returns: the op that computes two nodes at once, with its attributes. No op means that they cannot
 // be fused.
 struct Fused {
@@ -392,6 +403,9 @@ struct OpDef {
   // the CPU, with the bits of the CPU body and with what prepare() returned, but without a workspace. The planner joins
   // such an op with the element-wise ops that use its result. If it is nullptr, the op is not joined with others.
   OutputPart part = nullptr;
+  // Of ops with one operand and one output, which reduce rows: the planner joins such an op with the element-wise ops
+  // that compute its operand. If nothing is given, it does not.
+  RowReduction row_reduction = {};
   // The tiles of the CPU body. An op without any is one tile.
   Tiles tiles = {};
   // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, grad() throws Error, naming the op.

@@ -87,6 +87,7 @@ constexpr OpDef extreme_op(std::string_view name) {
           .traits = {.kernels_wait = true},
           .prepare = prepare<Extreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
+          .row_reduction = kRowReduction<ReduceAttrs>,
           .tiles = kReductionTiles,
           .grad = extreme_grad};
 }

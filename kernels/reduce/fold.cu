@@ -231,6 +231,7 @@ constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&), Prepar
           .traits = {.kernels_wait = true},
           .prepare = prepare,
           .bodies = {reduction_cpu, reduction_cuda},
+          .row_reduction = kRowReduction<ReduceAttrs>,
           .grad = grad};
 }
 const OpDef any_op = fold_op("any", infer_flags, prepare_fold<Always<Any>, bool>);

@@ -113,6 +113,7 @@ constexpr OpDef reduction_op(std::string_view name) {
           .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
           .bodies = {reduction_cpu, reduction_cuda},
+          .row_reduction = kRowReduction<SumAttrs>,
           .tiles = kReductionTiles,
           .grad = sum_grad};
 }

@@ -113,6 +113,7 @@ __global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result*
 
 struct ReductionPlan {
   void (*cpu)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // elements
+  void (*cpu_rows)(const ReductionPlan&, std::int64_t rows, const void* in, void* out) = nullptr;     // if they lie so
   void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
   Reduction reduction;
   double divisor = 1;  // of a sum
@@ -266,6 +267,16 @@ void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a, std::int64_t first,
   }
 }
 
+// Reduces rows that lie one after the other.
+template <class Op>
+void reduce_rows_cpu(const ReductionPlan& plan, std::int64_t rows, const void* in, void* out) {
+  const Layout<1>& terms = plan.reduction.terms;
+  const auto* x = static_cast<const typename Op::Term*>(in);
+  Op op = op_of<Op>(plan);
+  for (std::int64_t r = 0; r < rows; ++r)
+    static_cast<typename Op::Result*>(out)[r] = op.result(reduce_terms<Op>(x + r * terms.size, terms));
+}
+
 // The shape of the first operand without these axes, or with 1 in their place.
 inline Shape reduced_shape(const InferArgs& a, const std::vector<int>& axes, bool keep_axes) {
   const Shape& shape = a.in(0).shape;
@@ -301,6 +312,20 @@ inline ReductionPlan plan_reduction(const Shape& shape, const bool (&is_reduced)
   return plan;
 }
 
+// See RowReduction::width.
+inline std::int64_t width_of_rows(const Shape& shape, const std::vector<int>& axes) {
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(axes, shape.rank(), is_reduced);
+  const auto& [outputs, terms] = plan_reduction(shape, is_reduced).reduction;
+  if (shape.size() == 0 || terms.rank != 1 || terms.step(0) != 1) return 0;
+  const bool are_rows = outputs.rank == 0 || (outputs.rank == 1 && outputs.step(0) == terms.size);
+  return are_rows ? terms.size : 0;
+}
+template <class Attributes>
+std::int64_t row_width(const TensorType& operand, const Attrs& attrs) {
+  return width_of_rows(operand.shape, attrs.as<Attributes>().axes);
+}
+
 // The bodies of `plan` for one operation on either side.
 template <class OnCpu, class OnCuda>
 void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
@@ -310,6 +335,7 @@ void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
   load_kernel(p, reduce_by_block<PartOf<OnCuda>>);
   load_kernel(p, reduce_by_block<JoinOf<OnCuda>>);
   plan.cpu = reduce_cpu<OnCpu>;
+  plan.cpu_rows = reduce_rows_cpu<OnCpu>;
   plan.cuda = reduce_cuda<OnCuda>;
   plan.value = sizeof(typename OnCuda::Value);
 }
@@ -337,6 +363,13 @@ inline void run_reduction_tiles(const CpuArgs& a, std::int64_t first, std::int64
 }
 inline constexpr Tiles kReductionTiles{count_reduction_tiles, run_reduction_tiles};
 inline void reduction_cpu(const CpuArgs& a) { run_all_tiles<kReductionTiles>(a); }
+inline void run_reduction_rows(const CpuArgs& a, std::int64_t rows, const void* in, void* out) {
+  const auto& plan = a.local<ReductionPlan>();
+  plan.cpu_rows(plan, rows, in, out);
+}
+template <class Attributes>
+constexpr RowReduction kRowReduction{row_width<Attributes>, run_reduction_rows};
+
 inline void reduction_cuda(CudaArgs& a) {
   const auto& plan = a.local<ReductionPlan>();
   plan.cuda(plan, a);

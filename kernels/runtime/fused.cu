@@ -1,6 +1,7 @@
 // Groups of element-wise ops on the CPU (ir/fused.h): each op computes a block of its result, one op after the other,
 // then all compute the next block. The blocks of all results in the group fit into the first-level cache together. Two
-// ops of simple arithmetic, of which one uses the result of the other, are computed together (fused_pairs.h).
+// ops of simple arithmetic, of which one uses the result of the other, are computed together (fused_pairs.h). If the
+// group reduces rows, a block is some of them, and they are reduced when they are computed.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -36,14 +37,15 @@ struct Frame {
 
 // Computes a block of one result.
 struct Instruction {
-  ElementwiseRow row = nullptr;  // of an element-wise op
-  OutputPart part = nullptr;     // of an op that computes parts
-  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if both are nullptr.
+  ElementwiseRow row = nullptr;                // of an element-wise op
+  OutputPart part = nullptr;                   // of an op that computes parts
+  decltype(RowReduction::run) rows = nullptr;  // of a reduction
+  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if all are nullptr.
   Layout<1> layout;
   int word = 1;  // bytes of an element
 
   const FusedOp* op = nullptr;
-  std::shared_ptr<const void> local;  // of a part
+  std::shared_ptr<const void> local;  // of a part or a reduction
   int operands = 0;
   std::array<int, kMaxFusedOperands> from{};  // places; -1: only the type is used
   std::array<std::int64_t, kMaxFusedOperands> steps{};
@@ -60,17 +62,15 @@ struct FusedPlan {
   FusedAttrs attrs;  // instructions point into it
   std::vector<Instruction> instructions;
   std::vector<Hazard> hazards;
-  std::int64_t size = 0, block = 0;  // elements
+  std::int64_t size = 0, block = 0, tile = 0;  // elements
   int inputs = 0, outputs = 0;
   std::vector<std::int32_t> steps;  // Frame::step, of all places
   std::size_t register_bytes = 0;
 };
 
-void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
-              std::int64_t size, void* out) {
-  void* pointers[kMaxFusedOperands + 1] = {};
-  for (int i = 0; i < instruction.operands; ++i)
-    if (const int from = instruction.from[static_cast<std::size_t>(i)]; from >= 0) pointers[i] = frame.address(from, 0);
+// Calls run(CpuArgs) for a part or a reduction, with these addresses.
+template <class Run>
+void run_op(const Instruction& instruction, const CpuArgs& a, void* const* pointers, const Run& run) {
   BoundNode node = a.node();
   node.op = instruction.op->op;
   node.attrs = &instruction.op->attrs;
@@ -83,11 +83,30 @@ void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& fra
   node.workspace_bytes = 0;
   node.id = instruction.op->id;
   node.where = instruction.op->where;
-  instruction.part(CpuArgs(node), begin, size, out);
+  run(CpuArgs(node));
+}
+
+void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+              std::int64_t size, void* out) {
+  void* pointers[kMaxFusedOperands + 1] = {};
+  for (int i = 0; i < instruction.operands; ++i)
+    if (const int from = instruction.from[static_cast<std::size_t>(i)]; from >= 0) pointers[i] = frame.address(from, 0);
+  run_op(instruction, a, pointers, [&](const CpuArgs& args) { instruction.part(args, begin, size, out); });
+}
+
+// Reduces rows of a result, of which `begin` and `size` count the elements.
+void run_rows(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+              std::int64_t size) {
+  const std::int64_t width = a.local<FusedPlan>().attrs.width;
+  const void* in = frame.address(instruction.from[0], begin);
+  void* out = frame.address(instruction.to, begin / width);
+  void* const pointers[2] = {};
+  run_op(instruction, a, pointers, [&](const CpuArgs& args) { instruction.rows(args, size / width, in, out); });
 }
 
 void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
                      std::int64_t size) {
+  if (instruction.rows) return run_rows(instruction, a, frame, begin, size);
   void* out = frame.address(instruction.to, begin);
   if (instruction.row) {
     const void* in[kMaxFusedOperands];
@@ -102,10 +121,9 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
   });
 }
 
-void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
+// `scratch` is the memory of the registers. Computes elements [first, end).
+void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byte* scratch) {
   const auto& plan = a.local<FusedPlan>();
-  const std::int64_t end = std::min(last * kTileElements, plan.size);
-  alignas(64) std::byte scratch[kScratchBytes];
   Frame frame;
   for (int i = 0; i < plan.inputs; ++i) frame.base[at(i)] = const_cast<std::byte*>(a.in<std::byte>(i));
   for (int j = 0; j < plan.outputs; ++j) frame.base[at(plan.inputs + j)] = a.out<std::byte>(j);
@@ -124,7 +142,7 @@ void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
     frame.base[output] = frame.base[at(hazard.kept)];
     frame.step[output] = 0;
   }
-  for (std::int64_t begin = first * kTileElements; begin < end; begin += plan.block) {
+  for (std::int64_t begin = first; begin < end; begin += plan.block) {
     const std::int64_t size = std::min(plan.block, end - begin);
     for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
     for (std::size_t k = 0; k < kept_outputs; ++k) {
@@ -134,7 +152,26 @@ void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
   }
 }
 
-constexpr Tiles kFusedTiles{count_element_tiles, run_fused_tiles};
+template <std::size_t bytes>
+void run_with_scratch(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  alignas(64) std::byte scratch[bytes];
+  run_blocks(a, first, end, scratch);
+}
+
+std::int64_t count_fused_tiles(const BodyArgs& a) {
+  const auto& plan = a.local<FusedPlan>();
+  return (plan.size + plan.tile - 1) / plan.tile;
+}
+
+void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
+  const auto& plan = a.local<FusedPlan>();
+  const std::int64_t begin = first * plan.tile, end = std::min(last * plan.tile, plan.size);
+  const std::size_t registers = plan.steps.size() - at(plan.inputs + plan.outputs);
+  const bool is_small = registers * plan.register_bytes <= kScratchBytes;
+  (is_small ? run_with_scratch<kScratchBytes> : run_with_scratch<kMaxFusedRowBytes>)(a, begin, end);
+}
+
+constexpr Tiles kFusedTiles{count_fused_tiles, run_fused_tiles};
 
 // Makes the instructions of a group and chooses their registers.
 class Compiling {
@@ -143,7 +180,7 @@ class Compiling {
     plan_->attrs = p.attrs.as<FusedAttrs>();
     plan_->inputs = p.inputs;
     plan_->outputs = static_cast<int>(plan_->attrs.outputs.size());
-    plan_->size = p.out(0).shape.size();
+    plan_->size = ops().front().types.back().shape.size();
   }
 
   std::shared_ptr<const FusedPlan> run() {
@@ -158,18 +195,27 @@ class Compiling {
     for (std::size_t k = 0; k < ops().size(); ++k) add_op(k);
     join_pairs();
     add_hazards();
-    const std::size_t registers = plan_->steps.size() - at(p_.inputs + plan_->outputs);
-    plan_->block = kMostInBlock;
-    if (registers > 0) {
-      const auto fitting = static_cast<std::int64_t>(kScratchBytes / registers / widest_);
-      plan_->block = std::min(plan_->block, fitting / kPartElements * kPartElements);
-    }
-    plan_->register_bytes = static_cast<std::size_t>(plan_->block) * widest_;
+    choose_block();
     return plan_;
   }
 
  private:
   const std::vector<FusedOp>& ops() const { return plan_->attrs.ops; }
+
+  // As many elements as fit into the scratch memory: whole parts or, if the group reduces rows, whole rows.
+  void choose_block() {
+    const std::size_t registers = plan_->steps.size() - at(p_.inputs + plan_->outputs);
+    const std::int64_t width = plan_->attrs.width;
+    std::int64_t unit = kPartElements, most = kMostInBlock;
+    if (width > 0) {
+      const bool has_parts = std::any_of(ops().begin(), ops().end(), [](auto& op) { return op.op->part != nullptr; });
+      unit = std::min(width * rows_at_once(width, has_parts), plan_->size);
+    }
+    if (registers > 0) most = std::min(most, static_cast<std::int64_t>(kScratchBytes / registers / widest_));
+    plan_->block = std::max<std::int64_t>(most / unit, 1) * unit;
+    plan_->tile = std::max<std::int64_t>(kTileElements / unit, 1) * unit;
+    plan_->register_bytes = static_cast<std::size_t>(plan_->block) * widest_;
+  }
 
   static std::int32_t element_bytes(const TensorType& type) { return static_cast<std::int32_t>(size_of(type.dtype)); }
 
@@ -199,6 +245,7 @@ class Compiling {
       made.row = op.op->row(op.types);
     } else {
       made.part = op.op->part;
+      if (!made.part) made.rows = op.op->row_reduction.run;
       if (op.op->prepare)
         made.local = op.op->prepare({op.op->name, op.where, op.types, made.operands, op.attrs, false, p_.device}).data;
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,27 @@ struct FusedOp {
   std::vector<TensorType> types;  // of the operands, then of the result
 };
 
-// The attributes of a node that is a group. All results in the group have the same number of elements.
+// The attributes of a node that is a group. All results in the group have the same number of elements, except those of
+// reductions of rows (OpDef::row_reduction), which are outputs. The first op is none of these.
 struct FusedAttrs {
   std::vector<FusedOp> ops;  // an op comes after those whose results it uses
   std::vector<int> outputs;  // the ops whose results are the outputs of the node, in order
+  std::int64_t width = 0;    // the elements of the rows that are reduced, all of the same width; 0: none are
 };
 
 // The largest group. More would not fit into the cache of a core together.
 constexpr std::size_t kMaxFusedOps = 48, kMaxFusedInputs = 24, kMaxFusedOutputs = 8;
 // An op of a group has at most this many operands.
 constexpr std::size_t kMaxFusedOperands = 4;
+// On the CPU, a group that reduces rows computes some rows of all its results, then reduces these. So many rows are
+// computed together at least: then each part (OpDef::part) is one of kPartElements, or the last one.
+inline std::int64_t rows_at_once(std::int64_t width, bool has_parts) {
+  return has_parts ? kPartElements / std::gcd(kPartElements, width) : 1;
+}
+// A group has no reduction if rows_at_once() of all its results, inputs and outputs take more bytes than this: then
+// they would not stay in the cache.
+constexpr std::size_t kMaxFusedRowBytes = 64 << 10;
+
 // At most so many inputs of a node may share memory with its outputs. They come first.
 constexpr std::size_t kMaxFusedInPlace = 8;
 

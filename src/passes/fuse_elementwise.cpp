@@ -1,6 +1,6 @@
-// Joins element-wise ops that use each other's results into groups. A group is one node. On the CPU it is computed
-// block by block, so that results within the group stay in the cache of the core; on a CUDA device it is one kernel,
-// and they stay in registers. They are never stored in the arena.
+// Joins element-wise ops that use each other's results into groups, and reductions of rows with the ops before them. A
+// group is one node. On the CPU it is computed block by block, so that results within the group stay in the cache of
+// the core; on a CUDA device it is one kernel, and they stay in registers. They are never stored in the arena.
 //
 // Small groups that have nothing to do with each other are then packed into one, where that costs less than a node.
 //
@@ -26,6 +26,7 @@ enum class Role : std::uint8_t {
   none,
   by_element,  // it is element-wise
   by_part,     // it computes parts of its result, from any elements of its operands: these must not be in the group
+  by_row,      // it reduces rows of its operand: its result must not be used in the group
 };
 
 // On a CUDA device, where the group becomes a kernel that is made of the ops' expressions.
@@ -39,8 +40,14 @@ Role role_in_kernel(const IrNode& node) {
   return Role::by_element;
 }
 
+// The width of the rows that the op reduces, or 0.
+std::int64_t row_width(const PlannerIr& ir, const IrNode& node) {
+  return node.op->row_reduction.width ? node.op->row_reduction.width(ir.type(node.inputs[0]), node.attrs) : 0;
+}
+
 Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
   if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(node);
+  if (row_width(ir, node) > 0) return Role::by_row;
   if (!node.op->row && !node.op->part) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   if (node.inputs.size() > kMaxFusedOperands) return Role::none;
@@ -63,6 +70,9 @@ struct Group {
   std::vector<int> exposed;  // those whose results are needed outside of the group
   std::vector<ValueRef> inputs;
   std::vector<ValueRef> whole_inputs;  // those that ops read by part
+  std::int64_t elements = 0;           // of each result but those of reductions
+  std::int64_t width = 0;              // of the rows that are reduced, or 0
+  bool has_parts = false;              // ops that compute parts
 };
 
 class Grouping {
@@ -101,7 +111,7 @@ class Grouping {
       if (target.separate_memory && !target.compiles_kernels) {
         report_.obstacle = target.fusion_obstacle;
       } else {
-        make_node(group.ops);
+        make_node(group);
       }
     }
     replace_uses(ir_, replacements_);
@@ -146,10 +156,10 @@ class Grouping {
   void pack(int own) {
     const int last = groups_[at(own)].ops[0];
     const IrNode& node = ir_.nodes[at(last)];
-    if (elements(node.outputs[0]) > most_packed_elements(target_of(last))) return;
+    if (groups_[at(own)].width > 0 || elements(node.outputs[0]) > most_packed_elements(target_of(last))) return;
     for (int position = position_[at(last)] - 1; position >= std::max(0, position_[at(last)] - kNear); --position) {
       const int id = order_[at(position)], other = group_of_[at(id)];
-      if (other < 0 || other == own || groups_[at(other)].ops[0] != id) continue;
+      if (other < 0 || other == own || groups_[at(other)].ops[0] != id || groups_[at(other)].width > 0) continue;
       const IrNode& earlier = ir_.nodes[at(id)];
       if (earlier.region == node.region && earlier.is_beside(node) && earlier.outputs[0].shape == node.outputs[0].shape)
         take(own, {other});
@@ -159,12 +169,21 @@ class Grouping {
   Group alone(int id) const {
     const IrNode& node = ir_.nodes[at(id)];
     Group group{{id}, {id}, {}, {}};
+    group.elements = elements_of(id);
+    if (roles_[at(id)] == Role::by_row) group.width = row_width(ir_, node);
+    group.has_parts = roles_[at(id)] == Role::by_part;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
       add(group.inputs, node.inputs[i]);
       if (roles_[at(id)] == Role::by_part) add(group.whole_inputs, node.inputs[i]);
     }
     return group;
+  }
+
+  // The number of elements that the op computes or, if it reduces rows, reads.
+  std::int64_t elements_of(int id) const {
+    const IrNode& node = ir_.nodes[at(id)];
+    return elements(roles_[at(id)] == Role::by_row ? ir_.type(node.inputs[0]) : node.outputs[0]);
   }
 
   static void add(std::vector<ValueRef>& values, ValueRef v) {
@@ -179,8 +198,7 @@ class Grouping {
       const int group = group_of_[at(v.node)];
       if (group < 0) continue;
       const IrNode& member = ir_.nodes[at(groups_[at(group)].ops[0])];
-      if (member.region == node.region && member.is_beside(node) &&
-          elements(member.outputs[0]) == elements(node.outputs[0]))
+      if (member.region == node.region && member.is_beside(node) && groups_[at(group)].elements == elements_of(id))
         candidates.push_back(group);
     }
     std::sort(candidates.begin(), candidates.end());
@@ -202,8 +220,13 @@ class Grouping {
         if (is_inside(v.node)) return false;  // not complete while the group runs
         add(all.whole_inputs, v);
       }
-      for (ValueRef v : group.inputs)
+      for (ValueRef v : group.inputs) {
+        if (is_inside(v.node) && roles_[at(v.node)] == Role::by_row) return false;  // likewise
         if (!is_inside(v.node)) add(all.inputs, v);
+      }
+      if (group.width > 0 && all.width > 0 && group.width != all.width) return false;
+      all.width = std::max(all.width, group.width);
+      all.has_parts = all.has_parts || group.has_parts;
       for (int op : group.exposed) {
         bool is_exposed = uses_[at(op)].is_result;
         for (int user : uses_[at(op)].nodes) {
@@ -227,6 +250,8 @@ class Grouping {
     if (std::any_of(others.begin(), others.end(), is_too_early)) return false;
     outputs = all.exposed.size();
     if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
+    all.elements = groups_[at(own)].elements;
+    if (all.width > 0 && !keeps_rows_in_cache(all, ops)) return false;
     all.ops = std::move(groups_[at(own)].ops);
     for (int other : others) {
       for (int op : groups_[at(other)].ops) group_of_[at(op)] = own;
@@ -235,6 +260,15 @@ class Grouping {
     }
     groups_[at(own)] = std::move(all);
     return true;
+  }
+
+  // See kMaxFusedRowBytes. `ops` counts the ops of the group.
+  bool keeps_rows_in_cache(const Group& group, std::size_t ops) const {
+    constexpr std::size_t kWidest = sizeof(double);
+    const std::int64_t rows = std::min(rows_at_once(group.width, group.has_parts), group.elements / group.width);
+    const std::size_t values = ops + group.inputs.size() + group.exposed.size();
+    return static_cast<std::size_t>(group.width) <= kMaxFusedRowBytes / kWidest &&
+           values * static_cast<std::size_t>(rows * group.width) * kWidest <= kMaxFusedRowBytes;
   }
 
   // Whether an op runs on the host after the group and before the position `now`.
@@ -295,11 +329,13 @@ class Grouping {
   }
 
   // Puts a node in the place of the last op of the group.
-  void make_node(std::vector<int> ops) {
+  void make_node(const Group& group) {
+    std::vector<int> ops = group.ops;
     std::sort(ops.begin(), ops.end(), [&](int a, int b) { return position_[at(a)] < position_[at(b)]; });
     const Inputs inputs = inputs_of(ops);
     const int last = ops.back();
     FusedAttrs attrs;
+    attrs.width = group.width;
     for (int op : ops) attrs.ops.push_back(fused_op(op, ops, inputs.values));
     std::vector<TensorType> outputs;
     for (std::size_t k = ops.size(); k-- > 0;) {

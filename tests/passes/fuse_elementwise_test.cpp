@@ -51,13 +51,13 @@ const Case kCases[] = {
        Value positive = relu(y);
        g.output("z", positive + sum(y));
      },
-     "[add relu] sum add"},
+     "[add relu sum] add"},
     {"AResultThatIsNeededInBetween",
      [](Graph& g, const Operands& o) {
        Value y = o.x + 1.0, total = sum(y);
        g.output("z", relu(y) + total);
      },
-     "add sum [relu add]"},
+     "[add sum relu] add"},
     {"TwoGroupsThatMeet",
      [](Graph& g, const Operands& o) {
        Value y = tanh(o.x * 2.0), z = relu(o.y * 3.0);
@@ -86,13 +86,56 @@ const Case kCases[] = {
        g.output("loss", loss);
        g.output("z", grad(loss, {o.x})[0]);
      },
-     "[mul tanh] mean [broadcast_like tanh_grad mul]"},
+     "[mul tanh mean broadcast_like tanh_grad mul]"},
     {"ComparisonsAndCasts",
      [](Graph& g, const Operands& o) {
        Value positive = greater(o.x, 0.0);
        g.output("z", cast(where(positive, o.y, o.x), f64) + cast(positive, f64));
      },
      "[greater cast where cast add]"},
+    {"ASumOfRows", [](Graph& g, const Operands& o) { g.output("z", sum(tanh(o.x * o.y), {1})); }, "[mul tanh sum]"},
+    {"AMaximumOfAll", [](Graph& g, const Operands& o) { g.output("z", max(abs(o.x - o.y))); }, "[sub abs max]"},
+    {"SeveralReductionsOfRows",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x * o.row;
+       g.output("least", min(y, {1}, true));
+       g.output("mean", mean(relu(y), {-1}));
+       g.output("product", prod(y, {1}));
+     },
+     "[mul min relu mean prod]"},
+    {"ReductionsOfOtherWidths",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x + o.column;
+       g.output("rows", sum(y, {1}));
+       g.output("all", sum(y));
+     },
+     "[add sum] sum"},
+    {"ReductionsThatAreNotOfRows",
+     [](Graph& g, const Operands& o) {
+       g.output("columns", sum(o.x * 2.0, {0}));
+       g.output("input", mean(o.x, {1}));
+       g.output("places", argmax(o.y * 2.0, 1));
+     },
+     "mul sum mean mul argmax"},
+    {"AReductionThatIsUsedByTheNextOp",
+     [](Graph& g, const Operands& o) {
+       Value y = o.x * 2.0;
+       g.output("z", exp(y - max(y, {1}, true)));
+     },
+     "[mul max] [sub exp]"},
+    {"ComparisonsOfRows",
+     [](Graph& g, const Operands& o) {
+       g.output("all", all(greater(o.x, -0.9), {1}));
+       g.output("any", any(greater(o.y, 0.9), {1}));
+     },
+     "[greater all] [greater any]"},
+    {"ReductionsOfSlices",
+     [](Graph& g, const Operands& o) {
+       Value y = slice(o.x, {0, 0}, {to_end, -3}) * slice(o.y, {0, 3}, {to_end, to_end});
+       g.output("z", sum(y, {1}));
+       g.output("y", y);
+     },
+     "[slice slice mul sum]"},
     {"AnOpOfAnotherKind", [](Graph& g, const Operands& o) { g.output("z", tanh(cumsum(o.x + 1.0, 1)) * 2.0); },
      "add cumsum [tanh mul]"},
     {"RandomNumbers", [](Graph& g, const Operands& o) { g.output("z", dropout(cast(o.x + 1.0, f32), 0.5) * 2.0); },
@@ -401,7 +444,10 @@ void build_random(Graph& g, unsigned seed) {
   for (std::size_t k = 0; k < ops; ++k) {
     Value a = pick(), b = pick();
     Value all = broadcast_like(a, values[0]), next;
-    switch (below(9)) {
+    switch (below(10)) {
+      case 9:
+        next = b - (below(2) == 0 ? max(a * 0.5) : mean(abs(a))) * 0.25;
+        break;
       case 0:
         next = cast(cast(a, dtypes[below(std::size(dtypes))]), f32);
         break;
@@ -442,6 +488,195 @@ TEST(FuseElementwise, RandomExpressionsKeepTheirBits) {
     groups += make_plan(g, Target::host(), system_ops()).fusion.nodes;
   }
   EXPECT_GT(groups, 500u);
+}
+
+// --- reductions of rows
+
+// Results of element-wise ops of these rows, and reductions of them, in each of the ways to combine terms.
+void build_reductions(Graph& g, DType dtype, std::int64_t rows, std::int64_t width, bool has_parts) {
+  const std::int64_t more = has_parts ? 3 : 0;
+  Value x = g.value(Variable("x", Tensor::uniform({rows, width + more}, 1, -1.0f, 1.0f).to(dtype)));
+  Value row = g.value(Variable("row", Tensor::uniform({width}, 2, -1.0f, 1.0f).to(dtype)));
+  Value column = g.value(Variable("column", Tensor::uniform({rows, 1}, 3, -1.0f, 1.0f).to(dtype)));
+  if (has_parts) x = slice(x, {0, 1}, {to_end, -2});
+  Value y = x * row + column;
+  g.output("sum", sum(y, {1}));
+  g.output("mean", mean(abs(y), {-1}, true));
+  g.output("max", max(y, {1}));
+  g.output("min", min(y, {1}));
+  g.output("product", prod(y + 1.0, {1}));
+  g.output("logsumexp", logsumexp(y, {1}));
+  g.output("any", any(greater(y, 0.99), {1}));
+  g.output("all", all(greater(y, -0.99), {1}, true));
+}
+
+void expect_same_reductions(DType dtype, std::int64_t rows, std::int64_t width, bool has_parts, int threads) {
+  SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(rows) + " rows of " + std::to_string(width) +
+               (has_parts ? " in slices, " : ", ") + std::to_string(threads) + " threads");
+  Graph g, same;
+  build_reductions(g, dtype, rows, width, has_parts);
+  build_reductions(same, dtype, rows, width, has_parts);
+  Program separate = compile(g, {.target = cpu(), .fuse = false});
+  Program fused = compile(same, {.target = cpu(), .threads = threads});
+  for (const PlanNode& node : fused.plan().nodes)
+    EXPECT_TRUE(node.id < 0 || node.attrs.get_if<FusedAttrs>()) << ops_of(fused.plan());
+  testing::expect_same_outputs(separate, fused);
+}
+
+// Blocks begin at rows whose number of elements has nothing to do with the size of blocks. If there are slices, they
+// begin at parts, too.
+TEST(FuseElementwise, ReductionsOfRowsOfAnyWidthKeepTheirBits) {
+  for (DType dtype : {f32, f64, f16, bf16}) {
+    for (std::int64_t width : {2, 37, 61, 100})
+      for (std::int64_t rows : {1, 5, 300}) expect_same_reductions(dtype, rows, width, false, 0);
+    for (std::int64_t width : {2, 3, 4, 12, 48})
+      for (std::int64_t rows : {1, 63, 64, 65, 1000}) expect_same_reductions(dtype, rows, width, true, 0);
+  }
+}
+
+// Several tiles, which threads share. They begin at rows and, if there are slices, at parts.
+TEST(FuseElementwise, ReductionsOfManyRowsAreSharedByThreads) {
+  for (DType dtype : {f32, f64, f16, bf16}) {
+    for (int threads : {1, 3}) {
+      expect_same_reductions(dtype, 3000, 67, false, threads);
+      expect_same_reductions(dtype, 50000, 3, true, threads);
+    }
+  }
+}
+
+// The exponentials of a matrix, which may be a slice of a larger one, are reduced.
+std::string ops_of_rows(std::int64_t rows, std::int64_t width, bool has_parts) {
+  Graph g;
+  Value x = g.input("x", f32, {rows, has_parts ? width + 1 : width});
+  if (has_parts) x = slice(x, {0, 1}, {to_end, to_end});
+  g.output("z", sum(exp(x), {1}));
+  return ops_of(make_plan(g, Target::host(), system_ops()));
+}
+
+TEST(FuseElementwise, ReducesRowsThatStayInTheCache) {
+  // Two results, an input and an output.
+  constexpr std::int64_t kMost = kMaxFusedRowBytes / sizeof(double) / 4;
+  EXPECT_EQ(ops_of_rows(3, kMost, false), "[exp sum]");
+  EXPECT_EQ(ops_of_rows(3, kMost + 1, false), "exp sum");
+  EXPECT_EQ(ops_of_rows(1, 1 << 20, false), "exp sum");
+  // One result more. Parts of 64 elements are whole rows if 64 rows of an odd width are computed together, or all.
+  constexpr std::int64_t kMostOfMany = kMaxFusedRowBytes / sizeof(double) / 5 / 64;
+  static_assert(kMostOfMany % 2 == 1);
+  EXPECT_EQ(ops_of_rows(100, kMostOfMany, true), "[slice exp sum]");
+  EXPECT_EQ(ops_of_rows(100, kMostOfMany + 2, true), "[slice exp] sum");
+  EXPECT_EQ(ops_of_rows(3, kMostOfMany + 2, true), "[slice exp sum]");
+  EXPECT_EQ(ops_of_rows(100, 64, true), "[slice exp sum]");
+}
+
+// As many bytes as a group may have at most, of the widest dtype.
+TEST(FuseElementwise, TheWidestRowsKeepTheirBits) {
+  constexpr std::int64_t kMost = kMaxFusedRowBytes / sizeof(double) / 5;
+  auto make = [](Graph& g) {
+    Value row = g.value(Variable("row", Tensor::uniform({kMost}, 1, -1.0f, 1.0f).to(f64)));
+    Value column = g.value(Variable("column", Tensor::uniform({5, 1}, 2, -1.0f, 1.0f).to(f64)));
+    g.output("z", sum(where(greater(column, 0.0), row, row), {1}));
+    Value x = g.value(Variable("x", Tensor::uniform({5, kMost / 2}, 3, -1.0f, 1.0f).to(f64)));
+    g.output("w", sum(abs(tanh(x)) + exp(x), {1}));
+  };
+  Graph g;
+  make(g);
+  EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), "greater [where sum] [exp tanh abs add sum]");
+  expect_same_bits(make);
+}
+
+// What has one term is a copy, not a reduction.
+TEST(FuseElementwise, RowsOfOneElementAreNotReduced) {
+  Graph g;
+  g.output("z", sum(exp(tanh(g.input("x", f32, {7, 1}))), {1}));
+  g.output("w", max(exp(abs(g.input("y", f32, {1})))));
+  const std::string ops = ops_of(make_plan(g, Target::host(), system_ops()));
+  EXPECT_NE(ops.find("[tanh exp] "), std::string::npos) << ops;
+  EXPECT_NE(ops.find("[abs exp] "), std::string::npos) << ops;
+  expect_same_bits([](Graph& h) {
+    h.output("z", sum(exp(tanh(h.value(Variable("x", Tensor::uniform({7, 1}, 1))))), {1}));
+    h.output("w", max(exp(abs(h.value(Variable("y", Tensor::uniform({1}, 2)))))));
+  });
+}
+
+// Rows of several axes, and all of a tensor of several.
+TEST(FuseElementwise, RowsMayHaveSeveralAxes) {
+  auto make = [](Graph& g) {
+    Value x = g.value(Variable("x", Tensor::uniform({5, 1, 6, 7}, 1, -1.0f, 1.0f)));
+    Value y = exp(tanh(x));
+    g.output("two", sum(y, {-1, 2}, true));
+    g.output("three", max(abs(y), {1, 2, 3}));
+    Value z = exp(relu(x));
+    g.output("one", mean(z, {3}));
+    g.output("middle", mean(z, {2}));
+    g.output("first", sum(neg(x), {0, 1}));
+    g.output("all", min(sin(x)));
+  };
+  Graph g;
+  make(g);
+  EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()),
+            "[tanh exp sum abs max] [relu exp mean] mean neg sum [sin min]");
+  expect_same_bits(make);
+}
+
+TEST(FuseElementwise, ReductionsInBodiesKeepTheirBits) {
+  for (DType dtype : {f32, f64, f16, bf16}) {
+    SCOPED_TRACE(to_string(dtype));
+    auto make = [dtype](Graph& g) {
+      Value x = g.value(Variable("x", Tensor::uniform({50, 37}, 1, 0.5f, 1.0f).to(dtype)));
+      Value most = g.value(Variable("most", Tensor::full(f32, {50}, 0).to(dtype)));
+      auto [last, sums] = while_(
+          {x, most}, [](Value, Value s) { return sum(s) < 40.0; },
+          [](Value y, Value s) {
+            Value next = tanh(y * 1.25);
+            return std::vector<Value>{next, s + max(next * 0.25, {1})};
+          });
+      g.output("last", last);
+      g.output("sums", sums);
+    };
+    Graph g;
+    make(g);
+    const std::string ops = ops_of(compile(g, {.target = cpu()}).plan());
+    EXPECT_NE(ops.find("[mul tanh mul max]"), std::string::npos) << ops;
+    expect_same_bits(make);
+  }
+}
+
+// The result of a reduction is complete only when the group has run.
+TEST(FuseElementwise, NoOpUsesAReductionOfItsGroup) {
+  std::size_t reductions = 0;
+  auto check = [&](const Graph& g) {
+    const Plan plan = make_plan(g, Target::host(), system_ops());
+    for (const PlanNode& node : plan.nodes) {
+      const auto* group = node.attrs.get_if<FusedAttrs>();
+      if (!group) continue;
+      auto reduces = [&](int op) { return !group->ops[at(op)].op->row && group->ops[at(op)].op->row_reduction.run; };
+      EXPECT_FALSE(reduces(0));
+      for (std::size_t k = 0; k < group->ops.size(); ++k) {
+        reductions += reduces(static_cast<int>(k));
+        for (FusedOperand operand : group->ops[k].operands) EXPECT_FALSE(operand.op >= 0 && reduces(operand.op));
+      }
+    }
+  };
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    Graph g;
+    build(g, c, f32, 3);
+    check(g);
+  }
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    Graph g;
+    build_random(g, seed);
+    check(g);
+  }
+  EXPECT_GT(reductions, 50u);
+}
+
+// A GPU reduces rows with many threads each, in a kernel of its own.
+TEST(FuseElementwise, ReductionsAreKernelsOfTheirOwn) {
+  Graph g;
+  g.output("z", sum(exp(tanh(g.input("x", f32, {30, 64}))), {1}));
+  EXPECT_EQ(ops_of(make_plan(g, compiling_target(), system_ops())), "[tanh exp] sum");
 }
 
 }  // namespace
