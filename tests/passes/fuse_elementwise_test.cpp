@@ -568,6 +568,61 @@ TEST(FuseElementwise, ReducesRowsThatStayInTheCache) {
   EXPECT_EQ(ops_of_rows(100, 64, true), "[slice exp sum]");
 }
 
+// One of two groups that meet has parts, and so has the group of both.
+TEST(FuseElementwise, OneOpWithPartsIsEnough) {
+  for (std::int64_t width : {13, 17}) {  // 64 rows, of six results, two inputs and an output
+    Graph g;
+    Value x = g.input("x", f32, {100, width + 1}), y = g.input("y", f32, {100, width});
+    Value first = exp(slice(x, {0, 1}, {to_end, to_end})), second = tanh(y);
+    g.output("z", sum(abs(first + second), {1}));
+    EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())),
+              width == 13 ? "[slice exp tanh add abs sum]" : "[slice exp tanh add abs] sum");
+  }
+}
+
+// Copies parts. If one is not as OutputPart says, its first element is wrong.
+void copy_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
+  const std::int64_t all = a.in_type(0).shape.size();
+  auto* y = static_cast<float*>(out);
+  std::copy_n(a.in<float>(0) + begin, size, y);
+  if (begin % kPartElements != 0 || (size % kPartElements != 0 && begin + size != all)) y[0] = 1e6f;
+}
+void copy_all(const CpuArgs& a) { copy_part(a, 0, a.in_type(0).shape.size(), a.out<float>(0)); }
+const OpDef copy_of_parts{
+    .name = "copy_of_parts", .infer = testing::infer_like_first, .bodies = {copy_all}, .part = copy_part};
+
+TEST(FuseElementwise, PartsBeginWhereTheyMayWhateverTheWidthIs) {
+  for (std::int64_t width : {3, 4, 5, 12, 19, 96}) {
+    for (std::int64_t rows : {1, 7, 5000}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
+      auto make = [=](Graph& g) {
+        Value x = g.value(Variable("x", Tensor::uniform({rows, width}, 1, -1.0f, 1.0f)));
+        g.output("z", sum(abs(emit(copy_of_parts, {x})[0]), {1}));
+      };
+      Graph g;
+      make(g);
+      EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), "[copy_of_parts abs sum]");
+      expect_same_bits(make);
+    }
+  }
+}
+
+// A group that reduces rows is not packed with others, even if the results have one shape.
+TEST(FuseElementwise, PacksNoReductions) {
+  for (bool is_first : {false, true}) {
+    auto make = [is_first](Graph& g) {
+      auto reduce = [&] { g.output("a", sum(exp(g.value(Variable("x", Tensor::uniform({8, 4}, 1)))), {1})); };
+      if (is_first) reduce();
+      g.output("b", abs(tanh(g.value(Variable("y", Tensor::uniform({8}, 2))))));
+      if (!is_first) reduce();
+    };
+    Graph g;
+    make(g);
+    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), is_first ? "[exp sum] [tanh abs]" : "[tanh abs] [exp sum]");
+    expect_same_bits(make);
+  }
+}
+
 // As many bytes as a group may have at most, of the widest dtype.
 TEST(FuseElementwise, TheWidestRowsKeepTheirBits) {
   constexpr std::int64_t kMost = kMaxFusedRowBytes / sizeof(double) / 5;
