@@ -151,7 +151,7 @@ TEST_F(CudaBodyLaunches, ALoopInALoopThatTheHostDrivesBoth) {
       [](Graph&, const Value& x, const Value& n) {
         const Value two = n * 0.0 + 2.0;
         return repeat(x, n, [&](const Value& s) {
-          return tanh(repeat(s * 0.5, two, [](const Value& t) { return on_host(t) * 0.25; }));
+          return tanh(repeat(s * 0.5, two, [](const Value& t) { return on_host(t) * 0.25; })) + 0.125;
         });
       },
       {{3, 2 + 3 * (2 + 2)}, {0, 2}, {1, 2 + 2 + 2}});
