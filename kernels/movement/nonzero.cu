@@ -62,7 +62,7 @@ void for_any(DType dtype, const Body& body) {
 // behind a failed one run with `ok` 0, or with Progress::failed 1: what they find says nothing of the step that will be
 // run again.
 __device__ inline void miss_size(StepBlock* step, int node, std::int64_t count) {
-  if (atomicAdd(&step->ok, 0u) == 0) return;
+  if (*static_cast<const volatile std::uint32_t*>(&step->ok) == 0) return;
   if (atomicCAS(&step->size_node, -1, node) == -1) step->size = count;
 }
 void miss_size(const CpuArgs& a, std::int64_t count) {
