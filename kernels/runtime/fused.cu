@@ -152,6 +152,12 @@ void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byt
   }
 }
 
+// For groups that reduce rows. Each op, input and output takes at most one register, but an op with kMaxFusedOperands
+// operands that are one broadcast input may take one more. kMaxFusedRowBytes holds at least four: an op, the reduction,
+// an input and an output.
+constexpr std::size_t kRowScratchBytes = kMaxFusedRowBytes + kMaxFusedRowBytes / 4;
+static_assert(kMaxFusedOperands <= 4);
+
 template <std::size_t bytes>
 void run_with_scratch(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   alignas(64) std::byte scratch[bytes];
@@ -168,7 +174,7 @@ void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
   const std::int64_t begin = first * plan.tile, end = std::min(last * plan.tile, plan.size);
   const std::size_t registers = plan.steps.size() - at(plan.inputs + plan.outputs);
   const bool is_small = registers * plan.register_bytes <= kScratchBytes;
-  (is_small ? run_with_scratch<kScratchBytes> : run_with_scratch<kMaxFusedRowBytes>)(a, begin, end);
+  (is_small ? run_with_scratch<kScratchBytes> : run_with_scratch<kRowScratchBytes>)(a, begin, end);
 }
 
 constexpr Tiles kFusedTiles{count_fused_tiles, run_fused_tiles};
