@@ -102,9 +102,8 @@ struct HostStatus {
   std::uint32_t failed = 0;  // 1 once a body threw
   std::int32_t node = -1;    // the first that did, and what it threw
   Thrown what;
-  RunningCalls* running = nullptr;  // shows which host calls run; may be null
-  std::uint32_t* step_failed =
-      nullptr;  // Progress::failed: an earlier step did, and this one does not count; may be null
+  RunningCalls* running = nullptr;       // shows which host calls run; may be null
+  std::uint32_t* step_failed = nullptr;  // Progress::failed: if 1, this step follows a failed one; may be null
   // The first node with another size than was planned for, on the host of a device: see StepBlock::size_node.
   std::int32_t size_node = -1;
   std::int64_t size = 0;

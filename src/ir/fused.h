@@ -40,8 +40,9 @@ struct FusedAttrs {
 constexpr std::size_t kMaxFusedOps = 48, kMaxFusedInputs = 24, kMaxFusedOutputs = 8;
 // An op of a group has at most this many operands.
 constexpr std::size_t kMaxFusedOperands = 4;
-// On the CPU, a group that reduces rows computes some rows of all its results, then reduces these. So many rows are
-// computed together at least: then each part (OpDef::part) is one of kPartElements, or the last one.
+// On the CPU, a group that reduces rows computes some rows of all its results, then reduces these. It computes so many
+// rows together, or a multiple. Ops that compute parts (OpDef::part) begin at multiples of kPartElements, so with such
+// ops these rows must together have a multiple of kPartElements elements.
 inline std::int64_t rows_at_once(std::int64_t width, bool has_parts) {
   return has_parts ? kPartElements / std::gcd(kPartElements, width) : 1;
 }

@@ -221,7 +221,7 @@ class Grouping {
         add(all.whole_inputs, v);
       }
       for (ValueRef v : group.inputs) {
-        if (is_inside(v.node) && roles_[at(v.node)] == Role::by_row) return false;  // likewise
+        if (is_inside(v.node) && roles_[at(v.node)] == Role::by_row) return false;  // nor is that
         if (!is_inside(v.node)) add(all.inputs, v);
       }
       if (group.width > 0 && all.width > 0 && group.width != all.width) return false;
