@@ -71,7 +71,9 @@ struct CaptureInfo {
   int frees = 0;
   int edges = 0;
   int programmatic_edges = 0;  // of them: the kernel behind is launched before the one in front has ended
-  int shared = 0;  // kernels and copies of the CPU of which several threads compute parts, or that run at once
+  // Kernels and copies of the CPU of which several threads compute parts, or that run at once. Launches are measured
+  // now and then, and share less where that is faster.
+  int shared = 0;
   // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
   // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
   std::size_t bytes = 0;

@@ -82,9 +82,10 @@ struct CompileOptions {
   // bodies do so too. Only x86-64 processors are told; others compute with denormals.
   bool flush_denormals = true;
   // Of the CPU device: how many threads work on a step, the caller's not counted. In the modes that sink, which thread
-  // computes which part of which op is decided once, when the step is captured. In interactive_parallel, threads that
-  // no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many as the
-  // process may use cores. Results do not depend on it. compile() refuses a negative number.
+  // computes which part of which op is decided when the step is captured. How much is shared follows the machine: now
+  // and then a launch is measured that shares less or nothing, and what was faster is kept. In interactive_parallel,
+  // threads that no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many
+  // as the process may use cores. Results do not depend on it. compile() refuses a negative number.
   int threads = 0;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "base/at.h"
 #include "base/flush_denormals.h"
+#include "device/cpu/schedule_choice.h"
 #include "device/cpu/tile_cost.h"
 #include "device/cpu/tile_schedule.h"
 #include "graphsink/memory.h"
@@ -132,28 +135,53 @@ void count(const CpuItems& items, CaptureInfo& info) {
   }
 }
 
+// Threads share what is large enough, or less of it, or the calling thread does all, whatever is the fastest.
 class CpuCapturedGraph : public CapturedGraph {
  public:
+  // `shares_all`: threads share all that they can, always.
   CpuCapturedGraph(CpuItems captured, int workers, bool shares_all) : items_(std::move(captured)) {
     count(items_, info_);
     if (workers == 1) return;
-    schedule_ = std::make_unique<TileSchedule>(items_, workers, shares_all);
-    if (!schedule_->is_shared()) schedule_.reset();
-    if (!schedule_) return;
-    info_.bytes += schedule_->bytes();
-    info_.shared = schedule_->items_shared();
+    add_schedule(workers, shares_all ? kNoSaving : kLeastSaving);
+    if (schedules_.empty()) return;
+    info_.shared = schedules_[0]->items_shared();
+    if (shares_all) return;
+    add_schedule(workers, kLeastSavingOfDistantCores);
+    choice_.emplace(static_cast<int>(schedules_.size()) + 1);
   }
   CaptureInfo info() const override { return info_; }
 
-  // With the workers where there is work for several. If another launch of the device has them, or the system has no
-  // threads for them, the calling thread does all; the results are the same.
+  // One call at a time.
   void run(Workers& workers) const {
-    if (!schedule_ || !workers.run([&](int worker) { schedule_->run(worker, workers); })) run_items(items_);
+    if (schedules_.empty()) return run_items(items_);
+    if (!choice_) return void(run(0, workers));
+    const auto begin = std::chrono::steady_clock::now();
+    const bool is_measured = run(at(choice_->next()), workers);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    if (is_measured) choice_->took(time.count());
   }
 
  private:
+  void add_schedule(int workers, double least_saving) {
+    auto schedule = std::make_unique<TileSchedule>(items_, workers, least_saving);
+    const int shared = schedules_.empty() ? 0 : schedules_[0]->items_shared();  // the same items if as many
+    if (schedule->items_shared() == 0 || schedule->items_shared() == shared) return;
+    info_.bytes += schedule->bytes();
+    schedules_.push_back(std::move(schedule));
+  }
+
+  // By a schedule or, behind these, on the calling thread. If another launch of the device has the workers, or the
+  // system has no threads for them, the calling thread does all; the results are the same. Then it returns false.
+  bool run(std::size_t way, Workers& workers) const {
+    const bool is_shared = way < schedules_.size();
+    if (is_shared && workers.run([&](int worker) { schedules_[way]->run(worker, workers); })) return true;
+    run_items(items_);
+    return !is_shared;
+  }
+
   CpuItems items_;
-  std::unique_ptr<TileSchedule> schedule_;
+  std::vector<std::unique_ptr<TileSchedule>> schedules_;  // what they share becomes less
+  mutable std::optional<ScheduleChoice> choice_;          // among these, and none of them
   CaptureInfo info_;
 };
 
@@ -278,8 +306,8 @@ std::int64_t CpuDevice::tiles_to_share(const Stream& stream, const BoundNode& no
   const std::int64_t tiles = tiles_of(node);
   if (tiles == 1) return 1;
   const double cost = cost_of(node);
-  const bool pays = is_worth_sharing(cost, cost / static_cast<double>(tiles), helpers_.threads(), options_.share_all);
-  return pays ? tiles : 1;
+  const double least_saving = options_.share_all ? kNoSaving : kLeastSaving;
+  return is_worth_sharing(cost, cost / static_cast<double>(tiles), helpers_.threads(), least_saving) ? tiles : 1;
 }
 
 void CpuDevice::call(Stream& stream, const BoundNode& node) {

@@ -5,8 +5,6 @@
 namespace graphsink {
 namespace {
 
-// What sharing must save at least, in ns, to be worth it that threads come together before and after.
-constexpr double kLeastSaving = 6000;
 // In ns: 20 GB/s, which caches give, and 60 GFLOP/s.
 constexpr double kByte = 1.0 / 20, kFlop = 1.0 / 60;
 
@@ -24,9 +22,9 @@ double cost_of(const BoundNode& node) {
 
 double cost_of_copy(std::size_t bytes) { return 2 * kByte * static_cast<double>(bytes); }
 
-bool is_worth_sharing(double total, double largest, int workers, bool shares_all) {
+bool is_worth_sharing(double total, double largest, int workers, double least_saving) {
   const double longest = std::max(largest, total / workers);  // at best
-  return total - longest >= (shares_all ? 1 : kLeastSaving);
+  return total - longest >= least_saving;
 }
 
 }  // namespace graphsink

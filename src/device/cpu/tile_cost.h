@@ -15,8 +15,14 @@ std::int64_t tiles_of(const BoundNode& node);
 double cost_of(const BoundNode& node);
 double cost_of_copy(std::size_t bytes);
 
-// Whether `workers` threads gain from sharing work that takes `total` ns on one of them, and of which the largest tile
-// takes `largest` ns. `shares_all`: also where the threads take longer to come together than they save.
-bool is_worth_sharing(double total, double largest, int workers, bool shares_all);
+// Whether `workers` threads save at least so many ns by sharing work that takes `total` ns on one of them, and of which
+// the largest tile takes `largest` ns.
+bool is_worth_sharing(double total, double largest, int workers, double least_saving);
+
+// What sharing must save at least to be worth it that threads come together before and after, and that data goes from
+// one core to another. The first is for cores that share a cache, the second for those that do not.
+constexpr double kLeastSaving = 6000, kLeastSavingOfDistantCores = 4 * kLeastSaving;
+// Shares whatever can be shared, even where that takes longer.
+constexpr double kNoSaving = 1;
 
 }  // namespace graphsink

@@ -63,8 +63,8 @@ void run_tiles(const CpuCapturedItem& item, std::int64_t first, std::int64_t end
 
 }  // namespace
 
-TileSchedule::TileSchedule(const CpuItems& items, int workers, bool shares_all)
-    : items_(items), workers_(workers), shares_all_(shares_all) {
+TileSchedule::TileSchedule(const CpuItems& items, int workers, double least_saving)
+    : items_(items), workers_(workers), least_saving_(least_saving) {
   std::vector<std::vector<Range>> together;  // what the items of the phase touch
   std::size_t first = 0;
   auto end_phase = [&](std::size_t end) {
@@ -104,7 +104,7 @@ void TileSchedule::add_phase(std::size_t first, std::size_t end) {
     total += cost_of(items_[i]);
     largest = std::max(largest, costs.back());
   }
-  if (!is_worth_sharing(total, largest, workers_, shares_all_)) return add_alone(first, end);
+  if (!is_worth_sharing(total, largest, workers_, least_saving_)) return add_alone(first, end);
   Entry phase;
   phase.kind = Entry::Kind::phase;
   phase.meets_first = entries_.empty() || entries_.back().kind != Entry::Kind::phase;
@@ -145,7 +145,7 @@ void TileSchedule::add_control(std::size_t item) {
   control.first = item;
   int shared = 0;
   for (const CpuItems& body : items_[item].bodies) {
-    control.bodies.push_back(std::make_unique<TileSchedule>(body, workers_, shares_all_));
+    control.bodies.push_back(std::make_unique<TileSchedule>(body, workers_, least_saving_));
     shared += control.bodies.back()->items_shared();
   }
   if (shared == 0) return add_alone(item, item + 1);

@@ -19,9 +19,8 @@ namespace graphsink {
 
 class TileSchedule {
  public:
-  // The items must exist as long as the schedule.
-  // `shares_all`: also what is too small to gain from that.
-  TileSchedule(const CpuItems& items, int workers, bool shares_all);
+  // The items must exist as long as the schedule. `least_saving`: see is_worth_sharing().
+  TileSchedule(const CpuItems& items, int workers, double least_saving);
 
   // Whether there is anything to share; if not, run_items() does the same.
   bool is_shared() const { return items_shared() > 0; }
@@ -55,7 +54,7 @@ class TileSchedule {
 
   const CpuItems& items_;
   const int workers_;
-  const bool shares_all_;
+  const double least_saving_;
   std::vector<Entry> entries_;
   int items_shared_ = 0;
 };

@@ -1,0 +1,41 @@
+// Which of several ways to run a captured graph is the fastest, by measurement.
+//
+// Whether it pays that threads share small tiles depends on how fast the cores of the machine exchange data: between
+// the parts of a processor that share no cache it takes several times as long as within one, and a virtual machine may
+// be moved from one to the other while it runs. So no estimate is right everywhere. Results do not depend on the way.
+#pragma once
+
+#include <array>
+
+namespace graphsink {
+
+class ScheduleChoice {
+ public:
+  // Way 0 is the one to begin with.
+  explicit ScheduleChoice(int ways) : ways_(ways) {}
+
+  // The way to run the next launch. It remains the same until took() is called.
+  int next() const { return is_trial() && launch_ % 2 == 1 ? rival_ : best_; }
+  // How long that launch took, in any unit.
+  void took(double time);
+
+  // In a trial, the best way so far and a rival take turns, so that each pair of times shares whatever else slows the
+  // machine down, or makes the launches longer or shorter. The rival wins by the median of the ratios.
+  static constexpr int kPairs = 3;
+  static constexpr double kFaster = 0.95;
+  // A round of trials against all other ways is followed by so many launches of the best one.
+  static constexpr int kBetweenRounds = 1000;
+  static constexpr int kWarmUp = 2;  // launches, at the beginning
+
+ private:
+  bool is_trial() const { return launch_ >= 0; }
+  void begin_trial(int rival);
+
+  const int ways_;
+  int best_ = 0, rival_ = 0;
+  int launch_ = -kWarmUp;  // of the trial; negative: so many launches are left until the next one
+  double time_ = 0;        // of the best way in this pair
+  std::array<double, kPairs> ratios_{};
+};
+
+}  // namespace graphsink

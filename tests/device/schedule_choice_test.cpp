@@ -1,0 +1,89 @@
+// The choice among ways to run a captured graph, with times that the test makes up.
+#include "device/cpu/schedule_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "base/at.h"
+
+namespace graphsink {
+namespace {
+
+constexpr int kRound = ScheduleChoice::kBetweenRounds;
+
+// Runs launches, of which `time` says how long they take, and returns how often each way was taken.
+std::vector<int> run(ScheduleChoice& choice, int ways, int launches, const std::function<double(int, int)>& time) {
+  std::vector<int> taken(at(ways));
+  for (int launch = 0; launch < launches; ++launch) {
+    const int way = choice.next();
+    ++taken[at(way)];
+    choice.took(time(way, launch));
+  }
+  return taken;
+}
+
+TEST(ScheduleChoice, TakesTheFastestWaySoon) {
+  for (int fastest = 0; fastest < 3; ++fastest) {
+    ScheduleChoice choice(3);
+    auto time = [&](int way, int) { return way == fastest ? 1.0 : 2.0; };
+    run(choice, 3, 20, time);
+    EXPECT_EQ(run(choice, 3, 500, time)[at(fastest)], 500) << fastest;
+  }
+}
+
+TEST(ScheduleChoice, KeepsAWayThatIsAboutAsFast) {
+  ScheduleChoice choice(2);
+  run(choice, 2, 20, [](int way, int) { return way == 0 ? 1.0 : 0.96; });
+  EXPECT_EQ(choice.next(), 0);
+}
+
+TEST(ScheduleChoice, FollowsTheMachine) {
+  ScheduleChoice choice(2);
+  run(choice, 2, 20, [](int way, int) { return way == 0 ? 1.0 : 2.0; });
+  EXPECT_EQ(choice.next(), 0);
+  run(choice, 2, kRound + 20, [](int way, int) { return way == 0 ? 4.0 : 2.0; });
+  EXPECT_EQ(choice.next(), 1);
+  run(choice, 2, kRound + 20, [](int way, int) { return way == 0 ? 1.0 : 2.0; });
+  EXPECT_EQ(choice.next(), 0);
+}
+
+TEST(ScheduleChoice, SeldomTakesASlowWay) {
+  ScheduleChoice choice(3);
+  const int launches = 20 * kRound;
+  EXPECT_LT(run(choice, 3, launches, [](int way, int) { return 1.0 + way; })[0], launches);
+  ScheduleChoice again(3);
+  EXPECT_GT(run(again, 3, launches, [](int way, int) { return 1.0 + way; })[0], 99 * launches / 100);
+}
+
+// A launch that is interrupted is one of three.
+TEST(ScheduleChoice, ASlowLaunchNowAndThenChangesNothing) {
+  ScheduleChoice choice(2);
+  auto time = [](int way, int launch) { return (way == 0 ? 1.0 : 1.2) * (launch % 7 == 0 ? 50 : 1); };
+  run(choice, 2, 20, time);
+  int slow = 0;
+  for (int round = 0; round < 20; ++round) {
+    run(choice, 2, kRound, time);
+    slow += choice.next() == 1;
+  }
+  EXPECT_LE(slow, 1);
+}
+
+// As of a loop that runs ever longer: both of a pair take about as long.
+TEST(ScheduleChoice, ComparesNeighbours) {
+  ScheduleChoice choice(2);
+  auto time = [](int way, int launch) { return (way == 0 ? 1.0 : 1.2) * (1 + 0.02 * launch); };
+  run(choice, 2, 20, time);
+  EXPECT_EQ(choice.next(), 0);
+}
+
+TEST(ScheduleChoice, IsTheSameUntilTheLaunchHasEnded) {
+  ScheduleChoice choice(2);
+  run(choice, 2, ScheduleChoice::kWarmUp + 1, [](int, int) { return 1.0; });
+  EXPECT_EQ(choice.next(), 1);
+  EXPECT_EQ(choice.next(), 1);
+}
+
+}  // namespace
+}  // namespace graphsink
