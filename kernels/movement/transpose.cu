@@ -90,6 +90,27 @@ void run_matrices(const Matrices& m, int element, CudaArgs& a) {
   });
 }
 
+// As many elements as a line of the cache has.
+template <class T>
+constexpr std::int64_t kLineOf = 64 / sizeof(T);
+
+// Transposes a square by way of a buffer, so that each line of the operand is read once, and each of the result written
+// once. Lines of a matrix are often at distances that the cache maps to the same few places, so they would not stay
+// there.
+template <class T>
+void transpose_lines(const T* x, T* out, const Matrices& m, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kLine = kLineOf<T>;
+  T square[kLine][kLine];
+  for (std::int64_t r = 0; r < rows; ++r) copy_row(square[r], x + r * m.pitch, columns);
+  if (rows == kLine) {
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t r = 0; r < kLine; ++r) out[c * m.out_pitch + r] = square[r][c];
+  } else {
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t r = 0; r < rows; ++r) out[c * m.out_pitch + r] = square[r][c];
+  }
+}
+
 void run_matrices(const Matrices& m, int element, const CpuArgs& a) {
   with_word(element, [&]<class T>(T) {
     for (std::int64_t i = 0; i < m.begins.size; ++i) {
@@ -97,11 +118,10 @@ void run_matrices(const Matrices& m, int element, const CpuArgs& a) {
       m.begins.find(i, begins);
       const T* x = a.in<T>(0) + begins[0];
       T* out = a.out<T>(0) + begins[1];
-      for (std::int64_t r0 = 0; r0 < m.rows; r0 += kTile)
-        for (std::int64_t c0 = 0; c0 < m.columns; c0 += kTile)
-          for (std::int64_t c = c0; c < std::min(c0 + kTile, m.columns); ++c)
-            for (std::int64_t r = r0; r < std::min(r0 + kTile, m.rows); ++r)
-              out[c * m.out_pitch + r] = x[r * m.pitch + c];
+      for (std::int64_t r = 0; r < m.rows; r += kLineOf<T>)
+        for (std::int64_t c = 0; c < m.columns; c += kLineOf<T>)
+          transpose_lines(x + r * m.pitch + c, out + c * m.out_pitch + r, m, std::min(kLineOf<T>, m.rows - r),
+                          std::min(kLineOf<T>, m.columns - c));
     }
   });
 }
