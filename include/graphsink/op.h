@@ -346,6 +346,10 @@ struct RowReduction {
   // Makes elements of the result, on the CPU, of as many rows, which begin at `in`: with the bits of the CPU body and
   // with what prepare() returned, but without a workspace.
   void (*run)(const CpuArgs& args, std::int64_t rows, const void* in, void* out) = nullptr;
+  // How the kernel of a group on a CUDA device combines the elements of a row, with the bits of the CUDA body: a C++
+  // expression in `width`, of one of the types of kernels/reduce/operations.h. nullptr: the op stays a kernel of its
+  // own.
+  std::string (*operation)(DType operand, const Attrs& attrs) = nullptr;
 };
 
 // What OpDef::fuse returns: the op that computes two nodes at once, with its attributes. No op means that they cannot

@@ -9,18 +9,6 @@ namespace graphsink {
 namespace {
 
 template <class T, class Order>
-struct Extreme {
-  using Term = T;
-  using Value = Compared<T>;
-  using Result = T;
-
-  HD static Value none() { return Order::template last<Value>(); }
-  HD static Value join(Value a, Value b) { return Order::replaces(b, a) ? b : a; }
-  HD static Value add(Value most, T x, std::int64_t) { return join(most, static_cast<Value>(x)); }
-  HD static T result(Value most) { return static_cast<T>(most); }
-};
-
-template <class T, class Order>
 struct ArgExtreme {
   using Term = T;
   using Value = Placed<Compared<T>>;
@@ -32,6 +20,31 @@ struct ArgExtreme {
     return join(most, {static_cast<Compared<T>>(x), static_cast<std::int32_t>(k)});
   }
   HD static std::int32_t result(Value most) { return most.place; }
+};
+
+// Finds the extreme of a row first, and then where it is: the first of equal elements, or the first NaN.
+template <class T, class Order>
+struct CpuArgExtreme : ArgExtreme<T, Order> {
+  using typename ArgExtreme<T, Order>::Value;
+  using V = Compared<T>;
+
+  static Value of_row(std::int64_t n, const T* x, std::int64_t number) {
+    using Most = Extreme<T, Order>;
+    const V most = join_in_lanes<Most>(Layout<1>{.size = n}, x);
+    auto is_most = [=](std::int64_t k) {
+      const V value = static_cast<V>(x[k]);
+      return (value == most) | (is_nan(value) & is_nan(most));
+    };
+    constexpr std::int64_t kBlock = 256;
+    std::int64_t k = 0;
+    for (; k + kBlock < n; k += kBlock) {
+      std::int32_t found[kLanes] = {};
+      add_to_lanes(kBlock, found, [=](std::int32_t any, std::int64_t i) { return any | is_most(k + i); });
+      if (join_lanes(found, [](std::int32_t a, std::int32_t b) { return a | b; }) != 0) break;
+    }
+    while (!is_most(k)) ++k;
+    return {most, static_cast<std::int32_t>(number + k)};
+  }
 };
 
 void infer_extreme(InferArgs& a, bool is_place) {
@@ -54,13 +67,24 @@ void infer(InferArgs& a) {
   infer_extreme(a, is_place);
 }
 
-template <template <class, class> class Op, class Order>
+template <template <class, class> class OnCpu, template <class, class> class OnCuda, class Order>
 Prepared prepare(const PrepareArgs& p) {
   bool is_reduced[Shape::kMaxRank] = {};
   mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
-  for_comparable(p.in(0).dtype, [&]<class T>() { choose_op<Op<T, Order>, Op<T, Order>>(p, plan); });
+  for_comparable(p.in(0).dtype, [&]<class T>() { choose_op<OnCpu<T, Order>, OnCuda<T, Order>>(p, plan); });
   return prepared(p, plan);
+}
+
+// RowReduction::operation.
+template <class Order>
+std::string extreme_operation(DType dtype, const Attrs&) {
+  std::string operation;
+  for_comparable(dtype, [&]<class T>() {
+    const char* order = std::is_same_v<Order, Larger> ? "Larger" : "Smaller";
+    operation = "Extreme<" + std::string(type_name<T>()) + ", " + order + ">{}";
+  });
+  return operation;
 }
 
 // Whether element a is the extreme b, or is NaN: then the extreme is, too.
@@ -85,9 +109,9 @@ constexpr OpDef extreme_op(std::string_view name) {
   return {.name = name,
           .infer = infer<false>,
           .traits = {.kernels_wait = true},
-          .prepare = prepare<Extreme, Order>,
+          .prepare = prepare<Extreme, Extreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
-          .row_reduction = kRowReduction<ReduceAttrs>,
+          .row_reduction = kRowReduction<ReduceAttrs, extreme_operation<Order>>,
           .tiles = kReductionTiles,
           .grad = extreme_grad};
 }
@@ -96,7 +120,7 @@ constexpr OpDef place_op(std::string_view name) {
   return {.name = name,
           .infer = infer<true>,
           .traits = {.kernels_wait = true},
-          .prepare = prepare<ArgExtreme, Order>,
+          .prepare = prepare<CpuArgExtreme, ArgExtreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
           .tiles = kReductionTiles};
 }

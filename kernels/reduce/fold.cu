@@ -6,77 +6,17 @@
 namespace graphsink {
 namespace {
 
-// Floats are multiplied in f64 on every device: products of some of them overflow long before that of all.
 template <class T>
-struct Product {
-  using Term = T;
-  using Value = std::conditional_t<std::is_integral_v<T>, T, double>;
-  using Result = T;
+struct CpuLogSumExp : LogSumExp<T> {
+  using typename LogSumExp<T>::S;
+  using typename LogSumExp<T>::Value;
 
-  HD static Value none() { return Value(1); }
-  HD static Value add(Value product, T x, std::int64_t) { return product * static_cast<Value>(x); }
-  HD static Value join(Value a, Value b) { return a * b; }
-  HD static T result(Value product) { return static_cast<T>(product); }
-};
-
-struct Any {
-  using Term = bool;
-  using Value = std::int32_t;
-  using Result = bool;
-
-  HD static Value none() { return 0; }
-  HD static Value add(Value any, bool x, std::int64_t) { return any | static_cast<Value>(x); }
-  HD static Value join(Value a, Value b) { return a | b; }
-  HD static bool result(Value any) { return any != 0; }
-};
-
-struct All {
-  using Term = bool;
-  using Value = std::int32_t;
-  using Result = bool;
-
-  HD static Value none() { return 1; }
-  HD static Value add(Value all, bool x, std::int64_t) { return all & static_cast<Value>(x); }
-  HD static Value join(Value a, Value b) { return a & b; }
-  HD static bool result(Value all) { return all != 0; }
-};
-
-// The largest term so far, and the sum of exp(term - largest). No constructor: blocks share arrays of them.
-template <class S>
-struct ScaledSum {
-  S largest, sum;
-};
-template <class S>
-__device__ inline ScaledSum<S> from_lane_xor(ScaledSum<S> x, int lanes) {
-  return {__shfl_xor_sync(kAllLanes, x.largest, lanes), __shfl_xor_sync(kAllLanes, x.sum, lanes)};
-}
-
-template <class T>
-struct LogSumExp {
-  using S = Wide<T>;
-  using Term = T;
-  using Value = ScaledSum<S>;
-  using Result = T;
-
-  HD static Value none() { return {S(-INFINITY), S(0)}; }
-  // A NaN is not the larger of two, but makes the sum one. Infinities are not their own difference.
-  HD static Value join(Value a, Value b) {
-    S largest = b.largest > a.largest ? b.largest : a.largest;
-    return {largest, scaled(a, largest) + scaled(b, largest)};
-  }
-  HD static Value add(Value all, T x, std::int64_t) { return join(all, {static_cast<S>(x), S(1)}); }
-  HD static T result(Value all) { return static_cast<T>(all.largest + math::log(all.sum)); }
-  static Value of_row(std::int64_t n, const T* x) {
+  static Value of_row(std::int64_t n, const T* x, std::int64_t) {
     S largest = chained_max(n, x);
     if (math::is_finite(largest)) return {largest, static_cast<S>(exponential_sum(n, x, largest))};
-    Value all = none();
-    for (std::int64_t k = 0; k < n; ++k) all = add(all, x[k], k);
+    Value all = LogSumExp<T>::none();
+    for (std::int64_t k = 0; k < n; ++k) all = LogSumExp<T>::add(all, x[k], k);
     return all;
-  }
-
- private:
-  HD static S scaled(Value x, S largest) {
-    return x.largest == largest ? x.sum : x.sum * math::exp(x.largest - largest);
   }
 };
 
@@ -93,16 +33,53 @@ void infer_flags(InferArgs& a) {
   infer_fold<bool>(a);
 }
 
-template <class OpOf, class... Ts>
+// What prod, any, all and logsumexp are made of.
+struct AnyOf {
+  template <class>
+  using Of = Any;
+  template <class>
+  using OnCpu = Any;
+  static std::string operation(std::string_view) { return "Any{}"; }
+};
+struct AllOf {
+  template <class>
+  using Of = All;
+  template <class>
+  using OnCpu = All;
+  static std::string operation(std::string_view) { return "All{}"; }
+};
+struct ProductOf {
+  template <class T>
+  using Of = Product<T>;
+  template <class T>
+  using OnCpu = Product<T>;
+  static std::string operation(std::string_view type) { return "Product<" + std::string(type) + ">{}"; }
+};
+struct LogSumExpOf {
+  template <class T>
+  using Of = LogSumExp<T>;
+  template <class T>
+  using OnCpu = CpuLogSumExp<T>;
+  static std::string operation(std::string_view type) { return "LogSumExp<" + std::string(type) + ">{}"; }
+};
+
+template <class Fold, class... Ts>
 Prepared prepare_fold(const PrepareArgs& p) {
   bool is_reduced[Shape::kMaxRank] = {};
   mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
   for_dtype<Ts...>(p.in(0).dtype, [&]<class T>() {
-    using Op = typename OpOf::template Of<T>;
-    choose_op<Op, Op>(p, plan);
+    choose_op<typename Fold::template OnCpu<T>, typename Fold::template Of<T>>(p, plan);
   });
   return prepared(p, plan);
+}
+
+// RowReduction::operation.
+template <class Fold, class... Ts>
+std::string fold_operation(DType dtype, const Attrs&) {
+  std::string operation;
+  for_dtype<Ts...>(dtype, [&]<class T>() { operation = Fold::operation(type_name<T>()); });
+  return operation;
 }
 
 // --- the gradient of prod: the product of all other elements, those before and those after. Not that of all over the
@@ -210,38 +187,24 @@ std::vector<Value> logsumexp_grad(const GradArgs& a) {
   return {cast(Arg(dx, a.where), dtype)};
 }
 
-template <class Op>
-struct Always {
-  template <class>
-  using Of = Op;
-};
-struct ProductOf {
-  template <class T>
-  using Of = Product<T>;
-};
-struct LogSumExpOf {
-  template <class T>
-  using Of = LogSumExp<T>;
-};
-
-constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&), Prepared (*prepare)(const PrepareArgs&),
+template <class Fold, class... Ts>
+constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
                         std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
   return {.name = name,
           .infer = infer,
           .traits = {.kernels_wait = true},
-          .prepare = prepare,
+          .prepare = prepare_fold<Fold, Ts...>,
           .bodies = {reduction_cpu, reduction_cuda},
-          .row_reduction = kRowReduction<ReduceAttrs>,
+          .row_reduction = kRowReduction<ReduceAttrs, fold_operation<Fold, Ts...>>,
           .grad = grad};
 }
-const OpDef any_op = fold_op("any", infer_flags, prepare_fold<Always<Any>, bool>);
-const OpDef all_op = fold_op("all", infer_flags, prepare_fold<Always<All>, bool>);
+const OpDef any_op = fold_op<AnyOf, bool>("any", infer_flags);
+const OpDef all_op = fold_op<AllOf, bool>("all", infer_flags);
 // Integers wrap.
-const OpDef prod_op =
-    fold_op("prod", infer_fold<float, double, half, bfloat16, std::uint32_t, std::uint64_t>,
-            prepare_fold<ProductOf, float, double, half, bfloat16, std::uint32_t, std::uint64_t>, prod_grad);
-const OpDef logsumexp_op = fold_op("logsumexp", infer_fold<float, double, half, bfloat16>,
-                                   prepare_fold<LogSumExpOf, float, double, half, bfloat16>, logsumexp_grad);
+const OpDef prod_op = fold_op<ProductOf, float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
+    "prod", infer_fold<float, double, half, bfloat16, std::uint32_t, std::uint64_t>, prod_grad);
+const OpDef logsumexp_op = fold_op<LogSumExpOf, float, double, half, bfloat16>(
+    "logsumexp", infer_fold<float, double, half, bfloat16>, logsumexp_grad);
 
 Value folded(const OpDef& op, const Arg& x, std::vector<int> axes, bool keep_axes, Placement placement) {
   return emit(op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];

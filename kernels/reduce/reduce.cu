@@ -30,11 +30,26 @@ void infer_sum(InferArgs& a) {
 template <class T>
 using CpuSum = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
 
+template <class Body>
+void for_number(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(dtype, body);
+}
+
+// RowReduction::operation.
+std::string sum_operation(DType dtype, const Attrs& attrs) {
+  std::string operation;
+  for_number(dtype, [&]<class T>() {
+    const std::string wide(type_name<Wide<T>>());
+    const std::string divisor = attrs.as<SumAttrs>().is_mean ? "static_cast<" + wide + ">(width)" : "1";
+    operation = "Sum<" + std::string(type_name<T>()) + ", " + wide + ">{" + divisor + "}";
+  });
+  return operation;
+}
+
 Prepared prepare_sums(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMaxRank], bool is_mean) {
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
   if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
-  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
-      p.in(0).dtype, [&]<class T>() { choose_op<Sum<T, CpuSum<T>>, Sum<T, Wide<T>>>(p, plan); });
+  for_number(p.in(0).dtype, [&]<class T>() { choose_op<Sum<T, CpuSum<T>>, Sum<T, Wide<T>>>(p, plan); });
   return prepared(p, plan);
 }
 
@@ -113,7 +128,7 @@ constexpr OpDef reduction_op(std::string_view name) {
           .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
           .bodies = {reduction_cpu, reduction_cuda},
-          .row_reduction = kRowReduction<SumAttrs>,
+          .row_reduction = kRowReduction<SumAttrs, sum_operation>,
           .tiles = kReductionTiles,
           .grad = sum_grad};
 }

@@ -1,17 +1,8 @@
-// Reductions over axes, by what combines two terms. The order in which terms are combined depends on shapes alone.
-//
-// An operation is a type with
-//   Term, Value, Result               an element, what terms are combined in, an element of the result
-//   Value none()                      of no terms
-//   Value add(Value, Term, k)         with term number k
-//   Value join(Value, Value)          of two sets of terms
-//   Result result(Value)
-// and no data, or the divisor alone. For the CPU it may have what is faster:
-//   Value add_pair(Value, Term, Term) two terms of a long row
-//   Value of_row(n, Term*)            n terms that lie side by side
+// Reductions over axes, by what combines two terms (operations.h). The order in which terms are combined depends on
+// shapes alone.
 #pragma once
 
-#include "kernels/support/block.h"
+#include "kernels/reduce/operations.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
@@ -26,22 +17,6 @@ struct Reduction {
   Layout<1> terms;
 };
 
-// The sum, divided: f32 is summed in f32 by the kernels and in f64 on the CPU; f16 and bf16 likewise, rounded once, but
-// for pairs, which the CPU adds in f32 where it has many terms.
-template <class T, class S>
-struct Sum {
-  using Term = T;
-  using Value = S;
-  using Result = T;
-  S divisor;
-
-  HD static S none() { return S(0); }
-  HD static S add(S sum, T x, std::int64_t) { return sum + static_cast<S>(x); }
-  static S add_pair(S sum, T x, T y) requires(sizeof(T) == 2) { return sum + static_cast<S>(Wide<T>(x) + Wide<T>(y)); }
-  HD static S join(S a, S b) { return a + b; }
-  HD T result(S sum) const { return static_cast<T>(sum / divisor); }
-};
-
 // Where several blocks share an element, each makes a Value of its part of the terms, and these are joined.
 template <class Op>
 struct PartOf : Op {
@@ -53,19 +28,6 @@ struct JoinOf : Op {
   using Term = typename Op::Value;
   HD static Term add(Term all, Term part, std::int64_t) { return Op::join(all, part); }
 };
-
-// Operations whose Value is not a number have one of these of their own.
-template <class T>
-__device__ inline T from_lane_xor(T x, int lanes) {
-  return __shfl_xor_sync(kAllLanes, x, lanes);
-}
-
-// In all lanes. Each step joins the same two Values in both lanes of a pair, so all lanes hold the same bits.
-template <class Op>
-__device__ inline typename Op::Value warp_join(typename Op::Value x) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = Op::join(x, from_lane_xor(x, offset));
-  return x;
-}
 
 template <class Op>
 __global__ void reduce_by_thread(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
@@ -95,20 +57,14 @@ __global__ void reduce_by_warp(const typename Op::Term* x, typename Op::Result* 
 template <class Op>
 __global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result* out, Reduction r, int parts, Op op) {
   wait_for_inputs();
-  __shared__ typename Op::Value of_warp[kWarp];
   std::int64_t per_part = (r.terms.size + parts - 1) / parts;
   std::int64_t begin = blockIdx.x % parts * per_part;
   std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
   const auto* first = x + r.outputs.find(blockIdx.x / parts);
   auto all = Op::none();
   for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) all = Op::add(all, first[r.terms.find(k)], k);
-  all = warp_join<Op>(all);
-  unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  if (lane == 0) of_warp[warp] = all;
-  __syncthreads();
-  if (warp != 0) return;
-  all = warp_join<Op>(lane < blockDim.x / kWarp ? of_warp[lane] : Op::none());
-  if (lane == 0) out[blockIdx.x] = op.result(all);
+  all = block_join<Op>(all);
+  if (threadIdx.x == 0) out[blockIdx.x] = op.result(all);
 }
 
 struct ReductionPlan {
@@ -131,7 +87,8 @@ Op op_of(const ReductionPlan& plan) {
   }
 }
 
-// Few terms want a thread for each element, a few elements of many terms all the threads there are.
+// Few terms want a thread for each element, a few elements of many terms all the threads there are. Groups of ops that
+// reduce rows have kernels of the same kind (kernels/runtime/fused_source.h), so that their bits are the same.
 inline void choose_kernel(ReductionPlan& plan) {
   using By = ReductionPlan::By;
   const auto& [outputs, terms] = plan.reduction;
@@ -196,21 +153,10 @@ typename Op::Value reduce_few_terms(const typename Op::Term* first, const Layout
   return all;
 }
 
-// The order depends on the layout alone.
+// Terms that lie side by side, in rows.
 template <class Op>
-typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+typename Op::Value join_in_lanes(const Layout<1>& terms, const typename Op::Term* first) {
   using Value = typename Op::Value;
-  if constexpr (requires { Op::of_row(terms.size, first); }) {
-    if (terms.step(0) == 1) {
-      Value all = Op::none();
-      for_each_row(terms, [&](std::int64_t offset, std::int64_t, std::int64_t row, std::int64_t) {
-        all = Op::join(all, Op::of_row(row, first + offset));
-      });
-      return all;
-    }
-  }
-  if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
-    return reduce_few_terms<Op>(first, terms);
   Value lanes[kLanes];
   std::fill_n(lanes, kLanes, Op::none());
   for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
@@ -223,9 +169,25 @@ typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>&
       add_to_lanes(row, lanes, [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); });
     }
   });
-  Value all = Op::none();
-  for (const Value& lane : lanes) all = Op::join(all, lane);
-  return all;
+  return join_lanes(lanes, Op::join);
+}
+
+// The order depends on the layout alone.
+template <class Op>
+typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
+  using Value = typename Op::Value;
+  if constexpr (requires { Op::of_row(terms.size, first, terms.size); }) {
+    if (terms.step(0) == 1) {
+      Value all = Op::none();
+      for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
+        all = Op::join(all, Op::of_row(row, first + offset, number));
+      });
+      return all;
+    }
+  }
+  if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
+    return reduce_few_terms<Op>(first, terms);
+  return join_in_lanes<Op>(terms, first);
 }
 
 // Makes `columns` neighbouring elements of the result, whose first terms begin at `first`, together, to read memory in
@@ -367,8 +329,8 @@ inline void run_reduction_rows(const CpuArgs& a, std::int64_t rows, const void* 
   const auto& plan = a.local<ReductionPlan>();
   plan.cpu_rows(plan, rows, in, out);
 }
-template <class Attributes>
-constexpr RowReduction kRowReduction{row_width<Attributes>, run_reduction_rows};
+template <class Attributes, std::string (*operation)(DType, const Attrs&)>
+constexpr RowReduction kRowReduction{row_width<Attributes>, run_reduction_rows, operation};
 
 inline void reduction_cuda(CudaArgs& a) {
   const auto& plan = a.local<ReductionPlan>();

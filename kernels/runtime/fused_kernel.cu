@@ -8,7 +8,7 @@ namespace {
 
 struct FusedKernel {
   std::shared_ptr<const RunTimeKernel> kernel;
-  LaunchSize launch;
+  Extent grid, block;
   std::vector<std::int64_t> words;  // FusedKernelSource::words
 };
 
@@ -26,8 +26,7 @@ Prepared prepare_fused_kernel(const PrepareArgs& p) {
                 "its operands are broadcast in too many ways for the parameters of a kernel",
                 "set CompileOptions::fuse to false");
   auto kernel = load_kernel(made.source, p);
-  return {
-      std::make_shared<FusedKernel>(FusedKernel{std::move(kernel), launch_size(made.items), std::move(made.words)})};
+  return {std::make_shared<FusedKernel>(FusedKernel{std::move(kernel), made.grid, made.block, std::move(made.words)})};
 }
 
 void run_fused_kernel(CudaArgs& a) {
@@ -38,7 +37,7 @@ void run_fused_kernel(CudaArgs& a) {
   if (count == 0) words[count++] = 0;
   for (int j = 0; j < a.outputs(); ++j) words[count++] = reinterpret_cast<std::uintptr_t>(a.out<void>(j));
   for (std::int64_t word : fused.words) words[count++] = static_cast<std::uint64_t>(word);
-  launch(a, *fused.kernel, fused.launch.grid, fused.launch.block, words);
+  launch(a, *fused.kernel, fused.grid, fused.block, words);
 }
 
 #else  // a build without CUDA, where no CUDA body ever runs

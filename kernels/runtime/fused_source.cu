@@ -4,32 +4,19 @@
 #include <array>
 
 #include "base/at.h"
-#include "kernels/support/layout.h"
+#include "kernels/reduce/reduction.h"
 
 namespace graphsink {
 namespace {
 
-std::string_view element_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "float";
-    case DType::f64:
-      return "double";
-    case DType::f16:
-      return "half";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::i32:
-      return "std::int32_t";
-    case DType::i64:
-      return "std::int64_t";
-    case DType::u8:
-      return "std::uint8_t";
-    case DType::boolean:
-      break;
-  }
-  return "bool";
+std::string element_type(DType dtype) {
+  std::string name;
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t, bool>(
+      dtype, [&]<class T>() { name = type_name<T>(); });
+  return name;
 }
+
+bool is_reduction(const FusedOp& op) { return op.op->row_reduction.width != nullptr; }
 
 using Strides = std::vector<std::int64_t>;
 
@@ -52,27 +39,52 @@ class Writing {
  public:
   Writing(const FusedAttrs& attrs, std::span<const TensorType> types) : attrs_(attrs), types_(types) {
     inputs_ = types.size() - attrs.outputs.size();
-    size_ = attrs.ops.back().types.back().shape.size();
+    size_ = shape().size();
+    if (attrs.width > 0) row_by_ = choose_row_kernel();
     for (const FusedOp& op : attrs.ops) find_reads(op);
     add_dimensions();
+    for (std::size_t j = 0; j < attrs.outputs.size(); ++j)
+      (is_reduction(attrs.ops[at(attrs.outputs[j])]) ? reductions_ : stored_).push_back(j);
   }
 
   FusedKernelSource run() {
+    const LaunchSize launch = launch_size_of_group();
     FusedKernelSource made;
     made.source = {kernel_name(), text(), run_time_headers()};
     made.words.push_back(size_);
+    if (attrs_.width > 0) made.words.insert(made.words.end(), {rows(), attrs_.width});
     made.words.insert(made.words.end(), dims_.begin(), dims_.end());
     for (const Strides& strides : offsets_) made.words.insert(made.words.end(), strides.begin(), strides.end());
-    made.items = offsets_.empty() ? (size_ + kFusedPack - 1) / kFusedPack : size_;
+    made.grid = launch.grid;
+    made.block = launch.block;
     return made;
   }
 
  private:
+  using By = ReductionPlan::By;
+
   static std::string number(std::size_t n) { return std::to_string(n); }
-  DType result_type(int op) const { return attrs_.ops[at(op)].types.back().dtype; }
+  // Of all results but those of reductions.
+  const Shape& shape() const { return attrs_.ops.front().types.back().shape; }
+  const FusedOp& op_of_output(std::size_t j) const { return attrs_.ops[at(attrs_.outputs[j])]; }
+  std::string output_type(std::size_t j) const { return element_type(op_of_output(j).types.back().dtype); }
+
+  std::int64_t rows() const { return size_ / attrs_.width; }
+
+  // What the kernel would use that reduces these rows alone.
+  By choose_row_kernel() const {
+    const bool is_reduced[Shape::kMaxRank] = {false, true};
+    return plan_reduction(Shape{rows(), attrs_.width}, is_reduced).by;
+  }
+
+  LaunchSize launch_size_of_group() const {
+    if (attrs_.width == 0) return launch_size(offsets_.empty() ? (size_ + kFusedPack - 1) / kFusedPack : size_);
+    if (row_by_ == By::block) return {{static_cast<unsigned>(rows())}, {static_cast<unsigned>(kThreads)}};
+    return launch_size(row_by_ == By::warp ? rows() * kWarp : rows());
+  }
 
   void find_reads(const FusedOp& op) {
-    const Shape& result = op.types.back().shape;
+    const Shape& result = is_reduction(op) ? op.types.front().shape : op.types.back().shape;
     std::vector<int> of_op;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i].input < 0) {
@@ -121,17 +133,16 @@ class Writing {
     }
     offsets_.resize(broadcast.size());
     if (broadcast.empty()) return;
-    const Shape& shape = attrs_.ops.back().types.back().shape;
     std::size_t from = 0;  // counts the dimensions that are not 1
-    for (int d = 0; d < shape.rank(); ++d) {
-      if (shape[d] == 1) continue;
+    for (int d = 0; d < shape().rank(); ++d) {
+      if (shape()[d] == 1) continue;
       bool goes_on = !dims_.empty();
       for (std::size_t k = 0; k < broadcast.size(); ++k)
-        goes_on = goes_on && offsets_[k].back() == broadcast[k]->strides[from] * shape[d];
+        goes_on = goes_on && offsets_[k].back() == broadcast[k]->strides[from] * shape()[d];
       if (goes_on) {
-        dims_.back() *= shape[d];
+        dims_.back() *= shape()[d];
       } else {
-        dims_.push_back(shape[d]);
+        dims_.push_back(shape()[d]);
       }
       for (std::size_t k = 0; k < broadcast.size(); ++k) {
         if (goes_on) offsets_[k].pop_back();
@@ -157,22 +168,23 @@ class Writing {
     std::string text = R"(#include "kernels/support/scalar.h"
 // The header above declares what this one needs.
 #include "graphsink/wait_for_inputs.h"
-
-namespace graphsink {
-
 )";
-    text += parameters();
-    for (std::size_t k = 0; k < attrs_.ops.size(); ++k) text += function(k);
+    if (attrs_.width > 0) text += "#include \"kernels/reduce/operations.h\"\n";
+    text += "\nnamespace graphsink {\n\n" + parameters();
+    const bool has_packs = attrs_.width == 0 && offsets_.empty();
+    for (std::size_t k = 0; k < attrs_.ops.size(); ++k)
+      if (!is_reduction(attrs_.ops[k])) text += function(k);
     text += compute();
     if (!offsets_.empty()) text += find();
-    if (offsets_.empty()) text += pack();
+    if (has_packs) text += pack();
     text += "\n}  // namespace graphsink\n\nusing namespace graphsink;\n";
-    return text + (offsets_.empty() ? kernel_of_packs() : kernel_of_elements());
+    return text + (attrs_.width > 0 ? kernel_of_rows() : has_packs ? kernel_of_packs() : kernel_of_elements());
   }
 
   std::string parameters() const {
     std::string text = "struct Parameters {\n  const void* in[" + number(std::max<std::size_t>(inputs_, 1)) + "];\n";
     text += "  void* out[" + number(attrs_.outputs.size()) + "];\n  std::int64_t size;\n";
+    if (attrs_.width > 0) text += "  std::int64_t rows, width;\n";
     if (!offsets_.empty()) {
       text += "  std::int64_t dims[" + number(dims_.size()) + "];\n";
       text += "  std::int64_t strides[" + number(offsets_.size()) + "][" + number(dims_.size()) + "];\n";
@@ -185,11 +197,11 @@ namespace graphsink {
     static constexpr const char* kNames[][3] = {{"x"}, {"a", "b"}, {"a", "b", "c"}};
     const FusedOp& op = attrs_.ops[k];
     const std::string_view computed = op.op->expr_type(op.types);
-    const std::string result(element_type(op.types.back().dtype));
+    const std::string result = element_type(op.types.back().dtype);
     std::string text = "\n// " + std::string(op.op->name) + "\n__device__ inline " + result + " op" + number(k) + "(";
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      const std::string_view type = computed.empty() ? element_type(op.types[i].dtype) : computed;
-      text += (i == 0 ? "" : ", ") + std::string(type) + " " + kNames[op.operands.size() - 1][i];
+      const std::string type = computed.empty() ? element_type(op.types[i].dtype) : std::string(computed);
+      text += (i == 0 ? "" : ", ") + type + " " + kNames[op.operands.size() - 1][i];
     }
     text += ") {\n";
     if (!computed.empty()) text += "  using T [[maybe_unused]] = " + std::string(computed) + ";\n";
@@ -197,26 +209,38 @@ namespace graphsink {
     return text + "  return static_cast<R>(" + std::string(op.op->expr) + ");\n}\n";
   }
 
-  // A function that computes one element of all outputs, of one element of each input that is read.
+  // Where the element is that an op reads as its operand i, in compute().
+  std::string operand(std::size_t k, std::size_t i) const {
+    const int from = attrs_.ops[k].operands[i].op;
+    return from >= 0 ? "v" + number(at(from)) : "in" + number(at(reads_of_[k][i]));
+  }
+
+  // A function that computes, of one element of each input that is read, one element of each output or, of outputs that
+  // are reductions, the term.
   std::string compute() const {
     std::string text = "\n__device__ inline void compute(";
     for (std::size_t r = 0; r < reads_.size(); ++r)
-      text += std::string(element_type(types_[at(reads_[r].input)].dtype)) + " in" + number(r) + ", ";
+      text += element_type(types_[at(reads_[r].input)].dtype) + " in" + number(r) + ", ";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
-      text += (j == 0 ? "" : ", ") + std::string(element_type(result_type(attrs_.outputs[j]))) + "& out" + number(j);
+      text += (j == 0 ? "" : ", ") + element_type_of(j) + "& out" + number(j);
     text += ") {\n";
     for (std::size_t k = 0; k < attrs_.ops.size(); ++k) {
       const FusedOp& op = attrs_.ops[k];
-      text += "  const " + std::string(element_type(op.types.back().dtype)) + " v" + number(k) + " = op" + number(k);
-      for (std::size_t i = 0; i < op.operands.size(); ++i) {
-        const int from = op.operands[i].op;
-        text += (i == 0 ? "(" : ", ") + (from >= 0 ? "v" + number(at(from)) : "in" + number(at(reads_of_[k][i])));
-      }
+      if (is_reduction(op)) continue;
+      text += "  const " + element_type(op.types.back().dtype) + " v" + number(k) + " = op" + number(k);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) text += (i == 0 ? "(" : ", ") + operand(k, i);
       text += ");\n";
     }
-    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
-      text += "  out" + number(j) + " = v" + number(at(attrs_.outputs[j])) + ";\n";
+    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) {
+      const auto k = at(attrs_.outputs[j]);
+      text += "  out" + number(j) + " = " + (is_reduction(attrs_.ops[k]) ? operand(k, 0) : "v" + number(k)) + ";\n";
+    }
     return text + "}\n";
+  }
+
+  // Of an element of output j or, if it is a reduction, of a term.
+  std::string element_type_of(std::size_t j) const {
+    return is_reduction(op_of_output(j)) ? element_type(op_of_output(j).types.front().dtype) : output_type(j);
   }
 
   // A function that finds the offsets of the broadcast operands for element i; as Layout::find().
@@ -246,7 +270,7 @@ namespace graphsink {
   std::string declared_outputs(const std::string& indent, bool are_packs) const {
     std::string text;
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) {
-      const std::string type(element_type(result_type(attrs_.outputs[j])));
+      const std::string type = element_type_of(j);
       text += indent + (are_packs ? "Pack<" + type + ">" : type) + " out" + number(j) + ";\n";
     }
     return text;
@@ -257,11 +281,16 @@ namespace graphsink {
     const std::string index = read.place == Place::own      ? "i"
                               : read.place == Place::single ? "0"
                                                             : "offsets[" + number(at(read.offset)) + "]";
-    return "static_cast<const " + std::string(element_type(types_[at(read.input)].dtype)) + "*>(p.in[" +
-           number(at(read.input)) + "])[" + index + "]";
+    return "static_cast<const " + element_type(types_[at(read.input)].dtype) + "*>(p.in[" + number(at(read.input)) +
+           "])[" + index + "]";
   }
 
-  // Statements that compute and store element i.
+  // Element `index` of output j.
+  std::string stored(std::size_t j, const std::string& index) const {
+    return "static_cast<" + output_type(j) + "*>(p.out[" + number(j) + "])[" + index + "]";
+  }
+
+  // Statements that compute element i of all outputs, store it and leave the terms of reductions in out0, out1, ...
   std::string element_body(const std::string& indent) const {
     std::string text;
     if (!offsets_.empty())
@@ -270,15 +299,54 @@ namespace graphsink {
     for (const Read& read : reads_) text += element(read) + ", ";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) text += (j == 0 ? "out" : ", out") + number(j);
     text += ");\n";
-    for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
-      text += indent + "static_cast<" + std::string(element_type(result_type(attrs_.outputs[j]))) + "*>(p.out[" +
-              number(j) + "])[i] = out" + number(j) + ";\n";
+    for (std::size_t j : stored_) text += indent + stored(j, "i") + " = out" + number(j) + ";\n";
     return text;
   }
 
   std::string kernel_of_elements() const {
     return kernel_begin() + "  for (std::int64_t i = thread; i < p.size; i += threads) {\n" + element_body("    ") +
            "  }\n}\n";
+  }
+
+  // As reduce_by_thread(), reduce_by_warp() and reduce_by_block() in kernels/reduce/reduction.h. Terms are combined in
+  // the same order.
+  std::string kernel_of_rows() const {
+    struct Parts {
+      const char *rows, *terms, *join, *is_first;
+    };
+    static constexpr Parts kByThread = {"row = thread; row < p.rows; row += threads", "k = 0; k < width; ++k", "", ""};
+    static constexpr Parts kByWarp = {"row = thread / kWarp; row < p.rows; row += threads / kWarp",
+                                      "k = threadIdx.x % kWarp; k < width; k += kWarp", "warp_join",
+                                      "if (threadIdx.x % kWarp == 0) "};
+    static constexpr Parts kByBlock = {"row = blockIdx.x; row < p.rows; row += gridDim.x",
+                                       "k = threadIdx.x; k < width; k += blockDim.x", "block_join",
+                                       "if (threadIdx.x == 0) "};
+    const Parts& parts = row_by_ == By::thread ? kByThread : row_by_ == By::warp ? kByWarp : kByBlock;
+    std::string text = kernel_begin() + "  const std::int64_t width = p.width;\n";
+    for (std::size_t j : reductions_) {
+      const FusedOp& op = op_of_output(j);
+      const std::string operation = op.op->row_reduction.operation(op.types.front().dtype, op.attrs);
+      text += "  const auto operation" + number(j) + " = " + operation + ";\n";
+      text += "  using Operation" + number(j) + " = decltype(" + operation + ");\n";
+    }
+    text += "  for (std::int64_t " + std::string(parts.rows) + ") {\n";
+    for (std::size_t j : reductions_) text += "    auto all" + number(j) + " = Operation" + number(j) + "::none();\n";
+    text += "    for (std::int64_t " + std::string(parts.terms) + ") {\n";
+    text += "      const std::int64_t i = row * width + k;\n" + element_body("      ");
+    for (std::size_t j : reductions_) {
+      const std::string n = number(j);
+      text += "      all" + n + " = Operation" + n + "::add(all" + n + ", static_cast<Operation" + n + "::Term>(out" +
+              n + "), k);\n";
+    }
+    text += "    }\n";
+    for (std::size_t j : reductions_) {
+      const std::string n = number(j), joined = parts.join;
+      if (!joined.empty()) text += "    all" + n + " = " + joined + "<Operation" + n + ">(all" + n + ");\n";
+      text += "    " + std::string(parts.is_first) + stored(j, "row") + " = static_cast<" + output_type(j) +
+              ">(operation" + n + ".result(all" + n + "));\n";
+      if (row_by_ == By::block) text += "    __syncthreads();\n";
+    }
+    return text + "  }\n}\n";
   }
 
   static const char* pack() {
@@ -296,7 +364,7 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
   for (std::int64_t k = thread; k < packs; k += threads) {
 )";
     for (std::size_t r = 0; r < reads_.size(); ++r) {
-      const std::string type(element_type(types_[at(reads_[r].input)].dtype));
+      const std::string type = element_type(types_[at(reads_[r].input)].dtype);
       text += "    const " + (reads_[r].place == Place::own
                                   ? "Pack<" + type + "> in" + number(r) + " = static_cast<const Pack<" + type +
                                         ">*>(p.in[" + number(at(reads_[r].input)) + "])[k];\n"
@@ -309,8 +377,7 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
       text += (j == 0 ? "out" : ", out") + number(j) + ".elements[j]";
     text += ");\n";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
-      text += "    static_cast<Pack<" + std::string(element_type(result_type(attrs_.outputs[j]))) + ">*>(p.out[" +
-              number(j) + "])[k] = out" + number(j) + ";\n";
+      text += "    static_cast<Pack<" + output_type(j) + ">*>(p.out[" + number(j) + "])[k] = out" + number(j) + ";\n";
     return text + "  }\n  const std::int64_t i = packs * 4 + thread;\n  if (i < p.size) {\n" + element_body("    ") +
            "  }\n}\n";
   }
@@ -323,6 +390,9 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
   std::vector<std::vector<int>> reads_of_;  // by op and operand: an index into reads_, or -1
   std::vector<std::int64_t> dims_;          // empty if nothing is broadcast
   std::vector<Strides> offsets_;            // by broadcast read: strides along dims_
+  // Outputs: those that are stored element by element, and those that are reductions, one element a row.
+  std::vector<std::size_t> stored_, reductions_;
+  By row_by_ = By::thread;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Writes the kernel of a group of element-wise ops (ir/fused.h) as CUDA C++, which is compiled while the program runs.
 // A thread computes all ops of the group for one element, or for a few neighbours, in registers; then it stores the
-// outputs. Each op rounds as its own kernel does, so the bits are the same.
+// outputs. If the group reduces rows, a thread, a warp or a block computes a row, as it would to reduce it alone. Each
+// op rounds as its own kernel does, so the bits are the same.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,18 @@
 
 namespace graphsink {
 
-// A kernel takes one struct of 8-byte words: the addresses of the inputs and of the outputs, the number of elements,
-// the dimensions over which inputs are broadcast, and, for each operand that is broadcast, its strides along these
-// dimensions. The source depends on all but the values of these words, so that other shapes need no other kernel.
+// A kernel takes one struct of 8-byte words: the addresses of the inputs and of the outputs, the number of elements, if
+// rows are reduced their number and width, the dimensions over which inputs are broadcast, and, for each operand that
+// is broadcast, its strides along these dimensions. The source does not depend on the values of these words, except on
+// whether a thread, a warp or a block reduces a row, so that other shapes need no other kernel.
 struct FusedKernelSource {
   KernelSource source;
   std::vector<std::int64_t> words;  // those behind the addresses
-  std::int64_t items = 0;           // for launch_size(): the elements, or packs of them
+  Extent grid, block;
 };
 
-// `types` are those of the inputs of the node, then of its outputs. Precondition: every op has an expr_type.
+// `types` are those of the inputs of the node, then of its outputs. Precondition: every op has an expr_type, or reduces
+// rows and has a RowReduction::operation.
 FusedKernelSource fused_kernel_source(const FusedAttrs& attrs, std::span<const TensorType> types);
 
 // Elements that a thread handles at once where no operand is broadcast.

@@ -21,6 +21,16 @@ using int64_t = long;
 using uint64_t = unsigned long;
 static_assert(sizeof(int64_t) == 8, "graphsink needs a system on which a long has 64 bits");
 
+template <bool condition, class A, class B>
+struct conditional {
+  using type = A;
+};
+template <class A, class B>
+struct conditional<false, A, B> {
+  using type = B;
+};
+template <bool condition, class A, class B>
+using conditional_t = typename conditional<condition, A, B>::type;
 template <class A, class B>
 inline constexpr bool is_same_v = false;
 template <class A>
@@ -43,9 +53,25 @@ constexpr To bit_cast(const From& from) {
 // Of the integers that are elements.
 template <class T>
 struct numeric_limits {
+  static constexpr bool has_infinity = false;
+  static constexpr T infinity() { return T(0); }
   static constexpr bool kIsSigned = T(-1) < T(0);
   static constexpr T max() { return static_cast<T>(kIsSigned ? ~0ul >> (65 - 8 * sizeof(T)) : ~0ul); }
   static constexpr T lowest() { return kIsSigned ? static_cast<T>(-max() - 1) : T(0); }
+};
+template <>
+struct numeric_limits<float> {
+  static constexpr bool has_infinity = true;
+  static constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000u); }
+  static constexpr float max() { return 0x1.fffffep127f; }
+  static constexpr float lowest() { return -max(); }
+};
+template <>
+struct numeric_limits<double> {
+  static constexpr bool has_infinity = true;
+  static constexpr double infinity() { return __builtin_bit_cast(double, 0x7ff0000000000000ul); }
+  static constexpr double max() { return 0x1.fffffffffffffp1023; }
+  static constexpr double lowest() { return -max(); }
 };
 
 }  // namespace std

@@ -1,7 +1,8 @@
-// Sums and maxima over a warp or block, always in the same order.
+// Sums and maxima over a warp or block, always in the same order. Kernels that are compiled while the program runs
+// include this, too: see scalar.h.
 #pragma once
 
-#include "kernels/support/kernel.h"
+#include "kernels/support/scalar.h"
 
 namespace graphsink {
 

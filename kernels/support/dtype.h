@@ -1,26 +1,11 @@
 // Maps a DType, which is known only when the program runs, to a C++ type for which a body is instantiated.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
-
-// The type in which elements of type T are computed. half and bfloat16 are computed in float and rounded once, when the
-// result is stored.
-template <class T>
-struct ComputedIn {
-  using Type = T;
-};
-template <>
-struct ComputedIn<half> {
-  using Type = float;
-};
-template <>
-struct ComputedIn<bfloat16> {
-  using Type = float;
-};
-template <class T>
-using Wide = typename ComputedIn<T>::Type;
 
 // In the order in which error messages list them.
 inline constexpr DType kAllDTypes[] = {f32, f64, f16, bf16, i32, i64, u8, boolean};
@@ -37,6 +22,42 @@ HD double read_float(const void* address, DType dtype) {
     default:
       return double{*static_cast<const float*>(address)};
   }
+}
+
+// The name of the type of an element, in kernels that are compiled while the program runs.
+template <class T>
+constexpr std::string_view type_name() {
+  if constexpr (std::is_same_v<T, float>) {
+    return "float";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "double";
+  } else if constexpr (std::is_same_v<T, half>) {
+    return "half";
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return "bfloat16";
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    return "std::int32_t";
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return "std::int64_t";
+  } else if constexpr (std::is_same_v<T, std::uint32_t>) {
+    return "std::uint32_t";
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return "std::uint64_t";
+  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+    return "std::uint8_t";
+  } else {
+    static_assert(std::is_same_v<T, bool>);
+    return "bool";
+  }
+}
+
+// Calls body.operator()<T>() with the comparable type T of `dtype`.
+template <class Body>
+void for_comparable(DType dtype, const Body& body) {
+  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(dtype, body);
+}
+inline void expect_comparable(InferArgs& a, int operand) {
+  expect_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(a, operand);
 }
 
 }  // namespace graphsink

@@ -259,29 +259,6 @@ constexpr bool is_computed_in(DType dtype) {
   return dtype == element_dtype<T>() || (std::is_same_v<T, float> && is_half(dtype));
 }
 
-// The name of a type in which elements are computed, in kernels that are compiled at run time.
-template <class T>
-constexpr std::string_view type_name() {
-  if constexpr (std::is_same_v<T, float>) {
-    return "float";
-  } else if constexpr (std::is_same_v<T, double>) {
-    return "double";
-  } else if constexpr (std::is_same_v<T, std::int32_t>) {
-    return "std::int32_t";
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return "std::int64_t";
-  } else if constexpr (std::is_same_v<T, std::uint32_t>) {
-    return "std::uint32_t";
-  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-    return "std::uint64_t";
-  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
-    return "std::uint8_t";
-  } else {
-    static_assert(std::is_same_v<T, bool>);
-    return "bool";
-  }
-}
-
 // The result of F for elements of type In. If F returns the type that In is computed in, the result is stored as In.
 template <class F, class In, int N>
 struct ResultOf {

@@ -1,25 +1,16 @@
 // Orders elements for maxima and minima: a NaN precedes all other elements, and equal elements keep their order.
+// Kernels that are compiled while the program runs include this, too: see scalar.h.
 #pragma once
 
 #include <limits>
 
 #include "kernels/support/block.h"
-#include "kernels/support/dtype.h"
 
 namespace graphsink {
 
 // The type in which elements are compared.
 template <class T>
 using Compared = std::conditional_t<std::is_same_v<T, std::uint8_t>, std::int32_t, Wide<T>>;
-
-// Calls body.operator()<T>() with the comparable type T of `dtype`.
-template <class Body>
-void for_comparable(DType dtype, const Body& body) {
-  for_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(dtype, body);
-}
-inline void expect_comparable(InferArgs& a, int operand) {
-  expect_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t, std::uint8_t>(a, operand);
-}
 
 template <class V>
 HD bool is_nan(V x) {

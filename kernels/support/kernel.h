@@ -62,7 +62,7 @@ inline void add_to_lanes_in_blocks(std::int64_t n, Value* lanes, const Add& add)
 #endif
     for (std::int64_t j = 0; j < kLanes; ++j) local[j] = add(local[j], i + j);
   }
-  for (std::int64_t j = 0; i < n; ++i, ++j) local[j] = add(local[j], i);
+  for (std::int64_t j = 0; j < kLanes && i < n; ++i, ++j) local[j] = add(local[j], i);
   std::copy_n(local, kLanes, lanes);
 }
 
@@ -128,6 +128,14 @@ inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add)
 #else
   add_to_lanes_in_blocks(n, lanes, add);
 #endif
+}
+
+// Joins all lanes to one value, neighbours last.
+template <class Value, class Join>
+inline Value join_lanes(Value (&lanes)[kLanes], const Join& join) {
+  for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) lanes[i] = join(lanes[i], lanes[i + half]);
+  return lanes[0];
 }
 
 }  // namespace graphsink

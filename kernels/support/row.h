@@ -70,7 +70,7 @@ double chained_sum(std::int64_t n, const F& value) {
   if (n < kLongRow) return sum_in_few_chains(n, value);
   double lanes[kLanes] = {};
   add_to_lanes(n, lanes, [=](double sum, std::int64_t i) { return sum + value(i); });
-  return sum_in_few_chains(kLanes, [&](std::int64_t i) { return lanes[i]; });
+  return join_lanes(lanes, [](double a, double b) { return a + b; });
 }
 // The sum of exp(x[i] - largest) on the CPU. Blocks of exponentials are computed in their own type first, because
 // vectors hold more of those than of f64.
@@ -98,9 +98,7 @@ Wide<X> chained_max(std::int64_t n, const X* x) {
     T lanes[kLanes];
     std::fill_n(lanes, kLanes, largest);
     add_to_lanes(n, lanes, [=](T most, std::int64_t i) { return larger(most, T(x[i])); });
-    for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
-      for (std::int64_t i = 0; i < half; ++i) lanes[i] = larger(lanes[i], lanes[i + half]);
-    return lanes[0];
+    return join_lanes(lanes, larger);
   }
   for (std::int64_t i = 0; i < n; ++i) largest = larger(largest, T(x[i]));
   return largest;

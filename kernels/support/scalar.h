@@ -22,6 +22,23 @@
 
 namespace graphsink {
 
+// The type in which elements of type T are computed. half and bfloat16 are computed in float and rounded once, when the
+// result is stored.
+template <class T>
+struct ComputedIn {
+  using Type = T;
+};
+template <>
+struct ComputedIn<half> {
+  using Type = float;
+};
+template <>
+struct ComputedIn<bfloat16> {
+  using Type = float;
+};
+template <class T>
+using Wide = typename ComputedIn<T>::Type;
+
 // Returns a / b for non-negative numbers. Small numbers are divided in 32 bits, because 64-bit division is slow on
 // GPUs.
 HD std::int64_t quotient(std::int64_t a, std::int64_t b) {

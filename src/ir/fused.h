@@ -46,9 +46,13 @@ constexpr std::size_t kMaxFusedOperands = 4;
 inline std::int64_t rows_at_once(std::int64_t width, bool has_parts) {
   return has_parts ? kPartElements / std::gcd(kPartElements, width) : 1;
 }
-// A group has no reduction if rows_at_once() of all its results, inputs and outputs take more bytes than this: then
-// they would not stay in the cache.
+// On the CPU, a group has no reduction if rows_at_once() of all its results, inputs and outputs take more bytes than
+// this: then they would not stay in the cache.
 constexpr std::size_t kMaxFusedRowBytes = 64 << 10;
+// On a CUDA device, a row of a group that reduces rows is computed by a thread, a warp or a block, as the reduction
+// alone would be. Longer rows than this must be many, else most of the device would be idle while they are computed.
+// (Not verified on a GPU.)
+inline bool are_enough_rows(std::int64_t rows, std::int64_t width) { return width <= 4096 || rows >= 1024; }
 
 // At most so many inputs of a node may share memory with its outputs. They come first.
 constexpr std::size_t kMaxFusedInPlace = 8;

@@ -29,10 +29,16 @@ enum class Role : std::uint8_t {
   by_row,      // it reduces rows of its operand: its result must not be used in the group
 };
 
+// The width of the rows that the op reduces, or 0.
+std::int64_t row_width(const PlannerIr& ir, const IrNode& node) {
+  return node.op->row_reduction.width ? node.op->row_reduction.width(ir.type(node.inputs[0]), node.attrs) : 0;
+}
+
 // On a CUDA device, where the group becomes a kernel that is made of the ops' expressions.
-Role role_in_kernel(const IrNode& node) {
+Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
   const OpDef& op = *node.op;
   const std::size_t operands = node.inputs.size();
+  if (op.row_reduction.operation && row_width(ir, node) > 0) return Role::by_row;
   if (!op.expr_type || op.expr.empty() || operands < 1 || operands > 3) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   for (std::size_t i = 0; i < operands; ++i)
@@ -40,13 +46,8 @@ Role role_in_kernel(const IrNode& node) {
   return Role::by_element;
 }
 
-// The width of the rows that the op reduces, or 0.
-std::int64_t row_width(const PlannerIr& ir, const IrNode& node) {
-  return node.op->row_reduction.width ? node.op->row_reduction.width(ir.type(node.inputs[0]), node.attrs) : 0;
-}
-
 Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
-  if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(node);
+  if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(ir, node);
   if (row_width(ir, node) > 0) return Role::by_row;
   if (!node.op->row && !node.op->part) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
@@ -251,7 +252,7 @@ class Grouping {
     outputs = all.exposed.size();
     if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
     all.elements = groups_[at(own)].elements;
-    if (all.width > 0 && !keeps_rows_in_cache(all, ops)) return false;
+    if (all.width > 0 && !reduces_rows_fast(last, all, ops)) return false;
     all.ops = std::move(groups_[at(own)].ops);
     for (int other : others) {
       for (int op : groups_[at(other)].ops) group_of_[at(op)] = own;
@@ -262,7 +263,13 @@ class Grouping {
     return true;
   }
 
-  // See kMaxFusedRowBytes. `ops` counts the ops of the group.
+  // `ops` counts the ops of the group.
+  bool reduces_rows_fast(int last, const Group& group, std::size_t ops) const {
+    if (target_of(order_[at(last)]).separate_memory) return are_enough_rows(group.elements / group.width, group.width);
+    return keeps_rows_in_cache(group, ops);
+  }
+
+  // See kMaxFusedRowBytes.
   bool keeps_rows_in_cache(const Group& group, std::size_t ops) const {
     constexpr std::size_t kWidest = sizeof(double);
     const std::int64_t rows = std::min(rows_at_once(group.width, group.has_parts), group.elements / group.width);

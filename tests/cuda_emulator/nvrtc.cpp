@@ -156,6 +156,10 @@ bool open_code(const std::string& code, CUlib_st& library) {
   return library.shared_library != nullptr;
 }
 
+unsigned long long shuffle_xor(unsigned mask, unsigned long long bits, int lane_mask, const char* file, int line) {
+  return shuffle(mask, bits, lane_id() ^ lane_mask, true, file, line);
+}
+
 // The bytes of machine code in memory, whose size CUDA reads from themselves: nvrtcGetCUBIN() puts it in front.
 constexpr std::string_view kMagic = "emucubin";
 std::string with_size(const std::string& code) {
@@ -284,8 +288,13 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
     if (all.rfind(identity, 0) != 0) return cudaErrorInvalidKernelImage;
     CUlib_st opened;
     if (!emu::open_code(all.substr(identity.size()), opened)) return cudaErrorInvalidKernelImage;
-    const void* const places[] = {&threadIdx, &blockIdx, &blockDim, &gridDim,
-                                  reinterpret_cast<const void*>(&cudaGridDependencySynchronize)};  // emu::Builtins
+    const void* const places[] = {&threadIdx,  // emu::Builtins
+                                  &blockIdx,
+                                  &blockDim,
+                                  &gridDim,
+                                  reinterpret_cast<const void*>(&cudaGridDependencySynchronize),
+                                  reinterpret_cast<const void*>(&emu::block_barrier),
+                                  reinterpret_cast<const void*>(&emu::shuffle_xor)};
     reinterpret_cast<void (*)(const void*)>(dlsym(opened.shared_library, "emu_set_builtins"))(places);
     *library = new CUlib_st(std::move(opened));
     r.libraries.insert(*library);

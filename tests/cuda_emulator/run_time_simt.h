@@ -1,6 +1,7 @@
 // Device built-ins of kernels that nvrtcCompileProgram() compiles, see nvrtc.cpp. It stands before their source in
 // place of simt.h, which needs the CUDA headers. The kernels are in a shared library of their own, which is told where
-// the built-in variables of the program are. Kernels with barriers, shared memory or atomics do not compile.
+// the built-in variables and functions of the program are. Kernels with atomics or dynamic shared memory do not
+// compile.
 #pragma once
 
 #include <math.h>
@@ -13,6 +14,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __shared__ thread_local
 #define __launch_bounds__(...)
 #define __grid_constant__
 
@@ -24,6 +26,8 @@ struct Index {
 struct Builtins {
   const Index *thread_index, *block_index, *block_size, *grid_size;
   void (*grid_dependency_synchronize)();
+  void (*block_barrier)(const char* file, int line);
+  unsigned long long (*shuffle_xor)(unsigned mask, unsigned long long bits, int lane_mask, const char* file, int line);
 };
 static Builtins builtins;
 
@@ -38,3 +42,16 @@ inline void cudaGridDependencySynchronize() { emu::builtins.grid_dependency_sync
 #define blockIdx (*emu::builtins.block_index)
 #define blockDim (*emu::builtins.block_size)
 #define gridDim (*emu::builtins.grid_size)
+
+#define EMU_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+inline void __syncthreads(EMU_WHERE) { emu::builtins.block_barrier(file, line); }
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, EMU_WHERE) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  unsigned long long bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof(T));
+  bits = emu::builtins.shuffle_xor(mask, bits, lane_mask, file, line);
+  __builtin_memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+#undef EMU_WHERE

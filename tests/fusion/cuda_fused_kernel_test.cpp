@@ -204,6 +204,69 @@ TEST_F(Fusion, EveryBroadcastKeepsItsBits) {
   });
 }
 
+// Reductions of the rows of a [rows, width] matrix, in each of the ways to combine terms.
+void build_reductions(Graph& g, DType dtype, std::int64_t rows, std::int64_t width) {
+  Value x = g.value(Variable("x", numbers(dtype, {rows, width}, 1)));
+  if (dtype == boolean) {
+    Value y = logical_not(x);
+    g.output("y", y);
+    g.output("any", any(y, {1}));
+    g.output("all", all(y, {1}, true));
+    return;
+  }
+  Value row = g.value(Variable("row", numbers(dtype, {width}, 2)));
+  Value column = g.value(Variable("column", numbers(dtype, {rows, 1}, 3)));
+  Value y = where(greater(x, row), x, row);
+  if (dtype != u8) {
+    y = y + column;
+    g.output("sum", sum(y, {1}));
+    g.output("product", prod(y * 2.0, {1}, true));
+  }
+  g.output("max", max(y, {1}));
+  g.output("min", min(y, {-1}, true));
+  g.output("y", y);
+  if (!is_float(dtype)) return;
+  g.output("mean", mean(abs(y), {1}));
+  // Of finite numbers: else they are NaN or infinite nearly everywhere.
+  g.output("logsumexp", logsumexp(clamp(y, -2.0, 2.0), {1}));
+}
+
+// A thread, a warp or a block has a row.
+TEST_F(Fusion, EveryReductionOfRowsKeepsItsBits) {
+  std::set<std::string> joined;
+  for (DType dtype : {f32, f64, f16, bf16, i32, i64, u8, boolean}) {
+    for (const Shape& shape : {Shape{37, 2}, Shape{300, 32}, Shape{7, 33}, Shape{5, 1000}, Shape{1, 700}}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(shape));
+      const Plan plan = expect_same_bits([&](Graph& g) { build_reductions(g, dtype, shape[0], shape[1]); });
+      EXPECT_EQ(plan.fusion.nodes, 1u) << ops_of(plan);
+      joined.merge(joined_ops(plan));
+    }
+  }
+  for (const char* name : {"sum", "mean", "max", "min", "prod", "logsumexp", "any", "all"})
+    EXPECT_TRUE(joined.contains(name)) << name;
+}
+
+// So many rows that a warp has long ones, and several of them.
+TEST_F(Fusion, ReductionsOfManyRowsKeepTheirBits) {
+  for (const Shape& shape : {Shape{1100, 300}, Shape{300000, 2}, Shape{33000, 33}}) {
+    SCOPED_TRACE(to_string(shape));
+    expect_same_bits([&](Graph& g) {
+      Value x = g.value(Variable("x", Tensor::uniform(shape, 1, -1.0f, 1.0f)));
+      g.output("sum", sum(x * 2.0, {1}));
+    });
+  }
+}
+
+TEST_F(Fusion, ALossIsOneKernel) {
+  const Plan plan = expect_same_bits([](Graph& g) {
+    Value x = g.value(Variable("x", Tensor::uniform({20, 30}, 1))),
+          y = g.value(Variable("y", Tensor::uniform({20, 30}, 2)));
+    Value error = x - y;
+    g.output("loss", mean(error * error));
+  });
+  EXPECT_EQ(ops_of(plan), "[sub mul mean]");
+}
+
 // The same kernel serves other shapes, so their sizes are no part of the source.
 TEST_F(Fusion, OtherSizesNeedNoOtherKernel) {
   Graph g;
@@ -216,6 +279,26 @@ TEST_F(Fusion, OtherSizesNeedNoOtherKernel) {
     program.sync();
   }
   EXPECT_EQ(program.counters().compiled_kernels + program.counters().cached_kernels, 1u);
+}
+
+TEST_F(Fusion, OtherRowsNeedNoOtherKernelUnlessOthersReduceThem) {
+  Graph g;
+  Value x = g.input("x", f32, {open(3), open(40)});
+  g.output("z", mean(x * 2.0, {1}));
+  Program program = compile(g, {.target = cuda(0)});
+  auto kernels_after = [&](std::int64_t rows, std::int64_t width) {
+    Tensor data = Tensor::full(f32, {rows, width}, 1.5);
+    program.write(x, data);
+    program.run();
+    program.sync();
+    EXPECT_EQ(program.read_output("z").at(rows - 1), 3.0);
+    return program.counters().compiled_kernels + program.counters().cached_kernels;
+  };
+  EXPECT_EQ(kernels_after(3, 40), 1u);
+  EXPECT_EQ(kernels_after(1000, 256), 1u);
+  EXPECT_EQ(kernels_after(17, 33), 1u);
+  EXPECT_EQ(kernels_after(17, 32), 2u);
+  EXPECT_EQ(kernels_after(17, 257), 3u);
 }
 
 TEST_F(Fusion, AnOutputMayOverwriteAnInput) {
@@ -394,6 +477,11 @@ TEST_F(Fusion, EverySourceCompilesWithNvrtc) {
   for (DType dtype : {f32, f64, f16, bf16, i32, i64, u8, boolean})
     compile_groups([&](Graph& g) { build_all(g, dtype, kSeconds[second++ % kSeconds.size()]); });
   EXPECT_GE(compiled, 8u);
+  compiled = 0;
+  for (std::int64_t width : {8, 80, 800})  // a thread, a warp, a block
+    for (DType dtype : {f32, f64, f16, bf16, i32, i64, u8, boolean})
+      compile_groups([&](Graph& g) { build_reductions(g, dtype, 10, width); });
+  EXPECT_EQ(compiled, 24u);
 }
 
 }  // namespace

@@ -727,11 +727,17 @@ TEST(FuseElementwise, NoOpUsesAReductionOfItsGroup) {
   EXPECT_GT(reductions, 50u);
 }
 
-// A GPU reduces rows with many threads each, in a kernel of its own.
-TEST(FuseElementwise, ReductionsAreKernelsOfTheirOwn) {
-  Graph g;
-  g.output("z", sum(exp(tanh(g.input("x", f32, {30, 64}))), {1}));
-  EXPECT_EQ(ops_of(make_plan(g, compiling_target(), system_ops())), "[tanh exp] sum");
+// On a GPU, a row is computed by one block at most: long rows are part of a group only if there are many.
+TEST(FuseElementwise, KernelsReduceRowsThatKeepTheDeviceBusy) {
+  auto ops_of_kernels = [](std::int64_t rows, std::int64_t width) {
+    Graph g;
+    g.output("z", sum(exp(tanh(g.input("x", f32, {rows, width}))), {1}));
+    return ops_of(make_plan(g, compiling_target(), system_ops()));
+  };
+  EXPECT_EQ(ops_of_kernels(30, 64), "[tanh exp sum]");
+  EXPECT_EQ(ops_of_kernels(1, 4096), "[tanh exp sum]");
+  EXPECT_EQ(ops_of_kernels(1023, 4097), "[tanh exp] sum");
+  EXPECT_EQ(ops_of_kernels(1024, 4097), "[tanh exp sum]");
 }
 
 }  // namespace
