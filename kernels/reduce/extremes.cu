@@ -22,6 +22,30 @@ struct ArgExtreme {
   HD static std::int32_t result(Value most) { return most.place; }
 };
 
+// Long rows of floats are compared as if there were no NaN, in one instruction for each vector, and once more if there
+// is one. The magnitudes of numbers are in the order of their bits, and those of NaNs come after them.
+template <class T, class Order>
+struct CpuExtreme : Extreme<T, Order> {
+  using typename Extreme<T, Order>::Value;
+
+  static Value of_row(std::int64_t n, const T* x, std::int64_t) requires std::is_floating_point_v<T> {
+    if (n < kLongRow) return reduce_few_terms<Extreme<T, Order>>(x, Layout<1>{.size = n});
+    using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::int32_t, std::int64_t>;
+    Bits magnitudes[kLanes] = {};
+    add_to_lanes(n, magnitudes, [=](Bits most, std::int64_t k) {
+      return std::max(most, std::bit_cast<Bits>(x[k]) & std::numeric_limits<Bits>::max());
+    });
+    const Bits largest = join_lanes(magnitudes, [](Bits a, Bits b) { return std::max(a, b); });
+    if (largest > std::bit_cast<Bits>(std::numeric_limits<T>::infinity()))
+      return join_in_lanes<Extreme<T, Order>>(Layout<1>{.size = n}, x);
+    T lanes[kLanes];
+    std::fill_n(lanes, kLanes, Extreme<T, Order>::none());
+    auto join = [](T a, T b) { return Order::precedes_number(b, a) ? b : a; };
+    add_to_lanes(n, lanes, [=](T most, std::int64_t k) { return join(most, x[k]); });
+    return join_lanes(lanes, join);
+  }
+};
+
 // Finds the extreme of a row first, and then where it is: the first of equal elements, or the first NaN.
 template <class T, class Order>
 struct CpuArgExtreme : ArgExtreme<T, Order> {
@@ -29,8 +53,7 @@ struct CpuArgExtreme : ArgExtreme<T, Order> {
   using V = Compared<T>;
 
   static Value of_row(std::int64_t n, const T* x, std::int64_t number) {
-    using Most = Extreme<T, Order>;
-    const V most = join_in_lanes<Most>(Layout<1>{.size = n}, x);
+    const V most = reduce_terms<CpuExtreme<T, Order>>(x, Layout<1>{.size = n});
     auto is_most = [=](std::int64_t k) {
       const V value = static_cast<V>(x[k]);
       return (value == most) | (is_nan(value) & is_nan(most));
@@ -109,7 +132,7 @@ constexpr OpDef extreme_op(std::string_view name) {
   return {.name = name,
           .infer = infer<false>,
           .traits = {.kernels_wait = true},
-          .prepare = prepare<Extreme, Extreme, Order>,
+          .prepare = prepare<CpuExtreme, Extreme, Order>,
           .bodies = {reduction_cpu, reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, extreme_operation<Order>>,
           .tiles = kReductionTiles,

@@ -45,7 +45,6 @@ struct Extreme {
   HD static Value none() { return Order::template last<Value>(); }
   HD static Value join(Value a, Value b) { return Order::replaces(b, a) ? b : a; }
   HD static Value add(Value most, T x, std::int64_t) { return join(most, static_cast<Value>(x)); }
-  static Value add_pair(Value most, T x, T y) { return join(most, join(static_cast<Value>(x), static_cast<Value>(y))); }
   HD static T result(Value most) { return static_cast<T>(most); }
 };
 

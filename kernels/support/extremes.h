@@ -17,9 +17,14 @@ HD bool is_nan(V x) {
   return x != x;
 }
 
-// The order of a maximum. replaces() tells whether `next` replaces the extreme found so far. It is precedes() except
-// that a NaN replaces a NaN, which needs no branch and so allows vector code.
+// The order of a maximum. precedes_number() is precedes() of elements that are no NaN. replaces() tells whether `next`
+// replaces the extreme found so far. It is precedes() except that a NaN replaces a NaN, which needs no branch and so
+// allows vector code.
 struct Larger {
+  template <class V>
+  HD static bool precedes_number(V x, V y) {
+    return x > y;
+  }
   template <class V>
   HD static bool precedes(V x, V y) {
     return x > y || (is_nan(x) && !is_nan(y));
@@ -36,6 +41,10 @@ struct Larger {
   }
 };
 struct Smaller {
+  template <class V>
+  HD static bool precedes_number(V x, V y) {
+    return x < y;
+  }
   template <class V>
   HD static bool precedes(V x, V y) {
     return x < y || (is_nan(x) && !is_nan(y));

@@ -130,12 +130,17 @@ inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add)
 #endif
 }
 
-// Joins all lanes to one value, neighbours last.
-template <class Value, class Join>
-inline Value join_lanes(Value (&lanes)[kLanes], const Join& join) {
-  for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (std::int64_t i = 0; i < half; ++i) lanes[i] = join(lanes[i], lanes[i + half]);
-  return lanes[0];
+// Joins all lanes to one value, neighbours last. Loops of a known length become vector code.
+template <std::int64_t lanes = kLanes, class Value, class Join>
+inline Value join_lanes(Value* values, const Join& join) {
+  constexpr std::int64_t kHalf = lanes / 2;
+  if constexpr (kHalf == 0) {
+    return values[0];
+  } else {
+    Value joined[kHalf];
+    for (std::int64_t i = 0; i < kHalf; ++i) joined[i] = join(values[i], values[i + kHalf]);
+    return join_lanes<kHalf>(joined, join);
+  }
 }
 
 }  // namespace graphsink

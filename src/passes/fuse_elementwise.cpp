@@ -72,6 +72,7 @@ struct Group {
   std::vector<ValueRef> inputs;
   std::vector<ValueRef> whole_inputs;  // those that ops read by part
   std::int64_t elements = 0;           // of each result but those of reductions
+  std::size_t widest = 0;              // bytes of an element of a value
   std::int64_t width = 0;              // of the rows that are reduced, or 0
   bool has_parts = false;              // ops that compute parts
 };
@@ -171,11 +172,13 @@ class Grouping {
     const IrNode& node = ir_.nodes[at(id)];
     Group group{{id}, {id}, {}, {}};
     group.elements = elements_of(id);
+    group.widest = size_of(node.outputs[0].dtype);
     if (roles_[at(id)] == Role::by_row) group.width = row_width(ir_, node);
     group.has_parts = roles_[at(id)] == Role::by_part;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
       add(group.inputs, node.inputs[i]);
+      group.widest = std::max(group.widest, size_of(ir_.type(node.inputs[i]).dtype));
       if (roles_[at(id)] == Role::by_part) add(group.whole_inputs, node.inputs[i]);
     }
     return group;
@@ -227,6 +230,7 @@ class Grouping {
       }
       if (group.width > 0 && all.width > 0 && group.width != all.width) return false;
       all.width = std::max(all.width, group.width);
+      all.widest = std::max(all.widest, group.widest);
       all.has_parts = all.has_parts || group.has_parts;
       for (int op : group.exposed) {
         bool is_exposed = uses_[at(op)].is_result;
@@ -271,11 +275,10 @@ class Grouping {
 
   // See kMaxFusedRowBytes.
   bool keeps_rows_in_cache(const Group& group, std::size_t ops) const {
-    constexpr std::size_t kWidest = sizeof(double);
     const std::int64_t rows = std::min(rows_at_once(group.width, group.has_parts), group.elements / group.width);
     const std::size_t values = ops + group.inputs.size() + group.exposed.size();
-    return static_cast<std::size_t>(group.width) <= kMaxFusedRowBytes / kWidest &&
-           values * static_cast<std::size_t>(rows * group.width) * kWidest <= kMaxFusedRowBytes;
+    return static_cast<std::size_t>(group.width) <= kMaxFusedRowBytes / group.widest &&
+           values * static_cast<std::size_t>(rows * group.width) * group.widest <= kMaxFusedRowBytes;
   }
 
   // Whether an op runs on the host after the group and before the position `now`.

@@ -545,9 +545,9 @@ TEST(FuseElementwise, ReductionsOfManyRowsAreSharedByThreads) {
 }
 
 // The exponentials of a matrix, which may be a slice of a larger one, are reduced.
-std::string ops_of_rows(std::int64_t rows, std::int64_t width, bool has_parts) {
+std::string ops_of_rows(std::int64_t rows, std::int64_t width, bool has_parts, DType dtype = f32) {
   Graph g;
-  Value x = g.input("x", f32, {rows, has_parts ? width + 1 : width});
+  Value x = g.input("x", dtype, {rows, has_parts ? width + 1 : width});
   if (has_parts) x = slice(x, {0, 1}, {to_end, to_end});
   g.output("z", sum(exp(x), {1}));
   return ops_of(make_plan(g, Target::host(), system_ops()));
@@ -555,12 +555,14 @@ std::string ops_of_rows(std::int64_t rows, std::int64_t width, bool has_parts) {
 
 TEST(FuseElementwise, ReducesRowsThatStayInTheCache) {
   // Two results, an input and an output.
-  constexpr std::int64_t kMost = kMaxFusedRowBytes / sizeof(double) / 4;
+  constexpr std::int64_t kMost = kMaxFusedRowBytes / sizeof(float) / 4;
   EXPECT_EQ(ops_of_rows(3, kMost, false), "[exp sum]");
   EXPECT_EQ(ops_of_rows(3, kMost + 1, false), "exp sum");
+  EXPECT_EQ(ops_of_rows(3, kMost / 2, false, f64), "[exp sum]");
+  EXPECT_EQ(ops_of_rows(3, kMost / 2 + 1, false, f64), "exp sum");
   EXPECT_EQ(ops_of_rows(1, 1 << 20, false), "exp sum");
   // One result more. Parts of 64 elements are whole rows if 64 rows of an odd width are computed together, or all.
-  constexpr std::int64_t kMostOfMany = kMaxFusedRowBytes / sizeof(double) / 5 / 64;
+  constexpr std::int64_t kMostOfMany = kMaxFusedRowBytes / sizeof(float) / 5 / 64;
   static_assert(kMostOfMany % 2 == 1);
   EXPECT_EQ(ops_of_rows(100, kMostOfMany, true), "[slice exp sum]");
   EXPECT_EQ(ops_of_rows(100, kMostOfMany + 2, true), "[slice exp] sum");
@@ -570,13 +572,13 @@ TEST(FuseElementwise, ReducesRowsThatStayInTheCache) {
 
 // One of two groups that meet has parts, and so has the group of both.
 TEST(FuseElementwise, OneOpWithPartsIsEnough) {
-  for (std::int64_t width : {13, 17}) {  // 64 rows, of six results, two inputs and an output
+  for (std::int64_t width : {27, 29}) {  // 64 rows, of six results, two inputs and an output
     Graph g;
     Value x = g.input("x", f32, {100, width + 1}), y = g.input("y", f32, {100, width});
     Value first = exp(slice(x, {0, 1}, {to_end, to_end})), second = tanh(y);
     g.output("z", sum(abs(first + second), {1}));
     EXPECT_EQ(ops_of(make_plan(g, Target::host(), system_ops())),
-              width == 13 ? "[slice exp tanh add abs sum]" : "[slice exp tanh add abs] sum");
+              width == 27 ? "[slice exp tanh add abs sum]" : "[slice exp tanh add abs] sum");
   }
 }
 
