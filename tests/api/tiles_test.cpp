@@ -1,10 +1,12 @@
 // Steps of the CPU that several threads share: results are those of one thread, bit for bit, whatever is shared.
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -129,6 +131,45 @@ struct Observed {
     return program;
   }
 };
+
+// Now and then a launch shares nothing, to find out whether that is faster; but not if all must be shared. A state that
+// is doubled shows that each step ran once, whoever ran it.
+TEST(SharedLaunches, AreMeasured) {
+  constexpr std::int64_t kElements = 80000;  // enough to be shared
+  for (bool share_all : {false, true}) {
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+    const Tile take_id_at_ends = [&](float x) {
+      if (x != 0 && x != kElements - 1) return;
+      std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    };
+    std::vector<float> elements(kElements);
+    std::iota(elements.begin(), elements.end(), 0.0f);
+    Graph g;
+    Variable state("state", Tensor::full(f32, {1}, 1));
+    Value x = g.value(Variable("x", Tensor({kElements}, elements)));
+    g.output("y", emit(observed, {x}, &take_id_at_ends)[0]);
+    assign(state, g.value(state) * 2.0);
+    Program program = compile(g, {.target = cpu(), .threads = 2, .guards = {.share_all = share_all}});
+    program.run(sink);
+    int alone = 0, shared = 0;
+    for (int launch = 0; launch < 30; ++launch) {
+      ids.clear();
+      program.run(sink);
+      program.sync();
+      ++(ids.size() == 1 ? alone : shared);
+    }
+    if (share_all) {
+      EXPECT_EQ(alone, 0);
+    } else {
+      EXPECT_GE(alone, 3);
+      EXPECT_GE(shared, 3);
+    }
+    EXPECT_EQ(state.read().at(0), std::ldexp(1.0, 31));
+    EXPECT_EQ(program.read_output("y").at(kElements - 1), kElements);
+  }
+}
 
 // Each tile waits until as many run as there are threads.
 TEST(SharedNodes, TilesRunAtTheSameTime) {
