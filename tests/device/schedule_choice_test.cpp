@@ -49,6 +49,25 @@ TEST(ScheduleChoice, FollowsTheMachine) {
   EXPECT_EQ(choice.next(), 0);
 }
 
+// Long before the next round is due.
+TEST(ScheduleChoice, NoticesThatItBecameSlow) {
+  ScheduleChoice choice(2);
+  run(choice, 2, 100, [](int way, int) { return way == 0 ? 1.0 : 1.5; });
+  EXPECT_EQ(choice.next(), 0);
+  run(choice, 2, 20, [](int way, int) { return way == 0 ? 2.0 : 1.5; });
+  EXPECT_EQ(choice.next(), 1);
+}
+
+// That launches become longer, whatever the way, takes trials now and then at most.
+TEST(ScheduleChoice, LaunchesOfAnyLengthAreNoReasonForManyTrials) {
+  ScheduleChoice choice(2);
+  auto time = [](int way, int launch) { return (way == 0 ? 1.0 : 2.0) * (launch / 10 % 2 == 0 ? 1 : 5); };
+  run(choice, 2, 20, time);
+  const std::vector<int> taken = run(choice, 2, 10 * kRound, time);
+  EXPECT_EQ(choice.next(), 0);
+  EXPECT_LT(taken[1], 10 * kRound / 15);
+}
+
 TEST(ScheduleChoice, SeldomTakesASlowWay) {
   ScheduleChoice choice(3);
   const int launches = 20 * kRound;

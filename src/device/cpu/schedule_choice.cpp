@@ -6,18 +6,28 @@
 
 namespace graphsink {
 
-// Rivals are the ways behind `rival`, in order, without the best one; none is left at the end of a round.
+// Rivals are the ways from `rival` on, in order, without the best one; none is left at the end of a round.
 void ScheduleChoice::begin_trial(int rival) {
   rival_ = rival == best_ ? rival + 1 : rival;
   launch_ = 0;
   if (rival_ < ways_) return;
-  rival_ = -1;
   launch_ = -kBetweenRounds;
+  usual_ = 0;
+  slow_ = 0;
+}
+
+// What is usual follows slowly.
+bool ScheduleChoice::is_slower_than_usual(double time) {
+  slow_ = usual_ > 0 && time > kSlow * usual_ ? slow_ + 1 : 0;
+  usual_ = usual_ > 0 ? usual_ + (time - usual_) / 32 : time;
+  return slow_ >= kSlowInARow;
 }
 
 void ScheduleChoice::took(double time) {
   if (!is_trial()) {
-    if (++launch_ == 0) begin_trial(0);
+    ++launch_;
+    const bool is_due = launch_ == 0 || (is_slower_than_usual(time) && launch_ >= kLeastBetweenRounds - kBetweenRounds);
+    if (is_due) begin_trial(0);
     return;
   }
   if (launch_ % 2 == 0) {

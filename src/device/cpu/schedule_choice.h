@@ -1,8 +1,8 @@
 // Which of several ways to run a captured graph is the fastest, by measurement.
 //
-// Whether it pays that threads share small tiles depends on how fast the cores of the machine exchange data: between
-// the parts of a processor that share no cache it takes several times as long as within one, and a virtual machine may
-// be moved from one to the other while it runs. So no estimate is right everywhere. Results do not depend on the way.
+// Whether it pays that threads share small tiles depends on how fast the cores of the machine exchange data, and on
+// whether they are cores or two threads of one, which a virtual machine may be given today and lose tomorrow. So no
+// estimate is right everywhere. Results do not depend on the way.
 #pragma once
 
 #include <array>
@@ -23,19 +23,25 @@ class ScheduleChoice {
   // machine down, or makes the launches longer or shorter. The rival wins by the median of the ratios.
   static constexpr int kPairs = 3;
   static constexpr double kFaster = 0.95;
-  // A round of trials against all other ways is followed by so many launches of the best one.
-  static constexpr int kBetweenRounds = 1000;
+  // After a round of trials against all other ways, the best one runs until the next round. That begins early if some
+  // launches in a row take longer than usual, but not too early.
+  static constexpr int kBetweenRounds = 1000, kLeastBetweenRounds = 50;
+  static constexpr double kSlow = 1.2;
+  static constexpr int kSlowInARow = 3;
   static constexpr int kWarmUp = 2;  // launches, at the beginning
 
  private:
   bool is_trial() const { return launch_ >= 0; }
   void begin_trial(int rival);
+  bool is_slower_than_usual(double time);
 
   const int ways_;
   int best_ = 0, rival_ = 0;
-  int launch_ = -kWarmUp;  // of the trial; negative: so many launches are left until the next one
+  int launch_ = -kWarmUp;  // of the trial; negative: so many launches are left until the next round
   double time_ = 0;        // of the best way in this pair
   std::array<double, kPairs> ratios_{};
+  double usual_ = 0;  // time of the best way; 0: not known
+  int slow_ = 0;      // launches in a row that took longer
 };
 
 }  // namespace graphsink
