@@ -1,14 +1,15 @@
 // Groups of element-wise ops on the CPU (ir/fused.h): each op computes a block of its result, one op after the other,
-// then all compute the next block. The blocks of all results in the group fit into the first-level cache together. Two
-// ops of simple arithmetic, of which one uses the result of the other, are computed together (fused_pairs.h). If the
-// group reduces rows, a block is some of them, and they are reduced when they are computed.
+// then all compute the next block. The blocks of all results in the group fit into the first-level cache together. Ops
+// of simple arithmetic that use each other's results are computed together: two, or more if all but one of their
+// operands are numbers (fused_arithmetic.h). If the group reduces rows, a block is some of them, and they are reduced
+// when they are computed.
 #include <array>
 #include <cstring>
 #include <vector>
 
 #include "base/at.h"
 #include "ir/fused.h"
-#include "kernels/runtime/fused_pairs.h"
+#include "kernels/runtime/fused_arithmetic.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
@@ -35,11 +36,19 @@ struct Frame {
   std::byte* address(int place, std::int64_t element) const { return base[at(place)] + element * step[at(place)]; }
 };
 
+// An Affine whose numbers are in memory: factor_sign times that at the place `factor`, likewise the summand. If there
+// is no place, the factor is 1 and the summand nothing.
+struct AffineOps {
+  int factor = -1, summand = -1;
+  float factor_sign = 1, summand_sign = 1;
+};
+
 // Computes a block of one result.
 struct Instruction {
   ElementwiseRow row = nullptr;                // of an element-wise op
   OutputPart part = nullptr;                   // of an op that computes parts
   decltype(RowReduction::run) rows = nullptr;  // of a reduction
+  std::vector<AffineOps> affine;               // of several ops, if it is not empty; they read from[0], too
   // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if all are nullptr.
   Layout<1> layout;
   int word = 1;  // bytes of an element
@@ -104,10 +113,24 @@ void run_rows(const Instruction& instruction, const CpuArgs& a, const Frame& fra
   run_op(instruction, a, pointers, [&](const CpuArgs& args) { instruction.rows(args, size / width, in, out); });
 }
 
+void run_affine_ops(const std::vector<AffineOps>& ops, const Frame& frame, std::int64_t size, const void* x,
+                    void* out) {
+  Affine expressions[kMostAffine];
+  auto number = [&](int place) { return *reinterpret_cast<const float*>(frame.address(place, 0)); };
+  for (std::size_t k = 0; k < ops.size(); ++k) {
+    if (ops[k].factor >= 0) expressions[k].factor = number(ops[k].factor);
+    if (ops[k].summand >= 0) expressions[k].summand = ops[k].summand_sign * number(ops[k].summand);
+    expressions[k].factor *= ops[k].factor_sign;
+  }
+  run_affine(size, static_cast<const float*>(x), std::span(expressions, ops.size()), static_cast<float*>(out));
+}
+
 void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
                      std::int64_t size) {
   if (instruction.rows) return run_rows(instruction, a, frame, begin, size);
   void* out = frame.address(instruction.to, begin);
+  if (!instruction.affine.empty())
+    return run_affine_ops(instruction.affine, frame, size, frame.address(instruction.from[0], begin), out);
   if (instruction.row) {
     const void* in[kMaxFusedOperands];
     for (std::size_t i = 0; i < static_cast<std::size_t>(instruction.operands); ++i)
@@ -199,6 +222,7 @@ class Compiling {
       result_of_[at(plan_->attrs.outputs[j])] = p_.inputs + static_cast<int>(j);
     find_last_uses();
     for (std::size_t k = 0; k < ops().size(); ++k) add_op(k);
+    join_affine();
     join_pairs();
     add_hazards();
     choose_block();
@@ -304,6 +328,65 @@ class Compiling {
     }
   }
 
+  // Of neighbours that compute with numbers, each of the result of the one before, which nothing else uses.
+  void join_affine() {
+    std::vector<Instruction>& all = plan_->instructions;
+    std::vector<Instruction> joined;
+    for (std::size_t first = 0; first < all.size();) {
+      std::vector<AffineOps> ops;
+      std::size_t end = first;
+      while (end < all.size() && (end == first || continues(all[end - 1], all[end])) && add_affine(all[end], ops))
+        ++end;
+      if (end - first < kFewestAffine) {
+        joined.push_back(std::move(all[first++]));
+        continue;
+      }
+      Instruction made = std::move(all[end - 1]);
+      made.from[0] = all[first].from[vector_operand(all[first])];
+      made.affine = std::move(ops);
+      made.operands = 1;
+      made.row = nullptr;
+      joined.push_back(std::move(made));
+      first = end;
+    }
+    all = std::move(joined);
+  }
+  static constexpr std::size_t kFewestAffine = 3;  // two are a pair
+
+  // The operand that is not one number, of an op of which the other is.
+  static std::size_t vector_operand(const Instruction& made) { return made.steps[0] == 0 ? 1 : 0; }
+
+  // Whether the second is the only one that uses the result of the first, which is in a register.
+  bool continues(const Instruction& first, const Instruction& second) const {
+    if (!second.row || second.operands != 2) return false;
+    const auto number = static_cast<int>(first.op - ops().data());
+    return first.to >= p_.inputs + plan_->outputs &&
+           last_use_[at(number)] == static_cast<int>(second.op - ops().data()) &&
+           second.op->operands[vector_operand(second)].op == number;
+  }
+
+  // Adds the op to the expressions, if it is one of an element and a number and there is room for it.
+  static bool add_affine(const Instruction& made, std::vector<AffineOps>& ops) {
+    if (!made.row || made.operands != 2 || made.steps[0] + made.steps[1] != 1) return false;
+    const Arithmetic kind = arithmetic_of(*made.op);
+    if (kind == Arithmetic::none) return false;
+    const std::size_t x = vector_operand(made);
+    const int number = made.from[1 - x];
+    const bool is_reversed = kind == Arithmetic::sub && x == 1;  // the number - x
+    const bool fits = !ops.empty() && ops.back().summand < 0 && kind != Arithmetic::mul;
+    if (!fits && ops.size() == kMostAffine) return false;
+    if (!fits) ops.emplace_back();
+    AffineOps& last = ops.back();
+    if (kind == Arithmetic::mul) {
+      last.factor = number;
+    } else {
+      last.summand = number;
+      if (is_reversed) last.factor_sign = -1;
+      if (kind == Arithmetic::sub && !is_reversed) last.summand_sign = -1;
+    }
+    return true;
+  }
+
   // Of pairs of neighbours, of which the second is the only one that uses the result of the first.
   void join_pairs() {
     std::vector<Instruction>& all = plan_->instructions;
@@ -335,6 +418,13 @@ class Compiling {
     return true;
   }
 
+  static bool reads(const Instruction& made, int place) {
+    const auto end = made.from.begin() + made.operands;
+    return std::find(made.from.begin(), end, place) != end ||
+           std::any_of(made.affine.begin(), made.affine.end(),
+                       [&](const AffineOps& ops) { return ops.factor == place || ops.summand == place; });
+  }
+
   void add_hazards() {
     const auto& instructions = plan_->instructions;
     for (int j = 0; j < plan_->outputs; ++j) {
@@ -343,10 +433,8 @@ class Compiling {
       auto stored =
           std::find_if(instructions.begin(), instructions.end(), [&](auto& made) { return made.to == output; });
       for (int input = 0; input < p_.inputs; ++input) {
-        const bool is_read_later = std::any_of(std::next(stored), instructions.end(), [&](const Instruction& made) {
-          return std::find(made.from.begin(), made.from.begin() + made.operands, input) !=
-                 made.from.begin() + made.operands;
-        });
+        const bool is_read_later = std::any_of(std::next(stored), instructions.end(),
+                                               [&](const Instruction& made) { return reads(made, input); });
         if (!is_read_later) continue;  // of any type: it may be a view of the input that the output overwrites
         if (kept < 0) {
           plan_->steps.push_back(0);

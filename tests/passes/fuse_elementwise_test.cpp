@@ -490,6 +490,50 @@ TEST(FuseElementwise, RandomExpressionsKeepTheirBits) {
   EXPECT_GT(groups, 500u);
 }
 
+// Ops of an element and a number each, in any order: on the CPU, several are one loop.
+Value with_numbers(Value x, const std::vector<Value>& numbers, unsigned order, int ops, Graph& g) {
+  for (int i = 0; i < ops; ++i, order = order * 5 + 3) {
+    const Value& number = numbers[order / 8 % numbers.size()];
+    switch (order / 2 % 4) {
+      case 0:
+        x = x * number;
+        break;
+      case 1:
+        x = order % 2 == 0 ? x + number : number + x;
+        break;
+      case 2:
+        x = x - number;
+        break;
+      case 3:
+        x = number - x;
+        break;
+    }
+    if (order % 61 == 0) g.output("between " + std::to_string(i), x);
+    if (order % 67 == 0) x = x * x;
+  }
+  return x;
+}
+
+TEST(FuseElementwise, OpsWithNumbersKeepTheirBits) {
+  const std::vector<float> special = {0.0f, -0.0f, 1e-40f, -1e-39f, 3e38f, INFINITY, -INFINITY, 1.0f, -2.5f, 1e-20f};
+  for (unsigned order = 0; order < 200; ++order) {
+    SCOPED_TRACE(order);
+    for (std::int64_t size : {1, 7, 1000}) {
+      expect_same_bits([&](Graph& g) {
+        std::vector<float> elements;
+        for (std::int64_t i = 0; i < size; ++i)
+          elements.push_back(i % 3 == 0 ? special[static_cast<std::size_t>(i) % special.size()]
+                                        : 0.37f * static_cast<float>(i - 5));
+        Value x = g.value(Variable("x", Tensor({size}, elements)));
+        std::vector<Value> numbers = {g.constant(Tensor::scalar(0.75f)), g.value(Variable("n", Tensor::scalar(-1.5f))),
+                                      g.constant(Tensor::scalar(0.0f)), g.value(Variable("m", Tensor::scalar(3.25f))),
+                                      g.constant(Tensor::scalar(-0.0f))};
+        g.output("z", with_numbers(x, numbers, order, 3 + static_cast<int>(order % 20), g));
+      });
+    }
+  }
+}
+
 // --- reductions of rows
 
 // Results of element-wise ops of these rows, and reductions of them, in each of the ways to combine terms.

@@ -1,4 +1,4 @@
-#include "kernels/runtime/fused_pairs.h"
+#include "kernels/runtime/fused_arithmetic.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,9 @@
 namespace graphsink {
 namespace {
 
-// The arithmetic that is computed in pairs, as in OpDef::expr.
-constexpr std::array<std::string_view, 3> kExpressions = {"a + b", "a - b", "a* b"};
+// As in OpDef::expr, in the order of Arithmetic.
+constexpr std::array<std::string_view, static_cast<std::size_t>(Arithmetic::none)> kExpressions = {"a + b", "a - b",
+                                                                                                   "a* b"};
 
 template <int number>
 float compute(float a, float b) {
@@ -56,18 +57,33 @@ constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_se
 }
 constexpr auto kRows = make_rows(std::make_index_sequence<kKinds * kKinds * 2 * kPatterns>());
 
-std::size_t kind_of(const FusedOp& op) {
-  const bool is_f32 =
-      std::all_of(op.types.begin(), op.types.end(), [](auto& type) { return type.dtype == DType::f32; });
-  if (!is_f32 || !op.op->row) return kKinds;
-  return static_cast<std::size_t>(std::find(kExpressions.begin(), kExpressions.end(), op.op->expr) -
-                                  kExpressions.begin());
+template <std::size_t count>
+void affine_row(std::int64_t size, const float* x, const Affine* expressions, float* out) {
+  std::array<Affine, count> all;
+  std::copy_n(expressions, count, all.begin());
+  for_each_index(size, [=](std::int64_t i) {
+    float value = x[i];
+#ifndef __clang__
+#pragma GCC unroll 4
+#endif
+    for (std::size_t k = 0; k < count; ++k) value = value * all[k].factor + all[k].summand;
+    out[i] = value;
+  });
 }
 
 }  // namespace
 
+Arithmetic arithmetic_of(const FusedOp& op) {
+  const bool is_f32 =
+      std::all_of(op.types.begin(), op.types.end(), [](auto& type) { return type.dtype == DType::f32; });
+  if (!is_f32 || !op.op->row) return Arithmetic::none;
+  return static_cast<Arithmetic>(std::find(kExpressions.begin(), kExpressions.end(), op.op->expr) -
+                                 kExpressions.begin());
+}
+
 ElementwiseRow row_of(const FusedPair& pair) {
-  const std::size_t first = kind_of(pair.first), second = kind_of(pair.second);
+  const auto first = static_cast<std::size_t>(arithmetic_of(pair.first)),
+             second = static_cast<std::size_t>(arithmetic_of(pair.second));
   if (first == kKinds || second == kKinds) return nullptr;
   auto is_pattern = [&](const Steps& steps) {
     return steps.a == (pair.steps[0] != 0) && steps.b == (pair.steps[1] != 0) && steps.c == (pair.steps[2] != 0);
@@ -76,6 +92,12 @@ ElementwiseRow row_of(const FusedPair& pair) {
   if (steps == kPatterns) return nullptr;
   const auto operand = static_cast<std::size_t>(pair.operand);
   return kRows[((first * kKinds + second) * 2 + operand) * kPatterns + steps];
+}
+
+void run_affine(std::int64_t size, const float* x, std::span<const Affine> expressions, float* out) {
+  static_assert(kMostAffine == 4);
+  constexpr decltype(&affine_row<1>) kRowsOf[] = {affine_row<1>, affine_row<2>, affine_row<3>, affine_row<4>};
+  kRowsOf[expressions.size() - 1](size, x, expressions.data(), out);
 }
 
 }  // namespace graphsink

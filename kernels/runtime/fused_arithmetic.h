@@ -1,0 +1,38 @@
+// Several arithmetic ops in a group of element-wise ops on the CPU: one loop computes them, and the results between
+// them stay in registers of the processor. A loop of one such op is as slow as its stores are.
+#pragma once
+
+#include <span>
+
+#include "ir/fused.h"
+
+namespace graphsink {
+
+enum class Arithmetic : std::uint8_t { add, sub, mul, none };
+// What the op computes of two operands that are f32; none if it is another op.
+Arithmetic arithmetic_of(const FusedOp& op);
+
+// Two ops of a group, of which the second is the only one that uses the result of the first.
+struct FusedPair {
+  const FusedOp& first;
+  const FusedOp& second;
+  int operand;  // of `second`: the result of `first`
+  // Of the operands of `first`, and of the other operand of `second`: as in ElementwiseRow, 0 or 1.
+  std::int64_t steps[3];
+};
+
+// Returns the function that computes both from these three operands, with the bits of the separate ops; nullptr if
+// there is none. It may be called where an ElementwiseRow may: the result may be an operand whose step is 1.
+ElementwiseRow row_of(const FusedPair& pair);
+
+// x * factor + summand, each rounded: an addition, a subtraction or a multiplication of x and a number, or a
+// multiplication and one of the others. By default it is x.
+struct Affine {
+  float factor = 1, summand = -0.0f;
+};
+constexpr std::size_t kMostAffine = 4;
+// Computes the expressions one after the other, each of the result of the one before, for `size` elements. There are
+// from 1 to kMostAffine of them. `out` may be x.
+void run_affine(std::int64_t size, const float* x, std::span<const Affine> expressions, float* out);
+
+}  // namespace graphsink
