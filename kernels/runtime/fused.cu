@@ -356,14 +356,12 @@ class Compiling {
   // The operand that is not one number, of an op of which the other is.
   static std::size_t vector_operand(const Instruction& made) { return made.steps[0] == 0 ? 1 : 0; }
 
-  // Whether the second is the only one that uses the result of the first, which is in a register.
+  // Of neighbours: whether the second is the only one that uses the result of the first, which is in a register.
   bool continues(const Instruction& first, const Instruction& second) const {
-    if (!second.row || second.operands != 2) return false;
-    const auto number = static_cast<int>(first.op - ops().data());
-    return first.to >= p_.inputs + plan_->outputs &&
-           last_use_[at(number)] == static_cast<int>(second.op - ops().data()) &&
-           second.op->operands[vector_operand(second)].op == number;
+    if (!first.op || !second.op || first.to < p_.inputs + plan_->outputs) return false;
+    return last_use_[at(number_of(*first.op))] == number_of(*second.op);
   }
+  int number_of(const FusedOp& op) const { return static_cast<int>(&op - ops().data()); }
 
   // Adds the op to the expressions, if it is one of an element and a number and there is room for it.
   static bool add_affine(const Instruction& made, std::vector<AffineOps>& ops) {
@@ -401,12 +399,12 @@ class Compiling {
   // Makes `second` compute what `first` does, too, if it can.
   bool joins(const Instruction& first, Instruction& second) const {
     if (!first.row || !second.row || first.operands != 2 || second.operands != 2) return false;
-    const auto number = static_cast<int>(first.op - ops().data());
+    const int number = number_of(*first.op);
     const auto& operands = second.op->operands;
     const int operand = operands[0].op == number ? 0 : 1;
     if (operands[at(operand)].op != number || operands[at(1 - operand)].op == number) return false;
     const bool is_register = first.to >= p_.inputs + plan_->outputs;
-    if (!is_register || last_use_[at(number)] != static_cast<int>(second.op - ops().data())) return false;
+    if (!is_register || last_use_[at(number)] != number_of(*second.op)) return false;
     const auto other = at(1 - operand);
     const ElementwiseRow row =
         row_of({*first.op, *second.op, operand, {first.steps[0], first.steps[1], second.steps[other]}});
