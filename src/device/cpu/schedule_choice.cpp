@@ -5,6 +5,15 @@
 #include "base/at.h"
 
 namespace graphsink {
+namespace {
+
+template <class Times>
+double median(Times times) {
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace
 
 // Rivals are the ways from `rival` on, in order, without the best one; none is left at the end of a round.
 void ScheduleChoice::begin_trial(int rival) {
@@ -14,6 +23,12 @@ void ScheduleChoice::begin_trial(int rival) {
   launch_ = -kBetweenRounds;
   usual_ = 0;
   slow_ = 0;
+}
+
+bool ScheduleChoice::has_rival_won() const {
+  for (std::size_t turn = 0; turn < kTurns; turn += 2)
+    if (median(turns_[turn + 1]) >= kFaster * median(turns_[turn])) return false;
+  return true;
 }
 
 // What is usual follows slowly.
@@ -30,15 +45,11 @@ void ScheduleChoice::took(double time) {
     if (is_due) begin_trial(0);
     return;
   }
-  if (launch_ % 2 == 0) {
-    time_ = time;
-  } else {
-    ratios_[at(launch_ / 2)] = time / time_;
-  }
-  if (++launch_ < 2 * kPairs) return;
-  std::nth_element(ratios_.begin(), ratios_.begin() + kPairs / 2, ratios_.end());
+  const int in_turn = launch_ % kTurn;
+  if (in_turn > 0) turns_[at(launch_ / kTurn)][at(in_turn - 1)] = time;
+  if (++launch_ < kTurns * kTurn) return;
   const int rival = rival_;
-  if (ratios_[kPairs / 2] < kFaster) best_ = rival;
+  if (has_rival_won()) best_ = rival;
   begin_trial(rival + 1);
 }
 

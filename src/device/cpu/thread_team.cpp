@@ -1,5 +1,8 @@
 #include "device/cpu/thread_team.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -15,6 +18,19 @@ namespace {
 // Starting a thread costs some ten microseconds.
 constexpr std::chrono::milliseconds kLongestSleep{100};
 
+// Moves the calling thread to a core that it may use and that is none of these, if there is one, and then lets it run
+// on all again that it may use. Returns the core.
+int move_away_from(const cpu_set_t& cores) noexcept {
+  cpu_set_t usable, others;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return sched_getcpu();
+  CPU_ZERO(&others);
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &usable) && !CPU_ISSET(core, &cores)) CPU_SET(core, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    (void)sched_setaffinity(0, sizeof usable, &usable);
+  return sched_getcpu();
+}
+
 }  // namespace
 
 ThreadTeam::ThreadTeam(int size, const void* owner, bool flush_denormals, Log log, std::function<void(int thread)> body)
@@ -23,7 +39,10 @@ ThreadTeam::ThreadTeam(int size, const void* owner, bool flush_denormals, Log lo
       log_(std::move(log)),
       body_(std::move(body)),
       threads_(at(size)),
-      is_working_(at(size)) {}
+      cores_(at(size)),
+      is_working_(at(size)) {
+  for (std::atomic<int>& core : cores_) core.store(-1);
+}
 
 ThreadTeam::~ThreadTeam() {
   if (fork_mark_.is_in_child()) {  // the threads are the parent's
@@ -62,6 +81,7 @@ bool ThreadTeam::start_missing() noexcept {
 }
 
 bool ThreadTeam::call() noexcept {
+  core_of_caller_.store(sched_getcpu(), std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
     if (!start_missing()) return false;
@@ -83,11 +103,32 @@ bool ThreadTeam::wait_for_call(int thread, int answered) {
   return false;
 }
 
+// A kernel may wake a thread on the core of the one that calls it and leave it there for long, because both sleep now
+// and then: they would take turns while another core is idle.
+void ThreadTeam::leave_core_of_others(int thread) noexcept {
+  int own = sched_getcpu();
+  auto is_own = [&](const std::atomic<int>& core) { return core.load(std::memory_order_relaxed) == own; };
+  const auto end = cores_.begin() + thread;
+  if (own >= 0 && (is_own(core_of_caller_) || std::any_of(cores_.begin(), end, is_own))) {
+    cpu_set_t taken;
+    CPU_ZERO(&taken);
+    auto take = [&](const std::atomic<int>& core) {
+      const int number = core.load(std::memory_order_relaxed);
+      if (number >= 0 && number < CPU_SETSIZE) CPU_SET(number, &taken);
+    };
+    take(core_of_caller_);
+    std::for_each(cores_.begin(), end, take);
+    own = move_away_from(taken);
+  }
+  cores_[at(thread)].store(own, std::memory_order_relaxed);
+}
+
 void ThreadTeam::work(int thread, int answered) {
   const InBody bodies(owner_);
   const FlushDenormals denormals(flush_denormals_);
   while (wait_for_call(thread, answered)) {
     answered = calls_.load(std::memory_order_acquire);
+    leave_core_of_others(thread);
     body_(thread);
   }
 }

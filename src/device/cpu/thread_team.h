@@ -31,6 +31,7 @@ class ThreadTeam {
   bool start_missing() noexcept;
   void work(int thread, int answered);
   bool wait_for_call(int thread, int answered);
+  void leave_core_of_others(int thread) noexcept;
 
   const void* const owner_;
   const bool flush_denormals_;
@@ -41,6 +42,9 @@ class ThreadTeam {
   std::mutex mutex_;                       // of what follows, and of writes of calls_
   std::condition_variable called_;
   std::vector<std::thread> threads_;
+  // Where the threads, and the thread that called them, were last; -1: not known.
+  std::vector<std::atomic<int>> cores_;
+  std::atomic<int> core_of_caller_{-1};
   std::vector<bool> is_working_;  // whether the thread exists, and has not decided to end
   bool stops_ = false;
   bool is_logged_ = false;

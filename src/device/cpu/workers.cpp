@@ -34,6 +34,7 @@ void Workers::meet() {
   for (int i = 0; i < kSpinsAtWork; ++i) {
     if (meetings_.load(std::memory_order_acquire) != meeting) return;
     pause();
+    if (i >= kSpinsAlone && i % 16 == 0) std::this_thread::yield();
   }
   while (meetings_.load(std::memory_order_acquire) == meeting) meetings_.wait(meeting);
 }
