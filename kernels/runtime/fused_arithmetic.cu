@@ -57,18 +57,19 @@ constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_se
 }
 constexpr auto kRows = make_rows(std::make_index_sequence<kKinds * kKinds * 2 * kPatterns>());
 
-template <std::size_t count>
-void affine_row(std::int64_t size, const float* x, const Affine* expressions, float* out) {
-  std::array<Affine, count> all;
-  std::copy_n(expressions, count, all.begin());
+template <std::size_t... k>
+void compute_affine(std::int64_t size, const float* x, const Affine* expressions, float* out,
+                    std::index_sequence<k...>) {
+  const std::array<Affine, sizeof...(k)> all = {expressions[k]...};
   for_each_index(size, [=](std::int64_t i) {
     float value = x[i];
-#ifndef __clang__
-#pragma GCC unroll 4
-#endif
-    for (std::size_t k = 0; k < count; ++k) value = value * all[k].factor + all[k].summand;
+    ((value = value * all[k].factor + all[k].summand), ...);
     out[i] = value;
   });
+}
+template <std::size_t count>
+void affine_row(std::int64_t size, const float* x, const Affine* expressions, float* out) {
+  compute_affine(size, x, expressions, out, std::make_index_sequence<count>());
 }
 
 }  // namespace
