@@ -27,11 +27,7 @@ void trigonometric_row(std::int64_t size, const In* x, Out* out, const Near& nea
     std::int64_t n = std::min(kBlock, size - first);
     const In* from = x + first;
     Out* to = out + first;
-    std::uint32_t is_far[kLanes] = {};
-    add_to_lanes(n, is_far, [=](std::uint32_t any, std::int64_t i) {
-      return any | static_cast<std::uint32_t>(!host_math::is_near(Wide<In>(from[i])));
-    });
-    if (std::all_of(is_far, is_far + kLanes, [](std::uint32_t any) { return any == 0; })) {
+    if (!any_of_indices(n, [=](std::int64_t i) { return !host_math::is_near(Wide<In>(from[i])); })) {
       for_each_index(n, [=](std::int64_t i) { to[i] = static_cast<Out>(near(Wide<In>(from[i]))); });
     } else {
       for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<Out>(anywhere(Wide<In>(from[i])));

@@ -45,12 +45,8 @@ void gather_cuda(CudaArgs& a) {
 
 // Whether some of these indices are no rows.
 bool any_is_bad(const std::int32_t* indices, std::int64_t count, std::int64_t rows) {
-  std::uint32_t is_bad[kLanes] = {};
   auto last = static_cast<std::int32_t>(std::min<std::int64_t>(rows - 1, std::numeric_limits<std::int32_t>::max()));
-  add_to_lanes(count, is_bad, [=](std::uint32_t any, std::int64_t i) {
-    return any | static_cast<std::uint32_t>((indices[i] < 0) | (indices[i] > last));
-  });
-  return std::any_of(is_bad, is_bad + kLanes, [](std::uint32_t any) { return any != 0; });
+  return any_of_indices(count, [=](std::int64_t i) { return (indices[i] < 0) | (indices[i] > last); });
 }
 
 // Lines of one word: the axis is the last one.

@@ -31,18 +31,17 @@ struct CpuExtreme : Extreme<T, Order> {
   static Value of_row(std::int64_t n, const T* x, std::int64_t) requires std::is_floating_point_v<T> {
     if (n < kLongRow) return reduce_few_terms<Extreme<T, Order>>(x, Layout<1>{.size = n});
     using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::int32_t, std::int64_t>;
-    Bits magnitudes[kLanes] = {};
-    add_to_lanes(n, magnitudes, [=](Bits most, std::int64_t k) {
-      return std::max(most, std::bit_cast<Bits>(x[k]) & std::numeric_limits<Bits>::max());
-    });
-    const Bits largest = join_lanes(magnitudes, [](Bits a, Bits b) { return std::max(a, b); });
+    const Bits largest = reduce_in_lanes(
+        n, Bits{0},
+        [=](Bits most, std::int64_t k) {
+          return std::max(most, std::bit_cast<Bits>(x[k]) & std::numeric_limits<Bits>::max());
+        },
+        [](Bits a, Bits b) { return std::max(a, b); });
     if (largest > std::bit_cast<Bits>(std::numeric_limits<T>::infinity()))
-      return join_in_lanes<Extreme<T, Order>>(Layout<1>{.size = n}, x);
-    T lanes[kLanes];
-    std::fill_n(lanes, kLanes, Extreme<T, Order>::none());
+      return reduce_row<Extreme<T, Order>>(n, x, 0);
     auto join = [](T a, T b) { return Order::precedes_number(b, a) ? b : a; };
-    add_to_lanes(n, lanes, [=](T most, std::int64_t k) { return join(most, x[k]); });
-    return join_lanes(lanes, join);
+    return reduce_in_lanes(
+        n, Extreme<T, Order>::none(), [=](T most, std::int64_t k) { return join(most, x[k]); }, join);
   }
 };
 
@@ -61,9 +60,7 @@ struct CpuArgExtreme : ArgExtreme<T, Order> {
     constexpr std::int64_t kBlock = 256;
     std::int64_t k = 0;
     for (; k + kBlock < n; k += kBlock) {
-      std::int32_t found[kLanes] = {};
-      add_to_lanes(kBlock, found, [=](std::int32_t any, std::int64_t i) { return any | is_most(k + i); });
-      if (join_lanes(found, [](std::int32_t a, std::int32_t b) { return a | b; }) != 0) break;
+      if (any_of_indices(kBlock, [=](std::int64_t i) { return is_most(k + i); })) break;
     }
     while (!is_most(k)) ++k;
     return {most, static_cast<std::int32_t>(number + k)};

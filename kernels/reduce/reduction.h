@@ -153,41 +153,39 @@ typename Op::Value reduce_few_terms(const typename Op::Term* first, const Layout
   return all;
 }
 
-// Terms that lie side by side, in rows.
+// Terms that lie side by side.
 template <class Op>
-typename Op::Value join_in_lanes(const Layout<1>& terms, const typename Op::Term* first) {
+typename Op::Value reduce_row(std::int64_t n, const typename Op::Term* x, std::int64_t number) {
   using Value = typename Op::Value;
-  Value lanes[kLanes];
-  std::fill_n(lanes, kLanes, Op::none());
-  for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
-    const auto* x = first + offset;
-    if constexpr (requires { Op::add_pair(lanes[0], *x, *x); }) {
-      const auto* second = x + row / 2;
-      add_to_lanes(row / 2, lanes, [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], second[k]); });
-      if (row % 2 != 0) lanes[0] = Op::add(lanes[0], x[row - 1], number + row - 1);
-    } else {
-      add_to_lanes(row, lanes, [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); });
-    }
-  });
-  return join_lanes(lanes, Op::join);
+  auto join = [](Value a, Value b) { return Op::join(a, b); };
+  if constexpr (requires { Op::add_pair(Op::none(), *x, *x); }) {
+    const auto* second = x + n / 2;
+    const Value pairs = reduce_in_lanes(
+        n / 2, Op::none(), [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], second[k]); }, join);
+    return n % 2 == 0 ? pairs : Op::add(pairs, x[n - 1], number + n - 1);
+  } else {
+    return reduce_in_lanes(
+        n, Op::none(), [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); }, join);
+  }
 }
 
 // The order depends on the layout alone.
 template <class Op>
 typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
   using Value = typename Op::Value;
+  auto join_rows = [&](const auto& of_row) {
+    Value all = Op::none();
+    for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
+      all = Op::join(all, of_row(row, first + offset, number));
+    });
+    return all;
+  };
   if constexpr (requires { Op::of_row(terms.size, first, terms.size); }) {
-    if (terms.step(0) == 1) {
-      Value all = Op::none();
-      for_each_row(terms, [&](std::int64_t offset, std::int64_t number, std::int64_t row, std::int64_t) {
-        all = Op::join(all, Op::of_row(row, first + offset, number));
-      });
-      return all;
-    }
+    if (terms.step(0) == 1) return join_rows(Op::of_row);
   }
   if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
     return reduce_few_terms<Op>(first, terms);
-  return join_in_lanes<Op>(terms, first);
+  return join_rows(reduce_row<Op>);
 }
 
 // Makes `columns` neighbouring elements of the result, whose first terms begin at `first`, together, to read memory in

@@ -48,10 +48,9 @@ inline void for_each_index_in_blocks(std::int64_t n, const Body& body) {
 // Term i belongs to lane i % kLanes. The lanes are independent, so that an addition need not wait for the one before.
 constexpr std::int64_t kLanes = 32;
 
+// Compilers keep the lanes in registers if they are a local array of the caller.
 template <class Value, class Add>
-inline void add_to_lanes_in_blocks(std::int64_t n, Value* lanes, const Add& add) {
-  Value local[kLanes];  // as compilers keep it in registers
-  std::copy_n(lanes, kLanes, local);
+inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
 #ifndef __clang__
@@ -60,13 +59,32 @@ inline void add_to_lanes_in_blocks(std::int64_t n, Value* lanes, const Add& add)
 #pragma GCC unroll 1
 #endif
 #endif
-    for (std::int64_t j = 0; j < kLanes; ++j) local[j] = add(local[j], i + j);
+    for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] = add(lanes[j], i + j);
   }
-  for (std::int64_t j = 0; j < kLanes && i < n; ++i, ++j) local[j] = add(local[j], i);
-  std::copy_n(local, kLanes, lanes);
+  for (std::int64_t j = 0; j < kLanes && i < n; ++i, ++j) lanes[j] = add(lanes[j], i);
+}
+// Joins all lanes to one value, neighbours last. Loops of a known length become vector code.
+template <std::int64_t lanes = kLanes, class Value, class Join>
+inline Value join_lanes(Value* values, const Join& join) {
+  constexpr std::int64_t kHalf = lanes / 2;
+  if constexpr (kHalf == 0) {
+    return values[0];
+  } else {
+    Value joined[kHalf];
+    for (std::int64_t i = 0; i < kHalf; ++i) joined[i] = join(values[i], values[i + kHalf]);
+    return join_lanes<kHalf>(joined, join);
+  }
 }
 
-// The loop is compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
+template <class Value, class Add, class Join>
+inline Value reduce_in_lanes_in_blocks(std::int64_t n, Value none, const Add& add, const Join& join) {
+  Value lanes[kLanes];
+  std::fill_n(lanes, kLanes, none);
+  add_to_lanes(n, lanes, add);
+  return join_lanes(lanes, join);
+}
+
+// Loops are compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
 // because nothing is contracted or reordered. The baseline has no instruction for a fused multiply-add and calls the C
 // library, which takes much longer. Builds with sanitizers or line counts have one width, because their speed does not
 // matter; so do builds with clang.
@@ -85,19 +103,19 @@ template <class Body>
 [[gnu::flatten, gnu::noinline]] void for_each_index_baseline(std::int64_t n, Body body) {
   for_each_index_in_blocks(n, body);
 }
-template <class Value, class Add>
-[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] void add_to_lanes_avx512(std::int64_t n, Value* lanes,
-                                                                                        Add add) {
-  add_to_lanes_in_blocks(n, lanes, add);
+template <class Value, class Add, class Join>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] Value reduce_in_lanes_avx512(std::int64_t n, Value none,
+                                                                                            Add add, Join join) {
+  return reduce_in_lanes_in_blocks(n, none, add, join);
 }
-template <class Value, class Add>
-[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] void add_to_lanes_avx2(std::int64_t n, Value* lanes,
-                                                                                      Add add) {
-  add_to_lanes_in_blocks(n, lanes, add);
+template <class Value, class Add, class Join>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] Value reduce_in_lanes_avx2(std::int64_t n, Value none,
+                                                                                          Add add, Join join) {
+  return reduce_in_lanes_in_blocks(n, none, add, join);
 }
-template <class Value, class Add>
-[[gnu::flatten, gnu::noinline]] void add_to_lanes_baseline(std::int64_t n, Value* lanes, Add add) {
-  add_to_lanes_in_blocks(n, lanes, add);
+template <class Value, class Add, class Join>
+[[gnu::flatten, gnu::noinline]] Value reduce_in_lanes_baseline(std::int64_t n, Value none, Add add, Join join) {
+  return reduce_in_lanes_in_blocks(n, none, add, join);
 }
 #endif
 
@@ -117,30 +135,27 @@ inline void for_each_index(std::int64_t n, const Body& body) {
   for (std::int64_t i = 0; i < n; ++i) body(i);
 }
 
-// Sets lanes[i % kLanes] = add(lanes[i % kLanes], i) for i in [0, n), in this order for each lane, in vector code like
-// for_each_index().
-template <class Value, class Add>
-inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add) {
+// Joins the terms from 0 to n - 1, in vector code like for_each_index(): each lane begins with `none`, term i becomes
+// part of lane i % kLanes by add(lane, i), and then the lanes are joined, in an order that is always the same. `join`
+// must be a lambda, so that it is inlined.
+template <class Value, class Add, class Join>
+inline Value reduce_in_lanes(std::int64_t n, Value none, const Add& add, const Join& join) {
 #ifdef GRAPHSINK_VECTOR_LEVELS
-  if (vector_level() == VectorLevel::avx512) return add_to_lanes_avx512(n, lanes, add);
-  if (vector_level() == VectorLevel::avx2) return add_to_lanes_avx2(n, lanes, add);
-  return add_to_lanes_baseline(n, lanes, add);
+  if (vector_level() == VectorLevel::avx512) return reduce_in_lanes_avx512(n, none, add, join);
+  if (vector_level() == VectorLevel::avx2) return reduce_in_lanes_avx2(n, none, add, join);
+  return reduce_in_lanes_baseline(n, none, add, join);
 #else
-  add_to_lanes_in_blocks(n, lanes, add);
+  return reduce_in_lanes_in_blocks(n, none, add, join);
 #endif
 }
 
-// Joins all lanes to one value, neighbours last. Loops of a known length become vector code.
-template <std::int64_t lanes = kLanes, class Value, class Join>
-inline Value join_lanes(Value* values, const Join& join) {
-  constexpr std::int64_t kHalf = lanes / 2;
-  if constexpr (kHalf == 0) {
-    return values[0];
-  } else {
-    Value joined[kHalf];
-    for (std::int64_t i = 0; i < kHalf; ++i) joined[i] = join(values[i], values[i + kHalf]);
-    return join_lanes<kHalf>(joined, join);
-  }
+// Whether is_true(i) for any i from 0 to n - 1; it is called for all.
+template <class IsTrue>
+inline bool any_of_indices(std::int64_t n, const IsTrue& is_true) {
+  return reduce_in_lanes(
+             n, std::uint32_t{0},
+             [=](std::uint32_t any, std::int64_t i) { return any | static_cast<std::uint32_t>(is_true(i)); },
+             [](std::uint32_t a, std::uint32_t b) { return a | b; }) != 0;
 }
 
 }  // namespace graphsink

@@ -68,9 +68,8 @@ double sum_in_few_chains(std::int64_t n, const F& value) {
 template <class F>
 double chained_sum(std::int64_t n, const F& value) {
   if (n < kLongRow) return sum_in_few_chains(n, value);
-  double lanes[kLanes] = {};
-  add_to_lanes(n, lanes, [=](double sum, std::int64_t i) { return sum + value(i); });
-  return join_lanes(lanes, [](double a, double b) { return a + b; });
+  return reduce_in_lanes(
+      n, 0.0, [=](double sum, std::int64_t i) { return sum + value(i); }, [](double a, double b) { return a + b; });
 }
 // The sum of exp(x[i] - largest) on the CPU. Blocks of exponentials are computed in their own type first, because
 // vectors hold more of those than of f64.
@@ -95,10 +94,8 @@ Wide<X> chained_max(std::int64_t n, const X* x) {
   auto larger = [](T a, T b) { return a < b ? b : a; };
   T largest = -std::numeric_limits<T>::infinity();
   if (n >= kLongRow) {
-    T lanes[kLanes];
-    std::fill_n(lanes, kLanes, largest);
-    add_to_lanes(n, lanes, [=](T most, std::int64_t i) { return larger(most, T(x[i])); });
-    return join_lanes(lanes, larger);
+    return reduce_in_lanes(
+        n, largest, [=](T most, std::int64_t i) { return larger(most, T(x[i])); }, larger);
   }
   for (std::int64_t i = 0; i < n; ++i) largest = larger(largest, T(x[i]));
   return largest;
