@@ -153,6 +153,7 @@ TEST(SharedLaunches, AreMeasured) {
     assign(state, g.value(state) * 2.0);
     Program program = compile(g, {.target = cpu(), .threads = 2, .guards = {.share_all = share_all}});
     program.run(sink);
+    program.sync();
     int alone = 0, shared = 0;
     for (int launch = 0; launch < 30; ++launch) {
       ids.clear();
