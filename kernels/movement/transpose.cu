@@ -102,7 +102,7 @@ void transpose_lines(const T* x, T* out, const Matrices& m, std::int64_t rows, s
   constexpr std::int64_t kLine = kLineOf<T>;
   T square[kLine][kLine];
   for (std::int64_t r = 0; r < rows; ++r) copy_row(square[r], x + r * m.pitch, columns);
-  if (rows == kLine) {
+  if (rows == kLine) {  // a loop of a known length is faster
     for (std::int64_t c = 0; c < columns; ++c)
       for (std::int64_t r = 0; r < kLine; ++r) out[c * m.out_pitch + r] = square[r][c];
   } else {

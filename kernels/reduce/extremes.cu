@@ -1,6 +1,8 @@
 // max, min, argmax, argmin; the kernels are in reduction.h.
 #include "kernels/support/extremes.h"
 
+#include <bit>
+
 #include "graphsink/ops.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/support/elementwise.h"

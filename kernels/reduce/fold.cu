@@ -33,52 +33,21 @@ void infer_flags(InferArgs& a) {
   infer_fold<bool>(a);
 }
 
-// What prod, any, all and logsumexp are made of.
-struct AnyOf {
-  template <class>
-  using Of = Any;
-  template <class>
-  using OnCpu = Any;
-  static std::string operation(std::string_view) { return "Any{}"; }
-};
-struct AllOf {
-  template <class>
-  using Of = All;
-  template <class>
-  using OnCpu = All;
-  static std::string operation(std::string_view) { return "All{}"; }
-};
-struct ProductOf {
-  template <class T>
-  using Of = Product<T>;
-  template <class T>
-  using OnCpu = Product<T>;
-  static std::string operation(std::string_view type) { return "Product<" + std::string(type) + ">{}"; }
-};
-struct LogSumExpOf {
-  template <class T>
-  using Of = LogSumExp<T>;
-  template <class T>
-  using OnCpu = CpuLogSumExp<T>;
-  static std::string operation(std::string_view type) { return "LogSumExp<" + std::string(type) + ">{}"; }
-};
-
-template <class Fold, class... Ts>
+template <template <class> class OnCpu, template <class> class OnCuda, class... Ts>
 Prepared prepare_fold(const PrepareArgs& p) {
   bool is_reduced[Shape::kMaxRank] = {};
   mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
-  for_dtype<Ts...>(p.in(0).dtype, [&]<class T>() {
-    choose_op<typename Fold::template OnCpu<T>, typename Fold::template Of<T>>(p, plan);
-  });
+  for_dtype<Ts...>(p.in(0).dtype, [&]<class T>() { choose_op<OnCpu<T>, OnCuda<T>>(p, plan); });
   return prepared(p, plan);
 }
 
 // RowReduction::operation.
-template <class Fold, class... Ts>
+template <template <class> class OnCuda, class... Ts>
 std::string fold_operation(DType dtype, const Attrs&) {
   std::string operation;
-  for_dtype<Ts...>(dtype, [&]<class T>() { operation = Fold::operation(type_name<T>()); });
+  for_dtype<Ts...>(
+      dtype, [&]<class T>() { operation = std::string(OnCuda<T>::kName) + "<" + std::string(type_name<T>()) + ">{}"; });
   return operation;
 }
 
@@ -187,23 +156,23 @@ std::vector<Value> logsumexp_grad(const GradArgs& a) {
   return {cast(Arg(dx, a.where), dtype)};
 }
 
-template <class Fold, class... Ts>
+template <template <class> class OnCpu, template <class> class OnCuda, class... Ts>
 constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
                         std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
   return {.name = name,
           .infer = infer,
           .traits = {.kernels_wait = true},
-          .prepare = prepare_fold<Fold, Ts...>,
+          .prepare = prepare_fold<OnCpu, OnCuda, Ts...>,
           .bodies = {reduction_cpu, reduction_cuda},
-          .row_reduction = kRowReduction<ReduceAttrs, fold_operation<Fold, Ts...>>,
+          .row_reduction = kRowReduction<ReduceAttrs, fold_operation<OnCuda, Ts...>>,
           .grad = grad};
 }
-const OpDef any_op = fold_op<AnyOf, bool>("any", infer_flags);
-const OpDef all_op = fold_op<AllOf, bool>("all", infer_flags);
+const OpDef any_op = fold_op<Any, Any, bool>("any", infer_flags);
+const OpDef all_op = fold_op<All, All, bool>("all", infer_flags);
 // Integers wrap.
-const OpDef prod_op = fold_op<ProductOf, float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
+const OpDef prod_op = fold_op<Product, Product, float, double, half, bfloat16, std::uint32_t, std::uint64_t>(
     "prod", infer_fold<float, double, half, bfloat16, std::uint32_t, std::uint64_t>, prod_grad);
-const OpDef logsumexp_op = fold_op<LogSumExpOf, float, double, half, bfloat16>(
+const OpDef logsumexp_op = fold_op<CpuLogSumExp, LogSumExp, float, double, half, bfloat16>(
     "logsumexp", infer_fold<float, double, half, bfloat16>, logsumexp_grad);
 
 Value folded(const OpDef& op, const Arg& x, std::vector<int> axes, bool keep_axes, Placement placement) {

@@ -7,7 +7,8 @@
 //   Value add(Value, Term, k)         with term number k
 //   Value join(Value, Value)          of two sets of terms
 //   Result result(Value)
-// and no data, or the divisor alone. For the CPU it may have what is faster, see reduction.h:
+// and no data, or the divisor alone. Those that are templates of Term alone have their name in kName. For the CPU it
+// may have what is faster, see reduction.h:
 //   Value add_pair(Value, Term, Term) two terms of a long row
 //   Value of_row(n, Term*, k)         n terms that lie side by side, from number k on
 #pragma once
@@ -51,6 +52,7 @@ struct Extreme {
 // Floats are multiplied in f64 on every device: products of some of them overflow long before that of all.
 template <class T>
 struct Product {
+  static constexpr const char* kName = "Product";
   using Term = T;
   using Value = std::conditional_t<std::is_integral_v<T>, T, double>;
   using Result = T;
@@ -61,24 +63,28 @@ struct Product {
   HD static T result(Value product) { return static_cast<T>(product); }
 };
 
+template <class T>
 struct Any {
-  using Term = bool;
+  static constexpr const char* kName = "Any";
+  using Term = T;
   using Value = std::int32_t;
   using Result = bool;
 
   HD static Value none() { return 0; }
-  HD static Value add(Value any, bool x, std::int64_t) { return any | static_cast<Value>(x); }
+  HD static Value add(Value any, T x, std::int64_t) { return any | static_cast<Value>(x); }
   HD static Value join(Value a, Value b) { return a | b; }
   HD static bool result(Value any) { return any != 0; }
 };
 
+template <class T>
 struct All {
-  using Term = bool;
+  static constexpr const char* kName = "All";
+  using Term = T;
   using Value = std::int32_t;
   using Result = bool;
 
   HD static Value none() { return 1; }
-  HD static Value add(Value all, bool x, std::int64_t) { return all & static_cast<Value>(x); }
+  HD static Value add(Value all, T x, std::int64_t) { return all & static_cast<Value>(x); }
   HD static Value join(Value a, Value b) { return a & b; }
   HD static bool result(Value all) { return all != 0; }
 };
@@ -95,6 +101,7 @@ __device__ inline ScaledSum<S> from_lane_xor(ScaledSum<S> x, int lanes) {
 
 template <class T>
 struct LogSumExp {
+  static constexpr const char* kName = "LogSumExp";
   using S = Wide<T>;
   using Term = T;
   using Value = ScaledSum<S>;

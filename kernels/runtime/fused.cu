@@ -36,9 +36,9 @@ struct Frame {
   std::byte* address(int place, std::int64_t element) const { return base[at(place)] + element * step[at(place)]; }
 };
 
-// An Affine whose numbers are in memory: factor_sign times that at the place `factor`, likewise the summand. If there
-// is no place, the factor is 1 and the summand nothing.
-struct AffineOps {
+// Where the numbers of an Affine are: its factor is factor_sign times the number at the place `factor`, or times 1 if
+// that is -1; its summand is summand_sign times the number at the place `summand`, or -0 if that is -1.
+struct AffinePlaces {
   int factor = -1, summand = -1;
   float factor_sign = 1, summand_sign = 1;
 };
@@ -48,7 +48,9 @@ struct Instruction {
   ElementwiseRow row = nullptr;                // of an element-wise op
   OutputPart part = nullptr;                   // of an op that computes parts
   decltype(RowReduction::run) rows = nullptr;  // of a reduction
-  std::vector<AffineOps> affine;               // of several ops, if it is not empty; they read from[0], too
+  // Of several ops of one element and one number each, computed together: the elements are at from[0], the numbers at
+  // these places. Else it is empty.
+  std::vector<AffinePlaces> affine;
   // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if all are nullptr.
   Layout<1> layout;
   int word = 1;  // bytes of an element
@@ -113,16 +115,16 @@ void run_rows(const Instruction& instruction, const CpuArgs& a, const Frame& fra
   run_op(instruction, a, pointers, [&](const CpuArgs& args) { instruction.rows(args, size / width, in, out); });
 }
 
-void run_affine_ops(const std::vector<AffineOps>& ops, const Frame& frame, std::int64_t size, const void* x,
-                    void* out) {
+void run_affine_at(const std::vector<AffinePlaces>& places, const Frame& frame, std::int64_t size, const void* x,
+                   void* out) {
   Affine expressions[kMostAffine];
   auto number = [&](int place) { return *reinterpret_cast<const float*>(frame.address(place, 0)); };
-  for (std::size_t k = 0; k < ops.size(); ++k) {
-    if (ops[k].factor >= 0) expressions[k].factor = number(ops[k].factor);
-    if (ops[k].summand >= 0) expressions[k].summand = ops[k].summand_sign * number(ops[k].summand);
-    expressions[k].factor *= ops[k].factor_sign;
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    if (places[k].factor >= 0) expressions[k].factor = number(places[k].factor);
+    if (places[k].summand >= 0) expressions[k].summand = places[k].summand_sign * number(places[k].summand);
+    expressions[k].factor *= places[k].factor_sign;
   }
-  run_affine(size, static_cast<const float*>(x), std::span(expressions, ops.size()), static_cast<float*>(out));
+  run_affine(size, static_cast<const float*>(x), std::span(expressions, places.size()), static_cast<float*>(out));
 }
 
 void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
@@ -130,7 +132,7 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
   if (instruction.rows) return run_rows(instruction, a, frame, begin, size);
   void* out = frame.address(instruction.to, begin);
   if (!instruction.affine.empty())
-    return run_affine_ops(instruction.affine, frame, size, frame.address(instruction.from[0], begin), out);
+    return run_affine_at(instruction.affine, frame, size, frame.address(instruction.from[0], begin), out);
   if (instruction.row) {
     const void* in[kMaxFusedOperands];
     for (std::size_t i = 0; i < static_cast<std::size_t>(instruction.operands); ++i)
@@ -333,9 +335,9 @@ class Compiling {
     std::vector<Instruction>& all = plan_->instructions;
     std::vector<Instruction> joined;
     for (std::size_t first = 0; first < all.size();) {
-      std::vector<AffineOps> ops;
+      std::vector<AffinePlaces> places;
       std::size_t end = first;
-      while (end < all.size() && (end == first || continues(all[end - 1], all[end])) && add_affine(all[end], ops))
+      while (end < all.size() && (end == first || continues(all[end - 1], all[end])) && add_affine(all[end], places))
         ++end;
       if (end - first < kFewestAffine) {
         joined.push_back(std::move(all[first++]));
@@ -343,7 +345,7 @@ class Compiling {
       }
       Instruction made = std::move(all[end - 1]);
       made.from[0] = all[first].from[vector_operand(all[first])];
-      made.affine = std::move(ops);
+      made.affine = std::move(places);
       made.operands = 1;
       made.row = nullptr;
       joined.push_back(std::move(made));
@@ -364,17 +366,17 @@ class Compiling {
   int number_of(const FusedOp& op) const { return static_cast<int>(&op - ops().data()); }
 
   // Adds the op to the expressions, if it is one of an element and a number and there is room for it.
-  static bool add_affine(const Instruction& made, std::vector<AffineOps>& ops) {
+  static bool add_affine(const Instruction& made, std::vector<AffinePlaces>& places) {
     if (!made.row || made.operands != 2 || made.steps[0] + made.steps[1] != 1) return false;
     const Arithmetic kind = arithmetic_of(*made.op);
     if (kind == Arithmetic::none) return false;
     const std::size_t x = vector_operand(made);
     const int number = made.from[1 - x];
     const bool is_reversed = kind == Arithmetic::sub && x == 1;  // the number - x
-    const bool fits = !ops.empty() && ops.back().summand < 0 && kind != Arithmetic::mul;
-    if (!fits && ops.size() == kMostAffine) return false;
-    if (!fits) ops.emplace_back();
-    AffineOps& last = ops.back();
+    const bool fits = !places.empty() && places.back().summand < 0 && kind != Arithmetic::mul;
+    if (!fits && places.size() == kMostAffine) return false;
+    if (!fits) places.emplace_back();
+    AffinePlaces& last = places.back();
     if (kind == Arithmetic::mul) {
       last.factor = number;
     } else {
@@ -419,8 +421,9 @@ class Compiling {
   static bool reads(const Instruction& made, int place) {
     const auto end = made.from.begin() + made.operands;
     return std::find(made.from.begin(), end, place) != end ||
-           std::any_of(made.affine.begin(), made.affine.end(),
-                       [&](const AffineOps& ops) { return ops.factor == place || ops.summand == place; });
+           std::any_of(made.affine.begin(), made.affine.end(), [&](const AffinePlaces& numbers) {
+             return numbers.factor == place || numbers.summand == place;
+           });
   }
 
   void add_hazards() {

@@ -83,16 +83,16 @@ Arithmetic arithmetic_of(const FusedOp& op) {
 }
 
 ElementwiseRow row_of(const FusedPair& pair) {
-  const auto first = static_cast<std::size_t>(arithmetic_of(pair.first)),
-             second = static_cast<std::size_t>(arithmetic_of(pair.second));
-  if (first == kKinds || second == kKinds) return nullptr;
+  const Arithmetic first = arithmetic_of(pair.first), second = arithmetic_of(pair.second);
+  if (first == Arithmetic::none || second == Arithmetic::none) return nullptr;
   auto is_pattern = [&](const Steps& steps) {
     return steps.a == (pair.steps[0] != 0) && steps.b == (pair.steps[1] != 0) && steps.c == (pair.steps[2] != 0);
   };
   const auto steps = static_cast<std::size_t>(std::find_if(std::begin(kSteps), std::end(kSteps), is_pattern) - kSteps);
   if (steps == kPatterns) return nullptr;
   const auto operand = static_cast<std::size_t>(pair.operand);
-  return kRows[((first * kKinds + second) * 2 + operand) * kPatterns + steps];
+  const std::size_t kinds = static_cast<std::size_t>(first) * kKinds + static_cast<std::size_t>(second);
+  return kRows[(kinds * 2 + operand) * kPatterns + steps];
 }
 
 void run_affine(std::int64_t size, const float* x, std::span<const Affine> expressions, float* out) {

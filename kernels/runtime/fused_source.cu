@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "base/at.h"
 #include "kernels/reduce/reduction.h"
@@ -74,7 +75,9 @@ class Writing {
   // What the kernel would use that reduces these rows alone.
   By choose_row_kernel() const {
     const bool is_reduced[Shape::kMaxRank] = {false, true};
-    return plan_reduction(Shape{rows(), attrs_.width}, is_reduced).by;
+    const ReductionPlan plan = plan_reduction(Shape{rows(), attrs_.width}, is_reduced);
+    if (plan.parts > 1) throw std::logic_error("several blocks would share a row, see are_enough_rows()");
+    return plan.by;
   }
 
   LaunchSize launch_size_of_group() const {

@@ -63,7 +63,9 @@ inline void add_to_lanes(std::int64_t n, Value (&lanes)[kLanes], const Add& add)
   }
   for (std::int64_t j = 0; j < kLanes && i < n; ++i, ++j) lanes[j] = add(lanes[j], i);
 }
-// Joins all lanes to one value, neighbours last. Loops of a known length become vector code.
+
+// Joins each lane of the first half with that of the second half, then of the first quarter with the second, and so on.
+// These loops have a known length, so compilers make vector code of them.
 template <std::int64_t lanes = kLanes, class Value, class Join>
 inline Value join_lanes(Value* values, const Join& join) {
   constexpr std::int64_t kHalf = lanes / 2;

@@ -157,7 +157,7 @@ bool open_code(const std::string& code, CUlib_st& library) {
 }
 
 unsigned long long shuffle_xor(unsigned mask, unsigned long long bits, int lane_mask, const char* file, int line) {
-  return shuffle(mask, bits, lane_id() ^ lane_mask, true, file, line);
+  return __shfl_xor_sync(mask, bits, lane_mask, warpSize, file, line);
 }
 
 // The bytes of machine code in memory, whose size CUDA reads from themselves: nvrtcGetCUBIN() puts it in front.

@@ -47,11 +47,6 @@ inline void cudaGridDependencySynchronize() { emu::builtins.grid_dependency_sync
 inline void __syncthreads(EMU_WHERE) { emu::builtins.block_barrier(file, line); }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, EMU_WHERE) {
-  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
-  unsigned long long bits = 0;
-  __builtin_memcpy(&bits, &value, sizeof(T));
-  bits = emu::builtins.shuffle_xor(mask, bits, lane_mask, file, line);
-  __builtin_memcpy(&value, &bits, sizeof(T));
-  return value;
+  return emu::from_bits<T>(emu::builtins.shuffle_xor(mask, emu::to_bits(value), lane_mask, file, line));
 }
 #undef EMU_WHERE

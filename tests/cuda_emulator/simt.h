@@ -67,21 +67,6 @@ void* reg(void (*kernel)(P...)) {
 }
 
 template <class T>
-unsigned long long to_bits(T value) {
-  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
-  unsigned long long bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
-  return bits;
-}
-
-template <class T>
-T from_bits(unsigned long long bits) {
-  T value;
-  std::memcpy(&value, &bits, sizeof(T));
-  return value;
-}
-
-template <class T>
 T shuffle(unsigned mask, T value, int source, bool valid, const char* file, int line) {
   return from_bits<T>(
       warp_collective(Collective::kShuffle, mask, to_bits(value), valid ? source : lane_id(), file, line));

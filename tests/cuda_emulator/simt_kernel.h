@@ -7,6 +7,22 @@
 
 namespace emu {
 
+// Values as the warp operations take them, and back.
+template <class T>
+unsigned long long to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  unsigned long long bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+template <class T>
+T from_bits(unsigned long long bits) {
+  T value;
+  __builtin_memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
 // What a launch needs to know about a kernel and cannot get from its address.
 struct KernelSignature {
   unsigned count;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -51,6 +52,40 @@ TEST(ThreadTeams, AThreadAnswersTheLastCall) {
   while ((seen[0] != 200 || seen[1] != 200) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(seen[0], 200);
   EXPECT_EQ(seen[1], 200);
+}
+
+cpu_set_t usable_cores() {
+  cpu_set_t cores;
+  EXPECT_EQ(sched_getaffinity(0, sizeof cores, &cores), 0);
+  return cores;
+}
+
+// A thread that is on the core of its caller leaves it, but may run on all cores again afterwards. One that begins has
+// the cores of the thread that starts it.
+TEST(ThreadTeams, ThreadsKeepTheCoresThatTheyMayUse) {
+  const cpu_set_t all = usable_cores();
+  cpu_set_t of_caller = all;
+  std::atomic<int> core = -1, answers = 0;
+  std::atomic<bool> may_use_all = true;
+  ThreadTeam team(1, this, true, {}, [&](int) {
+    const cpu_set_t own = usable_cores();
+    if (!CPU_EQUAL(&own, &all) && !CPU_EQUAL(&own, &of_caller)) may_use_all = false;
+    core = sched_getcpu();
+    ++answers;
+  });
+  for (int call = 1; call <= 50; ++call) {
+    if (call > 1) {  // go to where the thread is
+      CPU_ZERO(&of_caller);
+      CPU_SET(core, &of_caller);
+      ASSERT_EQ(sched_setaffinity(0, sizeof of_caller, &of_caller), 0);
+    }
+    ASSERT_TRUE(team.call());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (answers != call && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+    ASSERT_EQ(answers, call);
+  }
+  EXPECT_TRUE(may_use_all);
 }
 
 TEST(ThreadTeams, WithoutThreadsTheFirstCallSaysSo) {

@@ -138,32 +138,33 @@ void count(const CpuItems& items, CaptureInfo& info) {
 // Threads share what is large enough, or less of it, or the calling thread does all, whatever is the fastest.
 class CpuCapturedGraph : public CapturedGraph {
  public:
-  // `shares_all`: threads share all that they can, always.
-  CpuCapturedGraph(CpuItems captured, int workers, bool shares_all) : items_(std::move(captured)) {
+  // The workers must exist as long as the graph. `shares_all`: they share all that they can, always.
+  CpuCapturedGraph(CpuItems captured, Workers& workers, bool shares_all)
+      : items_(std::move(captured)), workers_(workers) {
     count(items_, info_);
-    if (workers == 1) return;
-    add_schedule(workers, shares_all ? kNoSaving : kLeastSaving);
+    if (workers.count() == 1) return;
+    add_schedule(shares_all ? kNoSaving : kLeastSaving);
     if (schedules_.empty()) return;
     info_.shared = schedules_[0]->items_shared();
     if (shares_all) return;
-    add_schedule(workers, kLeastSavingOfDistantCores);
+    add_schedule(kLeastSavingOfDistantCores);
     choice_.emplace(static_cast<int>(schedules_.size()) + 1);
   }
   CaptureInfo info() const override { return info_; }
 
   // One call at a time.
-  void run(Workers& workers) const {
+  void run() {
     if (schedules_.empty()) return run_items(items_);
-    if (!choice_) return void(run(0, workers));
+    if (!choice_) return void(run(0));
     const auto begin = std::chrono::steady_clock::now();
-    const bool is_measured = run(at(choice_->next()), workers);
+    const bool is_measured = run(at(choice_->next()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (is_measured) choice_->took(time.count());
   }
 
  private:
-  void add_schedule(int workers, double least_saving) {
-    auto schedule = std::make_unique<TileSchedule>(items_, workers, least_saving);
+  void add_schedule(double least_saving) {
+    auto schedule = std::make_unique<TileSchedule>(items_, workers_.count(), least_saving);
     const int shared = schedules_.empty() ? 0 : schedules_[0]->items_shared();  // the same items if as many
     if (schedule->items_shared() == 0 || schedule->items_shared() == shared) return;
     info_.bytes += schedule->bytes();
@@ -172,16 +173,17 @@ class CpuCapturedGraph : public CapturedGraph {
 
   // By a schedule or, behind these, on the calling thread. If another launch of the device has the workers, or the
   // system has no threads for them, the calling thread does all; the results are the same. Then it returns false.
-  bool run(std::size_t way, Workers& workers) const {
+  bool run(std::size_t way) {
     const bool is_shared = way < schedules_.size();
-    if (is_shared && workers.run([&](int worker) { schedules_[way]->run(worker, workers); })) return true;
+    if (is_shared && workers_.run([&](int worker) { schedules_[way]->run(worker, workers_); })) return true;
     run_items(items_);
     return !is_shared;
   }
 
   CpuItems items_;
+  Workers& workers_;
   std::vector<std::unique_ptr<TileSchedule>> schedules_;  // what they share becomes less
-  mutable std::optional<ScheduleChoice> choice_;          // among these, and none of them
+  std::optional<ScheduleChoice> choice_;                  // among these, and none of them
   CaptureInfo info_;
 };
 
@@ -425,8 +427,7 @@ void CpuDevice::begin_capture(Streams streams) {
 std::unique_ptr<CapturedGraph> CpuDevice::end_capture(Streams streams, std::unique_ptr<CapturedGraph>) {
   for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
   ++counters_.captures;
-  return std::make_unique<CpuCapturedGraph>(std::move(*std::exchange(items_, nullptr)), workers_.count(),
-                                            options_.share_all);
+  return std::make_unique<CpuCapturedGraph>(std::move(*std::exchange(items_, nullptr)), workers_, options_.share_all);
 }
 
 std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
@@ -445,9 +446,8 @@ void CpuDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps)
   ++counters_.graph_launches;
   counters_.kernels += static_cast<std::uint64_t>(steps * info.kernels);
   counters_.copies += static_cast<std::uint64_t>(steps * info.copies);
-  push(queue,
-       {[](const CpuTask& t) { static_cast<const CpuCapturedGraph*>(t.first)->run(*static_cast<Workers*>(t.second)); },
-        &static_cast<CpuCapturedGraph&>(graph), &workers_});
+  push(queue, {[](const CpuTask& t) { static_cast<CpuCapturedGraph*>(t.second)->run(); }, nullptr,
+               &static_cast<CpuCapturedGraph&>(graph)});
 }
 
 }  // namespace graphsink

@@ -13,10 +13,6 @@ constexpr int kSpins = 1000;
 // Threads that wait for others which are at work look for longer, about a quarter of a millisecond.
 constexpr int kSpinsAtWork = 5 * kSpins;
 
-// Of those, so many without giving the processor to a thread that may run on the same one: perhaps the one it waits
-// for.
-constexpr int kSpinsAlone = 200;
-
 // Between two looks.
 inline void pause() {
 #if defined(__x86_64__)
@@ -24,6 +20,14 @@ inline void pause() {
 #else
   std::this_thread::yield();
 #endif
+}
+
+// The same before look number `spin`, for threads that wait for others which are at work. After some ten microseconds
+// they let other threads run on their core now and then: perhaps the one that they wait for was put there.
+inline void pause_at_work(int spin) {
+  constexpr int kSpinsWithoutYield = 200, kSpinsBetweenYields = 16;
+  pause();
+  if (spin >= kSpinsWithoutYield && spin % kSpinsBetweenYields == 0) std::this_thread::yield();
 }
 
 }  // namespace graphsink

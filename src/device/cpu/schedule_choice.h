@@ -1,7 +1,7 @@
 // Which of several ways to run a captured graph is the fastest, by measurement.
 //
 // Whether it pays that threads share small tiles depends on how fast the cores of the machine exchange data, and on
-// whether they are cores or two threads of one, which a virtual machine may be given today and lose tomorrow. So no
+// whether two processors are two cores or two threads of one core, which may change while a virtual machine runs. So no
 // estimate is right everywhere. Results do not depend on the way.
 #pragma once
 

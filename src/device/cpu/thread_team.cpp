@@ -103,8 +103,8 @@ bool ThreadTeam::wait_for_call(int thread, int answered) {
   return false;
 }
 
-// A kernel may wake a thread on the core of the one that calls it and leave it there for long, because both sleep now
-// and then: they would take turns while another core is idle.
+// The operating system may wake a thread on the core of the one that called it, and leave it there for long, because
+// both sleep now and then: they would take turns while another core is idle.
 void ThreadTeam::leave_core_of_others(int thread) noexcept {
   int own = sched_getcpu();
   auto is_own = [&](const std::atomic<int>& core) { return core.load(std::memory_order_relaxed) == own; };

@@ -22,9 +22,7 @@ class TileSchedule {
   // The items must exist as long as the schedule. `least_saving`: see is_worth_sharing().
   TileSchedule(const CpuItems& items, int workers, double least_saving);
 
-  // Whether there is anything to share; if not, run_items() does the same.
-  bool is_shared() const { return items_shared() > 0; }
-  // Items in phases.
+  // Items in phases. If there are none, run_items() does the same.
   int items_shared() const { return items_shared_; }
   // Called by each of the workers, inside of Workers::run().
   void run(int worker, Workers& workers) const;

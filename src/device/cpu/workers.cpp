@@ -33,8 +33,7 @@ void Workers::meet() {
   }
   for (int i = 0; i < kSpinsAtWork; ++i) {
     if (meetings_.load(std::memory_order_acquire) != meeting) return;
-    pause();
-    if (i >= kSpinsAlone && i % 16 == 0) std::this_thread::yield();
+    pause_at_work(i);
   }
   while (meetings_.load(std::memory_order_acquire) == meeting) meetings_.wait(meeting);
 }
