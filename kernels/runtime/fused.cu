@@ -2,7 +2,7 @@
 // then all compute the next block. The blocks of all results in the group fit into the first-level cache together. Ops
 // of simple arithmetic that use each other's results are computed together: two, or more if all but one of their
 // operands are numbers (fused_arithmetic.h). If the group reduces rows, a block is some of them, and they are reduced
-// when they are computed.
+// when they are computed. Slices of inputs are read where they are (fused_layout.h).
 #include <array>
 #include <cstring>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "base/at.h"
 #include "ir/fused.h"
 #include "kernels/runtime/fused_arithmetic.h"
+#include "kernels/runtime/fused_layout.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
@@ -19,8 +20,9 @@ namespace {
 
 constexpr std::size_t kScratchBytes = 24 << 10;  // of results that are not outputs
 constexpr std::int64_t kMostInBlock = 4096;      // elements
-// Where elements are: the inputs, the outputs, then registers, which are parts of the scratch memory. There is at most
-// one register for each op, for each operand that is broadcast, and for each output.
+// Where elements are: the inputs, the outputs, slices in inputs, then registers, which are parts of the scratch memory.
+// There is at most one slice or register for each op, and one register for each operand that is broadcast, and for each
+// output.
 constexpr std::size_t kMaxRegisters = kMaxFusedOps + kMaxFusedInputs + kMaxFusedOutputs;
 constexpr std::size_t kMaxPlaces = kMaxFusedInputs + kMaxFusedOutputs + kMaxRegisters;
 // Even the largest group has blocks of kPartElements. So many results are alive at once at most, because each op can
@@ -32,8 +34,8 @@ static_assert(kScratchBytes / (kMostAlive + kMaxFusedOperands + kMaxFusedOutputs
 // The addresses of one execution of the node.
 struct Frame {
   std::array<std::byte*, kMaxPlaces> base;
-  std::array<std::int32_t, kMaxPlaces> step;  // bytes from element to element of the group; of registers 0
-  std::byte* address(int place, std::int64_t element) const { return base[at(place)] + element * step[at(place)]; }
+  std::array<std::int32_t, kMaxPlaces> step;  // bytes from run to run of the group (FusedLayout); of registers 0
+  std::byte* address(int place, std::int64_t run) const { return base[at(place)] + run * step[at(place)]; }
 };
 
 // Where the numbers of an Affine are: its factor is factor_sign times the number at the place `factor`, or times 1 if
@@ -51,7 +53,9 @@ struct Instruction {
   // Of several ops of one element and one number each, computed together: the elements are at from[0], the numbers at
   // these places. Else it is empty.
   std::vector<AffinePlaces> affine;
-  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if all are nullptr.
+  bool stores_runs = false;  // from a register to an output
+  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if there is none of
+  // the above.
   Layout<1> layout;
   int word = 1;  // bytes of an element
 
@@ -69,14 +73,24 @@ struct Hazard {
   int output = -1, input = -1, kept = -1;  // places
 };
 
+// A slice of an input.
+struct Slice {
+  int input = -1;
+  std::int64_t begin = 0;  // bytes
+};
+
 struct FusedPlan {
   FusedAttrs attrs;  // instructions point into it
+  FusedLayout layout;
   std::vector<Instruction> instructions;
   std::vector<Hazard> hazards;
-  std::int64_t size = 0, block = 0, tile = 0;  // elements
+  std::int64_t size = 0, block = 0, tile = 0;  // runs
   int inputs = 0, outputs = 0;
+  std::vector<Slice> slices;
   std::vector<std::int32_t> steps;  // Frame::step, of all places
   std::size_t register_bytes = 0;
+
+  int first_register() const { return inputs + outputs + static_cast<int>(slices.size()); }
 };
 
 // Calls run(CpuArgs) for a part or a reduction, with these addresses.
@@ -127,10 +141,31 @@ void run_affine_at(const std::vector<AffinePlaces>& places, const Frame& frame, 
   run_affine(size, static_cast<const float*>(x), std::span(expressions, places.size()), static_cast<float*>(out));
 }
 
+void store_runs(const Instruction& instruction, const FusedLayout& layout, const Frame& frame, std::int64_t runs,
+                void* result) {
+  with_word(instruction.word, [&]<class T>(T) {
+    const auto* from = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
+    for_each_index(runs, [=, out = static_cast<T*>(result), run = layout.run, pitch = layout.pitch](std::int64_t r) {
+      copy_row(out + r * run, from + r * pitch, run);
+    });
+  });
+}
+
+void load_broadcast(const Instruction& instruction, const Frame& frame, std::int64_t begin, std::int64_t size,
+                    void* out) {
+  with_word(instruction.word, [&]<class T>(T) {
+    const auto* operand = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
+    copy_elements(instruction.layout, operand, begin, begin + size, static_cast<T*>(out));
+  });
+}
+
+// Computes `runs` runs from the run `begin`. Only ops of elements are in groups whose runs are more than an element.
 void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
-                     std::int64_t size) {
-  if (instruction.rows) return run_rows(instruction, a, frame, begin, size);
+                     std::int64_t runs) {
+  const FusedLayout& layout = a.local<FusedPlan>().layout;
+  if (instruction.rows) return run_rows(instruction, a, frame, begin, runs);
   void* out = frame.address(instruction.to, begin);
+  const std::int64_t size = (runs - 1) * layout.pitch + layout.run;
   if (!instruction.affine.empty())
     return run_affine_at(instruction.affine, frame, size, frame.address(instruction.from[0], begin), out);
   if (instruction.row) {
@@ -140,19 +175,19 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
     return instruction.row(size, in, instruction.steps.data(), out);
   }
   if (instruction.part) return run_part(instruction, a, frame, begin, size, out);
-  with_word(instruction.word, [&]<class T>(T) {
-    const auto* operand = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
-    copy_elements(instruction.layout, operand, begin, begin + size, static_cast<T*>(out));
-  });
+  if (instruction.stores_runs) return store_runs(instruction, layout, frame, runs, out);
+  load_broadcast(instruction, frame, begin, size, out);
 }
 
-// `scratch` is the memory of the registers. Computes elements [first, end).
+// `scratch` is the memory of the registers. Computes runs [first, end).
 void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byte* scratch) {
   const auto& plan = a.local<FusedPlan>();
   Frame frame;
   for (int i = 0; i < plan.inputs; ++i) frame.base[at(i)] = const_cast<std::byte*>(a.in<std::byte>(i));
   for (int j = 0; j < plan.outputs; ++j) frame.base[at(plan.inputs + j)] = a.out<std::byte>(j);
-  const std::size_t first_register = at(plan.inputs + plan.outputs);
+  for (std::size_t i = 0; i < plan.slices.size(); ++i)
+    frame.base[at(plan.inputs + plan.outputs) + i] = frame.base[at(plan.slices[i].input)] + plan.slices[i].begin;
+  const std::size_t first_register = at(plan.first_register());
   for (std::size_t r = first_register; r < plan.steps.size(); ++r)
     frame.base[r] = scratch + (r - first_register) * plan.register_bytes;
   std::copy(plan.steps.begin(), plan.steps.end(), frame.step.begin());
@@ -171,15 +206,15 @@ void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byt
     const std::int64_t size = std::min(plan.block, end - begin);
     for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
     for (std::size_t k = 0; k < kept_outputs; ++k) {
-      const std::int64_t element = plan.steps[at(kept[k]->output)];
-      std::memcpy(stored[k] + begin * element, frame.base[at(kept[k]->kept)], static_cast<std::size_t>(size * element));
+      const std::int64_t run = plan.steps[at(kept[k]->output)];
+      std::memcpy(stored[k] + begin * run, frame.base[at(kept[k]->kept)], static_cast<std::size_t>(size * run));
     }
   }
 }
 
-// For groups that reduce rows. Each op, input and output takes at most one register, but an op with kMaxFusedOperands
-// operands that are one broadcast input may take one more. kMaxFusedRowBytes holds at least four: an op, the reduction,
-// an input and an output.
+// For groups that reduce rows, and those that have long runs. Each op, input and output takes at most one register, but
+// an op with kMaxFusedOperands operands that are one broadcast input may take one more. kMaxFusedRowBytes holds at
+// least four: an op, the reduction, an input and an output.
 constexpr std::size_t kRowScratchBytes = kMaxFusedRowBytes + kMaxFusedRowBytes / 4;
 static_assert(kMaxFusedOperands <= 4);
 
@@ -197,7 +232,7 @@ std::int64_t count_fused_tiles(const BodyArgs& a) {
 void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t last) {
   const auto& plan = a.local<FusedPlan>();
   const std::int64_t begin = first * plan.tile, end = std::min(last * plan.tile, plan.size);
-  const std::size_t registers = plan.steps.size() - at(plan.inputs + plan.outputs);
+  const std::size_t registers = plan.steps.size() - at(plan.first_register());
   const bool is_small = registers * plan.register_bytes <= kScratchBytes;
   (is_small ? run_with_scratch<kScratchBytes> : run_with_scratch<kRowScratchBytes>)(a, begin, end);
 }
@@ -211,19 +246,28 @@ class Compiling {
     plan_->attrs = p.attrs.as<FusedAttrs>();
     plan_->inputs = p.inputs;
     plan_->outputs = static_cast<int>(plan_->attrs.outputs.size());
-    plan_->size = ops().front().types.back().shape.size();
+    plan_->layout = layout_of(plan_->attrs);
+    elements_ = ops().front().types.back().shape.size();
+    plan_->size = elements_ / layout().run;
   }
 
   std::shared_ptr<const FusedPlan> run() {
-    for (const TensorType& type : p_.types) plan_->steps.push_back(element_bytes(type));
+    for (const TensorType& type : p_.types)
+      plan_->steps.push_back(element_bytes(type) * static_cast<std::int32_t>(layout().run));
     // An input of one element is read again and again.
     for (int i = 0; i < p_.inputs; ++i)
-      if (p_.in(i).shape.size() == 1 && plan_->size > 1) plan_->steps[at(i)] = 0;
-    for (std::size_t k = 0; k < ops().size(); ++k) result_of_.push_back(-1);
-    for (std::size_t j = 0; j < plan_->attrs.outputs.size(); ++j)
-      result_of_[at(plan_->attrs.outputs[j])] = p_.inputs + static_cast<int>(j);
+      if (p_.in(i).shape.size() == 1 && elements_ > 1) plan_->steps[at(i)] = 0;
+    result_of_.assign(ops().size(), -1);
+    if (!has_gaps())
+      for (std::size_t j = 0; j < plan_->attrs.outputs.size(); ++j)
+        result_of_[at(plan_->attrs.outputs[j])] = p_.inputs + static_cast<int>(j);
+    for (std::size_t k = 0; k < ops().size(); ++k)
+      if (layout().in_place[k]) add_slice(k);
     find_last_uses();
-    for (std::size_t k = 0; k < ops().size(); ++k) add_op(k);
+    for (std::size_t k = 0; k < ops().size(); ++k) {
+      if (!layout().in_place[k]) add_op(k);
+      if (has_gaps()) add_stores(static_cast<int>(k));
+    }
     join_affine();
     join_pairs();
     add_hazards();
@@ -233,20 +277,26 @@ class Compiling {
 
  private:
   const std::vector<FusedOp>& ops() const { return plan_->attrs.ops; }
+  const FusedLayout& layout() const { return plan_->layout; }
+  // Between the runs of registers. Then ops cannot compute outputs, which have none.
+  bool has_gaps() const { return layout().pitch > layout().run; }
+  bool is_register(int place) const { return place >= plan_->first_register(); }
 
-  // As many elements as fit into the scratch memory: whole parts or, if the group reduces rows, whole rows.
+  // As many elements as fit into the scratch memory: whole parts or, if the group reduces rows, whole rows, or whole
+  // runs.
   void choose_block() {
-    const std::size_t registers = plan_->steps.size() - at(p_.inputs + plan_->outputs);
-    const std::int64_t width = plan_->attrs.width;
+    const std::size_t registers = plan_->steps.size() - at(plan_->first_register());
+    const std::int64_t width = plan_->attrs.width, pitch = layout().pitch;
     std::int64_t unit = kPartElements, most = kMostInBlock;
     if (width > 0) {
       const bool has_parts = std::any_of(ops().begin(), ops().end(), [](auto& op) { return op.op->part != nullptr; });
-      unit = std::min(width * rows_at_once(width, has_parts), plan_->size);
+      unit = std::min(width * rows_at_once(width, has_parts), elements_);
     }
+    if (has_gaps()) unit = 1;
     if (registers > 0) most = std::min(most, static_cast<std::int64_t>(kScratchBytes / registers / widest_));
-    plan_->block = std::max<std::int64_t>(most / unit, 1) * unit;
-    plan_->tile = std::max<std::int64_t>(kTileElements / unit, 1) * unit;
-    plan_->register_bytes = static_cast<std::size_t>(plan_->block) * widest_;
+    plan_->block = std::max<std::int64_t>(most / pitch / unit, 1) * unit;
+    plan_->tile = std::max<std::int64_t>(kTileElements / pitch / unit, 1) * unit;
+    plan_->register_bytes = static_cast<std::size_t>(plan_->block * pitch) * widest_;
   }
 
   static std::int32_t element_bytes(const TensorType& type) { return static_cast<std::int32_t>(size_of(type.dtype)); }
@@ -268,6 +318,29 @@ class Compiling {
     return static_cast<int>(plan_->steps.size()) - 1;
   }
 
+  // Of the result of op k, which is not computed.
+  void add_slice(std::size_t k) {
+    const FusedOp& op = ops()[k];
+    const std::int32_t element = element_bytes(op.types.back());
+    result_of_[k] = static_cast<int>(plan_->steps.size());
+    plan_->slices.push_back({op.operands[0].input, layout().in_place[k]->first * element});
+    plan_->steps.push_back(element * static_cast<std::int32_t>(has_gaps() ? layout().pitch : 1));
+  }
+
+  // For the outputs that are the result of op k, which is in a register.
+  void add_stores(int k) {
+    for (std::size_t j = 0; j < plan_->attrs.outputs.size(); ++j) {
+      if (plan_->attrs.outputs[j] != k) continue;
+      Instruction store;
+      store.stores_runs = true;
+      store.word = element_bytes(ops()[at(k)].types.back());
+      store.operands = 1;
+      store.from[0] = result_of_[at(k)];
+      store.to = p_.inputs + static_cast<int>(j);
+      plan_->instructions.push_back(store);
+    }
+  }
+
   void add_op(std::size_t k) {
     const FusedOp& op = ops()[k];
     Instruction made;
@@ -286,8 +359,8 @@ class Compiling {
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       const FusedOperand operand = op.operands[i];
       made.from[i] = operand.op >= 0 ? result_of_[at(operand.op)] : operand.input;
-      made.steps[i] = op.types[i].shape.size() == 1 && plan_->size > 1 ? 0 : 1;
-      const bool is_broadcast = made.row && made.steps[i] == 1 && op.types[i].shape.size() != plan_->size;
+      made.steps[i] = op.types[i].shape.size() == 1 && elements_ > 1 ? 0 : 1;
+      const bool is_broadcast = made.row && made.steps[i] == 1 && op.types[i].shape.size() != elements_;
       if (!is_broadcast) continue;
       made.from[i] = add_load(operand.input, op.types[i], op.types.back().shape);
       (op.types[i].dtype == dtype ? loaded_alike : loaded).push_back(made.from[i]);
@@ -323,9 +396,8 @@ class Compiling {
     for (FusedOperand operand : ops()[k].operands) {
       if (operand.op < 0 || last_use_[at(operand.op)] != static_cast<int>(k)) continue;
       const int place = result_of_[at(operand.op)];
-      const bool is_register = place >= p_.inputs + plan_->outputs;
       const bool is_alike = ops()[at(operand.op)].types.back().dtype == ops()[k].types.back().dtype;
-      if (!is_register || is_alike != is_of_result_dtype) continue;
+      if (!is_register(place) || is_alike != is_of_result_dtype) continue;
       if (std::find(free_.begin(), free_.end(), place) == free_.end()) free_.push_back(place);
     }
   }
@@ -360,7 +432,7 @@ class Compiling {
 
   // Of neighbours: whether the second is the only one that uses the result of the first, which is in a register.
   bool continues(const Instruction& first, const Instruction& second) const {
-    if (!first.op || !second.op || first.to < p_.inputs + plan_->outputs) return false;
+    if (!first.op || !second.op || !is_register(first.to)) return false;
     return last_use_[at(number_of(*first.op))] == number_of(*second.op);
   }
   int number_of(const FusedOp& op) const { return static_cast<int>(&op - ops().data()); }
@@ -405,8 +477,7 @@ class Compiling {
     const auto& operands = second.op->operands;
     const int operand = operands[0].op == number ? 0 : 1;
     if (operands[at(operand)].op != number || operands[at(1 - operand)].op == number) return false;
-    const bool is_register = first.to >= p_.inputs + plan_->outputs;
-    if (!is_register || last_use_[at(number)] != number_of(*second.op)) return false;
+    if (!is_register(first.to) || last_use_[at(number)] != number_of(*second.op)) return false;
     const auto other = at(1 - operand);
     const ElementwiseRow row =
         row_of({*first.op, *second.op, operand, {first.steps[0], first.steps[1], second.steps[other]}});
@@ -449,6 +520,7 @@ class Compiling {
 
   const PrepareArgs& p_;
   std::shared_ptr<FusedPlan> plan_;
+  std::int64_t elements_ = 0;   // of each result but those of reductions
   std::vector<int> result_of_;  // by op: the place of its result, or -1
   std::vector<int> last_use_;   // by op: the last op of the group that uses its result, or -1
   std::vector<int> free_;       // registers
