@@ -366,6 +366,9 @@ struct Fused {
 struct Tiles {
   std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
+  // Joins what the tiles left in the workspace, when all have run. nullptr if there is nothing to join; nor is it
+  // called if the node has no workspace.
+  void (*join)(const CpuArgs&) = nullptr;
 };
 
 // An op. It must be a constant with static storage duration, because nodes keep a pointer to it.

@@ -39,7 +39,7 @@ Prepared prepare_fold(const PrepareArgs& p) {
   mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(0).shape.rank(), is_reduced);
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
   for_dtype<Ts...>(p.in(0).dtype, [&]<class T>() { choose_op<OnCpu<T>, OnCuda<T>>(p, plan); });
-  return prepared(p, plan);
+  return prepared(plan);
 }
 
 // RowReduction::operation.

@@ -50,7 +50,7 @@ Prepared prepare_sums(const PrepareArgs& p, const bool (&is_reduced)[Shape::kMax
   ReductionPlan plan = plan_reduction(p.in(0).shape, is_reduced);
   if (is_mean) plan.divisor = static_cast<double>(plan.reduction.terms.size);
   for_number(p.in(0).dtype, [&]<class T>() { choose_op<Sum<T, CpuSum<T>>, Sum<T, Wide<T>>>(p, plan); });
-  return prepared(p, plan);
+  return prepared(plan);
 }
 
 Prepared prepare_sum(const PrepareArgs& p) {
@@ -145,7 +145,7 @@ const OpDef sum_like_op{
     .traits = {.copies_same_type = true, .kernels_wait = true},
     .prepare = prepare_sum_like,
     .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
-    .tiles = {count_sum_like_tiles, run_sum_like_tiles},
+    .tiles = {count_sum_like_tiles, run_sum_like_tiles, join_reduction_tiles},
     .grad = sum_like_grad};
 
 Value sum(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {

@@ -2,6 +2,8 @@
 // shapes alone.
 #pragma once
 
+#include <numeric>
+
 #include "kernels/reduce/operations.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
@@ -70,12 +72,15 @@ __global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result*
 struct ReductionPlan {
   void (*cpu)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // elements
   void (*cpu_rows)(const ReductionPlan&, std::int64_t rows, const void* in, void* out) = nullptr;     // if they lie so
+  // Of elements whose terms are made in parts: these parts, counted over all elements; and what joins them.
+  void (*cpu_parts)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;
+  void (*cpu_join)(const ReductionPlan&, const CpuArgs&) = nullptr;
   void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
   Reduction reduction;
   double divisor = 1;  // of a sum
   enum class By { thread, warp, block } by = By::thread;
-  int parts = 1;          // per element, when a block is not enough
-  std::size_t value = 0;  // bytes of the Value of a part
+  std::int64_t parts = 1;  // per element, when a block or, on the CPU, a tile is not enough
+  std::size_t value = 0;   // bytes of the Value of a part
 };
 
 template <class Op>
@@ -99,7 +104,7 @@ inline void choose_kernel(ReductionPlan& plan) {
     plan.by = By::warp;
   } else {
     plan.by = By::block;
-    if (terms.size >= 32768 && outputs.size <= 64) plan.parts = static_cast<int>(std::min(terms.size / 4096, kThreads));
+    if (terms.size >= 32768 && outputs.size <= 64) plan.parts = std::min(terms.size / 4096, kThreads);
   }
 }
 
@@ -120,7 +125,7 @@ void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
   if (plan.parts == 1) return a.launch(reduce_by_block<Op>, grid, block, 0, x, out, r, 1, op);
   auto* parts = static_cast<Value*>(a.workspace());
   a.launch(reduce_by_block<PartOf<Op>>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
-           r, plan.parts, PartOf<Op>{op});
+           r, static_cast<int>(plan.parts), PartOf<Op>{op});
   Reduction rest;
   rest.outputs.size = r.outputs.size;
   append(rest.outputs, r.outputs.size, {plan.parts});
@@ -169,6 +174,22 @@ typename Op::Value reduce_row(std::int64_t n, const typename Op::Term* x, std::i
   }
 }
 
+// Long rows of terms that lie side by side.
+template <class Op>
+constexpr bool kHasRows = requires(const typename Op::Term* x) {
+  Op::of_row(1, x, 0);
+};
+template <class Op>
+typename Op::Value reduce_long_row(std::int64_t n, const typename Op::Term* x, std::int64_t number) {
+  if constexpr (kHasRows<Op>) {
+    return Op::of_row(n, x, number);
+  } else {
+    return reduce_row<Op>(n, x, number);
+  }
+}
+template <class Op>
+constexpr bool kHasLongRows = kHasRows<Op> || std::is_arithmetic_v<typename Op::Value>;
+
 // The order depends on the layout alone.
 template <class Op>
 typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>& terms) {
@@ -180,12 +201,10 @@ typename Op::Value reduce_terms(const typename Op::Term* first, const Layout<1>&
     });
     return all;
   };
-  if constexpr (requires { Op::of_row(terms.size, first, terms.size); }) {
-    if (terms.step(0) == 1) return join_rows(Op::of_row);
+  if constexpr (kHasLongRows<Op>) {
+    if (terms.step(0) == 1 && (kHasRows<Op> || terms.row() >= kLongRow)) return join_rows(reduce_long_row<Op>);
   }
-  if (!std::is_arithmetic_v<Value> || terms.row() < kLongRow || terms.step(0) != 1)
-    return reduce_few_terms<Op>(first, terms);
-  return join_rows(reduce_row<Op>);
+  return reduce_few_terms<Op>(first, terms);
 }
 
 // Makes `columns` neighbouring elements of the result, whose first terms begin at `first`, together, to read memory in
@@ -225,6 +244,32 @@ void reduce_cpu(const ReductionPlan& plan, const CpuArgs& a, std::int64_t first,
     count = std::min(row - o % row, end - o);
     reduce_columns<Op>(x + outputs.find(o), count, terms, op, out + o);
   }
+}
+
+// The parts of an element are kTileElements of its terms, the last one what is left of them.
+template <class Op>
+void reduce_parts_cpu(const ReductionPlan& plan, const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  if constexpr (kHasLongRows<Op>) {
+    const auto& [outputs, terms] = plan.reduction;
+    auto* parts = static_cast<typename Op::Value*>(a.workspace());
+    for (std::int64_t p = first; p < end; ++p) {
+      const std::int64_t begin = p % plan.parts * kTileElements;
+      const auto* x = a.in<typename Op::Term>(0) + outputs.find(p / plan.parts) + begin;
+      parts[p] = reduce_long_row<Op>(std::min(kTileElements, terms.size - begin), x, begin);
+    }
+  }
+}
+template <class Op>
+void join_parts_cpu(const ReductionPlan& plan, const CpuArgs& a) {
+  const auto* part = static_cast<const typename Op::Value*>(a.workspace());
+  const Op op = op_of<Op>(plan);
+  for (std::int64_t o = 0; o < plan.reduction.outputs.size; ++o, part += plan.parts)
+    a.out<typename Op::Result>(0)[o] = op.result(std::accumulate(part, part + plan.parts, Op::none(), Op::join));
+}
+template <class Op>
+std::int64_t count_parts_on_cpu(const Layout<1>& terms) {
+  const bool is_long_row = terms.rank == 1 && terms.step(0) == 1 && terms.size >= 2 * kTileElements;
+  return kHasLongRows<Op> && is_long_row ? (terms.size + kTileElements - 1) / kTileElements : 1;
 }
 
 // Reduces rows that lie one after the other.
@@ -296,16 +341,19 @@ void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
   load_kernel(p, reduce_by_block<JoinOf<OnCuda>>);
   plan.cpu = reduce_cpu<OnCpu>;
   plan.cpu_rows = reduce_rows_cpu<OnCpu>;
+  plan.cpu_parts = reduce_parts_cpu<OnCpu>;
+  plan.cpu_join = join_parts_cpu<OnCpu>;
   plan.cuda = reduce_cuda<OnCuda>;
-  plan.value = sizeof(typename OnCuda::Value);
+  plan.value = p.cuda ? sizeof(typename OnCuda::Value) : sizeof(typename OnCpu::Value);
+  if (!p.cuda) plan.parts = count_parts_on_cpu<OnCpu>(plan.reduction.terms);
 }
 
-inline Prepared prepared(const PrepareArgs& p, const ReductionPlan& plan) {
+inline Prepared prepared(const ReductionPlan& plan) {
   std::size_t parts = static_cast<std::size_t>(plan.reduction.outputs.size * plan.parts) * plan.value;
-  return {std::make_shared<ReductionPlan>(plan), plan.parts > 1 && p.cuda ? parts : 0};
+  return {std::make_shared<ReductionPlan>(plan), plan.parts > 1 ? parts : 0};
 }
 
-// A tile is some elements of the result, at least as many as are made together.
+// A tile is some elements of the result, at least as many as are made together, or one part of an element.
 inline std::int64_t terms_of_tile(const ReductionPlan& plan) {
   constexpr std::int64_t kTogether = 64;
   const auto& [outputs, terms] = plan.reduction;
@@ -314,14 +362,20 @@ inline std::int64_t terms_of_tile(const ReductionPlan& plan) {
 }
 inline std::int64_t count_reduction_tiles(const BodyArgs& a) {
   const auto& plan = a.local<ReductionPlan>();
+  if (plan.parts > 1) return std::max<std::int64_t>(1, plan.reduction.outputs.size * plan.parts);
   return count_row_tiles(plan.reduction.outputs.size, terms_of_tile(plan));
 }
 inline void run_reduction_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const auto& plan = a.local<ReductionPlan>();
+  if (plan.parts > 1) return plan.cpu_parts(plan, a, first, std::min(end, plan.reduction.outputs.size * plan.parts));
   const RowRange range(first, end, plan.reduction.outputs.size, terms_of_tile(plan));
   plan.cpu(plan, a, range.first, range.end);
 }
-inline constexpr Tiles kReductionTiles{count_reduction_tiles, run_reduction_tiles};
+inline void join_reduction_tiles(const CpuArgs& a) {
+  const auto& plan = a.local<ReductionPlan>();
+  plan.cpu_join(plan, a);
+}
+inline constexpr Tiles kReductionTiles{count_reduction_tiles, run_reduction_tiles, join_reduction_tiles};
 inline void reduction_cpu(const CpuArgs& a) { run_all_tiles<kReductionTiles>(a); }
 inline void run_reduction_rows(const CpuArgs& a, std::int64_t rows, const void* in, void* out) {
   const auto& plan = a.local<ReductionPlan>();

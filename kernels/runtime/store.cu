@@ -4,6 +4,7 @@
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/copy.h"
 #include "kernels/support/multi_tensor.h"
+#include "kernels/support/tiles.h"
 
 namespace graphsink {
 namespace {
@@ -29,11 +30,29 @@ void store_cuda(CudaArgs& a) {
   tables.flush();
 }
 
-void store_cpu(const CpuArgs& a) {
-  if (a.step()->ok == 0) return;
-  for (int i = 0; i + 1 < a.inputs(); i += 2)
-    if (a.in_type(i).bytes() > 0) std::memcpy(a.in_out<void>(i), a.in<void>(i + 1), a.in_type(i).bytes());
+// A tile is some bytes of the assigned values, one after the other.
+constexpr std::size_t kTileBytes = kTileElements * sizeof(float);
+
+std::int64_t count_store_tiles(const BodyArgs& a) {
+  std::size_t bytes = 0;
+  for (int i = 0; i + 1 < a.inputs(); i += 2) bytes += a.in_type(i).bytes();
+  return static_cast<std::int64_t>(std::max<std::size_t>(1, (bytes + kTileBytes - 1) / kTileBytes));
 }
+
+void run_store_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  if (a.step()->ok == 0) return;
+  std::size_t skipped = static_cast<std::size_t>(first) * kTileBytes;
+  std::size_t left = static_cast<std::size_t>(end - first) * kTileBytes;
+  for (int i = 0; i + 1 < a.inputs(); i += 2) {
+    const std::size_t bytes = a.in_type(i).bytes(), begin = std::min(skipped, bytes);
+    const std::size_t size = std::min(bytes - begin, left);
+    if (size > 0) std::memcpy(a.in_out<std::byte>(i) + begin, a.in<std::byte>(i + 1) + begin, size);
+    skipped -= begin;
+    left -= size;
+  }
+}
+
+constexpr Tiles kStoreTiles{count_store_tiles, run_store_tiles};
 
 Access store_access(int operand, int) { return operand % 2 == 0 ? Access::write : Access::read; }
 
@@ -43,6 +62,7 @@ const OpDef store_op{.name = "store",
                      .access = store_access,
                      .traits = {.kernels_wait = true},
                      .prepare = load_kernels<store_tensors>,
-                     .bodies = {store_cpu, store_cuda}};
+                     .bodies = {run_all_tiles<kStoreTiles>, store_cuda},
+                     .tiles = kStoreTiles};
 
 }  // namespace graphsink

@@ -44,6 +44,7 @@ struct RowRange {
 template <const Tiles& tiles>
 void run_all_tiles(const CpuArgs& a) {
   tiles.run(a, 0, tiles.count(a));
+  if (tiles.join && a.node().workspace_bytes > 0) tiles.join(a);
 }
 
 }  // namespace graphsink

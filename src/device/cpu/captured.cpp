@@ -54,6 +54,16 @@ void run_tiles(const BoundNode& node, std::int64_t first, std::int64_t end) noex
   }
 }
 
+bool joins_tiles(const BoundNode& node) { return node.op->tiles.join && node.workspace_bytes > 0; }
+
+void join_tiles(const BoundNode& node) noexcept {
+  try {
+    node.op->tiles.join(CpuArgs(node));
+  } catch (...) {
+    fail_step(node);
+  }
+}
+
 void run_items(std::span<const CpuCapturedItem> items) {
   std::size_t i = 0;
   while (i < items.size()) {

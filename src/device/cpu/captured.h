@@ -33,6 +33,10 @@ std::int32_t decide(const CpuCapturedItem& control);
 // behind it do not run.
 void run_tiles(const BoundNode& node, std::int64_t first, std::int64_t end) noexcept;
 
+// Whether something is to be joined when all tiles of the node have run, and that.
+bool joins_tiles(const BoundNode& node);
+void join_tiles(const BoundNode& node) noexcept;
+
 // Called in a catch block, after the body of `bad` threw.
 void fail_step(const BoundNode& bad) noexcept;
 

@@ -329,6 +329,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
                           static_cast<CpuQueue*>(t.second)->helpers().share(
                               static_cast<std::int64_t>(t.number),
                               [&](std::int64_t first, std::int64_t end) { run_tiles(bound, first, end); });
+                          if (joins_tiles(bound)) join_tiles(bound);
                         },
                         &node, &queue, static_cast<std::uint64_t>(tiles)});
   }

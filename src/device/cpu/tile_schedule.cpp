@@ -61,6 +61,11 @@ void run_tiles(const CpuCapturedItem& item, std::int64_t first, std::int64_t end
   run_tiles(*item.node, first, end);
 }
 
+// Items without tiles run as a whole.
+bool joins_tiles_of(const CpuCapturedItem& item) {
+  return item.node && item.node->op->tiles.run && joins_tiles(*item.node);
+}
+
 }  // namespace
 
 TileSchedule::TileSchedule(const CpuItems& items, int workers, double least_saving)
@@ -125,6 +130,14 @@ void TileSchedule::add_phase(std::size_t first, std::size_t end) {
     }
   }
   entries_.push_back(std::move(phase));
+  if (std::any_of(items_.begin() + static_cast<std::ptrdiff_t>(first),
+                  items_.begin() + static_cast<std::ptrdiff_t>(end), joins_tiles_of)) {
+    Entry join;
+    join.kind = Entry::Kind::join;
+    join.first = first;
+    join.end = end;
+    entries_.push_back(std::move(join));
+  }
   items_shared_ += static_cast<int>(end - first);
 }
 
@@ -163,6 +176,10 @@ void TileSchedule::run(int worker, Workers& workers) const {
         if (entry.meets_first) workers.meet();
         for (const Share& share : entry.shares[at(worker)]) run_tiles(*share.item, share.first, share.end);
         workers.meet();
+        break;
+      case Entry::Kind::join:
+        for (std::size_t i = entry.first; worker == 0 && i < entry.end; ++i)
+          if (joins_tiles_of(items_[i])) join_tiles(*items_[i].node);
         break;
       case Entry::Kind::control: {
         const CpuCapturedItem& control = items_[entry.first];

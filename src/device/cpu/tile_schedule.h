@@ -38,6 +38,7 @@ class TileSchedule {
     enum class Kind : std::uint8_t {
       alone,    // worker 0 runs the items [first, end)
       phase,    // each worker runs its shares
+      join,     // worker 0 joins what the tiles of the items [first, end) left, where there is something to join
       control,  // item `first`, of which all workers run the body that is chosen
     } kind = Kind::alone;
     std::size_t first = 0, end = 0;
