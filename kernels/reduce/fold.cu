@@ -165,6 +165,7 @@ constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
           .prepare = prepare_fold<OnCpu, OnCuda, Ts...>,
           .bodies = {reduction_cpu, reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, fold_operation<OnCuda, Ts...>>,
+          .tiles = kReductionTiles,
           .grad = grad};
 }
 const OpDef any_op = fold_op<Any, Any, bool>("any", infer_flags);

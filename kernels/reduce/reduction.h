@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "ir/fused.h"
 #include "kernels/reduce/operations.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
@@ -266,9 +267,12 @@ void join_parts_cpu(const ReductionPlan& plan, const CpuArgs& a) {
   for (std::int64_t o = 0; o < plan.reduction.outputs.size; ++o, part += plan.parts)
     a.out<typename Op::Result>(0)[o] = op.result(std::accumulate(part, part + plan.parts, Op::none(), Op::join));
 }
+constexpr std::int64_t kLeastInParts = 2 * kTileElements;
+// Rows that are reduced in groups, of which four values fit into kMaxFusedRowBytes, would have other bits.
+static_assert(kMaxFusedRowBytes / 4 < kLeastInParts);
 template <class Op>
 std::int64_t count_parts_on_cpu(const Layout<1>& terms) {
-  const bool is_long_row = terms.rank == 1 && terms.step(0) == 1 && terms.size >= 2 * kTileElements;
+  const bool is_long_row = terms.rank == 1 && terms.step(0) == 1 && terms.size >= kLeastInParts;
   return kHasLongRows<Op> && is_long_row ? (terms.size + kTileElements - 1) / kTileElements : 1;
 }
 

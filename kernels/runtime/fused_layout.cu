@@ -30,12 +30,12 @@ bool are_close(const RunsInInput& runs) {
   return runs.pitch <= 2 * runs.run && runs.pitch - runs.run <= std::max<std::int64_t>(16, runs.run / 4);
 }
 
-// Whether a run of each value fits into the cache.
-bool are_short(const FusedAttrs& group, const RunsInInput& runs) {
+// Whether a run of each value that is computed fits into the cache. `slices`: the ops that are not.
+bool are_short(const FusedAttrs& group, std::size_t slices, const RunsInInput& runs) {
   std::size_t widest = 1;
   for (const FusedOp& op : group.ops)
     for (const TensorType& type : op.types) widest = std::max(widest, size_of(type.dtype));
-  const std::size_t values = group.ops.size() + group.outputs.size();
+  const std::size_t values = group.ops.size() - slices + group.outputs.size();
   return static_cast<std::size_t>(runs.pitch) <= kMaxFusedRowBytes / values / widest;
 }
 
@@ -63,7 +63,9 @@ FusedLayout layout_of(const FusedAttrs& group) {
     const auto& runs = layout.in_place[static_cast<std::size_t>(&op - group.ops.data())];
     return runs ? runs->run == apart->run && runs->pitch == apart->pitch : computes_runs(op);
   };
-  if (group.width == 0 && are_close(*apart) && are_short(group, *apart) &&
+  const auto slices = static_cast<std::size_t>(
+      std::count_if(layout.in_place.begin(), layout.in_place.end(), [](const auto& runs) { return runs.has_value(); }));
+  if (group.width == 0 && are_close(*apart) && are_short(group, slices, *apart) &&
       std::all_of(group.ops.begin(), group.ops.end(), fits)) {
     layout.run = apart->run;
     layout.pitch = apart->pitch;

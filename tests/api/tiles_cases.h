@@ -53,6 +53,25 @@ inline const Case kCases[] = {
        g.output("pad", pad(x, {3, 4}, {1, 2}, 0.5));
        g.output("broadcast", broadcast_like(variable(g, "row", {301}, 2), x));
      }},
+    {"LongRows",  // of several tiles each
+     [](Graph& g) {
+       Value x = variable(g, "x", {3, 50001}, 1);
+       g.output("sum", sum(x));
+       g.output("mean", mean(cast(x, f64), {1}));
+       g.output("max", max(x, {1}));
+       g.output("place", argmin(x, 1));
+       g.output("product", prod(x * 0.001 + 1.0, {1}));
+       g.output("logsumexp", logsumexp(x, {1}));
+       g.output("all", all(greater(x, -0.9999), {1}));
+       g.output("next", sum(x * sum(x)));  // uses a row when its parts have just been joined
+     }},
+    {"Commits",
+     [](Graph& g) {
+       for (std::int64_t size : {40001, 3, 0, 70000, 16384}) {
+         Variable v("v" + std::to_string(size), Tensor::uniform({size}, 1));
+         assign(v, g.value(v) * 2.0);
+       }
+     }},
     {"Products",
      [](Graph& g) {
        Value tall = variable(g, "tall", {700, 130}, 1), wide = variable(g, "wide", {130, 333}, 2);

@@ -44,6 +44,35 @@ void expect_elements(const Tensor& seen, const std::vector<double>& wanted) {
   }
 }
 
+// Of rows that are reduced in parts on the CPU, and of those that are almost as long.
+TEST_P(OrderOps, ReductionsOfLongRowsTakeEachTermOnce) {
+  for (std::int64_t length : {32767, 32768, 32769, 49152, 100001}) {
+    for (DType dtype : {f32, f64, i32}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(length));
+      Tensor data(f64, {2, length});
+      double sums[2] = {};
+      for (std::int64_t i = 0; i < 2 * length; ++i) {
+        data.as<double>()[static_cast<std::size_t>(i)] = static_cast<double>(i * 7919 % 11 - 3);
+        sums[i / length] += static_cast<double>(i * 7919 % 11 - 3);
+      }
+      // The largest comes first in the last part, and once more at the end; the other row has it in its first part.
+      const std::int64_t first = std::min<std::int64_t>(length - 1, length / 16384 * 16384);
+      for (std::int64_t i : {first, length - 1, length + 5, 2 * length - 1}) {
+        sums[i / length] += 100 - data.as<double>()[static_cast<std::size_t>(i)];
+        data.as<double>()[static_cast<std::size_t>(i)] = 100;
+      }
+      Graph g;
+      Value x = g.constant(data.to(dtype));
+      expect_elements(run(g, sum(x, {1})), {sums[0], sums[1]});
+      expect_elements(run(g, sum(x)), {sums[0] + sums[1]});
+      expect_elements(run(g, max(x, {1})), {100, 100});
+      expect_elements(run(g, argmax(x, 1)), {static_cast<double>(first), 5});
+      expect_elements(run(g, any(equal(x, 100), {1})), {1, 1});
+      expect_elements(run(g, all(less(x, 100), {1})), {0, 0});
+    }
+  }
+}
+
 TEST_P(OrderOps, ANanIsTheLargestAndTheSmallest) {
   for (std::int64_t length : kLengths) {
     for (DType dtype : {f32, f64, f16, bf16}) {
