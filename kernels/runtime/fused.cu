@@ -17,7 +17,7 @@ namespace {
 
 // Calls run(CpuArgs) for a part or a reduction, with these addresses.
 template <class Run>
-void run_op(const Instruction& instruction, const CpuArgs& a, void* const* pointers, const Run& run) {
+void run_op(const FusedInstruction& instruction, const CpuArgs& a, void* const* pointers, const Run& run) {
   BoundNode node = a.node();
   node.op = instruction.op->op;
   node.attrs = &instruction.op->attrs;
@@ -33,7 +33,7 @@ void run_op(const Instruction& instruction, const CpuArgs& a, void* const* point
   run(CpuArgs(node));
 }
 
-void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+void run_part(const FusedInstruction& instruction, const CpuArgs& a, const FusedFrame& frame, std::int64_t begin,
               std::int64_t size, void* out) {
   void* pointers[kMaxFusedOperands + 1] = {};
   for (int i = 0; i < instruction.operands; ++i)
@@ -42,7 +42,7 @@ void run_part(const Instruction& instruction, const CpuArgs& a, const Frame& fra
 }
 
 // Reduces rows of a result, of which `begin` and `size` count the elements.
-void run_rows(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+void run_rows(const FusedInstruction& instruction, const CpuArgs& a, const FusedFrame& frame, std::int64_t begin,
               std::int64_t size) {
   const std::int64_t width = a.local<FusedPlan>().attrs.width;
   const void* in = frame.address(instruction.from[0], begin);
@@ -51,7 +51,7 @@ void run_rows(const Instruction& instruction, const CpuArgs& a, const Frame& fra
   run_op(instruction, a, pointers, [&](const CpuArgs& args) { instruction.rows(args, size / width, in, out); });
 }
 
-void run_affine_at(const std::vector<AffinePlaces>& places, const Frame& frame, std::int64_t size, const void* x,
+void run_affine_at(const std::vector<AffinePlaces>& places, const FusedFrame& frame, std::int64_t size, const void* x,
                    void* out) {
   Affine expressions[kMostAffine];
   auto number = [&](int place) { return *reinterpret_cast<const float*>(frame.address(place, 0)); };
@@ -63,8 +63,8 @@ void run_affine_at(const std::vector<AffinePlaces>& places, const Frame& frame, 
   run_affine(size, static_cast<const float*>(x), std::span(expressions, places.size()), static_cast<float*>(out));
 }
 
-void store_runs(const Instruction& instruction, const FusedLayout& layout, const Frame& frame, std::int64_t runs,
-                void* result) {
+void store_runs(const FusedInstruction& instruction, const FusedLayout& layout, const FusedFrame& frame,
+                std::int64_t runs, void* result) {
   with_word(instruction.word, [&]<class T>(T) {
     const auto* from = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
     for_each_index(runs, [=, out = static_cast<T*>(result), run = layout.run, pitch = layout.pitch](std::int64_t r) {
@@ -73,7 +73,7 @@ void store_runs(const Instruction& instruction, const FusedLayout& layout, const
   });
 }
 
-void load_broadcast(const Instruction& instruction, const Frame& frame, std::int64_t begin, std::int64_t size,
+void load_broadcast(const FusedInstruction& instruction, const FusedFrame& frame, std::int64_t begin, std::int64_t size,
                     void* out) {
   with_word(instruction.word, [&]<class T>(T) {
     const auto* operand = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
@@ -82,7 +82,7 @@ void load_broadcast(const Instruction& instruction, const Frame& frame, std::int
 }
 
 // Computes `runs` runs from the run `begin`. Only ops of elements are in groups whose runs are more than an element.
-void run_instruction(const Instruction& instruction, const CpuArgs& a, const Frame& frame, std::int64_t begin,
+void run_instruction(const FusedInstruction& instruction, const CpuArgs& a, const FusedFrame& frame, std::int64_t begin,
                      std::int64_t runs) {
   const FusedLayout& layout = a.local<FusedPlan>().layout;
   if (instruction.rows) return run_rows(instruction, a, frame, begin, runs);
@@ -104,7 +104,7 @@ void run_instruction(const Instruction& instruction, const CpuArgs& a, const Fra
 // `scratch` is the memory of the registers. Computes runs [first, end).
 void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byte* scratch) {
   const auto& plan = a.local<FusedPlan>();
-  Frame frame;
+  FusedFrame frame;
   for (int i = 0; i < plan.inputs; ++i) frame.base[at(i)] = const_cast<std::byte*>(a.in<std::byte>(i));
   for (int j = 0; j < plan.outputs; ++j) frame.base[at(plan.inputs + j)] = a.out<std::byte>(j);
   for (std::size_t i = 0; i < plan.slices.size(); ++i)
@@ -113,10 +113,10 @@ void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byt
   for (std::size_t r = first_register; r < plan.steps.size(); ++r)
     frame.base[r] = scratch + (r - first_register) * plan.register_bytes;
   std::copy(plan.steps.begin(), plan.steps.end(), frame.step.begin());
-  std::array<const Hazard*, kMaxFusedOutputs> kept;
+  std::array<const FusedHazard*, kMaxFusedOutputs> kept;
   std::array<std::byte*, kMaxFusedOutputs> stored;  // where these outputs belong
   std::size_t kept_outputs = 0;
-  for (const Hazard& hazard : plan.hazards) {
+  for (const FusedHazard& hazard : plan.hazards) {
     const auto output = at(hazard.output);
     if (frame.base[output] != frame.base[at(hazard.input)]) continue;
     stored[kept_outputs] = frame.base[output];
@@ -126,7 +126,7 @@ void run_blocks(const CpuArgs& a, std::int64_t first, std::int64_t end, std::byt
   }
   for (std::int64_t begin = first; begin < end; begin += plan.block) {
     const std::int64_t size = std::min(plan.block, end - begin);
-    for (const Instruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
+    for (const FusedInstruction& instruction : plan.instructions) run_instruction(instruction, a, frame, begin, size);
     for (std::size_t k = 0; k < kept_outputs; ++k) {
       const std::int64_t run = plan.steps[at(kept[k]->output)];
       std::memcpy(stored[k] + begin * run, frame.base[at(kept[k]->kept)], static_cast<std::size_t>(size * run));

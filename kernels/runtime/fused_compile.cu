@@ -98,7 +98,7 @@ class Compiling {
   void add_stores(int k) {
     for (std::size_t j = 0; j < plan_->attrs.outputs.size(); ++j) {
       if (plan_->attrs.outputs[j] != k) continue;
-      Instruction store;
+      FusedInstruction store;
       store.stores_runs = true;
       store.word = element_bytes(ops()[at(k)].types.back());
       store.operands = 1;
@@ -110,7 +110,7 @@ class Compiling {
 
   void add_op(std::size_t k) {
     const FusedOp& op = ops()[k];
-    Instruction made;
+    FusedInstruction made;
     made.op = &op;
     made.operands = static_cast<int>(op.operands.size());
     if (op.op->row) {
@@ -147,7 +147,7 @@ class Compiling {
 
   // Lays an operand out in a register that no other operand of the op uses.
   int add_load(int input, const TensorType& type, const Shape& result) {
-    Instruction load;
+    FusedInstruction load;
     load.layout = make_layout<1>(result, {type.shape});
     load.word = element_bytes(type);
     load.operands = 1;
@@ -171,8 +171,8 @@ class Compiling {
 
   // Of neighbours that compute with numbers, each of the result of the one before, which nothing else uses.
   void join_affine() {
-    std::vector<Instruction>& all = plan_->instructions;
-    std::vector<Instruction> joined;
+    std::vector<FusedInstruction>& all = plan_->instructions;
+    std::vector<FusedInstruction> joined;
     for (std::size_t first = 0; first < all.size();) {
       std::vector<AffinePlaces> places;
       std::size_t end = first;
@@ -182,7 +182,7 @@ class Compiling {
         joined.push_back(std::move(all[first++]));
         continue;
       }
-      Instruction made = std::move(all[end - 1]);
+      FusedInstruction made = std::move(all[end - 1]);
       made.from[0] = all[first].from[vector_operand(all[first])];
       made.affine = std::move(places);
       made.operands = 1;
@@ -195,17 +195,17 @@ class Compiling {
   static constexpr std::size_t kFewestAffine = 3;  // two are a pair
 
   // The operand that is not one number, of an op of which the other is.
-  static std::size_t vector_operand(const Instruction& made) { return made.steps[0] == 0 ? 1 : 0; }
+  static std::size_t vector_operand(const FusedInstruction& made) { return made.steps[0] == 0 ? 1 : 0; }
 
   // Of neighbours: whether the second is the only one that uses the result of the first, which is in a register.
-  bool continues(const Instruction& first, const Instruction& second) const {
+  bool continues(const FusedInstruction& first, const FusedInstruction& second) const {
     if (!first.op || !second.op || !is_register(first.to)) return false;
     return last_use_[at(number_of(*first.op))] == number_of(*second.op);
   }
   int number_of(const FusedOp& op) const { return static_cast<int>(&op - ops().data()); }
 
   // Adds the op to the expressions, if it is one of an element and a number and there is room for it.
-  static bool add_affine(const Instruction& made, std::vector<AffinePlaces>& places) {
+  static bool add_affine(const FusedInstruction& made, std::vector<AffinePlaces>& places) {
     if (!made.row || made.operands != 2 || made.steps[0] + made.steps[1] != 1) return false;
     const Arithmetic kind = arithmetic_of(*made.op);
     if (kind == Arithmetic::none) return false;
@@ -228,7 +228,7 @@ class Compiling {
 
   // Of pairs of neighbours, of which the second is the only one that uses the result of the first.
   void join_pairs() {
-    std::vector<Instruction>& all = plan_->instructions;
+    std::vector<FusedInstruction>& all = plan_->instructions;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < all.size(); ++i, ++kept) {
       if (kept > 0 && joins(all[kept - 1], all[i])) --kept;
@@ -238,7 +238,7 @@ class Compiling {
   }
 
   // Makes `second` compute what `first` does, too, if it can.
-  bool joins(const Instruction& first, Instruction& second) const {
+  bool joins(const FusedInstruction& first, FusedInstruction& second) const {
     if (!first.row || !second.row || first.operands != 2 || second.operands != 2) return false;
     const int number = number_of(*first.op);
     const auto& operands = second.op->operands;
@@ -256,7 +256,7 @@ class Compiling {
     return true;
   }
 
-  static bool reads(const Instruction& made, int place) {
+  static bool reads(const FusedInstruction& made, int place) {
     const auto end = made.from.begin() + made.operands;
     return std::find(made.from.begin(), end, place) != end ||
            std::any_of(made.affine.begin(), made.affine.end(), [&](const AffinePlaces& numbers) {
@@ -273,7 +273,7 @@ class Compiling {
           std::find_if(instructions.begin(), instructions.end(), [&](auto& made) { return made.to == output; });
       for (int input = 0; input < p_.inputs; ++input) {
         const bool is_read_later = std::any_of(std::next(stored), instructions.end(),
-                                               [&](const Instruction& made) { return reads(made, input); });
+                                               [&](const FusedInstruction& made) { return reads(made, input); });
         if (!is_read_later) continue;  // of any type: it may be a view of the input that the output overwrites
         if (kept < 0) {
           plan_->steps.push_back(0);

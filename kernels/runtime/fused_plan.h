@@ -26,7 +26,7 @@ static_assert(kScratchBytes / (kMostAlive + kMaxFusedOperands + kMaxFusedOutputs
               static_cast<std::size_t>(kPartElements));
 
 // The addresses of one execution of the node.
-struct Frame {
+struct FusedFrame {
   std::array<std::byte*, kMaxPlaces> base;
   std::array<std::int32_t, kMaxPlaces> step;  // bytes from run to run of the group (FusedLayout); of registers 0
   std::byte* address(int place, std::int64_t run) const { return base[at(place)] + run * step[at(place)]; }
@@ -40,7 +40,7 @@ struct AffinePlaces {
 };
 
 // Computes a block of one result.
-struct Instruction {
+struct FusedInstruction {
   ElementwiseRow row = nullptr;                // of an element-wise op
   OutputPart part = nullptr;                   // of an op that computes parts
   decltype(RowReduction::run) rows = nullptr;  // of a reduction
@@ -63,12 +63,12 @@ struct Instruction {
 
 // An output that an instruction stores before a later one reads an input, which may be in the same memory. If it is,
 // the blocks of the output are kept in a register until the end of the block.
-struct Hazard {
+struct FusedHazard {
   int output = -1, input = -1, kept = -1;  // places
 };
 
 // A slice of an input.
-struct Slice {
+struct FusedSlice {
   int input = -1;
   std::int64_t begin = 0;  // bytes
 };
@@ -76,12 +76,12 @@ struct Slice {
 struct FusedPlan {
   FusedAttrs attrs;  // instructions point into it
   FusedLayout layout;
-  std::vector<Instruction> instructions;
-  std::vector<Hazard> hazards;
+  std::vector<FusedInstruction> instructions;
+  std::vector<FusedHazard> hazards;
   std::int64_t size = 0, block = 0, tile = 0;  // runs
   int inputs = 0, outputs = 0;
-  std::vector<Slice> slices;
-  std::vector<std::int32_t> steps;  // Frame::step, of all places
+  std::vector<FusedSlice> slices;
+  std::vector<std::int32_t> steps;  // FusedFrame::step, of all places
   std::size_t register_bytes = 0;
 
   int first_register() const { return inputs + outputs + static_cast<int>(slices.size()); }
