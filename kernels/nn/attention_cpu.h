@@ -64,20 +64,21 @@ void clear(const HeadRows<T>& rows, std::int64_t count, std::int64_t width) {
 }
 
 // The scores of a query become exponentials; `out` is relative to the largest score so far. Before a score above -inf,
-// all exponentials are 0.
+// all exponentials are 0. Keys that the query does not see take part with a score of -inf: rows of one length, whose
+// sums are vector code, take less time than shorter ones.
 template <class T>
 void soften_row(T* scores, std::int64_t seen, std::int64_t columns, T& largest, double& sum, T* out,
                 std::int64_t width) {
-  T most = std::max(largest, chained_max(seen, scores)), base = subtrahend(most);
-  for_each_index(seen, [=](std::int64_t j) { scores[j] = math::exp(scores[j] - base); });
-  std::fill(scores + seen, scores + columns, T(0));
+  std::fill(scores + seen, scores + columns, -std::numeric_limits<T>::infinity());
+  T most = std::max(largest, chained_max(columns, scores)), base = subtrahend(most);
+  for_each_index(columns, [=](std::int64_t j) { scores[j] = math::exp(scores[j] - base); });
   if (largest != most) {
     T shrink = math::exp(largest - base);
     sum *= shrink;
     for_each_index(width, [=](std::int64_t c) { out[c] *= shrink; });
     largest = most;
   }
-  sum += chained_sum(seen, [=](std::int64_t j) { return double{scores[j]}; });
+  sum += chained_sum(columns, [=](std::int64_t j) { return double{scores[j]}; });
 }
 
 template <class T>

@@ -65,8 +65,7 @@ FusedLayout layout_of(const FusedAttrs& group) {
   };
   const auto slices = static_cast<std::size_t>(
       std::count_if(layout.in_place.begin(), layout.in_place.end(), [](const auto& runs) { return runs.has_value(); }));
-  if (group.width == 0 && are_close(*apart) && are_short(group, slices, *apart) &&
-      std::all_of(group.ops.begin(), group.ops.end(), fits)) {
+  if (are_close(*apart) && are_short(group, slices, *apart) && std::all_of(group.ops.begin(), group.ops.end(), fits)) {
     layout.run = apart->run;
     layout.pitch = apart->pitch;
   } else {

@@ -49,7 +49,7 @@ inline Extent row_blocks(std::int64_t rows, std::int64_t width) {
 constexpr Extent kRowBlock{static_cast<unsigned>(kThreads), 1, 1};
 
 // The number of elements from which a row is worth kLanes lanes.
-constexpr std::int64_t kLongRow = 4 * kLanes;
+constexpr std::int64_t kLongRow = kLanes;
 
 // Sums value(i) for i in [0, n) on the CPU, in f64. It uses several independent chains of additions, so that one
 // addition need not wait for the previous one.
