@@ -45,7 +45,7 @@ inline constexpr Mode sink{};
 // more launches.
 inline constexpr Mode split_sink{Mode::Execution::sunk, Mode::Width::several_streams, Mode::HostOps::between};
 // Each step runs as sink, split_sink or interactive_serial, whichever takes the least time. The times are measured on
-// the steps of the run, without waiting for them. The program begins with sink, tries the other modes in at most 2 % of
+// the steps of the run, without waiting for them. The program begins with sink, tries the other modes in at most 1 % of
 // the time, and changes to one that is faster with 95 % confidence. The choice is made separately for each set of input
 // shapes. Program::automatic_report() tells what was measured.
 inline constexpr Mode automatic{Mode::Execution::automatic};

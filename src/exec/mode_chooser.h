@@ -37,7 +37,7 @@ namespace graphsink {
 
 class ModeChooser {
  public:
-  static constexpr double kTrialShare = 0.02;
+  static constexpr double kTrialShare = 0.01;
   static constexpr double kWorthwhile = 0.01;
   static constexpr std::int64_t kBlockSteps = 4;  // the first of them does not count
 

@@ -115,8 +115,8 @@ TEST(ModeChooser, TakesTheFasterSide) {
 TEST(ModeChooser, OnlyTheComparedStepsCount) {
   Machine machine;
   machine.ns = constant(100, 50);
-  // A comparison has 8 trial steps of 50, which are 2 % of 200 steps of 100, including the first step.
-  machine.run(400 * 4 + 200);
+  // A comparison has 8 trial steps of 50, which are 1 % of 400 steps of 100, including the first step.
+  machine.run(800 * 4 + 400);
   EXPECT_EQ(machine.chooser.report().switches, 1);
   EXPECT_DOUBLE_EQ(machine.ratio().ratio, 0.5);
 }
@@ -160,8 +160,8 @@ TEST(ModeChooser, AColdStartIsForgotten) {
   Machine machine;
   bool is_first = true;
   machine.ns = [&](Mode) { return std::exchange(is_first, false) ? 100'000 : 100; };
-  machine.run(98'000);
-  EXPECT_EQ(machine.steps[at(interactive)], 1) << "two such trials are 2 % of what a hundred take";
+  machine.run(198'000);
+  EXPECT_EQ(machine.steps[at(interactive)], 1) << "two such trials are 1 % of what two hundred take";
   machine.run(2'000);
   EXPECT_GT(machine.chooser.report().comparisons, 50) << "what was saved till then is spent";
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare);
@@ -174,10 +174,10 @@ TEST(ModeChooser, AHoldUpIsNotExpectedAgain) {
   machine.ns = [&](Mode mode) { return mode == interactive ? 100 + std::exchange(hold_up, 0) : 100; };
   machine.run(1000);
   hold_up = 10'000;
-  machine.run(410);  // a comparison
+  machine.run(820);  // a comparison
   EXPECT_EQ(hold_up, 0);
   std::int64_t before = machine.chooser.report().comparisons;
-  machine.run(5'500);
+  machine.run(11'000);
   EXPECT_GT(machine.chooser.report().comparisons, before);
 }
 
@@ -186,17 +186,17 @@ TEST(ModeChooser, WhatATrialTookTooLongIsPaidFor) {
   Machine machine;
   double trial = 100;
   machine.ns = [&](Mode mode) { return mode == sink ? 100 : trial; };
-  machine.run(1000);
+  machine.run(2000);
   std::int64_t before = machine.steps[at(interactive)];
   EXPECT_GT(before, 8);
   trial = 1000;
-  machine.run(1000);
+  machine.run(2000);
   std::int64_t dear = machine.steps[at(interactive)];
   EXPECT_EQ(dear - before, 8);
   EXPECT_GT(machine.worst_share, ModeChooser::kTrialShare);
-  machine.run(5000);
-  EXPECT_EQ(machine.steps[at(interactive)], dear) << "another would take 8000 of 700000";
-  machine.run(5000);
+  machine.run(10'000);
+  EXPECT_EQ(machine.steps[at(interactive)], dear) << "another would take 8000 of 1400000";
+  machine.run(10'000);
   EXPECT_EQ(machine.steps[at(interactive)], dear + 8);
   EXPECT_LE(machine.chooser.report().trial_seconds, ModeChooser::kTrialShare * machine.chooser.report().seconds);
 }
@@ -206,7 +206,7 @@ TEST(ModeChooser, NoiseIsNoDifference) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     Machine machine;
     machine.ns = noisy(100, 100, 0.2, seed);
-    machine.run(100'000);
+    machine.run(200'000);
     switches += static_cast<int>(machine.chooser.report().switches);
     EXPECT_GT(machine.chooser.report().comparisons, 200);
   }
@@ -228,8 +228,8 @@ TEST(ModeChooser, GoesBackWhenTheMachineChanges) {
 TEST(ModeChooser, DriftIsNoDifference) {
   Machine machine;
   double ns = 100;
-  machine.ns = [&](Mode) { return ns *= 1.0002; };
-  machine.run(40'000);
+  machine.ns = [&](Mode) { return ns *= 1.0001; };
+  machine.run(80'000);
   AutomaticReport report = machine.chooser.report();
   EXPECT_EQ(report.switches, 0);
   EXPECT_GT(report.comparisons, 60);
@@ -326,7 +326,7 @@ TEST(ModeChooser, TakesTheFastestOfSeveral) {
   machine.ns = [&](Mode mode) { return ns[at(mode)]; };
   auto runs_in = [&](Mode fastest, Mode second) {
     for (Mode mode : {sink, split_sink, interactive}) ns[at(mode)] = mode == fastest ? 50 : mode == second ? 70 : 100;
-    machine.run(40'000);
+    machine.run(80'000);
     EXPECT_EQ(machine.chosen(), fastest) << to_string(machine.chooser.report());
     EXPECT_DOUBLE_EQ(machine.chooser.report().of(second).ratio, 1.4);
     EXPECT_EQ(machine.chooser.report().of(fastest).ratio, 0);
@@ -342,8 +342,9 @@ TEST(ModeChooser, TakesTheFastestOfSeveral) {
 TEST(ModeChooser, EachModeHasItsPartOfTheTrials) {
   Machine machine({sink, split_sink, interactive});
   machine.ns = [](Mode mode) { return mode == interactive ? 10'000 : 100; };
-  machine.run(100'000);
-  EXPECT_GT(machine.steps[at(split_sink)], 900) << "1 % of the time; the first step took as long as a hundred";
+  machine.run(200'000);
+  EXPECT_GT(machine.steps[at(split_sink)], 900)
+      << "half a percent of the time; the first step took as long as a hundred";
   EXPECT_LE(machine.steps[at(split_sink)], 1'010);
   EXPECT_LE(machine.steps[at(interactive)], 11);
   EXPECT_LE(machine.worst_share, ModeChooser::kTrialShare * (1 + 1e-9));
