@@ -268,7 +268,8 @@ void join_parts_cpu(const ReductionPlan& plan, const CpuArgs& a) {
     a.out<typename Op::Result>(0)[o] = op.result(std::accumulate(part, part + plan.parts, Op::none(), Op::join));
 }
 constexpr std::int64_t kLeastInParts = 2 * kTileElements;
-// Rows that are reduced in groups, of which four values fit into kMaxFusedRowBytes, would have other bits.
+// Rows that a group reduces have the bits of those that are reduced alone, so neither may be in parts. Of such rows at
+// least four values fit into kMaxFusedRowBytes.
 static_assert(kMaxFusedRowBytes / 4 < kLeastInParts);
 template <class Op>
 std::int64_t count_parts_on_cpu(const Layout<1>& terms) {
