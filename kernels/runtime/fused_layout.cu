@@ -39,8 +39,8 @@ bool are_short(const FusedAttrs& group, std::size_t slices, const RunsInInput& r
   return static_cast<std::size_t>(runs.pitch) <= kMaxFusedRowBytes / values / widest;
 }
 
-// Whether the op can compute what lies between runs, whatever that is, of nothing but values that lie in runs and of
-// numbers. No op of floating-point numbers fails, or takes longer, because of its operands.
+// Whether the op reads nothing but values that lie in runs, and single numbers, and can compute what lies between the
+// runs, too, whatever that is: no op of floating-point numbers fails because of its operands.
 bool computes_runs(const FusedOp& op) {
   if (!op.op->row) return false;
   for (std::size_t i = 0; i < op.operands.size(); ++i)
