@@ -366,8 +366,9 @@ struct Fused {
 struct Tiles {
   std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
-  // Joins what the tiles left in the workspace, when all have run. nullptr if there is nothing to join; nor is it
-  // called if the node has no workspace.
+  // Joins what the tiles left in the workspace, on one thread, when all have run; the CPU body does so itself. nullptr
+  // if there is nothing to join; nor is it called if the node has no workspace. It is called even if a tile has thrown,
+  // and what is in the workspace may be incomplete: the step commits nothing then.
   void (*join)(const CpuArgs&) = nullptr;
 };
 
