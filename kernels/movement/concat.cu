@@ -93,24 +93,26 @@ void run_word_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   // The rows that the tiles have whole; there may be parts of one before and of one behind them.
   const std::int64_t first_row = (begin + plan.pitch - 1) / plan.pitch, end_row = stop / plan.pitch;
   for_each_piece(plan, [&](int i, std::int64_t at, std::int64_t width) {
-    // Words [from, to) of the piece in a row.
-    auto copy = [&](std::int64_t row, std::int64_t from, std::int64_t to) {
+    // Words [from, to) of the piece in `rows` rows.
+    auto copy = [&](std::int64_t row, std::int64_t rows, std::int64_t from, std::int64_t to) {
       const std::int64_t in_piece = (row * width + from) * word, in_whole = (row * plan.pitch + at + from) * word;
       const std::int64_t bytes = (to - from) * word;
       if constexpr (is_concat) {
-        copy_row(a.out<std::byte>(0) + in_whole, a.in<std::byte>(i) + in_piece, bytes);
+        copy_rows(a.out<std::byte>(0) + in_whole, plan.pitch * word, a.in<std::byte>(i) + in_piece, width * word, rows,
+                  bytes);
       } else {
-        copy_row(a.out<std::byte>(i) + in_piece, a.in<std::byte>(0) + in_whole, bytes);
+        copy_rows(a.out<std::byte>(i) + in_piece, width * word, a.in<std::byte>(0) + in_whole, plan.pitch * word, rows,
+                  bytes);
       }
     };
     auto copy_part = [&](std::int64_t row) {
       const std::int64_t start = row * plan.pitch + at;
       const std::int64_t from = std::max<std::int64_t>(begin - start, 0), to = std::min(stop - start, width);
-      if (from < to) copy(row, from, to);
+      if (from < to) copy(row, 1, from, to);
     };
     if (width == 0) return;
     if (begin < first_row * plan.pitch) copy_part(first_row - 1);
-    for (std::int64_t row = first_row; row < end_row; ++row) copy(row, 0, width);
+    copy(first_row, end_row - first_row, 0, width);
     if (end_row >= first_row && end_row * plan.pitch < stop) copy_part(end_row);
   });
 }

@@ -222,9 +222,7 @@ void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* r
       const bool is_contiguous = inner.step == 1 && stride == 1;
       if (is_contiguous && skipped == 0 && count == inner.count) {
         rows = std::min(walk.rows_left(), (end - i - count) / row + 1);
-        for_each_index(rows, [=, to = out + i, row_stride = walk.row_stride()](std::int64_t r) {
-          copy_row(to + r * row, x + r * row_stride, count);
-        });
+        copy_rows(out + i, row, x, walk.row_stride(), rows, count);
       } else if (is_contiguous) {
         if (count > skipped) copy_row(out + i + skipped, x + skipped, count - skipped);
       } else {

@@ -67,9 +67,7 @@ void store_runs(const FusedInstruction& instruction, const FusedLayout& layout, 
                 std::int64_t runs, void* result) {
   with_word(instruction.word, [&]<class T>(T) {
     const auto* from = reinterpret_cast<const T*>(frame.address(instruction.from[0], 0));
-    for_each_index(runs, [=, out = static_cast<T*>(result), run = layout.run, pitch = layout.pitch](std::int64_t r) {
-      copy_row(out + r * run, from + r * pitch, run);
-    });
+    copy_rows(static_cast<T*>(result), layout.run, from, layout.pitch, runs, layout.run);
   });
 }
 

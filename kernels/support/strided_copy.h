@@ -56,9 +56,7 @@ void copy_elements(const Layout<1>& source, const T* x, std::int64_t first, std:
     std::int64_t rows = 1;
     if (stride == 1) {
       if (count == source.row()) rows = std::min(walk.rows_left(), (end - i) / count);
-      for_each_index(rows, [=, row_stride = walk.row_stride()](std::int64_t r) {
-        copy_row(out + r * count, row + r * row_stride, count);
-      });
+      copy_rows(out, count, row, walk.row_stride(), rows, count);
     } else if (stride == 0) {
       std::fill_n(out, count, *row);
     } else {

@@ -66,4 +66,11 @@ void copy_row(T* to, const T* from, std::int64_t count) {
   }
 }
 
+// Copies `rows` rows of `count` elements. They begin `to_pitch` and `from_pitch` elements apart.
+template <class T>
+void copy_rows(T* to, std::int64_t to_pitch, const T* from, std::int64_t from_pitch, std::int64_t rows,
+               std::int64_t count) {
+  for_each_index(rows, [=](std::int64_t r) { copy_row(to + r * to_pitch, from + r * from_pitch, count); });
+}
+
 }  // namespace graphsink
