@@ -54,11 +54,12 @@ void run_rows(const FusedInstruction& instruction, const CpuArgs& a, const Fused
 void run_affine_at(const std::vector<AffinePlaces>& places, const FusedFrame& frame, std::int64_t size, const void* x,
                    void* out) {
   Affine expressions[kMostAffine];
-  auto number = [&](int place) { return *reinterpret_cast<const float*>(frame.address(place, 0)); };
+  auto number = [&](int place) {
+    return place < 0 ? nullptr : reinterpret_cast<const float*>(frame.address(place, 0));
+  };
   for (std::size_t k = 0; k < places.size(); ++k) {
-    if (places[k].factor >= 0) expressions[k].factor = number(places[k].factor);
-    if (places[k].summand >= 0) expressions[k].summand = places[k].summand_sign * number(places[k].summand);
-    expressions[k].factor *= places[k].factor_sign;
+    expressions[k] = {number(places[k].factor), number(places[k].summand), places[k].factor_sign,
+                      places[k].summand_sign};
   }
   run_affine(size, static_cast<const float*>(x), std::span(expressions, places.size()), static_cast<float*>(out));
 }

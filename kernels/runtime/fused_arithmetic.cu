@@ -57,13 +57,16 @@ constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_se
 }
 constexpr auto kRows = make_rows(std::make_index_sequence<kKinds * kKinds * 2 * kPatterns>());
 
+float factor_of(const Affine& a) { return a.factor_sign * (a.factor ? *a.factor : 1.0f); }
+float summand_of(const Affine& a) { return a.summand_sign * (a.summand ? *a.summand : -0.0f); }
+
 template <std::size_t... k>
 void compute_affine(std::int64_t size, const float* x, const Affine* expressions, float* out,
                     std::index_sequence<k...>) {
-  const std::array<Affine, sizeof...(k)> all = {expressions[k]...};
+  const std::array factors = {factor_of(expressions[k])...}, summands = {summand_of(expressions[k])...};
   for_each_index(size, [=](std::int64_t i) {
     float value = x[i];
-    ((value = value * all[k].factor + all[k].summand), ...);
+    ((value = value * factors[k] + summands[k]), ...);
     out[i] = value;
   });
 }

@@ -26,9 +26,11 @@ struct FusedPair {
 ElementwiseRow row_of(const FusedPair& pair);
 
 // x * factor + summand, each rounded: an addition, a subtraction or a multiplication of x and a number, or a
-// multiplication and one of the others. By default it is x.
+// multiplication and one of the others.
 struct Affine {
-  float factor = 1, summand = -0.0f;
+  const float* factor = nullptr;   // times factor_sign; nullptr: 1
+  const float* summand = nullptr;  // times summand_sign; nullptr: -0, which changes nothing
+  float factor_sign = 1, summand_sign = 1;
 };
 constexpr std::size_t kMostAffine = 4;
 // Computes the expressions one after the other, each of the result of the one before, for `size` elements. There are
