@@ -112,7 +112,7 @@ void run_word_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
     };
     if (width == 0) return;
     if (begin < first_row * plan.pitch) copy_part(first_row - 1);
-    copy(first_row, end_row - first_row, 0, width);
+    if (first_row < end_row) copy(first_row, end_row - first_row, 0, width);
     if (end_row >= first_row && end_row * plan.pitch < stop) copy_part(end_row);
   });
 }

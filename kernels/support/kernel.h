@@ -30,7 +30,7 @@ inline int axis_from_front(const InferArgs& a, int axis, int rank) {
 constexpr std::int64_t kVectorBlock = 16;
 constexpr std::int64_t kShortRow = 4;  // fewer elements are not worth a call
 
-// `body` is a copy, so that what it captures can stay in registers, whatever it writes.
+// `body` is a copy that nothing else knows of, so compilers can keep what it has captured in registers while it writes.
 template <class Body>
 inline void for_each_index_in_blocks(std::int64_t n, const Body body) {
   std::int64_t i = 0;
@@ -93,7 +93,7 @@ inline Value reduce_in_lanes_in_blocks(std::int64_t n, Value none, const Add add
 // matter; so do builds with clang.
 // A body is passed by reference and copied where it is used. A call by value would copy it with loads that are wider
 // than the stores that have just written it. Processors cannot forward these to such a load, which waits until they are
-// in the cache: 13 ns a call on an AMD EPYC (Zen 4).
+// in the cache: 13 ns a call for a body that has captured 8 numbers, on an AMD EPYC (Zen 4).
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
     !defined(GRAPHSINK_COVERAGE)
 #define GRAPHSINK_VECTOR_LEVELS
