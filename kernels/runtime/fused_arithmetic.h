@@ -26,8 +26,8 @@ struct FusedPair {
 ElementwiseRow row_of(const FusedPair& pair);
 
 // x * factor + summand, each rounded: an addition, a subtraction or a multiplication of x and a number, or a
-// multiplication and one of the others. These are the places of the numbers: the loop reads them there, because it
-// would wait for copies of them that have just been stored (see for_each_index_avx512()).
+// multiplication and one of the others. It has the addresses of the numbers: a loop that read copies of them would
+// wait until these are stored (see for_each_index_avx512()).
 struct Affine {
   const float* factor = nullptr;   // times factor_sign; nullptr: 1
   const float* summand = nullptr;  // times summand_sign; nullptr: -0, which changes nothing
