@@ -17,6 +17,10 @@ Values counted_loop(const char* op, GraphData& graph, std::span<const Arg> init,
                     const std::function<Value(const Values&)>& condition,
                     const std::function<Values(const Values&)>& body, std::int64_t limit, const Where& where);
 
+// The same for a loop that runs exactly `iterations` times, at least once.
+Values fixed_loop(const char* op, GraphData& graph, std::span<const Arg> init,
+                  const std::function<Values(const Values&)>& body, std::int64_t iterations, const Where& where);
+
 // The square root of the number of iterations of a loop, rounded up: for a loop of loops that keeps few states.
 std::int64_t segment_length(std::int64_t iterations);
 

@@ -32,20 +32,18 @@ struct Backward::LoopGradient {
     for (int made : body.nodes) {
       const Node& maker = graph.nodes[at(made)];
       if (maker.op->flops == nullptr) continue;
-      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back({made, k});
+      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back(sum_of({made, k}));
     }
   }
 
   void run() {
-    const Value count = output(body.parameters.size() - 1), last = sub(arg(count), Arg(1, b.where_));
     std::vector<Arg> init;
     for (std::size_t j : active) init.push_back(arg(upstream[j].valid() ? upstream[j] : b.zeros_like(output(j))));
     for (ValueRef v : captured.values) init.push_back(arg(b.zeros_like(graph.value(v))));
     std::vector<Stacked> of_slices, of_products;
-    const Values result = counted_loop(
-        "grad", graph, init, [&](const Values& state) { return less(arg(state.back()), arg(count)); },
-        [&](const Values& state) { return go_back(state, sub(arg(last), arg(state.back())), of_slices, of_products); },
-        body.limit, node.where);
+    const Values result = loop_back(init, [&](const Values& sums, const Value& iteration) {
+      return go_back(sums, iteration, of_slices, of_products);
+    });
     std::size_t i = 0;
     for (std::size_t j : active) {
       if (b.depends_(node.inputs[j])) b.accumulate(node.inputs[j], result[i]);
@@ -65,6 +63,43 @@ struct Backward::LoopGradient {
   Value output(std::size_t j) { return graph.value({id, static_cast<int>(j)}); }
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
+
+  // If the value is only used as a summand of a sum of its type: that sum. Gradients of sums need no summand, so that
+  // it is enough to keep the sum.
+  ValueRef sum_of(ValueRef value) const {
+    int user = -1, uses = 0;
+    for (int id : body.nodes) {
+      const Node& reader = graph.nodes[at(id)];
+      const auto count = std::count(reader.inputs.begin(), reader.inputs.end(), value);
+      if (count > 0) user = id;
+      uses += static_cast<int>(count) + (reader.bodies.empty() ? 0 : 2);  // bodies in the body may use it, too
+    }
+    uses += static_cast<int>(std::count(body.results.begin(), body.results.end(), value));
+    for (const Stacked& stacked : body.stacked) uses += stacked.value == value;
+    if (uses != 1 || user < 0) return value;
+    const Node& sum = graph.nodes[at(user)];
+    const bool is_sum = sum.op->expr == "a + b" || sum.op->expr == "a - b";
+    return is_sum && sum.outputs[0] == graph.type(value) ? sum_of({user, 0}) : value;
+  }
+
+  // A loop over the iterations from the last to the first. The number of the iteration is a part of its state, the last
+  // one, which counts down.
+  Values loop_back(std::vector<Arg> init, const std::function<Values(const Values&, const Value&)>& go_back) {
+    auto number = [&](std::int64_t n) {
+      return Graph(graph.shared_from_this()).constant(Tensor::scalar(static_cast<std::int32_t>(n)), node.where);
+    };
+    const Value count = body.runs_to_limit ? number(body.limit) : output(body.parameters.size() - 1);
+    init.push_back(arg(body.runs_to_limit ? number(body.limit - 1) : sub(arg(count), Arg(1, node.where))));
+    auto step = [&](const Values& state) {
+      const Value& iteration = state[state.size() - 2];  // before the loop's own counter
+      Values next = go_back({state.begin(), state.end() - 2}, iteration);
+      next.push_back(sub(arg(iteration), Arg(1, node.where)));
+      return next;
+    };
+    if (body.runs_to_limit) return fixed_loop("grad", graph, init, step, body.limit, node.where);
+    auto goes_on = [&](const Values& state) { return less(arg(state.back()), arg(count)); };
+    return counted_loop("grad", graph, init, goes_on, step, body.limit, node.where);
+  }
 
   // The gradient of the matrix in a product, from those of the product in all iterations.
   void add_product(int id_of_product, const Value& of_product) {
@@ -144,7 +179,7 @@ struct Backward::LoopGradient {
     auto stacked = gradients.begin() + static_cast<std::ptrdiff_t>(active.size() + captured.values.size());
     for (int made : captured.slices) of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
     for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
-    gradients.resize(sums.size() - 1);
+    gradients.resize(sums.size());
     for (std::size_t i = active.size(); i < gradients.size(); ++i) gradients[i] = add(arg(sums[i]), arg(gradients[i]));
     for (std::size_t i = 0; i < kept.size(); ++i) replace(copy_of(expensive[i]), kept[i], first, first_region);
     return gradients;

@@ -86,9 +86,8 @@ Scan scan(const std::vector<Arg>& init, const std::vector<Arg>& inputs,
   const std::int64_t iterations = iterations_of(whole, options, where);
   if (options.recompute && iterations > 3) return segmented(init, whole, body, iterations, where);
   std::vector<Stacked> kept;
-  Values state = counted_loop(
+  Values state = fixed_loop(
       "scan", graph, init,
-      [&](const Values& now) { return less(Arg(now.back(), where), Arg(static_cast<double>(iterations), where)); },
       [&](const Values& now) {
         kept.clear();  // the body may be built again
         const Arg number(now.back(), where);

@@ -69,6 +69,7 @@ struct Region {
   LoopCounter counter{};  // while_
   // while_: if it counts its iterations and stops at a limit, the limit (build/counted_loop.h); else 0.
   std::int64_t limit = 0;
+  bool runs_to_limit = false;  // it never stops before
   // while_: what the loop has as outputs behind its state: see Stacked.
   std::vector<Stacked> stacked{};
 };

@@ -28,9 +28,11 @@ struct SystemOps {
   const OpDef* check_device = nullptr;
   // The stacks of loops. No inputs; the output becomes zeros.
   const OpDef* clear = nullptr;
-  // Inputs: a value, and an i32 scalar, its place. The output, [places, ...], takes it there, and keeps the rest.
+  // Inputs: values, and an i32 scalar, their place. The outputs, [places, ...], each take one there, and keep the rest.
   // NodeAttrs names the loop, which fails the step if there is no such place.
   const OpDef* store_at = nullptr;
+  // Of stacks of as many slices each, the slices at a place: kernels/runtime/stack.h.
+  const OpDef* slice_at = nullptr;
   // A group of element-wise ops, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
   const OpDef* fused = nullptr;

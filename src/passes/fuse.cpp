@@ -56,6 +56,7 @@ class Fusing {
     const Uses& uses = uses_[at(last)];
     if (uses.is_in_a_body || uses.first_node < 0) return -1;
     const IrNode& next = ir_.nodes[at(uses.first_node)];
+    if (!next.is_live) return -1;  // it was fused with another of its operands
     if (!next.bodies.empty() || !next.is_beside(ir_.nodes[at(last)])) return -1;
     ValueRef value{last, 0};
     if (std::count(next.inputs.begin(), next.inputs.end(), value) != 1) return -1;

@@ -4,6 +4,7 @@
 #include "base/at.h"
 #include "passes/locations.h"
 #include "passes/passes.h"
+#include "passes/stack_stores.h"
 
 namespace graphsink {
 namespace {
@@ -175,10 +176,21 @@ class Lowering {
 
   // --- control flow
 
-  int lower_region(int region_index) {
+  // `loop`: the loop whose body the region is, if it is one.
+  int lower_region(int region_index, int loop = -1) {
     int sequence = static_cast<int>(plan_.sequences.size());
     plan_.sequences.emplace_back();
-    for (int id : ir_.regions[at(region_index)].nodes) lower_node(sequence, id);
+    const std::vector<StackStore> stores = loop < 0 ? std::vector<StackStore>() : stores_of(ir_, loop);
+    const std::vector<int>& nodes = ir_.regions[at(region_index)].nodes;
+    for (int position = -1; position < static_cast<int>(nodes.size()); ++position) {
+      if (position >= 0) lower_node(sequence, nodes[at(position)]);
+      for (const StackStore& store : stores) {
+        if (store.position != position) continue;
+        std::vector<ValueRef> inputs = store.values;
+        inputs.push_back(store.place);
+        add_stack_op(sequence, system_.store_at, ir_.nodes[at(loop)], inputs, store.stacks);
+      }
+    }
     return sequence;
   }
 
@@ -234,13 +246,10 @@ class Lowering {
       if (stacked.is_filled) {
         plan_.controls[at(task.control)].filled.push_back(values_.on_device(sequence, stack));
       } else {
-        add_stack_op(sequence, system_.clear, node, {}, stack);
+        add_stack_op(sequence, system_.clear, node, {}, {stack});
       }
     }
-    int body = lower_region(node.bodies[0]);
-    // The stores come before the state is advanced, which overwrites values of this iteration.
-    for (const IrStacked& stacked : region.stacked)
-      add_stack_op(body, system_.store_at, node, {stacked.value, stacked.place}, {id, stacked.output});
+    int body = lower_region(node.bodies[0], id);
     advance_state(body, region.results, state);
     values_.forget_copies(body);
     task.bodies.push_back(body);
@@ -256,16 +265,16 @@ class Lowering {
                 is_first ? values_.add_buffer(Storage::arena, type({id, 0}).bytes())
                          : values_.on_device(sequence, inputs.back()));
     if (!is_first) inputs.pop_back();
-    add_stack_op(sequence, node.op, node, inputs, {id, 0});
+    add_stack_op(sequence, node.op, node, inputs, {{id, 0}});
   }
 
   // `node` is the loop, or what unroll() made of it.
   void add_stack_op(int sequence, const OpDef* op, const IrNode& node, const std::vector<ValueRef>& inputs,
-                    ValueRef stack) {
+                    const std::vector<ValueRef>& stacks) {
     PlanNode call = system_node(op, op == system_.store_at ? Attrs(NodeAttrs{node.origin}) : Attrs(), node.where);
     for (ValueRef v : inputs) add_operand(call, values_.on_device(sequence, v), type(v));
     call.inputs = static_cast<int>(inputs.size());
-    add_operand(call, values_.on_device(sequence, stack), type(stack));
+    for (ValueRef stack : stacks) add_operand(call, values_.on_device(sequence, stack), type(stack));
     add_call(sequence, std::move(call));
   }
 

@@ -52,6 +52,7 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
     plan.avoided_copies = avoid_copies(ir);
     fuse(ir);
     if (!options.check_finite) plan.fusion = fuse_elementwise(ir, system, plan);
+    join_slices(ir, system);
   }
   plan.sources = used_sources(ir);
   std::vector<Reason> notes = found_sizes(ir);

@@ -132,6 +132,9 @@ void fuse(PlannerIr& ir);
 // kernel on a CUDA device that compiles kernels. `plan` has the devices.
 FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan);
 
+// Makes one node of those that take slices of stacks at the same place.
+void join_slices(PlannerIr& ir, const SystemOps& system);
+
 // Makes nodes, buffers and one schedule per region, in the user's order, with the commit at the end and copies where a
 // value crosses between host and device.
 void lower(const PlannerIr& ir, const SystemOps& system, const PlanOptions& options, Plan& plan);

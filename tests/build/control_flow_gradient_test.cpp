@@ -710,6 +710,34 @@ TEST_P(ControlFlowGradient, ProductsOfALoopAreNotRepeated) {
   EXPECT_EQ(in_bodies, 2) << "s times m, and the gradient of that times m transposed";
 }
 
+// A product that is only a summand is not kept, but the sum is: then the gradient does not add again.
+TEST_P(ControlFlowGradient, SumsOfProductsAreKept) {
+  Variable m("m", Tensor::full(f32, {2, 2}, 0.5)), batch("batch", Tensor::full(f32, {3, 2}, 1.0));
+  for (int other_uses : {0, 1, 2}) {  // of the product: none, behind the sum, or before it
+    Graph graph;
+    auto [s, n] = while_(
+        {graph.value(batch), 0.0}, [](Value, Value n) { return n < 3.0; },
+        [&](Value s, Value n) {
+          const Value product = matmul(s, m), before = other_uses == 2 ? exp(product) : s;
+          const Value next = tanh(product + s * 2.0) * before;
+          return std::array{other_uses == 1 ? next * product : next, n + 1.0};
+        },
+        {.max_iterations = 5});
+    graph.output("gradient", grad(sum(s), {m})[0]);
+    const Plan plan = make_plan(graph, Target::host(), system_ops(), {}, {.fuse = false});
+    ASSERT_EQ(plan.sequences.size(), 3u);
+    int products = 0, times_two = 0;
+    for (const Task& task : plan.tasks_of(2)) {
+      if (task.kind != TaskKind::call) continue;
+      const PlanNode& node = plan.nodes[static_cast<std::size_t>(task.node)];
+      products += node.op->name == "matmul";
+      times_two += node.op->name == "mul" && node.types[1].shape.rank() == 0;
+    }
+    EXPECT_EQ(products, 1) << "the gradient of s: " << plan.explain();
+    EXPECT_EQ(times_two, other_uses == 0 ? 1 : 2) << "the gradient, and the other summand: " << plan.explain();
+  }
+}
+
 TEST_P(ControlFlowGradient, ABranchTrains) {
   Variable u("u", Tensor({0.5f, -0.5f}));
   Value y = if_(

@@ -174,5 +174,19 @@ TEST(TextModelErrors, ATextThatIsTooShortIsRefused) {
   EXPECT_THROW(models::text_model("bigram", 2, 1), Error);
 }
 
+// The point of scan(): the plan does not grow with the characters.
+TEST(TextModelPlans, AnLstmOfLoopsHasATenthOfTheNodes) {
+  for (bool fuse : {false, true}) {
+    std::size_t nodes[2] = {};
+    for (bool as_loop : {false, true}) {
+      const models::TextModel lstm =
+          models::lstm(static_cast<std::int64_t>(license()->vocabulary.size()), {.as_loop = as_loop}, 1);
+      const models::Model model = models::train(lstm, license(), models::training_of(lstm));
+      nodes[as_loop] = make_plan(model.graph, Target::host(), system_ops(), {}, {.fuse = fuse}).nodes.size();
+    }
+    EXPECT_LE(nodes[1] * 10, nodes[0]) << (fuse ? "with fusion" : "without fusion");
+  }
+}
+
 }  // namespace
 }  // namespace graphsink

@@ -94,6 +94,12 @@ const Case kCases[] = {
        output(g, product + other);
      },
      "matmul relu matmul add"},
+    {"TwoProductsOfARow",
+     [](Graph& g, const Operands& o) {
+       Value row = slice(o.x, {0, 0}, {1, 4}), other = slice(o.x, {1, 0}, {2, 4});
+       output(g, tanh(matmul(row, o.w) + matmul(other, o.w)));
+     },
+     "slice slice matmul matmul_bias_tanh"},
     {"ColumnIsNoBias",
      [](Graph& g, const Operands& o) {
        Value column = slice(o.x, {0, 0}, {3, 1});

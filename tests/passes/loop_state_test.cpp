@@ -6,6 +6,7 @@
 
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
+#include "kernels/runtime/stack.h"
 #include "passes/passes.h"
 #include "test_ops.h"
 
@@ -120,6 +121,80 @@ TEST(Stacks, OfTheGradientOfAScanAreNotCleared) {
   Plan plan = plan_for(g);
   EXPECT_GE(calls_of(plan, "store_at"), 2);
   EXPECT_EQ(calls_of(plan, "clear"), 0) << plan.explain();
+}
+
+// A gradient of which each iteration takes three slices: the state s, the products of each iteration, and what the
+// gradients of the outputs are.
+Scan products_of(Graph& g, const Value& x) {
+  const Value w = g.value(Variable("w", Tensor::full(f32, {4, 4}, 0.1)));
+  return scan({reshape(sum(x, {0}), {1, 4})}, {reshape(x, {5, 1, 4})}, [&](const Values& s, const Values& row) {
+    const Value next = tanh(matmul(row[0], w) + matmul(s[0], w)) * s[0];
+    return Scan{{next}, {next * 2.0}};
+  });
+}
+int ops_in(const Plan& plan, int sequence, std::string_view op) {
+  int count = 0;
+  for (const Task& task : plan.tasks_of(sequence))
+    count += task.kind == TaskKind::call && plan.nodes[static_cast<std::size_t>(task.node)].op->name == op;
+  return count;
+}
+int copies_in(const Plan& plan, int sequence) {
+  int count = 0;
+  for (const Task& task : plan.tasks_of(sequence)) count += task.kind == TaskKind::copy;
+  return count;
+}
+
+TEST(Stacks, OfOneLoopAreWrittenAndReadTogether) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 4});
+  g.output("gradient", grad(sum(products_of(g, x).outputs[0]), {x})[0]);
+  const Plan plan = plan_for(g);
+  ASSERT_EQ(plan.sequences.size(), 3u) << "two loops";
+  EXPECT_EQ(ops_in(plan, 1, "store_at"), 2) << "the state at the beginning, and what is computed: " << plan.explain();
+  EXPECT_EQ(ops_in(plan, 2, "slice_at"), 1) << plan.explain();
+  EXPECT_EQ(ops_in(plan, 2, "store_at"), 1) << plan.explain();
+}
+
+// The state is stored before the next one is computed, which may then take its place.
+TEST(Stacks, OfStatesNeedNoCopiesOfThem) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 4});
+  g.output("gradient", grad(sum(products_of(g, x).outputs[0]), {x})[0]);
+  const Plan plan = plan_for(g);
+  for (int body : {1, 2}) EXPECT_EQ(copies_in(plan, body), 0) << plan.explain();
+}
+
+// Not if the slice would lie in memory for long, nor if the stack is not there yet.
+TEST(Stacks, AreReadTogetherWhereThatIsOfUse) {
+  struct Case {
+    int ops_between;
+    bool is_made_between, has_other_place;
+    int nodes;
+  };
+  for (const Case& c : {Case{3, false, false, 1}, {40, false, false, 2}, {3, true, false, 2}, {3, false, true, 2}}) {
+    Graph g;
+    Value x = g.input("x", f32, {5, 4}), place = g.input("place", i32, {});
+    const Value first = emit(slice_at_op, {x, place})[0];
+    Value y = first;
+    for (int i = 0; i < c.ops_between; ++i) y = cumsum(y, 0);
+    const Value stack =
+        c.is_made_between ? reshape(concat(std::vector<Arg>(5, y), 0), {5, 4}) : g.input("z", f32, {5, 4});
+    g.output("y", y + emit(slice_at_op, {stack, c.has_other_place ? place + 1 : place})[0]);
+    const Plan plan = plan_for(g);
+    EXPECT_EQ(calls_of(plan, "slice_at"), c.nodes) << plan.explain();
+  }
+}
+
+// How often a scan runs is known: nothing is compared before its first iteration, nor before that of its gradient.
+TEST(Scans, BeginWithoutAComparison) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 4});
+  g.output("gradient", grad(sum(scan_of(x).outputs[0]), {x})[0]);
+  const Plan plan = plan_for(g);
+  ASSERT_EQ(plan.sequences.size(), 3u);
+  EXPECT_EQ(ops_in(plan, 0, "less"), 0) << plan.explain();
+  EXPECT_EQ(ops_in(plan, 0, "sub"), 0) << plan.explain();
+  for (int body : {1, 2}) EXPECT_EQ(ops_in(plan, body, "less"), 1) << plan.explain();
 }
 
 TEST(Stacks, OfALoopThatMayEndSoonerAreCleared) {
