@@ -118,6 +118,7 @@ std::vector<Case> elementwise_cases() {
           of_two(
               "div", [](Value a, Value b) { return div(a, b); }, 0.5, 3),
           of_two("maximum", [](Value a, Value b) { return maximum(a, b); }),
+          of_two("where", [](Value a, Value b) { return where(a < b, a, b); }),
           of_matrix("pow_2.5", to_the(2.5), 0.1, 3),
           of_matrix("pow_2", to_the(2)),
           of_two(

@@ -1,6 +1,9 @@
 // where: elements of one operand or the other, with broadcasting. Elements are moved, whatever they are.
 #include "kernels/support/elementwise.h"
 #include "kernels/support/words.h"
+#ifdef GRAPHSINK_VECTOR_LEVELS
+#include <immintrin.h>
+#endif
 
 namespace graphsink {
 namespace {
@@ -23,14 +26,59 @@ void select_cuda(CudaArgs& args) {
               layout);
 }
 
+#ifdef GRAPHSINK_VECTOR_LEVELS
+// Compilers make no vector code of a condition and a choice, whose elements are of different sizes. This chooses as
+// many elements as fit into a vector at once. Returns the number of elements done, all but the last few.
+template <class W>
+[[gnu::target("arch=x86-64-v4")]] std::int64_t select_avx512(std::int64_t size, const bool* condition, const W* a,
+                                                             std::int64_t step_a, const W* b, std::int64_t step_b,
+                                                             W* out) {
+  constexpr std::int64_t kLanes = 64 / sizeof(W);
+  W repeated_a[kLanes], repeated_b[kLanes];
+  std::fill_n(repeated_a, kLanes, *a);
+  std::fill_n(repeated_b, kLanes, *b);
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const __m512i chosen = _mm512_loadu_si512(step_a == 0 ? repeated_a : a + i);
+    const __m512i other = _mm512_loadu_si512(step_b == 0 ? repeated_b : b + i);
+    const bool* at = condition + i;
+    __m512i result;
+    if constexpr (sizeof(W) == 1) {
+      const __m512i is_chosen = _mm512_loadu_si512(at);
+      result = _mm512_mask_blend_epi8(_mm512_test_epi8_mask(is_chosen, is_chosen), other, chosen);
+    } else if constexpr (sizeof(W) == 2) {
+      const __m256i is_chosen = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+      result = _mm512_mask_blend_epi16(_mm256_test_epi8_mask(is_chosen, is_chosen), other, chosen);
+    } else if constexpr (sizeof(W) == 4) {
+      const __m128i is_chosen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+      result = _mm512_mask_blend_epi32(_mm_test_epi8_mask(is_chosen, is_chosen), other, chosen);
+    } else {
+      const __m128i is_chosen = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+      result = _mm512_mask_blend_epi64(static_cast<__mmask8>(_mm_test_epi8_mask(is_chosen, is_chosen)), other, chosen);
+    }
+    _mm512_storeu_si512(out + i, result);
+  }
+  return i;
+}
+#endif
+
 // An ElementwiseRow.
 template <class W>
 void select_row(std::int64_t size, const void* const* in, const std::int64_t* steps, void* result) {
   const auto* condition = static_cast<const bool*>(in[0]);
   const auto *a = static_cast<const W*>(in[1]), *b = static_cast<const W*>(in[2]);
   auto* out = static_cast<W*>(result);
-  std::int64_t step_c = steps[0], step_a = steps[1], step_b = steps[2];
-  for_each_index(size, [=](std::int64_t k) { out[k] = condition[k * step_c] ? a[k * step_a] : b[k * step_b]; });
+  const std::int64_t step_c = steps[0], step_a = steps[1], step_b = steps[2];
+  std::int64_t done = 0;
+#ifdef GRAPHSINK_VECTOR_LEVELS
+  if (step_c == 1 && vector_level() == VectorLevel::avx512)
+    done = select_avx512(size, condition, a, step_a, b, step_b, out);
+#endif
+  // No choice between two addresses: that would be a branch, which processors cannot predict.
+  for (std::int64_t k = done; k < size; ++k) {
+    const W chosen = a[k * step_a], other = b[k * step_b];
+    out[k] = condition[k * step_c] ? chosen : other;
+  }
 }
 
 template <class W>

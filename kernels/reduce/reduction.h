@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ir/fused.h"
+#include "kernels/reduce/float_pairs.h"
 #include "kernels/reduce/operations.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
@@ -159,19 +160,30 @@ typename Op::Value reduce_few_terms(const typename Op::Term* first, const Layout
   return all;
 }
 
+// Joins n pairs of terms, which lie side by side from x and from y on.
+template <class Op>
+typename Op::Value reduce_pairs(std::int64_t n, const typename Op::Term* x, const typename Op::Term* y) {
+  using Value = typename Op::Value;
+  auto add = [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], y[k]); };
+#ifdef GRAPHSINK_VECTOR_LEVELS
+  constexpr bool kAreFloats = std::is_same_v<Wide<typename Op::Term>, float>;
+  if constexpr (kAreFloats && std::is_same_v<Op, Sum<typename Op::Term, double>>)
+    if (vector_level() == VectorLevel::avx512) return sum_pairs_avx512(n, x, y, add);
+#endif
+  return reduce_in_lanes(n, Op::none(), add, [](Value a, Value b) { return Op::join(a, b); });
+}
+
 // Terms that lie side by side.
 template <class Op>
 typename Op::Value reduce_row(std::int64_t n, const typename Op::Term* x, std::int64_t number) {
   using Value = typename Op::Value;
-  auto join = [](Value a, Value b) { return Op::join(a, b); };
   if constexpr (requires { Op::add_pair(Op::none(), *x, *x); }) {
-    const auto* second = x + n / 2;
-    const Value pairs = reduce_in_lanes(
-        n / 2, Op::none(), [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], second[k]); }, join);
+    const Value pairs = reduce_pairs<Op>(n / 2, x, x + n / 2);
     return n % 2 == 0 ? pairs : Op::add(pairs, x[n - 1], number + n - 1);
   } else {
     return reduce_in_lanes(
-        n, Op::none(), [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); }, join);
+        n, Op::none(), [=](Value all, std::int64_t k) { return Op::add(all, x[k], number + k); },
+        [](Value a, Value b) { return Op::join(a, b); });
   }
 }
 

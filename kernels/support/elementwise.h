@@ -151,15 +151,27 @@ void map_row(std::int64_t size, const In* a, std::int64_t step_a, const In* b, s
   }
 }
 
-// The same for half, of which a block at a time is converted to float: converting a block takes less than its elements.
-// Steps are 0 or 1.
+// Whether map_row() has a faster loop than one over elements.
+template <class F, int N>
+bool has_own_row(const std::int64_t* steps) {
+  constexpr bool kOfOne = requires(const float* x, float* out) { F::row(1, x, out); };
+  constexpr bool kOfRepeated = requires(const float* x, float* out) { F::repeated_row(1, x, 1.0f, out); };
+  return N == 1 ? kOfOne : N == 2 && kOfRepeated && steps[1] == 0;
+}
+
+// The same for half, of which many elements are converted to float together. Steps are 0 or 1. Where nothing but the
+// conversions is known of the loop, a longer block is converted, computed, and converted back.
 template <class F, int N, class Out>
 void map_half_row(std::int64_t size, const half* const (&in)[N], const std::int64_t* steps, Out* out) {
   constexpr std::int64_t kBlock = 512;
   using Result = std::conditional_t<std::is_same_v<Out, half>, float, Out>;
   float operands[N][kBlock];
   Result results[kBlock];
-  for (std::int64_t first = 0; first < size; first += kBlock) {
+  std::int64_t first = 0;
+  if constexpr (std::is_same_v<Out, half>) {
+    if (!has_own_row<F, N>(steps)) first = map_half(size, in, steps, out, [](auto& x) { return apply<F>(x); });
+  }
+  for (; first < size; first += kBlock) {
     std::int64_t n = std::min(kBlock, size - first);
     for (int k = 0; k < N; ++k) widen(steps[k] == 0 ? 1 : n, in[k] + first * steps[k], operands[k]);
     if constexpr (N == 1) {

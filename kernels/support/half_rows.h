@@ -1,5 +1,5 @@
-// Converts rows of half to float and back, 16 or 8 elements at a time where the processor can (AVX-512, or F16C, a part
-// of x86-64-v3). The bits are those of the conversions in half.h.
+// Computes with rows of half, 16 or 8 elements at a time where the processor can convert so many to float and back
+// (AVX-512, or F16C, a part of x86-64-v3). The bits are those of the conversions in half.h.
 #pragma once
 
 #include "graphsink/half.h"
@@ -11,39 +11,87 @@
 namespace graphsink {
 
 #ifdef GRAPHSINK_VECTOR_LEVELS
-// Each returns the number of elements done, all but the last few.
-[[gnu::target("arch=x86-64-v4")]] inline std::int64_t widen_long_blocks(std::int64_t n, const half* x, float* out) {
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    _mm512_storeu_ps(out + i,
-                     _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i))));
-  return i;
-}
-[[gnu::target("arch=x86-64-v4")]] inline std::int64_t narrow_long_blocks(std::int64_t n, const float* x, half* out) {
-  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff));  // which becomes 0x7fff
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512 wide = _mm512_loadu_ps(x + i);
+// Conversions of a block of elements.
+struct LongHalfBlock {
+  static constexpr std::int64_t kSize = 16;
+  [[gnu::target("arch=x86-64-v4")]] static void widen(const half* x, float* out) {
+    _mm512_storeu_ps(out, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
+  }
+  [[gnu::target("arch=x86-64-v4")]] static void narrow(const float* x, half* out) {
+    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff));  // which becomes 0x7fff
+    __m512 wide = _mm512_loadu_ps(x);
     wide = _mm512_mask_mov_ps(wide, _mm512_cmp_ps_mask(wide, wide, _CMP_UNORD_Q), nan);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
                         _mm512_maskz_cvtps_ph(0xffff, wide, _MM_FROUND_TO_NEAREST_INT));
   }
-  return i;
-}
-[[gnu::target("arch=x86-64-v3")]] inline std::int64_t widen_blocks(std::int64_t n, const half* x, float* out) {
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
-  return i;
-}
-[[gnu::target("arch=x86-64-v3")]] inline std::int64_t narrow_blocks(std::int64_t n, const float* x, half* out) {
-  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));  // which becomes 0x7fff
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    __m256 wide = _mm256_loadu_ps(x + i);
-    wide = _mm256_blendv_ps(wide, nan, _mm256_cmp_ps(wide, wide, _CMP_UNORD_Q));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
+};
+struct HalfBlock {
+  static constexpr std::int64_t kSize = 8;
+  [[gnu::target("arch=x86-64-v3")]] static void widen(const half* x, float* out) {
+    _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
   }
+  [[gnu::target("arch=x86-64-v3")]] static void narrow(const float* x, half* out) {
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));  // which becomes 0x7fff
+    __m256 wide = _mm256_loadu_ps(x);
+    wide = _mm256_blendv_ps(wide, nan, _mm256_cmp_ps(wide, wide, _CMP_UNORD_Q));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+
+// Calls compute(x, y) for blocks of the operands as floats, x[k][j], and of the results, y[j]. Compilers keep these in
+// registers.
+template <class Block, bool has_repeated, int N, class Compute>
+inline std::int64_t map_half_blocks(std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out,
+                                    const Compute compute) {
+  const half* operands[N];
+  float x[N][Block::kSize], y[Block::kSize];
+  for (int k = 0; k < N; ++k) {
+    operands[k] = in[k];
+    if (has_repeated && steps[k] == 0) std::fill_n(x[k], Block::kSize, static_cast<float>(*in[k]));
+  }
+  std::int64_t i = 0;
+  for (; i + Block::kSize <= n; i += Block::kSize) {
+    for (int k = 0; k < N; ++k)
+      if (!has_repeated || steps[k] != 0) Block::widen(operands[k] + i, x[k]);
+    compute(x, y);
+    Block::narrow(y, out + i);
+  }
+  return i;
+}
+template <bool has_repeated, int N, class Compute>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] std::int64_t map_half_avx512(
+    std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out, const Compute& compute) {
+  return map_half_blocks<LongHalfBlock, has_repeated>(n, in, steps, out, compute);
+}
+template <bool has_repeated, int N, class Compute>
+[[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] std::int64_t map_half_avx2(
+    std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out, const Compute& compute) {
+  return map_half_blocks<HalfBlock, has_repeated>(n, in, steps, out, compute);
+}
+
+// Each returns the number of elements done, all but the last few.
+[[gnu::flatten, gnu::target("arch=x86-64-v4")]] inline std::int64_t widen_avx512(std::int64_t n, const half* x,
+                                                                                 float* out) {
+  std::int64_t i = 0;
+  for (; i + LongHalfBlock::kSize <= n; i += LongHalfBlock::kSize) LongHalfBlock::widen(x + i, out + i);
+  return i;
+}
+[[gnu::flatten, gnu::target("arch=x86-64-v4")]] inline std::int64_t narrow_avx512(std::int64_t n, const float* x,
+                                                                                  half* out) {
+  std::int64_t i = 0;
+  for (; i + LongHalfBlock::kSize <= n; i += LongHalfBlock::kSize) LongHalfBlock::narrow(x + i, out + i);
+  return i;
+}
+[[gnu::flatten, gnu::target("arch=x86-64-v3")]] inline std::int64_t widen_avx2(std::int64_t n, const half* x,
+                                                                               float* out) {
+  std::int64_t i = 0;
+  for (; i + HalfBlock::kSize <= n; i += HalfBlock::kSize) HalfBlock::widen(x + i, out + i);
+  return i;
+}
+[[gnu::flatten, gnu::target("arch=x86-64-v3")]] inline std::int64_t narrow_avx2(std::int64_t n, const float* x,
+                                                                                half* out) {
+  std::int64_t i = 0;
+  for (; i + HalfBlock::kSize <= n; i += HalfBlock::kSize) HalfBlock::narrow(x + i, out + i);
   return i;
 }
 #endif
@@ -51,18 +99,43 @@ namespace graphsink {
 inline void widen(std::int64_t n, const half* x, float* out) {
   std::int64_t done = 0;
 #ifdef GRAPHSINK_VECTOR_LEVELS
-  if (vector_level() == VectorLevel::avx512) done = widen_long_blocks(n, x, out);
-  if (vector_level() == VectorLevel::avx2) done = widen_blocks(n, x, out);
+  if (vector_level() == VectorLevel::avx512) done = widen_avx512(n, x, out);
+  if (vector_level() == VectorLevel::avx2) done = widen_avx2(n, x, out);
 #endif
   for_each_index(n - done, [=](std::int64_t i) { out[done + i] = x[done + i]; });
 }
 inline void narrow(std::int64_t n, const float* x, half* out) {
   std::int64_t done = 0;
 #ifdef GRAPHSINK_VECTOR_LEVELS
-  if (vector_level() == VectorLevel::avx512) done = narrow_long_blocks(n, x, out);
-  if (vector_level() == VectorLevel::avx2) done = narrow_blocks(n, x, out);
+  if (vector_level() == VectorLevel::avx512) done = narrow_avx512(n, x, out);
+  if (vector_level() == VectorLevel::avx2) done = narrow_avx2(n, x, out);
 #endif
   for_each_index(n - done, [=](std::int64_t i) { out[done + i] = half(x[done + i]); });
+}
+
+// Computes with elements of the operands as floats: out[i] is apply(x) for x[k] = in[k][i * steps[k]], where a step is
+// 0 or 1. Returns the number of elements done, of the first ones; all others are left to the caller.
+template <int N, class Apply>
+inline std::int64_t map_half(std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out,
+                             const Apply& apply) {
+#ifdef GRAPHSINK_VECTOR_LEVELS
+  auto compute = [=]<std::size_t size>(const float(&x)[N][size], float(&y)[size]) {
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < size; ++j) {
+      float element[N];
+      for (int k = 0; k < N; ++k) element[k] = x[k][j];
+      y[j] = apply(element);
+    }
+  };
+  const bool has_repeated = std::find(steps, steps + N, 0) != steps + N;
+  if (vector_level() == VectorLevel::avx512)
+    return (has_repeated ? map_half_avx512<true, N, decltype(compute)>
+                         : map_half_avx512<false, N, decltype(compute)>)(n, in, steps, out, compute);
+  if (vector_level() == VectorLevel::avx2)
+    return (has_repeated ? map_half_avx2<true, N, decltype(compute)>
+                         : map_half_avx2<false, N, decltype(compute)>)(n, in, steps, out, compute);
+#endif
+  return 0;
 }
 
 }  // namespace graphsink

@@ -129,6 +129,7 @@ OPS = {
     "mul": of_two(torch.mul),
     "div": of_two(torch.div, low=0.5),
     "maximum": of_two(torch.maximum),
+    "where": of_two(lambda a, b: torch.where(a < b, a, b)),
     "pow_2.5": of_matrix(lambda x: torch.pow(x, 2.5), **POSITIVE),
     "pow_2": of_matrix(lambda x: torch.pow(x, 2.0)),
     "pow": of_two(torch.pow, **POSITIVE),
