@@ -103,7 +103,8 @@ class Site:
 
 def blanked(text):
     """The text with comments and the contents of literals replaced by spaces, at the same offsets."""
-    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[^\n]*'
+    raw_text = r'R"(?P<delimiter>\w*)\(.*?\)(?P=delimiter)"'
+    pattern = raw_text + r'|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#[^\n]*'
     return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
 
 

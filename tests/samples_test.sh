@@ -74,7 +74,7 @@ prints 05_control_flow "$plan" ' while ' ' if ' \
   '^the launch holds 2 conditional nodes$' -- "$bin/05_control_flow"
 
 # What runs on the host is a node of the launch where the host is another device.
-two_devices=('^the launch holds 3 kernels, 0 copies, 0 host nodes$' '^fused: 9 element-wise ops in 1 node;') tokenizer=()
+two_devices=('^the launch holds 3 kernels, 0 copies, 0 host nodes$' '^fused: 9 ops in 1 node;') tokenizer=()
 if [[ $flavour != cpu ]]; then
   two_devices=('^the launch holds 9 kernels, 2 copies, 4 host nodes$' '^copies: 32 B to cuda:0$'
     '^invariant copies, made only when the source was written: 32 B to the host$')

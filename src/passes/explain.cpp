@@ -223,9 +223,8 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)
-    text += "fused: " + std::to_string(plan.fusion.ops) + " element-wise ops in " +
-            count_text(plan.fusion.nodes, "node") + "; " + bytes_text(plan.fusion.bytes) +
-            " of their results are not stored\n";
+    text += "fused: " + std::to_string(plan.fusion.ops) + " ops in " + count_text(plan.fusion.nodes, "node") + "; " +
+            bytes_text(plan.fusion.bytes) + " of their results are not stored\n";
   if (!plan.fusion.obstacle.empty()) text += "element-wise ops stay separate: " + plan.fusion.obstacle + "\n";
   if (plan.avoided_copies.ops > 0)
     text += "without copies: " + count_text(plan.avoided_copies.ops, "op") + " that only moved elements; " +

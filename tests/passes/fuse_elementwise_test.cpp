@@ -331,9 +331,7 @@ TEST(FuseElementwise, SaysWhatItJoined) {
   EXPECT_EQ(plan.fusion.nodes, 1u);
   EXPECT_EQ(plan.fusion.bytes, 2u * 3 * 64 * 4);
   std::string text = plan.explain();
-  EXPECT_NE(text.find("fused: 3 element-wise ops in 1 node; 1.5 KiB of their results are not stored"),
-            std::string::npos)
-      << text;
+  EXPECT_NE(text.find("fused: 3 ops in 1 node; 1.5 KiB of their results are not stored"), std::string::npos) << text;
   EXPECT_NE(text.find("\n        mul add tanh\n"), std::string::npos) << text;
 }
 
