@@ -138,7 +138,8 @@ std::vector<Case> elementwise_cases() {
           of_matrix(
               "sqrt", [](Value x) { return sqrt(x); }, 0.1, 3),
           of_matrix("relu", [](Value x) { return relu(x); }),
-          of_matrix("cast_bf16", [](Value x) { return cast(x, bf16); })};
+          of_matrix("cast_bf16", [](Value x) { return cast(x, bf16); }),
+          of_matrix("cast_f16", [](Value x) { return cast(x, f16); })};
 }
 
 std::vector<Case> reduction_cases() {

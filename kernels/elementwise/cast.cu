@@ -16,6 +16,12 @@ struct Cast {
   HD static Out apply(T x) {
     return convert<Out>(x);
   }
+  static void row(std::int64_t size, const float* x, half* out) requires std::is_same_v<Out, half> {
+    narrow(size, x, out);
+  }
+  static void row(std::int64_t size, const half* x, float* out) requires std::is_same_v<Out, float> {
+    widen(size, x, out);
+  }
 };
 
 void infer_cast(InferArgs& a) {

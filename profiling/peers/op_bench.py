@@ -148,6 +148,7 @@ OPS = {
     "sqrt": of_matrix(torch.sqrt, **POSITIVE),
     "relu": of_matrix(torch.relu),
     "cast_bf16": of_matrix(lambda x: x.to(torch.bfloat16)),
+    "cast_f16": of_matrix(lambda x: x.to(torch.float16)),
     "sum": of_matrix(torch.sum),
     "sum_axis0": of_matrix(lambda x: x.sum(0)),
     "sum_axis1": of_matrix(lambda x: x.sum(1)),
