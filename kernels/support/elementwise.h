@@ -159,8 +159,8 @@ bool has_own_row(const std::int64_t* steps) {
   return N == 1 ? kOfOne : N == 2 && kOfRepeated && steps[1] == 0;
 }
 
-// The same for half, of which many elements are converted to float together. Steps are 0 or 1. Where nothing but the
-// conversions is known of the loop, a longer block is converted, computed, and converted back.
+// The same for half, of which many elements are converted to float together. Steps are 0 or 1. Loops that take floats
+// from memory (has_own_row()), and what is left behind the last block, have a longer block converted before and behind.
 template <class F, int N, class Out>
 void map_half_row(std::int64_t size, const half* const (&in)[N], const std::int64_t* steps, Out* out) {
   constexpr std::int64_t kBlock = 512;
@@ -168,9 +168,11 @@ void map_half_row(std::int64_t size, const half* const (&in)[N], const std::int6
   float operands[N][kBlock];
   Result results[kBlock];
   std::int64_t first = 0;
+#ifdef GRAPHSINK_VECTOR_LEVELS
   if constexpr (std::is_same_v<Out, half>) {
     if (!has_own_row<F, N>(steps)) first = map_half(size, in, steps, out, [](auto& x) { return apply<F>(x); });
   }
+#endif
   for (; first < size; first += kBlock) {
     std::int64_t n = std::min(kBlock, size - first);
     for (int k = 0; k < N; ++k) widen(steps[k] == 0 ? 1 : n, in[k] + first * steps[k], operands[k]);

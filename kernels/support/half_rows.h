@@ -69,6 +69,29 @@ template <bool has_repeated, int N, class Compute>
   return map_half_blocks<HalfBlock, has_repeated>(n, in, steps, out, compute);
 }
 
+// Computes with elements of the operands as floats: out[i] is apply(x) for x[k] = in[k][i * steps[k]], where a step is
+// 0 or 1. Returns the number of elements done, of the first ones; all others are left to the caller.
+template <int N, class Apply>
+inline std::int64_t map_half(std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out,
+                             const Apply& apply) {
+  auto compute = [=]<std::size_t size>(const float(&x)[N][size], float(&y)[size]) {
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < size; ++j) {
+      float element[N];
+      for (int k = 0; k < N; ++k) element[k] = x[k][j];
+      y[j] = apply(element);
+    }
+  };
+  const bool has_repeated = std::find(steps, steps + N, 0) != steps + N;
+  if (vector_level() == VectorLevel::avx512)
+    return (has_repeated ? map_half_avx512<true, N, decltype(compute)>
+                         : map_half_avx512<false, N, decltype(compute)>)(n, in, steps, out, compute);
+  if (vector_level() == VectorLevel::avx2)
+    return (has_repeated ? map_half_avx2<true, N, decltype(compute)>
+                         : map_half_avx2<false, N, decltype(compute)>)(n, in, steps, out, compute);
+  return 0;
+}
+
 // Each returns the number of elements done, all but the last few.
 [[gnu::flatten, gnu::target("arch=x86-64-v4")]] inline std::int64_t widen_avx512(std::int64_t n, const half* x,
                                                                                  float* out) {
@@ -111,31 +134,6 @@ inline void narrow(std::int64_t n, const float* x, half* out) {
   if (vector_level() == VectorLevel::avx2) done = narrow_avx2(n, x, out);
 #endif
   for_each_index(n - done, [=](std::int64_t i) { out[done + i] = half(x[done + i]); });
-}
-
-// Computes with elements of the operands as floats: out[i] is apply(x) for x[k] = in[k][i * steps[k]], where a step is
-// 0 or 1. Returns the number of elements done, of the first ones; all others are left to the caller.
-template <int N, class Apply>
-inline std::int64_t map_half(std::int64_t n, const half* const (&in)[N], const std::int64_t* steps, half* out,
-                             const Apply& apply) {
-#ifdef GRAPHSINK_VECTOR_LEVELS
-  auto compute = [=]<std::size_t size>(const float(&x)[N][size], float(&y)[size]) {
-#pragma GCC ivdep
-    for (std::size_t j = 0; j < size; ++j) {
-      float element[N];
-      for (int k = 0; k < N; ++k) element[k] = x[k][j];
-      y[j] = apply(element);
-    }
-  };
-  const bool has_repeated = std::find(steps, steps + N, 0) != steps + N;
-  if (vector_level() == VectorLevel::avx512)
-    return (has_repeated ? map_half_avx512<true, N, decltype(compute)>
-                         : map_half_avx512<false, N, decltype(compute)>)(n, in, steps, out, compute);
-  if (vector_level() == VectorLevel::avx2)
-    return (has_repeated ? map_half_avx2<true, N, decltype(compute)>
-                         : map_half_avx2<false, N, decltype(compute)>)(n, in, steps, out, compute);
-#endif
-  return 0;
 }
 
 }  // namespace graphsink
