@@ -1,8 +1,8 @@
 // The gradient of a loop with a limit is a loop that goes back through its iterations. The loop itself keeps its state
-// of each iteration in stacks, and the results of ops that are expensive, such as products. Each iteration of the
-// gradient takes those, computes the other values of the iteration again, and walks back through them. Gradients of the
-// state are handed on from iteration to iteration; those of what the body takes from outside are added up; those of
-// slices are stacked.
+// of each iteration in stacks, and the results of ops that are expensive, such as products, or of the additions behind
+// these. Each iteration of the gradient takes those, computes the other values of the iteration again, and walks back
+// through them. Gradients of the state are handed on from iteration to iteration; those of what the body takes from
+// outside are added up; those of slices are stacked.
 //
 // A matrix from outside that each iteration multiplies rows by has as its gradient the sum, over the iterations, of
 // rows transposed times the gradient of the product. That is one product of both stacks, behind the loop.
@@ -124,7 +124,7 @@ struct Backward::LoopGradient {
     return state;
   }
 
-  // The results of expensive ops in the iteration.
+  // The values of the iteration that are expensive to compute.
   std::vector<ValueRef> kept_at(const Value& iteration) {
     std::vector<ValueRef> kept;
     for (ValueRef value : expensive) {

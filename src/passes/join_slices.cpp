@@ -1,5 +1,5 @@
-// An iteration of a gradient takes slices of several stacks, at the place that is its number. One node takes all of
-// them.
+// Joins nodes that take slices of different stacks at the same place: one node takes all of them. An iteration of the
+// gradient of a loop takes several, at the place that is its number.
 #include <algorithm>
 
 #include "base/at.h"
