@@ -33,6 +33,7 @@ template <class W>
 [[gnu::target("arch=x86-64-v4")]] std::int64_t select_avx512(std::int64_t size, const bool* condition, const W* a,
                                                              std::int64_t step_a, const W* b, std::int64_t step_b,
                                                              W* out) {
+  if constexpr (sizeof(W) > 8) return 0;
   constexpr std::int64_t kLanes = 64 / sizeof(W);
   W repeated_a[kLanes], repeated_b[kLanes];
   std::fill_n(repeated_a, kLanes, *a);

@@ -180,7 +180,7 @@ void Backward::add_captured(int body, int outermost, Captured& captured) const {
   const bool is_body_of_loop = body == outermost && region.limit > 0;
   // One slice for each iteration of this loop, so that its gradients are a stack, too.
   auto is_slice = [&](const Node& node) {
-    return is_body_of_loop && node.op == &slice_at_op && is_outside(node.inputs[0]) &&
+    return is_body_of_loop && node.op == &slice_at_op && node.inputs.size() == 2 && is_outside(node.inputs[0]) &&
            graph_->type(node.inputs[0]).shape[0] == region.limit;
   };
   auto is_product = [&](const Node& node) {

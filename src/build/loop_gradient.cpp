@@ -1,6 +1,6 @@
 // The gradient of a loop with a limit is a loop that goes back through its iterations. The loop itself keeps its state
-// of each iteration in stacks, and the results of ops that are expensive, such as products, or of the additions behind
-// these. Each iteration of the gradient takes those, computes the other values of the iteration again, and walks back
+// of each iteration in stacks, and the results of ops that are expensive, such as products, or of additions behind
+// them. Each iteration of the gradient takes those, computes the other values of the iteration again, and walks back
 // through them. Gradients of the state are handed on from iteration to iteration; those of what the body takes from
 // outside are added up; those of slices are stacked.
 //
@@ -32,7 +32,7 @@ struct Backward::LoopGradient {
     for (int made : body.nodes) {
       const Node& maker = graph.nodes[at(made)];
       if (maker.op->flops == nullptr) continue;
-      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back(sum_of({made, k}));
+      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back(with_sum({made, k}));
     }
   }
 
@@ -64,9 +64,25 @@ struct Backward::LoopGradient {
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
 
-  // If the value is only used as a summand of a sum of its type: that sum. Gradients of sums need no summand, so that
-  // it is enough to keep the sum.
-  ValueRef sum_of(ValueRef value) const {
+  // A value of the body that is expensive to compute. If it is only used as a summand of a sum of its type, and that in
+  // turn of another: the last of these sums, and the first node that adds.
+  struct Expensive {
+    ValueRef value;
+    ValueRef sum{};
+    int adder = -1;
+  };
+
+  Expensive with_sum(ValueRef value) const {
+    Expensive result{value};
+    for (int adder = only_adder(value); adder >= 0; adder = only_adder(result.sum)) {
+      if (result.adder < 0) result.adder = adder;
+      result.sum = {adder, 0};
+    }
+    return result;
+  }
+
+  // The node of the body that alone uses the value, if it is a sum of the value's type; else -1.
+  int only_adder(ValueRef value) const {
     int user = -1, uses = 0;
     for (int id : body.nodes) {
       const Node& reader = graph.nodes[at(id)];
@@ -76,10 +92,10 @@ struct Backward::LoopGradient {
     }
     uses += static_cast<int>(std::count(body.results.begin(), body.results.end(), value));
     for (const Stacked& stacked : body.stacked) uses += stacked.value == value;
-    if (uses != 1 || user < 0) return value;
+    if (uses != 1 || user < 0) return -1;
     const Node& sum = graph.nodes[at(user)];
     const bool is_sum = sum.op->expr == "a + b" || sum.op->expr == "a - b";
-    return is_sum && sum.outputs[0] == graph.type(value) ? sum_of({user, 0}) : value;
+    return is_sum && sum.outputs[0] == graph.type(value) ? user : -1;
   }
 
   // A loop over the iterations from the last to the first. The number of the iteration is a part of its state, the last
@@ -124,14 +140,32 @@ struct Backward::LoopGradient {
     return state;
   }
 
-  // The values of the iteration that are expensive to compute.
-  std::vector<ValueRef> kept_at(const Value& iteration) {
-    std::vector<ValueRef> kept;
-    for (ValueRef value : expensive) {
-      const ValueRef stack = stacked_output(graph, id, {value, body.counter.now});
-      kept.push_back(ref(slice(graph.value(stack), iteration)));
-    }
+  // The expensive values of the iteration, and sums; what of these is not used then is not kept.
+  std::vector<Expensive> kept_at(const Value& iteration) {
+    auto kept_of = [&](ValueRef value) {
+      return ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
+    };
+    std::vector<Expensive> kept;
+    for (const auto& [value, sum, adder] : expensive)
+      kept.push_back({kept_of(value), adder >= 0 ? kept_of(sum) : ValueRef{}, adder});
     return kept;
+  }
+
+  // Whether a node from `first` on other than `except`, or a body from `first_region` on, reads the value.
+  bool is_read(ValueRef value, int first, std::size_t first_region, int except) const {
+    for (int n = first; n < static_cast<int>(graph.nodes.size()); ++n) {
+      const Node& reader = graph.nodes[at(n)];
+      for (std::size_t i = 0; n != except && i < reader.inputs.size(); ++i)
+        if (reader.inputs[i] == value && reads(reader, i)) return true;
+      if (reader.op == &parameter_op && reader.attrs.as<ParameterAttrs>().initial == value) return true;
+    }
+    for (std::size_t r = first_region; r < graph.regions.size(); ++r) {
+      const Region& region = graph.regions[r];
+      if (std::find(region.results.begin(), region.results.end(), value) != region.results.end()) return true;
+      for (const Stacked& stacked : region.stacked)
+        if (stacked.value == value) return true;
+    }
+    return false;
   }
 
   // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. What
@@ -155,7 +189,7 @@ struct Backward::LoopGradient {
   Values go_back(const Values& sums, const Value& iteration, std::vector<Stacked>& of_slices,
                  std::vector<Stacked>& of_products) {
     const std::vector<ValueRef> state = state_at(iteration);
-    const std::vector<ValueRef> kept = kept_at(iteration);
+    const std::vector<Expensive> kept = kept_at(iteration);
     const int first = static_cast<int>(graph.nodes.size());
     const std::size_t first_region = graph.regions.size();
     const BodyCopy copy_of(graph, node.bodies[0], b.where_, state);
@@ -181,7 +215,12 @@ struct Backward::LoopGradient {
     for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
     gradients.resize(sums.size());
     for (std::size_t i = active.size(); i < gradients.size(); ++i) gradients[i] = add(arg(sums[i]), arg(gradients[i]));
-    for (std::size_t i = 0; i < kept.size(); ++i) replace(copy_of(expensive[i]), kept[i], first, first_region);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const auto& [value, sum, adder] = expensive[i];
+      // Gradients of sums read no summand, but that of the op that computes the value may read it.
+      const bool keeps_sum = adder >= 0 && !is_read(copy_of(value), first, first_region, copy_of({adder, 0}).node);
+      replace(copy_of(keeps_sum ? sum : value), keeps_sum ? kept[i].sum : kept[i].value, first, first_region);
+    }
     return gradients;
   }
 
@@ -192,8 +231,8 @@ struct Backward::LoopGradient {
   const Region body;            // a copy: the graph grows
   std::vector<Value> upstream;  // of the outputs; invalid: none
   const Captured captured;
-  std::vector<std::size_t> active;  // numbers of the states through which gradients flow
-  std::vector<ValueRef> expensive;  // values of the body that are kept, not computed again
+  std::vector<std::size_t> active;   // numbers of the states through which gradients flow
+  std::vector<Expensive> expensive;  // kept, not computed again
 };
 
 void Backward::step_loop(int id, const Node& node) {

@@ -738,6 +738,23 @@ TEST_P(ControlFlowGradient, SumsOfProductsAreKept) {
   }
 }
 
+// The gradient of attention reads what attention returned, so that this is kept, and not the sum that it is part of.
+TEST_P(ControlFlowGradient, AttentionInALoopIsNotRepeated) {
+  Variable keys("keys", Tensor::uniform({1, 2, 3, 4}, 1)), begin("begin", Tensor::uniform({1, 2, 3, 4}, 2));
+  auto [s, n] = while_(
+      {g.value(begin), 0.0}, [](Value, Value n) { return n < 3.0; },
+      [&](Value s, Value n) {
+        return std::array{tanh(attention(s, keys, keys) + s * 2.0), n + 1.0};
+      },
+      {.max_iterations = 5});
+  g.output("gradient", grad(sum(s), {keys})[0]);
+  const Plan plan = make_plan(g, Target::host(), system_ops());
+  ASSERT_EQ(plan.sequences.size(), 3u);
+  for (const Task& task : plan.tasks_of(2))
+    EXPECT_FALSE(task.kind == TaskKind::call && plan.nodes[static_cast<std::size_t>(task.node)].op->name == "attention")
+        << plan.explain();
+}
+
 TEST_P(ControlFlowGradient, ABranchTrains) {
   Variable u("u", Tensor({0.5f, -0.5f}));
   Value y = if_(

@@ -101,7 +101,7 @@ class CpuArena : public Arena {
   // cache by a hash of the bits 12 to 27 of its address (Lipp et al. 2020, "Take A Way: Exploring the Security
   // Implications of AMD's Cache Way Predictors"), and lines with the same hash drive each other out: on Zen 4, an
   // addition of two tensors, each in an arena of its own, took 1.2 times as long.
-  static constexpr std::size_t kRoom = (std::size_t{1} << 36) + 37 * kPiece;
+  static constexpr std::size_t kRoom = (std::size_t{1} << 36) + 38 * kPiece;
   static constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   static constexpr const char* kRemedy =
       "raise the limit on virtual memory (ulimit -v), or bind the largest shapes first, before memory is allocated";
