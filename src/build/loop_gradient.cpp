@@ -91,8 +91,7 @@ struct Backward::LoopGradient {
       uses += static_cast<int>(count) + (reader.bodies.empty() ? 0 : 2);  // bodies in the body may use it, too
     }
     uses += static_cast<int>(std::count(body.results.begin(), body.results.end(), value));
-    for (const Stacked& stacked : body.stacked) uses += stacked.value == value;
-    if (uses != 1 || user < 0) return -1;
+    if (uses != 1 || user < 0) return -1;  // that it is stacked does not count: a gradient may have asked for that
     const Node& sum = graph.nodes[at(user)];
     const bool is_sum = sum.op->expr == "a + b" || sum.op->expr == "a - b";
     return is_sum && sum.outputs[0] == graph.type(value) ? user : -1;

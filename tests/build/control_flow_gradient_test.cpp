@@ -735,6 +735,15 @@ TEST_P(ControlFlowGradient, SumsOfProductsAreKept) {
     }
     EXPECT_EQ(products, 1) << "the gradient of s: " << plan.explain();
     EXPECT_EQ(times_two, other_uses == 0 ? 1 : 2) << "the gradient, and the other summand: " << plan.explain();
+    auto stacks = [&] {
+      std::size_t count = 0;
+      for (const PlanNode& stored : make_plan(graph, Target::host(), system_ops()).nodes)
+        if (stored.op->name == "store_at") count += stored.types.size() - static_cast<std::size_t>(stored.inputs);
+      return count;
+    };
+    const std::size_t of_one_gradient = stacks();
+    graph.output("again", grad(sum(s) * 2.0, {m})[0]);
+    EXPECT_EQ(stacks(), of_one_gradient + 1) << "the gradients of the product in each iteration, and none of the loop";
   }
 }
 
