@@ -33,7 +33,7 @@ template <class W>
 [[gnu::target("arch=x86-64-v4")]] std::int64_t select_avx512(std::int64_t size, const bool* condition, const W* a,
                                                              std::int64_t step_a, const W* b, std::int64_t step_b,
                                                              W* out) {
-  if constexpr (sizeof(W) > 8) return 0;
+  static_assert(sizeof(W) <= 8);
   constexpr std::int64_t kLanes = 64 / sizeof(W);
   W repeated_a[kLanes], repeated_b[kLanes];
   std::fill_n(repeated_a, kLanes, *a);
@@ -72,8 +72,9 @@ void select_row(std::int64_t size, const void* const* in, const std::int64_t* st
   const std::int64_t step_c = steps[0], step_a = steps[1], step_b = steps[2];
   std::int64_t done = 0;
 #ifdef GRAPHSINK_VECTOR_LEVELS
-  if (step_c == 1 && vector_level() == VectorLevel::avx512)
-    done = select_avx512(size, condition, a, step_a, b, step_b, out);
+  if constexpr (sizeof(W) <= 8)
+    if (step_c == 1 && vector_level() == VectorLevel::avx512)
+      done = select_avx512(size, condition, a, step_a, b, step_b, out);
 #endif
   // No choice between two addresses: that would be a branch, which processors cannot predict.
   for (std::int64_t k = done; k < size; ++k) {

@@ -197,10 +197,13 @@ void elementwise_row(std::int64_t size, const void* const* in, const std::int64_
   auto operand = [&](int n) { return static_cast<const In*>(in[n]); };
   auto* result = static_cast<Out*>(out);
   if constexpr (std::is_same_v<In, half>) {
-    if constexpr (requires { F::row(size, operand(0), result); }) return F::row(size, operand(0), result);
-    const half* halves[N];
-    for (int n = 0; n < N; ++n) halves[n] = operand(n);
-    map_half_row<F>(size, halves, steps, result);
+    if constexpr (requires { F::row(size, operand(0), result); }) {
+      F::row(size, operand(0), result);
+    } else {
+      const half* halves[N];
+      for (int n = 0; n < N; ++n) halves[n] = operand(n);
+      map_half_row<F>(size, halves, steps, result);
+    }
   } else if constexpr (N == 1) {
     map_row<F>(size, operand(0), steps[0], result);
   } else if constexpr (N == 2) {
