@@ -15,9 +15,9 @@ struct StackStore {
   int position = -1;             // of the node of the body behind which it runs; -1: it runs first
 };
 
-// The stores of a loop, two for each place at most: at the beginning of an iteration one of the state, and of what comes
-// from outside, so that the next state may be computed where the state is; and one of everything else, as soon as all
-// of that is computed.
+// The stores of a loop, two for each place at most: at the beginning of an iteration one of the state, and of what
+// comes from outside, so that the next state may be computed where the state is; and one of everything else, as soon as
+// all of that is computed.
 std::vector<StackStore> stores_of(const PlannerIr& ir, int loop);
 
 }  // namespace graphsink
