@@ -247,7 +247,7 @@ struct PlanFacts {
   std::optional<ShapeCacheFacts> shape_cache;  // of a graph with open dimensions
 };
 
-// What became of element-wise ops that were joined: see CompileOptions::fuse.
+// What became of element-wise ops, and reductions of their rows, that were joined: see CompileOptions::fuse.
 struct FusionReport {
   std::size_t ops = 0;    // so many ops
   std::size_t nodes = 0;  // became so many nodes

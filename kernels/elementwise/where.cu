@@ -76,7 +76,8 @@ void select_row(std::int64_t size, const void* const* in, const std::int64_t* st
     if (step_c == 1 && vector_level() == VectorLevel::avx512)
       done = select_avx512(size, condition, a, step_a, b, step_b, out);
 #endif
-  // No choice between two addresses: that would be a branch, which processors cannot predict.
+  // Both elements are read before one is chosen. A choice between their addresses would be a branch, and processors
+  // cannot predict a condition that varies.
   for (std::int64_t k = done; k < size; ++k) {
     const W chosen = a[k * step_a], other = b[k * step_b];
     out[k] = condition[k * step_c] ? chosen : other;

@@ -42,6 +42,7 @@ Values counted_loop(const char* op, GraphData& graph, std::span<const Arg> init,
 Values fixed_loop(const char* op, GraphData& graph, std::span<const Arg> init,
                   const std::function<Values(const Values&)>& body, std::int64_t iterations, const Where& where) {
   const Value first = first_number(graph, where);
+  // Asked of the state that the loop begins with, and of that behind an iteration.
   auto goes_on = [&](const Values& state) {
     if (state.back().node() == first.node())
       return Graph(graph.shared_from_this()).constant(Tensor::scalar(true), where);

@@ -64,12 +64,12 @@ struct Backward::LoopGradient {
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
 
-  // A value of the body that is expensive to compute. If it is only used as a summand of a sum of its type, and that in
-  // turn of another: the last of these sums, and the first node that adds.
+  // A value of the body that is expensive to compute, such as `p` in p + x + y. Where nothing else uses it, the whole
+  // sum can be kept in its place.
   struct Expensive {
     ValueRef value;
-    ValueRef sum{};
-    int adder = -1;
+    ValueRef sum{};  // p + x + y, of the same type; invalid if there is none
+    int adder = -1;  // the node p + x
   };
 
   Expensive with_sum(ValueRef value) const {

@@ -58,9 +58,6 @@ Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
   return node.op->row(types) ? Role::by_element : Role::none;
 }
 
-// How many nodes later an op may run, whatever memory that takes.
-constexpr int kNear = 16;
-
 // Packing groups saves a node, but they run one after the other where they could run side by side. That pays up to so
 // many elements of each result. On a GPU a node of a graph costs a microsecond or two, in which so few elements are
 // computed by a part of its processors. (Not verified on a GPU.) On the CPU a node costs some ten nanoseconds.

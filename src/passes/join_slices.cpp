@@ -29,16 +29,13 @@ class Joining {
   }
 
  private:
-  // How many nodes sooner a slice may be taken: until it is used, it takes memory.
-  static constexpr std::size_t kNear = 16;
-
   bool is_slice(int id) const { return ir_.nodes[at(id)].is_live && ir_.nodes[at(id)].op == system_.slice_at; }
 
-  // Makes the node at `position` take the slices of those behind it, too.
+  // Makes the node at `position` take the slices of those behind it, too, if they are near.
   void take_others(const std::vector<int>& nodes, std::size_t position) {
     const int id = nodes[position];
     IrNode& node = ir_.nodes[at(id)];
-    for (std::size_t p = position + 1; p < std::min(nodes.size(), position + kNear); ++p) {
+    for (std::size_t p = position + 1; p < std::min(nodes.size(), position + at(kNear)); ++p) {
       if (!is_slice(nodes[p])) continue;
       IrNode& other = ir_.nodes[at(nodes[p])];
       const ValueRef stack = other.inputs[0];

@@ -128,11 +128,14 @@ AvoidedCopies avoid_copies(PlannerIr& ir);
 // Joins nodes with the one that uses them: see OpDef::fuse.
 void fuse(PlannerIr& ir);
 
+// How many nodes later or sooner a pass lets an op run, whatever memory its operands or results take meanwhile.
+constexpr int kNear = 16;
+
 // Joins element-wise ops into nodes that compute them together (ir/fused.h): block by block on the CPU, and in one
 // kernel on a CUDA device that compiles kernels. `plan` has the devices.
 FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan);
 
-// Makes one node of those that take slices of stacks at the same place.
+// Makes one node of those that take slices of stacks at the same place (kernels/runtime/stack.h), and are near.
 void join_slices(PlannerIr& ir, const SystemOps& system);
 
 // Makes nodes, buffers and one schedule per region, in the user's order, with the commit at the end and copies where a
