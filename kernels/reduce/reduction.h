@@ -167,8 +167,13 @@ typename Op::Value reduce_pairs(std::int64_t n, const typename Op::Term* x, cons
   auto add = [=](Value all, std::int64_t k) { return Op::add_pair(all, x[k], y[k]); };
 #ifdef GRAPHSINK_VECTOR_LEVELS
   constexpr bool kAreFloats = std::is_same_v<Wide<typename Op::Term>, float>;
-  if constexpr (kAreFloats && std::is_same_v<Op, Sum<typename Op::Term, double>>)
-    if (vector_level() == VectorLevel::avx512) return sum_pairs_avx512(n, x, y, add);
+  if constexpr (kAreFloats && std::is_same_v<Op, Sum<typename Op::Term, double>>) {
+    const VectorLevel level = vector_level();
+    if constexpr (sizeof(*x) == sizeof(float))
+      if (level == VectorLevel::avx2 || (level == VectorLevel::avx512 && halves_avx512()))
+        return sum_pairs_avx2(n, x, y);
+    if (level == VectorLevel::avx512) return sum_pairs_avx512(n, x, y);
+  }
 #endif
   return reduce_in_lanes(n, Op::none(), add, [](Value a, Value b) { return Op::join(a, b); });
 }

@@ -34,6 +34,14 @@ VectorLevel vector_level() noexcept {
   return level;
 }
 
+bool halves_avx512() noexcept {
+#if defined(__x86_64__) && !defined(__clang__)
+  return __builtin_cpu_is("amdfam19h");  // Zen 3, which has no AVX-512, and Zen 4
+#else
+  return false;
+#endif
+}
+
 const char* to_string(VectorLevel level) noexcept {
   switch (level) {
     case VectorLevel::baseline:

@@ -16,4 +16,8 @@ enum class VectorLevel : std::uint8_t {
 VectorLevel vector_level() noexcept;
 const char* to_string(VectorLevel level) noexcept;
 
+// Whether the processor computes vectors of 512 bits as two of 256, so that a body may as well use the shorter ones:
+// AMD's Zen 4 does.
+bool halves_avx512() noexcept;
+
 }  // namespace graphsink

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "graphsink/graphsink.h"
+#include "kernels/reduce/float_pairs.h"
 
 namespace graphsink {
 namespace {
@@ -58,6 +59,23 @@ TEST(SumOrder, OfALongRowIsAlwaysTheSame) {
     }
   }
 }
+
+#ifdef GRAPHSINK_VECTOR_LEVELS
+// A processor uses one of these for f32, and may never use the other.
+TEST(SumOrder, IsTheSameWithVectorsOfEachLength) {
+  for (std::int64_t count : {0, 2, 62, 64, 66, 1024, 2050}) {
+    const Tensor x = terms(count, f32);
+    const auto* first = reinterpret_cast<const float*>(x.data());
+    const double wanted = sum_in_order(x);
+    if (vector_level() >= VectorLevel::avx2) {
+      EXPECT_EQ(sum_pairs_avx2(count / 2, first, first + count / 2), wanted) << count;
+    }
+    if (vector_level() >= VectorLevel::avx512) {
+      EXPECT_EQ(sum_pairs_avx512(count / 2, first, first + count / 2), wanted) << count;
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace graphsink
