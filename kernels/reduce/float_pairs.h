@@ -82,7 +82,8 @@ template <class T>
     sums[s] = _mm256_fmadd_pd(_mm256_fmadd_pd(a, one, b), one, sums[s]);
   }
 }
-// Of rows that are no longer than a page, processors do not load the next one by themselves.
+// Processors do not load the next row by themselves where rows are no longer than a page. Here they load what is needed
+// a row later.
 constexpr std::int64_t kShortPairs = 512;
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] inline double sum_pairs_avx2(std::int64_t n,
                                                                                             const float* x,
@@ -93,7 +94,7 @@ constexpr std::int64_t kShortPairs = 512;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     if (n <= kShortPairs)
-      for (const float* next : {x + i + 2 * n, y + i + 2 * n}) {
+      for (const float* next : {x + i + 3 * n, y + i + 3 * n}) {
         __builtin_prefetch(next);
         __builtin_prefetch(next + 16);
       }
