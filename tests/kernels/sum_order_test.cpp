@@ -8,7 +8,9 @@
 #include <random>
 
 #include "graphsink/graphsink.h"
+#ifndef GRAPHSINK_CUDA  // with it, headers of kernels need a compiler of CUDA
 #include "kernels/reduce/float_pairs.h"
+#endif
 
 namespace graphsink {
 namespace {
