@@ -72,8 +72,8 @@ template <class T>
   return join_8_lanes(_mm512_maskz_extractf64x4_pd(0xf, of8, 0), _mm512_maskz_extractf64x4_pd(0xf, of8, 1));
 }
 
-// The same of f32 with half as wide vectors. A product with 1 is exact, so that a fused multiply-add adds. Processors
-// do it beside the conversions, where AMD's Zen 4 would wait for these with an addition.
+// The same of f32 with half as wide vectors. A product with 1 is exact, so that a fused multiply-add is an addition.
+// Zen 4 converts and adds in the same units, and multiplies in others, so that these do not wait for each other.
 [[gnu::target("arch=x86-64-v3")]] inline void add_pairs(__m256d (&sums)[8], const float* x, const float* y) {
   const __m256d one = _mm256_set1_pd(1);
   GRAPHSINK_UNROLL
@@ -82,8 +82,8 @@ template <class T>
     sums[s] = _mm256_fmadd_pd(_mm256_fmadd_pd(a, one, b), one, sums[s]);
   }
 }
-// Processors do not load the next row by themselves where rows are no longer than a page. Here they load what is needed
-// a row later.
+// Processors do not load the next row by themselves where rows are no longer than a page of memory. Here they are told
+// to; an address behind the last row does no harm, because it is not read.
 constexpr std::int64_t kShortPairs = 512;
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v3")]] inline double sum_pairs_avx2(std::int64_t n,
                                                                                             const float* x,
