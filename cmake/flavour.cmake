@@ -69,10 +69,16 @@ endif()
 include(${CMAKE_CURRENT_LIST_DIR}/device_sources.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/plain_cuda.cmake)
 
-# Only what a public header declares can be seen outside of the shared library (GRAPHSINK_PUBLIC).
-set(CMAKE_CXX_VISIBILITY_PRESET hidden)
-set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
-set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+# Only what a public header declares can be seen outside of the shared library (GRAPHSINK_PUBLIC). Tests and samples use
+# more than that, so a shared library that is built together with them shows everything. Such a library is one file for
+# many programs, which is what a small archive for another machine needs (profiling/gpu_check.sh --pack).
+if(BUILD_SHARED_LIBS AND (GRAPHSINK_BUILD_TESTS OR GRAPHSINK_BUILD_SAMPLES))
+  message(STATUS "The shared library shows all of its symbols, because tests and samples are built with it")
+else()
+  set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+  set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+  set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+endif()
 
 # graphsink_layer(name "layers below" sources...) compiles one layer. Programs link the library graphsink, which holds the
 # objects of all layers; in the archive of a layer, tests look up which CUDA functions that layer calls.
