@@ -61,6 +61,8 @@ def resume_from(session: Session, resume: pathlib.Path) -> None:
     if not is_same:
         session.say(f"learns from {resume.name}: {sum(map(has_failed, session.earlier.values()))} tests failed there")
         return
+    if (folder / "summary.txt").is_file():
+        session.lines = (folder / "summary.txt").read_text().splitlines()
     session.say(f"goes on with {resume.name}")
     session.meta["resumed"] = meta["date"]
     session.items, session.problems = told.pop("items"), told.pop("problems", [])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import statistics
 import sys
 
 from gpu.gtest import Suite, SuiteRun
@@ -45,7 +46,6 @@ def probe(session: Session, program: str, limit: float = 150) -> None:
     ended = session.run(program, limit, [session.bin / program])
     answers = [line.rstrip() for line in ended.text.splitlines() if not line.startswith("[")]
     session.say_all([line for line in answers if " message " not in line])
-    session.keep(program, answers)
 
 
 # --- times
@@ -229,7 +229,75 @@ def sanitizer(session: Session, tool: str, limit: float, program: str, *argument
     return ended
 
 
-# --- endurance
+# --- speed
+
+
+def rounds(session: Session, workloads: str, modes: str, steps: int, number: int) -> None:
+    """Hand-written baselines and workloads, all in turns, so that what disturbs the machine disturbs each of them."""
+    for round_ in range(1, number + 1):
+        baseline(session, "launch_baseline" if round_ == 1 else f"launch_baseline-round{round_}")
+        bench(session, f"bench-round{round_}", workloads, "--steps", steps, "--mode", modes)
+    merge_rounds(session, number)
+
+
+def merge_rounds(session: Session, number: int) -> None:
+    """One report in place of one for each round. The median of a row is that of the rounds' medians, which stay with it."""
+    reports = [session.results.pop(f"bench-round{round_}", None) for round_ in range(1, number + 1)]
+    reports = [report for report in reports if report]
+    if not reports:
+        return
+    by_row: dict[tuple[str, str], list[dict]] = {}
+    for report in reports:
+        for row in report["rows"]:
+            by_row.setdefault((row["workload"], row["mode"]), []).append(row)
+    merged = []
+    for same in by_row.values():
+        row = dict(same[-1])
+        for field in ("step_us", "latency_us", "enqueue_us"):
+            medians = [other[field]["median"] for other in same if other.get(field)]
+            if medians:
+                row[field] = {"min": min(medians), "median": statistics.median(medians), "max": max(medians)}
+        merged.append(row)
+        step = row.get("step_us", {"min": 0, "median": 0, "max": 0})
+        session.say(f"    {row['workload']:10} {row['mode']:21} step {step['median']:10.2f} us, in {len(same)} rounds {step['min']:.2f} to {step['max']:.2f}")
+    session.keep("bench", {"machine": reports[-1]["machine"], "rounds": len(reports), "rows": merged})
+
+
+def ops(session: Session, limit: float = 200) -> None:
+    """Single ops against PyTorch's."""
+    need_torch(session)
+    need_program(session, "op_times")
+    if session.is_emulated:
+        raise Skipped("a rehearsal has no PyTorch to compare with")
+    report = session.logs / "ops.json"
+    ended = session.run("ops", limit, [sys.executable, session.sources / "profiling/peers/op_bench.py", "--device", "cuda", "--program",
+                                       wrapped(session, "op_times"), "--size", 2048, "--rounds", 1, "--json", report], env=dict(os.environ))
+    session.say_end_of(ended.text, 60)
+    if report.exists():
+        session.keep("ops", json.loads(report.read_text()))
+
+
+def simple_report(session: Session, program: str, limit: float, *arguments) -> None:
+    """A program that writes its report to --json."""
+    need_program(session, program)
+    report = session.logs / f"{program}.json"
+    ended = session.run(program, limit, [session.bin / program, "--device", "cuda:0", *arguments, "--json", report])
+    session.say_end_of(ended.text, 40)
+    if report.exists():
+        session.keep(program, json.loads(report.read_text()))
+
+
+def crossings(session: Session) -> None:
+    simple_report(session, "crossing_cost", 60, *(["--bytes", 64, "--round-trips", 1] if session.is_emulated else []))
+
+
+def shape_changes(session: Session) -> None:
+    simple_report(session, "shape_changes", 60, *(["--steps", 20, "--windows", 1] if session.is_emulated else []))
+
+
+def endurance(session: Session) -> None:
+    counts = ["--launches", 30, "--programs", 3] if session.is_emulated else []
+    simple_report(session, "endurance", 180, "--nodes", 0, *counts)
 
 
 def bytes_per_node(session: Session) -> None:

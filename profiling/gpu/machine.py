@@ -20,11 +20,13 @@ FACTS = """nproc; free -g | head -2; lscpu | grep -E 'Model name|Flags'; ldconfi
 ls -d /usr/local/cuda*; ls /usr/local/cuda/lib64 | head -60; python3 -V; cat /proc/version; nvidia-smi
 nvidia-smi -q | grep -iE 'persist|compute mode|mig'; nvidia-smi -q -d CLOCK"""
 # Keeps the driver loaded between the programs, which would start it anew.
-HOLD_DEVICE = """import ctypes, time
+HOLD_DEVICE = """import ctypes, os, time
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
 codes = cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 print("held" if codes == (0, 0) else f"not held, cuInit and cuDevicePrimaryCtxRetain returned {codes}", flush=True)
-time.sleep(3600)
+parent = os.getppid()
+while os.getppid() == parent:
+    time.sleep(1)
 """
 ASK_TORCH = "import torch; print(torch.__version__ if torch.cuda.is_available() else '')"
 

@@ -77,7 +77,39 @@ def again() -> list[Item]:
     ]
 
 
-PLANS: dict[str, Callable[[], list[Item]]] = {"first": first, "again": again}
+def rounds(session: Session) -> None:
+    small = session.is_emulated
+    items.rounds(session, "chain,mlp" if small else BENCHED, "interactive-serial,sink", 2 if small else 100, 2 if small else 3)
+
+
+def speed() -> list[Item]:
+    """How fast it is, against hand-written code and against PyTorch, and where the time goes. Nothing runs beside anything."""
+    steps = [item(f"{launch}_steps_a_launch", bench, f"bench-{launch}-steps", "chain,mlp,charmlp,lstm,gpt", "sink", "--steps-per-launch", launch,
+                  steps=6 * launch, least=20, alone=True) for launch in (16, 64)]
+    return [
+        item("clocks_before", tools.clocks, alone=True),
+        item("rounds", rounds, least=60, alone=True),
+        item("gpt2_small", items.torch, "torch-gpt2-small", 170, "eager,graph,compile", "gpt", steps=8, size="large", least=60, alone=True),
+        item("programmatic_off", bench, "bench-programmatic-off", "chain,wide,mlp,lstm,gpt", "sink", least=15, alone=True),
+        item("programmatic_on", bench, "bench-programmatic-on", "chain,wide,mlp,lstm,gpt", "sink", "--programmatic-launch", least=15, alone=True),
+        *steps,
+        item("torch", items.torch, "torch", 100, "eager,graph", "mlp,charmlp,lstm,gpt,wide", least=30, alone=True),
+        item("ncu_gpt", tools.ncu, "gpt", 90, least=20, alone=True),
+        item("ncu_mlp", tools.ncu, "mlp", 60, least=20, alone=True),
+        item("ncu_lstm_scan", tools.ncu, "lstm-scan", 90, least=20, alone=True),
+        item("ops", items.ops, least=40, alone=True),
+        item("endurance", items.endurance, least=40, alone=True),
+        item("endurance_nodes", items.bytes_per_node, alone=True),
+        item("torch_compile", items.torch, "torch-compile", 140, "compile", "mlp,gpt", least=50, alone=True),
+        item("existing_trainer", items.trainer, 5, 2000, least=20, alone=True),
+        item("no_fuse", bench, "bench-no-fuse", "wide,mlp,lstm,gpt", "sink", "--no-fuse", least=15, alone=True),
+        item("crossing_cost", items.crossings, alone=True),
+        item("shape_changes", items.shape_changes, least=20, alone=True),
+        item("clocks_after", tools.clocks, alone=True),
+    ]
+
+
+PLANS: dict[str, Callable[[], list[Item]]] = {"first": first, "again": again, "speed": speed}
 
 
 class PlanRun:

@@ -181,7 +181,7 @@ class Session:
         word = "ok" if code == 0 else f"TIMED OUT{silent}" if code == TIMED_OUT else f"FAILED, code {code}"
         if not quiet or code != 0:
             self.say(f"{name}: {word}, {ended.seconds:.1f} s")
-        if code != 0 and not may_fail:
+        if code != 0 and not may_fail and not self.was_cut_off(ended):
             self.problems.append(f"{name}: {word}")
         return ended
 

@@ -71,7 +71,7 @@ def again_under_memcheck(session: Session) -> None:
         raise Skipped("nothing fails again")
     keys = order_of_failures(still)[:MOST_UNDER_MEMCHECK]
     with concurrent.futures.ThreadPoolExecutor(max(1, session.jobs // 2)) as pool:
-        list(pool.map(lambda key: sanitizer(session, "memcheck", 90, key.split(":")[0], f"--gtest_filter={key.split(':', 1)[1]}"), keys))
+        list(pool.map(lambda key: sanitizer(session, "memcheck", 15 if session.is_emulated else 90, key.split(":")[0], f"--gtest_filter={key.split(':', 1)[1]}"), keys))
 
 
 # --- compute-sanitizer
@@ -99,8 +99,8 @@ def sanitized_programs(session: Session) -> None:
 def sanitized_tests(session: Session, tool: str) -> None:
     """Batches of tests under a tool; its errors make a process fail, which the outcome of each test does not show."""
     need(session, "compute-sanitizer")
-    programs = dict(BATCHES[tool][:1] if session.is_emulated else BATCHES[tool])
-    suite = Suite(f"{tool}_tests", programs, size={"test_kernels": 6}, default_size=8, stall=120, repeats_failures=False,
+    programs = {"test_exec": DEVICE} if session.is_emulated else dict(BATCHES[tool])
+    suite = Suite(f"tests_{tool}", programs, size={"test_kernels": 6}, default_size=8, stall=120, repeats_failures=False,
                   tool=("compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"))
     SuiteRun(session, suite).run()
     found = collections.Counter()
