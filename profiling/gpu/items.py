@@ -132,7 +132,7 @@ def trainer(session: Session, rounds: int, steps: int) -> None:
     for number in range(rounds):
         for program, seen in speeds.items():
             ended = session.run(f"{program}-{number}", 40, [session.bin / program, "--batch", 1, "--steps", 3 if session.is_emulated else steps,
-                                                            "--losses", session.logs / f"{program}.losses"], quiet=True)
+                                                            "--text", session.sources / "LICENSE", "--losses", session.logs / f"{program}.losses"], quiet=True)
             if m := re.search(r"([0-9.]+) steps per second", ended.text):
                 seen.append(float(m[1]))
             elif not ended.passed:

@@ -31,9 +31,9 @@ while os.getppid() == parent:
 ASK_TORCH = "import torch; print(torch.__version__ if torch.cuda.is_available() else '')"
 
 
-def output_of(*command: str, limit: float = 30) -> str:
+def output_of(*command: str, limit: float = 30, env: dict | None = None) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=True, env=env).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -57,11 +57,18 @@ def find_libraries(session: Session) -> None:
 
 
 def missing_libraries(session: Session) -> list[str]:
-    missing = set()
+    """What ldd would say, which is not everywhere: the loader lists the libraries of a program, and does not run it."""
+    missing: dict[str, list[str]] = {}
     for program in sorted(session.bin.iterdir()):
-        text = subprocess.run(["ldd", program], capture_output=True, text=True, env=session.env, check=False).stdout
-        missing |= {f"{program.name}: {line.split()[0]}" for line in text.splitlines() if "not found" in line}
-    return sorted(missing)
+        if program.suffix == ".so":
+            continue
+        text = output_of(str(program), env=dict(session.env, LD_TRACE_LOADED_OBJECTS="1"))
+        if not text:
+            missing.setdefault("the loader", []).append(program.name)
+        for line in text.splitlines():
+            if "not found" in line:
+                missing.setdefault(line.split()[0], []).append(program.name)
+    return [f"{library} ({', '.join(programs[:3])}{f' and {len(programs) - 3} more' if len(programs) > 3 else ''})" for library, programs in missing.items()]
 
 
 def describe(session: Session) -> None:
@@ -79,5 +86,8 @@ def describe(session: Session) -> None:
                 f"PyTorch: {session.meta['torch'] or 'none that sees a GPU'}; pack of {session.meta['commit'][:12]}")
     session.run("facts", 30, ["bash", "-c", FACTS + "; true"], quiet=True, env=dict(os.environ))
     session.start_beside("holder", [sys.executable, "-c", HOLD_DEVICE])
-    session.say(f"libraries that programs miss: {', '.join(missing_libraries(session)) or 'none'}")
+    missing = missing_libraries(session)
+    session.say(f"libraries that programs miss: {', '.join(missing) or 'none'}")
+    if missing:
+        session.problems.append(f"missing libraries: {', '.join(missing)}")
     session.save()
