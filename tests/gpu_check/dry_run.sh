@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # usage: dry_run.sh FULL BUILD: what profiling/gpu_check.sh --dry-run does. FULL: true or false. BUILD: a finished build folder
-# of the flavour emulated; empty: the preset emulated is built.
+# of the flavour emulated; empty: the preset emulated is built. In the environment GS_PACK_BUILD may name a finished build
+# folder of the flavour cuda; else FULL builds the preset cuda-pack.
 set -euo pipefail
 
 # shellcheck source=samples/setup.sh
