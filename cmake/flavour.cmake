@@ -147,10 +147,16 @@ function(graphsink_program name)
 endfunction()
 
 # The path of the sources, for code that reads LICENSE or golden files. It is compiled into one object only, because it
-# differs between clones.
+# differs between clones. Programs that run on another machine find these files through GRAPHSINK_SOURCE_DIR.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/source_dir.cpp CONTENT
 "#include \"samples/models/source_dir.h\"
-namespace graphsink { const char* source_dir() { return \"${PROJECT_SOURCE_DIR}\"; } }
+#include <cstdlib>
+namespace graphsink {
+const char* source_dir() {
+  const char* named = std::getenv(\"GRAPHSINK_SOURCE_DIR\");
+  return named != nullptr && *named != 0 ? named : \"${PROJECT_SOURCE_DIR}\";
+}
+}
 ")
 add_library(graphsink_source_dir STATIC ${CMAKE_BINARY_DIR}/source_dir.cpp)
 target_include_directories(graphsink_source_dir PUBLIC ${PROJECT_SOURCE_DIR})

@@ -184,6 +184,7 @@ int run(Options options) {
   for (const std::string& name : options.modes) modes.push_back(mode_of(name));
   DeviceId device = cli::device_of(options.device);
   options.workload.is_test_size = options.size == "test";
+  options.workload.is_large_size = options.size == "large";
   models::Workloads workloads(options.workload);
   for (const std::string& name : options.workloads) {  // refuses before anything is measured
     models::Model model = make(workloads, name, options);
@@ -219,8 +220,8 @@ int main(int argc, char** argv) {
   app.add_option("--steps-per-launch", options.steps_per_launch, "steps in one launch")
       ->check(cli::whole_number(1, cli::kMostStepsPerLaunch))
       ->capture_default_str();
-  app.add_option("--size", options.size, "of the workloads")
-      ->check(CLI::IsMember({"test", "full"}))
+  app.add_option("--size", options.size, "of the workloads; only gpt has the size large, see --list")
+      ->check(CLI::IsMember({"test", "full", "large"}))
       ->capture_default_str();
   app.add_option("--nodes", options.workload.nodes, "of chain: kernels in a step")
       ->check(cli::whole_number(1, 10000000))

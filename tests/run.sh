@@ -8,7 +8,7 @@ cd "$GS_ROOT"
 # shellcheck disable=SC2034  # read by gs_build
 GS_CMAKE_ARGS=(-DGRAPHSINK_WERROR=ON)
 
-presets=(cpu cuda emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage cpu-clang emulated-clang)
+presets=(cpu cuda cuda-pack emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage cpu-clang emulated-clang)
 tests_run=0
 stage_lines=()
 not_checked=()
@@ -24,11 +24,11 @@ Presets: ${presets[*]}
 
 stage            CI tier                                                 in addition with --full
 formatting       clang-format 14
-scripts          shellcheck
+scripts          shellcheck; profiling/results/README.md is up to date
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
                  build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; 60
-                 locale, another time zone, no home directory            mutants and the faults that work by chance
-                                                                         (tests/mutate.py)
+                 locale, another time zone, no home directory;           mutants and the faults that work by chance
+                 profiling/gpu_check.sh --dry-run                        (tests/mutate.py)
 emulated-asan    every test program under the address sanitizer, and     samples and bench; faults at every call; two
                  the library and the software device under that for      CPU-hours of fuzzing for each reader of files
                  undefined behaviour, seed 1; device memory closed by
@@ -47,7 +47,9 @@ cuda             nvcc compiles every kernel as fast as it can, links     the who
 clang                                                                    cpu and emulated built with clang 16 where
                                                                          that is installed: every test, the short
                                                                          counts
-gpu_check                                                                profiling/gpu_check.sh --dry-run
+gpu_check                                                                profiling/gpu_check.sh --dry-run --full: the
+                                                                         plan speed, too; a pack for a GPU, optimized,
+                                                                         in a root without packages (as root)
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, the six ways to consume the library, doxygen,
                  each public header alone with each compiler at hand,
@@ -135,10 +137,11 @@ check_scripts() {
   local files
   mapfile -t files < <(find .ci samples profiling tests -name '*.sh' -o -path .ci/run)
   if command -v shellcheck >/dev/null; then
-    gs_logged scripts shellcheck -x "${files[@]}"
+    gs_logged scripts shellcheck -x "${files[@]}" || return 1
   else
     skip scripts 'no shellcheck (package shellcheck)'
   fi
+  gs_logged results_page profiling/results_page.py --check
 }
 
 # Says how the software device of a built preset keeps the host out of device memory, which its own test proves first.
@@ -180,11 +183,8 @@ add_foreign_environment() {
 
 # On a build that counts which lines of the CUDA backend run.
 check_emulated() {
-  local seed preset=emulated-coverage
-  if ! command -v gcovr >/dev/null; then
-    skip coverage 'no gcovr (package gcovr)'
-    preset=emulated
-  fi
+  local seed preset=$emulated_preset
+  [[ $preset == emulated-coverage ]] || skip coverage 'no gcovr (package gcovr)'
   gs_build "$preset" || return 1
   find "build/$preset" -name '*.gcda' -delete
   for seed in "${seeds[@]}"; do
@@ -197,8 +197,15 @@ check_emulated() {
   # Again for its summary: how much of what the software device answers a GPU has confirmed.
   "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
   [[ $preset == emulated ]] || check_coverage "build/$preset" || return 1
-  gs_logged "$preset.package" tests/package/test.sh "build/$preset" # behind the coverage: its programs count lines, too
+  # Behind the coverage, because these programs count lines, too.
+  gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
+  gs_say 'rehearsal of profiling/gpu_check.sh'
+  gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run --build "build/$preset"
 }
+
+# The emulated build that this run makes; its rehearsals use it again.
+emulated_preset=emulated-coverage
+command -v gcovr >/dev/null || emulated_preset=emulated
 
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
 check_asan() {
@@ -260,8 +267,12 @@ check_clang() {
   done
 }
 
-# Every part of gpu_check.sh, with stand-ins for the tools of a GPU and the short counts.
-check_gpu_check() { gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run; }
+# Every plan of gpu_check.sh, with stand-ins for the tools of a GPU and the short counts, and a pack for a GPU.
+check_gpu_check() {
+  gs_build cuda-pack || return 1
+  gs_logged gpu_check.full env -u GS_FULL GS_PACK_BUILD=build/cuda-pack profiling/gpu_check.sh --dry-run --full \
+    --build "build/$emulated_preset"
+}
 
 # The emulated stages run the CPU device, too: here is what only this flavour has.
 check_cpu() {
@@ -309,7 +320,7 @@ check_all() {
   sanitized=cpu
   if gs_has_cuda_headers; then
     sanitized=emulated # which has the CPU device too
-    stage emulated 380 check_emulated
+    stage emulated 450 check_emulated
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
@@ -328,7 +339,11 @@ check_all() {
     else
       skip clang 'no clang++-16 (package clang-16)'
     fi
-    stage gpu_check 1800 check_gpu_check
+    if [[ $sanitized == emulated ]] && gs_has_nvcc; then
+      stage gpu_check 2700 check_gpu_check
+    else
+      skip gpu_check 'it needs the emulated stage, and nvcc of CUDA 13'
+    fi
   fi
   stage cpu 150 check_cpu
   summary

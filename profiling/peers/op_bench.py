@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Times single ops on one thread of the CPU: graphsink's (op_times) and PyTorch's, on the same data.
+"""Times single ops on one thread of the CPU or on a GPU: graphsink's (op_times) and PyTorch's, on the same data.
 
 Runs where PyTorch is installed. Both take turns, --rounds times. A row shows the medians of the rounds, the median of the
 ratios of neighbours and, for machines that do other work as well, the same of processor time. The means of all results
-have to agree.
+have to agree. On a GPU both are launched as CUDA graphs of many calls, so that launches do not count; graphsink's ops are
+steps, which begin and end with a small kernel each.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from torch.nn import functional
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WINDOW_SECONDS = 20e-3
+CALLS_OF_A_GRAPH = 20
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
 
@@ -39,21 +41,21 @@ def random_numbers(count, sequence):
 class Inputs:
     """Makes the operands of an op, one after the other, as op_times does."""
 
-    def __init__(self, size):
-        self.n, self.made = size, 0
+    def __init__(self, size, device):
+        self.n, self.device, self.made = size, device, 0
 
     def numbers(self, shape):
         self.made += 1
         return random_numbers(math.prod(shape), self.made - 1).reshape(shape)
 
     def floats(self, *shape, low=-3.0, high=3.0, dtype=torch.float32):
-        return torch.from_numpy(low + (high - low) * self.numbers(shape)).to(dtype)
+        return torch.from_numpy(low + (high - low) * self.numbers(shape)).to(dtype).to(self.device)
 
     def matrix(self, low=-3.0, high=3.0, dtype=torch.float32):
         return self.floats(self.n, self.n, low=low, high=high, dtype=dtype)
 
     def indices(self, count, end):
-        return torch.from_numpy((end * self.numbers((count,))).astype(numpy.int64))
+        return torch.from_numpy((end * self.numbers((count,))).astype(numpy.int64)).to(self.device)
 
 
 # Each function makes operands from Inputs and returns what is timed.
@@ -177,40 +179,64 @@ OPS = {
 }
 
 
-def time_torch(name, size, windows):
+def as_graph(run):
+    """A function that makes CALLS_OF_A_GRAPH calls in one launch. Throws if PyTorch cannot capture them."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS_OF_A_GRAPH):
+            run()
+    return graph.replay
+
+
+def time_torch(name, size, windows, device):
     """The median time of a call in microseconds, and the means of its results and of their absolute values."""
-    run = OPS[name](Inputs(size))
+    run = OPS[name](Inputs(size, device))
+    results = run()
+    results = results if isinstance(results, tuple) else (results,)
+    whole = numpy.concatenate([result.double().cpu().numpy().ravel() for result in results])
+    several, calls_at_once = run, 1
+    if device == "cuda":
+        try:
+            several, calls_at_once = as_graph(run), CALLS_OF_A_GRAPH
+        except RuntimeError as e:
+            print(f"{name}: PyTorch cannot capture it: {str(e).splitlines()[0]}", file=sys.stderr)
 
     def seconds_of(calls):
         """By the clock on the wall, and on the processor."""
         start, start_cpu = time.perf_counter(), time.process_time()
         for _ in range(calls):
-            run()
+            several()
+        if device == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - start, time.process_time() - start_cpu
 
-    results = run()
-    results = results if isinstance(results, tuple) else (results,)
-    whole = numpy.concatenate([result.double().numpy().ravel() for result in results])
     calls, seconds = 1, seconds_of(1)[0]
     while seconds < WINDOW_SECONDS:
         calls = math.ceil(calls * min(10, 1.3 * WINDOW_SECONDS / seconds))
         seconds = seconds_of(calls)[0]
-    us, cpu_us = (statistics.median(s) / calls * 1e6 for s in zip(*(seconds_of(calls) for _ in range(windows))))
+    us, cpu_us = (statistics.median(s) / calls / calls_at_once * 1e6 for s in zip(*(seconds_of(calls) for _ in range(windows))))
     tolerance = TOLERANCES.get(results[0].dtype, 1e-12)
     return {"us": us, "cpu_us": cpu_us, "mean": float(whole.mean()), "mean_absolute": float(abs(whole).mean()), "tolerance": tolerance}
 
 
-def time_ours(program, name, size, windows):
-    command = [program, "--ops", name, "--size", size, "--windows", windows]
-    row = json.loads(subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=True).stdout)
-    return row | {"us": row["us"]["median"]}
+def time_ours(options, names):
+    """The rows of op_times, by op."""
+    device = "cuda:0" if options.device == "cuda" else "cpu"
+    command = [options.program, "--device", device, "--ops", ",".join(names), "--size", options.size, "--windows", options.windows]
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:  # the ops before the one that failed have their rows
+        print(f"PROBLEM: {options.program.name} ended with {done.returncode}", file=sys.stderr)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.endswith("}")]
+    return {row["op"]: row | {"us": row["us"]["median"]} for row in rows}
 
 
-def measure(options, name):
-    pairs = []
-    for _ in range(options.rounds):
-        ours = time_ours(options.program, name, options.size, options.windows)
-        pairs.append((ours, time_torch(name, options.size, options.windows)))
+def compare(name, pairs):
+    """A row of the rounds of both, ours first."""
     ours, theirs = pairs[0]
     allowed = theirs["tolerance"] * theirs["mean_absolute"]
     return {
@@ -223,6 +249,20 @@ def measure(options, name):
     }
 
 
+def measure(options):
+    """The rows, one after the other. A process of op_times on a GPU takes a second to begin, so it times all ops there."""
+    if options.device == "cuda":
+        rounds = [time_ours(options, options.ops) for _ in range(options.rounds)]
+    for name in options.ops:
+        pairs = []
+        for number in range(options.rounds):
+            ours = rounds[number] if options.device == "cuda" else time_ours(options, [name])
+            if name in ours:
+                pairs.append((ours[name], time_torch(name, options.size, options.windows, options.device)))
+        if pairs:
+            yield compare(name, pairs)
+
+
 def processor():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
@@ -230,9 +270,9 @@ def processor():
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="exit: 0, 1 if results differ, 2 if something is missing or wrong")
-    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "cpu" / "bin" / "op_times",
-                        help="op_times; default: that of build/cpu")
+                                     epilog="exit: 0, 1 if results differ or an op failed, 2 if something is missing or wrong")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: %(default)s, on one thread")
+    parser.add_argument("--program", type=pathlib.Path, help="op_times; default: that of build/cpu or build/cuda")
     parser.add_argument("--ops", default=",".join(OPS), help="names, separated by commas; default: all, which are %(default)s")
     parser.add_argument("--size", type=int, default=1024, help="rows and columns of matrices (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns (default: %(default)s)")
@@ -243,26 +283,29 @@ def parse():
     unknown = [name for name in options.ops if name not in OPS]
     if unknown:
         parser.error(f"there is no op {', '.join(unknown)}; the ops are {', '.join(OPS)}")
+    options.program = options.program or ROOT / "build" / options.device / "bin" / "op_times"
     if not options.program.is_file():
-        parser.error(f"there is no {options.program}; build it with tests/run.sh --build cpu, or name it with --program")
+        parser.error(f"there is no {options.program}; build it with tests/run.sh --build {options.device}, or name it with --program")
     return options
 
 
 def main():
     options = parse()
     torch.set_num_threads(1)
-    machine = {"processor": processor(), "torch": torch.__version__, "threads": 1, "size": options.size}
+    if options.device == "cuda":  # graphsink's f32 is IEEE, unless asked
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    name = torch.cuda.get_device_name() if options.device == "cuda" else processor()
+    machine = {"processor": name, "torch": torch.__version__, "threads": 1, "size": options.size}
     print(f"{machine['processor']}, PyTorch {machine['torch']}, one thread, size {options.size}")
     print(f"{'op':20} {'graphsink':>12} {'PyTorch':>12} {'ratio':>8} {'of CPU time':>12}")
     rows = []
-    for name in options.ops:
-        row = measure(options, name)
+    for row in measure(options):
         rows.append(row)
         note = "" if row["agrees"] else "  PROBLEM: other results"
-        print(f"{name:20} {row['graphsink_us']:9.1f} us {row['torch_us']:9.1f} us {row['ratio']:8.2f} {row['ratio_of_cpu_time']:12.2f}{note}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-    return 0 if all(row["agrees"] for row in rows) else 1
+        print(f"{row['op']:20} {row['graphsink_us']:9.1f} us {row['torch_us']:9.1f} us {row['ratio']:8.2f} {row['ratio_of_cpu_time']:12.2f}{note}", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    return 0 if len(rows) == len(options.ops) and all(row["agrees"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def parse():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1, help="of both on the CPU (default: 1)")
     parser.add_argument("--steps", type=int, default=100, help="counted steps (default: %(default)s)")
-    parser.add_argument("--size", choices=["test", "full"], default="full")
+    parser.add_argument("--size", choices=["test", "full", "large"], default="full", help="large: of gpt alone, that of GPT-2 small")
     parser.add_argument("--nodes", type=int, default=1000, help="of chain (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns (default: %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, help="write the report to this file")

@@ -3,7 +3,9 @@
 
 namespace graphsink {
 
-// An absolute path without a slash at its end, fixed when the program was built.
+// A path without a slash at its end: that of the environment variable GRAPHSINK_SOURCE_DIR or, where this is empty or
+// not set, the folder in which the program was built. The variable is for programs that run on a machine without the
+// sources.
 const char* source_dir();
 
 }  // namespace graphsink

@@ -15,6 +15,8 @@
 namespace graphsink::models {
 namespace {
 
+constexpr std::int64_t kGpt2Vocabulary = 50257;
+
 constexpr WorkloadInfo kWorkloads[] = {
     {"chain", "dependent operations on one element; --nodes says how many"},
     {"wide", "8 independent branches of 32 operations on 65,536 elements (test size: 4 of 4 on 256)"},
@@ -22,7 +24,10 @@ constexpr WorkloadInfo kWorkloads[] = {
     {"charmlp", "8 characters of context, embedding, tanh layer, batch 64, AdamW (test size: batch 8)"},
     {"lstm", "2 layers of 128, 32 characters, batch 8, AdamW (test size: 2 of 8, 5 characters, batch 2)"},
     {"lstm-scan", "the same, each layer a loop over the characters"},
-    {"gpt", "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2)"},
+    {"gpt",
+     "4 layers, 128 wide, 64 characters, batch 8, AdamW (test size: 2 layers, 16 wide, 8 characters, batch 2; large "
+     "size: "
+     "that of GPT-2 small, 12 layers, 768 wide, 1,024 tokens of 50,257, batch 8)"},
     {"hetero", "hashed 2- and 3-grams of 16 characters, batch 64, AdamW; 3 ops need the host (test size: batch 16)"},
     {"jacobi", "a heated plate of 512x512 cells, a loop until no cell changes by over 0.2 degrees (test size: 32x32)"},
     {"branch", "784-256, then by the batch 256-10 or 10, on digits, batch 32, SGD (test size: 16 for 256, batch 8)"},
@@ -56,6 +61,8 @@ std::optional<Source> Workloads::source(std::string_view name) {
 TextModel Workloads::text_model(std::string_view name) {
   auto vocabulary = static_cast<std::int64_t>(text().text->vocabulary.size());
   std::uint64_t seed = options_.seed;
+  if (options_.is_large_size)  // more tokens than the text has characters
+    return gpt(kGpt2Vocabulary, {.layers = 12, .width = 768, .heads = 12, .context = 1024}, seed);
   if (!options_.is_test_size) return models::text_model(name, vocabulary, seed);
   if (name == "charmlp") return charmlp(vocabulary, {.width = 4, .hidden = 16}, seed);
   if (name.starts_with("lstm"))
@@ -66,6 +73,8 @@ TextModel Workloads::text_model(std::string_view name) {
 Model Workloads::make(std::string_view name) {
   bool is_test = options_.is_test_size;
   std::uint64_t seed = options_.seed;
+  if (options_.is_large_size && name != "gpt")
+    throw Error("workload \"" + std::string(name) + "\"", Where(), "it has no size large", "gpt has: --workload gpt");
   if (name == "chain") return chain(options_.nodes);
   if (name == "wide") return is_test ? wide(4, 4, 256) : wide(8, 32, 65536);
   if (name == "mlp") {

@@ -14,6 +14,7 @@ namespace graphsink::models {
 
 struct WorkloadOptions {
   bool is_test_size = false;
+  bool is_large_size = false;   // which only gpt has; then is_test_size is false
   int nodes = 1000;             // of chain
   int crossings = 0;            // of hetero, beside those of the model itself; two for each op on the host
   bool counts_on_host = false;  // of jacobi, see JacobiOptions
