@@ -146,7 +146,7 @@ struct HostOps {
 
 TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .fuse = false});
+  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   const Plan& plan = program.plan();
   EXPECT_EQ(plan.islands.size(), 1u);
   EXPECT_EQ(plan.islands[0].tasks, plan.sequences[0].tasks);
@@ -168,7 +168,7 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
   std::vector<Tensor> seen;
   for (Mode mode : {interactive, sink, split_sink}) {
     HostOps ops;
-    Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .fuse = false});
+    Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
     program.write(ops.x, Tensor::uniform({5, 64}, 3));
     program.run(mode, {.steps = 5});
     program.sync();
@@ -213,7 +213,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   Graph g;
   Value x = g.input("x", f32, {2});
   g.output("y", emit(begins, {x * 0.5})[0] + emit(waiting, {x})[0]);
-  Program program = compile(g, {.target = cuda(0), .default_placement = on_device, .fuse = false});
+  Program program = compile(g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   program.write(x, std::vector<float>{2, 4});
   program.run(split_sink);
   EXPECT_EQ(program.read_output("y").at(1), 7);
@@ -230,7 +230,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
 
 TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .fuse = false});
+  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   auto run = [&](float first) {
     program.write(ops.x, Tensor::full(f32, {1, 64}, first));
     program.run(split_sink);
