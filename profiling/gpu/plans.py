@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from gpu import items, machine, tools
+from gpu.gtest import counts_of, has_failed
 from gpu.session import CutOff, Session, Skipped
 
 
@@ -173,6 +174,9 @@ class PlanRun:
         rest = [f"{item.name} ({verdict})" for item in self.plan
                 if (verdict := self.session.items[item.name]["verdict"]) in ("not reached", "cut off") or verdict.startswith("broke off")]
         seconds = {name: entry["seconds"] for name, entry in self.session.items.items() if "seconds" in entry}
+        for suite, tests in self.session.tests.items():
+            self.session.say(f"{suite}: {counts_of(tests)}")
+            self.session.say_all([f"{test['outcome']}: {key}" for key, test in sorted(tests.items()) if has_failed(test["outcome"])])
         self.session.say(f"problems: {'; '.join(self.session.problems) or 'none'}")
         self.session.say("seconds: " + ", ".join(f"{name} {took:.0f}" for name, took in seconds.items()))
         self.session.say(f"not reached or not complete: {', '.join(rest) or 'nothing'}")
