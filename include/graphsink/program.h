@@ -38,7 +38,8 @@ struct Guards {
   // After each capture, the arguments of its kernels are read back. A warning is logged, once for each op, for an
   // address in memory that the program has freed or has not allocated yet, and for a scalar argument that differs from
   // the previous capture of the same op: a captured graph keeps the old value. Structs passed as arguments are not
-  // examined. CUDA only: other devices read the arguments in every step.
+  // examined, and numbers that a library passes are not compared (CudaArgs::count_kernel()). CUDA only: other devices
+  // read the arguments in every step.
   bool arguments = false;
   // On the CPU, threads share all work that they can share, also where that takes longer than on one thread: a test of
   // what they share, with small shapes.

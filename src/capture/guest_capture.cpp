@@ -21,7 +21,11 @@ bool is_capturing(cudaStream_t stream) noexcept {
 
 // By the names of the runtime's codes and of the driver's, whose log names the latter.
 std::string remedy_for(std::string_view problem) {
-  static constexpr std::array<std::array<std::string_view, 3>, 5> kRemedies = {{
+  static constexpr std::array<std::array<std::string_view, 3>, 6> kRemedies = {{
+      {"cudaGraphLaunch", "cuGraphLaunch",
+       "CUDA captures no launch of a graph: let the function enqueue what the graph was made of, or add the graph to "
+       "the "
+       "capture as a child graph node (cudaGraphAddNode, cudaStreamUpdateCaptureDependencies)"},
       {"cudaErrorStreamCaptureImplicit", "CAPTURE_IMPLICIT",
        "enqueue on the stream that the function is given, not on the default stream; if the work is another thread's, "
        "switch SinkOptions::watch_legacy_stream off"},
@@ -122,8 +126,9 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, FunctionRef<void(cudaStre
   if (!failed && thrown_text.empty()) return graph;
   if (!had_error) (void)cudaGetLastError();
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);
-  // CUDA's log says most: many calls fail after the first one that was refused, and the last one's code is kept.
-  std::string refused = !log.first().empty() ? log.first() : failed ? describe(failed.code, failed.call) : "";
+  // CUDA's log says most: many calls fail after the first one that was refused, and only the last one's code is kept.
+  std::string refused = log.cause(failed.code);
+  if (refused.empty() && failed) refused = describe(failed.code, failed.call);
   if (!thrown_text.empty() && !refused.empty()) refused = "; before that, a call of CUDA failed: " + refused;
   refuse(thrown_text + refused);
 }

@@ -24,7 +24,6 @@ class StepLoop : public CudaCapturedGraph {
   cudaError_t launch(cudaStream_t stream, std::int64_t steps, const char*& call);
 
  private:
-  using DeviceMemory = Handle<void*, cudaFree, "cudaFree">;
   StepLoop(GraphHandle graph, CapturedNodes nodes, DeviceMemory left, EventHandle done, Calls& calls)
       : CudaCapturedGraph(std::move(graph), std::move(nodes), calls),
         log_(calls.log),

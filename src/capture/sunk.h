@@ -54,6 +54,7 @@ struct Sunk {
   bool is_busy() const noexcept {
     if (in_use > 0) return true;
     if (!launched) return false;
+    const RelaxedCapture always_allowed(device->calls->log);
     const cudaError_t code = cudaEventQuery(launched.get());
     if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
     return code == cudaErrorNotReady;

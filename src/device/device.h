@@ -70,6 +70,7 @@ using Arguments = std::vector<std::vector<std::byte>>;
 struct CapturedKernel {
   const BoundNode* node = nullptr;  // null: of no op
   Arguments arguments;              // empty if the device does not know them
+  bool is_of_library = false;       // or may be: the node's body called a library
 };
 
 // A node of a captured graph as profilers know it.

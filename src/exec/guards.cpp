@@ -79,7 +79,7 @@ void ArgumentAudit::examine(ShapeEntry& entry, const CapturedGraph& graph) const
       MemoryState state = device_.memory_state(word(now));
       if (state == MemoryState::gone) warn(entry, kernel.node, " was captured with an address of freed memory");
       bool was_captured = kernel.node && before.size() == kernel.arguments.size();
-      if (!was_captured || state != MemoryState::unknown || before[i] == now) continue;
+      if (kernel.is_of_library || !was_captured || state != MemoryState::unknown || before[i] == now) continue;
       warn(entry, kernel.node,
            " was captured with another number than before: it reads something of the host that changes, of which a "
            "captured graph keeps the first value");

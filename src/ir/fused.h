@@ -23,7 +23,8 @@ struct FusedOp {
   const OpDef* op = nullptr;
   Attrs attrs;
   Where where;
-  int id = -1;  // the node's number in the user's graph
+  int id = -1;          // the node's number in the user's graph
+  int graph_node = -1;  // see PlanNode::graph_node
   std::vector<FusedOperand> operands;
   std::vector<TensorType> types;  // of the operands, then of the result
 };

@@ -367,7 +367,7 @@ class Grouping {
 
   FusedOp fused_op(int id, const std::vector<int>& ops, const std::vector<ValueRef>& inputs) const {
     const IrNode& node = ir_.nodes[at(id)];
-    FusedOp op{node.op, node.attrs, node.where, node.origin, {}, ir_.types(node.inputs)};
+    FusedOp op{node.op, node.attrs, node.where, node.origin, ir_.number(id), {}, ir_.types(node.inputs)};
     op.types.push_back(node.outputs[0]);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueRef v = node.inputs[i];

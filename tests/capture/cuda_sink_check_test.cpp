@@ -2,6 +2,7 @@
 // memory that is gone.
 #include <cstring>
 
+#include "child_graph.h"
 #include "guest_fixture.h"
 
 namespace graphsink::testing {
@@ -77,25 +78,26 @@ TEST_F(SinkCacheChecks, WorkThatIsTheSamePasses) {
   EXPECT_EQ(cudaStreamDestroy(side), cudaSuccess);
 }
 
-TEST_F(SinkCacheChecks, GraphsThatTheFunctionLaunchesAreReadToo) {
+TEST_F(SinkCacheChecks, ChildGraphsAreReadToo) {
+  cudaGraph_t graphs[2] = {};
   cudaGraphExec_t execs[2] = {};
   for (int i = 0; i < 2; ++i) {
-    cudaGraph_t graph = nullptr;
     ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     guest_add(stream_, sums_[0], 1 + i);
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&execs[i], graph, 0), cudaSuccess);
-    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    ASSERT_EQ(cudaStreamEndCapture(stream_, &graphs[i]), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&execs[i], graphs[i], 0), cudaSuccess);
   }
   SinkCache sinks(checked(1));
   for (int i = 0; i < 6; ++i) {
-    sinks.run(stream_, Key{}, [&](cudaStream_t s) { (void)cudaGraphLaunch(execs[i < 4 ? 0 : 1], s); });
+    const int which = i < 4 ? 0 : 1;
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) { (void)enqueue_graph(s, graphs[which], execs[which]); });
   }
   EXPECT_EQ(read(sums_[0]), 4 * 1 + 2 * 2);
   EXPECT_EQ(sinks.report().launches, 3u);
   ASSERT_EQ(messages_.size(), 1u);
   EXPECT_TRUE(contains(messages_[0], "affine_kernel(int*, int, int), parameter 2: 01 00 00 00")) << messages_[0];
   for (cudaGraphExec_t exec : execs) EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  for (cudaGraph_t graph : graphs) EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 // What changes at the fourth call, and how the report names it.

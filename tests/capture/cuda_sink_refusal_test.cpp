@@ -33,8 +33,12 @@ class SinkCacheRefuses : public Guest {
     ASSERT_EQ(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaEventCreateWithFlags(&before_, cudaEventDisableTiming), cudaSuccess);
     ASSERT_EQ(cudaEventRecord(before_, other_), cudaSuccess);
+    ASSERT_EQ(cudaGraphCreate(&graph_, 0), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&exec_, graph_, 0), cudaSuccess);
   }
   void TearDown() override {
+    if (exec_) (void)cudaGraphExecDestroy(exec_);
+    if (graph_) (void)cudaGraphDestroy(graph_);
     if (before_) (void)cudaEventDestroy(before_);
     if (other_) (void)cudaStreamDestroy(other_);
     Guest::TearDown();
@@ -44,6 +48,8 @@ class SinkCacheRefuses : public Guest {
 
   cudaStream_t other_ = nullptr;
   cudaEvent_t before_ = nullptr;  // recorded before any call of run()
+  cudaGraph_t graph_ = nullptr;   // without nodes
+  cudaGraphExec_t exec_ = nullptr;
 };
 
 std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
@@ -53,30 +59,33 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
          void* memory = nullptr;
          if (cudaMalloc(&memory, 16) == cudaSuccess) (void)cudaFree(memory);
        },
-       "cudaMalloc: cudaErrorStreamCaptureUnsupported"},
-      {"cudaFree", [](cudaStream_t) { (void)cudaFree(nullptr); }, "cudaFree: cudaErrorStreamCaptureUnsupported"},
+       "cuMemAlloc returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ("},
+      {"cudaFree", [](cudaStream_t) { (void)cudaFree(nullptr); },
+       "cuMemFree returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ("},
       {"cudaMallocHost",
        [](cudaStream_t) {
          void* memory = nullptr;
          if (cudaMallocHost(&memory, 16) == cudaSuccess) (void)cudaFreeHost(memory);
        },
-       "cudaMallocHost: cudaErrorStreamCaptureUnsupported"},
-      {"cudaStreamSynchronize", [](cudaStream_t s) { (void)cudaStreamSynchronize(s); }, "cudaStreamSynchronize: "},
+       "cuMemHostAlloc returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ("},
+      {"cudaStreamSynchronize", [](cudaStream_t s) { (void)cudaStreamSynchronize(s); },
+       "cuStreamSynchronize returned "},
       {"cudaStreamSynchronize of another stream", [this](cudaStream_t) { (void)cudaStreamSynchronize(other_); },
-       "cudaStreamSynchronize: "},
-      {"cudaStreamQuery", [](cudaStream_t s) { (void)cudaStreamQuery(s); }, "cudaStreamQuery: "},
-      {"cudaDeviceSynchronize", [](cudaStream_t) { (void)cudaDeviceSynchronize(); }, "cudaDeviceSynchronize: "},
-      {"cudaEventSynchronize", [this](cudaStream_t) { (void)cudaEventSynchronize(before_); }, "cudaEventSynchronize: "},
-      {"the legacy stream", [this](cudaStream_t) { guest_add(nullptr, sums_[1], 1); }, "cudaErrorStreamCaptureImplicit",
-       "not on the default stream"},
+       "cuStreamSynchronize returned "},
+      {"cudaStreamQuery", [](cudaStream_t s) { (void)cudaStreamQuery(s); }, "cuStreamQuery returned "},
+      {"cudaDeviceSynchronize", [](cudaStream_t) { (void)cudaDeviceSynchronize(); }, "cuCtxSynchronize returned "},
+      {"cudaEventSynchronize", [this](cudaStream_t) { (void)cudaEventSynchronize(before_); },
+       "cuEventSynchronize returned "},
+      {"the legacy stream", [this](cudaStream_t) { guest_add(nullptr, sums_[1], 1); },
+       "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "not on the default stream"},
       {"cudaMemcpy",
        [this](cudaStream_t) {
          int value = 0;
          (void)cudaMemcpy(&value, sums_[2], sizeof value, cudaMemcpyDeviceToHost);
        },
-       "cudaMemcpy: ", "not on the default stream"},
+       "cuMemcpyDtoH returned ", "not on the default stream"},
       {"an event of before", [this](cudaStream_t s) { (void)cudaStreamWaitEvent(s, before_, 0); },
-       "cudaErrorStreamCaptureIsolation", "in front of run()"},
+       "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "in front of run()"},
       {"a capture in it",
        [](cudaStream_t s) {
          cudaGraph_t graph = nullptr;
@@ -84,13 +93,23 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
          (void)cudaStreamEndCapture(s, &graph);
          (void)cudaGraphDestroy(graph);
        },
-       "cudaStreamBeginCapture: cudaErrorIllegalState", "begin no capture"},
+       "cuStreamBeginCapture returned CUDA_ERROR_ILLEGAL_STATE", "begin no capture"},
       {"a fork that does not join",
        [this](cudaStream_t s) {
          fork_to(s, other_);
          guest_add(other_, sums_[1], 1);
        },
-       "cudaErrorStreamCaptureUnjoined", "wait for an event of every stream"},
+       "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "wait for an event of every stream"},
+      {"a launch of a graph", [this](cudaStream_t s) { (void)cudaGraphLaunch(exec_, s); },
+       "cuGraphLaunch returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "child graph node"},
+      {"a call that fails, then one that is refused",
+       [](cudaStream_t) {
+         void* memory = nullptr;
+         EXPECT_EQ(cudaMemPoolDestroy(nullptr), cudaErrorInvalidValue);
+         if (cudaMallocHost(&memory, 16) == cudaSuccess) (void)cudaFreeHost(memory);
+         (void)cudaGetLastError();
+       },
+       "cuMemHostAlloc returned "},
       {"memory that stays",
        [](cudaStream_t s) {
          void* memory = nullptr;
@@ -111,7 +130,8 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
        [](cudaStream_t s) {
          if (cudaStreamSynchronize(s) != cudaSuccess) throw std::runtime_error("cannot wait");
        },
-       "the function threw: cannot wait", "allocate, free, wait and query outside of it", "cudaStreamSynchronize: "},
+       "the function threw: cannot wait", "allocate, free, wait and query outside of it",
+       "cuStreamSynchronize returned "},
   };
 }
 
@@ -204,10 +224,10 @@ TEST_F(SinkCacheRefuses, AnEmptyCaptureWhoseWorkWentElsewhere) {
 
 TEST_F(SinkCacheRefuses, AnErrorFromBeforeIsNotTakenForOne) {
   SinkCache sinks(logged());
-  (void)cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(this));  // an error that nobody looked at
+  EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice);  // an error that nobody looked at
   for (int i = 0; i < 3; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], 1); });
   EXPECT_EQ(sinks.report().launches, 2u) << sinks.report();
-  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle) << "it is still there";
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice) << "it is still there";
   EXPECT_EQ(read(sums_[0]), 3);
 }
 
@@ -220,7 +240,7 @@ TEST_F(SinkCacheRefuses, CallsOfOtherThreadsThatFailAreNotTheReason) {
   });
   EXPECT_EQ(read(sums_[0]), 1);
   ASSERT_EQ(messages_.size(), 1u);
-  EXPECT_TRUE(contains(messages_[0], "runs as it is: cudaStreamSynchronize: ")) << messages_[0];
+  EXPECT_TRUE(contains(messages_[0], "runs as it is: cuStreamSynchronize returned ")) << messages_[0];
 }
 
 TEST_F(SinkCacheRefuses, ManyReasonsAreBounded) {

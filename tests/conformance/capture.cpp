@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kOwnStream = "1.1 waiting for the capturing stream [issue-sim; query unverified]";
 constexpr const char* kCapturedEvent = "1.1 asking a captured event [header; exact codes unverified]";
-constexpr const char* kSynchronous = "1.1 synchronous copies and fills [doc; the 900 half unverified]";
+constexpr const char* kSynchronous = "1.1 synchronous copies and fills use the legacy stream [doc]";
 constexpr const char* kLegacy = "1.1 the legacy stream beside a blocking capture [header]";
 constexpr const char* kBegin = "1.1 cudaStreamBeginCapture refused [issue-sim; modes issue-hw]";
 constexpr const char* kInvalid = "1.1 operations of an invalidated capture [issue]";
@@ -44,12 +44,6 @@ std::vector<Case> waiting_cases() {
                    [](Recorder& r, cudaStream_t stream) { return cudaEventQuery(captured_event(r, stream)); }),
       on_capturing("captured_event", "cudaEventSynchronize", kCapturedEvent, cudaErrorCapturedEvent,
                    [](Recorder& r, cudaStream_t stream) { return cudaEventSynchronize(captured_event(r, stream)); }),
-      on_capturing("captured_event", "cudaEventElapsedTime", kCapturedEvent, cudaErrorCapturedEvent,
-                   [](Recorder& r, cudaStream_t stream) {
-                     float milliseconds = 0;
-                     const cudaEvent_t from = captured_event(r, stream, 0), to = captured_event(r, stream, 0);
-                     return cudaEventElapsedTime(&milliseconds, from, to);
-                   }),
       on_capturing("unsupported", "cudaStreamAddCallback", "1.1 cudaStreamAddCallback [header; code issue-sim]",
                    kUnsupported,
                    [](Recorder&, cudaStream_t stream) {
@@ -57,6 +51,26 @@ std::vector<Case> waiting_cases() {
                          stream, [](cudaStream_t, cudaError_t, void*) {}, nullptr, 0);
                    }),
   };
+}
+
+// Which tests written for NVIDIA hardware do not ask.
+std::vector<Case> other_question_cases() {
+  return {{"captured_event.cudaEventElapsedTime",
+           kCapturedEvent,
+           {returns("cudaEventElapsedTime", cudaErrorCapturedEvent, Status::kActive), fine()},
+           [](Recorder& r) {
+             const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeRelaxed);
+             float milliseconds = 0;
+             const cudaEvent_t from = captured_event(r, stream, 0), to = captured_event(r, stream, 0);
+             r.call("cudaEventElapsedTime", cudaEventElapsedTime(&milliseconds, from, to));
+             record_end(r, stream);
+           }},
+          on_capturing("own_stream", "cudaStreamGetDevice",
+                       "1.1 cudaStreamGetDevice of the capturing stream [tests of this library on an H100]",
+                       kUnsupported, [](Recorder&, cudaStream_t stream) {
+                         int device = 0;
+                         return cudaStreamGetDevice(stream, &device);
+                       })};
 }
 
 Case ordinary_event(const char* name, cudaStreamCaptureMode mode, bool legal) {
@@ -75,12 +89,12 @@ Case ordinary_event(const char* name, cudaStreamCaptureMode mode, bool legal) {
       }};
 }
 
-Case synchronous(const char* name, const char* call, unsigned flags, cudaError_t code,
-                 const std::function<cudaError_t(int*)>& make) {
-  return {std::string("synchronous.") + name,
-          kSynchronous,
-          {returns(call, code, Status::kInvalidated), lost()},
-          [=](Recorder& r) {
+// Beside a capture of a blocking stream, or of another, which does not mind.
+Case synchronous(const char* name, const char* call, bool is_blocking, const std::function<cudaError_t(int*)>& make) {
+  const Answer answer = is_blocking ? returns(call, cudaErrorStreamCaptureImplicit, Status::kInvalidated)
+                                    : returns(call, cudaSuccess, Status::kActive);
+  const unsigned flags = is_blocking ? cudaStreamDefault : cudaStreamNonBlocking;
+  return {std::string("synchronous.") + name, kSynchronous, {answer, is_blocking ? lost() : fine()}, [=](Recorder& r) {
             int* memory = make_int(r);
             const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeThreadLocal, flags);
             r.call(call, make(memory));
@@ -91,10 +105,20 @@ Case synchronous(const char* name, const char* call, unsigned flags, cudaError_t
 std::vector<Case> synchronous_cases() {
   const auto copy = [](int* memory) { return cudaMemcpy(memory, memory, 4, cudaMemcpyDeviceToDevice); };
   const auto fill = [](int* memory) { return cudaMemset(memory, 0, 4); };
-  return {synchronous("cudaMemcpy_blocking", "cudaMemcpy", cudaStreamDefault, cudaErrorStreamCaptureImplicit, copy),
-          synchronous("cudaMemset_blocking", "cudaMemset", cudaStreamDefault, cudaErrorStreamCaptureImplicit, fill),
-          synchronous("cudaMemcpy_nonblocking", "cudaMemcpy", cudaStreamNonBlocking, kUnsupported, copy),
-          synchronous("cudaMemset_nonblocking", "cudaMemset", cudaStreamNonBlocking, kUnsupported, fill)};
+  const auto to_device = [](int* memory) {
+    const int value = 1;
+    return cudaMemcpy(memory, &value, 4, cudaMemcpyHostToDevice);
+  };
+  const auto to_host = [](int* memory) {
+    int value = 0;
+    return cudaMemcpy(&value, memory, 4, cudaMemcpyDeviceToHost);
+  };
+  return {by_foreign_test(synchronous("cudaMemcpy_blocking", "cudaMemcpy", true, copy)),
+          by_foreign_test(synchronous("cudaMemset_blocking", "cudaMemset", true, fill)),
+          synchronous("cudaMemcpy_nonblocking", "cudaMemcpy", false, copy),
+          synchronous("cudaMemset_nonblocking", "cudaMemset", false, fill),
+          synchronous("cudaMemcpy_to_device_nonblocking", "cudaMemcpy", false, to_device),
+          synchronous("cudaMemcpy_to_host_nonblocking", "cudaMemcpy", false, to_host)};
 }
 
 // A call on the legacy stream while a blocking stream captures, relaxed.
@@ -349,7 +373,7 @@ std::vector<Case> capture_cases() {
   std::vector<Case> cases{ordinary_event("local", cudaStreamCaptureModeThreadLocal, false),
                           ordinary_event("relaxed", cudaStreamCaptureModeRelaxed, true)};
   for (const auto& part :
-       {by_foreign_test(waiting_cases()), by_foreign_test(synchronous_cases()), by_foreign_test(legacy_cases()),
+       {by_foreign_test(waiting_cases()), other_question_cases(), synchronous_cases(), by_foreign_test(legacy_cases()),
         begin_cases(), isolation_cases(), by_foreign_test(invalidated_cases()), destroy_cases(), bookkeeping_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }

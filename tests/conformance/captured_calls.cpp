@@ -70,15 +70,15 @@ std::vector<Case> event_cases() {
          r.value("type", type_of(r, first_node(r, record_end(r, stream))));
        }},
       {"captured.external_record_outside",
-       "1.4 the flag outside a capture [header: invalid; the code is ours]",
-       {returns("cudaEventRecordWithFlags", cudaErrorInvalidValue)},
+       "1.4 the flag outside a capture [header: invalid]",
+       {returns("cudaEventRecordWithFlags", cudaErrorIllegalState)},
        [](Recorder& r) {
          const cudaEvent_t event = make_event(r);
          r.call("cudaEventRecordWithFlags", cudaEventRecordWithFlags(event, make_stream(r), cudaEventRecordExternal));
        }},
       {"captured.external_wait_outside",
-       "1.4 the flag outside a capture [header: invalid; the code is ours]",
-       {returns("cudaStreamWaitEvent", cudaErrorInvalidValue)},
+       "1.4 the flag outside a capture [header: invalid]",
+       {returns("cudaStreamWaitEvent", cudaErrorIllegalState)},
        [](Recorder& r) {
          const cudaEvent_t event = make_event(r);
          r.call("cudaStreamWaitEvent", cudaStreamWaitEvent(make_stream(r), event, cudaEventWaitExternal));
@@ -113,7 +113,17 @@ void record_edge(Recorder& r, cudaGraph_t graph) {
 }
 
 std::vector<Case> launch_call_cases() {
-  return {{"captured.cudaLaunchHostFunc",
+  return {{"captured.too_many_threads",
+           "11 a launch error in a capture [probe on an H100]",
+           {returns("kernel launch", cudaErrorInvalidValue, Status::kInvalidated),
+            returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             const cudaStream_t stream = make_capturing(r);
+             r.call("kernel launch", launch_with_threads(stream, memory, 4096));
+             record_end(r, stream);
+           }},
+          {"captured.cudaLaunchHostFunc",
            "1.4 cudaLaunchHostFunc [header, issue-sim]",
            {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeHost),
             gives("calls at capture", 0), gives("calls after two launches", 2)},

@@ -88,6 +88,8 @@ std::vector<Case> launch_cases();           // 4
 std::vector<Case> update_cases();           // 4.3
 std::vector<Case> node_update_cases();      // 4.3, one node of an exec
 std::vector<Case> host_cases();             // 5
+std::vector<Case> cluster_cases();          // 2 and 4.3, clusters of blocks
+std::vector<Case> error_log_cases();        // 4, what the error log says
 std::vector<Case> argument_cases();         // what no section says and foreign tests do
 
 }  // namespace conformance

@@ -1,4 +1,5 @@
 // 5: host nodes; and what a lost device answers, on which host functions depend.
+#include <atomic>
 #include <thread>
 
 #include "conformance/scene.h"
@@ -113,9 +114,10 @@ std::vector<Case> lost_device_cases() {
              r.value("calls", seen.calls);
            }},
           {"lost.every_call_says_so",
-           "3.2 a fault kills the context; 11 sticky errors [header; the code of a trap is ours]",
+           "3.2 a fault kills the context; 11 sticky errors [header; the code of a trap is ours; the last error is "
+           "cleared like any other]",
            {returns("cudaStreamSynchronize", kLost), returns("cudaMalloc", kLost), returns("cudaGetLastError", kLost),
-            returns("cudaGetLastError", kLost)},
+            returns("cudaGetLastError", cudaSuccess)},
            [](Recorder& r) {
              const cudaStream_t stream = make_stream(r);
              r.need("kernel launch", launch_trap(stream));
@@ -127,11 +129,53 @@ std::vector<Case> lost_device_cases() {
            }}};
 }
 
+// A stream that a host function keeps busy until it is released.
+class BusyStream {
+ public:
+  explicit BusyStream(Recorder& r) : stream_(make_stream(r)), done_(make_event(r)) {
+    const auto wait = [](void* data) { static_cast<std::atomic<bool>*>(data)->wait(false); };
+    r.need("cudaLaunchHostFunc", cudaLaunchHostFunc(stream_, wait, &released_));
+    r.need("cudaEventRecord", cudaEventRecord(done_, stream_));
+  }
+  ~BusyStream() {
+    released_ = true;
+    released_.notify_all();
+    (void)cudaStreamSynchronize(stream_);
+  }
+  BusyStream(const BusyStream&) = delete;
+  BusyStream& operator=(const BusyStream&) = delete;
+  cudaStream_t stream() const { return stream_; }
+  cudaEvent_t done() const { return done_; }
+
+ private:
+  std::atomic<bool> released_ = false;
+  cudaStream_t stream_;
+  cudaEvent_t done_;
+};
+
+std::vector<Case> busy_cases() {
+  const auto not_ready = [](const char* call, const char* row, cudaError_t (*ask)(const BusyStream&)) {
+    return Case{std::string("not_ready.") + call,
+                row,
+                {returns(call, cudaErrorNotReady), returns("cudaPeekAtLastError", cudaSuccess)},
+                [=](Recorder& r) {
+                  const BusyStream busy(r);
+                  r.call(call, ask(busy));
+                  r.call("cudaPeekAtLastError", cudaPeekAtLastError());
+                }};
+  };
+  return {not_ready("cudaStreamQuery", "11 NotReady sets no last error [probe on an H100]",
+                    [](const BusyStream& busy) { return cudaStreamQuery(busy.stream()); }),
+          not_ready("cudaEventQuery", "11 NotReady sets no last error [by analogy]",
+                    [](const BusyStream& busy) { return cudaEventQuery(busy.done()); })};
+}
+
 }  // namespace
 
 std::vector<Case> host_cases() {
   std::vector<Case> cases = function_cases();
-  for (const auto& part : {data_cases(), lost_device_cases()}) cases.insert(cases.end(), part.begin(), part.end());
+  for (const auto& part : {data_cases(), lost_device_cases(), busy_cases()})
+    cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
 

@@ -15,6 +15,12 @@ __global__ void increase_behind(int* target, int value) {
   *target += value;
 }
 
+__global__ void tell_cluster([[maybe_unused]] int* target) {
+#if defined(GRAPHSINK_EMULATED) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+  if (blockIdx.x == 0) *target = static_cast<int>(__clusterSizeInBlocks());
+#endif
+}
+
 __global__ void step(int* counter, int limit, cudaGraphConditionalHandle handle) {
   const int n = ++*counter;
   cudaGraphSetConditional(handle, n < limit ? 1u : 0u);
@@ -47,7 +53,7 @@ cudaError_t load(void (*kernel)(P...)) {
 
 cudaError_t load_kernels() {
   for (const cudaError_t code :
-       {load(set), load(increase), load(increase_behind), load(step), load(decide), load(trap)}) {
+       {load(set), load(increase), load(increase_behind), load(tell_cluster), load(step), load(decide), load(trap)}) {
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -58,6 +64,26 @@ cudaError_t launch_set(cudaStream_t stream, int* target, int value) {
 }
 cudaError_t launch_add(cudaStream_t stream, int* target, int value) {
   return launch_with(stream, nullptr, increase, target, value);
+}
+cudaError_t launch_with_threads(cudaStream_t stream, int* target, unsigned threads) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, set, target, 1);
+}
+cudaError_t launch_cluster(cudaStream_t stream, int* target, unsigned cluster) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(8);
+  config.blockDim = dim3(1);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = cluster == 0 ? 0 : 1;
+  return cudaLaunchKernelEx(&config, tell_cluster, target);
 }
 cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value) {
   cudaLaunchAttribute attribute = {};

@@ -137,7 +137,17 @@ std::vector<Case> allocation_cases() {
 }
 
 std::vector<Case> queue_cases() {
-  return {{"launch.upload",
+  return {{"launch.too_many_threads",
+           "11 a launch error outside of captures [unverified]",
+           {returns("kernel launch", cudaErrorInvalidValue), returns("cudaGetLastError", cudaErrorInvalidValue),
+            returns("cudaGetLastError", cudaSuccess)},
+           [](Recorder& r) {
+             int* memory = make_int(r);
+             r.call("kernel launch", launch_with_threads(make_stream(r), memory, 4096));
+             r.call("cudaGetLastError", cudaGetLastError());
+             r.call("cudaGetLastError", cudaGetLastError());
+           }},
+          {"launch.upload",
            "4 upload [header]",
            {returns("cudaGraphUpload", cudaSuccess)},
            [](Recorder& r) {

@@ -83,15 +83,16 @@ std::vector<Answer> instantiation(bool legal, cudaGraphInstantiateResult result)
 }
 
 // It may also learn when it adds the node; the sheet says that it does not.
-std::vector<Answer> in_body_answers(bool legal) {
-  std::vector<Answer> answers = instantiation(legal, cudaGraphInstantiateError);
+std::vector<Answer> in_body_answers(bool legal, cudaGraphInstantiateResult result) {
+  std::vector<Answer> answers = instantiation(legal, result);
   answers.insert(answers.begin(), returns("cudaGraphAddNode", cudaSuccess));
   return answers;
 }
 
-Case in_body(const char* name, bool legal, const std::function<cudaGraphNodeParams(Recorder&, cudaGraph_t)>& make) {
+Case in_body(const char* name, bool legal, const std::function<cudaGraphNodeParams(Recorder&, cudaGraph_t)>& make,
+             cudaGraphInstantiateResult result = cudaGraphInstantiateNodeOperationNotSupported) {
   return {std::string("in_body.") + name, "2 types, in conditional body; 3 allowed in bodies [header, issue]",
-          in_body_answers(legal), [make](Recorder& r) {
+          in_body_answers(legal, result), [make](Recorder& r) {
             const cudaGraph_t graph = make_graph(r);
             const auto made = add_conditional(r, graph, make_handle(r, graph), cudaGraphCondTypeIf, 1);
             cudaGraphNodeParams params = make(r, made.bodies[0]);
@@ -110,12 +111,13 @@ Case in_device_graph(const Type& type) {
           }};
 }
 
-// Copies from the host: pinned memory only.
+// Copies from the host: pinned memory only. Other memory counts as that of another device.
 Case copy_in_body(const char* name, bool pinned) {
-  return in_body(name, pinned, [pinned](Recorder& r, cudaGraph_t) {
+  const auto make = [pinned](Recorder& r, cudaGraph_t) {
     static int pageable = 1;
     return copy_params(make_int(r), pinned ? make_pinned(r) : &pageable, 4, cudaMemcpyHostToDevice);
-  });
+  };
+  return in_body(name, pinned, make, cudaGraphInstantiateMultipleDevicesNotSupported);
 }
 
 cudaGraphEdgeData edge(unsigned char from_port, unsigned char to_port, unsigned char type) {
@@ -169,14 +171,26 @@ std::vector<Case> edge_list_cases() {
                                     cudaGraphAddDependencies(graph, &from, &to, nullptr, 1));
                              r.value("edges", static_cast<long long>(edge_count(r, graph)));
                            }}),
-          {"edge.all_or_nothing",
-           kEdges,
-           {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 0)},
+          {"edge.twice_in_a_list",
+           "2 a list of edges is added one by one until one is refused [the sheet has: atomic]",
+           {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 1)},
            [](Recorder& r) {
              const cudaGraph_t graph = make_graph(r);
              const cudaGraphNode_t a = add(r, graph, empty_params()), b = add(r, graph, empty_params());
              const cudaGraphNode_t from[] = {a, a}, to[] = {b, b};
              r.call("cudaGraphAddDependencies", cudaGraphAddDependencies(graph, from, to, nullptr, 2));
+             r.value("edges", static_cast<long long>(edge_count(r, graph)));
+           }},
+          {"edge.bad_data_behind_a_good_edge",
+           "2 edge data of a list is checked before any edge is added [unverified]",
+           {returns("cudaGraphAddDependencies", kInvalid), gives("edges", 0)},
+           [](Recorder& r) {
+             const cudaGraph_t graph = make_graph(r);
+             const cudaGraphNode_t a = add(r, graph, empty_params()), b = add(r, graph, empty_params()),
+                                   c = add(r, graph, empty_params());
+             const cudaGraphNode_t from[] = {a, b}, to[] = {b, c};
+             const cudaGraphEdgeData data[] = {edge(0, 0, 0), edge(3, 0, 0)};
+             r.call("cudaGraphAddDependencies", cudaGraphAddDependencies(graph, from, to, data, 2));
              r.value("edges", static_cast<long long>(edge_count(r, graph)));
            }},
           {"edge.removal_ignores_data",

@@ -18,6 +18,8 @@ int* make_int(Recorder& r, int value) {
   int* pointer = nullptr;
   r.need("cudaMalloc", cudaMalloc(&pointer, sizeof(int)));
   r.need("cudaMemcpy", cudaMemcpy(pointer, &value, sizeof(int), cudaMemcpyHostToDevice));
+  // The copy may return before the device has the value.
+  r.need("cudaStreamSynchronize", cudaStreamSynchronize(cudaStreamLegacy));
   return pointer;
 }
 

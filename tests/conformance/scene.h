@@ -10,6 +10,11 @@ namespace conformance {
 cudaError_t load_kernels();
 cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, int value);
+// In blocks of so many threads.
+cudaError_t launch_with_threads(cudaStream_t stream, int* target, unsigned threads);
+// Eight blocks in clusters of `cluster`, or with no word of clusters where that is 0; *target becomes the number of
+// blocks of a cluster.
+cudaError_t launch_cluster(cudaStream_t stream, int* target, unsigned cluster);
 cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, int value);
 cudaError_t launch_cooperative(cudaStream_t stream, int* target, int value);
 // ++*counter, and the condition becomes *counter < limit.
@@ -22,7 +27,7 @@ void* add_address();
 
 cudaStream_t make_stream(Recorder& r, unsigned flags = cudaStreamNonBlocking);
 cudaEvent_t make_event(Recorder& r, unsigned flags = cudaEventDisableTiming);
-// A device integer.
+// A device integer. No stream that is not ordered with the legacy one can come too early for its value.
 int* make_int(Recorder& r, int value = 0);
 int read_int(Recorder& r, const int* source);
 // A pinned integer.

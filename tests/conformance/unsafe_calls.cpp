@@ -16,6 +16,8 @@ constexpr const char* kSetting = "1.1 cudaGraphInstantiate, cudaDeviceSetLimit, 
 constexpr const char* kMode = "1.1 the legality rule [header, issue-hw]";
 constexpr const char* kDevice = "1.1 cudaDeviceSynchronize [issue-hw]";
 constexpr const char* kAllowed = "1.1 allowed calls [issue-hw]";
+constexpr const char* kDestroy = "1.1 destroying graphs and execs during a capture [probe on an H100]";
+constexpr const char* kDestroyRule = "1.1 the legality rule, of destroying an exec [by analogy]";
 
 using Call = std::function<cudaError_t(Recorder&, cudaStream_t other)>;
 
@@ -182,31 +184,42 @@ std::vector<Case> work_cases() {
   return cases;
 }
 
-// cudaFree(nullptr) under a capture of `mode`, on the capture's thread or another, whose own mode is `thread_mode`.
-Case mode_rule(const char* name, cudaStreamCaptureMode mode, bool same_thread, cudaStreamCaptureMode thread_mode,
-               bool legal) {
-  return {std::string("mode.") + name,
-          kMode,
-          {returns("cudaFree", legal ? cudaSuccess : cudaErrorStreamCaptureUnsupported,
+// A call under a capture of `mode`, on the capture's thread or another, whose own mode is `thread_mode`. What the call
+// needs is made before the capture.
+using Prepare = std::function<std::function<cudaError_t()>(Recorder&)>;
+
+Case mode_rule(const std::string& name, const char* row, const char* call, const Prepare& prepare,
+               cudaStreamCaptureMode mode, bool same_thread, cudaStreamCaptureMode thread_mode, bool legal) {
+  return {name,
+          row,
+          {returns(call, legal ? cudaSuccess : cudaErrorStreamCaptureUnsupported,
                    legal ? Status::kActive : Status::kInvalidated),
            returns("cudaStreamEndCapture", legal ? cudaSuccess : cudaErrorStreamCaptureInvalidated, Status::kNone)},
           [=](Recorder& r) {
+            const std::function<cudaError_t()> make = prepare(r);
             const cudaStream_t stream = make_capturing(r, mode);
             cudaError_t code = cudaSuccess;
-            const auto call = [&] {
+            const auto in_mode = [&] {
               cudaStreamCaptureMode wanted = thread_mode;
               code = cudaThreadExchangeStreamCaptureMode(&wanted);
-              if (code == cudaSuccess) code = cudaFree(nullptr);
+              if (code == cudaSuccess) code = make();
               (void)cudaThreadExchangeStreamCaptureMode(&wanted);
             };
             if (same_thread) {
-              call();
+              in_mode();
             } else {
-              std::thread(call).join();
+              std::thread(in_mode).join();
             }
-            r.call("cudaFree", code);
+            r.call(call, code);
             record_end(r, stream);
           }};
+}
+
+Case mode_rule(const char* name, cudaStreamCaptureMode mode, bool same_thread, cudaStreamCaptureMode thread_mode,
+               bool legal) {
+  return mode_rule(
+      std::string("mode.") + name, kMode, "cudaFree", [](Recorder&) { return [] { return cudaFree(nullptr); }; }, mode,
+      same_thread, thread_mode, legal);
 }
 
 std::vector<Case> mode_cases() {
@@ -235,6 +248,79 @@ std::vector<Case> mode_cases() {
              r.need("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
              r.value("second", mode);
            }}};
+}
+
+cudaGraph_t make_kernel_graph(Recorder& r) {
+  const cudaGraph_t graph = make_graph(r);
+  add_set(r, graph, make_int(r), 1);
+  return graph;
+}
+
+Case exec_destroy(const char* name, const char* row, cudaStreamCaptureMode mode, bool same_thread,
+                  cudaStreamCaptureMode thread_mode, bool legal) {
+  const auto prepare = [](Recorder& r) {
+    const cudaGraphExec_t exec = instantiate(r, make_kernel_graph(r));
+    return [exec] { return cudaGraphExecDestroy(exec); };
+  };
+  return mode_rule(std::string("exec_destroy.") + name, row, "cudaGraphExecDestroy", prepare, mode, same_thread,
+                   thread_mode, legal);
+}
+
+// A legal call that names a graph and its exec, on the thread of a capture; `other` is a stream that does not capture.
+Case beside(const char* name, const char* row, const char* call,
+            const std::function<cudaError_t(cudaGraph_t, cudaGraphExec_t, cudaStream_t other)>& make) {
+  return {std::string("allowed.") + name,
+          row,
+          {returns(call, cudaSuccess, Status::kActive), returns("cudaStreamEndCapture", cudaSuccess, Status::kNone)},
+          [=](Recorder& r) {
+            const cudaGraph_t graph = make_kernel_graph(r);
+            const cudaGraphExec_t exec = instantiate(r, graph);
+            const cudaStream_t other = make_stream(r), stream = make_capturing(r);
+            r.call(call, make(graph, exec, other));
+            record_end(r, stream);
+          }};
+}
+
+std::vector<Case> graph_cases_beside() {
+  constexpr auto kGlobal = cudaStreamCaptureModeGlobal;
+  constexpr auto kLocal = cudaStreamCaptureModeThreadLocal;
+  constexpr auto kRelaxed = cudaStreamCaptureModeRelaxed;
+  constexpr const char* kUnasked = "1.1 calls for graphs that are not captured [unverified]";
+  return {exec_destroy("local_own_thread", kDestroy, kLocal, true, kGlobal, false),
+          exec_destroy("local_own_thread_relaxed", kDestroyRule, kLocal, true, kRelaxed, true),
+          exec_destroy("local_other_thread", kDestroyRule, kLocal, false, kGlobal, true),
+          exec_destroy("global_other_thread", kDestroyRule, kGlobal, false, kGlobal, false),
+          exec_destroy("global_other_thread_relaxed", kDestroyRule, kGlobal, false, kRelaxed, true),
+          exec_destroy("relaxed_own_thread", kDestroyRule, kRelaxed, true, kGlobal, true),
+          {"exec_destroy.a_refused_exec_stays",
+           kDestroyRule,
+           {returns("cudaGraphExecDestroy", cudaErrorStreamCaptureUnsupported, Status::kInvalidated),
+            returns("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, Status::kNone),
+            returns("cudaGraphExecDestroy", cudaSuccess, Status::kNone)},
+           [](Recorder& r) {
+             const cudaGraphExec_t exec = instantiate(r, make_kernel_graph(r));
+             const cudaStream_t stream = make_capturing(r);
+             r.call("cudaGraphExecDestroy", cudaGraphExecDestroy(exec));
+             record_end(r, stream);
+             r.call("cudaGraphExecDestroy", cudaGraphExecDestroy(exec));
+           }},
+          beside("cudaGraphDestroy", kDestroy, "cudaGraphDestroy",
+                 [](cudaGraph_t graph, cudaGraphExec_t, cudaStream_t) { return cudaGraphDestroy(graph); }),
+          beside("cudaGraphLaunch_beside", "1.1 launching on a stream that does not capture [probe on an H100]",
+                 "cudaGraphLaunch",
+                 [](cudaGraph_t, cudaGraphExec_t exec, cudaStream_t other) { return cudaGraphLaunch(exec, other); }),
+          beside("cudaGraphUpload_beside", kUnasked, "cudaGraphUpload",
+                 [](cudaGraph_t, cudaGraphExec_t exec, cudaStream_t other) { return cudaGraphUpload(exec, other); }),
+          beside("cudaGraphExecUpdate", kUnasked, "cudaGraphExecUpdate",
+                 [](cudaGraph_t graph, cudaGraphExec_t exec, cudaStream_t) {
+                   cudaGraphExecUpdateResultInfo info = {};
+                   return cudaGraphExecUpdate(exec, graph, &info);
+                 }),
+          beside("cudaStreamGetDevice_beside", "1.1 cudaStreamGetDevice of a stream that does not capture [unverified]",
+                 "cudaStreamGetDevice", [](cudaGraph_t, cudaGraphExec_t, cudaStream_t other) {
+                   int device = 0;
+                   return cudaStreamGetDevice(other, &device);
+                 })};
 }
 
 Case device_synchronize(const char* name, cudaStreamCaptureMode mode, bool same_thread) {
@@ -274,6 +360,8 @@ std::vector<Case> unsafe_call_cases() {
     cases.insert(cases.end(), confirmed.begin(), confirmed.end());
   }
   cases.push_back(other_thread);
+  const std::vector<Case> graphs = graph_cases_beside();
+  cases.insert(cases.end(), graphs.begin(), graphs.end());
   return cases;
 }
 

@@ -6,6 +6,8 @@
 namespace emu {
 namespace {
 
+constexpr const char* kNotCapturing = "Stream is not actively capturing";
+
 bool is_mode(cudaStreamCaptureMode mode) {
   return mode >= cudaStreamCaptureModeGlobal && mode <= cudaStreamCaptureModeRelaxed;
 }
@@ -65,18 +67,23 @@ void discard_graph(Capture& capture) {
 
 cudaError_t end(Runtime& r, CUstream_st& stream, cudaGraph_t* out) {
   const CaptureRef capture = stream.capture;
-  if (capture == nullptr) return cudaErrorIllegalState;
-  if (capture->origin != &stream) return cudaErrorStreamCaptureUnmatched;
+  if (capture == nullptr) return explain(cudaErrorIllegalState, kNotCapturing);
+  if (capture->origin != &stream) {
+    invalidate(*capture);
+    return explain(cudaErrorStreamCaptureUnmatched, "Capture was not initiated on hStream");
+  }
   if (out != nullptr) *out = nullptr;
   cudaError_t code = r.executor.sticky();
   if (code != cudaSuccess) {
     // The device is gone: nothing can come of the graph.
   } else if (capture->thread != std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed) {
-    code = cudaErrorStreamCaptureWrongThread;
+    code = explain(cudaErrorStreamCaptureWrongThread,
+                   "CU_STREAM_CAPTURE_MODE_RELAXED is required to begin and end the capture on different threads");
   } else if (capture->invalid) {
-    code = cudaErrorStreamCaptureInvalidated;
+    code = explain(cudaErrorStreamCaptureInvalidated, "Capture was invalidated by a prior API call");
   } else if (!is_joined(*capture)) {
-    code = cudaErrorStreamCaptureUnjoined;
+    code = explain(cudaErrorStreamCaptureUnjoined,
+                   "Capture sequence contains a fork that was not joined to the primary stream");
   }
   release(r, capture);
   if (code != cudaSuccess) {
@@ -97,22 +104,7 @@ cudaError_t make_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nod
   return cudaSuccess;
 }
 
-// Without a place for its graph, only a capture into a graph that the caller knows can be ended.
-bool needs_place_for_graph(const CUstream_st& stream) {
-  return stream.capture == nullptr || stream.capture->owns_graph;
-}
-
 bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
-
-// The legacy stream cannot be asked while a blocking stream captures, but asking does no harm.
-bool legacy_is_busy(Runtime& r, CUstream_st& stream) {
-  if (!stream.legacy) return false;
-  return std::any_of(r.captures.begin(), r.captures.end(), [&](const CaptureRef& capture) {
-    return std::any_of(capture->streams.begin(), capture->streams.end(), [&](cudaStream_t captured) {
-      return captured->is_blocking() && captured->device == stream.device;
-    });
-  });
-}
 
 cudaStreamCaptureStatus status_of(const CUstream_st& stream) {
   if (stream.capture == nullptr) return cudaStreamCaptureStatusNone;
@@ -153,11 +145,12 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
   });
 }
 
+// Without a place for it, the graph of a capture is nobody's: it lives, and only who asked for it before has its
+// handle.
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   return api("cudaStreamEndCapture", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (graph == nullptr && emu::needs_place_for_graph(*stream)) return cudaErrorInvalidValue;
     return emu::end(r, *stream, graph);
   });
 }
@@ -167,7 +160,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (status == nullptr) return cudaErrorInvalidValue;
-    if (emu::legacy_is_busy(r, *stream)) return cudaErrorStreamCaptureImplicit;
+    if (const cudaError_t refused = emu::refuse_legacy(r, *stream); refused != cudaSuccess) return refused;
     *status = emu::status_of(*stream);
     return cudaSuccess;
   });
@@ -180,7 +173,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (status == nullptr) return cudaErrorInvalidValue;
-    if (emu::legacy_is_busy(r, *stream)) return cudaErrorStreamCaptureImplicit;
+    if (const cudaError_t refused = emu::refuse_legacy(r, *stream); refused != cudaSuccess) return refused;
     *status = emu::status_of(*stream);
     if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
     stream->frontier_nodes.clear();
@@ -204,7 +197,7 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t handle, cudaGraphNo
   return api("cudaStreamUpdateCaptureDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (stream->capture == nullptr) return cudaErrorIllegalState;
+    if (stream->capture == nullptr) return emu::explain(cudaErrorIllegalState, emu::kNotCapturing);
     if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (flags > cudaStreamSetCaptureDependencies) return cudaErrorInvalidValue;
     std::vector<emu::Edge> edges;

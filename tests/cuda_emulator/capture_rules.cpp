@@ -8,19 +8,26 @@ namespace {
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
+constexpr const char* kBesideLegacy =
+    "Call cannot be made against CU_STREAM_LEGACY while a blocking stream in the same context is capturing";
+
 bool same_edge(const Edge& a, const Edge& b) { return a.node == b.node; }
 
 // A captured event was recorded in a capture that is over, or never to succeed.
 cudaError_t wait_for_dead_capture(CUstream_st& stream) {
   const CaptureRef own = active_capture(stream);
-  if (own == nullptr) return cudaErrorInvalidValue;
+  if (own == nullptr) {
+    return explain(cudaErrorInvalidValue,
+                   "Event is not valid. This can be related to a graph capture that is no longer running");
+  }
   invalidate(*own);
   return cudaErrorStreamCaptureIsolation;
 }
 
-cudaError_t wait_for_captured(CUstream_st& stream, CUevent_st& event) {
+cudaError_t wait_for_captured(Runtime& r, CUstream_st& stream, CUevent_st& event) {
   if (event.capture->ended || event.capture->invalid) return wait_for_dead_capture(stream);
   if (stream.legacy) {
+    if (legacy_is_busy(r, stream)) explain(cudaErrorStreamCaptureImplicit, kBesideLegacy);
     invalidate(*event.capture);
     return cudaErrorStreamCaptureImplicit;
   }
@@ -43,7 +50,7 @@ cudaError_t wait_for_captured(CUstream_st& stream, CUevent_st& event) {
 
 cudaError_t wait_event(Runtime& r, CUstream_st& stream, CUevent_st& event) {
   if (stream.capture != nullptr && stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
-  if (event.capture != nullptr) return wait_for_captured(stream, event);
+  if (event.capture != nullptr) return wait_for_captured(r, stream, event);
   if (const cudaError_t refused = check_capture(r, stream); refused != cudaSuccess) return refused;
   if (event.op == nullptr) return cudaSuccess;  // never recorded
   if (const CaptureRef capture = active_capture(stream)) {
@@ -74,24 +81,51 @@ cudaError_t refuse_unsafe(Runtime& r) {
     const bool other = thread_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
     if (!own && !other) continue;
     invalidate(*capture);
+    if (code == cudaSuccess) {
+      explain(cudaErrorStreamCaptureUnsupported,
+              std::string("API call conflicts with a stream capture sequence initiated from ") +
+                  (own ? "the calling thread" : "another thread"));
+    }
     code = cudaErrorStreamCaptureUnsupported;
   }
   return code;
 }
 
+cudaError_t refuse_captured(CUstream_st& stream) {
+  if (stream.capture == nullptr) return cudaSuccess;
+  if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  invalidate(*stream.capture);
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+namespace {
+
+// A blocking stream that the capture has joined, on the device of this legacy stream.
+bool blocks(const Capture& capture, const CUstream_st& legacy) {
+  return std::any_of(capture.streams.begin(), capture.streams.end(), [&](cudaStream_t captured) {
+    return captured->is_blocking() && captured->device == legacy.device;
+  });
+}
+
+}  // namespace
+
+bool legacy_is_busy(const Runtime& r, const CUstream_st& stream) {
+  return stream.legacy && std::any_of(r.captures.begin(), r.captures.end(),
+                                      [&](const CaptureRef& capture) { return blocks(*capture, stream); });
+}
+
+cudaError_t refuse_legacy(const Runtime& r, const CUstream_st& stream) {
+  return legacy_is_busy(r, stream) ? explain(cudaErrorStreamCaptureImplicit, kBesideLegacy) : cudaSuccess;
+}
+
 cudaError_t check_capture(Runtime& r, CUstream_st& stream) {
   if (stream.capture != nullptr && stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
-  if (!stream.legacy) return cudaSuccess;
-  cudaError_t code = cudaSuccess;
+  const cudaError_t refused = refuse_legacy(r, stream);
+  if (refused == cudaSuccess) return cudaSuccess;
   for (const CaptureRef& capture : r.captures) {
-    const bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(), [&](cudaStream_t captured) {
-      return captured->is_blocking() && captured->device == stream.device;
-    });
-    if (!blocking) continue;
-    invalidate(*capture);
-    code = cudaErrorStreamCaptureImplicit;
+    if (blocks(*capture, stream)) invalidate(*capture);
   }
-  return code;
+  return refused;
 }
 
 }  // namespace emu
@@ -117,7 +151,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (flags > cudaEventWaitExternal) return cudaErrorInvalidValue;
     if (flags == cudaEventWaitExternal) {
       if (const cudaError_t refused = emu::check_capture(r, *stream); refused != cudaSuccess) return refused;
-      if (stream->capture == nullptr) return cudaErrorInvalidValue;
+      if (stream->capture == nullptr) return cudaErrorIllegalState;
       return emu::issue(r, lock, handle, emu::EventWork{event, false});
     }
     const cudaError_t code = emu::wait_event(r, *stream, *event);

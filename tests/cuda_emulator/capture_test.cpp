@@ -73,14 +73,10 @@ TEST_F(CaptureTest, RefusesUnsafeCallsByTheModeRule) {
   using Call = std::function<cudaError_t()>;
   const cudaEvent_t plain = event();
   ASSERT_OK(cudaEventRecord(plain, other_));
-  const Call calls[] = {[&] { return cudaMalloc(&pointer, 0); },
-                        [] { return cudaFree(nullptr); },
-                        [&] { return cudaMallocHost(&pointer, 0); },
-                        [&] { return cudaHostAlloc(&pointer, 0, 0); },
-                        [&] { return cudaStreamSynchronize(other_); },
-                        [&] { return cudaStreamQuery(other_); },
-                        [&] { return cudaEventQuery(plain); },
-                        [&] { return cudaMemcpy(&pointer, &pointer, 4, cudaMemcpyHostToHost); }};
+  const Call calls[] = {[&] { return cudaMalloc(&pointer, 0); },       [] { return cudaFree(nullptr); },
+                        [&] { return cudaMallocHost(&pointer, 0); },   [&] { return cudaHostAlloc(&pointer, 0, 0); },
+                        [&] { return cudaStreamSynchronize(other_); }, [&] { return cudaStreamQuery(other_); },
+                        [&] { return cudaEventQuery(plain); }};
   for (const Call& call : calls) {
     begin();
     EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, call());
@@ -98,6 +94,57 @@ TEST_F(CaptureTest, RefusesUnsafeCallsByTheModeRule) {
     EXPECT_EQ(cudaStreamCaptureModeRelaxed, mode);
     expect_fine();
   }
+}
+
+TEST_F(CaptureTest, LetsSynchronousCopiesPassBesideAStreamThatDoesNotBlock) {
+  int* memory = device<int>(2);
+  int value = 7;
+  begin(cudaStreamCaptureModeGlobal);
+  EXPECT_CUDA(cudaSuccess, cudaMemset(memory + 1, 0, sizeof(int)));
+  EXPECT_CUDA(cudaSuccess, cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice));
+  EXPECT_CUDA(cudaSuccess, cudaMemcpy(memory + 1, memory, sizeof value, cudaMemcpyDeviceToDevice));
+  EXPECT_EQ((std::vector<int>{7, 7}), host(memory, 2));
+  expect_fine();
+}
+
+TEST_F(CaptureTest, DestroysAnExecAsItMakesOne) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphCreate(&graph, 0));
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  begin();
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaGraphExecDestroy(exec));
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaGraphExecDestroy(exec)) << "also once the capture is lost";
+  expect_lost(cudaErrorStreamCaptureInvalidated);
+  begin();
+  EXPECT_CUDA(cudaSuccess, cudaGraphLaunch(exec, other_));
+  EXPECT_CUDA(cudaSuccess, cudaGraphDestroy(graph));
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_CUDA(cudaSuccess, cudaGraphExecDestroy(exec));
+  ASSERT_OK(cudaThreadExchangeStreamCaptureMode(&mode));
+  expect_fine();
+}
+
+TEST_F(CaptureTest, DoesNotTellTheDeviceOfACapturingStream) {
+  int device = -1;
+  begin(cudaStreamCaptureModeRelaxed);
+  EXPECT_CUDA(cudaSuccess, cudaStreamGetDevice(other_, &device));
+  EXPECT_EQ(0, device);
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamGetDevice(stream_, &device));
+  expect_lost(cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureTest, IsLostByALaunchThatTheDriverRefuses) {
+  begin(cudaStreamCaptureModeRelaxed);
+  EXPECT_CUDA(cudaErrorInvalidValue, launch_divergent(stream_, 4096, 0));
+  expect_lost(cudaErrorStreamCaptureInvalidated);
+  // Of a function it does not know, the runtime tells the driver nothing.
+  int unknown = 0;
+  const cudaLaunchConfig_t config{dim3(1), dim3(1), 0, stream_, nullptr, 0};
+  begin(cudaStreamCaptureModeRelaxed);
+  EXPECT_CUDA(cudaErrorInvalidDeviceFunction, cudaLaunchKernelExC(&config, &unknown, nullptr));
+  expect_fine();
 }
 
 TEST_F(CaptureTest, ProtectsOtherThreadsByMode) {
@@ -147,6 +194,11 @@ TEST_F(CaptureTest, RefusesToQueryCapturedEvents) {
   EXPECT_CUDA(cudaErrorCapturedEvent, cudaEventQuery(captured));
   expect_lost(cudaErrorStreamCaptureInvalidated);
   EXPECT_CUDA(cudaErrorCapturedEvent, cudaEventSynchronize(captured));
+  begin();
+  ASSERT_OK(cudaEventRecord(captured, stream_));
+  float milliseconds = 0;
+  EXPECT_CUDA(cudaErrorCapturedEvent, cudaEventElapsedTime(&milliseconds, captured, captured));
+  expect_fine();  // the one question that does no harm
   ASSERT_OK(cudaEventRecord(captured, stream_));
   EXPECT_CUDA(cudaSuccess, cudaEventSynchronize(captured));
 }
@@ -175,10 +227,13 @@ TEST_F(CaptureTest, EndsOnlyOnTheOriginAndJoined) {
   int* target = device<int>(1);
   begin();
   join(stream_, other_);
-  ASSERT_OK(launch_set(other_, target, 1));
   cudaGraph_t graph = nullptr;
   EXPECT_CUDA(cudaErrorStreamCaptureUnmatched, cudaStreamEndCapture(other_, &graph));
-  EXPECT_EQ(cudaStreamCaptureStatusActive, status(other_));
+  EXPECT_EQ(cudaStreamCaptureStatusInvalidated, status(other_));
+  expect_lost(cudaErrorStreamCaptureInvalidated);
+  begin();
+  join(stream_, other_);
+  ASSERT_OK(launch_set(other_, target, 1));
   expect_lost(cudaErrorStreamCaptureUnjoined);
   EXPECT_EQ(cudaStreamCaptureStatusNone, status(other_));
 }
@@ -278,7 +333,7 @@ TEST_F(CaptureTest, KeepsACapturingStreamWhereToldSo) {
   expect_lost(cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(CaptureTest, NeedsNoPlaceForAGraphItWasGiven) {
+TEST_F(CaptureTest, NeedsNoPlaceForItsGraph) {
   cudaGraph_t graph = nullptr;
   ASSERT_OK(cudaGraphCreate(&graph, 0));
   ASSERT_OK(cudaStreamBeginCaptureToGraph(stream_, graph, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
@@ -286,8 +341,11 @@ TEST_F(CaptureTest, NeedsNoPlaceForAGraphItWasGiven) {
   EXPECT_EQ(cudaStreamCaptureStatusNone, status(stream_));
   ASSERT_OK(cudaGraphDestroy(graph));
   begin();
-  EXPECT_CUDA(cudaErrorInvalidValue, cudaStreamEndCapture(stream_, nullptr));
-  expect_fine();
+  cudaStreamCaptureStatus ignored;
+  ASSERT_OK(cudaStreamGetCaptureInfo(stream_, &ignored, nullptr, &graph, nullptr, nullptr, nullptr));
+  EXPECT_CUDA(cudaSuccess, cudaStreamEndCapture(stream_, nullptr));
+  EXPECT_EQ(cudaStreamCaptureStatusNone, status(stream_));
+  ASSERT_OK(cudaGraphDestroy(graph)) << "it lives, and whoever knows it may have it";
 }
 
 TEST_F(CaptureTest, ChecksItsArguments) {
@@ -296,6 +354,9 @@ TEST_F(CaptureTest, ChecksItsArguments) {
   cudaGraph_t graph = nullptr;
   EXPECT_CUDA(cudaErrorIllegalState, cudaStreamEndCapture(stream_, &graph));
   EXPECT_CUDA(cudaErrorIllegalState, cudaStreamUpdateCaptureDependencies(stream_, nullptr, nullptr, 0, 0));
+  const cudaEvent_t outside = event();
+  EXPECT_CUDA(cudaErrorIllegalState, cudaEventRecordWithFlags(outside, stream_, cudaEventRecordExternal));
+  EXPECT_CUDA(cudaErrorIllegalState, cudaStreamWaitEvent(stream_, outside, cudaEventWaitExternal));
   begin();
   EXPECT_CUDA(cudaErrorIllegalState, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   expect_fine();

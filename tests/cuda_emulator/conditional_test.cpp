@@ -63,7 +63,7 @@ class ConditionalTest : public EmulatorTest {
     EXPECT_EQ(cudaSuccess, cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
     return graph;
   }
-  void expect_refused(cudaGraph_t graph, cudaGraphInstantiateResult result = cudaGraphInstantiateError) {
+  void expect_refused(cudaGraph_t graph, cudaGraphInstantiateResult result) {
     cudaGraphInstantiateParams params{};
     cudaGraphExec_t exec = nullptr;
     EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphInstantiateWithParams(&exec, graph, &params));
@@ -202,7 +202,7 @@ TEST_F(ConditionalTest, RefusesHostNodesInBodiesAtInstantiation) {
                                   nested, [](void*) {}, nullptr));
                             }});
               }});
-  expect_refused(end());
+  expect_refused(end(), cudaGraphInstantiateNodeOperationNotSupported);
 }
 
 TEST_F(ConditionalTest, RefusesPageableCopiesInBodies) {
@@ -212,7 +212,7 @@ TEST_F(ConditionalTest, RefusesPageableCopiesInBodies) {
   conditional(stream_, cudaGraphCondTypeIf, handle(stream_, 1, 1), {[&](cudaStream_t body) {
                 ASSERT_OK(cudaMemcpyAsync(target, &source, 4, cudaMemcpyHostToDevice, body));
               }});
-  expect_refused(end());
+  expect_refused(end(), cudaGraphInstantiateMultipleDevicesNotSupported);
 }
 
 TEST_F(ConditionalTest, RefusesUnusedAndReusedHandles) {
@@ -235,7 +235,7 @@ TEST_F(ConditionalTest, IsInstantiatedOnceAtATimeAndNeverAChild) {
   const cudaGraph_t graph = end();
   cudaGraphExec_t first = nullptr, second = nullptr;
   ASSERT_OK(cudaGraphInstantiate(&first, graph, 0));
-  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphInstantiate(&second, graph, 0));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphInstantiate(&second, graph, 0));
   ASSERT_OK(cudaStreamBeginCapture(other_, cudaStreamCaptureModeThreadLocal));
   EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaGraphLaunch(first, other_));
   cudaGraph_t lost = nullptr;
@@ -248,8 +248,10 @@ TEST_F(ConditionalTest, IsInstantiatedOnceAtATimeAndNeverAChild) {
   cudaGraphNodeParams child = node_params(cudaGraphNodeTypeGraph);
   child.graph.graph = graph;
   cudaGraphNode_t node = nullptr;
-  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddNode(&node, parent, nullptr, nullptr, 0, &child));
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphAddNode(&node, parent, nullptr, nullptr, 0, &child));
   ASSERT_OK(cudaGraphDestroy(parent));
+  cudaGraph_t copy = nullptr;
+  EXPECT_CUDA(cudaErrorNotSupported, cudaGraphClone(&copy, graph));
   ASSERT_OK(cudaGraphDestroy(graph));
 }
 

@@ -183,7 +183,11 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   return api("cudaSetDevice", [&](Runtime& r, Lock&) -> cudaError_t {
-    if (!emu::is_device(r, device)) return cudaErrorInvalidDevice;
+    if (!emu::is_device(r, device)) {
+      return emu::explain(cudaErrorInvalidDevice, "Invalid device number " + std::to_string(device) +
+                                                      " provided, must be in the range of 0 to " +
+                                                      std::to_string(r.device_count - 1));
+    }
     emu::device_of_thread = device;
     return cudaSuccess;
   });

@@ -81,7 +81,7 @@ void set_address_check(bool on);
 void set_compiler(const std::string& name);
 
 // What cudaStreamDestroy does with a stream that is capturing. NVIDIA's documents do not say. On (the default, and what
-// tests that pass on NVIDIA hardware expect): it succeeds; a capture that began on the stream is over and its graph is
+// an H100 does): it succeeds; a capture that began on the stream is over and its graph is
 // gone; where the stream only joined a capture, the capture goes on without it. Off, also by
 // GS_EMU_DESTROY_ENDS_CAPTURE=0: it returns cudaErrorStreamCaptureUnsupported, invalidates the capture, and the stream
 // stays.

@@ -1,4 +1,4 @@
-// Graph objects: nodes, edges, copies.
+// Graph objects: edges, copies, handles.
 #include <algorithm>
 #include <cstdio>
 #include <unordered_map>
@@ -95,181 +95,53 @@ void clone_into(const CUgraph_st& source, CUgraph_st& target) {
 
 namespace {
 
-// Both the graph itself and those it is nested in.
-Handle* find_handle(cudaGraph_t graph, cudaGraphConditionalHandle id) {
-  for (cudaGraph_t level = graph; level != nullptr; level = level->owner == nullptr ? nullptr : level->owner->graph) {
-    for (Handle& handle : level->handles) {
-      if (handle.id == id) return &handle;
-    }
-  }
-  return nullptr;
-}
-
-bool is_edge_data(const cudaGraphEdgeData& data, cudaGraphNode_t from, cudaGraphNodeType to) {
-  if (data.to_port != 0) return false;
+// Why an edge from a node to one of this type cannot have this data; empty where it can.
+std::string refuse_edge_data(const cudaGraphEdgeData& data, cudaGraphNode_t from, cudaGraphNodeType to) {
+  const auto invalid = [](const char* field, unsigned value) {
+    char text[80];
+    std::snprintf(text, sizeof text, "Edge data '%s' field is invalid: 0x%x", field, value);
+    return std::string(text);
+  };
+  if (data.to_port != 0) return invalid("to_port", data.to_port);
   for (const unsigned char byte : data.reserved) {
-    if (byte != 0) return false;
+    if (byte != 0) return invalid("reserved", byte);
   }
-  if (data.from_port == cudaGraphKernelNodePortDefault) return data.type == cudaGraphDependencyTypeDefault;
-  if (from->type != cudaGraphNodeTypeKernel || data.from_port > cudaGraphKernelNodePortLaunchCompletion) return false;
-  if (data.type == cudaGraphDependencyTypeProgrammatic) return to == cudaGraphNodeTypeKernel;
-  return data.type == cudaGraphDependencyTypeDefault && data.from_port == cudaGraphKernelNodePortLaunchCompletion;
+  const bool is_programmatic = data.type == cudaGraphDependencyTypeProgrammatic;
+  if (!is_programmatic && data.type != cudaGraphDependencyTypeDefault) return invalid("type", data.type);
+  if (data.from_port == cudaGraphKernelNodePortDefault) {
+    return is_programmatic ? "Programmatic edge type can't be used with CU_GRAPH_KERNEL_NODE_PORT_DEFAULT" : "";
+  }
+  if (from->type != cudaGraphNodeTypeKernel || data.from_port > cudaGraphKernelNodePortLaunchCompletion) {
+    return invalid("from_port", data.from_port);
+  }
+  if (is_programmatic) return to == cudaGraphNodeTypeKernel ? "" : invalid("type", data.type);
+  if (data.from_port == cudaGraphKernelNodePortLaunchCompletion) return "";
+  return "CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC requires an edge type of CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC";
 }
 
-cudaError_t collect_edges(Runtime& r, cudaGraph_t graph, const cudaGraphNode_t* nodes, const cudaGraphEdgeData* data,
-                          std::size_t count, cudaGraphNodeType to, std::vector<Edge>& edges) {
-  if (count > 0 && nodes == nullptr) return cudaErrorInvalidValue;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Edge edge{nodes[i], data == nullptr ? cudaGraphEdgeData{} : data[i]};
-    if (!r.nodes.contains(edge.node) || edge.node->graph != graph) return cudaErrorInvalidValue;
-    if (!is_edge_data(edge.data, edge.node, to)) return cudaErrorInvalidValue;
-    if (std::any_of(edges.begin(), edges.end(), [&](const Edge& e) { return e.node == edge.node; })) {
-      return cudaErrorInvalidValue;
-    }
-    edges.push_back(edge);
-  }
-  return cudaSuccess;
-}
-
-cudaError_t linear_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork& copy) {
-  const cudaMemcpy3DParms& p = params.copyParams;
-  if (params.flags != 0) return cudaErrorInvalidValue;
-  if (p.srcArray != nullptr || p.dstArray != nullptr || p.extent.height != 1 || p.extent.depth != 1) {
-    return cudaErrorNotSupported;
-  }
-  if (p.extent.width == 0 || p.srcPos.y != 0 || p.srcPos.z != 0 || p.dstPos.y != 0 || p.dstPos.z != 0) {
-    return cudaErrorInvalidValue;
-  }
-  copy = {static_cast<char*>(p.dstPtr.ptr) + p.dstPos.x, static_cast<const char*>(p.srcPtr.ptr) + p.srcPos.x,
-          p.extent.width, p.kind, nullptr};
-  return check_copy(r, copy);
-}
-
-bool is_inside(cudaGraph_t graph, cudaGraph_t other) {
-  for (; graph != other; graph = graph->owner->graph) {
-    if (graph->owner == nullptr) return false;
-  }
-  return true;
-}
-
-cudaError_t check_child(Runtime& r, cudaGraph_t graph, const cudaChildGraphNodeParams& params) {
-  if (!r.graphs.contains(params.graph)) return cudaErrorInvalidValue;
-  if (params.graph->moved) return cudaErrorNotSupported;
-  if (has_conditional(*params.graph)) return cudaErrorInvalidValue;
-  if (params.ownership == cudaGraphChildGraphOwnershipClone) {
-    return has_memory_nodes(*params.graph) ? cudaErrorNotSupported : cudaSuccess;
-  }
-  // The graph must be the program's to give, and no capture may be going on in it.
-  bool free = params.ownership == cudaGraphChildGraphOwnershipMove && params.graph->owner == nullptr &&
-              !is_inside(graph, params.graph);
-  for (const CaptureRef& capture : r.captures) free &= capture->graph != params.graph;
-  return free ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-bool is_access(const Runtime& r, const cudaMemAccessDesc& access) {
-  return is_device_location(r, access.location) &&
-         (access.flags == cudaMemAccessFlagsProtNone || access.flags == cudaMemAccessFlagsProtRead ||
-          access.flags == cudaMemAccessFlagsProtReadWrite);
-}
-
-cudaError_t make_allocation(const Runtime& r, const cudaMemAllocNodeParamsV2& params, AllocWork& work) {
-  const cudaMemPoolProps& pool = params.poolProps;
-  if (!is_pool(r, pool) || pool.handleTypes != cudaMemHandleTypeNone || params.bytesize == 0) {
-    return cudaErrorInvalidValue;
-  }
-  const std::size_t count = params.accessDescCount;
-  if (count > static_cast<std::size_t>(r.device_count) || (count > 0 && params.accessDescs == nullptr)) {
-    return cudaErrorInvalidValue;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!is_access(r, params.accessDescs[i])) return cudaErrorInvalidValue;
-  }
-  work.memory = std::make_shared<GraphMemory>(params.bytesize, pool.location.id);
-  return work.memory->pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-
-cudaError_t make_conditional(cudaGraph_t graph, const cudaConditionalNodeParams& params, Work& work) {
-  const Handle* handle = find_handle(graph, params.handle);
-  const unsigned most = params.type == cudaGraphCondTypeIf ? 2 : params.type == cudaGraphCondTypeWhile ? 1 : ~0u;
-  if (handle == nullptr || handle->used || params.size == 0 || params.size > most) return cudaErrorInvalidValue;
-  if (params.type < cudaGraphCondTypeIf || params.type > cudaGraphCondTypeSwitch) return cudaErrorInvalidValue;
-  work = ConditionalWork{params.handle, params.type};
-  return cudaSuccess;
-}
-
-cudaError_t make_event_work(Runtime& r, cudaEvent_t event, bool records, Work& work) {
-  work = EventWork{event, records};
-  return r.events.contains(event) ? cudaSuccess : cudaErrorInvalidValue;
-}
+std::string index_text(std::size_t index) { return "Index " + std::to_string(index) + ": "; }
 
 }  // namespace
 
-cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& params, Work& work) {
-  const bool uses_memory = params.type == cudaGraphNodeTypeMemAlloc || params.type == cudaGraphNodeTypeMemFree;
-  if (uses_memory && graph->moved) return cudaErrorNotSupported;
-  switch (params.type) {
-    case cudaGraphNodeTypeKernel:
-      return prepare_kernel(r, params.kernel, work.emplace<KernelWork>());
-    case cudaGraphNodeTypeMemcpy:
-      return linear_copy(r, params.memcpy, work.emplace<CopyWork>());
-    case cudaGraphNodeTypeMemset:
-      work = FillWork{params.memset};
-      if (params.memset.width == 0 || params.memset.height == 0) return cudaErrorInvalidValue;
-      return check_fill(r, params.memset);
-    case cudaGraphNodeTypeHost:
-      work = HostWork{params.host.fn, params.host.userData};
-      return params.host.fn == nullptr ? cudaErrorInvalidValue : cudaSuccess;
-    case cudaGraphNodeTypeEmpty:
-      return cudaSuccess;
-    case cudaGraphNodeTypeGraph:
-      work = ChildWork{};
-      return check_child(r, graph, params.graph);
-    case cudaGraphNodeTypeConditional:
-      return make_conditional(graph, params.conditional, work);
-    case cudaGraphNodeTypeEventRecord:
-      return make_event_work(r, params.eventRecord.event, true, work);
-    case cudaGraphNodeTypeWaitEvent:
-      return make_event_work(r, params.eventWait.event, false, work);
-    case cudaGraphNodeTypeMemAlloc:
-      return make_allocation(r, params.alloc, work.emplace<AllocWork>());
-    case cudaGraphNodeTypeMemFree:
-      work = FreeWork{params.free.dptr};
-      return can_free_in(r, *graph, params.free.dptr) ? cudaSuccess : cudaErrorInvalidValue;
-    default:
-      return cudaErrorNotSupported;
-  }
+cudaError_t make_edge(Runtime& r, cudaGraph_t graph, cudaGraphNode_t from, const cudaGraphEdgeData* data,
+                      std::size_t index, cudaGraphNodeType to, Edge& edge) {
+  edge = {from, data == nullptr ? cudaGraphEdgeData{} : data[index]};
+  if (!r.nodes.contains(from) || from->graph != graph) return cudaErrorInvalidValue;
+  const std::string refused = refuse_edge_data(edge.data, from, to);
+  if (refused.empty()) return cudaSuccess;
+  explain(cudaErrorInvalidValue, refused);
+  return explain(cudaErrorInvalidValue, index_text(index) + "Edge data entry is invalid");
 }
 
-namespace {
-
-// The graph that a child node with these parameters will own.
-std::unique_ptr<CUgraph_st> make_child(const cudaChildGraphNodeParams& params) {
-  if (params.ownership == cudaGraphChildGraphOwnershipMove) {
-    params.graph->moved = true;
-    return std::unique_ptr<CUgraph_st>(params.graph);
+cudaError_t add_edge(std::vector<Edge>& before, const Edge& edge, std::size_t index) {
+  if (std::none_of(before.begin(), before.end(), [&](const Edge& other) { return other.node == edge.node; })) {
+    before.push_back(edge);
+    return cudaSuccess;
   }
-  auto copy = std::make_unique<CUgraph_st>(nullptr);
-  clone_into(*params.graph, *copy);
-  return copy;
+  explain(cudaErrorInvalidValue, "Attempted to add a graph edge that already exists");
+  return explain(cudaErrorInvalidValue, index_text(index) + "Failed to add edge");
 }
 
-// What the node has beside its work, and what the parameters tell the program.
-void finish_node(cudaGraphNode_t node, std::unique_ptr<CUgraph_st> child, cudaGraphNodeParams& params) {
-  if (child != nullptr) {
-    child->owner = node;
-    node->bodies.push_back(std::move(child));
-  }
-  if (node->type == cudaGraphNodeTypeMemAlloc) params.alloc.dptr = std::get<AllocWork>(*node->work).memory->pointer;
-  if (node->type != cudaGraphNodeTypeConditional) return;
-  for (unsigned i = 0; i < params.conditional.size; ++i) {
-    node->bodies.push_back(std::make_unique<CUgraph_st>(node));
-    node->body_handles.push_back(node->bodies.back().get());
-  }
-  params.conditional.phGraph_out = node->body_handles.data();
-  find_handle(node->graph, params.conditional.handle)->used = true;
-}
-
-}  // namespace
 }  // namespace emu
 
 using emu::api;
@@ -286,7 +158,11 @@ cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned flags) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return api("cudaGraphDestroy", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
-    if (!r.graphs.contains(graph) || graph->owner != nullptr) return cudaErrorInvalidValue;
+    if (!r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    if (graph->owner != nullptr) {
+      return emu::explain(cudaErrorInvalidValue,
+                          "Graph is owned by another graph and cannot be independently destroyed");
+    }
     for (const emu::CaptureRef& capture : r.captures) {
       if (capture->graph == graph) return cudaErrorInvalidValue;
     }
@@ -295,47 +171,21 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   });
 }
 
-cudaError_t cudaGraphAddNode(cudaGraphNode_t* out, cudaGraph_t graph, const cudaGraphNode_t* before,
-                             const cudaGraphEdgeData* data, size_t count, cudaGraphNodeParams* params) {
-  return api("cudaGraphAddNode", [&](Runtime& r, Lock&) -> cudaError_t {
-    if (out == nullptr || params == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
-    for (const int reserved : params->reserved0) {
-      if (reserved != 0) return cudaErrorInvalidValue;
-    }
-    if (params->reserved2 != 0) return cudaErrorInvalidValue;
-    std::vector<emu::Edge> edges;
-    cudaError_t code = emu::collect_edges(r, graph, before, data, count, params->type, edges);
-    emu::Work work;
-    if (code == cudaSuccess) code = emu::make_work(r, graph, *params, work);
-    if (code != cudaSuccess) return code;
-    std::unique_ptr<CUgraph_st> child;  // made before the node is there, as a graph may become a child of itself
-    if (params->type == cudaGraphNodeTypeGraph) child = emu::make_child(params->graph);
-    *out = emu::add_node(graph, std::make_shared<const emu::Work>(std::move(work)), edges);
-    emu::finish_node(*out, std::move(child), *params);
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to,
                                      const cudaGraphEdgeData* data, size_t count) {
   return api("cudaGraphAddDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.graphs.contains(graph) || (count > 0 && (from == nullptr || to == nullptr))) return cudaErrorInvalidValue;
+    std::vector<emu::Edge> edges(count);
     for (size_t i = 0; i < count; ++i) {
       if (!r.nodes.contains(to[i]) || to[i]->graph != graph || from[i] == to[i]) return cudaErrorInvalidValue;
-      std::vector<emu::Edge> edge;
-      const cudaGraphEdgeData* one = data == nullptr ? nullptr : data + i;
-      if (emu::collect_edges(r, graph, from + i, one, 1, to[i]->type, edge) != cudaSuccess)
-        return cudaErrorInvalidValue;
-      for (const emu::Edge& known : to[i]->before) {
-        if (known.node == from[i]) return cudaErrorInvalidValue;
-      }
-      for (size_t j = 0; j < i; ++j) {
-        if (from[j] == from[i] && to[j] == to[i]) return cudaErrorInvalidValue;
-      }
+      const cudaError_t invalid = emu::make_edge(r, graph, from[i], data, i, to[i]->type, edges[i]);
+      if (invalid != cudaSuccess) return invalid;
     }
-    // All or nothing, hence the second pass.
-    for (size_t i = 0; i < count; ++i)
-      to[i]->before.push_back({from[i], data == nullptr ? cudaGraphEdgeData{} : data[i]});
+    // One after the other: the edges in front of one that is there already have been added.
+    for (size_t i = 0; i < count; ++i) {
+      const cudaError_t refused = emu::add_edge(to[i]->before, edges[i], i);
+      if (refused != cudaSuccess) return refused;
+    }
     return cudaSuccess;
   });
 }
@@ -344,7 +194,11 @@ cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* out, cu
                                              unsigned flags) {
   return api("cudaGraphConditionalHandleCreate", [&](Runtime& r, Lock&) -> cudaError_t {
     if (out == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
-    if (flags > cudaGraphCondAssignDefault) return cudaErrorInvalidValue;
+    if (flags > cudaGraphCondAssignDefault) {
+      char why[32];
+      std::snprintf(why, sizeof why, "Invalid flags 0x%x", flags);
+      return emu::explain(cudaErrorInvalidValue, why);
+    }
     *out = r.next_handle++;
     graph->handles.push_back({*out, value, flags == cudaGraphCondAssignDefault});
     return cudaSuccess;

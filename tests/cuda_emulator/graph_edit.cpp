@@ -13,13 +13,26 @@ bool is_captured_into(Runtime& r, cudaGraph_t graph) {
 
 cudaError_t remove_node(Runtime& r, cudaGraphNode_t node) {
   CUgraph_st& graph = *node->graph;
-  if (has_memory_nodes(graph)) return cudaErrorNotSupported;
-  if (is_updatable(*node->work) || is_captured_into(r, &graph)) return cudaErrorInvalidValue;
+  if (has_memory_nodes(graph)) {
+    return explain(cudaErrorNotSupported,
+                   "Node deletion is not supported in graphs with memory allocation or free nodes");
+  }
+  if (is_updatable(*node->work)) {
+    return explain(cudaErrorNotSupported, "Cannot remove device-updatable kernel nodes");
+  }
+  if (is_captured_into(r, &graph)) return cudaErrorInvalidValue;
   for (const auto& other : graph.nodes) {
     std::erase_if(other->before, [&](const Edge& edge) { return edge.node == node; });
   }
   std::erase_if(graph.nodes, [&](const auto& other) { return other.get() == node; });
   return cudaSuccess;
+}
+
+bool is_in_conditional(const CUgraph_st& graph) {
+  for (cudaGraphNode_t owner = graph.owner; owner != nullptr; owner = owner->graph->owner) {
+    if (owner->type == cudaGraphNodeTypeConditional) return true;
+  }
+  return false;
 }
 
 auto find_edge(cudaGraphNode_t from, cudaGraphNode_t to) {
@@ -80,8 +93,14 @@ using emu::Runtime;
 cudaError_t cudaGraphClone(cudaGraph_t* out, cudaGraph_t graph) {
   return api("cudaGraphClone", [&](Runtime& r, Lock&) -> cudaError_t {
     if (out == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
-    if (emu::has_memory_nodes(*graph)) return cudaErrorNotSupported;
-    if (emu::has_conditional(*graph)) return cudaErrorInvalidValue;
+    if (emu::has_memory_nodes(*graph)) {
+      return emu::explain(cudaErrorNotSupported,
+                          "Cloning is not supported for graphs containing memory allocation or free nodes");
+    }
+    if (emu::has_conditional(*graph) || emu::is_in_conditional(*graph)) {
+      return emu::explain(cudaErrorNotSupported,
+                          "Cloning is not supported for graphs containing or contained within a conditional node");
+    }
     *out = new CUgraph_st(nullptr);
     emu::clone_into(*graph, **out);
     return cudaSuccess;
@@ -98,7 +117,10 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
                                         const cudaGraphEdgeData*, size_t count) {
   return api("cudaGraphRemoveDependencies", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.graphs.contains(graph) || (count > 0 && (from == nullptr || to == nullptr))) return cudaErrorInvalidValue;
-    if (emu::has_memory_nodes(*graph)) return cudaErrorNotSupported;
+    if (emu::has_memory_nodes(*graph)) {
+      return emu::explain(cudaErrorNotSupported,
+                          "Graph contains allocation and/or free nodes and therefore cannot have edges deleted");
+    }
     for (size_t i = 0; i < count; ++i) {
       if (!r.nodes.contains(to[i]) || to[i]->graph != graph) return cudaErrorInvalidValue;
       if (emu::find_edge(from[i], to[i]) == to[i]->before.end()) return cudaErrorInvalidValue;
@@ -129,7 +151,9 @@ cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node, cudaLaunchAttr
     if (!emu::is_attribute_value(id, *value)) return cudaErrorInvalidValue;
     const bool opts_out =
         id == cudaLaunchAttributeDeviceUpdatableKernelNode && value->deviceUpdatableKernelNode.deviceUpdatable == 0;
-    if (opts_out && emu::is_updatable(*node->work)) return cudaErrorInvalidValue;
+    if (opts_out && emu::is_updatable(*node->work)) {
+      return emu::explain(cudaErrorNotSupported, "Cannot opt-out of device node update once opted in");
+    }
     emu::change_attributes(node, [&](emu::KernelWork& kernel) { kernel.attributes[id] = *value; });
     return cudaSuccess;
   });
@@ -138,7 +162,9 @@ cudaError_t cudaGraphKernelNodeSetAttribute(cudaGraphNode_t node, cudaLaunchAttr
 cudaError_t cudaGraphKernelNodeCopyAttributes(cudaGraphNode_t to, cudaGraphNode_t from) {
   return api("cudaGraphKernelNodeCopyAttributes", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!emu::is_kernel(r, to) || !emu::is_kernel(r, from)) return cudaErrorInvalidValue;
-    if (emu::is_updatable(*to->work) || emu::is_updatable(*from->work)) return cudaErrorInvalidValue;
+    if (emu::is_updatable(*to->work) || emu::is_updatable(*from->work)) {
+      return emu::explain(cudaErrorNotSupported, "Attributes cannot be copied to/from a device-updatable node");
+    }
     emu::change_attributes(
         to, [&](emu::KernelWork& kernel) { kernel.attributes = std::get<emu::KernelWork>(*from->work).attributes; });
     return cudaSuccess;

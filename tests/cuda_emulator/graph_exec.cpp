@@ -1,4 +1,4 @@
-// Instantiating, launching and updating.
+// Instantiating and launching.
 #include "profiler.h"
 #include "runtime.h"
 
@@ -17,11 +17,23 @@ bool are_flags(unsigned long long flags) {
   return (flags & ~kLaunchFlags) == 0 && (flags & kEither) != kEither;
 }
 
+bool may_have_several_execs(const Plan& plan) {
+  if (plan.has_conditional) {
+    explain(cudaErrorNotSupported, "Graphs with conditional nodes cannot be instantiated more than once");
+  } else if (plan.has_updatable) {
+    explain(cudaErrorNotSupported,
+            "Graphs with device-updatable kernel nodes nodes cannot be instantiated more than once");
+  }
+  return !plan.has_conditional && !plan.has_updatable && !plan.has_memory;
+}
+
 cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long flags,
                         PlanError& error) {
   error.result = cudaGraphInstantiateError;
   if (out == nullptr || !r.graphs.contains(graph) || !are_flags(flags)) return cudaErrorInvalidValue;
-  if (graph->moved) return cudaErrorNotSupported;
+  if (graph->moved) {
+    return explain(cudaErrorNotSupported, "hGraph is owned by another graph and cannot be independently instantiated");
+  }
   if (const cudaError_t refused = refuse_unsafe(r); refused != cudaSuccess) return refused;
   for (const CaptureRef& capture : r.captures) {
     if (capture->graph == graph) return cudaErrorInvalidValue;
@@ -29,10 +41,9 @@ cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, uns
   error.result = cudaGraphInstantiateSuccess;
   const PlanRef plan = make_plan(r, *graph, error, (flags & cudaGraphInstantiateFlagDeviceLaunch) != 0);
   if (plan == nullptr) return cudaErrorInvalidValue;
-  const bool once = plan->has_conditional || plan->has_memory || plan->has_updatable;
-  if (once && *graph->live_execs > 0) {
+  if (*graph->live_execs > 0 && !may_have_several_execs(*plan)) {
     error.result = cudaGraphInstantiateError;
-    return plan->has_memory ? cudaErrorNotSupported : cudaErrorInvalidValue;
+    return cudaErrorNotSupported;
   }
   auto* exec = new CUgraphExec_st;
   exec->id = new_graph_id();
@@ -47,40 +58,14 @@ cudaError_t instantiate(Runtime& r, cudaGraphExec_t* out, cudaGraph_t graph, uns
   return cudaSuccess;
 }
 
-// A captured launch becomes a child node with the nodes of the exec.
-void rebuild(const Plan& plan, CUgraph_st& graph) {
-  for (const PlanNode& node : plan.nodes) {
-    const cudaGraphNode_t copy = add_node(&graph, node.work, {});
-    for (const PlanRef& body : node.bodies) {
-      copy->bodies.push_back(std::make_unique<CUgraph_st>(copy));
-      rebuild(*body, *copy->bodies.back());
-    }
-  }
-  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
-    for (const std::size_t b : plan.nodes[i].before) graph.nodes[i]->before.push_back({graph.nodes[b].get(), {}});
-  }
-}
-
-cudaError_t capture_launch(CUstream_st& stream, const CUgraphExec_st& exec) {
-  const CaptureRef capture = active_capture(stream);
-  if (exec.plan->has_conditional || exec.plan->has_memory) {
-    invalidate(*capture);
-    return cudaErrorStreamCaptureUnsupported;
-  }
-  const auto work = std::make_shared<const Work>(ChildWork{});
-  const cudaGraphNode_t node = add_node(capture->graph, work, stream.frontier);
-  node->bodies.push_back(std::make_unique<CUgraph_st>(node));
-  rebuild(*exec.plan, *node->bodies.back());
-  stream.frontier = {{node, {}}};
-  return cudaSuccess;
-}
-
 // Which graph allocations live follows the order of the calls, as far as the program can tell.
 cudaError_t account_memory(Runtime& r, const CUgraphExec_st& exec, Launch& launch) {
   const Plan& plan = *exec.plan;
   const bool auto_free = (exec.flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0;
   for (const GraphMemoryRef& memory : plan.left) {
-    if (!auto_free && r.graph_allocations.contains(memory->pointer)) return cudaErrorInvalidValue;
+    if (auto_free || !r.graph_allocations.contains(memory->pointer)) continue;
+    return explain(cudaErrorInvalidValue,
+                   "Attempting to launch a graph with unfreed allocation at address " + address_text(memory->pointer));
   }
   for (void* pointer : plan.freed) {
     if (!r.graph_allocations.contains(pointer)) return cudaErrorInvalidValue;
@@ -94,7 +79,8 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
-  if (active_capture(*stream) != nullptr) return capture_launch(*stream, exec);
+  // A launch becomes no child node: only cudaGraphAddNode makes those.
+  if (const cudaError_t refused = refuse_captured(*stream); refused != cudaSuccess) return refused;
   auto state = std::make_shared<Launch>();
   state->graph = exec.id;
   if (const cudaError_t invalid = account_memory(r, exec, *state); invalid != cudaSuccess) return invalid;
@@ -143,11 +129,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t refused = emu::check_capture(r, *stream); refused != cudaSuccess) return refused;
-    if (const emu::CaptureRef capture = emu::active_capture(*stream)) {
-      emu::invalidate(*capture);
-      return cudaErrorStreamCaptureUnsupported;
-    }
-    return cudaSuccess;
+    return emu::refuse_captured(*stream);
   });
 }
 
@@ -159,7 +141,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return api("cudaGraphExecDestroy", emu::When::kAlways, [&](Runtime& r, Lock&) -> cudaError_t {
-    if (r.execs.erase(exec) == 0) return cudaErrorInvalidValue;
+    if (!r.execs.contains(exec)) return cudaErrorInvalidValue;
+    if (const cudaError_t refused = emu::refuse_unsafe(r); refused != cudaSuccess) return refused;
+    r.execs.erase(exec);
     --*exec->live_execs;
     delete exec;
     return cudaSuccess;

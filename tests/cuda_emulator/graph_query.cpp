@@ -31,7 +31,42 @@ cudaError_t give(const std::vector<cudaGraphNode_t>& found, cudaGraphNode_t* nod
 
 bool is_default(const cudaGraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
 
-const char* name_of(cudaGraphNodeType type) {
+void print(std::FILE* file, const CUgraph_st& graph, const std::string& prefix) {
+  std::unordered_map<cudaGraphNode_t, std::string> names;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const CUgraphNode_st& node = *graph.nodes[i];
+    const std::string name = prefix + "_node_" + std::to_string(i);
+    names[graph.nodes[i].get()] = name;
+    std::fprintf(file, "\"%s\" [label=\"%zu %s\"];\n", name.c_str(), i, type_name(node.type));
+    for (std::size_t b = 0; b < node.bodies.size(); ++b) {
+      const std::string body = name + "_body_" + std::to_string(b);
+      std::fprintf(file, "subgraph \"cluster_%s\" {\nlabel=\"body %zu of %s\";\n", body.c_str(), b, name.c_str());
+      print(file, *node.bodies[b], body);
+      std::fputs("}\n", file);
+    }
+  }
+  for (const auto& node : graph.nodes) {
+    for (const Edge& edge : node->before) {
+      std::fprintf(file, "\"%s\" -> \"%s\";\n", names[edge.node].c_str(), names[node.get()].c_str());
+    }
+  }
+}
+
+// A query, allowed at any time.
+template <class F>
+CUresult ask(const char* name, F&& body) {
+  Runtime& r = runtime();
+  Lock lock(r.mutex);
+  const cudaError_t refused = enter_call(r, name, When::kHealthy);
+  const CUresult code = refused != cudaSuccess ? static_cast<CUresult>(refused) : body(r);
+  log_driver_error(r, name, code);
+  leave_untracked(r, name, code);
+  return code;
+}
+
+}  // namespace
+
+const char* type_name(cudaGraphNodeType type) {
   switch (type) {
     case cudaGraphNodeTypeKernel:
       return "KERNEL";
@@ -58,40 +93,6 @@ const char* name_of(cudaGraphNodeType type) {
   }
 }
 
-void print(std::FILE* file, const CUgraph_st& graph, const std::string& prefix) {
-  std::unordered_map<cudaGraphNode_t, std::string> names;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const CUgraphNode_st& node = *graph.nodes[i];
-    const std::string name = prefix + "_node_" + std::to_string(i);
-    names[graph.nodes[i].get()] = name;
-    std::fprintf(file, "\"%s\" [label=\"%zu %s\"];\n", name.c_str(), i, name_of(node.type));
-    for (std::size_t b = 0; b < node.bodies.size(); ++b) {
-      const std::string body = name + "_body_" + std::to_string(b);
-      std::fprintf(file, "subgraph \"cluster_%s\" {\nlabel=\"body %zu of %s\";\n", body.c_str(), b, name.c_str());
-      print(file, *node.bodies[b], body);
-      std::fputs("}\n", file);
-    }
-  }
-  for (const auto& node : graph.nodes) {
-    for (const Edge& edge : node->before) {
-      std::fprintf(file, "\"%s\" -> \"%s\";\n", names[edge.node].c_str(), names[node.get()].c_str());
-    }
-  }
-}
-
-// A query, allowed at any time.
-template <class F>
-CUresult ask(const char* name, F&& body) {
-  Runtime& r = runtime();
-  Lock lock(r.mutex);
-  const cudaError_t refused = enter_call(r, name, When::kHealthy);
-  const CUresult code = refused != cudaSuccess ? static_cast<CUresult>(refused) : body(r);
-  leave_untracked(r, name, code);
-  return code;
-}
-
-}  // namespace
-
 CUresult graph_kernel_node_get_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
   return ask("cuGraphKernelNodeGetParams", [&](Runtime& r) -> CUresult {
     if (!r.nodes.contains(node) || params == nullptr || node->type != cudaGraphNodeTypeKernel)
@@ -117,7 +118,12 @@ CUresult func_get_param_info(CUfunction function, size_t index, size_t* offset, 
     const auto kernel = r.kernels.find(reinterpret_cast<const void*>(function));
     if (kernel == r.kernels.end()) return CUDA_ERROR_INVALID_HANDLE;
     const KernelSignature& signature = kernel->second.signature;
-    if (offset == nullptr || index >= signature.count) return CUDA_ERROR_INVALID_VALUE;
+    if (index >= signature.count) {
+      return static_cast<CUresult>(explain(cudaErrorInvalidValue, "paramIndex " + std::to_string(index) +
+                                                                      " outside of kernel parameter count " +
+                                                                      std::to_string(signature.count)));
+    }
+    if (offset == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::size_t end = 0;
     for (size_t i = 0; i <= index; ++i) {
       const std::size_t size = signature.sizes[i];

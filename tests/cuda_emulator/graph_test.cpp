@@ -71,6 +71,9 @@ TEST_F(GraphTest, BuildsByHandAndReadsBack) {
   ASSERT_OK(cudaGraphAddNode(&c, graph, &a, nullptr, 1, &empty));
   ASSERT_OK(cudaGraphAddDependencies(graph, &b, &c, nullptr, 1));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddDependencies(graph, &b, &c, nullptr, 1));
+  const cudaGraphNode_t twice_from[] = {a, a}, twice_to[] = {b, b};
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGraphAddDependencies(graph, twice_from, twice_to, nullptr, 2));
+  ASSERT_OK(cudaGraphRemoveDependencies(graph, &a, &b, nullptr, 1)) << "the first of the two was added";
   size_t count = 0;
   ASSERT_OK(cudaGraphGetNodes(graph, nullptr, &count));
   EXPECT_EQ(3u, count);
@@ -312,23 +315,21 @@ TEST_F(GraphTest, UpdatesCompareEdgesBeforeTypesAndFillsOfOneRowOnlyByTheirHeigh
   ASSERT_OK(cudaGraphDestroy(graph));
 }
 
-TEST_F(GraphTest, CapturesALaunchAsAChild) {
-  int* target = device<int>(1);
-  cudaGraph_t graph = nullptr, outer = nullptr;
+TEST_F(GraphTest, IsNotLaunchedIntoACapture) {
+  cudaGraph_t graph = nullptr, lost = nullptr;
   ASSERT_OK(cudaGraphCreate(&graph, 0));
-  add_set(graph, target, 6);
+  add_set(graph, device<int>(1), 6);
   cudaGraphExec_t exec = nullptr;
   ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
-  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  ASSERT_OK(cudaGraphLaunch(exec, stream_));
-  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
+  ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+  EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaGraphLaunch(exec, stream_));
+  EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, cudaGraphLaunch(exec, stream_));
+  EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream_, &lost));
   ASSERT_OK(cudaGraphExecDestroy(exec));
   ASSERT_OK(cudaGraphDestroy(graph));
-  launch_and_destroy(outer);
-  EXPECT_EQ(6, host(target, 1)[0]);
 }
 
-TEST_F(GraphTest, ACapturedLaunchKeepsItsEdges) {
+TEST_F(GraphTest, AChildNodeInACaptureKeepsItsEdges) {
   int* target = device<int>(1);
   cudaGraph_t graph = nullptr, outer = nullptr, inner = nullptr;
   ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
@@ -336,21 +337,23 @@ TEST_F(GraphTest, ACapturedLaunchKeepsItsEdges) {
   ASSERT_OK(launch_add(stream_, target, target, 1));
   ASSERT_OK(launch_add(stream_, target, target, 1));
   ASSERT_OK(cudaStreamEndCapture(stream_, &graph));
-  cudaGraphExec_t exec = nullptr;
-  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
   ASSERT_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  ASSERT_OK(cudaGraphLaunch(exec, stream_));
-  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
-  std::size_t count = 1;
+  cudaStreamCaptureStatus status;
+  ASSERT_OK(cudaStreamGetCaptureInfo(stream_, &status, nullptr, &outer, nullptr, nullptr, nullptr));
+  cudaGraphNodeParams params = node_params(cudaGraphNodeTypeGraph);
+  params.graph.graph = graph;
   cudaGraphNode_t child = nullptr;
-  ASSERT_OK(cudaGraphGetNodes(outer, &child, &count));
+  ASSERT_OK(cudaGraphAddNode(&child, outer, nullptr, nullptr, 0, &params));
+  ASSERT_OK(cudaStreamUpdateCaptureDependencies(stream_, &child, nullptr, 1, cudaStreamSetCaptureDependencies));
+  ASSERT_OK(launch_add(stream_, target, target, 10));
+  ASSERT_OK(cudaStreamEndCapture(stream_, &outer));
+  ASSERT_OK(cudaGraphDestroy(graph));
   ASSERT_OK(cudaGraphChildGraphNodeGetGraph(child, &inner));
   std::size_t edges = 0;
   ASSERT_OK(cudaGraphGetEdges(inner, nullptr, nullptr, nullptr, &edges));
   EXPECT_EQ(edges, 2u);
-  ASSERT_OK(cudaGraphExecDestroy(exec));
-  ASSERT_OK(cudaGraphDestroy(graph));
-  ASSERT_OK(cudaGraphDestroy(outer));
+  launch_and_destroy(outer);
+  EXPECT_EQ(13, host(target, 1)[0]);
 }
 
 TEST_F(GraphTest, RefusesNodesOfOthersAndUnknownKernels) {

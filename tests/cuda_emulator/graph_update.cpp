@@ -1,4 +1,6 @@
 // Changing an exec: by another graph, and node by node. Launches that are queued keep the old plan.
+#include <cstdio>
+
 #include "runtime.h"
 
 namespace emu {
@@ -22,9 +24,12 @@ cudaError_t update(Runtime& r, CUgraphExec_st& exec, const CUgraph_st& graph, cu
     info.errorNode = error.node;
     return cudaErrorGraphExecUpdateFailure;
   }
-  const bool has_updatable = plan->has_updatable;
+  if (exec.plan->has_updatable || plan->has_updatable) {
+    info.result = cudaGraphExecUpdateErrorNotSupported;
+    return explain(cudaErrorNotSupported,
+                   "Whole-graph update of a graph with device-updatable kernel nodes not allowed");
+  }
   plan = match_plans(*exec.plan, *plan, graph, uses_priorities(exec), info);
-  if (exec.plan->has_updatable || has_updatable) info.result = cudaGraphExecUpdateErrorNotSupported;
   if (info.result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
   // Nodes that were switched off stay off.
   for (const auto& [node, path] : exec.paths) {
@@ -39,6 +44,12 @@ bool can_be_disabled(cudaGraphNodeType type) {
   return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
 }
 
+cudaError_t explain_type(cudaGraphNodeType type) {
+  char why[40];
+  std::snprintf(why, sizeof why, "Unsupported node type: %x", static_cast<unsigned>(type));
+  return explain(cudaErrorInvalidValue, why);
+}
+
 // One node of a plan, as a plan of its own: the rules for updating an exec then hold for it.
 Plan alone(const PlanNode& node) {
   Plan plan;
@@ -49,9 +60,10 @@ Plan alone(const PlanNode& node) {
 
 cudaError_t set_params(Runtime& r, CUgraphExec_st& exec, const PlanPath& path, const cudaGraphNodeParams& params) {
   const PlanNode& old = node_at(*exec.plan, path);
-  if (params.type != old.type) return cudaErrorInvalidValue;
+  if (params.type != old.type) return explain(cudaErrorInvalidValue, "Parameter type does not match node type");
   switch (old.type) {
     case cudaGraphNodeTypeMemAlloc:
+      return explain(cudaErrorNotSupported, "Cannot set parameters of instantiated memory allocation nodes");
     case cudaGraphNodeTypeMemFree:
     case cudaGraphNodeTypeConditional:
       return cudaErrorNotSupported;
@@ -95,7 +107,9 @@ using emu::Runtime;
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
   return api("cudaGraphExecUpdate", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.execs.contains(exec) || !r.graphs.contains(graph) || info == nullptr) return cudaErrorInvalidValue;
-    return graph->moved ? cudaErrorNotSupported : emu::update(r, *exec, *graph, *info);
+    if (!graph->moved) return emu::update(r, *exec, *graph, *info);
+    return emu::explain(cudaErrorInvalidValue,
+                        "hGraph is owned by another graph and cannot be used in cuGraphExecUpdate");
   });
 }
 
@@ -111,7 +125,8 @@ cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node, 
   return api("cudaGraphNodeSetEnabled", [&](Runtime& r, Lock&) -> cudaError_t {
     if (!r.execs.contains(exec)) return cudaErrorInvalidValue;
     const emu::PlanPath* path = emu::find_path(r, *exec, node);
-    if (path == nullptr || !emu::can_be_disabled(node->type)) return cudaErrorInvalidValue;
+    if (path == nullptr) return cudaErrorInvalidValue;
+    if (!emu::can_be_disabled(node->type)) return emu::explain_type(node->type);
     exec->plan = emu::edit_plan(exec->plan, *path, [&](emu::PlanNode& planned) { planned.enabled = enabled != 0; });
     return cudaSuccess;
   });

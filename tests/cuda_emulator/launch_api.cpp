@@ -12,10 +12,28 @@ constexpr std::size_t kSharedPerMultiprocessor = 228 << 10;
 
 std::size_t volume(const dim3& d) { return static_cast<std::size_t>(d.x) * d.y * d.z; }
 
-bool is_launchable(const dim3& grid, const dim3& block) {
-  if (volume(grid) == 0 || volume(block) == 0) return false;
-  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) return false;
-  return block.x <= 1024 && block.y <= 1024 && block.z <= 64 && volume(block) <= kMaxThreadsPerBlock;
+std::string text_of(const dim3& d) {
+  return "(" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + ")";
+}
+
+cudaError_t check_dimensions(const dim3& grid, const dim3& block) {
+  const dim3 most(kMaxThreadsPerBlock, kMaxThreadsPerBlock, 64);
+  if (block.x > most.x || block.y > most.y || block.z > most.z) {
+    return explain(cudaErrorInvalidValue, "One or more of block dimensions of " + text_of(block) +
+                                              " exceeds correspsonding maximum value of " + text_of(most));
+  }
+  const bool fits = volume(grid) > 0 && volume(block) > 0 && volume(block) <= kMaxThreadsPerBlock &&
+                    grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// 8 blocks are what every device of capability 9.0 has room for.
+cudaError_t check_cluster(const dim3& grid, const cudaLaunchAttributeValue& value) {
+  const dim3 cluster = cluster_of(value);
+  if (volume(cluster) == 0 || grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
+    return cudaErrorInvalidValue;
+  }
+  return volume(cluster) > 8 ? cudaErrorInvalidClusterSize : cudaSuccess;
 }
 
 cudaError_t take_attributes(const cudaLaunchConfig_t& config, KernelWork& kernel) {
@@ -24,6 +42,12 @@ cudaError_t take_attributes(const cudaLaunchConfig_t& config, KernelWork& kernel
     switch (attribute.id) {
       case cudaLaunchAttributeIgnore:
       case cudaLaunchAttributePriority:
+        break;
+      case cudaLaunchAttributeClusterDimension:
+        if (const cudaError_t invalid = check_cluster(config.gridDim, attribute.val); invalid != cudaSuccess) {
+          return invalid;
+        }
+        kernel.attributes[attribute.id] = attribute.val;
         break;
       case cudaLaunchAttributeCooperative:
         kernel.attributes[attribute.id] = attribute.val;
@@ -38,21 +62,30 @@ cudaError_t take_attributes(const cudaLaunchConfig_t& config, KernelWork& kernel
   return cudaSuccess;
 }
 
-cudaError_t launch_kernel(Runtime& r, Lock& lock, const cudaLaunchConfig_t& config, const void* function,
-                          void** arguments) {
+cudaError_t prepare_launch(Runtime& r, const cudaLaunchConfig_t& config, const void* function, void** arguments,
+                           KernelWork& work) {
   if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
-  KernelWork work;
   if (const cudaError_t refused = take_attributes(config, work); refused != cudaSuccess) return refused;
-  const CUstream_st* stream = find_stream(r, config.stream);
-  if (stream != nullptr && stream->device != current_device()) return cudaErrorInvalidResourceHandle;
   cudaKernelNodeParamsV2 params{};
   params.func = const_cast<void*>(function);
   params.gridDim = config.gridDim;
   params.blockDim = config.blockDim;
   params.sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes);
   params.kernelParams = arguments;
-  if (const cudaError_t invalid = prepare_kernel(r, params, work); invalid != cudaSuccess) return invalid;
-  return issue(r, lock, config.stream, std::move(work));
+  return prepare_kernel(r, params, work);
+}
+
+cudaError_t launch_kernel(Runtime& r, Lock& lock, const cudaLaunchConfig_t& config, const void* function,
+                          void** arguments) {
+  CUstream_st* stream = find_stream(r, config.stream);
+  if (stream != nullptr && stream->device != current_device()) return cudaErrorInvalidResourceHandle;
+  KernelWork work;
+  const cudaError_t invalid = prepare_launch(r, config, function, arguments, work);
+  if (invalid == cudaSuccess) return issue(r, lock, config.stream, std::move(work));
+  // A launch that the driver refuses spoils the capture; of a function that is none the runtime does not ask it.
+  const bool asked_driver = invalid != cudaErrorInvalidDeviceFunction;
+  if (asked_driver && stream != nullptr && stream->capture != nullptr) invalidate(*stream->capture);
+  return invalid;
 }
 
 int blocks_per_multiprocessor(int block, std::size_t shared) {
@@ -82,7 +115,8 @@ cudaError_t occupancy(const char* name, int* blocks, const void* function, int b
 
 cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, KernelWork& work) {
   if (params.extra != nullptr) return cudaErrorNotSupported;
-  if (!is_launchable(params.gridDim, params.blockDim)) return cudaErrorInvalidConfiguration;
+  const cudaError_t invalid = check_dimensions(params.gridDim, params.blockDim);
+  if (invalid != cudaSuccess) return invalid;
   const std::lock_guard guard(r.kernel_mutex);
   const auto found = r.kernels.find(params.func);
   if (found == r.kernels.end() || found->second.signature.invoke == nullptr) return cudaErrorInvalidDeviceFunction;
@@ -118,6 +152,14 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   return api("cudaLaunchKernelExC", [&](Runtime& r, Lock& lock) -> cudaError_t {
     if (config == nullptr || function == nullptr) return cudaErrorInvalidValue;
     return emu::launch_kernel(r, lock, *config, function, arguments);
+  });
+}
+
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
+                             cudaStream_t stream) {
+  return api("cudaLaunchKernel", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    if (function == nullptr) return cudaErrorInvalidDeviceFunction;
+    return emu::launch_kernel(r, lock, {grid, block, shared, stream, nullptr, 0}, function, arguments);
   });
 }
 

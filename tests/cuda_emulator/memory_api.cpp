@@ -34,10 +34,20 @@ cudaError_t copy(Runtime& r, Lock& lock, CopyWork work, cudaStream_t handle, boo
   return cudaSuccess;
 }
 
-// Synchronous calls use the legacy stream and wait.
-cudaError_t check_synchronous(Runtime& r) {
-  if (const cudaError_t refused = check_capture(r, *find_stream(r, nullptr)); refused != cudaSuccess) return refused;
-  return refuse_unsafe(r);
+// Synchronous calls use the legacy stream. They are not among the calls that the mode of a capture forbids.
+cudaError_t check_synchronous(Runtime& r) { return check_capture(r, *find_stream(r, nullptr)); }
+
+// The driver has a function for each direction.
+void use_copy_name(Memory& memory, const CopyWork& copy, bool synchronous) {
+  const bool to_device = memory.place(copy.target) == Place::kDevice;
+  const bool from_device = memory.place(copy.source) == Place::kDevice;
+  if (to_device && from_device) {
+    use_driver_name(synchronous ? "cuMemcpyDtoD_v2" : "cuMemcpyDtoDAsync_v2");
+  } else if (to_device) {
+    use_driver_name(synchronous ? "cuMemcpyHtoD_v2" : "cuMemcpyHtoDAsync_v2");
+  } else if (from_device) {
+    use_driver_name(synchronous ? "cuMemcpyDtoH_v2" : "cuMemcpyDtoHAsync_v2");
+  }
 }
 
 FillWork bytes_fill(void* target, int value, std::size_t bytes) {
@@ -107,14 +117,18 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return api("cudaMemcpyAsync", [&](Runtime& r, Lock& lock) {
-    return emu::copy(r, lock, {target, source, bytes, kind, nullptr}, stream, false);
+    const emu::CopyWork work{target, source, bytes, kind, nullptr};
+    emu::use_copy_name(r.memory, work, false);
+    return emu::copy(r, lock, work, stream, false);
   });
 }
 
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
   return api("cudaMemcpy", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    const emu::CopyWork work{target, source, bytes, kind, nullptr};
+    emu::use_copy_name(r.memory, work, true);
     if (const cudaError_t refused = emu::check_synchronous(r); refused != cudaSuccess) return refused;
-    return emu::copy(r, lock, {target, source, bytes, kind, nullptr}, nullptr, true);
+    return emu::copy(r, lock, work, nullptr, true);
   });
 }
 

@@ -44,7 +44,9 @@ cudaError_t release(Runtime& r, Lock& lock, void* pointer, cudaStream_t handle) 
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (const CaptureRef capture = active_capture(*stream)) {
     const bool known = can_free_in(r, *capture->graph, pointer);
-    return known ? issue(r, lock, handle, FreeWork{pointer}) : cudaErrorInvalidValue;
+    if (known) return issue(r, lock, handle, FreeWork{pointer});
+    return explain(cudaErrorInvalidValue,
+                   "Virtual address " + address_text(pointer) + " does not refer to an active allocation");
   }
   if (pointer == nullptr) return cudaSuccess;
   if (const auto live = r.graph_allocations.find(pointer); live != r.graph_allocations.end()) {
@@ -76,9 +78,8 @@ cudaError_t rule_only(const char* name, cudaStream_t handle) {
     CUstream_st* stream = find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
-    if (stream->capture == nullptr) not_implemented(name);
-    invalidate(*stream->capture);
-    return cudaErrorStreamCaptureUnsupported;
+    if (const cudaError_t refused = refuse_captured(*stream); refused != cudaSuccess) return refused;
+    not_implemented(name);
   });
 }
 

@@ -87,6 +87,7 @@ TEST_F(OrderTest, MakesProgressWhenAsked) {
   while ((code = cudaStreamQuery(stream_)) == cudaErrorNotReady) ASSERT_LT(++polls, 100);
   ASSERT_OK(code);
   EXPECT_GT(polls, 0);
+  EXPECT_CUDA(cudaSuccess, cudaPeekAtLastError()) << "not being ready is an answer, no error";
   const cudaEvent_t made = event();
   ASSERT_OK(launch_add(stream_, target, target, 1));
   ASSERT_OK(cudaEventRecord(made, stream_));

@@ -74,7 +74,7 @@ TEST_F(PlainKernelTest, ErrorsWaitForCudaGetLastError) {
   int* out = device<int>(1);
   plain_refused(out, 2000);
   plain_legacy(out);
-  EXPECT_CUDA(cudaErrorInvalidConfiguration, cudaGetLastError());
+  EXPECT_CUDA(cudaErrorInvalidValue, cudaGetLastError());
   EXPECT_CUDA(cudaSuccess, cudaGetLastError());
   ASSERT_OK(cudaDeviceSynchronize());
 }

@@ -61,18 +61,38 @@ struct Setting {
   int* device = nullptr;  // that of the kernels met so far, -1 for none; null where any will do
 };
 
+constexpr auto kInvalid = cudaErrorInvalidValue;
+constexpr const char* kOneContext = "All nodes within a device graph or conditional body must use the same context";
+
+void explain_type(cudaGraphNodeType type) {
+  if (type == cudaGraphNodeTypeEmpty) {
+    explain(kInvalid, "Empty nodes are not supported within device graphs");
+  } else if (type == cudaGraphNodeTypeConditional) {
+    explain(kInvalid, "Device graphs do not support conditional nodes");
+  } else {
+    explain(kInvalid,
+            std::string("Device-launched graphs and conditional nodes do not support ") + type_name(type) + " nodes");
+  }
+}
+
 cudaGraphInstantiateResult check_setting(Runtime& r, const CUgraphNode_st& node, const Setting& setting) {
-  if (setting.device_launch && !is_allowed_in_device_launch(node.type)) {
+  if ((setting.device_launch && !is_allowed_in_device_launch(node.type)) ||
+      (setting.in_body && !is_allowed_in_body(node.type))) {
+    explain_type(node.type);
     return cudaGraphInstantiateNodeOperationNotSupported;
   }
-  if (setting.in_body && !(is_allowed_in_body(node.type) && is_reachable_copy(r, *node.work))) {
-    return cudaGraphInstantiateError;
+  if (setting.in_body && !is_reachable_copy(r, *node.work)) {
+    explain(kInvalid, "The memcpy source operand is not accessible from the chosen device");
+    explain(kInvalid, "The memcopy node's operation is not supported from the node's context");
+    explain(kInvalid, kOneContext);
+    return cudaGraphInstantiateMultipleDevicesNotSupported;
   }
   const auto* kernel = std::get_if<KernelWork>(node.work.get());
   if (kernel == nullptr || setting.device == nullptr) return cudaGraphInstantiateSuccess;
   if (*setting.device < 0) *setting.device = kernel->device;
   if (*setting.device == kernel->device) return cudaGraphInstantiateSuccess;
-  return setting.device_launch ? cudaGraphInstantiateMultipleDevicesNotSupported : cudaGraphInstantiateError;
+  explain(kInvalid, kOneContext);
+  return cudaGraphInstantiateMultipleDevicesNotSupported;
 }
 
 // What the graph around takes over from a child or a body.
@@ -139,7 +159,10 @@ std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& 
     }
   }
   settle_memory(*plan);
-  if (has_cycle(*plan)) return refuse(cudaGraphInstantiateInvalidStructure, nullptr);
+  if (has_cycle(*plan)) {
+    explain(kInvalid, "Graph cycle detected");
+    return refuse(cudaGraphInstantiateInvalidStructure, nullptr);
+  }
   return plan;
 }
 
@@ -201,6 +224,7 @@ PlanRef make_plan(Runtime& r, const CUgraph_st& graph, PlanError& error, bool de
   if (plan == nullptr) return nullptr;
   for (const Handle& handle : plan->handles) {
     if (handle.used) continue;
+    explain(kInvalid, "The graph contains unused conditional handles");
     error = {cudaGraphInstantiateConditionalHandleUnused, nullptr};
     return nullptr;
   }

@@ -22,6 +22,12 @@ cudaLaunchAttributeValue attribute(const KernelWork& kernel, cudaLaunchAttribute
   return found == kernel.attributes.end() ? cudaLaunchAttributeValue{} : found->second;
 }
 
+// The result, with what the error log says of it.
+cudaGraphExecUpdateResult differs(cudaGraphExecUpdateResult result, std::string why) {
+  explain(cudaErrorGraphExecUpdateFailure, std::move(why));
+  return result;
+}
+
 cudaGraphExecUpdateResult compare_work(const KernelWork& old, const KernelWork& now, bool priorities) {
   if (old.device != now.device) return cudaGraphExecUpdateErrorUnsupportedFunctionChange;
   const auto cooperative = [](const KernelWork& kernel) {
@@ -30,31 +36,52 @@ cudaGraphExecUpdateResult compare_work(const KernelWork& old, const KernelWork& 
   const auto priority = [](const KernelWork& kernel) {
     return attribute(kernel, cudaLaunchAttributePriority).priority;
   };
-  if (cooperative(old) != cooperative(now)) return cudaGraphExecUpdateErrorAttributesChanged;
-  if (priorities && priority(old) != priority(now)) return cudaGraphExecUpdateErrorAttributesChanged;
+  if (cooperative(old) != cooperative(now)) {
+    return differs(cudaGraphExecUpdateErrorAttributesChanged,
+                   "The cooperative attribute cannot change as part of a kernel node update");
+  }
+  if (priorities && priority(old) != priority(now)) {
+    return differs(cudaGraphExecUpdateErrorAttributesChanged,
+                   "Graph was instantiated to use priority attributes from each node. Therefore, the node priority "
+                   "attribute cannot change as part of a kernel node update");
+  }
   return cudaGraphExecUpdateSuccess;
 }
 
-// Of a fill of one row, everything may change.
-bool same_shape(const cudaMemsetParamsV2& a, const cudaMemsetParamsV2& b) {
-  return a.height == b.height && (a.height <= 1 || (a.elementSize == b.elementSize && a.width == b.width));
+// Of a fill of one row, everything but the number of rows may change.
+cudaGraphExecUpdateResult compare_work(const cudaMemsetParamsV2& old, const cudaMemsetParamsV2& now) {
+  if (old.height != now.height) {
+    return differs(cudaGraphExecUpdateErrorParametersChanged,
+                   "Memset height cannot be changed. Original: " + std::to_string(old.height) +
+                       ", New: " + std::to_string(now.height));
+  }
+  if (old.height <= 1 || (old.elementSize == now.elementSize && old.width == now.width)) {
+    return cudaGraphExecUpdateSuccess;
+  }
+  return differs(cudaGraphExecUpdateErrorParametersChanged,
+                 "2d memsets only support updates to the address or assigned value");
 }
 
+// Allocations may change in size.
 cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool priorities) {
   if (const auto* kernel = std::get_if<KernelWork>(&old)) {
     return compare_work(*kernel, std::get<KernelWork>(now), priorities);
   }
-  bool same = true;
-  if (const auto* conditional = std::get_if<ConditionalWork>(&old)) {
-    same = conditional->type == std::get<ConditionalWork>(now).type;
-  } else if (const auto* fill = std::get_if<FillWork>(&old)) {
-    same = same_shape(fill->params, std::get<FillWork>(now).params);
-  } else if (const auto* copy = std::get_if<CopyWork>(&old)) {
-    same = copy->kind == std::get<CopyWork>(now).kind;
-  } else if (const auto* made = std::get_if<AllocWork>(&old)) {
-    same = made->memory->bytes == std::get<AllocWork>(now).memory->bytes;
+  if (const auto* fill = std::get_if<FillWork>(&old)) {
+    return compare_work(fill->params, std::get<FillWork>(now).params);
   }
-  return same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorParametersChanged;
+  const auto* copy = std::get_if<CopyWork>(&old);
+  if (copy == nullptr || copy->kind == std::get<CopyWork>(now).kind) return cudaGraphExecUpdateSuccess;
+  return differs(cudaGraphExecUpdateErrorParametersChanged,
+                 "memcpy src operand memory type cannot be changed during an update");
+}
+
+// What cannot change of a conditional node, as the error log lists it; empty where nothing did.
+std::string changed_parameters(const PlanNode& old, const PlanNode& now) {
+  if (old.type != cudaGraphNodeTypeConditional) return "";
+  const bool same_type = std::get<ConditionalWork>(*old.work).type == std::get<ConditionalWork>(*now.work).type;
+  const bool same_size = old.bodies.size() == now.bodies.size();
+  return std::string(same_type ? "" : "type ") + (same_size ? "" : "size ");
 }
 
 // Whether an edge to it is; it is taken for part of the topology.
@@ -69,6 +96,10 @@ bool compare_nodes(const PlanNode& old, const PlanNode& now, const CUgraphNode_s
     return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
   if (old.type != now.type) return refuse(comparison, cudaGraphExecUpdateErrorNodeTypeChanged, node);
+  if (const std::string changed = changed_parameters(old, now); !changed.empty()) {
+    const std::string why = "The conditional node parameters cannot be updated. Parameters changed: " + changed;
+    return refuse(comparison, differs(cudaGraphExecUpdateErrorNotSupported, why), node);
+  }
   if (old.bodies.size() != now.bodies.size()) {
     return refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, node);
   }
@@ -138,9 +169,31 @@ bool find_pairs(const Plan& old, const Plan& now, const CUgraph_st& graph, Compa
   return true;
 }
 
+std::size_t count_edges(const Plan& plan) {
+  std::size_t count = 0;
+  for (const PlanNode& node : plan.nodes) count += node.before.size();
+  return count;
+}
+
+// The work that a node has after the update. A kernel that asks for no cluster keeps the one it had, though it should
+// run without: that is what a GPU does.
+WorkRef updated_work(const PlanNode& old, const PlanNode& now) {
+  const auto* before = std::get_if<KernelWork>(old.work.get());
+  const auto* kernel = std::get_if<KernelWork>(now.work.get());
+  if (before == nullptr || kernel == nullptr) return now.work;
+  const auto cluster = before->attributes.find(cudaLaunchAttributeClusterDimension);
+  if (cluster == before->attributes.end() || kernel->attributes.contains(cudaLaunchAttributeClusterDimension)) {
+    return now.work;
+  }
+  KernelWork kept = *kernel;
+  kept.attributes.insert(*cluster);
+  return std::make_shared<const Work>(std::move(kept));
+}
+
 // The plan `now` with its nodes where `old` has those they are paired with; null where an exec cannot follow.
 PlanRef match(const Plan& old, const Plan& now, const CUgraph_st& graph, Comparison& comparison) {
-  if (old.nodes.size() != now.nodes.size()) {
+  // Where they differ in these numbers, no node is to blame.
+  if (old.nodes.size() != now.nodes.size() || count_edges(old) != count_edges(now)) {
     refuse(comparison, cudaGraphExecUpdateErrorTopologyChanged, nullptr);
     return nullptr;
   }
@@ -151,6 +204,7 @@ PlanRef match(const Plan& old, const Plan& now, const CUgraph_st& graph, Compari
     const std::size_t index = pairs.now_of(i);
     PlanNode& node = matched->nodes[i] = now.nodes[index];
     node.id = old.nodes[i].id;
+    node.work = updated_work(old.nodes[i], node);
     for (std::size_t& b : node.before) b = pairs.old_of(b);
     for (std::size_t b = 0; b < node.bodies.size(); ++b) {
       node.bodies[b] = match(*old.nodes[i].bodies[b], *node.bodies[b], *graph.nodes[index]->bodies[b], comparison);

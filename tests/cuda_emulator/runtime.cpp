@@ -26,6 +26,15 @@ cudaError_t take_fault(Runtime& r, std::string_view name) {
   return cudaSuccess;
 }
 
+// The runtime asks the driver for the context first, whatever the call.
+cudaError_t refuse_host_function() {
+  for (int i = 0; i < 2; ++i) {
+    explain(cudaErrorNotPermitted, "CUDA driver does not allow certain callbacks to invoke its APIs");
+  }
+  use_driver_name("cuCtxGetCurrent");
+  return cudaErrorNotPermitted;
+}
+
 }  // namespace
 
 Runtime::Runtime() {
@@ -85,18 +94,20 @@ cudaError_t enter_call(Runtime& r, const char* name, When when) {
   auto counter = r.calls.find(std::string_view(name));
   if (counter == r.calls.end()) counter = r.calls.emplace(name, 0).first;
   ++counter->second;
-  if (on_host_function_thread()) return cudaErrorNotPermitted;
+  begin_log();
+  if (on_host_function_thread()) return refuse_host_function();
   if (const cudaError_t fault = take_fault(r, name); fault != cudaSuccess) {
     ++r.injected[name];
     if (is_sticky(fault)) r.executor.set_sticky(fault);
     return fault;
   }
-  return when == When::kAlways ? cudaSuccess : r.executor.sticky();
+  if (when == When::kAlways || r.executor.sticky() == cudaSuccess) return cudaSuccess;
+  return explain(r.executor.sticky(), "Sticky error detected");
 }
 
 cudaError_t leave_call(Runtime& r, const char* name, cudaError_t code, When when) {
   if (when == When::kAlways && r.executor.sticky() != cudaSuccess) code = r.executor.sticky();
-  if (code != cudaSuccess) {
+  if (code != cudaSuccess && code != cudaErrorNotReady) {  // which is an answer, no error
     last_error = code;
     log_error(r, name, code);
   }
@@ -112,16 +123,17 @@ void leave_untracked(Runtime& r, const char* name, int code) {
 cudaError_t last_error_of_thread(bool clear) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  if (r.executor.sticky() != cudaSuccess) return r.executor.sticky();
-  const cudaError_t code = last_error;
+  const cudaError_t code = last_error;  // also of a device that has failed: the next call says so again
   if (clear) last_error = cudaSuccess;
   return code;
 }
 
-void not_implemented(const char* name) {
-  std::fprintf(stderr, "cuda emulator: %s is not implemented\n", name);
+void end_process(const std::string& why) {
+  std::fprintf(stderr, "cuda emulator: %s\n", why.c_str());
   std::abort();
 }
+
+void not_implemented(const char* name) { end_process(std::string(name) + " is not implemented"); }
 
 void register_kernel(const void* function, const KernelSignature& signature) {
   Runtime& r = runtime();

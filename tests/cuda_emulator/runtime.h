@@ -88,8 +88,17 @@ cudaError_t enter_call(Runtime& runtime, const char* name, When when);
 // Records the last error of the thread.
 cudaError_t leave_call(Runtime& runtime, const char* name, cudaError_t code, When when);
 void leave_untracked(Runtime& runtime, const char* name, int code);
-// Tells the callbacks of the error log that a call failed.
+
+// The error log: lines that a call which fails sends to the callbacks, see error_log.cpp.
+// Keeps a line that says why the call fails which this thread is in, and returns the code.
+cudaError_t explain(cudaError_t code, std::string why);
+std::string address_text(const void* address);  // as the log writes it
+// The driver function that this call stands for, where it depends on the arguments. Valid for ever.
+void use_driver_name(const char* name);
+// Forgets what calls before said of themselves.
+void begin_log();
 void log_error(Runtime& runtime, const char* name, cudaError_t code);
+void log_driver_error(Runtime& runtime, const char* name, int code);
 
 // Every runtime entry point is one call of api(): body(runtime, lock) runs with the lock held.
 template <class F>
@@ -116,6 +125,7 @@ CUresult driver(const char* name, When when, F&& body) {
   cudaError_t refused = enter_call(r, name, when);
   if (refused == cudaSuccess) refused = refuse_unsafe(r);
   const CUresult code = refused != cudaSuccess ? static_cast<CUresult>(refused) : body();
+  log_driver_error(r, name, code);
   leave_untracked(r, name, code);
   return code;
 }
@@ -139,11 +149,18 @@ bool is_sticky(cudaError_t code);
 // Of the calling thread.
 int current_device();
 
+// For what has no outcome that a program could go on from.
+[[noreturn]] void end_process(const std::string& why);
 // Ends the process: the capture rules of this call are there, the call itself is not.
 [[noreturn]] void not_implemented(const char* name);
 
 // Streams and capture ------------------------------------------------------------------------------------------------
 
+// Refuses a call that needs a live stream, and invalidates the stream's capture.
+cudaError_t refuse_captured(CUstream_st& stream);
+// 906 for the legacy stream while a blocking stream captures; does no harm, as to those who only ask.
+cudaError_t refuse_legacy(const Runtime& runtime, const CUstream_st& stream);
+bool legacy_is_busy(const Runtime& runtime, const CUstream_st& stream);
 // Null when the handle is not a stream. The legacy stream is that of the current device.
 CUstream_st* find_stream(Runtime& runtime, cudaStream_t handle);
 // Whether work may be put on the stream now: 906 for the legacy stream while a blocking stream captures, 901 for an
@@ -167,6 +184,7 @@ void append(Runtime& runtime, CUstream_st& stream, const OpRef& op, std::vector<
 // `node` and `graph`: the ids that tools show, of a node of a graph.
 OpRef make_op(WorkRef work, std::uint64_t node = 0, std::uint32_t graph = 0);
 cudaGraphNodeType node_type(const Work& work);
+const char* type_name(cudaGraphNodeType type);  // as the driver writes it
 cudaError_t check_copy(Runtime& runtime, const CopyWork& copy);
 cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
 // Why a kernel on the device may not be given this address, or one of its arguments; null where it may. Anything that
@@ -174,6 +192,9 @@ cudaError_t check_fill(Runtime& runtime, const cudaMemsetParamsV2& fill);
 const char* refuse_address(Runtime& runtime, const void* address, int device);
 const char* refuse_arguments(Runtime& runtime, const KernelWork& kernel);
 cudaError_t prepare_kernel(Runtime& runtime, const cudaKernelNodeParamsV2& params, KernelWork& kernel);
+inline dim3 cluster_of(const cudaLaunchAttributeValue& value) {
+  return {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+}
 bool is_device_location(const Runtime& runtime, const cudaMemLocation& location);
 // Whether there can be a pool of memory with these properties.
 bool is_pool(const Runtime& runtime, const cudaMemPoolProps& properties);
@@ -183,6 +204,11 @@ cudaError_t make_work(Runtime& runtime, cudaGraph_t graph, const cudaGraphNodePa
 bool can_free_in(Runtime& runtime, const CUgraph_st& graph, void* pointer);
 bool is_updatable(const Work& work);
 
+// The edge of this index in a call from the node to one of this type, by the data of the call, which may be null.
+cudaError_t make_edge(Runtime& runtime, cudaGraph_t graph, cudaGraphNode_t from, const cudaGraphEdgeData* data,
+                      std::size_t index, cudaGraphNodeType to, Edge& edge);
+// Adds it to those of a node, unless it has one from there.
+cudaError_t add_edge(std::vector<Edge>& before, const Edge& edge, std::size_t index);
 cudaGraphNode_t add_node(cudaGraph_t graph, WorkRef work, const std::vector<Edge>& before);
 bool depends_on(cudaGraphNode_t node, cudaGraphNode_t other);  // also true for the same node
 void clone_into(const CUgraph_st& source, CUgraph_st& target);

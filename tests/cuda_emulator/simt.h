@@ -38,6 +38,17 @@ extern dim3 blockDim;
 extern dim3 gridDim;
 constexpr int warpSize = 32;
 
+// The cluster of blocks that the launch asked for, as the headers for devices of capability 9.0 name it; else each
+// block is a cluster. Blocks run one after the other, so they can neither wait for the others of their cluster nor see
+// their shared memory.
+unsigned __clusterDimIsSpecified();
+dim3 __clusterDim();
+dim3 __clusterIdx();
+dim3 __clusterGridDimInClusters();
+dim3 __clusterRelativeBlockIdx();
+unsigned __clusterRelativeBlockRank();
+unsigned __clusterSizeInBlocks();
+
 namespace emu {
 
 enum class Collective : unsigned char { kShuffle, kBallot, kAny, kAll, kSyncWarp };

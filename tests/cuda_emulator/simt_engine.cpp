@@ -240,3 +240,32 @@ const char* run_grid(const Grid& grid) {
 }
 
 }  // namespace emu
+
+unsigned __clusterDimIsSpecified() { return emu::engine.grid->cluster.x != 0; }
+
+dim3 __clusterDim() { return __clusterDimIsSpecified() != 0 ? emu::engine.grid->cluster : dim3(1); }
+
+dim3 __clusterIdx() {
+  const dim3 size = __clusterDim();
+  return {blockIdx.x / size.x, blockIdx.y / size.y, blockIdx.z / size.z};
+}
+
+dim3 __clusterGridDimInClusters() {
+  const dim3 size = __clusterDim();
+  return {gridDim.x / size.x, gridDim.y / size.y, gridDim.z / size.z};
+}
+
+dim3 __clusterRelativeBlockIdx() {
+  const dim3 size = __clusterDim();
+  return {blockIdx.x % size.x, blockIdx.y % size.y, blockIdx.z % size.z};
+}
+
+unsigned __clusterRelativeBlockRank() {
+  const dim3 size = __clusterDim(), block = __clusterRelativeBlockIdx();
+  return (block.z * size.y + block.y) * size.x + block.x;
+}
+
+unsigned __clusterSizeInBlocks() {
+  const dim3 size = __clusterDim();
+  return size.x * size.y * size.z;
+}

@@ -24,6 +24,7 @@ struct Grid {
   dim3 block;
   std::size_t shared_bytes;
   std::uint64_t seed;
+  dim3 cluster;    // 0, 0, 0 where the launch asks for none
   bool must_wait;  // each thread must call cudaGridDependencySynchronize()
 };
 

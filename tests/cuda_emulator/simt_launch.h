@@ -13,7 +13,8 @@ class TypedLaunch {
   void operator()(P... arguments) const {
     const void* function = reg(kernel_);
     void* pointers[] = {const_cast<void*>(static_cast<const volatile void*>(&arguments))..., nullptr};
-    static_cast<void>(cudaLaunchKernelExC(&config_, function, pointers));
+    static_cast<void>(cudaLaunchKernel(function, config_.gridDim, config_.blockDim, pointers, config_.dynamicSmemBytes,
+                                       config_.stream));
   }
 
  private:

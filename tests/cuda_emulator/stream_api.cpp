@@ -71,10 +71,7 @@ cudaError_t create_stream(Runtime& r, cudaStream_t* out, unsigned flags, int pri
 // The checks that synchronizing or querying a stream shares.
 cudaError_t check_wait(Runtime& r, CUstream_st& stream) {
   if (const cudaError_t refused = check_capture(r, stream); refused != cudaSuccess) return refused;
-  if (const CaptureRef capture = active_capture(stream)) {
-    invalidate(*capture);
-    return cudaErrorStreamCaptureUnsupported;
-  }
+  if (const cudaError_t refused = refuse_captured(stream); refused != cudaSuccess) return refused;
   return refuse_unsafe(r);
 }
 
@@ -108,7 +105,8 @@ cudaError_t record_event(Runtime& r, Lock& lock, cudaEvent_t event, cudaStream_t
   if (flags > cudaEventRecordExternal) return cudaErrorInvalidValue;
   if (const cudaError_t refused = check_capture(r, *stream); refused != cudaSuccess) return refused;
   if (flags == cudaEventRecordExternal) {
-    return stream->capture == nullptr ? cudaErrorInvalidValue : issue(r, lock, handle, EventWork{event, true});
+    if (stream->capture != nullptr) return issue(r, lock, handle, EventWork{event, true});
+    return explain(cudaErrorIllegalState, "CU_EVENT_RECORD_EXTERNAL flag is set but stream is not capturing");
   }
   event->capture = active_capture(*stream);
   event->frontier = stream->frontier;
@@ -120,10 +118,12 @@ cudaError_t record_event(Runtime& r, Lock& lock, cudaEvent_t event, cudaStream_t
   return cudaSuccess;
 }
 
+cudaError_t refuse_captured_event() { return explain(cudaErrorCapturedEvent, "Recorded event not allowed on stream"); }
+
 cudaError_t check_event_wait(Runtime& r, CUevent_st& event) {
   if (event.capture == nullptr) return refuse_unsafe(r);
   invalidate(*event.capture);
-  return cudaErrorCapturedEvent;
+  return refuse_captured_event();
 }
 
 }  // namespace
@@ -177,6 +177,8 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (device == nullptr) return cudaErrorInvalidValue;
+    // Nobody would expect it of a question, but a GPU refuses it like a wait.
+    if (const cudaError_t refused = emu::refuse_captured(*stream); refused != cudaSuccess) return refused;
     *device = stream->device;
     return cudaSuccess;
   });
@@ -241,7 +243,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     if (milliseconds == nullptr) return cudaErrorInvalidValue;
     for (const cudaEvent_t event : {start, end}) {
       if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
-      if (event->capture != nullptr) return emu::check_event_wait(r, *event);
+      if (event->capture != nullptr) return emu::refuse_captured_event();  // its capture goes on
       if (event->op == nullptr || (event->flags & cudaEventDisableTiming) != 0) return cudaErrorInvalidResourceHandle;
     }
     if (start->device != end->device) return cudaErrorInvalidResourceHandle;

@@ -96,6 +96,11 @@ __global__ void add_behind(int* target, const int* source, int value, int waitin
   if (threadIdx.x == 0) *target = *source + value;
 }
 
+__global__ void view_cluster(ClusterView* views) {
+  views[blockIdx.x] = {__clusterDimIsSpecified(), __clusterSizeInBlocks(), __clusterRelativeBlockRank(),
+                       __clusterIdx().x, __clusterGridDimInClusters().x};
+}
+
 __global__ void ignore(const int*) {}
 __global__ void addition(Addition a) { *a.target = *a.source + a.value; }
 
@@ -170,6 +175,14 @@ cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, const int*
   attribute.val.programmaticStreamSerializationAllowed = 1;
   const cudaLaunchConfig_t config{dim3(1), dim3(2), 0, stream, &attribute, 1};
   return cudaLaunchKernelEx(&config, add_behind, target, source, value, waiting);
+}
+cudaError_t launch_clusters(cudaStream_t stream, ClusterView* views, int blocks, dim3 cluster) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+  const unsigned attributes = cluster.x == 0 ? 0 : 1;
+  const cudaLaunchConfig_t config{dim3(static_cast<unsigned>(blocks)), dim3(1), 0, stream, &attribute, attributes};
+  return cudaLaunchKernelEx(&config, view_cluster, views);
 }
 cudaError_t launch_ignore(cudaStream_t stream, const int* unused) { return launch(stream, 1, 1, 0, ignore, unused); }
 cudaError_t launch_addition(cudaStream_t stream, const Addition& parameters) {

@@ -36,6 +36,15 @@ cudaError_t launch_set(cudaStream_t stream, int* target, int value);
 cudaError_t launch_add(cudaStream_t stream, int* target, const int* source, int value);
 // The same, launched programmatically as two threads, of which so many wait for the kernel in front.
 cudaError_t launch_add_programmatic(cudaStream_t stream, int* target, const int* source, int value, int waiting);
+// Each block of one thread writes what it knows of its cluster; `cluster` 0, 0, 0: none is asked for.
+struct ClusterView {
+  unsigned is_specified;
+  unsigned size;
+  unsigned rank;
+  unsigned index;     // of the cluster, in x
+  unsigned clusters;  // in x
+};
+cudaError_t launch_clusters(cudaStream_t stream, ClusterView* views, int blocks, dim3 cluster);
 // Does not use its argument.
 cudaError_t launch_ignore(cudaStream_t stream, const int* unused);
 // A structure that holds addresses, as kernels of libraries take it; *target = *source + value.

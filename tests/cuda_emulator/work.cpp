@@ -62,8 +62,12 @@ cudaError_t run(const KernelWork& kernel) {
   std::vector<void*> pointers;
   for (auto& value : values) pointers.push_back(value.data());
   pointers.push_back(nullptr);
-  const Grid grid{kernel.function, kernel.invoke,       pointers.data(),    kernel.grid,
-                  kernel.block,    kernel.shared_bytes, next_kernel_seed(), kernel.programmatic};
+  const auto cluster = kernel.attributes.find(cudaLaunchAttributeClusterDimension);
+  const Grid grid{kernel.function,    kernel.invoke,
+                  pointers.data(),    kernel.grid,
+                  kernel.block,       kernel.shared_bytes,
+                  next_kernel_seed(), cluster == kernel.attributes.end() ? dim3(0, 0, 0) : cluster_of(cluster->second),
+                  kernel.programmatic};
   const char* failure = run_grid(grid);
   return failure == nullptr ? cudaSuccess : fail_device(failure, cudaErrorLaunchFailure);
 }

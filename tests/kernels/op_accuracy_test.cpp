@@ -15,7 +15,10 @@ std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Devices, OpAccuracy, ::testing::ValuesIn(testing::devices()), device_name);
 
-TEST_P(OpAccuracy, TanhOfDoublesErrsByLessThanAUnit) {
+// The limit of host_math.h is 1 ulp. For tanh() of a GPU the CUDA Programming Guide (Mathematical Functions) states 1
+// ulp from the correctly rounded result, so 1.5 from the exact one; an H100 errs by 1.001.
+TEST_P(OpAccuracy, TanhOfDoublesErrsByLessThanStated) {
+  const long double limit = GetParam().kind == DeviceKind::cuda ? 1.5L : 1.0L;
   static_assert(std::numeric_limits<long double>::digits >= 64);
   Tensor x(f64, {20000});
   for (std::size_t i = 0; i < 20000; ++i) x.as<double>()[i] = (i % 2 ? -1 : 1) * 22.5 * std::pow(0.9991, i);
@@ -28,7 +31,7 @@ TEST_P(OpAccuracy, TanhOfDoublesErrsByLessThanAUnit) {
     long double exact = std::tanh(static_cast<long double>(x.at(i)));
     int exponent = 0;
     std::frexp(static_cast<double>(exact), &exponent);
-    ASSERT_LT(std::abs(static_cast<long double>(y.at(i)) - exact), std::ldexp(1.0L, exponent - 53)) << x.at(i);
+    ASSERT_LT(std::abs(static_cast<long double>(y.at(i)) - exact), std::ldexp(limit, exponent - 53)) << x.at(i);
   }
 }
 

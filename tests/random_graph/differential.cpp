@@ -130,8 +130,17 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
 }
 
+// With the first element that differs in hexadecimal, because printed decimals may be the same.
 std::string difference(const Tensor& a, const Tensor& b) {
   std::ostringstream out;
+  if (a.type() == b.type()) {
+    const std::size_t size = size_of(a.dtype());
+    std::size_t i = 0;
+    while (std::memcmp(a.data() + i * size, b.data() + i * size, size) == 0) ++i;
+    const auto index = static_cast<std::int64_t>(i);
+    out << "element " << i << ": " << std::hexfloat << a.at(index) << " and " << b.at(index) << std::defaultfloat
+        << " in ";
+  }
   out << a << " and " << b;
   return out.str();
 }

@@ -48,11 +48,31 @@ void renew_device([[maybe_unused]] std::uint64_t seed) {
 #endif
 }
 
+// After some errors a GPU refuses all work of the process.
+bool all_devices_work() {
+  try {
+    for (DeviceId device : devices()) {
+      Graph g;
+      g.output("y", g.constant(Tensor({1.0f})) + 1.0);
+      Program program = compile(g, {.target = device});
+      program.run(interactive);
+      program.sync();
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 void check_seed(std::uint64_t seed) {
   Recipe recipe = random_recipe(seed);
   renew_device(seed);
   std::optional<Failure> failure = check(recipe);
   if (!failure) return;
+  // Said at once, because shrinking takes long and may end the process.
+  std::cout << "GS_GRAPH_SEED=" << seed << ", " << failure->kind << ": " << failure->text << std::endl;
+  renew_device(seed);
+  if (!all_devices_work()) FAIL() << "GS_GRAPH_SEED=" << seed << ": a device is lost, so nothing can be shrunk";
   std::string text = failure->text;
   Recipe small = shrink(recipe, [&](const Recipe& candidate) {
     renew_device(seed);

@@ -6,6 +6,7 @@
 #include "base/at.h"
 #include "base/flush_denormals.h"
 #include "device/device.h"
+#include "ir/fused.h"
 #include "ir/graph_data.h"
 #include "kernels/movement/nonzero.h"
 
@@ -175,10 +176,15 @@ class Interpreter {
   void choose_places(const Plan& plan) {
     on_host_.assign(graph_.nodes.size(), false);
     std::vector<bool> is_known(graph_.nodes.size(), false);
+    auto runs = [&](int id, bool on_host) {
+      if (id < 0) return;
+      on_host_[at(id)] = on_host;
+      is_known[at(id)] = true;
+    };
     for (const PlanNode& node : plan.nodes) {
-      if (node.graph_node < 0) continue;
-      on_host_[at(node.graph_node)] = node.on_host;
-      is_known[at(node.graph_node)] = true;
+      runs(node.graph_node, node.on_host);
+      if (const auto* group = node.attrs.get_if<FusedAttrs>())
+        for (const FusedOp& member : group->ops) runs(member.graph_node, node.on_host);
     }
     choose_places_of_same_nodes(is_known);
     for (std::size_t user = graph_.nodes.size(); user-- > 0;)

@@ -20,6 +20,8 @@ struct HostFloat {
   std::shared_ptr<const float> value;
 };
 extern const OpDef add_host_float;
+// The same as if its kernel were one of a library.
+extern const OpDef library_adds_host_float;
 // f32 x -> y = x + 1 + 2 + 4 + 8, with one kernel per addition.
 extern const OpDef adds_four_numbers;
 // f32 x: x = 2 (x + 1), by two kernels that wait for those in front of them.

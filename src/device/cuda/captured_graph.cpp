@@ -93,6 +93,14 @@ cudaGraphNodeType type_of(cudaGraphNode_t node, Calls& calls) {
   return type;
 }
 
+// Whether thread blocks of a kernel node run in clusters of more than one.
+bool runs_in_clusters(cudaGraphNode_t node, Calls& calls) {
+  cudaLaunchAttributeValue value = {};
+  calls.check(cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeClusterDimension, &value),
+              "cudaGraphKernelNodeGetAttribute");
+  return std::max({value.clusterDim.x, value.clusterDim.y, value.clusterDim.z}) > 1;
+}
+
 cudaGraph_t child_of(cudaGraphNode_t node, Calls& calls) {
   cudaGraph_t child = nullptr;
   calls.check(cudaGraphChildGraphNodeGetGraph(node, &child), "cudaGraphChildGraphNodeGetGraph");
@@ -215,6 +223,7 @@ void CudaCapturedGraph::read(cudaGraph_t graph, CaptureInfo& info) {
   for (cudaGraphNode_t member : members_of(graph, calls_)) {
     cudaGraphNodeType type = type_of(member, calls_);
     add(info, type);
+    if (type == cudaGraphNodeTypeKernel) has_clusters_ = has_clusters_ || runs_in_clusters(member, calls_);
     if (type == cudaGraphNodeTypeGraph) read(child_of(member, calls_), info);
     if (auto found = nodes_.bodies.find(member); found != nodes_.bodies.end()) {
       for (cudaGraph_t body : found->second) read(body, bodies_);
@@ -247,6 +256,7 @@ void CudaCapturedGraph::instantiate(cudaStream_t stream) {
 bool CudaCapturedGraph::resembles(const CudaCapturedGraph& other) const {
   const CaptureInfo a = info(), b = other.info();
   if (a.conditional_nodes > 0 || a.allocations > 0 || a.frees > 0) return false;
+  if (has_clusters_ || other.has_clusters_) return false;
   return a.kernels == b.kernels && a.copies == b.copies && a.host_nodes == b.host_nodes &&
          a.empty_nodes == b.empty_nodes && a.edges == b.edges && a.programmatic_edges == b.programmatic_edges &&
          a.bytes == b.bytes;
@@ -257,12 +267,14 @@ bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {
   RelaxedCapture relaxed(calls_);
   cudaGraphExecUpdateResultInfo info = {};
   const cudaError_t code = cudaGraphExecUpdate(exec.get(), graph_.get(), &info);
-  if (code == cudaErrorGraphExecUpdateFailure) {
+  ++calls_.counters.api_calls;
+  if (is_sticky(code)) calls_.fail(code, "cudaGraphExecUpdate");
+  if (code != cudaSuccess) {
+    // Some graphs cannot be updated for reasons that have other codes than cudaErrorGraphExecUpdateFailure, such as
+    // cudaErrorNotSupported. Each of them only means that an executable graph has to be made anew.
     (void)cudaGetLastError();
-    ++calls_.counters.api_calls;
     return false;
   }
-  calls_.check(code, "cudaGraphExecUpdate");
   exec_ = std::move(exec);
   is_taken_over_ = true;
   return true;
@@ -275,7 +287,8 @@ std::vector<CapturedKernel> CudaCapturedGraph::kernels() const {
   std::vector<CapturedKernel> kernels;
   visit_nodes(graph_.get(), nullptr, nodes_, calls_,
               [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* owner) {
-                if (type == cudaGraphNodeTypeKernel) kernels.push_back({owner, arguments.read(node)});
+                if (type != cudaGraphNodeTypeKernel) return;
+                kernels.push_back({owner, arguments.read(node), nodes_.library_callers.contains(owner)});
               });
   return kernels;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "device/cuda/check.h"
@@ -15,6 +16,7 @@ namespace graphsink {
 struct CapturedNodes {
   // The op a node belongs to; null for nodes of the runtime itself.
   std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;
+  std::unordered_set<const BoundNode*> library_callers;                  // ops whose kernels may be those of a library
   std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // of the conditional nodes
 };
 
@@ -30,7 +32,8 @@ class CudaCapturedGraph : public CapturedGraph {
   // memory is short; the error names the op if CUDA names the node.
   void instantiate(cudaStream_t stream);
   // Whether take_over() is worth a try: both graphs have as many nodes of each kind and edges, and none of the nodes
-  // that CUDA cannot change in an executable graph.
+  // that CUDA cannot change in an executable graph, or changes wrongly: cudaGraphExecUpdate() lets a kernel that has no
+  // clusters of thread blocks run in those of the kernel that was there before, and reports success (H100, CUDA 13.0).
   bool resembles(const CudaCapturedGraph& other) const;
   // Makes the executable graph of `other` this one's, by changing the arguments of its nodes; `other` has none
   // afterwards. Launches of it that are under way are not affected. Returns false if CUDA refuses that; then it is
@@ -53,6 +56,7 @@ class CudaCapturedGraph : public CapturedGraph {
   bool is_taken_over_ = false;  // exec_ was made from another graph
   CaptureInfo once_;            // nodes outside of conditional bodies
   CaptureInfo bodies_;          // nodes inside of conditional bodies
+  bool has_clusters_ = false;   // a kernel runs in clusters of several thread blocks
 };
 
 // The graph's nodes, each after those it depends on; independent nodes in any order.

@@ -46,6 +46,8 @@ const char* remedy_for(cudaError_t code) {
     case cudaErrorNoDevice:
     case cudaErrorInitializationError:
       return "install a driver for CUDA 13, or compile for gs::cpu()";
+    case cudaErrorInvalidResourceHandle:
+      return "pass streams and events that exist, and that were made while the program's device was the current one";
     case cudaErrorNoKernelImageForDevice:
       return "build graphsink with the device's architecture in CMAKE_CUDA_ARCHITECTURES";
     case cudaErrorInvalidConfiguration:

@@ -43,7 +43,7 @@ void run_cpu_body(const BoundNode& node, bool flush_denormals) noexcept {
 CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> beside, bool flush_denormals)
     : flush_denormals_(flush_denormals),
       calls_(open_calls(index, log, beside.empty() ? nullptr : cuda_device(*beside[0]).calls_.get())),
-      compiler_(std::make_shared<Nvrtc>()),
+      compiler_(std::make_shared<Nvrtc>(Nvrtc::find())),
       setup_stream_(*calls_),
       staging_(calls_->log),
       capture_(beside.empty() ? std::make_shared<StreamCapture>(calls_) : cuda_device(*beside[0]).capture_) {
@@ -126,6 +126,11 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
 std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) {
   CurrentDevice current = enter();
   auto* stream = static_cast<cudaStream_t>(handle);
+  // While the stream is being captured, cudaStreamGetDevice() is refused and breaks the capture. If it is a stream of
+  // another device then, the first event that is recorded on it fails.
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  calls_->check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  if (status != cudaStreamCaptureStatusNone) return std::make_unique<CudaStream>(*calls_, stream);
   int device = -1;
   calls_->check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
   if (device != calls_->device()) {
@@ -255,6 +260,7 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node, const CudaL
   } catch (const CudaFailure& e) {
     calls_->fail(e.code(), e.call(), &node);
   }
+  if (kernels.launches.calls_library && capture_->is_active()) capture_->note_library(node);
   cudaError_t code = had_error ? cudaSuccess : cudaPeekAtLastError();
   if (code != cudaSuccess) calls_->fail(code, "a call of its body", &node);
 }

@@ -59,9 +59,21 @@ class Handle {
   Log log_;
 };
 
+// A capture in progress on this thread, or in global mode on any thread, forbids these two calls and is broken by them.
+// The other functions that handles call are always allowed.
+inline cudaError_t destroy_exec(cudaGraphExec_t exec, const Log& log) {
+  const RelaxedCapture always_allowed(log);
+  return cudaGraphExecDestroy(exec);
+}
+inline cudaError_t free_memory(void* memory, const Log& log) {
+  const RelaxedCapture always_allowed(log);
+  return cudaFree(memory);
+}
+
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy, "cudaStreamDestroy">;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy, "cudaEventDestroy">;
 using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy, "cudaGraphDestroy">;
-using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy, "cudaGraphExecDestroy">;
+using GraphExecHandle = Handle<cudaGraphExec_t, destroy_exec, "cudaGraphExecDestroy">;
+using DeviceMemory = Handle<void*, free_memory, "cudaFree">;
 
 }  // namespace graphsink

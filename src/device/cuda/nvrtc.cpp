@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
+
+#include "device/cuda/cuda_library.h"
 
 #if __has_include(<nvrtc.h>)
 
@@ -31,6 +34,15 @@ struct Nvrtc::Functions {
                               std::string& machine_code) const;
 };
 
+Nvrtc Nvrtc::find() {
+  const char* named = std::getenv("GRAPHSINK_NVRTC");
+  if (!named) return Nvrtc(kDefaultLibrary);
+  if (*named != '\0') return Nvrtc(named);
+  Nvrtc none;
+  none.obstacle_ = "the environment variable GRAPHSINK_NVRTC is empty";
+  return none;
+}
+
 Nvrtc::Nvrtc(const std::string& library) {
   auto functions = std::make_shared<Functions>();
   obstacle_ = functions->find(library);
@@ -52,9 +64,9 @@ Nvrtc::Nvrtc(const std::string& library) {
 }
 
 std::string Nvrtc::Functions::find(const std::string& name) {
-  void* library = name.empty() ? nullptr : dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!name.empty() && !library) return name + " is not found";
   std::string missing;
+  void* library = name.empty() ? nullptr : open_cuda_library(name, missing);
+  if (!name.empty() && !library) return missing;
   auto set = [&]<class F>(F& function, const char* symbol, void* linked) {
     function = reinterpret_cast<F>(library ? dlsym(library, symbol) : linked);
     if (!function) missing = name + " has no function " + symbol;
@@ -146,6 +158,7 @@ namespace graphsink {
 
 struct Nvrtc::Functions {};
 
+Nvrtc Nvrtc::find() { return Nvrtc(""); }
 Nvrtc::Nvrtc(const std::string&) : obstacle_("the library was built without nvrtc.h") {}
 std::string Nvrtc::obstacle(int) const { return obstacle_; }
 Nvrtc::Compiled Nvrtc::compile(const std::string&, const char*, std::span<const EmbeddedText>,

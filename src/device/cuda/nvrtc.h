@@ -13,9 +13,12 @@ namespace graphsink {
 
 class Nvrtc {
  public:
-  // Looks for the library, which stays loaded; see obstacle(). By default it is that of this CUDA version. "" stands
-  // for the functions of the software CUDA device, where the program is linked with that.
-  explicit Nvrtc(const std::string& library = kDefaultLibrary);
+  // Looks for the library of this CUDA version, see open_cuda_library(), or for the file that the environment variable
+  // GRAPHSINK_NVRTC names; nothing can be compiled if that variable is empty.
+  static Nvrtc find();
+  // Looks for this library, which stays loaded; see obstacle(). "" stands for the functions of the software CUDA
+  // device, where the program is linked with that.
+  explicit Nvrtc(const std::string& library);
 
   // Why nothing can be compiled for this compute capability, or "".
   std::string obstacle(int sm) const;
@@ -32,6 +35,8 @@ class Nvrtc {
                    const std::vector<std::string>& options) const;
 
  private:
+  Nvrtc() = default;
+
 #ifdef GRAPHSINK_EMULATED
   static constexpr const char* kDefaultLibrary = "";
 #else

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "device/cuda/cuda_library.h"
 #include "graphsink/error.h"
 
 // Not null in a program that links CUPTI.
@@ -24,13 +25,14 @@ void expect_success(int code, const char* call) {
 ProfilerIds::ProfilerIds() : get_node_id_(cuptiGetGraphNodeId), get_exec_id_(cuptiGetGraphExecId) {
   if (get_node_id_ && get_exec_id_) return;
   const std::string name = "libcupti.so." + std::to_string(CUDART_VERSION / 1000);
-  // Never closed: a profiler may use it, too.
-  if (void* cupti = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  std::string problem;
+  if (void* cupti = open_cuda_library(name, problem)) {
     get_node_id_ = reinterpret_cast<GetNodeId>(dlsym(cupti, "cuptiGetGraphNodeId"));
     get_exec_id_ = reinterpret_cast<GetExecId>(dlsym(cupti, "cuptiGetGraphExecId"));
   }
   if (get_node_id_ && get_exec_id_) return;
-  throw Error("node names", Where(), name + ", which knows the ids that profilers show, is not found",
+  if (problem.empty()) problem = name + " lacks a function";
+  throw Error("node names", Where(), "CUPTI, which knows the ids that profilers show, cannot be used: " + problem,
               "install CUPTI, a part of the CUDA toolkit, and put its folder into LD_LIBRARY_PATH");
 }
 

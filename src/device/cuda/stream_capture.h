@@ -35,6 +35,8 @@ class StreamCapture {
   // Call this after something was captured. It notes the op that the new nodes belong to. Throws CaptureFailed if the
   // op broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
+  // Notes that some of the node's kernels may be those of a library.
+  void note_library(const BoundNode& node) { nodes_.library_callers.insert(&node); }
   // Adds a conditional node with `count` bodies. An IF node, by a bool, runs body 0 if *decision is true, else body 1
   // if there is one. A SWITCH node, by an i32, runs body *decision. A WHILE node, by a bool, runs body 0 as long as
   // *decision is true.
