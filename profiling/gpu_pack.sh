@@ -66,6 +66,13 @@ fi
 built_in=$(cached CMAKE_HOME_DIRECTORY)
 commit=$(git -C "$built_in" rev-parse HEAD 2>/dev/null || echo unknown)
 [[ -z $(git -C "$built_in" status --porcelain --untracked-files=no 2>/dev/null) ]] || commit+='+changes'
+# Nobody knows which commit an old build is of.
+newer=$(find "$built_in"/{include,src,kernels,samples,profiling,tests,cmake,CMakeLists.txt} -newer "$build/.ninja_log" \
+  \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt \) -print -quit 2>/dev/null || true)
+if [[ -n $newer ]]; then
+  gs_warn "$newer is newer than the build in $build: build there again, or its results belong to no commit"
+  commit+='+stale'
+fi
 python3 - "$work/pack.json" "$commit" "$flavour" "$(cached CMAKE_CUDA_ARCHITECTURES)" "$built_in" <<'PYTHON'
 import datetime, json, sys
 

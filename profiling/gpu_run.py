@@ -18,6 +18,8 @@ from gpu import plans  # noqa: E402
 from gpu.gtest import has_failed  # noqa: E402
 from gpu.session import CutOff, Session  # noqa: E402
 
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -82,10 +84,12 @@ def main() -> int:
     session = Session(options.pack.resolve(), options.out.resolve(), options.plan, options.minutes, jobs)
 
     def cut_off(number, _):
+        for other in ENDING_SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
         session.stop()
         raise CutOff(f"signal {signal.Signals(number).name}")
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, cut_off)
     complete = False
     try:
@@ -93,7 +97,7 @@ def main() -> int:
             resume_from(session, options.resume)
         complete = plans.run_plan(session, options.plan)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         session.say("the end")
         session.finish()

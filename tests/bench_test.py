@@ -291,6 +291,11 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual((code, message[:7]), (2, "error: "))
             self.assertEqual(self.compare(a)[0], 2)
 
+    def test_only_gpt_has_the_size_large(self):
+        done = subprocess.run([PROGRAM, "--size", "large", "--workload", "gpt,mlp"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('workload "mlp": it has no size large; remedy: ', done.stderr)
+
     def test_table_file_and_list(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.json"

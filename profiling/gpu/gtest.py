@@ -179,7 +179,7 @@ class SuiteRun:
         lines = (text[begin:] if end < 0 else text[begin:end]).splitlines()[1:]
         return [line for line in lines if TELLING.search(line) and not line.startswith("[====")][:6]
 
-    def run(self) -> dict[str, int]:
+    def run(self) -> None:
         session, suite, begun = self.session, self.suite, self.session.elapsed()
         with concurrent.futures.ThreadPoolExecutor(suite.jobs or session.jobs) as pool:
             listed = pool.map(lambda pair: names_of(session, *pair, self.env), suite.programs.items())
@@ -203,17 +203,20 @@ class SuiteRun:
                 pool.shutdown(cancel_futures=True)
                 self.report(begun)
                 raise
-        return self.report(begun)
+        self.report(begun)
 
-    def report(self, begun: float) -> dict[str, int]:
-        counts = collections.Counter(re.sub(r" \(.*?\)", "", test["outcome"]) for test in self.found.values())
-        self.session.say(f"{self.suite.name}: {dict(counts)}, {self.session.elapsed() - begun:.0f} s")
+    def report(self, begun: float) -> None:
+        self.session.say(f"{self.suite.name}: {counts_of(self.found)}, {self.session.elapsed() - begun:.0f} s")
         for key, test in sorted(self.found.items()):
             if test["outcome"] not in (*PASSED, "not run"):
                 self.session.say(f"    {test['outcome']}: {key}")
                 self.session.say_all(["    " + line for line in self.reasons.get(key, [])])
         self.session.save()
-        return counts
+
+
+def counts_of(tests: dict[str, dict]) -> dict[str, int]:
+    """How many tests ended in each way."""
+    return dict(collections.Counter(re.sub(r" \(.*?\)", "", test["outcome"]) for test in tests.values()))
 
 
 def has_failed(outcome: str) -> bool:

@@ -204,8 +204,7 @@ def conformance(session: Session, jobs: int, limit: float) -> None:
     what = ["--check", golden] if session.is_emulated else ["--record", golden, "--out", session.out / "golden.txt"]
     ended = session.run("conformance", limit, [session.bin / "conformance_record", "--jobs", jobs, *what])
     lines = [line for line in ended.text.splitlines() if not line.startswith("[")]
-    session.say_all(lines[-80:])
-    session.keep("conformance", lines[-200:])
+    session.say_all(lines[-120:])
 
 
 # --- tools

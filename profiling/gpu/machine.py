@@ -31,9 +31,9 @@ while os.getppid() == parent:
 ASK_TORCH = "import torch; print(torch.__version__ if torch.cuda.is_available() else '')"
 
 
-def output_of(*command: str, limit: float = 30, env: dict | None = None) -> str:
+def output_of(*command: str, limit: float = 30) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=True, env=env).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -59,10 +59,11 @@ def find_libraries(session: Session) -> None:
 def missing_libraries(session: Session) -> list[str]:
     """What ldd would say, which is not everywhere: the loader lists the libraries of a program, and does not run it."""
     missing: dict[str, list[str]] = {}
+    tracing = dict(session.env, LD_TRACE_LOADED_OBJECTS="1")
     for program in sorted(session.bin.iterdir()):
         if program.suffix == ".so":
             continue
-        text = output_of(str(program), env=dict(session.env, LD_TRACE_LOADED_OBJECTS="1"))
+        text = subprocess.run([program], env=tracing, capture_output=True, text=True, check=False).stdout
         if not text:
             missing.setdefault("the loader", []).append(program.name)
         for line in text.splitlines():

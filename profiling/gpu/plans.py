@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from gpu import items, machine, tools
+from gpu.gtest import counts_of, has_failed
 from gpu.session import CutOff, Session, Skipped
 
 
@@ -89,7 +90,7 @@ def speed() -> list[Item]:
     return [
         item("clocks_before", tools.clocks, alone=True),
         item("rounds", rounds, least=60, alone=True),
-        item("gpt2_small", items.torch, "torch-gpt2-small", 170, "eager,graph,compile", "gpt", steps=8, size="large", least=60, alone=True),
+        item("gpt2_small", items.torch, "torch-gpt2-small", 150, "eager,graph", "gpt", steps=8, size="large", least=60, alone=True),
         item("programmatic_off", bench, "bench-programmatic-off", "chain,wide,mlp,lstm,gpt", "sink", least=15, alone=True),
         item("programmatic_on", bench, "bench-programmatic-on", "chain,wide,mlp,lstm,gpt", "sink", "--programmatic-launch", least=15, alone=True),
         *steps,
@@ -100,6 +101,7 @@ def speed() -> list[Item]:
         item("ops", items.ops, least=40, alone=True),
         item("endurance", items.endurance, least=40, alone=True),
         item("endurance_nodes", items.bytes_per_node, alone=True),
+        item("gpt2_small_compile", items.torch, "torch-gpt2-small-compile", 200, "compile", "gpt", steps=8, size="large", least=80, alone=True),
         item("torch_compile", items.torch, "torch-compile", 140, "compile", "mlp,gpt", least=50, alone=True),
         item("existing_trainer", items.trainer, 5, 2000, least=20, alone=True),
         item("no_fuse", bench, "bench-no-fuse", "wide,mlp,lstm,gpt", "sink", "--no-fuse", least=15, alone=True),
@@ -172,6 +174,9 @@ class PlanRun:
         rest = [f"{item.name} ({verdict})" for item in self.plan
                 if (verdict := self.session.items[item.name]["verdict"]) in ("not reached", "cut off") or verdict.startswith("broke off")]
         seconds = {name: entry["seconds"] for name, entry in self.session.items.items() if "seconds" in entry}
+        for suite, tests in self.session.tests.items():
+            self.session.say(f"{suite}: {counts_of(tests)}")
+            self.session.say_all([f"{test['outcome']}: {key}" for key, test in sorted(tests.items()) if has_failed(test["outcome"])])
         self.session.say(f"problems: {'; '.join(self.session.problems) or 'none'}")
         self.session.say("seconds: " + ", ".join(f"{name} {took:.0f}" for name, took in seconds.items()))
         self.session.say(f"not reached or not complete: {', '.join(rest) or 'nothing'}")

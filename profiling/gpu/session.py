@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import glob
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import time
 
 TIMED_OUT = -1000  # no exit status and no signal
 NOT_RUN = None
+TOOL_FOLDERS = ["/usr/local/cuda/bin", "/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*", "/opt/nvidia/nsight-systems/*/bin"]
 
 
 @dataclasses.dataclass
@@ -73,6 +75,9 @@ class Session:
             "flavour": self.about_pack["flavour"],
             "architectures": self.about_pack["architectures"],
         }
+        # Tools of CUDA are often installed and in no PATH.
+        folders = [folder for pattern in TOOL_FOLDERS for folder in sorted(glob.glob(pattern), reverse=True)]
+        os.environ["PATH"] = ":".join([os.environ.get("PATH", "/usr/bin:/bin"), *folders])
         # What the programs of the pack see: the driver's log, the carried sources and data, a cache of kernels.
         self.env = dict(os.environ, CUDA_LOG_FILE="stderr", CUDA_CACHE_DISABLE="0", GRAPHSINK_SOURCE_DIR=str(self.sources),
                         GRAPHSINK_KERNEL_CACHE=str(pack / "kernels"))

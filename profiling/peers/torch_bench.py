@@ -183,9 +183,9 @@ def main():
         for workload in options.workload.split(","):
             report["machine"], rows = measure(options, workload, modes, pathlib.Path(folder))
             report["rows"] += rows
-    report["machine"] |= {"torch": torch.__version__, "threads": options.threads, "python": platform.python_version()}
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+            report["machine"] |= {"torch": torch.__version__, "threads": options.threads, "python": platform.python_version()}
+            if options.json:  # after each workload, so that what was measured is there if a later one does not end
+                options.json.write_text(json.dumps(report, indent=1) + "\n")
     print_comparison(report, report, base="sink")
     problems = problems_in(report["rows"])
     for problem in problems:
