@@ -7,7 +7,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() {
   cat <<TEXT
 usage: profiling/gpu_check.sh --pack FILE [--architectures LIST] [--build DIR]
-       profiling/gpu_check.sh --from FILE --out DIR [--plan first|again|speed] [--minutes N] [--resume RESULTS]
+       profiling/gpu_check.sh --from FILE --out DIR [--plan first|again|speed] [--items ITEM,..] [--minutes N]
+                              [--resume RESULTS]
        profiling/gpu_check.sh --out DIR [--plan ..] [--minutes N] [--resume RESULTS] [--architectures LIST] [--build DIR]
        profiling/gpu_check.sh --dry-run [--full] [--build DIR]
   --pack FILE      builds programs and tests (preset cuda-pack; 40 minutes on 2 cores without a compiler cache) and packs
@@ -25,6 +26,7 @@ usage: profiling/gpu_check.sh --pack FILE [--architectures LIST] [--build DIR]
                    random graphs with the run-time compiler, names of nodes, sanitizers, device memory of nodes
      speed         three rounds of the bench beside hand-written baselines, programmatic launch, many steps in a launch,
                    single ops, Nsight Compute, a GPT-2 small against PyTorch, endurance
+  --items ITEM,..  only these items of the plan, in this order; a wrong name lists them all
   --minutes N      of this call (default: 9). What was not reached is listed; nothing is lost when the call is cut off
   --resume RESULTS the --out folder of an earlier call. Of the same plan: goes on where it stopped. Of another plan:
                    tries again what failed there, and begins with the tests that took longest
@@ -39,13 +41,13 @@ die() {
   exit 2
 }
 
-pack='' from='' out='' plan=first minutes=9 resume='' architectures=90 build='' dry_run=false full=false
+pack='' from='' out='' plan=first items='' minutes=9 resume='' architectures=90 build='' dry_run=false full=false
 while [[ $# -gt 0 ]]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --dry-run) dry_run=true ;;
     --full) full=true ;;
-    --pack | --from | --out | --plan | --minutes | --resume | --architectures | --build)
+    --pack | --from | --out | --plan | --items | --minutes | --resume | --architectures | --build)
       [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value; see --help"
       declare "${1#--}=$2"
       shift
@@ -96,4 +98,5 @@ if not os.path.isfile(f"{folder}/pack.json"):
 PYTHON
 arguments=(--pack "$folder" --out "$out" --plan "$plan" --minutes "$minutes")
 [[ -z $resume ]] || arguments+=(--resume "$resume")
+[[ -z $items ]] || arguments+=(--items "$items")
 exec python3 "$folder/src/profiling/gpu_run.py" "${arguments[@]}"

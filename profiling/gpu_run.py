@@ -30,10 +30,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9, help="of this call; default: %(default)s")
     parser.add_argument("--resume", type=pathlib.Path, metavar="RESULTS",
                         help="folder of results of an earlier call: of the same plan, to go on where it stopped; of another one, to try again what failed there")
+    parser.add_argument("--items", metavar="ITEM,..", help="only these items of the plan, in this order; any wrong name lists them all")
     parser.add_argument("--jobs", type=int, help="processes at a time; default: three quarters of the cores")
     options = parser.parse_args()
     if not (options.pack / "pack.json").is_file():
         parser.error(f"{options.pack} is no unpacked pack: it has no pack.json; make one with profiling/gpu_check.sh --pack FILE")
+    known = [item.name for item in plans.PLANS[options.plan]()]
+    for name in (options.items or "").split(","):
+        if name and name not in known:
+            parser.error(f"--items {name}: the items of the plan {options.plan} are {', '.join(known)}")
     if options.minutes <= 0:
         parser.error("--minutes must be more than 0")
     if options.resume and not results_file(options.resume).is_file():
@@ -95,7 +100,7 @@ def main() -> int:
     try:
         if options.resume:
             resume_from(session, options.resume)
-        complete = plans.run_plan(session, options.plan)
+        complete = plans.run_plan(session, options.plan, options.items.split(",") if options.items else [])
     finally:
         for number in ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)

@@ -183,9 +183,14 @@ class PlanRun:
         return not rest
 
 
-def run_plan(session: Session, name: str) -> bool:
-    """Returns whether everything ran. Also when the call is told to end, what is left is listed."""
-    run = PlanRun(session, PLANS[name]())
+def run_plan(session: Session, name: str, chosen: list[str]) -> bool:
+    """Runs a plan, or the chosen items of it in their order. Returns whether everything ran. Also when the call is told to
+    end, what is left is listed."""
+    items_of_plan = PLANS[name]()
+    if chosen:
+        by_name = {item.name: item for item in items_of_plan}
+        items_of_plan = [by_name[name] for name in chosen]
+    run = PlanRun(session, items_of_plan)
     complete = False
     try:
         machine.describe(session)

@@ -19,8 +19,9 @@ void Program::Impl::sync(const Where& where) {
 bool Program::Impl::poll(const Where& where) {
   require_caller("poll", where);
   const RunGate::Inside inside(variables_.gate());
-  if (runner_.launches().pushed() == 0) return true;  // nothing was run; uploads of initial values may be under way
-  if (is_unsettled_ ? !session_.is_done() : !device().is_done(stream())) return false;
+  const bool is_done = is_unsettled_ ? session_.is_done() : device().is_done(stream());
+  // Before the first run, only uploads of initial values are under way.
+  if (!is_done && runner_.launches().pushed() > 0) return false;
   // Steps that broke off do not signal their end, but all work is done here. So sync() does not wait.
   if (is_unsettled_ || status_.has_failed()) sync(where);
   variables_.require_whole();

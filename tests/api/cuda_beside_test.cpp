@@ -66,7 +66,7 @@ class CudaBeside : public ::testing::Test {
 };
 
 TEST_F(CudaBeside, TheLaunchBeforeIsDividedBehindWhatTheLoopNeeds) {
-  Plan plan = compile(Beside().g, {.target = cuda(0)}).plan();
+  Plan plan = compile(Beside().g, {.target = cuda(0), .fuse = false}).plan();
   ASSERT_EQ(plan.islands.size(), 4u) << plan.explain();
   const Island &before = plan.islands[0], &rest = plan.islands[1], &loop = plan.islands[2], &last = plan.islands[3];
   EXPECT_TRUE(before.sunk && rest.sunk && !loop.sunk && last.sunk);
@@ -128,7 +128,8 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
   for (const auto& values : seen) EXPECT_EQ(values, seen[0]);
 }
 
-// A graph with an op on the host that depends on one of two chains, and another that depends on both.
+// A graph with an op on the host that depends on one of two chains, and another that depends on both. A group of fused
+// ops would be both chains, so that the first op would depend on all.
 struct HostOps {
   Graph g;
   Value x = g.feed("x", f32, {64});
@@ -145,7 +146,7 @@ struct HostOps {
 
 TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device});
+  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   const Plan& plan = program.plan();
   EXPECT_EQ(plan.islands.size(), 1u);
   EXPECT_EQ(plan.islands[0].tasks, plan.sequences[0].tasks);
@@ -167,7 +168,7 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
   std::vector<Tensor> seen;
   for (Mode mode : {interactive, sink, split_sink}) {
     HostOps ops;
-    Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device});
+    Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
     program.write(ops.x, Tensor::uniform({5, 64}, 3));
     program.run(mode, {.steps = 5});
     program.sync();
@@ -212,7 +213,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   Graph g;
   Value x = g.input("x", f32, {2});
   g.output("y", emit(begins, {x * 0.5})[0] + emit(waiting, {x})[0]);
-  Program program = compile(g, {.target = cuda(0), .default_placement = on_device});
+  Program program = compile(g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   program.write(x, std::vector<float>{2, 4});
   program.run(split_sink);
   EXPECT_EQ(program.read_output("y").at(1), 7);
@@ -229,7 +230,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
 
 TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device});
+  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   auto run = [&](float first) {
     program.write(ops.x, Tensor::full(f32, {1, 64}, first));
     program.run(split_sink);

@@ -70,34 +70,42 @@ class CudaBodyLaunches : public ::testing::Test {
     float n = 0;
     std::uint64_t launches = 0;  // of a step
   };
-  // In the modes that sink, each step takes so many launches, and in all modes it has the same bits.
+  // In the modes that sink, each step takes so many launches where no ops are fused, and in all modes it has the same
+  // bits, fused or not.
   static void expect_launches(const std::function<Value(Graph&, const Value&, const Value&)>& build,
                               const std::vector<Row>& rows) {
     std::vector<std::vector<double>> expected;
     for (Mode mode : kAllModes) {
       if (mode == automatic) continue;
-      SCOPED_TRACE(to_string(mode));
-      Model model(build);
-      Program p = model.compile();
-      std::vector<std::vector<double>> seen;
-      p.write(model.n, std::vector<float>{1});
-      for (int i = 0; i < 2; ++i) p.run(mode);
-      for (const Row& row : rows) {
-        p.write(model.n, std::vector<float>{row.n});
-        const Counters before = p.counters();
-        p.run(mode);
-        const Counters after = p.counters();
-        const bool sinks = mode.execution == Mode::Execution::sunk;
-        EXPECT_EQ(after.graph_launches - before.graph_launches, sinks ? row.launches : 0) << "n is " << row.n << "\n"
-                                                                                          << p.explain();
-        EXPECT_EQ(after.captures, before.captures);
-        seen.push_back(values(p.read_output("y")));
-        seen.push_back(values(model.total.read()));
-      }
-      EXPECT_EQ(p.counters().fallbacks, 0u);
-      if (expected.empty()) expected = seen;
-      EXPECT_EQ(seen, expected);
+      for (bool fuse : {false, true}) expect_launches(build, rows, mode, fuse, expected);
     }
+  }
+  static void expect_launches(const std::function<Value(Graph&, const Value&, const Value&)>& build,
+                              const std::vector<Row>& rows, Mode mode, bool fuse,
+                              std::vector<std::vector<double>>& expected) {
+    SCOPED_TRACE(std::string(to_string(mode)) + (fuse ? "" : ", nothing fused"));
+    Model model(build);
+    Program p = model.compile({.fuse = fuse});
+    std::vector<std::vector<double>> seen;
+    p.write(model.n, std::vector<float>{1});
+    for (int i = 0; i < 2; ++i) p.run(mode);
+    for (const Row& row : rows) {
+      p.write(model.n, std::vector<float>{row.n});
+      const Counters before = p.counters();
+      p.run(mode);
+      const Counters after = p.counters();
+      const bool sinks = mode.execution == Mode::Execution::sunk;
+      const std::uint64_t launches = after.graph_launches - before.graph_launches;
+      const std::uint64_t most = sinks ? row.launches : 0, least = fuse ? 0 : most;
+      EXPECT_TRUE(launches >= least && launches <= most) << launches << " launches, n is " << row.n << "\n"
+                                                         << p.explain();
+      EXPECT_EQ(after.captures, before.captures);
+      seen.push_back(values(p.read_output("y")));
+      seen.push_back(values(model.total.read()));
+    }
+    EXPECT_EQ(p.counters().fallbacks, 0u);
+    if (expected.empty()) expected = seen;
+    EXPECT_EQ(seen, expected);
   }
 };
 

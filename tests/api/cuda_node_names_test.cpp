@@ -84,7 +84,7 @@ TEST_F(NodeNames, EveryNodeOfEveryCaptureIsThere) {
   Value y = while_(
       {x}, [](Value v) { return sum(v) < 100.0; }, [](Value v) { return v * 2.0; })[0];
   g.output("y", y);
-  Program p = compile(g, {.target = cuda(0)});
+  Program p = compile(g, {.target = cuda(0), .fuse = false});
   p.write(x, std::vector<float>(8, 1));
   for (int i = 0; i < 2; ++i) p.run();
   p.run(sink, {.steps = 3});

@@ -12,9 +12,7 @@
 namespace emu {
 namespace {
 
-// Of the call that the thread is in.
-thread_local std::vector<std::string> explanations;
-thread_local const char* driver_name = nullptr;
+thread_local const char* driver_name = nullptr;  // of the call that the thread is in
 
 struct DriverName {
   std::string_view call, function;
@@ -111,7 +109,7 @@ void send(Runtime& r, std::string line) {
 }
 
 void send_explanations(Runtime& r) {
-  for (const std::string& line : explanations) send(r, line);
+  for (const std::string& line : r.log_explanations) send(r, line);
 }
 
 void send_returned(Runtime& r, int code, const std::string& function) {
@@ -120,13 +118,12 @@ void send_returned(Runtime& r, int code, const std::string& function) {
 
 }  // namespace
 
-void begin_log() {
-  explanations.clear();
-  driver_name = nullptr;
-}
+void begin_log() { driver_name = nullptr; }
+
+void end_log(Runtime& r) { r.log_explanations.clear(); }
 
 cudaError_t explain(cudaError_t code, std::string why) {
-  explanations.push_back(std::move(why));
+  runtime().log_explanations.push_back(std::move(why));
   return code;
 }
 

@@ -116,6 +116,7 @@ cudaError_t leave_call(Runtime& r, const char* name, cudaError_t code, When when
 }
 
 void leave_untracked(Runtime& r, const char* name, int code) {
+  end_log(r);
   close_device_memory();
   if (r.trace) std::fprintf(stderr, "cuda emulator: %s = %d\n", name, code);
 }

@@ -48,7 +48,8 @@ struct Runtime {
   std::unordered_set<cudaGraphExec_t> execs;
   std::unordered_set<void*> blas_handles;
   std::vector<std::unique_ptr<CUlogsCallbackEntry_st>> log_callbacks;
-  std::vector<std::unique_ptr<CUmemPoolHandle_st>> default_pools;  // likewise
+  std::vector<std::string> log_explanations;                       // of the call that is about to return an error
+  std::vector<std::unique_ptr<CUmemPoolHandle_st>> default_pools;  // one per device that ever answered
   std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;
   std::map<void*, GraphMemoryRef> graph_allocations;  // made by a launch and not freed yet
   std::unordered_set<void*> async_freed;              // given to cudaFreeAsync, which is still queued
@@ -95,8 +96,9 @@ cudaError_t explain(cudaError_t code, std::string why);
 std::string address_text(const void* address);  // as the log writes it
 // The driver function that this call stands for, where it depends on the arguments. Valid for ever.
 void use_driver_name(const char* name);
-// Forgets what calls before said of themselves.
+// At the beginning and at the end of each call.
 void begin_log();
+void end_log(Runtime& runtime);
 void log_error(Runtime& runtime, const char* name, cudaError_t code);
 void log_driver_error(Runtime& runtime, const char* name, int code);
 

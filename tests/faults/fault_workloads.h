@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "child_graph.h"
 #include "device/cuda/handle.h"
 #include "graphsink/cuda.h"
 #include "graphsink/graphsink.h"
@@ -179,7 +180,7 @@ inline Workload host_loop_workload() {
   return w;
 }
 
-// An op whose body launches a graph of its own, which becomes a child graph of the capture.
+// An op whose body enqueues a graph of its own, which becomes a child graph of the capture.
 struct OwnGraph {
   std::shared_ptr<GraphHandle> graph = std::make_shared<GraphHandle>();
   std::shared_ptr<GraphExecHandle> exec = std::make_shared<GraphExecHandle>();
@@ -195,7 +196,8 @@ struct OwnGraph {
   }
 };
 inline void run_own_graph(CudaArgs& a) {
-  check_cuda(cudaGraphLaunch(a.attrs<OwnGraph>().exec->get(), a.stream()), "cudaGraphLaunch", a.node());
+  const auto& own = a.attrs<OwnGraph>();
+  check_cuda(enqueue_graph(a.stream(), own.graph->get(), own.exec->get()), "enqueue_graph", a.node());
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
              "cudaMemcpyAsync", a.node());
 }

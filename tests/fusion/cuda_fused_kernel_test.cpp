@@ -453,7 +453,8 @@ TEST_F(Fusion, WithoutACompilerOpsStaySeparate) {
 }
 
 // The real compiler needs no GPU: what the software device runs must compile for one, too.
-TEST_F(Fusion, EverySourceCompilesWithNvrtc) {
+// Needs NVRTC and no GPU.
+TEST(FusedSources, EveryOneCompilesWithNvrtc) {
   Nvrtc compiler("libnvrtc.so.13");
   if (std::string obstacle = compiler.obstacle(90); !obstacle.empty()) GTEST_SKIP() << obstacle;
   std::size_t compiled = 0;
