@@ -46,7 +46,7 @@ def again(session: Session) -> None:
     def one(key: str) -> tuple[str, list[str]]:
         program, name = key.split(":", 1)
         ended = session.run("again-" + re.sub("[^A-Za-z0-9_.]", "_", key), 3600, [session.bin / program, f"--gtest_filter={name}"],
-                            quiet=True, env=env, stall=10 if session.is_emulated else 120, may_fail=True)
+                            quiet=True, env=env, stall=5 if session.is_emulated else 120, may_fail=True)
         found = read_output(ended.text, ended.code, [name])
         outcome = found.of.get(name, "there is no such test any more" if ended.passed else "not run")
         if session.was_cut_off(ended):
@@ -71,7 +71,7 @@ def again_under_memcheck(session: Session) -> None:
         raise Skipped("nothing fails again")
     keys = order_of_failures(still)[:MOST_UNDER_MEMCHECK]
     with concurrent.futures.ThreadPoolExecutor(max(1, session.jobs // 2)) as pool:
-        list(pool.map(lambda key: sanitizer(session, "memcheck", 15 if session.is_emulated else 90, key.split(":")[0], f"--gtest_filter={key.split(':', 1)[1]}"), keys))
+        list(pool.map(lambda key: sanitizer(session, "memcheck", 6 if session.is_emulated else 90, key.split(":")[0], f"--gtest_filter={key.split(':', 1)[1]}"), keys))
 
 
 # --- compute-sanitizer

@@ -43,6 +43,7 @@ expect_refusal 'exclude each other' --from "$0" --pack "$work/pack"
 expect_refusal 'finished build' --pack "$work/pack" --build "$work"
 
 GS_PACK_LEVEL=0 "$GS_ROOT/profiling/gpu_pack.sh" "$work/pack/emulated.tar.xz" none "$build" "${programs[@]}"
+TMPDIR=$work expect_refusal 'the items of the plan first are hello' --from "$work/pack/emulated.tar.xz" --out "$work/out" --items nothing
 rehearsal=("$work/pack/emulated.tar.xz" "$work/rehearsal")
 [[ $full == false ]] || rehearsal+=(--full)
 "$GS_ROOT/tests/gpu_check/rehearse.py" "${rehearsal[@]}"

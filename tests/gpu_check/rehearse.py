@@ -167,6 +167,13 @@ def rehearse_speed():
     check_folder("speed-2")
 
 
+def rehearse_items():
+    command = [str(argument) for argument in arguments_of("items", "first", None)] + ["--items", "launch_baseline,hello"]
+    expect(subprocess.run(command, env=environment, capture_output=True, check=False, timeout=MOST_SECONDS).returncode == 0, "items: the call failed")
+    expect(list(read("items", "results.json")["items"]) == ["launch_baseline", "hello"], "items: other items than the chosen ones, or in another order")
+    check_complete("items")
+
+
 def check_page():
     for name in ["first-1", "speed-1"]:  # as whoever commits results would
         subprocess.run(["rm", "-rf", folder / name], check=True)
@@ -182,6 +189,7 @@ def main():
     rehearse_first()
     rehearse_again()
     if is_full:
+        rehearse_items()
         rehearse_speed()
     check_no_process_is_left()
     check_page()
