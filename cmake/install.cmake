@@ -12,6 +12,7 @@ if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
 elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
   list(APPEND GRAPHSINK_TARGETS graphsink_cuda_emulator)
   install(FILES tests/cuda_emulator/simt.h tests/cuda_emulator/simt_kernel.h tests/cuda_emulator/simt_launch.h tests/cuda_emulator/simt_math.h
+                tests/cuda_emulator/device_math.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator)
   set(GRAPHSINK_INSTALLED_PRELUDE ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator/simt.h)
 endif()

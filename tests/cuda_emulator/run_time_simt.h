@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#define EMU_RUN_TIME_KERNEL
+#include "device_math.h"
 #include "simt_kernel.h"
 
 #define __global__ __attribute__((visibility("default")))

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "device_math.h"
 #include "simt_kernel.h"
 
 // The CUDA headers give these attributes that a host compiler does not know.

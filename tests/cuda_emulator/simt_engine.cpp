@@ -17,6 +17,7 @@ void cudaGridDependencySynchronize() { emu::engine.threads[emu::engine.current].
 namespace emu {
 
 Engine engine;
+constinit thread_local bool is_in_kernel = false;
 
 namespace {
 
@@ -215,6 +216,10 @@ void fail_kernel_at(const char* file, int line, const char* what) {
 }
 
 const char* run_grid(const Grid& grid) {
+  struct InKernel {
+    InKernel() { is_in_kernel = true; }
+    ~InKernel() { is_in_kernel = false; }
+  } in_kernel;
   const char* strict = std::getenv("GS_EMU_STRICT");
   engine.strict = strict == nullptr || strict[0] != '0';
   engine.grid = &grid;
