@@ -12,6 +12,7 @@ void Program::Impl::sync(const Where& where) {
   const HostWatch::Wait waits(watch());
   settle();
   device().wait(stream());
+  runner_.note_all_over();
   status_.report(where);
   variables_.require_whole();
 }

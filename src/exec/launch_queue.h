@@ -24,14 +24,20 @@ class LaunchQueue {
   void push(const LaunchParams& params, Device& device, Stream& stream);
   // After a launch failed it may or may not have been queued. Once all work is done, the slots that no launch has taken
   // are free again, and the next launch takes the next slot that is written.
-  void resume() { pushed_ -= waiting(); }
+  void resume() {
+    pushed_ -= waiting();
+    note_all_over();
+  }
+  // The host has waited for the stream: all launches that were pushed are over.
+  void note_all_over() { over_ = pushed_; }
 
   // How many launches have begun, modulo 2^32. Any thread.
   std::uint32_t taken() const;
   // The number of launches that were pushed so far, which is the number of the last one.
   std::uint64_t pushed() const { return pushed_; }
-  // Whether the launch with that number is known to be over, because a later one in the same stream has begun.
-  bool is_over(std::uint64_t launch) const { return pushed_ - waiting() > launch; }
+  // Whether the launch with that number is known to be over: the host has waited for it, or a later one in the same
+  // stream has begun. Asks the device nothing.
+  bool is_over(std::uint64_t launch) const { return launch <= over_ || pushed_ - waiting() > launch; }
 
  private:
   // Slots that were written and that no launch has taken.
@@ -41,6 +47,7 @@ class LaunchQueue {
   Memory memory_;  // LaunchSlots
   LaunchRing ring_, standing_ring_;
   std::uint64_t pushed_ = 0;  // number of slots written
+  std::uint64_t over_ = 0;    // the launches up to this number are over
 };
 
 }  // namespace graphsink

@@ -80,6 +80,7 @@ class StepRunner {
   const LaunchQueue& launches() const { return launches_; }
   // After issuing failed half-way, and all work is done: see LaunchQueue::resume().
   void resume() { launches_.resume(); }
+  void note_all_over() { launches_.note_all_over(); }
   std::uint64_t fallbacks() const { return fallbacks_; }  // steps of a sunk run that ran op by op after all
   bool has_captured() const { return has_captured_; }     // since the last call of forget_captures()
   void forget_captures() { has_captured_ = false; }

@@ -105,7 +105,7 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
       {"a call that fails, then one that is refused",
        [](cudaStream_t) {
          void* memory = nullptr;
-         EXPECT_EQ(cudaMemPoolDestroy(nullptr), cudaErrorInvalidValue);
+         EXPECT_EQ(cudaGraphDestroy(nullptr), cudaErrorInvalidValue);
          if (cudaMallocHost(&memory, 16) == cudaSuccess) (void)cudaFreeHost(memory);
          (void)cudaGetLastError();
        },
