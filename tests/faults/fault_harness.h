@@ -148,8 +148,10 @@ inline std::set<std::string> called_functions(std::string_view libraries) {
   std::set<std::string> names;
   std::istringstream list{std::string(libraries)};
   for (std::string library; std::getline(list, library, ':');) {
-    for (const std::string& name : last_words_of("nm -u '" + library + "' 2>/dev/null"))
-      if (name.starts_with("cuda") || name.starts_with("cublas")) names.insert(name);
+    for (const std::string& name : last_words_of("nm -u '" + library + "' 2>/dev/null")) {
+      const bool is_member = name.ends_with(':');  // the file of the archive that the next names belong to
+      if (!is_member && (name.starts_with("cuda") || name.starts_with("cublas"))) names.insert(name);
+    }
     std::string strings = "readelf -p .rodata.str1.1 -p .rodata.str1.8 -p .rodata '" + library + "' 2>/dev/null";
     for (const std::string& name : last_words_of(strings))
       if (name.starts_with("cuMem") && std::all_of(name.begin(), name.end(), [](char c) { return std::isalpha(c); }))

@@ -197,7 +197,8 @@ struct OwnGraph {
 };
 inline void run_own_graph(CudaArgs& a) {
   const auto& own = a.attrs<OwnGraph>();
-  check_cuda(enqueue_graph(a.stream(), own.graph->get(), own.exec->get()), "enqueue_graph", a.node());
+  const GraphCall made = enqueue_graph(a.stream(), own.graph->get(), own.exec->get());
+  check_cuda(made.code, made.call, a.node());
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
              "cudaMemcpyAsync", a.node());
 }

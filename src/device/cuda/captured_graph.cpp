@@ -270,9 +270,11 @@ bool CudaCapturedGraph::take_over(CudaCapturedGraph& other) {
   ++calls_.counters.api_calls;
   if (is_sticky(code)) calls_.fail(code, "cudaGraphExecUpdate");
   if (code != cudaSuccess) {
-    // Some graphs cannot be updated for reasons that have other codes than cudaErrorGraphExecUpdateFailure, such as
-    // cudaErrorNotSupported. Each of them only means that an executable graph has to be made anew.
     (void)cudaGetLastError();
+    // CUDA also has these codes for graphs that it cannot update. Whatever the reason, a new graph may succeed.
+    const bool is_refusal =
+        code == cudaErrorGraphExecUpdateFailure || code == cudaErrorNotSupported || code == cudaErrorInvalidValue;
+    if (!is_refusal) calls_.log.warn({describe(code, "cudaGraphExecUpdate"), ", so the graph is instantiated anew"});
     return false;
   }
   exec_ = std::move(exec);

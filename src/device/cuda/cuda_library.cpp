@@ -28,7 +28,7 @@ void* open_cuda_library(const std::string& name, std::string& problem) {
   }
   problem = name + " is not found on the library path";
   for (const void* function :
-       {reinterpret_cast<const void*>(&cudaRuntimeGetVersion), reinterpret_cast<const void*>(&cublasLtCreate)}) {
+       {reinterpret_cast<const void*>(&cudaGetDeviceCount), reinterpret_cast<const void*>(&cublasLtCreate)}) {
     const std::string folder = folder_of(function);
     if (folder.empty()) continue;
     if (void* library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL)) {
