@@ -26,7 +26,7 @@ using nlohmann::json;
 struct Options {
   std::string device = "auto";
   std::int64_t launches = 1000000, programs = 1000;
-  std::vector<std::int64_t> nodes{1, 10, 100, 1000, 10000};
+  std::vector<std::int64_t> nodes{1000};
   std::string json_file;
 };
 
@@ -180,7 +180,8 @@ int main(int argc, char** argv) {
   app.add_option("--programs", options.programs, "built and destroyed one after the other; 0: leave this out")
       ->check(cli::whole_number(0, 10000000))
       ->capture_default_str();
-  app.add_option("--nodes", options.nodes, "of executable graphs, separated by commas; 0: leave this out")
+  app.add_option("--nodes", options.nodes,
+                 "of executable graphs, separated by commas; only the first takes new memory; 0: leave this out")
       ->delimiter(',')
       ->check(cli::whole_number(0, 1000000))
       ->capture_default_str();

@@ -10,7 +10,8 @@ namespace graphsink::bench {
 // Bytes of this CUDA device's memory that are in use, by all processes; nullopt if nobody can say.
 std::optional<std::int64_t> used_device_bytes(int device);
 
-// What executable graphs of `nodes` kernels take of the device's memory.
+// What executable graphs of `nodes` kernels take of the device's memory. The driver keeps what destroyed graphs gave
+// back, so only the first number of nodes in a process tells what new memory it takes.
 struct NodeBytes {
   std::int64_t nodes = 0;
   std::int64_t graphs = 0;            // how many were instantiated at the same time

@@ -33,9 +33,8 @@ cudaGraph_t chain(cudaStream_t stream, int* x, std::int64_t nodes) {
   return graph;
 }
 
-NodeBytes measure(int device, cudaStream_t stream, int* x, std::int64_t nodes) {
+NodeBytes measure(int device, cudaStream_t stream, int* x, std::int64_t nodes, std::int64_t graphs) {
   cudaGraph_t graph = chain(stream, x, nodes);
-  const std::int64_t graphs = std::clamp<std::int64_t>(kNodesInAll / nodes, 4, kMostGraphs);
   std::vector<cudaGraphExec_t> instantiated;
   const std::int64_t before = *used_device_bytes(device);
   const auto start = Clock::now();
@@ -67,8 +66,9 @@ std::vector<NodeBytes> measure_node_bytes(int device, const std::vector<std::int
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   check(cudaMalloc(&x, sizeof *x), "cudaMalloc");
   std::vector<NodeBytes> rows;
-  (void)measure(device, stream, x, 1);  // what the driver loads once is not of the first row
-  for (std::int64_t n : nodes) rows.push_back(measure(device, stream, x, n));
+  (void)measure(device, stream, x, 1, 1);  // what the driver loads once is not of the first row
+  for (std::int64_t n : nodes)
+    rows.push_back(measure(device, stream, x, n, std::clamp<std::int64_t>(kNodesInAll / n, 4, kMostGraphs)));
   check(cudaFree(x), "cudaFree");
   check(cudaStreamDestroy(stream), "cudaStreamDestroy");
   return rows;

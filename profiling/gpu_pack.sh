@@ -47,7 +47,7 @@ find "$build" -maxdepth 1 -name 'libgraphsink.so*' -exec cp -a {} "$work/lib/" \
 find "$work/lib" -type f -exec strip {} \;
 
 # needed FILE...: paths of the libraries that they load.
-needed() { ldd "$@" 2>/dev/null | awk '/=> \//{ print $3 }' | sort -u; }
+needed() { { ldd "$@" 2>/dev/null || true; } | awk '/=> \//{ print $3 }' | sort -u; }
 # Neither the C library nor the driver brings these. Of the toolkit only the small runtime is carried: the version that the
 # programs were built with.
 needed "$work"/bin/* "$work"/lib/*.so* |

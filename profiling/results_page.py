@@ -163,6 +163,8 @@ class Run:
                 parts.append((f"Steps of workloads (`{name}`)", self.bench_table(name)))
             elif name.startswith("torch"):
                 parts.append((f"Against PyTorch (`{name}`)", self.torch_table(name)))
+            elif name.startswith("ncu-shares-"):
+                parts.append((f"Shares of peak in a step of {name.removeprefix('ncu-shares-')}, by Nsight Compute", self.ncu_table(name)))
             elif name.startswith("ncu-"):
                 parts.append((f"One step of {name.removeprefix('ncu-')}, by Nsight Compute", self.ncu_table(name)))
         parts += [("Single ops against PyTorch", self.op_table()), ("Endurance and device memory", self.endurance_lines()),
@@ -205,8 +207,8 @@ def main() -> int:
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="folder with the folders of results (default: profiling/results)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail unless the page is what it should be")
     options = parser.parse_args()
-    folders = sorted((folder for folder in options.results.iterdir() if (folder / "meta.json").is_file()), reverse=True)
-    text = page([Run(folder) for folder in folders])
+    folders = sorted(folder for folder in options.results.iterdir() if (folder / "meta.json").is_file())
+    text = page(sorted((Run(folder) for folder in folders), key=lambda run: run.meta["date"], reverse=True))
     for file in sorted(file for folder in folders for file in folder.iterdir()):
         if file.stat().st_size > MOST_BYTES:
             print(f"{file} has more than {MOST_BYTES} bytes: shorten it, or leave it out", file=sys.stderr)

@@ -118,6 +118,10 @@ def sanitized_tests(session: Session, tool: str) -> None:
 
 # --- names of nodes
 
+DURATION = "gpu__time_duration.sum"
+# Clocks are left as they are: a shared machine does not let them be locked. Caches are, too: a step finds them as its kernels
+# leave them.
+NCU = ["ncu", "--clock-control", "none", "--cache-control", "none"]
 NAMED = ["mlp", "lstm-scan", "hetero"]
 
 
@@ -153,20 +157,24 @@ def csv_rows(path: pathlib.Path) -> list[dict]:
 
 
 def names_by_ncu(session: Session) -> None:
-    """The kernels that ncu sees must include, by their names, all kernel nodes of write_node_names()."""
+    """The kernels that ncu sees must include, by their names, all kernel nodes of write_node_names(). Two runs of the same
+    program: under ncu nobody can ask CUPTI for the ids of nodes."""
     need(session, "ncu")
     for workload in NAMED:
         names, table = session.logs / f"names-ncu-{workload}.jsonl", session.logs / f"names-ncu-{workload}.csv"
-        command = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--page", "raw", "--print-kernel-base", "mangled",
-                   "--log-file", table, *bench_command(session, workload, "--mode", "sink", "--untimed", "--steps", 1)]
-        ended = session.run(f"names-ncu-{workload}", 90, command, env=dict(session.env, GRAPHSINK_NODE_NAMES=str(names)))
+        command = bench_command(session, workload, "--mode", "sink", "--untimed", "--steps", 1)
+        ended = session.run(f"names-{workload}", 40, command, quiet=True, env=dict(session.env, GRAPHSINK_NODE_NAMES=str(names)))
+        if ended.passed:
+            ended = session.run(f"names-ncu-{workload}", 90, [*NCU, "--metrics", DURATION, "--csv", "--page", "raw", "--print-kernel-base", "mangled",
+                                                             "--log-file", table, *command])
         if not ended.passed or not names.exists() or not table.exists():
             session.say_end_of(table.read_text(errors="replace") if table.exists() else ended.text)
+            session.problems.append(f"names-ncu-{workload}: no names or no table")
             continue
         named = collections.Counter(line["work"].removeprefix("kernel ") for line in map(json.loads, names.read_text().splitlines())
                                     if line["work"].startswith("kernel "))
-        seen = collections.Counter(row.get("Kernel Name", "").split("(")[0] for row in csv_rows(table))
-        missing = {name: count for name, count in named.items() if seen[name.split("(")[0]] < count}
+        seen = collections.Counter(row.get("Kernel Name", "") for row in csv_rows(table))
+        missing = {name: count for name, count in named.items() if seen[name] < count}
         session.keep(f"names-ncu-{workload}", {"named": sum(named.values()), "seen": sum(seen.values()), "missing": missing})
         session.say(f"    {workload}: {sum(named.values())} kernel nodes, ncu saw {sum(seen.values())} kernels; "
                     f"{'agree' if not missing else f'MISSING there: {dict(list(missing.items())[:4])}'}")
@@ -174,7 +182,6 @@ def names_by_ncu(session: Session) -> None:
 
 # --- shares of peak
 
-DURATION = "gpu__time_duration.sum"
 SHARES = {"compute": "sm__throughput.avg.pct_of_peak_sustained_elapsed", "memory": "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
           "dram": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"}
 
@@ -204,32 +211,53 @@ def by_op_and_kernel(kernels: list[dict], ops: list[dict]) -> list[dict]:
     return sorted(rows, key=lambda row: -row["us"])
 
 
-def ncu(session: Session, workload: str, limit: float) -> None:
-    """One step, op by op. Clocks are left as they are: a shared machine does not let them be locked."""
-    need(session, "ncu")
-    report = session.logs / f"ncu-{workload}"
-    ended = session.run(f"ncu-{workload}", limit, ["ncu", "--clock-control", "none", "--set", "basic", "--nvtx", "--force-overwrite", "--export", report,
-                                                   *bench_command(session, workload, "--mode", "interactive-serial", "--steps", 1, "--untimed")])
+WARM_UP = 3  # steps of graphsink-bench in front of the counted one
+MOST_KERNELS = 1500  # of a table of durations, which take about 12 ms each
+MOST_SHARES = 250  # kernels whose shares of peak are measured, which takes ten passes and 0.4 s each
+
+
+def ncu_rows(session: Session, name: str, metrics: str, workload: str, skipped: int, most: int, limit: float) -> list[dict]:
+    """One step, op by op: rows by op and kernel. The first `skipped` kernels are not measured, and then at most `most`."""
+    report = session.logs / name
+    ended = session.run(name, limit, [*NCU, "--metrics", metrics, "--launch-skip", str(skipped), "--launch-count", str(most), "--nvtx",
+                                      "--force-overwrite", "--export", report,
+                                      *bench_command(session, workload, "--mode", "interactive-serial", "--steps", 1, "--untimed")])
     if not ended.passed:
         session.say_end_of(ended.text)
-        return
+        return []
     tables = []
     for rename in ("none", "kernel"):
-        table = session.logs / f"ncu-{workload}.{rename}.csv"
-        session.run(f"ncu-{workload}-{rename}", 40, ["ncu", "--import", f"{report}.ncu-rep", "--csv", "--page", "raw", "--print-units", "base",
-                                                     "--print-nvtx-rename", rename, "--log-file", table], quiet=True)
+        table = session.logs / f"{name}.{rename}.csv"
+        session.run(f"{name}-{rename}", 40, ["ncu", "--import", f"{report}.ncu-rep", "--csv", "--page", "raw", "--print-units", "base",
+                                             "--print-nvtx-rename", rename, "--log-file", table], quiet=True)
         tables.append(csv_rows(table) if table.exists() else [])
-    # The table holds three steps of warm-up, too. Only the last one counts.
+    # What was skipped is less than the steps of warm-up have, as products count as one kernel. Only the last step counts.
     kernels, ops = tables
     for row in ops:  # ncu may put the domain before the name of a range
         row["Kernel Name"] = row["Kernel Name"].rpartition(":")[2]
     first = max((i for i, row in enumerate(ops) if row["Kernel Name"] == "begin_step"), default=0)
-    rows = by_op_and_kernel(kernels[first:], ops[first:])
-    total = sum(row["us"] for row in rows)
-    session.keep(f"ncu-{workload}", {"us": round(total, 1), "rows": rows[:60]})
-    session.say(f"    {workload}: {total:.1f} us in {sum(row['launches'] for row in rows)} kernels")
-    session.say_all([f"{row['us']:9.2f} us {100 * row['us'] / max(total, 1e-9):5.1f} %  compute {row.get('compute', 0):5.1f} %  memory {row.get('memory', 0):5.1f} %  "
-                     f"DRAM {row.get('dram', 0):5.1f} %  x{row['launches']:<4} {row['op']}  {row['kernel'][:70]}" for row in rows[:25]])
+    return by_op_and_kernel(kernels[first:], ops[first:])
+
+
+def ncu(session: Session, workload: str, limit: float) -> None:
+    """Durations of the kernels of one step first; then, of as many as there is time for, their shares of peak."""
+    need(session, "ncu")
+    report = session.logs / f"ncu-{workload}-count.json"
+    counted = session.run(f"ncu-{workload}-count", 60, bench_command(session, workload, "--mode", "interactive-serial", "--steps", 1, "--untimed", "--json", report),
+                          quiet=True)
+    if not counted.passed:
+        return
+    skipped = int(WARM_UP * json.loads(report.read_text())["rows"][0]["kernels_per_step"])
+    for name, metrics, most in ((f"ncu-{workload}", DURATION, MOST_KERNELS), (f"ncu-shares-{workload}", ",".join([DURATION, *SHARES.values()]), MOST_SHARES)):
+        rows = ncu_rows(session, name, metrics, workload, skipped, most, limit)
+        if not rows:
+            return
+        total = sum(row["us"] for row in rows)
+        session.keep(name, {"us": round(total, 1), "rows": rows[:60]})
+        session.say(f"    {workload}: {total:.1f} us in {sum(row['launches'] for row in rows)} kernels")
+        session.say_all([f"{row['us']:9.2f} us {100 * row['us'] / max(total, 1e-9):5.1f} %  compute {row.get('compute', 0):5.1f} %  memory "
+                         f"{row.get('memory', 0):5.1f} %  DRAM {row.get('dram', 0):5.1f} %  x{row['launches']:<4} {row['op']}  {row['kernel'][:70]}"
+                         for row in rows[:25]])
 
 
 def clocks(session: Session) -> None:

@@ -451,6 +451,13 @@ std::vector<Kernel> kernels_of(cudaGraph_t graph) {
       auto* begin = static_cast<const unsigned char*>(params.kernelParams[i]);
       kernel.arguments.push_back({offset, std::vector<unsigned char>(begin, begin + size)});
     }
+    // Or all arguments in one block of bytes.
+    const unsigned char* block = nullptr;
+    for (void** entry = params.extra; entry != nullptr && *entry != CU_LAUNCH_PARAM_END; entry += 2) {
+      if (*entry == CU_LAUNCH_PARAM_BUFFER_POINTER) block = static_cast<const unsigned char*>(entry[1]);
+      if (*entry == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<std::size_t*>(entry[1]);
+    }
+    if (block != nullptr) kernel.arguments.push_back({0, std::vector<unsigned char>(block, block + size)});
     kernel.how = std::string(params.kern != nullptr ? "kernel" : "function") + ", GetParams " + std::to_string(asked) +
                  ", kernelParams " + (params.kernelParams != nullptr ? "yes" : "no") + ", extra " +
                  (params.extra != nullptr ? "yes" : "no") + ", GetParamInfo ended with " + std::to_string(last);
