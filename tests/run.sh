@@ -29,6 +29,9 @@ emulated         every test, seed 0 of the software CUDA device, on a    seeds 1
                  build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; 60
                  locale, another time zone, no home directory;           mutants and the faults that work by chance
                  profiling/gpu_check.sh --dry-run                        (tests/mutate.py)
+compiled         tests of whole programs on the software device, and 50  every test
+                 of the random graphs, with kernels that are compiled
+                 at run time
 emulated-asan    every test program under the address sanitizer, and     samples and bench; faults at every call; two
                  the library and the software device under that for      CPU-hours of fuzzing for each reader of files
                  undefined behaviour, seed 1; device memory closed by
@@ -40,10 +43,12 @@ emulated-tsan    folders of tests that have threads under the thread
                  eight workloads, no choice of a mode over thousands of
                  steps, no formulas and special values of element-wise
                  ops
-cuda             nvcc compiles every kernel as fast as it can, links     the whole preset, optimized
-                 the library, test_device and a project that uses the
-                 installed library; where a GPU answers the whole
-                 preset, and runs all tests
+cuda             nvcc compiles every kernel as fast as it can, and two   the whole preset, optimized
+                 kernel files for every architecture; links the
+                 library, test_device and a project that uses the
+                 installed library; NVRTC compiles sources of fused
+                 kernels; where a GPU answers the whole preset, and
+                 runs all tests
 clang                                                                    cpu and emulated built with clang 16 where
                                                                          that is installed: every test, the short
                                                                          counts
@@ -203,6 +208,18 @@ check_emulated() {
   gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run --build "build/$preset"
 }
 
+# With kernels that are compiled at run time, as on a GPU: a host compiler stands for NVRTC.
+check_compiled() {
+  local tests=(-R '^(api_.*|exec|passes_.*|models_.*|capture|random_graph_.*)$') cache
+  [[ -z ${GS_FULL:-} ]] || tests=(-E '^(samples|bench|package|profile|existing_trainer)$')
+  cache=$(mktemp -d)
+  test_environment=(GS_EMU_SEED=3 "GS_EMU_COMPILER=$(command -v g++)" "GRAPHSINK_KERNEL_CACHE=$cache" GS_GRAPHS=50
+    "GTEST_FILTER=*cuda*:*Cuda*:Sink*:Enqueue.*:CallerStream.*:NodeNames.*:ProgrammaticLaunchOption.*:Parts/*:RandomGraph.ThoseThat*")
+  run_ctest "$emulated_preset" emulated.compiled "${tests[@]}" || return 1
+  gs_say "$(find "$cache" -type f | wc -l) kernels were compiled"
+  rm -rf "$cache"
+}
+
 # The emulated build that this run makes; its rehearsals use it again.
 emulated_preset=emulated-coverage
 command -v gcovr >/dev/null || emulated_preset=emulated
@@ -245,10 +262,12 @@ check_mutants() {
 
 check_cuda() {
   local preset=cuda-compile
-  local targets=(graphsink test_device existing_trainer_sunk)
+  local targets=(graphsink graphsink_all_architectures test_device existing_trainer_sunk test_fusion)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
   gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
+  # NVRTC needs no GPU.
+  gs_logged "$preset.nvrtc" "build/$preset/bin/test_fusion" --gtest_filter='FusedSources.*' || return 1
   test_environment=()
   if gs_has_gpu; then
     run_ctest cuda cuda
@@ -321,6 +340,7 @@ check_all() {
   if gs_has_cuda_headers; then
     sanitized=emulated # which has the CPU device too
     stage emulated 450 check_emulated
+    stage compiled 150 check_compiled
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'

@@ -16,9 +16,15 @@ std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
 INSTANTIATE_TEST_SUITE_P(Devices, OpAccuracy, ::testing::ValuesIn(testing::devices()), device_name);
 
 // The limit of host_math.h is 1 ulp. For tanh() of a GPU the CUDA Programming Guide (Mathematical Functions) states 1
-// ulp from the correctly rounded result, so 1.5 from the exact one; an H100 errs by 1.001.
+// ulp from the correctly rounded result, so 1.5 from the exact one; an H100 errs by 1.001. The software device changes
+// the last bit of the CPU's result.
 TEST_P(OpAccuracy, TanhOfDoublesErrsByLessThanStated) {
-  const long double limit = GetParam().kind == DeviceKind::cuda ? 1.5L : 1.0L;
+#ifdef GRAPHSINK_EMULATED
+  constexpr long double kOnDevice = 2;
+#else
+  constexpr long double kOnDevice = 1.5L;
+#endif
+  const long double limit = GetParam().kind == DeviceKind::cuda ? kOnDevice : 1;
   static_assert(std::numeric_limits<long double>::digits >= 64);
   Tensor x(f64, {20000});
   for (std::size_t i = 0; i < 20000; ++i) x.as<double>()[i] = (i % 2 ? -1 : 1) * 22.5 * std::pow(0.9991, i);

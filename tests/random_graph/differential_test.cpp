@@ -1,5 +1,6 @@
 // Random graphs (random_graph/) in every mode: within a device the same bits in all of them, on all devices the same
-// types and finite values. The environment's GS_GRAPH_SEED=N runs one graph and prints it; GS_FULL=1 runs 20,000.
+// types and finite values. The environment's GS_GRAPH_SEED=N runs one graph and prints it; GS_FULL=1 runs 20,000;
+// GS_GRAPHS=N runs N, a multiple of 10.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,6 +32,7 @@ constexpr int kGraphs = kCounted, kAllGraphs = 20'000;
 #endif
 
 int graphs() {
+  if (const char* number = std::getenv("GS_GRAPHS")) return std::atoi(number);
   const char* full = std::getenv("GS_FULL");
   return full && std::string_view(full) == "1" ? kAllGraphs : kGraphs;
 }
@@ -39,12 +41,12 @@ std::uint64_t seed_of(int graph) { return kBaseSeed + static_cast<std::uint64_t>
 
 // For every other graph the software device's two cannot reach each other's memory; an error that ended them is over.
 // For one of 100 graphs there is a compiler, which makes kernels of groups of element-wise ops; it takes a third of a
-// second for each.
+// second for each. If the environment names a compiler, all graphs have it.
 void renew_device([[maybe_unused]] std::uint64_t seed) {
 #ifdef GRAPHSINK_EMULATED
   emu::reset();
   emu::set_peer_access(seed % 2 == 0);
-  emu::set_compiler(seed % 100 == 1 ? GRAPHSINK_HOST_COMPILER : "");
+  if (!std::getenv("GS_EMU_COMPILER")) emu::set_compiler(seed % 100 == 1 ? GRAPHSINK_HOST_COMPILER : "");
 #endif
 }
 
