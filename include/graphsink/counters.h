@@ -75,7 +75,8 @@ struct CaptureInfo {
   // now and then, and share less where that is faster.
   int shared = 0;
   // An estimate of the memory that it takes on the device and on the host, because CUDA does not say: 10 KiB for each
-  // node. (github.com/NVIDIA/cccl/pull/3768 gives that number for kernels; not verified on a GPU.) Exact on the CPU.
+  // node, which github.com/NVIDIA/cccl/pull/3768 gives for kernels. Of the device alone, an H100 took 2.2 KB for a
+  // kernel in graphs of 10 and of 100 kernels. The estimate is exact on the CPU.
   std::size_t bytes = 0;
 
   CaptureInfo& operator+=(const CaptureInfo& more) {
