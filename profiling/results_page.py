@@ -30,6 +30,8 @@ them, and `profiling/results_page.py` makes this page from them. Nothing here is
 | `results.json` | what was measured: rows of `graphsink-bench`, `torch_bench.py`, `launch_baseline`, `endurance` and others |
 | `tests*.json` | the outcome of each test and its milliseconds, for each suite; "FAILED, alone ok" failed behind other tests only |
 | `golden.txt` | the answers of the CUDA runtime to the conformance suite (`tests/conformance`) |
+| `products.txt` | what cuBLASLt suggests for each product of the workloads, and what each suggestion takes |
+| `kernels.txt` | the kernels of a step, by Nsight Compute |
 | `again.txt` | of the first run: what failed, run again one test per process, with the driver's error log |
 """
 

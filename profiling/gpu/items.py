@@ -48,6 +48,16 @@ def probe(session: Session, program: str, limit: float = 150) -> None:
     session.say_all([line for line in answers if " message " not in line])
 
 
+def products(session: Session) -> None:
+    """The answers of gpu_products are a file of their own, because they are many. The summary has for each product what
+    cuBLASLt suggests first and what is fastest."""
+    need_program(session, "gpu_products")
+    ended = session.run("gpu_products", 180, [session.bin / "gpu_products"])
+    answers = [line.rstrip() for line in ended.text.splitlines() if not line.startswith("[")]
+    session.keep_text("products.txt", "\n".join(answers) + "\n")
+    session.say_all([line for line in answers if not re.search(r" #[1-9]\s", line)])
+
+
 # --- times
 
 

@@ -59,6 +59,7 @@ def first() -> list[Item]:
 def again() -> list[Item]:
     """What failed, closely; then everything that had no time before."""
     return [
+        item("products", items.products, least=30, alone=True),
         item("open_questions", items.probe, "gpu_open_questions", 170, alone=True),
         item("again", tools.again, alone=True),
         item("again_under_memcheck", tools.again_under_memcheck, least=20),
@@ -89,6 +90,7 @@ def speed() -> list[Item]:
                   steps=6 * launch, least=20, alone=True) for launch in (16, 64)]
     return [
         item("clocks_before", tools.clocks, alone=True),
+        item("products", items.products, least=30, alone=True),
         item("rounds", rounds, least=60, alone=True),
         item("gpt2_small", items.torch, "torch-gpt2-small", 150, "eager,graph", "gpt", steps=8, size="large", least=60, alone=True),
         item("programmatic_off", bench, "bench-programmatic-off", "chain,wide,mlp,lstm,gpt", "sink", least=15, alone=True),

@@ -152,6 +152,11 @@ class Session:
             self.results[name] = value
         self.save()
 
+    def keep_text(self, name: str, text: str) -> None:
+        """A file of the results with this text."""
+        with self.lock:
+            self._write(name, self.hide(text))
+
     # --- commands
 
     def run(self, name: str, limit: float, command: list, env: dict | None = None, quiet: bool = False,

@@ -36,16 +36,6 @@ __global__ void spin(long long nanoseconds) {
   } while (now - begin < nanoseconds);
 }
 
-// A function of the driver, whose library is not linked; null where it does not have it.
-template <class F>
-F driver_function(const char* name, unsigned version) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  if (cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found) != cudaSuccess)
-    return nullptr;
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<F>(function) : nullptr;
-}
-
 // While it lives, this thread may make calls that would break a capture.
 class Relaxed {
  public:

@@ -87,6 +87,16 @@ inline cudaGraphExec_t instantiate(cudaGraph_t graph) {
   return exec;
 }
 
+// A function of the driver, whose library is not linked; null where it does not have it.
+template <class F>
+F driver_function(const char* name, unsigned version) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found) != cudaSuccess)
+    return nullptr;
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<F>(function) : nullptr;
+}
+
 struct Question {
   const char* name;
   void (*ask)();

@@ -28,7 +28,7 @@ PLANTED = {"A_Passes": r"ok", "B_Crashes": r"CRASHED \(-11\), alone CRASHED \(-1
            "H_LeavesACaptureOpen": r"FAILED, alone FAILED", "I_IsTheVictimOfTheOneBefore": r"FAILED, alone ok", "J_IsSkipped": r"skipped",
            "K_Passes": r"ok"}
 # Items that cannot run in a rehearsal, because only a GPU can answer.
-ALWAYS_SKIPPED = {"probe", "open_questions", "tests_fusion", "tests_random", "names_by_nsys", "ops"}
+ALWAYS_SKIPPED = {"probe", "products", "open_questions", "tests_fusion", "tests_random", "names_by_nsys", "ops"}
 
 pack, folder, is_full = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), "--full" in sys.argv[3:]
 environment = dict(os.environ, PATH=f"{STAND_INS / 'bin'}:{os.environ['PATH']}", PYTHONPATH=str(STAND_INS / "python"), TMPDIR=str(folder / "tmp"),
