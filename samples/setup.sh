@@ -99,7 +99,7 @@ gs_progress() {
 gs_build() {
   local preset=$1 nvcc
   shift
-  local start=$SECONDS jobs=${GS_JOBS:-$(nproc)} targets=() architectures=()
+  local start=$SECONDS jobs=${GS_JOBS:-$(nproc)} targets=() for_gpu=()
   [[ $# -eq 0 ]] || targets=(--target "$@")
   if [[ $preset == cuda* ]]; then
     if ! nvcc=$(gs_nvcc); then
@@ -108,14 +108,14 @@ gs_build() {
     fi
     export CUDACXX=${CUDACXX:-$nvcc}
     # Code for other GPUs than the one at hand would take three times as long.
-    if [[ $preset == cuda ]] && gs_has_gpu; then architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
+    if [[ $preset == cuda ]] && gs_has_gpu; then for_gpu=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
   fi
   if [[ $preset == emulated* ]] && ! gs_has_cuda_headers; then
     gs_warn "preset $preset needs the headers of CUDA 13 in /usr/local/cuda/include"
     return 2
   fi
   gs_say "build $preset: configuring"
-  gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" "${architectures[@]}" "${GS_CMAKE_ARGS[@]}" || return 1
+  gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" "${for_gpu[@]}" "${GS_CMAKE_ARGS[@]}" || return 1
   gs_say "build $preset: compiling ($jobs jobs)"
   local log=$GS_LOGS/$preset.build.log
   if ! cmake --build "$GS_ROOT/build/$preset" --parallel "$jobs" "${targets[@]}" 2>&1 </dev/null |

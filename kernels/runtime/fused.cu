@@ -181,10 +181,27 @@ constexpr OpDef fused_op() {
   return op;
 }
 
+// What lies within larger tensors is not overwritten in place.
+Fused place_within(const StridedArgs& a) {
+  FusedAttrs attrs = a.attrs.as<FusedAttrs>();
+  attrs.places.assign(a.operands.begin(), a.operands.end());
+  return {&fused_kernel_ops[0], std::move(attrs)};
+}
+
+template <std::size_t inputs>
+constexpr OpDef fused_kernel_op() {
+  OpDef op = fused_op<inputs>();
+  op.strided = place_within;
+  return op;
+}
+
 }  // namespace
 
 const OpDef fused_ops[] = {fused_op<0>(), fused_op<1>(), fused_op<2>(), fused_op<3>(), fused_op<4>(),
                            fused_op<5>(), fused_op<6>(), fused_op<7>(), fused_op<8>()};
-static_assert(std::size(fused_ops) == kMaxFusedInPlace + 1);
+const OpDef fused_kernel_ops[] = {fused_kernel_op<0>(), fused_kernel_op<1>(), fused_kernel_op<2>(),
+                                  fused_kernel_op<3>(), fused_kernel_op<4>(), fused_kernel_op<5>(),
+                                  fused_kernel_op<6>(), fused_kernel_op<7>(), fused_kernel_op<8>()};
+static_assert(std::size(fused_ops) == kMaxFusedInPlace + 1 && std::size(fused_kernel_ops) == kMaxFusedInPlace + 1);
 
 }  // namespace graphsink

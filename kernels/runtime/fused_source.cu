@@ -21,31 +21,41 @@ bool is_reduction(const FusedOp& op) { return op.op->row_reduction.width != null
 
 using Strides = std::vector<std::int64_t>;
 
-// Which element of an input makes element i of the outputs.
+// Which element of a tensor belongs to element i of the results of the group.
 enum class Place : std::uint8_t {
-  own,        // element i
-  single,     // the only one
-  broadcast,  // another one, at an offset that the kernel computes
+  own,      // element i
+  single,   // the only one
+  strided,  // another one, at an offset that the kernel computes: of operands that are broadcast, and of operands and
+            // results that lie within a larger tensor
 };
 
-// An input that the kernel reads, and how.
-struct Read {
-  int input = 0;
+// How the kernel reads an operand or writes a result.
+struct Access {
+  int tensor = 0;  // the number of an input or output of the node
+  DType dtype = DType::f32;
   Place place = Place::own;
-  Strides strides;  // along the dimensions of the results that are not 1
-  int offset = -1;  // of a broadcast: the number of its offset
+  Strides strides;         // along the dimensions of the results that are not 1
+  std::int64_t first = 0;  // added to the offset
+  int offset = -1;         // if it is strided: the number of its offset
+
+  bool is_same(const Access& other) const {
+    return tensor == other.tensor && place == other.place && strides == other.strides && first == other.first;
+  }
 };
 
 class Writing {
  public:
-  Writing(const FusedAttrs& attrs, std::span<const TensorType> types) : attrs_(attrs), types_(types) {
-    inputs_ = types.size() - attrs.outputs.size();
+  Writing(const FusedAttrs& attrs, std::span<const TensorType> types) : attrs_(attrs) {
+    inputs_ = attrs.places.empty() ? types.size() - attrs.outputs.size() : count_inputs();
+    outputs_ = types.size() - inputs_;
     size_ = shape().size();
     if (attrs.width > 0) row_by_ = choose_row_kernel();
     for (const FusedOp& op : attrs.ops) find_reads(op);
+    for (std::size_t j = 0; j < attrs.outputs.size(); ++j) {
+      (is_reduction(op_of_output(j)) ? reductions_ : stored_).push_back(j);
+      writes_.push_back(write_of(j));
+    }
     add_dimensions();
-    for (std::size_t j = 0; j < attrs.outputs.size(); ++j)
-      (is_reduction(attrs.ops[at(attrs.outputs[j])]) ? reductions_ : stored_).push_back(j);
   }
 
   FusedKernelSource run() {
@@ -55,6 +65,7 @@ class Writing {
     made.words.push_back(size_);
     if (attrs_.width > 0) made.words.insert(made.words.end(), {rows(), attrs_.width});
     made.words.insert(made.words.end(), dims_.begin(), dims_.end());
+    made.words.insert(made.words.end(), firsts_.begin(), firsts_.end());
     for (const Strides& strides : offsets_) made.words.insert(made.words.end(), strides.begin(), strides.end());
     made.grid = launch.grid;
     made.block = launch.block;
@@ -65,6 +76,14 @@ class Writing {
   using By = ReductionPlan::By;
 
   static std::string number(std::size_t n) { return std::to_string(n); }
+  // The number of operands that lie within inputs of the node.
+  std::size_t operands() const { return attrs_.places.size() - attrs_.outputs.size(); }
+  std::size_t count_inputs() const {
+    int count = 0;
+    for (std::size_t i = 0; i < operands(); ++i) count = std::max(count, attrs_.places[i].tensor + 1);
+    return at(count);
+  }
+
   // Of all results but those of reductions.
   const Shape& shape() const { return attrs_.ops.front().types.back().shape; }
   const FusedOp& op_of_output(std::size_t j) const { return attrs_.ops[at(attrs_.outputs[j])]; }
@@ -90,34 +109,43 @@ class Writing {
     const Shape& result = is_reduction(op) ? op.types.front().shape : op.types.back().shape;
     std::vector<int> of_op;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (op.operands[i].input < 0) {
-        of_op.push_back(-1);
-        continue;
-      }
-      std::int64_t strides[Shape::kMaxRank] = {};
-      broadcast_strides(op.types[i].shape, result, strides);
-      Read read{op.operands[i].input, Place::own, {}, -1};
-      Strides dense;
-      std::int64_t stride = 1;
-      for (int d = result.rank() - 1; d >= 0; --d) {
-        if (result[d] == 1) continue;
-        read.strides.insert(read.strides.begin(), strides[d]);
-        dense.insert(dense.begin(), stride);
-        stride *= result[d];
-      }
-      if (read.strides != dense) {
-        const bool is_single = std::all_of(read.strides.begin(), read.strides.end(), [](auto s) { return s == 0; });
-        read.place = is_single ? Place::single : Place::broadcast;
-      }
-      of_op.push_back(add(std::move(read)));
+      const int input = op.operands[i].input;
+      of_op.push_back(input < 0 ? -1 : add(access(input, at(input), op.types[i], result)));
     }
     reads_of_.push_back(std::move(of_op));
   }
 
-  int add(Read read) {
-    const auto found = std::find_if(reads_.begin(), reads_.end(), [&](const Read& known) {
-      return known.input == read.input && known.place == read.place && known.strides == read.strides;
-    });
+  Access write_of(std::size_t j) const {
+    const TensorType& type = op_of_output(j).types.back();
+    const std::size_t place = attrs_.places.empty() ? 0 : operands() + j;
+    return access(static_cast<int>(j), place, type, is_reduction(op_of_output(j)) ? type.shape : shape());
+  }
+
+  // How the elements of a result of this shape find theirs in a tensor of this type, which is broadcast to the result.
+  // `number` is that of the tensor among the inputs or outputs, unless `places` says where it lies.
+  Access access(int number, std::size_t place, const TensorType& type, const Shape& result) const {
+    const bool is_whole = attrs_.places.empty();
+    const Strided lies = is_whole ? Strided::whole(type.shape, number) : attrs_.places[place];
+    Access found{lies.tensor, type.dtype, Place::own, {}, lies.first, -1};
+    Strides dense;
+    std::int64_t stride = 1;
+    for (int d = result.rank() - 1; d >= 0; --d) {
+      if (result[d] == 1) continue;
+      const int own = d - (result.rank() - type.shape.rank());
+      const bool is_repeated = own < 0 || type.shape[own] == 1;
+      found.strides.insert(found.strides.begin(), is_repeated ? 0 : lies.strides[at(own)]);
+      dense.insert(dense.begin(), stride);
+      stride *= result[d];
+    }
+    if (found.first == 0 && found.strides == dense) return found;
+    const bool is_single = std::all_of(found.strides.begin(), found.strides.end(), [](auto s) { return s == 0; });
+    found.place = is_single && found.first == 0 ? Place::single : Place::strided;
+    return found;
+  }
+
+  int add(Access read) {
+    const auto found =
+        std::find_if(reads_.begin(), reads_.end(), [&](const Access& known) { return known.is_same(read); });
     if (found == reads_.end()) {
       reads_.push_back(std::move(read));
       return static_cast<int>(reads_.size()) - 1;
@@ -125,33 +153,39 @@ class Writing {
     return static_cast<int>(found - reads_.begin());
   }
 
-  // Finds the dimensions over which the kernel walks: neighbours along which all broadcast operands go on evenly are
-  // one.
+  // Finds the dimensions over which the kernel walks: neighbours along which all strided accesses go on evenly are one.
   void add_dimensions() {
-    std::vector<Read*> broadcast;
-    for (Read& read : reads_) {
-      if (read.place != Place::broadcast) continue;
-      read.offset = static_cast<int>(broadcast.size());
-      broadcast.push_back(&read);
+    std::vector<Access*> strided;
+    for (std::vector<Access>* accesses : {&reads_, &writes_}) {
+      for (Access& access : *accesses) {
+        if (access.place != Place::strided) continue;
+        access.offset = static_cast<int>(strided.size());
+        strided.push_back(&access);
+        firsts_.push_back(access.first);
+      }
     }
-    offsets_.resize(broadcast.size());
-    if (broadcast.empty()) return;
+    offsets_.resize(strided.size());
+    if (strided.empty()) return;
     std::size_t from = 0;  // counts the dimensions that are not 1
     for (int d = 0; d < shape().rank(); ++d) {
       if (shape()[d] == 1) continue;
       bool goes_on = !dims_.empty();
-      for (std::size_t k = 0; k < broadcast.size(); ++k)
-        goes_on = goes_on && offsets_[k].back() == broadcast[k]->strides[from] * shape()[d];
+      for (std::size_t k = 0; k < strided.size(); ++k)
+        goes_on = goes_on && offsets_[k].back() == strided[k]->strides[from] * shape()[d];
       if (goes_on) {
         dims_.back() *= shape()[d];
       } else {
         dims_.push_back(shape()[d]);
       }
-      for (std::size_t k = 0; k < broadcast.size(); ++k) {
+      for (std::size_t k = 0; k < strided.size(); ++k) {
         if (goes_on) offsets_[k].pop_back();
-        offsets_[k].push_back(broadcast[k]->strides[from]);
+        offsets_[k].push_back(strided[k]->strides[from]);
       }
       ++from;
+    }
+    if (dims_.empty()) {  // results of one element
+      dims_.push_back(1);
+      for (Strides& strides : offsets_) strides.push_back(0);
     }
   }
 
@@ -186,10 +220,10 @@ class Writing {
 
   std::string parameters() const {
     std::string text = "struct Parameters {\n  const void* in[" + number(std::max<std::size_t>(inputs_, 1)) + "];\n";
-    text += "  void* out[" + number(attrs_.outputs.size()) + "];\n  std::int64_t size;\n";
+    text += "  void* out[" + number(outputs_) + "];\n  std::int64_t size;\n";
     if (attrs_.width > 0) text += "  std::int64_t rows, width;\n";
     if (!offsets_.empty()) {
-      text += "  std::int64_t dims[" + number(dims_.size()) + "];\n";
+      text += "  std::int64_t dims[" + number(dims_.size()) + "], first[" + number(offsets_.size()) + "];\n";
       text += "  std::int64_t strides[" + number(offsets_.size()) + "][" + number(dims_.size()) + "];\n";
     }
     return text + "};\n";
@@ -222,8 +256,7 @@ class Writing {
   // are reductions, the term.
   std::string compute() const {
     std::string text = "\n__device__ inline void compute(";
-    for (std::size_t r = 0; r < reads_.size(); ++r)
-      text += element_type(types_[at(reads_[r].input)].dtype) + " in" + number(r) + ", ";
+    for (std::size_t r = 0; r < reads_.size(); ++r) text += element_type(reads_[r].dtype) + " in" + number(r) + ", ";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
       text += (j == 0 ? "" : ", ") + element_type_of(j) + "& out" + number(j);
     text += ") {\n";
@@ -246,11 +279,11 @@ class Writing {
     return is_reduction(op_of_output(j)) ? element_type(op_of_output(j).types.front().dtype) : output_type(j);
   }
 
-  // A function that finds the offsets of the broadcast operands for element i; as Layout::find().
+  // A function that finds the offsets of strided accesses for element i; as Layout::find().
   std::string find() const {
     return "\n__device__ inline void find(const Parameters& p, std::int64_t i, std::int64_t (&offsets)[" +
-           number(offsets_.size()) +
-           "]) {\n  for (std::int64_t& offset : offsets) offset = 0;\n  for (int d = " + number(dims_.size() - 1) +
+           number(offsets_.size()) + "]) {\n  for (int k = 0; k < " + number(offsets_.size()) +
+           "; ++k) offsets[k] = p.first[k];\n  for (int d = " + number(dims_.size() - 1) +
            R"(; d >= 0; --d) {
     const std::int64_t outer = d > 0 ? quotient(i, p.dims[d]) : 0;
     const std::int64_t coordinate = i - outer * p.dims[d];
@@ -279,18 +312,21 @@ class Writing {
     return text;
   }
 
-  // An expression for an element of an input, where i is the element of the outputs.
-  std::string element(const Read& read) const {
-    const std::string index = read.place == Place::own      ? "i"
-                              : read.place == Place::single ? "0"
-                                                            : "offsets[" + number(at(read.offset)) + "]";
-    return "static_cast<const " + element_type(types_[at(read.input)].dtype) + "*>(p.in[" + number(at(read.input)) +
-           "])[" + index + "]";
+  // An expression for the index of an access, where i is the element of the results.
+  static std::string index(const Access& access) {
+    return access.place == Place::own      ? "i"
+           : access.place == Place::single ? "0"
+                                           : "offsets[" + number(at(access.offset)) + "]";
+  }
+
+  std::string element(const Access& read) const {
+    return "static_cast<const " + element_type(read.dtype) + "*>(p.in[" + number(at(read.tensor)) + "])[" +
+           index(read) + "]";
   }
 
   // Element `index` of output j.
   std::string stored(std::size_t j, const std::string& index) const {
-    return "static_cast<" + output_type(j) + "*>(p.out[" + number(j) + "])[" + index + "]";
+    return "static_cast<" + output_type(j) + "*>(p.out[" + number(at(writes_[j].tensor)) + "])[" + index + "]";
   }
 
   // Statements that compute element i of all outputs, store it and leave the terms of reductions in out0, out1, ...
@@ -299,10 +335,10 @@ class Writing {
     if (!offsets_.empty())
       text += indent + "std::int64_t offsets[" + number(offsets_.size()) + "];\n" + indent + "find(p, i, offsets);\n";
     text += declared_outputs(indent, false) + indent + "compute(";
-    for (const Read& read : reads_) text += element(read) + ", ";
+    for (const Access& read : reads_) text += element(read) + ", ";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) text += (j == 0 ? "out" : ", out") + number(j);
     text += ");\n";
-    for (std::size_t j : stored_) text += indent + stored(j, "i") + " = out" + number(j) + ";\n";
+    for (std::size_t j : stored_) text += indent + stored(j, index(writes_[j])) + " = out" + number(j) + ";\n";
     return text;
   }
 
@@ -367,10 +403,10 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
   for (std::int64_t k = thread; k < packs; k += threads) {
 )";
     for (std::size_t r = 0; r < reads_.size(); ++r) {
-      const std::string type = element_type(types_[at(reads_[r].input)].dtype);
+      const std::string type = element_type(reads_[r].dtype);
       text += "    const " + (reads_[r].place == Place::own
                                   ? "Pack<" + type + "> in" + number(r) + " = static_cast<const Pack<" + type +
-                                        ">*>(p.in[" + number(at(reads_[r].input)) + "])[k];\n"
+                                        ">*>(p.in[" + number(at(reads_[r].tensor)) + "])[k];\n"
                                   : type + " in" + number(r) + " = " + element(reads_[r]) + ";\n");
     }
     text += declared_outputs("    ", true) + "    for (int j = 0; j < 4; ++j)\n      compute(";
@@ -380,20 +416,23 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
       text += (j == 0 ? "out" : ", out") + number(j) + ".elements[j]";
     text += ");\n";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
-      text += "    static_cast<Pack<" + output_type(j) + ">*>(p.out[" + number(j) + "])[k] = out" + number(j) + ";\n";
+      text += "    static_cast<Pack<" + output_type(j) + ">*>(p.out[" + number(at(writes_[j].tensor)) + "])[k] = out" +
+              number(j) + ";\n";
     return text + "  }\n  const std::int64_t i = packs * 4 + thread;\n  if (i < p.size) {\n" + element_body("    ") +
            "  }\n}\n";
   }
 
   const FusedAttrs& attrs_;
-  const std::span<const TensorType> types_;
-  std::size_t inputs_ = 0;
+  std::size_t inputs_ = 0, outputs_ = 0;  // of the node
   std::int64_t size_ = 0;
-  std::vector<Read> reads_;
+  std::vector<Access> reads_;
+  std::vector<Access> writes_;              // by result of the group
   std::vector<std::vector<int>> reads_of_;  // by op and operand: an index into reads_, or -1
-  std::vector<std::int64_t> dims_;          // empty if nothing is broadcast
-  std::vector<Strides> offsets_;            // by broadcast read: strides along dims_
-  // Outputs: those that are stored element by element, and those that are reductions, one element a row.
+  std::vector<std::int64_t> dims_;          // empty if no access is strided
+  // By strided access: strides along dims_, and what is added.
+  std::vector<Strides> offsets_;
+  std::vector<std::int64_t> firsts_;
+  // Results: those that are stored element by element, and those that are reductions, one element a row.
   std::vector<std::size_t> stored_, reductions_;
   By row_by_ = By::thread;
 };

@@ -211,8 +211,8 @@ const OpDef check_device_op{.name = "check_device",
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op, &end_op,      &store_op,    &check_op, &check_host_op, &check_device_op,
-                                  &clear_op, &store_at_op, &slice_at_op, fused_ops, &lap_op};
+  static constexpr SystemOps kOps{&begin_op, &end_op,      &store_op,    &check_op, &check_host_op,   &check_device_op,
+                                  &clear_op, &store_at_op, &slice_at_op, fused_ops, fused_kernel_ops, &lap_op};
   return kOps;
 }
 

@@ -9,6 +9,7 @@ extern const OpDef check_op;               // check_finite.cu
 extern const OpDef store_op;               // store.cu
 extern const OpDef clear_op, store_at_op;  // stack.cu
 extern const OpDef fused_ops[];            // fused.cu
+extern const OpDef fused_kernel_ops[];     // fused.cu
 extern const OpDef lap_op;                 // lap.cu
 
 // Of the CUDA body of fused_ops: fused_kernel.cu.

@@ -13,12 +13,12 @@
 namespace graphsink {
 
 // Stores `value` so that a host thread that reads it (with acquire order) also sees everything this thread has written
-// before, and so that everything this thread has read before was read before the host can see `value`. The store is a
-// plain one, because atomics on host memory are not atomic for the host over every bus.
+// before, and so that everything this thread has read before was read before the host can see `value`. On a GPU this is
+// a release store at system scope, which is a plain store behind a fence (PTX ISA, Memory Consistency Model). An atomic
+// read-modify-write would not be atomic for the host over every bus.
 GRAPHSINK_ON_BOTH inline void tell_host(std::uint32_t* number, std::uint32_t value) {
 #ifdef __CUDA_ARCH__
-  __threadfence_system();
-  *static_cast<volatile std::uint32_t*>(number) = value;
+  asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(number), "r"(value) : "memory");
 #else
   std::atomic_ref(*number).store(value, std::memory_order_release);
 #endif

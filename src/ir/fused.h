@@ -35,6 +35,9 @@ struct FusedAttrs {
   std::vector<FusedOp> ops;  // an op comes after those whose results it uses
   std::vector<int> outputs;  // the ops whose results are the outputs of the node, in order
   std::int64_t width = 0;    // the elements of the rows that are reduced, all of the same width; 0: none are
+  // On a CUDA device, of a group that reduces no rows: where operands and results lie within the inputs and outputs of
+  // the node, first the operands that FusedOperand::input counts, then `outputs`. Empty: each is an input or output.
+  std::vector<Strided> places;
 };
 
 // The largest group. More would not fit into the cache of a core together.

@@ -36,6 +36,9 @@ struct SystemOps {
   // A group of element-wise ops, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
   const OpDef* fused = nullptr;
+  // The same for groups that become a kernel and reduce no rows: it can read operands and write results where they lie
+  // within larger tensors (OpDef::strided).
+  const OpDef* fused_kernel = nullptr;
   // Adds the time since the last lap to one of the Laps. Inputs, both of which it changes: the time of the last lap, an
   // i64, and the Lap. Not in plans: see OpClock.
   const OpDef* lap = nullptr;

@@ -359,7 +359,8 @@ class Grouping {
     report_.ops += ops.size();
     ++report_.nodes;
     IrNode& node = ir_.nodes[at(last)];
-    node.op = &system_.fused[inputs.in_place];
+    const bool is_kernel = target_of(last).separate_memory && group.width == 0;
+    node.op = &(is_kernel ? system_.fused_kernel : system_.fused)[inputs.in_place];
     node.attrs = std::move(attrs);
     node.inputs = inputs.values;
     node.outputs = std::move(outputs);

@@ -51,7 +51,12 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   if (options.fuse) {
     plan.avoided_copies = avoid_copies(ir);
     fuse(ir);
-    if (!options.check_finite) plan.fusion = fuse_elementwise(ir, system, plan);
+    if (!options.check_finite) {
+      plan.fusion = fuse_elementwise(ir, system, plan);
+      const AvoidedCopies more = avoid_copies(ir);  // around groups that become kernels
+      plan.avoided_copies.ops += more.ops;
+      plan.avoided_copies.bytes += more.bytes;
+    }
     join_slices(ir, system);
   }
   plan.sources = used_sources(ir);

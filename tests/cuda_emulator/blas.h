@@ -37,6 +37,7 @@ struct BlasAlgorithm {
   std::uint64_t magic;
   std::uint64_t workspace;
   std::uint32_t alignment[4];
+  std::int32_t parts;  // into which the sum over k is divided; each is rounded
 };
 
 inline constexpr std::uint64_t kBlasMagic = 0x67656d6d656d7531u;
@@ -119,6 +120,7 @@ struct Matmul {
   double host_beta;
   void* workspace;
   std::size_t workspace_bytes;
+  std::int32_t parts = 1;  // see BlasAlgorithm
 };
 
 // Checks that the operands fit each other.

@@ -201,15 +201,39 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         emu::check_matmul(emu::inside(operation), emu::inside(a), emu::inside(b), emu::inside(c), emu::inside(d));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     const emu::BlasPreference& wishes = emu::inside(preference);
-    results[0] = cublasLtMatmulHeuristicResult_t{};
-    // Takes some workspace when it may, so that a program that forgets to give it is found out.
-    results[0].workspaceSize = wishes.workspace >= 1024 ? 1024 : 0;
-    results[0].state = CUBLAS_STATUS_SUCCESS;
-    results[0].wavesCount = 1.0f;
-    emu::BlasAlgorithm algorithm{emu::kBlasMagic, results[0].workspaceSize, {}};
-    std::memcpy(algorithm.alignment, wishes.alignment, sizeof algorithm.alignment);
-    std::memcpy(results[0].algo.data, &algorithm, sizeof algorithm);
-    *found = 1;
+    auto add = [&](std::int32_t parts) {
+      if (*found == requested) return;
+      cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+      result = cublasLtMatmulHeuristicResult_t{};
+      // Takes some workspace when it may, so that a program that forgets to give it is found out.
+      result.workspaceSize = wishes.workspace >= 1024 ? 1024 : 0;
+      result.state = CUBLAS_STATUS_SUCCESS;
+      result.wavesCount = 1.0f;
+      emu::BlasAlgorithm algorithm{emu::kBlasMagic, result.workspaceSize, {}, parts};
+      std::memcpy(algorithm.alignment, wishes.alignment, sizeof algorithm.alignment);
+      std::memcpy(result.algo.data, &algorithm, sizeof algorithm);
+    };
+    // For small products the real heuristic may put an algorithm of many parts first.
+    const emu::BlasLayout &left = emu::inside(a), &out = emu::inside(d);
+    const std::uint64_t k = left.rows * left.cols / out.rows;
+    if (out.rows * out.cols <= 4096 && k >= 64) add(static_cast<std::int32_t>(k / 8));
+    add(1);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* buffer,
+                                                    size_t bytes, size_t* written) {
+  return blas("cublasLtMatmulAlgoConfigGetAttribute", [&](Runtime&, Lock&) {
+    if (algo == nullptr || buffer == nullptr || written == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+    emu::BlasAlgorithm algorithm;
+    std::memcpy(&algorithm, algo->data, sizeof algorithm);
+    if (algorithm.magic != emu::kBlasMagic || attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM ||
+        bytes < sizeof algorithm.parts)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(buffer, &algorithm.parts, sizeof algorithm.parts);
+    *written = sizeof algorithm.parts;
     return CUBLAS_STATUS_SUCCESS;
   });
 }

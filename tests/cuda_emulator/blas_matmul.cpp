@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -100,10 +101,10 @@ EMU_PLAIN void round_to_tf32(std::vector<float>& values) {
   }
 }
 
+// Adds the terms [first, end) of the sums over k.
 template <class T>
-EMU_PLAIN void multiply_row(const T* a, const T* b, T* sums, std::uint64_t k, std::uint64_t n) {
-  for (std::uint64_t j = 0; j < n; ++j) sums[j] = 0;
-  for (std::uint64_t p = 0; p < k; ++p) {
+EMU_PLAIN void multiply_row(const T* a, const T* b, T* sums, std::uint64_t first, std::uint64_t end, std::uint64_t n) {
+  for (std::uint64_t p = first; p < end; ++p) {
     const T factor = a[p];
     const T* row = b + p * n;
     for (std::uint64_t j = 0; j < n; ++j) sums[j] += factor * row[j];
@@ -123,9 +124,15 @@ template <class T, class E>
 void multiply_batch(const Matmul& m, const std::vector<T>& a, const std::vector<T>& b, T alpha, T beta, const E* c,
                     E* d) {
   const std::uint64_t k = a.size() / m.d.rows, n = m.d.cols;
-  std::vector<T> sums(n);
+  const auto parts = static_cast<std::uint64_t>(m.parts);
+  std::vector<T> sums(n), part(n);
   for (std::uint64_t i = 0; i < m.d.rows; ++i) {
-    multiply_row(a.data() + i * k, b.data(), sums.data(), k, n);
+    std::fill(sums.begin(), sums.end(), T(0));
+    for (std::uint64_t p = 0; p < parts; ++p) {
+      std::fill(part.begin(), part.end(), T(0));
+      multiply_row(a.data() + i * k, b.data(), part.data(), k * p / parts, k * (p + 1) / parts, n);
+      for (std::uint64_t j = 0; j < n; ++j) sums[j] += part[j];
+    }
     for (std::uint64_t j = 0; j < n; ++j) {
       const auto row = static_cast<std::int64_t>(i), col = static_cast<std::int64_t>(j);
       T value = alpha * sums[j];
@@ -185,13 +192,14 @@ bool is_aligned(const void* pointer, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
 
-bool fits_algorithm(const Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size_t workspace_bytes) {
+bool fits_algorithm(Matmul& m, const cublasLtMatmulAlgo_t* algo, std::size_t workspace_bytes) {
   std::size_t alignment[4] = {element_bytes(m.a), element_bytes(m.b), element_bytes(m.c), element_bytes(m.d)};
   if (algo != nullptr) {
     BlasAlgorithm algorithm;
     std::memcpy(&algorithm, algo->data, sizeof algorithm);
     if (algorithm.magic != kBlasMagic || workspace_bytes < algorithm.workspace) return false;
     for (int i = 0; i < 4; ++i) alignment[i] = algorithm.alignment[i];
+    m.parts = algorithm.parts;
   }
   const void* pointers[4] = {m.a_data, m.b_data, m.c_data, m.d_data};
   for (int i = 0; i < 4; ++i) {

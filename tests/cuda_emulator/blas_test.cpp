@@ -199,6 +199,25 @@ TEST_F(BlasTest, HalvesAreSummedInSingle) {
   EXPECT_EQ(2048, sum(__float2bfloat16(1), __nv_bfloat16{}));
 }
 
+TEST_F(BlasTest, OffersAnAlgorithmOfManyPartsFirst) {
+  operation<float>(false, false);
+  const auto a = layout<float>(2, 64, CUBLASLT_ORDER_ROW), b = layout<float>(64, 2, CUBLASLT_ORDER_ROW),
+             d = layout<float>(2, 2, CUBLASLT_ORDER_ROW);
+  cublasLtMatmulHeuristicResult_t chosen[3];
+  int found = 0;
+  ASSERT_BLAS(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, a, b, d, d, preference_, 3, chosen, &found));
+  ASSERT_EQ(found, 2);
+  const int expected[] = {8, 1};
+  for (int i = 0; i < found; ++i) {
+    std::int32_t parts = 0;
+    std::size_t written = 0;
+    ASSERT_BLAS(cublasLtMatmulAlgoConfigGetAttribute(&chosen[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts,
+                                                     sizeof parts, &written));
+    EXPECT_EQ(parts, expected[i]);
+    EXPECT_EQ(written, sizeof parts);
+  }
+}
+
 TEST_F(BlasTest, RefusesTypesThatDoNotFit) {
   const auto single = layout<float>(4, 4, CUBLASLT_ORDER_ROW), half = layout<__half>(4, 4, CUBLASLT_ORDER_ROW),
              brain = layout<__nv_bfloat16>(4, 4, CUBLASLT_ORDER_ROW);

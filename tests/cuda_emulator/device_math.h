@@ -1,6 +1,6 @@
-// On a GPU, exp(), sin() and other functions have other last bits than on a CPU. Kernels of the software device, too, so
-// that a test fails which computes on one of them what is expected of the other. Part of simt.h, and of kernels that are
-// compiled at run time.
+// On a GPU, exp(), sin() and other functions have other last bits than on a CPU. Kernels of the software device, too,
+// so that a test fails which computes on one of them what is expected of the other. Part of simt.h, and of kernels that
+// are compiled at run time.
 #pragma once
 
 #include <bit>

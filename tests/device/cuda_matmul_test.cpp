@@ -112,6 +112,18 @@ TEST_F(MatmulTest, UnalignedOperandsAreRefused) {
 
 #ifdef GRAPHSINK_EMULATED
 
+// The software device's heuristic puts an algorithm first that adds up 8 terms at a time. 2^24 + 1 is rounded to 2^24,
+// but 2^24 + 8 is not.
+TEST_F(MatmulTest, AnAlgorithmOfShortPartsIsNotTaken) {
+  Tensor terms = Tensor::full(f32, {1, 64}, 1.0);
+  terms.as<float>()[0] = 0x1p24f;
+  Graph g;
+  g.output("sum", matmul(g.constant(terms), g.constant(Tensor::full(f32, {64, 1}, 1.0))));
+  Program p = compile(g, {.target = cuda(0)});
+  p.run(interactive);
+  EXPECT_EQ(p.read_output("sum").at(0), 0x1p24);
+}
+
 class MatmulFaultTest : public MatmulTest {
  protected:
   void TearDown() override { emu::reset(); }
