@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "graphs.h"
 #include "node_ids.h"
@@ -158,27 +157,45 @@ std::optional<double> try_suggestion(const Product& product, const Suggestion& b
   return us;
 }
 
+// Whether src/device/cuda/blas_lt.cpp passes a suggestion over: it divides the sum into parts that are too short.
+bool has_short_parts(const Suggestion& by, int k) {
+  int parts = config<std::int32_t>(by, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+  return parts > 1 && k / parts < 32;
+}
+
 // (1) and (2): what cuBLASLt suggests for each shape, freely and if it may not split the sum, and how long each takes.
 void ask_products(const std::vector<Shape>& shapes) {
+  struct Time {
+    double us;
+    std::string which;
+  };
   Lt lt;
   cudaStream_t s = stream();
   for (const Shape& shape : shapes) {
     Product product(lt, shape);
     const std::string name = title(shape);
-    std::vector<std::pair<double, std::string>> times;
+    std::vector<Time> times;
+    const Time* taken = nullptr;
+    times.reserve(kMostSuggestions + 1);
     auto try_all = [&](const char* what, const std::vector<Suggestion>& found) {
       if (found.empty()) say((name + what).c_str(), "no algorithm");
       for (std::size_t i = 0; i < found.size(); ++i) {
         std::string which = what + std::to_string(i);
-        if (auto us = try_suggestion(product, found[i], name + which, s)) times.emplace_back(*us, which);
+        auto us = try_suggestion(product, found[i], name + which, s);
+        if (!us) continue;
+        times.push_back({*us, which});
+        if (taken == nullptr && !has_short_parts(found[i], shape.k)) taken = &times.back();
       }
     };
     try_all(" #", product.suggestions(kMostSuggestions, std::nullopt));
+    if (taken == nullptr && !times.empty()) taken = &times.front();
     try_all(" unsplit #", product.suggestions(1, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}));
     if (times.empty()) continue;
-    auto best = *std::min_element(times.begin(), times.end());
-    say((name + " best").c_str(), "%.2f us,%s; the first %.2f us, %.2f times as long", best.first, best.second.c_str(),
-        times[0].first, times[0].first / best.first);
+    auto best = std::min_element(times.begin(), times.end(), [](const Time& x, const Time& y) { return x.us < y.us; });
+    if (taken == nullptr) taken = &times.front();
+    say((name + " best").c_str(),
+        "%.2f us,%s; first %.2f us; graphsink takes%s, %.2f us, %.2f times as long as the best", best->us,
+        best->which.c_str(), times[0].us, taken->which.c_str(), taken->us, taken->us / best->us);
   }
 }
 
@@ -235,7 +252,7 @@ void products_of_charmlp() {  // and the single rows of generate
 // --- (3) reading what the host wrote
 
 enum class Reads { none, dependent, independent, vectors, warp };
-enum class Tells { device, host, host_behind_a_fence };
+enum class Tells { device, host, host_behind_a_fence, host_released };
 
 // Reads `kCount` words or vectors of mapped host memory and stores what came out of them.
 template <Reads kReads, int kCount, Tells kTells>
@@ -260,12 +277,11 @@ __global__ void read_mapped(const volatile std::uint32_t* in, volatile std::uint
     result = __reduce_add_sync(0xffffffffu, in[threadIdx.x]);
   }
   if (threadIdx.x != 0) return;
-  if constexpr (kTells == Tells::device) {
-    *device = result;
-  } else {
-    if constexpr (kTells == Tells::host_behind_a_fence) __threadfence_system();
-    *host = result;
-  }
+  if constexpr (kTells == Tells::device) *device = result;
+  if constexpr (kTells == Tells::host_behind_a_fence) __threadfence_system();
+  if constexpr (kTells == Tells::host || kTells == Tells::host_behind_a_fence) *host = result;
+  if constexpr (kTells == Tells::host_released)
+    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(host), "r"(result) : "memory");
 }
 
 struct Mapped {
@@ -279,9 +295,11 @@ void ask_read(const Mapped& mapped, const char* what) {
   auto us = [&](auto* kernel) {
     return us_in_chain(mapped.s, [&] { kernel<<<1, kThreads, 0, mapped.s>>>(mapped.in, mapped.host, mapped.device); });
   };
-  say(what, "%.2f us if it stores to the device, %.2f us to the host, %.2f us to the host behind a fence",
+  say(what,
+      "%.2f us if it stores to the device, %.2f us to the host, %.2f us behind a fence, %.2f us by a release store",
       us(read_mapped<kReads, kCount, Tells::device>), us(read_mapped<kReads, kCount, Tells::host>),
-      us(read_mapped<kReads, kCount, Tells::host_behind_a_fence>));
+      us(read_mapped<kReads, kCount, Tells::host_behind_a_fence>),
+      us(read_mapped<kReads, kCount, Tells::host_released>));
 }
 
 void mapped_reads() {
