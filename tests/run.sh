@@ -24,7 +24,8 @@ Presets: ${presets[*]}
 
 stage            CI tier                                                 in addition with --full
 formatting       clang-format 14
-scripts          shellcheck; profiling/results/README.md is up to date
+scripts          shellcheck; profiling/results/README.md and the tables
+                 of README.md are up to date
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
                  build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; 60
                  locale, another time zone, no home directory;           mutants and the faults that work by chance
