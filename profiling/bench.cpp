@@ -198,7 +198,7 @@ int run(Options options) {
   }
   bench::ReportFile file(options.json_file);
   Program probe = compile(models::chain(10).graph, {.target = device});  // refuses a device that is not there
-  json report = {{"machine", bench::describe_machine(probe.target().name)}, {"rows", json::array()}};
+  json report = {{"machine", bench::describe_machine(probe.target())}, {"rows", json::array()}};
   for (const std::string& name : options.workloads)
     for (json& row : measure(workloads, name, modes, device, options)) report["rows"].push_back(std::move(row));
   show_progress("");

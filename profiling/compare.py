@@ -14,7 +14,7 @@ def key(row):
 
 
 def describe(machine):
-    return ", ".join(f"{name} {machine[name]}" for name in ("cpu", "cores", "device", "blas", "torch", "threads") if machine.get(name))
+    return ", ".join(f"{name} {machine[name]}" for name in ("cpu", "cores", "device", "fusion", "blas", "torch", "threads") if machine.get(name))
 
 
 def overlap(a, b):

@@ -96,7 +96,7 @@ int run(const Options& options) {
     throw Error("crossing_cost", Where(), to_string(device) + " shares the host's memory, nothing crosses",
                 "name a CUDA device: --device cuda:0");
   ReportFile file(options.json_file);
-  json report = {{"machine", describe_machine(probe.target().name)}, {"rows", json::array()}};
+  json report = {{"machine", describe_machine(probe.target())}, {"rows", json::array()}};
   for (std::int64_t bytes : options.bytes)
     for (json& row : rows_of(options, device, bytes)) report["rows"].push_back(std::move(row));
   file.write(report, [&] { print(report); });

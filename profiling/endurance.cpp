@@ -146,7 +146,7 @@ int run(const Options& options) {
   ReportFile file(options.json_file);
   Graph probe;
   probe.output("y", add(probe.input("x", f32, {1}), 1.0));
-  json report = {{"machine", describe_machine(compile(probe, {.target = device}).target().name)}};
+  json report = {{"machine", describe_machine(compile(probe, {.target = device}).target())}};
   if (options.launches > 0) report["launches"] = launch_often(device, options.launches);
   if (options.programs > 0) report["programs"] = build_often(device, options.programs);
 #ifdef GRAPHSINK_CUDA

@@ -24,7 +24,7 @@ nlohmann::json find_in(const char* file, const char* pattern) {
 
 }  // namespace
 
-nlohmann::json describe_machine(const std::string& device_name) {
+nlohmann::json describe_machine(const Target& target) {
   utsname system;
   uname(&system);
   double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
@@ -37,7 +37,8 @@ nlohmann::json describe_machine(const std::string& device_name) {
           {"compiler", std::string("g++ ") + __VERSION__},
           {"blas", std::string("OpenBLAS ") + openblas_get_corename()},
           {"flavour", GRAPHSINK_FLAVOUR},
-          {"device", device_name},
+          {"device", target.name},
+          {"fusion", target.separate_memory && !target.compiles_kernels ? "off: " + target.fusion_obstacle : "on"},
           {"driver", find_in("/proc/driver/nvidia/version", "([0-9]+\\.[0-9]+(\\.[0-9]+)?)")},
           {"load_1min", load}};
 }

@@ -85,6 +85,7 @@ void print_table(std::ostream& out, const json& report) {
                 machine["cores"].get<int>(), machine["device"].get<std::string>().c_str(),
                 machine["compiler"].get<std::string>().c_str(), machine["blas"].get<std::string>().c_str());
   out << line;
+  if (machine["fusion"] != "on") out << "fusion " << machine["fusion"].get<std::string>() << "\n";
   std::snprintf(line, sizeof line, "%-9s %-21s %10s %19s %10s %10s %8s %8s %19s  %s\n", "workload", "mode", "us/step",
                 "min..max", "latency", "enqueue", "launches", "kernels", "loss", "state");
   out << line;

@@ -124,9 +124,9 @@ int run(const Options& options) {
   DeviceId device = cli::device_of(options.device);
   Graph none;
   none.output("x", none.constant(Tensor::scalar(0.0f)));
-  const std::string name = compile(none, {.target = device}).target().name;
+  const Program probe = compile(none, {.target = device});
   ReportFile file(options.json_file);
-  json report = {{"machine", describe_machine(name)}, {"rows", json::array()}};
+  json report = {{"machine", describe_machine(probe.target())}, {"rows", json::array()}};
   for (std::int64_t repeats : options.repeats)
     for (json& row : rows_of(options, device, repeats)) report["rows"].push_back(std::move(row));
   file.write(report, [&] { print(report); });

@@ -54,7 +54,7 @@ class BenchTest(unittest.TestCase):
 
     def test_machine(self):
         machine = self.single["machine"]
-        for field in ("cpu", "cores", "memory_gib", "compiler", "blas", "flavour", "device"):
+        for field in ("cpu", "cores", "memory_gib", "compiler", "blas", "flavour", "device", "fusion"):
             self.assertTrue(machine[field], field)
         self.assertIn("driver", machine)
 

@@ -135,9 +135,10 @@ __global__ void logit_grads(const T* logits, const Target* targets, Normalizers<
   }
 }
 
-// One block of 32 warps does a small batch in one launch; beyond that a warp per row, and a launch to add up.
+// One block of 32 warps does a small batch in one launch; beyond that a warp per row, and a launch to add up. One block
+// took 32 us for 512 rows of 76 classes on an H100, where a launch takes 1 to 3.
 constexpr std::int64_t kOneBlock = 1024;
-constexpr std::int64_t kSmallBatch = 65536;  // elements
+constexpr std::int64_t kSmallBatch = 8192;  // elements
 std::int64_t blocks_for(const Shape& logits) {
   std::int64_t warps = kThreads / kWarp;
   return logits.size() <= kSmallBatch ? 1 : std::min((logits[0] + warps - 1) / warps, kMaxBlocks);

@@ -144,7 +144,8 @@ struct Options {
 int run(const Options& options) {
   gs::bench::ReportFile file(options.json_file);
   tbb::global_control threads(tbb::global_control::max_allowed_parallelism, options.threads);
-  json report = {{"machine", gs::bench::describe_machine("oneTBB")}, {"rows", json::array()}};
+  json report = {{"machine", gs::bench::describe_machine({.name = "oneTBB"})}, {"rows", json::array()}};
+  report["machine"]["fusion"] = nullptr;
   report["machine"]["threads"] = options.threads;
   report["rows"].push_back(measure("chain", *chain(options.nodes), options.steps));
   report["rows"].push_back(measure("wide", *wide(8, 32, 65536), options.steps));

@@ -1,6 +1,8 @@
 // SinkCache: what keys cost is bounded; graphs that are about to go are updated in place.
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 
 #include "guest_fixture.h"
 
@@ -98,22 +100,33 @@ TEST_F(SinkCacheBound, WhatCudaDoesNotUpdateIsInstantiatedAnew) {
   }
 }
 
+// Holds launches up, but for at most 15 s: where a call waits for the device, the test fails instead of hanging.
+struct Gate {
+  std::promise<void> open;
+  std::shared_future<void> is_open = open.get_future().share();
+  std::atomic<bool> was_forced = false;
+
+  static void pass(void* self) {
+    auto& gate = *static_cast<Gate*>(self);
+    if (gate.is_open.wait_for(std::chrono::seconds(15)) != std::future_status::ready) gate.was_forced = true;
+  }
+};
+
 TEST_F(SinkCacheBound, NoneInFlightGoes) {
   SinkCache sinks({.max_bytes = 1, .warm_runs = 0});
-  std::atomic<bool> may_end = false;
+  Gate gate;
   for (int key = 1; key <= 3; ++key) {
     sinks.run(stream_, Key{key}, [&](cudaStream_t s) {
-      (void)cudaLaunchHostFunc(
-          s, [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &may_end);
+      (void)cudaLaunchHostFunc(s, Gate::pass, &gate);
       guest_add(s, sums_[0], key);
     });
     EXPECT_EQ(sinks.report().keys, static_cast<std::size_t>(key));
   }
   sinks.clear();
   EXPECT_EQ(sinks.report().keys, 3u);
-  may_end = true;
-  may_end.notify_all();
+  gate.open.set_value();
   EXPECT_EQ(read(sums_[0]), 1 + 2 + 3);
+  EXPECT_FALSE(gate.was_forced) << "capturing, launching or dropping waits for launches under way";
   sinks.run(stream_, Key{4}, adds(4));
   EXPECT_EQ(sinks.report().keys, 1u);
   EXPECT_EQ(read(sums_[0]), 1 + 2 + 3 + 4);
