@@ -73,10 +73,16 @@ skip() {
   gs_warn "NOT CHECKED: $1: $2"
 }
 
+# Seconds of processor time, user and system, of everything that this script started and waited for.
+processor_seconds() {
+  awk -v ticks="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%d", ($14 + $15) / ticks }' "/proc/$$/stat"
+}
+
 # stage NAME BUDGET FUNCTION [ARGUMENT...]: runs it and stops everything if it fails. The budget is what it should take on
 # 2 quiet cores with an empty compiler cache, in seconds. A stage that takes more than twice its budget is reported.
 stage() {
-  local name=$1 budget=$2 start=$SECONDS took
+  local name=$1 budget=$2 start=$SECONDS took processor_start
+  processor_start=$(processor_seconds)
   shift 2
   gs_say "stage $name"
   if ! "$@"; then
@@ -84,7 +90,8 @@ stage() {
     exit 1
   fi
   took=$((SECONDS - start))
-  stage_lines+=("$(printf '%5d s of %4d s  %s' "$took" "$budget" "$name")")
+  stage_lines+=("$(printf '%5d s of %4d s, %5d s of processor time  %s' "$took" "$budget" \
+    $(($(processor_seconds) - processor_start)) "$name")")
   gs_say "stage $name: $took s of $budget s"
   if [[ -z ${GS_FULL:-} && $took -gt $((2 * budget)) ]]; then
     gs_warn "SLOW: stage $name took $took s, more than twice its budget of $budget s"
