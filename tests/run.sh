@@ -228,10 +228,6 @@ check_compiled() {
   rm -rf "$cache"
 }
 
-# The emulated build that this run makes; its rehearsals use it again.
-emulated_preset=emulated-coverage
-command -v gcovr >/dev/null || emulated_preset=emulated
-
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
 check_asan() {
   local exclude=(-E '^(samples|bench)$') targets=(test_programs)
@@ -340,7 +336,11 @@ cache_summary() {
   fi
 }
 
+# The emulated build that this run makes; its rehearsals use it again.
+emulated_preset=emulated-coverage
+
 check_all() {
+  command -v gcovr >/dev/null || emulated_preset=emulated
   command -v ccache >/dev/null && ccache --zero-stats >/dev/null
   stage formatting 20 check_format
   stage scripts 20 check_scripts
