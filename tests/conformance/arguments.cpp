@@ -9,7 +9,6 @@ namespace conformance {
 namespace {
 
 constexpr const char* kForeignRow = "foreign tests alone";
-constexpr auto kInvalid = cudaErrorInvalidValue;
 
 Case one_call(const char* name, const char* call, cudaError_t code, const std::function<cudaError_t(Recorder&)>& make) {
   return by_foreign_test({name, kForeignRow, {returns(call, code)}, [=](Recorder& r) { r.call(call, make(r)); }});
@@ -199,7 +198,7 @@ std::vector<Case> pool_cases() {
           pool("pool.of_a_missing_device", kInvalid, [](cudaMemPoolProps& p) { p.location.id = 4096; })};
 }
 
-std::vector<Case> event_cases() {
+std::vector<Case> event_argument_cases() {
   std::vector<Case> cases{
       one_call("event.interprocess", "cudaEventCreateWithFlags", cudaSuccess,
                [](Recorder&) {
@@ -231,7 +230,7 @@ std::vector<Case> event_cases() {
 std::vector<Case> argument_cases() {
   std::vector<Case> cases;
   for (const auto& part : {pinned_cases(), copy_cases(), node_cases_of_arguments(), window_cases(), mapping_cases(),
-                           pool_cases(), event_cases()}) {
+                           pool_cases(), event_argument_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

@@ -9,13 +9,12 @@ constexpr const char* kCapturedEvent = "1.1 asking a captured event [header; exa
 constexpr const char* kSynchronous = "1.1 synchronous copies and fills use the legacy stream [doc]";
 constexpr const char* kLegacy = "1.1 the legacy stream beside a blocking capture [header]";
 constexpr const char* kBegin = "1.1 cudaStreamBeginCapture refused [issue-sim; modes issue-hw]";
-constexpr const char* kInvalid = "1.1 operations of an invalidated capture [issue]";
-constexpr const char* kDestroy = "1.1 cudaStreamDestroy of a capturing stream [foreign tests]";
+constexpr const char* kInvalidated = "1.1 operations of an invalidated capture [issue]";
+constexpr const char* kStreamDestroy = "1.1 cudaStreamDestroy of a capturing stream [foreign tests]";
 constexpr auto kUnsupported = cudaErrorStreamCaptureUnsupported;
 constexpr auto kGone = cudaErrorStreamCaptureInvalidated;
 
 Answer lost() { return returns("cudaStreamEndCapture", kGone, Status::kNone); }
-Answer fine() { return returns("cudaStreamEndCapture", cudaSuccess, Status::kNone); }
 
 using Call = std::function<cudaError_t(Recorder&, cudaStream_t)>;
 
@@ -57,7 +56,7 @@ std::vector<Case> waiting_cases() {
 std::vector<Case> other_question_cases() {
   return {{"captured_event.cudaEventElapsedTime",
            kCapturedEvent,
-           {returns("cudaEventElapsedTime", cudaErrorCapturedEvent, Status::kActive), fine()},
+           {returns("cudaEventElapsedTime", cudaErrorCapturedEvent, Status::kActive), capture_ends()},
            [](Recorder& r) {
              const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeRelaxed);
              float milliseconds = 0;
@@ -78,7 +77,7 @@ Case ordinary_event(const char* name, cudaStreamCaptureMode mode, bool legal) {
       std::string("ordinary_event.") + name,
       "1.1 cudaEventQuery of an ordinary event [issue]",
       {returns("cudaEventQuery", legal ? cudaSuccess : kUnsupported, legal ? Status::kActive : Status::kInvalidated),
-       legal ? fine() : lost()},
+       legal ? capture_ends() : lost()},
       [=](Recorder& r) {
         const cudaStream_t other = make_stream(r);
         const cudaEvent_t event = captured_event(r, other);
@@ -94,7 +93,10 @@ Case synchronous(const char* name, const char* call, bool is_blocking, const std
   const Answer answer = is_blocking ? returns(call, cudaErrorStreamCaptureImplicit, Status::kInvalidated)
                                     : returns(call, cudaSuccess, Status::kActive);
   const unsigned flags = is_blocking ? cudaStreamDefault : cudaStreamNonBlocking;
-  return {std::string("synchronous.") + name, kSynchronous, {answer, is_blocking ? lost() : fine()}, [=](Recorder& r) {
+  return {std::string("synchronous.") + name,
+          kSynchronous,
+          {answer, is_blocking ? lost() : capture_ends()},
+          [=](Recorder& r) {
             int* memory = make_int(r);
             const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeThreadLocal, flags);
             r.call(call, make(memory));
@@ -126,7 +128,7 @@ Case legacy(const char* call, bool harmless, const std::function<cudaError_t(int
   return {std::string("legacy.") + call,
           kLegacy,
           {returns(call, cudaErrorStreamCaptureImplicit, harmless ? Status::kActive : Status::kInvalidated),
-           harmless ? fine() : lost()},
+           harmless ? capture_ends() : lost()},
           [=](Recorder& r) {
             int* memory = make_int(r);
             const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeRelaxed, cudaStreamDefault);
@@ -185,7 +187,7 @@ std::vector<Case> begin_cases() {
            }},
           by_foreign_test({"begin.twice",
                            kBegin,
-                           {returns("cudaStreamBeginCapture", cudaErrorIllegalState, Status::kActive), fine()},
+                           {returns("cudaStreamBeginCapture", cudaErrorIllegalState, Status::kActive), capture_ends()},
                            [](Recorder& r) {
                              const cudaStream_t stream = make_capturing(r);
                              r.call("cudaStreamBeginCapture",
@@ -209,7 +211,7 @@ std::vector<Case> isolation_cases() {
                        }}),
       {"isolation.event_from_outside_external",
        "1.1 the same with cudaEventWaitExternal [doc]",
-       {returns("cudaStreamWaitEvent", cudaSuccess, Status::kActive), fine(), gives("nodes", 1),
+       {returns("cudaStreamWaitEvent", cudaSuccess, Status::kActive), capture_ends(), gives("nodes", 1),
         gives("type of the node", cudaGraphNodeTypeWaitEvent)},
        [](Recorder& r) {
          const cudaEvent_t event = captured_event(r, make_stream(r));
@@ -237,7 +239,7 @@ std::vector<Case> isolation_cases() {
 // An operation on the stream of a capture that was invalidated by cudaDeviceSynchronize.
 Case invalidated(const char* call, const std::function<cudaError_t(Recorder&, cudaStream_t, int*)>& make) {
   return {std::string("invalidated.") + call,
-          kInvalid,
+          kInvalidated,
           {returns(call, kGone, Status::kInvalidated), lost()},
           [=](Recorder& r) {
             int* memory = make_int(r);
@@ -265,7 +267,7 @@ std::vector<Case> invalidated_cases() {
           invalidated("cudaEventRecord",
                       [](Recorder& r, cudaStream_t stream, int*) { return cudaEventRecord(make_event(r), stream); }),
           {"invalidated.wait_of_an_idle_stream",
-           kInvalid,
+           kInvalidated,
            {returns("cudaStreamWaitEvent", cudaErrorInvalidValue, Status::kInvalidated), lost()},
            [](Recorder& r) {
              const cudaStream_t stream = make_capturing(r), idle = make_stream(r);
@@ -286,7 +288,7 @@ std::vector<Case> bookkeeping_cases() {
            }},
           {"dependencies.lossy_query",
            "1.1 cudaStreamGetCaptureInfo without room for edge data [header]",
-           {returns("cudaStreamGetCaptureInfo", cudaErrorLossyQuery, Status::kActive), fine()},
+           {returns("cudaStreamGetCaptureInfo", cudaErrorLossyQuery, Status::kActive), capture_ends()},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t stream = make_capturing(r);
@@ -304,7 +306,7 @@ std::vector<Case> bookkeeping_cases() {
            }},
           {"free_async.not_a_graph_allocation",
            "1.1 cudaFreeAsync in a capture of memory that is no graph allocation [header; issue-sim]",
-           {returns("cudaFreeAsync", cudaErrorInvalidValue, Status::kActive), fine()},
+           {returns("cudaFreeAsync", cudaErrorInvalidValue, Status::kActive), capture_ends()},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t stream = make_capturing(r);
@@ -328,9 +330,9 @@ std::vector<Case> bookkeeping_cases() {
 // 1.1 cudaStreamDestroy of a capturing stream.
 Case destroyed_fork(const char* name, bool is_joined) {
   const Answer end =
-      is_joined ? fine() : returns("cudaStreamEndCapture", cudaErrorStreamCaptureUnjoined, Status::kNone);
+      is_joined ? capture_ends() : returns("cudaStreamEndCapture", cudaErrorStreamCaptureUnjoined, Status::kNone);
   return {std::string("destroy.") + name,
-          kDestroy,
+          kStreamDestroy,
           {returns("cudaStreamDestroy", cudaSuccess, Status::kActive), end},
           [is_joined](Recorder& r) {
             int* memory = make_int(r);
@@ -343,9 +345,9 @@ Case destroyed_fork(const char* name, bool is_joined) {
           }};
 }
 
-std::vector<Case> destroy_cases() {
+std::vector<Case> stream_destroy_cases() {
   return {by_foreign_test({"destroy.origin",
-                           kDestroy,
+                           kStreamDestroy,
                            {returns("cudaStreamDestroy", cudaSuccess), returns("cudaMalloc", cudaSuccess)},
                            [](Recorder& r) {
                              const cudaStream_t stream = make_capturing(r, cudaStreamCaptureModeGlobal);
@@ -355,7 +357,7 @@ std::vector<Case> destroy_cases() {
                              r.call("cudaMalloc", cudaMalloc(&memory, 256));
                            }}),
           {"destroy.origin_releases_its_forks",
-           kDestroy,
+           kStreamDestroy,
            {returns("cudaStreamDestroy", cudaSuccess, Status::kNone)},
            [](Recorder& r) {
              const cudaStream_t fork = make_stream(r), stream = make_capturing(r);
@@ -372,9 +374,9 @@ std::vector<Case> destroy_cases() {
 std::vector<Case> capture_cases() {
   std::vector<Case> cases{ordinary_event("local", cudaStreamCaptureModeThreadLocal, false),
                           ordinary_event("relaxed", cudaStreamCaptureModeRelaxed, true)};
-  for (const auto& part :
-       {by_foreign_test(waiting_cases()), other_question_cases(), synchronous_cases(), by_foreign_test(legacy_cases()),
-        begin_cases(), isolation_cases(), by_foreign_test(invalidated_cases()), destroy_cases(), bookkeeping_cases()}) {
+  for (const auto& part : {by_foreign_test(waiting_cases()), other_question_cases(), synchronous_cases(),
+                           by_foreign_test(legacy_cases()), begin_cases(), isolation_cases(),
+                           by_foreign_test(invalidated_cases()), stream_destroy_cases(), bookkeeping_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

@@ -4,15 +4,15 @@
 namespace conformance {
 namespace {
 
-Answer fine() { return returns("cudaStreamEndCapture", cudaSuccess, Status::kNone); }
 void count(void* counter) { ++*static_cast<int*>(counter); }
 
-std::vector<Case> memory_cases() {
+std::vector<Case> captured_memory_cases() {
   return {{"captured.cudaMallocAsync",
            "1.4 cudaMallocAsync, cudaFreeAsync [header, doc]",
            {returns("cudaMallocAsync", cudaSuccess, Status::kActive),
-            returns("cudaFreeAsync", cudaSuccess, Status::kActive), fine(), gives("first", cudaGraphNodeTypeMemAlloc),
-            gives("second", cudaGraphNodeTypeMemFree), returns("cudaGraphLaunch", cudaSuccess, Status::kNone),
+            returns("cudaFreeAsync", cudaSuccess, Status::kActive), capture_ends(),
+            gives("first", cudaGraphNodeTypeMemAlloc), gives("second", cudaGraphNodeTypeMemFree),
+            returns("cudaGraphLaunch", cudaSuccess, Status::kNone),
             returns("cudaStreamSynchronize", cudaSuccess, Status::kNone)},
            [](Recorder& r) {
              const cudaStream_t stream = make_capturing(r);
@@ -30,8 +30,8 @@ std::vector<Case> memory_cases() {
            }},
           {"captured.pageable_copy",
            "1.4 cudaMemcpyAsync of pageable memory is read at replay [doc]",
-           {returns("cudaMemcpyAsync", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeMemcpy),
-            gives("copied", 2)},
+           {returns("cudaMemcpyAsync", cudaSuccess, Status::kActive), capture_ends(),
+            gives("type", cudaGraphNodeTypeMemcpy), gives("copied", 2)},
            [](Recorder& r) {
              int* target = make_int(r);
              int source = 1;
@@ -45,11 +45,11 @@ std::vector<Case> memory_cases() {
            }}};
 }
 
-std::vector<Case> event_cases() {
+std::vector<Case> captured_event_cases() {
   return {
       {"captured.plain_event_is_an_edge",
        "1.4 cudaEventRecord, cudaStreamWaitEvent [doc]",
-       {fine(), gives("nodes", 2), gives("edges", 1)},
+       {capture_ends(), gives("nodes", 2), gives("edges", 1)},
        [](Recorder& r) {
          int* memory = make_int(r);
          const cudaStream_t stream = make_capturing(r);
@@ -62,7 +62,7 @@ std::vector<Case> event_cases() {
        }},
       {"captured.external_record_is_a_node",
        "1.4 cudaEventRecordWithFlags, External [header]",
-       {returns("cudaEventRecordWithFlags", cudaSuccess, Status::kActive), fine(),
+       {returns("cudaEventRecordWithFlags", cudaSuccess, Status::kActive), capture_ends(),
         gives("type", cudaGraphNodeTypeEventRecord)},
        [](Recorder& r) {
          const cudaStream_t stream = make_capturing(r);
@@ -125,8 +125,8 @@ std::vector<Case> launch_call_cases() {
            }},
           {"captured.cudaLaunchHostFunc",
            "1.4 cudaLaunchHostFunc [header, issue-sim]",
-           {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), fine(), gives("type", cudaGraphNodeTypeHost),
-            gives("calls at capture", 0), gives("calls after two launches", 2)},
+           {returns("cudaLaunchHostFunc", cudaSuccess, Status::kActive), capture_ends(),
+            gives("type", cudaGraphNodeTypeHost), gives("calls at capture", 0), gives("calls after two launches", 2)},
            [](Recorder& r) {
              int calls = 0;
              const cudaStream_t stream = make_capturing(r);
@@ -139,7 +139,7 @@ std::vector<Case> launch_call_cases() {
            }},
           {"captured.programmatic_launch",
            "1.4 launch with ProgrammaticStreamSerialization [issue-hw]",
-           {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+           {returns("kernel launch", cudaSuccess, Status::kActive), capture_ends(), gives("edges", 1),
             gives("from_port", cudaGraphKernelNodePortProgrammatic), gives("type", cudaGraphDependencyTypeProgrammatic),
             gives("result", 2)},
            [](Recorder& r) {
@@ -154,7 +154,7 @@ std::vector<Case> launch_call_cases() {
            }},
           {"captured.programmatic_launch_behind_a_memset",
            "1.4 launch with ProgrammaticStreamSerialization behind no kernel [unverified]",
-           {returns("kernel launch", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+           {returns("kernel launch", cudaSuccess, Status::kActive), capture_ends(), gives("edges", 1),
             gives("from_port", cudaGraphKernelNodePortDefault), gives("type", cudaGraphDependencyTypeDefault),
             gives("result", 1)},
            [](Recorder& r) {
@@ -169,7 +169,7 @@ std::vector<Case> launch_call_cases() {
            }},
           {"captured.cudaLaunchCooperativeKernel",
            "1.4 cudaLaunchCooperativeKernel [issue-sim]",
-           {returns("cudaLaunchCooperativeKernel", cudaSuccess, Status::kActive), fine(),
+           {returns("cudaLaunchCooperativeKernel", cudaSuccess, Status::kActive), capture_ends(),
             gives("type", cudaGraphNodeTypeKernel), gives("cooperative", 1)},
            [](Recorder& r) {
              int* memory = make_int(r);
@@ -187,8 +187,9 @@ std::vector<Case> launch_call_cases() {
 }  // namespace
 
 std::vector<Case> captured_call_cases() {
-  std::vector<Case> cases = memory_cases();
-  for (const auto& part : {event_cases(), launch_call_cases()}) cases.insert(cases.end(), part.begin(), part.end());
+  std::vector<Case> cases = captured_memory_cases();
+  for (const auto& part : {captured_event_cases(), launch_call_cases()})
+    cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
 

@@ -4,11 +4,6 @@
 namespace conformance {
 namespace {
 
-constexpr auto kInvalid = cudaErrorInvalidValue;
-constexpr auto kIf = cudaGraphCondTypeIf;
-constexpr auto kWhile = cudaGraphCondTypeWhile;
-constexpr auto kSwitch = cudaGraphCondTypeSwitch;
-
 Case size(const char* name, cudaGraphConditionalNodeType type, unsigned count, bool legal) {
   return {std::string("conditional_size.") + name,
           "3 sizes of IF, WHILE and SWITCH [header]",

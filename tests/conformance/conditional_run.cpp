@@ -4,10 +4,6 @@
 namespace conformance {
 namespace {
 
-constexpr auto kIf = cudaGraphCondTypeIf;
-constexpr auto kWhile = cudaGraphCondTypeWhile;
-constexpr auto kSwitch = cudaGraphCondTypeSwitch;
-
 // A conditional whose body i sets a number to 10 + i; 0 is no body.
 Case choice(const char* name, const char* row, cudaGraphConditionalNodeType type, unsigned size, unsigned value,
             int number) {

@@ -10,8 +10,6 @@ constexpr const char* kEnd = "1.2 cudaStreamEndCapture";
 constexpr auto kRelaxed = cudaStreamCaptureModeRelaxed;
 constexpr auto kLocal = cudaStreamCaptureModeThreadLocal;
 
-Answer fine() { return returns("cudaStreamEndCapture", cudaSuccess, Status::kNone); }
-
 // Also whether there is a graph.
 cudaGraph_t record_end_and_graph(Recorder& r, cudaStream_t stream) {
   const cudaGraph_t graph = record_end(r, stream);
@@ -46,7 +44,7 @@ Case other_thread(const char* name, cudaStreamCaptureMode mode) {
 std::vector<Case> join_cases() {
   return {{"end.fine",
            std::string(kEnd) + " of a joined capture [header]",
-           {fine(), gives("graph", 1), returns("cudaStreamSynchronize", cudaSuccess, Status::kNone)},
+           {capture_ends(), gives("graph", 1), returns("cudaStreamSynchronize", cudaSuccess, Status::kNone)},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t other = make_stream(r), stream = make_capturing(r);
@@ -124,7 +122,7 @@ std::vector<Case> end_cases() {
 std::vector<Case> null_cases() {
   return {by_foreign_test({"end.null_into_graph",
                            std::string(kEnd) + " without a place, of a capture into a graph [foreign tests]",
-                           {fine()},
+                           {capture_ends()},
                            [](Recorder& r) {
                              const cudaStream_t stream = make_stream(r);
                              r.need("cudaStreamBeginCaptureToGraph",
@@ -132,7 +130,7 @@ std::vector<Case> null_cases() {
                              r.watch(stream);
                              r.call("cudaStreamEndCapture", cudaStreamEndCapture(stream, nullptr));
                            }}),
-          {"end.null", std::string(kEnd) + " without a place [unverified]", {fine()}, [](Recorder& r) {
+          {"end.null", std::string(kEnd) + " without a place [unverified]", {capture_ends()}, [](Recorder& r) {
              const cudaStream_t stream = make_capturing(r);
              r.call("cudaStreamEndCapture", cudaStreamEndCapture(stream, nullptr));
            }}};
@@ -141,7 +139,7 @@ std::vector<Case> null_cases() {
 std::vector<Case> fork_cases() {
   return {{"fork.same_capture",
            "1.3 fork [doc]",
-           {gives("same capture", 1), fine(), gives("nodes", 2), gives("edges", 1)},
+           {gives("same capture", 1), capture_ends(), gives("nodes", 2), gives("edges", 1)},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t other = make_stream(r), stream = make_capturing(r);
@@ -156,7 +154,7 @@ std::vector<Case> fork_cases() {
            }},
           {"fork.dropped_nodes_need_no_join",
            "1.3 the test for joining [header]",
-           {fine(), gives("nodes", 1)},
+           {capture_ends(), gives("nodes", 1)},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t other = make_stream(r), stream = make_capturing(r);
@@ -168,7 +166,7 @@ std::vector<Case> fork_cases() {
            }},
           {"fork.live_graph_can_be_edited",
            "1.3 the graph of cudaStreamGetCaptureInfo [header]",
-           {returns("cudaGraphAddNode", cudaSuccess, Status::kActive), fine(), gives("nodes", 2)},
+           {returns("cudaGraphAddNode", cudaSuccess, Status::kActive), capture_ends(), gives("nodes", 2)},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t stream = make_capturing(r);
@@ -180,7 +178,8 @@ std::vector<Case> fork_cases() {
            }},
           {"fork.set_dependencies_to_none",
            "1.3 cudaStreamUpdateCaptureDependencies, Set with none [header, issue]",
-           {returns("cudaStreamUpdateCaptureDependencies", cudaSuccess, Status::kActive), fine(), gives("edges", 0)},
+           {returns("cudaStreamUpdateCaptureDependencies", cudaSuccess, Status::kActive), capture_ends(),
+            gives("edges", 0)},
            [](Recorder& r) {
              int* memory = make_int(r);
              const cudaStream_t stream = make_capturing(r);
@@ -212,7 +211,7 @@ std::vector<Case> into_graph_cases() {
   return {
       {"into_graph.appends",
        "1.3 cudaStreamBeginCaptureToGraph [header]",
-       {returns("cudaStreamBeginCaptureToGraph", cudaSuccess, Status::kActive), fine(), gives("same graph", 1),
+       {returns("cudaStreamBeginCaptureToGraph", cudaSuccess, Status::kActive), capture_ends(), gives("same graph", 1),
         gives("nodes", 2), gives("edges", 1)},
        [](Recorder& r) {
          int* memory = make_int(r);
@@ -237,7 +236,7 @@ std::vector<Case> into_graph_cases() {
       {"into_graph.child_node_in_a_capture",
        "1.3 a child node that is added to the graph of a capture [header]",
        {returns("cudaGraphAddNode", cudaSuccess, Status::kActive),
-        returns("cudaStreamUpdateCaptureDependencies", cudaSuccess, Status::kActive), fine(), gives("edges", 1),
+        returns("cudaStreamUpdateCaptureDependencies", cudaSuccess, Status::kActive), capture_ends(), gives("edges", 1),
         gives("value", 3)},
        [](Recorder& r) {
          int* memory = make_int(r);

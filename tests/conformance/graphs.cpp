@@ -4,8 +4,7 @@
 namespace conformance {
 namespace {
 
-constexpr auto kInvalid = cudaErrorInvalidValue;
-constexpr auto kUnsupported = cudaErrorNotSupported;
+constexpr auto kNotSupported = cudaErrorNotSupported;
 constexpr auto kMove = cudaGraphChildGraphOwnershipMove;
 constexpr auto kClone = cudaGraphChildGraphOwnershipClone;
 
@@ -101,7 +100,7 @@ cudaError_t remove_edge(Recorder& r, cudaGraph_t graph, cudaGraphNode_t node) {
   return cudaGraphRemoveDependencies(graph, &node, &to, nullptr, 1);
 }
 
-cudaError_t update(Recorder& r, cudaGraph_t graph, cudaGraphNode_t) {
+cudaError_t update_exec(Recorder& r, cudaGraph_t graph, cudaGraphNode_t) {
   cudaGraphExecUpdateResultInfo info = {};
   return cudaGraphExecUpdate(instantiate(r, graph), graph, &info);
 }
@@ -121,29 +120,30 @@ std::vector<Case> restricted_cases() {
   constexpr const char* kUpdatable = "2 graphs with device-updatable nodes [header]";
   constexpr const char* kUnstated = "2 a second exec [header; code unverified]";
   return {
-      by_foreign_test(forbidden("clone_alloc", kAlloc, "cudaGraphClone", kUnsupported, clone, Kind::kAlloc)),
-      by_foreign_test(forbidden("clone_free", kAlloc, "cudaGraphClone", kUnsupported, clone, Kind::kFree)),
-      forbidden("clone_conditional", kConditional, "cudaGraphClone", kUnsupported, clone, Kind::kConditional),
+      by_foreign_test(forbidden("clone_alloc", kAlloc, "cudaGraphClone", kNotSupported, clone, Kind::kAlloc)),
+      by_foreign_test(forbidden("clone_free", kAlloc, "cudaGraphClone", kNotSupported, clone, Kind::kFree)),
+      forbidden("clone_conditional", kConditional, "cudaGraphClone", kNotSupported, clone, Kind::kConditional),
       forbidden("clone_of_a_body", "2 graphs in conditional nodes [text of the error log of an H100]", "cudaGraphClone",
-                kUnsupported, clone_body, Kind::kConditional),
-      by_foreign_test(forbidden("second_exec_alloc", kUnstated, "cudaGraphInstantiate", kUnsupported, instantiate_again,
-                                Kind::kAlloc)),
-      forbidden("second_exec_conditional", kUnstated, "cudaGraphInstantiate", kUnsupported, instantiate_again,
+                kNotSupported, clone_body, Kind::kConditional),
+      by_foreign_test(forbidden("second_exec_alloc", kUnstated, "cudaGraphInstantiate", kNotSupported,
+                                instantiate_again, Kind::kAlloc)),
+      forbidden("second_exec_conditional", kUnstated, "cudaGraphInstantiate", kNotSupported, instantiate_again,
                 Kind::kConditional),
-      forbidden("second_exec_updatable", kUnstated, "cudaGraphInstantiate", kUnsupported, instantiate_again,
+      forbidden("second_exec_updatable", kUnstated, "cudaGraphInstantiate", kNotSupported, instantiate_again,
                 Kind::kUpdatable),
       by_foreign_test(
-          forbidden("destroy_alloc_node", kAlloc, "cudaGraphDestroyNode", kUnsupported, destroy_node, Kind::kAlloc)),
-      forbidden("destroy_node_beside_alloc", kAlloc, "cudaGraphDestroyNode", kUnsupported, destroy_other_node,
+          forbidden("destroy_alloc_node", kAlloc, "cudaGraphDestroyNode", kNotSupported, destroy_node, Kind::kAlloc)),
+      forbidden("destroy_node_beside_alloc", kAlloc, "cudaGraphDestroyNode", kNotSupported, destroy_other_node,
                 Kind::kAlloc),
-      by_foreign_test(forbidden("remove_edge_beside_alloc", kAlloc, "cudaGraphRemoveDependencies", kUnsupported,
+      by_foreign_test(forbidden("remove_edge_beside_alloc", kAlloc, "cudaGraphRemoveDependencies", kNotSupported,
                                 remove_edge, Kind::kAlloc)),
-      forbidden("destroy_updatable_node", kUpdatable, "cudaGraphDestroyNode", kUnsupported, destroy_node,
+      forbidden("destroy_updatable_node", kUpdatable, "cudaGraphDestroyNode", kNotSupported, destroy_node,
                 Kind::kUpdatable),
-      forbidden("updatable_exec_update", kUpdatable, "cudaGraphExecUpdate", kUnsupported, update, Kind::kUpdatable),
-      forbidden("updatable_opt_out", kUpdatable, "cudaGraphKernelNodeSetAttribute", kUnsupported, opt_out,
+      forbidden("updatable_exec_update", kUpdatable, "cudaGraphExecUpdate", kNotSupported, update_exec,
                 Kind::kUpdatable),
-      forbidden("updatable_copy_attributes", kUpdatable, "cudaGraphKernelNodeCopyAttributes", kUnsupported,
+      forbidden("updatable_opt_out", kUpdatable, "cudaGraphKernelNodeSetAttribute", kNotSupported, opt_out,
+                Kind::kUpdatable),
+      forbidden("updatable_copy_attributes", kUpdatable, "cudaGraphKernelNodeCopyAttributes", kNotSupported,
                 copy_attributes, Kind::kUpdatable),
   };
 }
@@ -220,7 +220,7 @@ Case attribute(const char* name, cudaLaunchAttributeID id, const cudaKernelNodeA
           }};
 }
 
-std::vector<Case> attribute_cases() {
+std::vector<Case> forbidden_attribute_cases() {
   cudaKernelNodeAttrValue priority = {}, cooperative = {}, window = {}, domain = {}, cluster = {};
   cooperative.cooperative = 1;
   domain.memSyncDomain = cudaLaunchMemSyncDomainDefault;
@@ -308,14 +308,14 @@ Case freed_before_it_is_allocated() {
 }  // namespace
 
 std::vector<Case> graph_cases() {
-  std::vector<Case> cases{by_foreign_test(child("clone_with_alloc", Kind::kAlloc, kClone, kUnsupported)),
-                          child("clone_with_free", Kind::kFree, kClone, kUnsupported),
-                          child("clone_with_conditional", Kind::kConditional, kClone, kUnsupported),
+  std::vector<Case> cases{by_foreign_test(child("clone_with_alloc", Kind::kAlloc, kClone, kNotSupported)),
+                          child("clone_with_free", Kind::kFree, kClone, kNotSupported),
+                          child("clone_with_conditional", Kind::kConditional, kClone, kNotSupported),
                           child("move_with_alloc", Kind::kAlloc, kMove, cudaSuccess),
                           child("move_with_free", Kind::kFree, kMove, cudaSuccess),
-                          child("move_with_conditional", Kind::kConditional, kMove, kUnsupported),
+                          child("move_with_conditional", Kind::kConditional, kMove, kNotSupported),
                           freed_before_it_is_allocated()};
-  for (const auto& part : {restricted_cases(), moved_cases(), attribute_cases(), lifetime_cases()}) {
+  for (const auto& part : {restricted_cases(), moved_cases(), forbidden_attribute_cases(), lifetime_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

@@ -4,7 +4,6 @@
 namespace conformance {
 namespace {
 
-constexpr auto kInvalid = cudaErrorInvalidValue;
 constexpr const char* kReport = "4 report of cudaGraphInstantiateWithParams [header]";
 constexpr const char* kUnfreed = "4 relaunch with unfreed graph allocations [header]";
 

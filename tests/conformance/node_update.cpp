@@ -4,19 +4,20 @@
 namespace conformance {
 namespace {
 
-constexpr const char* kTable = "4.3 per-node SetParams [header]";
+constexpr const char* kNodeTable = "4.3 per-node SetParams [header]";
 
 using Params = std::function<cudaGraphNodeParams(Recorder&)>;
 
 // A node is made with some parameters and its exec is given others.
 Case set_params(const char* name, cudaError_t code, const Params& before, const Params& after) {
-  return {std::string("node_params.") + name, kTable, {returns("cudaGraphExecNodeSetParams", code)}, [=](Recorder& r) {
-            const cudaGraph_t graph = make_graph(r);
-            const cudaGraphNode_t node = add(r, graph, before(r));
-            const cudaGraphExec_t exec = instantiate(r, graph);
-            cudaGraphNodeParams params = after(r);
-            r.call("cudaGraphExecNodeSetParams", cudaGraphExecNodeSetParams(exec, node, &params));
-          }};
+  return {
+      std::string("node_params.") + name, kNodeTable, {returns("cudaGraphExecNodeSetParams", code)}, [=](Recorder& r) {
+        const cudaGraph_t graph = make_graph(r);
+        const cudaGraphNode_t node = add(r, graph, before(r));
+        const cudaGraphExec_t exec = instantiate(r, graph);
+        cudaGraphNodeParams params = after(r);
+        r.call("cudaGraphExecNodeSetParams", cudaGraphExecNodeSetParams(exec, node, &params));
+      }};
 }
 
 std::vector<Case> set_params_cases() {
@@ -49,9 +50,9 @@ std::vector<Case> set_params_cases() {
           by_foreign_test(set_params("memset_element_size", cudaSuccess, fill(1), one_byte))};
 }
 
-std::vector<Case> kernel_cases() {
+std::vector<Case> node_kernel_cases() {
   return {{"node_params.kernel",
-           kTable,
+           kNodeTable,
            {returns("cudaGraphExecNodeSetParams", cudaSuccess), gives("value", 5)},
            [](Recorder& r) {
              int* memory = make_int(r);
@@ -80,7 +81,7 @@ std::vector<Case> kernel_cases() {
              r.value("value", read_int(r, memory));
            }},
           {"node_params.child",
-           kTable,
+           kNodeTable,
            {returns("cudaGraphExecNodeSetParams", cudaSuccess), gives("value", 5)},
            [](Recorder& r) {
              int* memory = make_int(r);
@@ -137,7 +138,7 @@ std::vector<Case> enabled_cases() {
 
 std::vector<Case> node_update_cases() {
   std::vector<Case> cases = set_params_cases();
-  for (const auto& part : {kernel_cases(), enabled_cases()}) cases.insert(cases.end(), part.begin(), part.end());
+  for (const auto& part : {node_kernel_cases(), enabled_cases()}) cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }
 

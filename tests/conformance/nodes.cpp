@@ -4,8 +4,6 @@
 namespace conformance {
 namespace {
 
-constexpr auto kInvalid = cudaErrorInvalidValue;
-
 // A node of each type, for a graph of its own or a body.
 cudaGraphNodeParams params_of_type(Recorder& r, cudaGraph_t graph, cudaGraphNodeType type) {
   static KernelArguments arguments(make_int(r), 1);

@@ -5,6 +5,14 @@
 
 namespace conformance {
 
+inline constexpr auto kInvalid = cudaErrorInvalidValue;
+inline constexpr auto kIf = cudaGraphCondTypeIf;
+inline constexpr auto kWhile = cudaGraphCondTypeWhile;
+inline constexpr auto kSwitch = cudaGraphCondTypeSwitch;
+
+// The answer of a capture that ends as it should.
+inline Answer capture_ends() { return returns("cudaStreamEndCapture", cudaSuccess, Status::kNone); }
+
 // Kernels, by launchers and by address. The same for both compilers.
 // Before anything else here, so that no capture is the first to use a kernel.
 cudaError_t load_kernels();

@@ -41,7 +41,7 @@ Case unsafe(const char* call, const char* row, const Call& make) {
 }
 Case allowed(const char* call, const Call& make) { return in_capture("allowed", call, kAllowed, cudaSuccess, make); }
 
-std::vector<Case> allocation_cases() {
+std::vector<Case> unsafe_allocation_cases() {
   return {unsafe("cudaMalloc", kAllocation,
                  [](Recorder&, cudaStream_t) {
                    void* pointer = nullptr;
@@ -351,7 +351,7 @@ std::vector<Case> unsafe_call_cases() {
   other_thread.expected[1] =
       either(other_thread.expected[1], returns("cudaStreamEndCapture", cudaSuccess, Status::kNone));
   std::vector<Case> cases;
-  for (const auto& part : {allocation_cases(), other_unsafe_cases(), allowed_cases(), work_cases(), mode_cases(),
+  for (const auto& part : {unsafe_allocation_cases(), other_unsafe_cases(), allowed_cases(), work_cases(), mode_cases(),
                            std::vector<Case>{
                                device_synchronize("own_thread", cudaStreamCaptureModeThreadLocal, true),
                                device_synchronize("own_thread_relaxed", cudaStreamCaptureModeRelaxed, true),

@@ -6,7 +6,7 @@ namespace {
 
 using Build = std::function<void(Recorder&, cudaGraph_t)>;
 
-constexpr const char* kTable = "4.3 what cudaGraphExecUpdate may change [header]";
+constexpr const char* kUpdateTable = "4.3 what cudaGraphExecUpdate may change [header]";
 constexpr const char* kResults = "4.3 results of cudaGraphExecUpdate [header]";
 constexpr auto kFailed = cudaErrorGraphExecUpdateFailure;
 constexpr auto kChanged = cudaGraphExecUpdateErrorParametersChanged;
@@ -66,29 +66,29 @@ void on_another_device(Recorder& r) {
   r.value("result", info.result);
 }
 
-std::vector<Case> kernel_cases() {
+std::vector<Case> update_kernel_cases() {
   cudaKernelNodeAttrValue cooperative = {}, low = {}, high = {};
   cooperative.cooperative = 1;
   high.priority = -1;
   const Build lower = with_attribute(cudaLaunchAttributePriority, low);
   const Build higher = with_attribute(cudaLaunchAttributePriority, high);
   return {by_foreign_test(
-              update("kernel_function_and_arguments", kTable, cudaGraphExecUpdateSuccess, kernel, other_kernel)),
+              update("kernel_function_and_arguments", kUpdateTable, cudaGraphExecUpdateSuccess, kernel, other_kernel)),
           {.name = "update.kernel_of_another_device",
-           .row = kTable,
+           .row = kUpdateTable,
            .expected = {returns("cudaGraphExecUpdate", kFailed),
                         gives("result", cudaGraphExecUpdateErrorUnsupportedFunctionChange)},
            .run = on_another_device,
            .devices = 2},
-          update("kernel_dimensions", kTable, cudaGraphExecUpdateSuccess, kernel, larger_kernel),
-          update("kernel_becomes_cooperative", kTable, cudaGraphExecUpdateErrorAttributesChanged, kernel,
+          update("kernel_dimensions", kUpdateTable, cudaGraphExecUpdateSuccess, kernel, larger_kernel),
+          update("kernel_becomes_cooperative", kUpdateTable, cudaGraphExecUpdateErrorAttributesChanged, kernel,
                  with_attribute(cudaLaunchAttributeCooperative, cooperative)),
-          update("priority", kTable, cudaGraphExecUpdateSuccess, lower, higher),
-          update("priority_that_is_used", kTable, cudaGraphExecUpdateErrorAttributesChanged, lower, higher,
+          update("priority", kUpdateTable, cudaGraphExecUpdateSuccess, lower, higher),
+          update("priority_that_is_used", kUpdateTable, cudaGraphExecUpdateErrorAttributesChanged, lower, higher,
                  cudaGraphInstantiateFlagUseNodePriority)};
 }
 
-std::vector<Case> memory_cases() {
+std::vector<Case> update_memory_cases() {
   const auto device_copy = [](Recorder& r) {
     return copy_params(make_int(r), make_int(r), 4, cudaMemcpyDeviceToDevice);
   };
@@ -102,17 +102,17 @@ std::vector<Case> memory_cases() {
       return fill_params(memory, value, words, rows);
     });
   };
-  return {
-      by_foreign_test(update("copy_addresses", kTable, cudaGraphExecUpdateSuccess, one(device_copy), one(device_copy))),
-      by_foreign_test(update("copy_kind", kTable, kChanged, one(device_copy), one(host_copy))),
-      update("fill_address_and_value", kTable, cudaGraphExecUpdateSuccess, fill(1, 4, 1), fill(2, 4, 1)),
-      update("fill_2d_value", kTable, cudaGraphExecUpdateSuccess, fill(1, 4, 2), fill(2, 4, 2)),
-      update("fill_2d_width", kTable, kChanged, fill(1, 4, 2), fill(1, 8, 2)),
-      update("fill_2d_height", kTable, kChanged, fill(1, 4, 2), fill(1, 4, 3)),
-      update("fill_becomes_2d", kTable, kChanged, fill(1, 4, 1), fill(1, 4, 2)),
-      update("allocation_size", "4.3 allocations change in size [the sheet has: no change of parameters]",
-             cudaGraphExecUpdateSuccess, one([](Recorder&) { return alloc_params(256); }),
-             one([](Recorder&) { return alloc_params(512); }))};
+  return {by_foreign_test(
+              update("copy_addresses", kUpdateTable, cudaGraphExecUpdateSuccess, one(device_copy), one(device_copy))),
+          by_foreign_test(update("copy_kind", kUpdateTable, kChanged, one(device_copy), one(host_copy))),
+          update("fill_address_and_value", kUpdateTable, cudaGraphExecUpdateSuccess, fill(1, 4, 1), fill(2, 4, 1)),
+          update("fill_2d_value", kUpdateTable, cudaGraphExecUpdateSuccess, fill(1, 4, 2), fill(2, 4, 2)),
+          update("fill_2d_width", kUpdateTable, kChanged, fill(1, 4, 2), fill(1, 8, 2)),
+          update("fill_2d_height", kUpdateTable, kChanged, fill(1, 4, 2), fill(1, 4, 3)),
+          update("fill_becomes_2d", kUpdateTable, kChanged, fill(1, 4, 1), fill(1, 4, 2)),
+          update("allocation_size", "4.3 allocations change in size [the sheet has: no change of parameters]",
+                 cudaGraphExecUpdateSuccess, one([](Recorder&) { return alloc_params(256); }),
+                 one([](Recorder&) { return alloc_params(512); }))};
 }
 
 Build child_of(const Build& inner) {
@@ -136,38 +136,39 @@ void two_kernels(Recorder& r, cudaGraph_t graph) {
 }
 
 std::vector<Case> nested_cases() {
-  return {update("host_function", kTable, cudaGraphExecUpdateSuccess,
-                 one([](Recorder&) { return host_params([](void*) {}, nullptr); }),
-                 one([](Recorder& r) { return host_params([](void*) {}, make_pinned(r)); })),
-          update("event_record", kTable, cudaGraphExecUpdateSuccess,
-                 one([](Recorder& r) { return event_record_params(make_event(r)); }),
-                 one([](Recorder& r) { return event_record_params(make_event(r)); })),
-          update("event_wait", kTable, cudaGraphExecUpdateSuccess,
-                 one([](Recorder& r) { return event_wait_params(make_event(r)); }),
-                 one([](Recorder& r) { return event_wait_params(make_event(r)); })),
-          update("child_parameters", kTable, cudaGraphExecUpdateSuccess, child_of(kernel), child_of(other_kernel)),
-          update("child_topology", kTable, kTopology, child_of(kernel), child_of(two_kernels)),
-          update("body_parameters", kTable, cudaGraphExecUpdateSuccess, body_of(kernel), body_of(other_kernel)),
-          update("body_topology", kTable, kTopology, body_of(kernel), body_of(two_kernels)),
-          update("conditional_type", kTable, cudaGraphExecUpdateErrorNotSupported, body_of(kernel),
-                 body_of(kernel, cudaGraphCondTypeSwitch)),
-          update("conditional_size", "4.3 conditional: its parameters are fixed [header; the result as for its type]",
-                 cudaGraphExecUpdateErrorNotSupported, body_of(kernel), body_of(kernel, cudaGraphCondTypeIf, 0, 2)),
-          {"update.conditional_default",
-           "4.3 conditional: defaults are updated [header]",
-           {returns("cudaGraphExecUpdate", cudaSuccess), gives("set by the body", 1)},
-           [](Recorder& r) {
-             int* memory = make_int(r);
-             const Build set = [memory](Recorder& inner, cudaGraph_t graph) { add_set(inner, graph, memory, 1); };
-             const cudaGraph_t off = make_graph(r), on = make_graph(r);
-             body_of(set, cudaGraphCondTypeIf, 0)(r, off);
-             body_of(set, cudaGraphCondTypeIf, 1)(r, on);
-             const cudaGraphExec_t exec = instantiate(r, off);
-             cudaGraphExecUpdateResultInfo info = {};
-             r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, on, &info));
-             launch(r, exec, make_stream(r));
-             r.value("set by the body", read_int(r, memory));
-           }}};
+  return {
+      update("host_function", kUpdateTable, cudaGraphExecUpdateSuccess,
+             one([](Recorder&) { return host_params([](void*) {}, nullptr); }),
+             one([](Recorder& r) { return host_params([](void*) {}, make_pinned(r)); })),
+      update("event_record", kUpdateTable, cudaGraphExecUpdateSuccess,
+             one([](Recorder& r) { return event_record_params(make_event(r)); }),
+             one([](Recorder& r) { return event_record_params(make_event(r)); })),
+      update("event_wait", kUpdateTable, cudaGraphExecUpdateSuccess,
+             one([](Recorder& r) { return event_wait_params(make_event(r)); }),
+             one([](Recorder& r) { return event_wait_params(make_event(r)); })),
+      update("child_parameters", kUpdateTable, cudaGraphExecUpdateSuccess, child_of(kernel), child_of(other_kernel)),
+      update("child_topology", kUpdateTable, kTopology, child_of(kernel), child_of(two_kernels)),
+      update("body_parameters", kUpdateTable, cudaGraphExecUpdateSuccess, body_of(kernel), body_of(other_kernel)),
+      update("body_topology", kUpdateTable, kTopology, body_of(kernel), body_of(two_kernels)),
+      update("conditional_type", kUpdateTable, cudaGraphExecUpdateErrorNotSupported, body_of(kernel),
+             body_of(kernel, cudaGraphCondTypeSwitch)),
+      update("conditional_size", "4.3 conditional: its parameters are fixed [header; the result as for its type]",
+             cudaGraphExecUpdateErrorNotSupported, body_of(kernel), body_of(kernel, cudaGraphCondTypeIf, 0, 2)),
+      {"update.conditional_default",
+       "4.3 conditional: defaults are updated [header]",
+       {returns("cudaGraphExecUpdate", cudaSuccess), gives("set by the body", 1)},
+       [](Recorder& r) {
+         int* memory = make_int(r);
+         const Build set = [memory](Recorder& inner, cudaGraph_t graph) { add_set(inner, graph, memory, 1); };
+         const cudaGraph_t off = make_graph(r), on = make_graph(r);
+         body_of(set, cudaGraphCondTypeIf, 0)(r, off);
+         body_of(set, cudaGraphCondTypeIf, 1)(r, on);
+         const cudaGraphExec_t exec = instantiate(r, off);
+         cudaGraphExecUpdateResultInfo info = {};
+         r.call("cudaGraphExecUpdate", cudaGraphExecUpdate(exec, on, &info));
+         launch(r, exec, make_stream(r));
+         r.value("set by the body", read_int(r, memory));
+       }}};
 }
 
 // A failed update, and which nodes it names.
@@ -274,8 +275,8 @@ std::vector<Case> result_cases() {
 }  // namespace
 
 std::vector<Case> update_cases() {
-  std::vector<Case> cases = kernel_cases();
-  for (const auto& part : {memory_cases(), nested_cases(), result_cases()}) {
+  std::vector<Case> cases = update_kernel_cases();
+  for (const auto& part : {update_memory_cases(), nested_cases(), result_cases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

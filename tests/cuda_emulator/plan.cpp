@@ -64,7 +64,7 @@ struct Setting {
 constexpr auto kInvalid = cudaErrorInvalidValue;
 constexpr const char* kOneContext = "All nodes within a device graph or conditional body must use the same context";
 
-void explain_type(cudaGraphNodeType type) {
+void explain_setting(cudaGraphNodeType type) {
   if (type == cudaGraphNodeTypeEmpty) {
     explain(kInvalid, "Empty nodes are not supported within device graphs");
   } else if (type == cudaGraphNodeTypeConditional) {
@@ -78,7 +78,7 @@ void explain_type(cudaGraphNodeType type) {
 cudaGraphInstantiateResult check_setting(Runtime& r, const CUgraphNode_st& node, const Setting& setting) {
   if ((setting.device_launch && !is_allowed_in_device_launch(node.type)) ||
       (setting.in_body && !is_allowed_in_body(node.type))) {
-    explain_type(node.type);
+    explain_setting(node.type);
     return cudaGraphInstantiateNodeOperationNotSupported;
   }
   if (setting.in_body && !is_reachable_copy(r, *node.work)) {

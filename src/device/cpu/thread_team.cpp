@@ -16,7 +16,7 @@ namespace graphsink {
 namespace {
 
 // Starting a thread costs some ten microseconds.
-constexpr std::chrono::milliseconds kLongestSleep{100};
+constexpr std::chrono::milliseconds kLongestWait{100};
 
 // Moves the calling thread to a core that it may use and that is none of these, if there is one, and then lets it run
 // on all again that it may use. Returns the core.
@@ -97,7 +97,7 @@ bool ThreadTeam::wait_for_call(int thread, int answered) {
     pause();
   }
   std::unique_lock lock(mutex_);
-  called_.wait_for(lock, kLongestSleep, [&] { return calls_.load() != answered || stops_; });
+  called_.wait_for(lock, kLongestWait, [&] { return calls_.load() != answered || stops_; });
   if (calls_.load() != answered) return true;
   is_working_[at(thread)] = false;
   return false;

@@ -11,10 +11,10 @@
 #include "passes/passes.h"
 
 namespace graphsink {
-namespace {
+namespace blas_lt {
 
 // cublasLtDestroy() frees memory. A capture in progress must neither forbid this nor be broken by it.
-cublasStatus_t destroy_library(cublasLtHandle_t library, const Log& log) {
+inline cublasStatus_t destroy_library(cublasLtHandle_t library, const Log& log) {
   RelaxedCapture always_allowed(log);
   return cublasLtDestroy(library);
 }
@@ -38,6 +38,17 @@ struct MatmulPlan {
   std::size_t alignment = 1;
   bool is_double = false;
 };
+
+}  // namespace blas_lt
+
+using blas_lt::MatmulPlan;
+
+namespace {
+
+using blas_lt::Layout;
+using blas_lt::Library;
+using blas_lt::Operation;
+using blas_lt::Preference;
 
 class Checked {
  public:
@@ -211,7 +222,7 @@ struct Matmuls {
     std::shared_ptr<const MatmulPlan> plan;
     bool is_loaded = false;  // its kernels are loaded, because it ran once
   };
-  std::shared_ptr<Library> library;
+  std::shared_ptr<blas_lt::Library> library;
   std::map<MatmulSpec, Chosen> products;
 };
 
