@@ -38,7 +38,84 @@ Value repeat(const Value& x, const std::function<Value(Value s, Value i)>& body)
   return s;
 }
 
+// The condition assigns w, the body v, and each reads what the other has assigned.
+Row condition_that_assigns(const char* name, const WhileOptions& options) {
+  return {name,
+          [options](Graph& g, const Value& x, const Variable& v, const Variable& w) {
+            auto [n] = while_(
+                {zero(x)},
+                [&](Value i) {
+                  assign(w, g.value(w) * 0.5 + g.value(v));
+                  return i < x;
+                },
+                [&](Value i) {
+                  assign(v, g.value(v) + g.value(w) * 0.25);
+                  return i + 1.0;
+                },
+                options);
+            return n + g.value(w) * 2.0 + g.value(v);
+          },
+          [](double x, State& s) {
+            double n = 0;
+            while (true) {
+              s.w = s.w * 0.5 + s.v;
+              if (!(n < x)) break;
+              s.v += s.w * 0.25;
+              ++n;
+            }
+            return n + s.w * 2 + s.v;
+          }};
+}
+
+// As long as the Variable that the condition counts in is below x.
+Value count_in_condition(Graph& g, const Value& x, const Variable& v, const WhileOptions& options) {
+  auto [n] = while_(
+      {zero(x)},
+      [&](Value) {
+        assign(v, g.value(v) + 1.0);
+        return g.value(v) < x;
+      },
+      [](Value i) { return i + 1.0; }, options);
+  return n;
+}
+double counted_in_condition(double x, double& v) {
+  double n = 0;
+  for (++v; v < x; ++v) ++n;
+  return n;
+}
+
 const Row kRows[] = {
+    condition_that_assigns("TheConditionAssigns", {}),
+    condition_that_assigns("TheConditionOfALoopThatIsRecomputedAssigns", {.max_iterations = 30, .recompute = true}),
+    {"OnlyTheConditionAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable&) {
+       g.assign(v, 0.5);
+       Value n = count_in_condition(g, x, v, {});
+       return n + g.value(v);
+     },
+     [](double x, State& s) {
+       s.v = 0.5;
+       const double n = counted_in_condition(x, s.v);
+       return n + s.v;
+     }},
+    {"TheConditionOfALoopInALoopAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable& w) {
+       return repeat(x, [&](Value s, Value i) {
+         assign(w, g.value(w) + g.value(v));
+         g.assign(v, -1);
+         Value n = count_in_condition(g, i, v, {.max_iterations = 9, .recompute = true});
+         return s + n;
+       });
+     },
+     [](double x, State& s) {
+       double y = 0;
+       for (double i = 0; i < x; ++i) {
+         s.w += s.v;
+         s.v = -1;
+         y += counted_in_condition(i, s.v);
+       }
+       return y;
+     }},
     {"BothBranches",
      [](Graph& g, const Value& x, const Variable& v, const Variable&) {
        Value y = if_(
