@@ -86,6 +86,7 @@ double counted_in_condition(double x, double& v) {
 
 const Row kRows[] = {
     condition_that_assigns("TheConditionAssigns", {}),
+    condition_that_assigns("TheConditionOfALoopWithALimitAssigns", {.max_iterations = 30}),
     condition_that_assigns("TheConditionOfALoopThatIsRecomputedAssigns", {.max_iterations = 30, .recompute = true}),
     {"OnlyTheConditionAssigns",
      [](Graph& g, const Value& x, const Variable& v, const Variable&) {
@@ -97,6 +98,20 @@ const Row kRows[] = {
        s.v = 0.5;
        const double n = counted_in_condition(x, s.v);
        return n + s.v;
+     }},
+    {"TheConditionOfALoopInABranchAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable&) {
+       return if_(
+           x < 2.0, [&] { return g.value(v); },
+           [&] {
+             assign(v, g.value(v) - 3.0);
+             return count_in_condition(g, x, v, {.max_iterations = 90});
+           });
+     },
+     [](double x, State& s) {
+       if (x < 2) return s.v;
+       s.v -= 3;
+       return counted_in_condition(x, s.v);
      }},
     {"TheConditionOfALoopInALoopAssigns",
      [](Graph& g, const Value& x, const Variable& v, const Variable& w) {
@@ -470,6 +485,71 @@ TEST_P(AssignInBodies, GradientsFlowThroughThem) {
   EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), 2 * last * 3 * last / 1.5);
   EXPECT_DOUBLE_EQ(p.read_output("slope2").at(0), 2 * last * last / 0.5);
   EXPECT_EQ(v.read().at(0), last);
+}
+
+// The condition multiplies v by w + i once more than there are iterations.
+TEST_P(AssignInBodies, GradientsFlowThroughConditionsThatAssign) {
+  for (bool recompute : {false, true}) {
+    Graph g;
+    Variable v("v", Tensor::scalar(2.0)), w("w", Tensor::scalar(0.5));
+    Value before = g.value(v), of_w = g.value(w), x = g.input("x", f64, {});
+    while_(
+        {zero(x)},
+        [&](Value i) {
+          assign(v, g.value(v) * (of_w + i));
+          return i < x;
+        },
+        [](Value i) { return i + 1.0; }, {.max_iterations = 9, .recompute = recompute});
+    const std::vector<Value> gradients = grad(g.value(v), {before, of_w});
+    for (std::size_t i = 0; i < 2; ++i) g.output("slope" + std::to_string(i), gradients[i]);
+    Program p = compile(g);
+    double start = 2;
+    for (int iterations : {0, 1, 3, 9}) {
+      p.write(x, std::vector<double>{static_cast<double>(iterations)});
+      p.run(sink);
+      double factor = 1, of_factor = 0;
+      for (int i = 0; i <= iterations; ++i) {
+        of_factor = of_factor * (0.5 + i) + factor;
+        factor *= 0.5 + i;
+      }
+      EXPECT_DOUBLE_EQ(p.read_output("slope0").at(0), factor);
+      EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), start * of_factor);
+      start *= factor;
+      EXPECT_DOUBLE_EQ(v.read().at(0), start);
+    }
+  }
+}
+
+// What control.h says.
+TEST(FunctionsOfALoop, AreCalledSoOften) {
+  for (const WhileOptions& options : {WhileOptions{},
+                                      {.max_iterations = 9},
+                                      {.max_iterations = 9, .recompute = true},
+                                      {.max_iterations = 3, .recompute = true}})
+    for (const std::string& assigning :
+         {std::string(), std::string("condition"), std::string("body"), std::string("both")}) {
+      SCOPED_TRACE(std::to_string(options.max_iterations) + (options.recompute ? ", recompute, " : ", ") + assigning);
+      Graph g;
+      Variable v("v", Tensor::scalar(2.0));
+      std::string calls;
+      auto call = [&](char name, bool assigns) {
+        calls += name;
+        if (assigns) assign(v, g.value(v) + 1.0);
+      };
+      while_(
+          {g.input("x", f64, {})},
+          [&](Value s) {
+            call('c', assigning == "condition" || assigning == "both");
+            return s < 8.0;
+          },
+          [&](Value s) {
+            call('b', assigning == "body" || assigning == "both");
+            return s + 1.0;
+          },
+          options);
+      const bool is_recomputed = options.recompute && options.max_iterations > 3;
+      EXPECT_EQ(calls, assigning.empty() ? "cbc" : is_recomputed ? "cbcbcbcbc" : "cbcbc");
+    }
 }
 
 TEST_P(AssignInBodies, ABodyThatIsBuiltAgainLeavesNothing) {
