@@ -1,8 +1,7 @@
 // if_, switch_ and while_: control flow as nodes of the graph. A launch holds them as conditional nodes if the device
 // can do that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A
 // Value made in a body exists only there: using it after the body, in the other branch or in another body throws Error.
-// Bodies return the Values that are needed outside, or assign() them to Variables. The body of a loop that assigns
-// Variables, and its condition, are called more often while the graph is built.
+// Bodies return the Values that are needed outside, or assign() them to Variables.
 #pragma once
 
 #include <array>
@@ -30,7 +29,8 @@ struct WhileOptions {
   // Takes less memory for the gradient of a loop with max_iterations, n: it keeps about 2 sqrt(n) states instead of n,
   // and runs the loop again, sqrt(n) iterations at a time ("Training Deep Nets with Sublinear Memory Cost", Chen et al.
   // 2016). For that the loop is made of two, one in the other, so that random ops in it draw other numbers. Otherwise
-  // the results have the same bits; gradients that are sums over the iterations are added up in another order.
+  // the results have the same bits; gradients that are sums over the iterations are added up in another order. A loop
+  // with max_iterations of at most 3 is built as without it.
   bool recompute = false;
 };
 
@@ -60,9 +60,17 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 }  // namespace detail
 
 // A loop: state = init; while (condition(state...)) state = body(state...); returns the last state. `condition` returns
-// a boolean scalar. `body` returns a Value (N = 1) or a std::array<Value, N>, with the types of `init`. Both functions
-// are called while the graph is built, the condition twice. A loop with max_iterations has a gradient, for which it
-// keeps its state of each iteration, max_iterations times its size; without a limit grad() throws Error.
+// a boolean scalar. `body` returns a Value (N = 1) or a std::array<Value, N>, with the types of `init`. A loop with
+// max_iterations has a gradient, for which it keeps its state of each iteration, max_iterations times its size; without
+// a limit grad() throws Error.
+//
+// In a step, a loop of n iterations evaluates the condition n + 1 times, whatever the options are: random ops in it
+// draw new numbers each time, and what it assigns to Variables counts each time.
+//
+// Both functions are called while the graph is built: `condition` with the state that the loop begins with, then `body`
+// with that of an iteration, and `condition` with what the body has returned. If one of the last two calls assigns
+// Variables, both are made a second time, and with `recompute` a third and a fourth time; only what the last ones build
+// stays.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {

@@ -16,54 +16,82 @@ using Body = std::function<Values(const Values&)>;
 
 Values without_last(const Values& state) { return {state.begin(), state.end() - 1}; }
 
-// These return the last state and, behind it, whether the condition still holds.
-
-Values limited(GraphData& graph, std::span<const Arg> init, const Condition& condition, const Body& body,
-               std::int64_t limit, const Where& where) {
-  auto may_go_on = [&](const Values& state) {
-    Value is_below = less(Arg(state.back(), where), Arg(static_cast<double>(limit), where));
-    return logical_and(Arg(condition(without_last(state)), where), is_below);
-  };
-  auto user_body = [&](const Values& state) { return body(without_last(state)); };
-  Values results = without_last(counted_loop("while_", graph, init, may_go_on, user_body, limit, where));
-  results.push_back(condition(results));
-  return results;
+std::vector<Arg> args_of(const Values& values, const Where& where) {
+  std::vector<Arg> args;
+  for (const Value& value : values) args.emplace_back(value, where);
+  return args;
 }
 
-// A loop of loops of sqrt(limit) iterations: its gradient keeps the states between them, and runs one after the other
-// again. The condition is part of the state, so that it is evaluated once for each state.
-Values segmented(GraphData& graph, std::span<const Arg> init, const Condition& condition, const Body& body,
-                 std::int64_t limit, const Where& where) {
-  const std::int64_t length = segment_length(limit), segments = (limit + length - 1) / length;
-  auto number = [&](std::int64_t n) { return Arg(static_cast<double>(n), where); };
-  Values first;
-  for (const Arg& arg : init) first.push_back(as_value(graph, arg, "while_"));
-  first.push_back(condition(first));
-  std::vector<Arg> state;
-  for (const Value& value : first) state.emplace_back(value, where);
+// A while_ with a limit. Its loops carry the condition as the last of their state, in front of the number of the
+// iteration, so that it is evaluated once for each state: another evaluation would draw other random numbers, and would
+// assign Variables once more. Both kinds of loops return the last state, and the condition of it.
+class LimitedLoop {
+ public:
+  LimitedLoop(GraphData& graph, const Condition& condition, const Body& body, std::int64_t limit, const Where& where)
+      : graph_(graph), condition_(condition), body_(body), limit_(limit), where_(where) {}
 
-  auto goes_on = [&](const Values& now, std::int64_t most) {
-    return logical_and(Arg(now[now.size() - 2], where), Arg(less(Arg(now.back(), where), number(most)), where));
-  };
-  auto segment = [&](const Values& outer) {
-    const Value before = mul(Arg(outer.back(), where), number(length));
-    std::vector<Arg> begin;
-    for (const Value& value : without_last(outer)) begin.emplace_back(value, where);
-    auto is_within = [&](const Values& now) {
-      const Value all = add(Arg(before, where), Arg(now.back(), where));
-      return logical_and(Arg(goes_on(now, length), where), Arg(less(Arg(all, where), number(limit)), where));
+  Values one_loop(std::span<const Arg> init) const {
+    const Values first = begin(init);
+    auto is_within = [&](const Values& now) { return goes_on(now, limit_); };
+    auto step = [&](const Values& now) { return iterate(now, first); };
+    return without_last(counted_loop("while_", graph_, args_of(first, where_), is_within, step, limit_, where_));
+  }
+
+  // A loop of loops of sqrt(limit) iterations: its gradient keeps the states between them, and runs one after the other
+  // again.
+  Values loop_of_loops(std::span<const Arg> init) const {
+    const std::int64_t length = segment_length(limit_), segments = (limit_ + length - 1) / length;
+    const Values first = begin(init);
+    auto segment = [&](const Values& outer) {
+      const Value before = mul(Arg(outer.back(), where_), number(length));
+      auto is_within = [&](const Values& now) {
+        const Value all = add(Arg(before, where_), Arg(now.back(), where_));
+        const Value is_below = less(Arg(all, where_), number(limit_));
+        return logical_and(Arg(goes_on(now, length), where_), Arg(is_below, where_));
+      };
+      auto step = [&](const Values& now) { return iterate(now, first); };
+      const std::vector<Arg> state = args_of(without_last(outer), where_);
+      return without_last(counted_loop("while_", graph_, state, is_within, step, length, where_));
     };
-    auto step = [&](const Values& now) {
-      Values next = body(without_last(without_last(now)));
-      check_state_size("while_", next.size(), init.size(), where);
-      next.push_back(condition(next));
-      return next;
-    };
-    return without_last(counted_loop("while_", graph, begin, is_within, step, length, where));
-  };
-  return without_last(counted_loop(
-      "while_", graph, state, [&](const Values& now) { return goes_on(now, segments); }, segment, segments, where));
-}
+    auto has_more = [&](const Values& now) { return goes_on(now, segments); };
+    return without_last(counted_loop("while_", graph_, args_of(first, where_), has_more, segment, segments, where_));
+  }
+
+ private:
+  Arg number(std::int64_t n) const { return {static_cast<double>(n), where_}; }
+
+  void add_condition(Values& state) const {
+    const Value condition = condition_(state);
+    (void)check_predicate(graph_, condition, "while_", where_);
+    state.push_back(condition);
+  }
+
+  Values begin(std::span<const Arg> init) const {
+    Values state;
+    for (const Arg& arg : init) state.push_back(as_value(graph_, arg, "while_"));
+    add_condition(state);
+    return state;
+  }
+
+  Values iterate(const Values& now, const Values& first) const {
+    Values next = body_(without_last(without_last(now)));
+    check_state_size("while_", next.size(), first.size() - 1, where_);
+    for (std::size_t i = 0; i < next.size(); ++i)
+      (void)check_state("while_", graph_, i, next[i], graph_.type({first[i].node(), first[i].output()}), where_);
+    add_condition(next);
+    return next;
+  }
+
+  Value goes_on(const Values& now, std::int64_t most) const {
+    return logical_and(Arg(now[now.size() - 2], where_), Arg(less(Arg(now.back(), where_), number(most)), where_));
+  }
+
+  GraphData& graph_;
+  const Condition& condition_;
+  const Body& body_;
+  std::int64_t limit_;
+  const Where& where_;
+};
 
 }  // namespace
 
@@ -84,8 +112,8 @@ Values while_values(std::span<const Arg> init, const std::function<Value(const V
                 "give a number from 1 to 2^31 - 1, or 0 for no limit");
   }
   GraphData& graph = *std::get<Value>(first->content()).graph();
-  const Values results = options.recompute && limit > 3 ? segmented(graph, init, condition, body, limit, where)
-                                                        : limited(graph, init, condition, body, limit, where);
+  const LimitedLoop loop(graph, condition, body, limit, where);
+  const Values results = options.recompute && limit > 3 ? loop.loop_of_loops(init) : loop.one_loop(init);
   emit(while_limit_op, {Arg(results.back(), where)}, WhileLimitAttrs{limit});
   return without_last(results);
 }

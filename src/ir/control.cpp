@@ -37,16 +37,6 @@ class BodyScope {
   int parent_ = 0;
 };
 
-ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where) {
-  ValueRef ref = graph.visible(predicate, op, where);
-  const TensorType& type = graph.type(ref);
-  if (type.dtype != DType::boolean || !is_single(type)) {
-    throw Error(op, where, "the predicate is " + to_string(type) + ", not one bool",
-                "compare: less(a, b), greater(a, b), ...");
-  }
-  return ref;
-}
-
 // The number of the iteration becomes part of the state, behind the user's.
 void add_counter(Node& node, Region& body) {
   node.inputs.insert(node.inputs.end() - 1, body.counter.first);  // before the predicate
@@ -89,6 +79,26 @@ void check_state_size(const char* op, std::size_t returned, std::size_t expected
   throw Error(op, where,
               "the body returned " + std::to_string(returned) + " Values, the state has " + std::to_string(expected),
               "return one Value for each of the state");
+}
+
+ValueRef check_state(const char* op, const GraphData& graph, std::size_t number, const Value& returned,
+                     const TensorType& expected, const Where& where) {
+  const ValueRef ref = graph.visible(returned, op, where);
+  if (graph.type(ref) == expected) return ref;
+  throw Error(op, where,
+              "state " + std::to_string(number) + " is " + to_string(expected) + ", the body returned " +
+                  to_string(graph.type(ref)),
+              "return the type the state began with");
+}
+
+ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where) {
+  ValueRef ref = graph.visible(predicate, op, where);
+  const TensorType& type = graph.type(ref);
+  if (type.dtype != DType::boolean || !is_single(type)) {
+    throw Error(op, where, "the predicate is " + to_string(type) + ", not one bool",
+                "compare: less(a, b), greater(a, b), ...");
+  }
+  return ref;
 }
 
 Value as_value(GraphData& graph, const Arg& arg, const char* op) {
@@ -179,9 +189,9 @@ ValueRef stacked_output(GraphData& graph, int loop, const Stacked& stacked) {
 
 namespace {
 
-// The loop, with the Variables that its body assigns as states in front of the user's. If the body assigns others, what
-// is built is not a loop yet, and they are added to `carried`.
-Values build_loop(const char* op, GraphData& graph, std::span<const Arg> init,
+// The loop, with the Variables that an iteration assigns as states in front of the user's. If it assigns others, what
+// is built is not a loop yet, and they are added to `carried`. `first` is the condition of `init`.
+Values build_loop(const char* op, GraphData& graph, const Values& init, ValueRef first,
                   const std::function<Value(const Values&)>& condition,
                   const std::function<Values(const Values&)>& body, std::vector<Variable>& carried,
                   const Where& where) {
@@ -194,9 +204,9 @@ Values build_loop(const char* op, GraphData& graph, std::span<const Arg> init,
   node.where = where;
   Values state;
   for (const Variable& variable : carried) state.push_back(Graph(graph.shared_from_this()).value(variable, where));
-  for (const Arg& arg : init) state.push_back(as_value(graph, arg, op));
+  state.insert(state.end(), init.begin(), init.end());
   for (const Value& value : state) node.inputs.push_back({value.node(), value.output()});
-  node.inputs.push_back(check_predicate(graph, condition(users(state)), op, where));
+  node.inputs.push_back(first);
   const AssignedValues before(graph);
   std::vector<Where> assigned_where;
   {
@@ -218,17 +228,8 @@ Values build_loop(const char* op, GraphData& graph, std::span<const Arg> init,
     Values next = body(users(parameters));
     check_state_size(op, next.size(), init.size(), where);
     std::vector<ValueRef> results;
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      ValueRef result = graph.visible(next[i], op, where);
-      const TensorType& type = graph.type(node.inputs[hidden + i]);
-      if (graph.type(result) != type) {
-        throw Error(op, where,
-                    "state " + std::to_string(i) + " is " + to_string(type) + ", the body returned " +
-                        to_string(graph.type(result)),
-                    "return the type the state began with");
-      }
-      results.push_back(result);
-    }
+    for (std::size_t i = 0; i < next.size(); ++i)
+      results.push_back(check_state(op, graph, i, next[i], graph.type(node.inputs[hidden + i]), where));
     ValueRef again = check_predicate(graph, condition(next), op, where);
     for (int variable : begin.changed(graph)) {
       const Variable& assigned = graph.variables[at(variable)].variable;
@@ -266,11 +267,15 @@ Values loop_values(const char* op, std::span<const Arg> init, const std::functio
                    const std::function<Values(const Values&)>& body) {
   const Where where = init.empty() ? Where() : init[0].where();
   std::shared_ptr<GraphData> graph = control_graph(init, op, where);
+  Values state;
+  for (const Arg& arg : init) state.push_back(as_value(*graph, arg, op));
+  // It comes before build_loop() reads the carried Variables, so that the loop begins with what the condition assigns.
+  const ValueRef first = check_predicate(*graph, condition(state), op, where);
   std::vector<Variable> carried;
   while (true) {
     Draft draft(*graph);
     const std::size_t known = carried.size();
-    Values results = build_loop(op, *graph, init, condition, body, carried, where);
+    Values results = build_loop(op, *graph, state, first, condition, body, carried, where);
     if (carried.size() == known) return results;
     draft.take_back();
   }

@@ -16,8 +16,14 @@ Value as_value(GraphData& graph, const Arg& arg, const char* op);
 // The graph of the operands. Throws Error, in the name of `op`, if none is a Value of a graph.
 std::shared_ptr<GraphData> control_graph(std::span<const Arg> args, const char* op, const Where& where);
 
+// Returns the Value that `op` goes by. Throws Error, in the name of `op`, unless it is one bool that is known here.
+ValueRef check_predicate(const GraphData& graph, const Value& predicate, const char* op, const Where& where);
 // Throws Error, in the name of `op`, unless a body has returned as many Values as its state has.
 void check_state_size(const char* op, std::size_t returned, std::size_t expected, const Where& where);
+// Returns what a body has returned as a part of the next state. Throws Error, in the name of `op`, if it has another
+// type than the state began with.
+ValueRef check_state(const char* op, const GraphData& graph, std::size_t number, const Value& returned,
+                     const TensorType& expected, const Where& where);
 
 // What while_() does without a limit; errors name `op`.
 Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,

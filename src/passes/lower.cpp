@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
 
 #include "base/at.h"
 #include "passes/locations.h"
@@ -121,13 +123,14 @@ class Lowering {
     if (is_branch(*node.op)) return lower_branch(sequence, id);
     if (node.op == system_.clear || node.op == system_.store_at) return lower_stack_op(sequence, id);
     if (sequence == 0 && writes_variables(*node.op, node.inputs.size())) {
-      commits_.push_back(id);
+      commits_.push_back({id, {}});
       return;
     }
     lower_op(sequence, id);
   }
 
-  void lower_op(int sequence, int id) {
+  // `operands`: the buffers of the inputs, if these are not those of their values.
+  void lower_op(int sequence, int id, const std::vector<int>& operands = {}) {
     const IrNode& node = ir_.nodes[at(id)];
     PlanNode lowered;
     lowered.op = node.op;
@@ -144,8 +147,8 @@ class Lowering {
     lowered.types.reserve(node.inputs.size() + node.outputs.size());
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueRef v = node.inputs[i];
-      int buffer = -1;
-      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
+      int buffer = operands.empty() ? -1 : operands[i];
+      if (operands.empty() && access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
         buffer = lowered.on_host ? values_.on_host(sequence, v) : values_.on_device(sequence, v, device);
       add_operand(lowered, buffer, type(v));
     }
@@ -328,7 +331,7 @@ class Lowering {
   // everything that can throw runs before the first store.
 
   void finish() {
-    for (int id : commits_) prepare_commit(id);
+    prepare_commits();
     PlanNode store = system_node(system_.store, {}, Where());
     for (const VariableUse& use : ir_.variables) {
       if (!use.is_assigned()) continue;
@@ -343,7 +346,7 @@ class Lowering {
                                values_.kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
     check_before_commit();
-    for (int id : commits_) lower_op(0, id);
+    for (const Commit& commit : commits_) lower_op(0, commit.node, commit.operands);
     if (store.inputs > 0) add_call(0, std::move(store));
     add_call(0, std::move(end));
   }
@@ -367,14 +370,36 @@ class Lowering {
     return end;
   }
 
-  // Copies the inputs of the node to the device before the commit begins. If there were a copy within the commit, the
-  // tasks before that copy would not count as part of the commit.
-  void prepare_commit(int id) {
-    const IrNode& node = ir_.nodes[at(id)];
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) values_.on_device(0, node.inputs[i]);
+  // Brings what the commit reads to the device before it begins: if there were a copy within the commit, the tasks
+  // before that copy would not count as part of the commit. What an op of the commit reads is the value at the start of
+  // the step, so that a Variable which the commit has overwritten by then is copied, too. An op may read a Variable
+  // again that it writes itself, and is given the copy.
+  void prepare_commits() {
+    std::set<int> overwritten;
+    std::map<int, int> copies;
+    for (Commit& commit : commits_) {
+      const IrNode& node = ir_.nodes[at(commit.node)];
+      auto access = [&](std::size_t i) { return access_of(*node.op, i, node.inputs.size()); };
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const bool is_needed = access(i) != Access::shape_only;
+        commit.operands.push_back(is_needed ? values_.on_device(0, node.inputs[i]) : -1);
+        if (access(i) == Access::write) overwritten.insert(commit.operands[i]);
+      }
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        int& operand = commit.operands[i];
+        if (access(i) != Access::read || overwritten.count(operand) == 0) continue;
+        auto [copy, is_new] = copies.try_emplace(operand);
+        if (is_new) copy->second = values_.kept(operand);
+        operand = copy->second;
+      }
     }
   }
+
+  // An op that writes Variables, and the buffers of its inputs.
+  struct Commit {
+    int node;
+    std::vector<int> operands;
+  };
 
   const PlannerIr& ir_;
   const SystemOps& system_;
@@ -382,7 +407,7 @@ class Lowering {
   Plan& plan_;
   Locations values_;
   int step_block_ = -1;
-  std::vector<int> commits_;
+  std::vector<Commit> commits_;
   bool host_work_ = false;
 };
 

@@ -38,7 +38,99 @@ Value repeat(const Value& x, const std::function<Value(Value s, Value i)>& body)
   return s;
 }
 
+// The condition assigns w, the body v, and each reads what the other has assigned.
+Row condition_that_assigns(const char* name, const WhileOptions& options) {
+  return {name,
+          [options](Graph& g, const Value& x, const Variable& v, const Variable& w) {
+            auto [n] = while_(
+                {zero(x)},
+                [&](Value i) {
+                  assign(w, g.value(w) * 0.5 + g.value(v));
+                  return i < x;
+                },
+                [&](Value i) {
+                  assign(v, g.value(v) + g.value(w) * 0.25);
+                  return i + 1.0;
+                },
+                options);
+            return n + g.value(w) * 2.0 + g.value(v);
+          },
+          [](double x, State& s) {
+            double n = 0;
+            while (true) {
+              s.w = s.w * 0.5 + s.v;
+              if (!(n < x)) break;
+              s.v += s.w * 0.25;
+              ++n;
+            }
+            return n + s.w * 2 + s.v;
+          }};
+}
+
+// As long as the Variable that the condition counts in is below x.
+Value count_in_condition(Graph& g, const Value& x, const Variable& v, const WhileOptions& options) {
+  auto [n] = while_(
+      {zero(x)},
+      [&](Value) {
+        assign(v, g.value(v) + 1.0);
+        return g.value(v) < x;
+      },
+      [](Value i) { return i + 1.0; }, options);
+  return n;
+}
+double counted_in_condition(double x, double& v) {
+  double n = 0;
+  for (++v; v < x; ++v) ++n;
+  return n;
+}
+
 const Row kRows[] = {
+    condition_that_assigns("TheConditionAssigns", {}),
+    condition_that_assigns("TheConditionOfALoopWithALimitAssigns", {.max_iterations = 30}),
+    condition_that_assigns("TheConditionOfALoopThatIsRecomputedAssigns", {.max_iterations = 30, .recompute = true}),
+    {"OnlyTheConditionAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable&) {
+       g.assign(v, 0.5);
+       Value n = count_in_condition(g, x, v, {});
+       return n + g.value(v);
+     },
+     [](double x, State& s) {
+       s.v = 0.5;
+       const double n = counted_in_condition(x, s.v);
+       return n + s.v;
+     }},
+    {"TheConditionOfALoopInABranchAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable&) {
+       return if_(
+           x < 2.0, [&] { return g.value(v); },
+           [&] {
+             assign(v, g.value(v) - 3.0);
+             return count_in_condition(g, x, v, {.max_iterations = 90});
+           });
+     },
+     [](double x, State& s) {
+       if (x < 2) return s.v;
+       s.v -= 3;
+       return counted_in_condition(x, s.v);
+     }},
+    {"TheConditionOfALoopInALoopAssigns",
+     [](Graph& g, const Value& x, const Variable& v, const Variable& w) {
+       return repeat(x, [&](Value s, Value i) {
+         assign(w, g.value(w) + g.value(v));
+         g.assign(v, -1);
+         Value n = count_in_condition(g, i, v, {.max_iterations = 9, .recompute = true});
+         return s + n;
+       });
+     },
+     [](double x, State& s) {
+       double y = 0;
+       for (double i = 0; i < x; ++i) {
+         s.w += s.v;
+         s.v = -1;
+         y += counted_in_condition(i, s.v);
+       }
+       return y;
+     }},
     {"BothBranches",
      [](Graph& g, const Value& x, const Variable& v, const Variable&) {
        Value y = if_(
@@ -393,6 +485,71 @@ TEST_P(AssignInBodies, GradientsFlowThroughThem) {
   EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), 2 * last * 3 * last / 1.5);
   EXPECT_DOUBLE_EQ(p.read_output("slope2").at(0), 2 * last * last / 0.5);
   EXPECT_EQ(v.read().at(0), last);
+}
+
+// The condition multiplies v by w + i once more than there are iterations.
+TEST_P(AssignInBodies, GradientsFlowThroughConditionsThatAssign) {
+  for (bool recompute : {false, true}) {
+    Graph g;
+    Variable v("v", Tensor::scalar(2.0)), w("w", Tensor::scalar(0.5));
+    Value before = g.value(v), of_w = g.value(w), x = g.input("x", f64, {});
+    while_(
+        {zero(x)},
+        [&](Value i) {
+          assign(v, g.value(v) * (of_w + i));
+          return i < x;
+        },
+        [](Value i) { return i + 1.0; }, {.max_iterations = 9, .recompute = recompute});
+    const std::vector<Value> gradients = grad(g.value(v), {before, of_w});
+    for (std::size_t i = 0; i < 2; ++i) g.output("slope" + std::to_string(i), gradients[i]);
+    Program p = compile(g);
+    double start = 2;
+    for (int iterations : {0, 1, 3, 9}) {
+      p.write(x, std::vector<double>{static_cast<double>(iterations)});
+      p.run(sink);
+      double factor = 1, of_factor = 0;
+      for (int i = 0; i <= iterations; ++i) {
+        of_factor = of_factor * (0.5 + i) + factor;
+        factor *= 0.5 + i;
+      }
+      EXPECT_DOUBLE_EQ(p.read_output("slope0").at(0), factor);
+      EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), start * of_factor);
+      start *= factor;
+      EXPECT_DOUBLE_EQ(v.read().at(0), start);
+    }
+  }
+}
+
+// What control.h says.
+TEST(FunctionsOfALoop, AreCalledSoOften) {
+  for (const WhileOptions& options : {WhileOptions{},
+                                      {.max_iterations = 9},
+                                      {.max_iterations = 9, .recompute = true},
+                                      {.max_iterations = 3, .recompute = true}})
+    for (const std::string& assigning :
+         {std::string(), std::string("condition"), std::string("body"), std::string("both")}) {
+      SCOPED_TRACE(std::to_string(options.max_iterations) + (options.recompute ? ", recompute, " : ", ") + assigning);
+      Graph g;
+      Variable v("v", Tensor::scalar(2.0));
+      std::string calls;
+      auto call = [&](char name, bool assigns) {
+        calls += name;
+        if (assigns) assign(v, g.value(v) + 1.0);
+      };
+      while_(
+          {g.input("x", f64, {})},
+          [&](Value s) {
+            call('c', assigning == "condition" || assigning == "both");
+            return s < 8.0;
+          },
+          [&](Value s) {
+            call('b', assigning == "body" || assigning == "both");
+            return s + 1.0;
+          },
+          options);
+      const bool is_recomputed = options.recompute && options.max_iterations > 3;
+      EXPECT_EQ(calls, assigning.empty() ? "cbc" : is_recomputed ? "cbcbcbcbc" : "cbcbc");
+    }
 }
 
 TEST_P(AssignInBodies, ABodyThatIsBuiltAgainLeavesNothing) {

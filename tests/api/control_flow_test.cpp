@@ -1,8 +1,11 @@
 // Loops and branches of programs. They become conditional nodes if the bodies allow it; otherwise the host drives them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <string>
 
 #include "program_fixture.h"
 
@@ -326,6 +329,77 @@ TEST_P(OnDevice, ALoopThatReachesItsLimitFailsTheStep) {
   }
 }
 
+// A condition that draws is evaluated once for each state: the draw that ended the loop is the last one.
+TEST_P(OnDevice, TheDrawOfAConditionDecides) {
+  int longest = 0, refused = 0;
+  // The number of iterations; nothing if the step failed.
+  auto iterations = [&](std::uint32_t seed, Mode mode, const WhileOptions& options) {
+    Graph g;
+    Variable draws("draws", Tensor::scalar(0.0)), last("last", Tensor::scalar(0.0));
+    auto [n] = while_(
+        {g.constant(Tensor::scalar(0.0))},
+        [&](Value i) {
+          Value draw = random_uniform(i);
+          assign(draws, g.value(draws) + 1.0);
+          assign(last, draw);
+          return draw < 0.5;
+        },
+        [](Value i) { return i + 1.0; }, options);
+    g.record("n", n);
+    g.record("draws", g.value(draws));
+    g.record("last", g.value(last));
+    Program p = compile(g, {.seed = seed});
+    p.run(mode, {.steps = 1});
+    try {
+      p.sync();
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find("still held after 2 iterations"), std::string::npos) << e.what();
+      EXPECT_EQ(options.max_iterations, 2);
+      return std::optional<int>();
+    }
+    const double ran = p.read<double>("n")[0];
+    EXPECT_EQ(p.read<double>("draws")[0], ran + 1);
+    EXPECT_GE(p.read<double>("last")[0], 0.5);
+    return std::optional<int>(static_cast<int>(ran));
+  };
+  for (std::uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    for (Mode mode : {interactive_serial, sink}) {
+      const std::optional<int> ran = iterations(seed, mode, {.max_iterations = 1000});
+      ASSERT_TRUE(ran);
+      longest = std::max(longest, *ran);
+      EXPECT_TRUE(iterations(seed, mode, {}));
+      EXPECT_TRUE(iterations(seed, mode, {.max_iterations = 1000, .recompute = true}));
+      // The same loop draws the same numbers.
+      const std::optional<int> cut = iterations(seed, mode, {.max_iterations = 2});
+      EXPECT_EQ(cut, *ran > 2 ? std::nullopt : ran);
+      refused += !cut;
+    }
+  }
+  EXPECT_GT(longest, 2);
+  EXPECT_GT(refused, 0);
+}
+
+// The planner writes out loops that it can count, and the check of the limit with them.
+TEST_P(OnDevice, ALimitThatIsReachedByCountingFailsTheStep) {
+  for (bool recompute : {false, true})
+    for (int bound : {3, 5, 6}) {
+      Graph g;
+      Variable w("w", Tensor::scalar(0.0f));
+      auto [n] = while_(
+          {g.constant(Tensor::scalar(0.0f))}, [&](Value i) { return i < bound; }, [](Value i) { return i + 1.0; },
+          {.max_iterations = 5, .recompute = recompute});
+      assign(w, n);
+      Program p = compile(g);
+      p.run(sink);
+      if (bound > 5) {
+        EXPECT_THROW(p.sync(), Error);
+      } else {
+        EXPECT_EQ(w.read().at(0), bound);
+      }
+    }
+}
+
 TEST_P(OnDevice, AnIndexOfNoBodyFailsTheStep) {
   Graph g;
   Value i = g.input("i", i32, {}), x = g.input("x", f32, {});
@@ -371,6 +445,26 @@ TEST_P(OnDevice, TheLimitOfALoopIsChecked) {
   };
   EXPECT_THROW(loop(-1), Error);
   EXPECT_THROW(loop(std::int64_t{1} << 31), Error);
+}
+
+TEST(LoopsWithALimit, RefuseWhatOthersRefuse) {
+  auto problem = [](const WhileOptions& options, bool is_boolean) {
+    Graph g;
+    try {
+      while_(
+          {g.input("x", f32, {})}, [&](Value s) { return is_boolean ? s < 8.0 : s; },
+          [](Value s) { return cast(s, f64); }, options);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "while_");
+      return e.problem();
+    }
+    return std::string();
+  };
+  for (const WhileOptions& options :
+       {WhileOptions{}, {.max_iterations = 9}, {.max_iterations = 9, .recompute = true}}) {
+    EXPECT_EQ(problem(options, false), "the predicate is f32[], not one bool");
+    EXPECT_EQ(problem(options, true), "state 0 is f32[], the body returned f64[]");
+  }
 }
 
 }  // namespace

@@ -247,6 +247,23 @@ TEST(Plan, CommitComesLastAndSwapsAreSafe) {
   EXPECT_EQ(plan.nodes[at(tasks[tasks.size() - 2].node)].op->name, system_ops().store->name);
 }
 
+TEST(Plan, TheCommitCopiesOnlyWhatItOverwritesBeforeItReadsIt) {
+  enum class Rate : std::uint8_t { is_not_written, is_written_behind, is_written_before };
+  auto copies = [](Rate order) {
+    Graph g;
+    Variable rate("rate", Tensor({0.5f})), v("v", Tensor({1.0f})), w("w", Tensor({2.0f}));
+    Value at_start = g.value(rate), of_v = g.value(v), of_w = g.value(w);
+    if (order == Rate::is_written_before) sgd(sum(at_start * at_start), {rate});
+    sgd(sum(of_v * of_v), {v}, {.lr = at_start});
+    sgd(sum(of_w * of_w), {w}, {.lr = at_start});
+    if (order == Rate::is_written_behind) sgd(sum(at_start * at_start), {rate});
+    return count_copies(plan_for(g, Target::host()));
+  };
+  EXPECT_EQ(copies(Rate::is_not_written), 0);
+  EXPECT_EQ(copies(Rate::is_written_behind), 0);
+  EXPECT_EQ(copies(Rate::is_written_before), 1) << "one for both optimizers";
+}
+
 TEST(Plan, ReadAfterAssignSeesTheAssignedValue) {
   Graph g;
   Variable w("w", Tensor({1.0f}));
