@@ -27,7 +27,7 @@ void infer(InferArgs& a) {
 
 Prepared prepare(const PrepareArgs& a) { return {nullptr, external_of(a.attrs).workspace}; }
 
-std::vector<Value> grad(const GradArgs& a) { return external_of(a.attrs).grad(a); }
+std::vector<Value> external_grad(const GradArgs& a) { return external_of(a.attrs).grad(a); }
 
 void cpu_body(const CpuArgs& a) { external_of(*a.node().attrs).cpu(a); }
 
@@ -63,7 +63,7 @@ std::vector<Value> external_op(ExternalOp op, std::span<const Arg> inputs, Place
                    .bodies = external.cpu && external.cuda ? OpBodies{cpu_body, cuda_body}
                              : external.cpu                ? OpBodies{cpu_body}
                                                            : OpBodies{cuda_body},
-                   .grad = external.grad ? grad : nullptr};
+                   .grad = external.grad ? external_grad : nullptr};
   const OpDef& def = code->op;
   return emit(def, inputs, ExternalAttrs{std::move(code)}, placement);
 }
