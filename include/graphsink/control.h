@@ -62,7 +62,9 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 // A loop: state = init; while (condition(state...)) state = body(state...); returns the last state. `condition` returns
 // a boolean scalar. `body` returns a Value (N = 1) or a std::array<Value, N>, with the types of `init`. Both functions
 // are called while the graph is built, the condition twice. A loop with max_iterations has a gradient, for which it
-// keeps its state of each iteration, max_iterations times its size; without a limit grad() throws Error.
+// keeps its state of each iteration, max_iterations times its size; without a limit grad() throws Error. A condition
+// that compares denormal numbers may end the loop after another number of iterations on another device: CPU bodies read
+// and write them as zeros, unless CompileOptions::flush_denormals is false, and GPU kernels compute with them.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {
