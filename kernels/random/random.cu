@@ -264,7 +264,8 @@ struct IntegerAttrs {
 void infer_integers(InferArgs& a) {
   const auto& [dtype, shape, low, high] = a.attrs<IntegerAttrs>();
   if (dtype != DType::i32 && dtype != DType::i64)
-    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)), "cast() the result");
+    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)),
+           "cast() the result, if the dtype holds the bounds");
   std::string bounds = "[" + std::to_string(low) + ", " + std::to_string(high) + ")";
   if (low >= high) a.fail("there is no integer in " + bounds, "pass an upper bound above the lower");
   if (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > std::uint64_t{1} << 32)

@@ -178,7 +178,7 @@ void InferArgs::expect_inputs(int count) const {
 
 void InferArgs::expect_same_dtype(int count) const {
   for (int i = 1; i < count; ++i) {
-    if (in(i).dtype != in(0).dtype) fail("dtypes differ", "cast() one of them");
+    if (in(i).dtype != in(0).dtype) fail("dtypes differ", "cast() one of them to a dtype that holds both");
   }
 }
 
