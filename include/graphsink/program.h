@@ -55,7 +55,8 @@ struct CompileOptions {
   // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
-  // first. Slow.
+  // first. Of a function that is made of several ops, such as attention() with a mask, only the results count, and of a
+  // gradient what it hands on: inside, -inf may stand for what is masked. Slow.
   bool check_finite = false;
   // Computes a product together with the bias and the activation that follow it, and element-wise ops together that use
   // each other's results, or that are small and of one shape; attention reads and writes its operands where they lie,

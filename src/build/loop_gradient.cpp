@@ -142,7 +142,11 @@ struct Backward::LoopGradient {
   // The expensive values of the iteration, and sums; what of these is not used then is not kept.
   std::vector<Expensive> kept_at(const Value& iteration) {
     auto kept_of = [&](ValueRef value) {
-      return ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
+      const ValueRef kept = ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
+      const Node& maker = graph.nodes[at(value.node)];
+      graph.nodes[at(kept.node)].composition = maker.composition;
+      graph.nodes[at(kept.node)].is_inside = maker.is_inside;
+      return kept;
     };
     std::vector<Expensive> kept;
     for (const auto& [value, sum, adder] : expensive)
