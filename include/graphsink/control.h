@@ -90,6 +90,8 @@ Values while_(const Init& init, const Condition& condition, const Body& body, co
       args.emplace_back(value, where);
     }
   }
+  if (args.empty())
+    throw Error("while_", where, "the state is empty", "begin with one Value at least, such as a counter");
   return detail::while_values(
       args, [&](const Values& state) { return Value(condition(state)); },
       [&](const Values& state) { return detail::to_values(body(state)); }, options);

@@ -105,6 +105,10 @@ class Builder {
   void check(const std::vector<ParameterGroup>& groups) const {
     if (!loss_.valid()) throw Error(method_.name, where_, "the loss is not a Value", "pass the result of an op");
     if (loss_.eager()) throw Error(method_.name, where_, "the loss is a Value of an Eager", "build a Graph");
+    if (const GraphData& graph = *loss_.graph(); graph.current_region != 0) {
+      throw Error(method_.name, where_, "updates parameters in " + graph.describe_body(graph.current_region),
+                  "call it outside of the body, with a loss that the body returns");
+    }
     if (options_.accumulate < 1) {
       throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
     }
@@ -143,9 +147,15 @@ class Builder {
   void expect_factor(const std::string& option, double value) const {
     expect(value >= 0 && std::isfinite(static_cast<float>(value)), option, value, "a finite f32 of at least 0");
   }
-  // Of a Value nothing is known yet.
   void expect_rate(const Arg& lr) const {
-    if (const auto* number = std::get_if<double>(&lr.content())) expect_factor("lr", *number);
+    if (const auto* number = std::get_if<double>(&lr.content())) return expect_factor("lr", *number);
+    const auto* variable = std::get_if<Variable>(&lr.content());
+    const auto* value = std::get_if<Value>(&lr.content());
+    if (value && !value->valid()) return;  // emit() refuses it
+    const TensorType type = variable ? variable->type(lr.where()) : value->type(lr.where());
+    if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
+    throw Error(method_.name, where_, "the learning rate is " + to_string(type) + ", not one f32 or f64",
+                "pass a number or a scalar Value");
   }
 
   std::vector<Value> gradients_of(const std::vector<Variable>& parameters) {

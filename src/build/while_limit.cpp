@@ -46,6 +46,7 @@ Values segmented(GraphData& graph, std::span<const Arg> init, const Condition& c
     return logical_and(Arg(now[now.size() - 2], where), Arg(less(Arg(now.back(), where), number(most)), where));
   };
   auto segment = [&](const Values& outer) {
+    graph.regions[at(graph.current_region)].is_of_segments = true;
     const Value before = mul(Arg(outer.back(), where), number(length));
     std::vector<Arg> begin;
     for (const Value& value : without_last(outer)) begin.emplace_back(value, where);

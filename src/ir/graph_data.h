@@ -81,6 +81,8 @@ struct Region {
   // while_: if it counts its iterations and stops at a limit, the limit (build/counted_loop.h); else 0.
   std::int64_t limit = 0;
   bool runs_to_limit = false;  // it never stops before
+  // while_: its body is a loop over a part of the iterations, because of WhileOptions::recompute.
+  bool is_of_segments = false;
   // while_: what the loop has as outputs behind its state: see Stacked.
   std::vector<Stacked> stacked{};
 };
@@ -219,6 +221,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   bool is_within(int region, int outer) const;
   // "mul at train.cpp:12": the node that makes the value.
   std::string describe(ValueRef v) const;
+  // "the body of the while_ at train.cpp:12".
+  std::string describe_body(int region) const;
   // Returns the value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that was made in the
   // body under construction or in one around it; other Values have no memory there.
   ValueRef visible(const Value& value, std::string_view op, const Where& where) const;

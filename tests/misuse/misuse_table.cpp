@@ -470,17 +470,18 @@ std::span<const Row> misuses() {
       Row{"PadNegative", "pad", {"f32[3]"}, [] { pad(floats(3), {-1}, {0}); }},
       Row{"ConcatShapes", "concat", {"f32[2, 3]", "f32[2, 4]"}, [] { concat({floats(2, 3), floats(2, 4)}, 0); }},
       Row{"ConcatNumbers", "concat", {"no operand is a Value"}, [] { concat({1.0, 2.0}, 0); }},
-      Row{"ConcatNothing", "concat", {}, [] { concat({}, 0); }, Line::none},
+      Row{"ConcatNothing", "concat", {"no values"}, [] { concat({}, 0); }},
+      Row{"StackNothing", "stack", {"no values"}, [] { stack({}); }},
       Row{"StackShapes", nullptr, {"f32[1, 2]", "f32[1, 3]"}, [] { stack({floats(2), floats(3)}); }},
       Row{"SplitSizes", "split", {"f32[5]"}, [] { split(floats(5), std::vector<std::int64_t>{2, 2}, 0); }},
       Row{"SplitParts", "split", {"f32[5]"}, [] { split(floats(5), 2, 0); }},
       Row{"SplitNoParts", "split", {"f32[5]"}, [] { split(floats(5), 0, 0); }},
       Row{"GatherIndices", "gather", {"f32[2]", "i32"}, [] { gather(floats(5, 3), floats(2)); }},
-      Row{"ScatterShapes", "scatter_add", {"f32[5, 3]"}, [] { scatter_add(floats(5, 3), ints(2), floats(2, 4)); }},
       Row{"GatherLongIndices",
           "gather",
           {"i64[2]", "cast(clamp(indices, -1, 2147483647), i32)"},
           [] { gather(floats(5, 3), of(i64, 2)); }},
+      Row{"ScatterShapes", "scatter_add", {"f32[5, 3]"}, [] { scatter_add(floats(5, 3), ints(2), floats(2, 4)); }},
       Row{"EmbeddingIndices", "embedding", {"f32[2]", "i32"}, [] { embedding(floats(5, 3), floats(2)); }},
       Row{"EmbeddingTable", "embedding", {"not a matrix"}, [] { embedding(floats(5), ints(2)); }},
       Row{"CrossEntropyCount",
@@ -505,7 +506,7 @@ std::span<const Row> misuses() {
           [] { attention(floats(1, 1, 2, 3), floats(1, 1, 2, 4), floats(1, 1, 2, 4)); }},
       Row{"DropoutNegative", "dropout", {"[0, 1)"}, [] { dropout(x(), -0.5); }},
       Row{"DropoutNaN", "dropout", {"[0, 1)"}, [] { dropout(x(), 0.0 / 0.0); }},
-      Row{"DropoutProbability", "dropout", {"[0, 1)"}, [] { dropout(x(), 1.0); }},
+      Row{"DropoutProbability", "dropout", {": f32[3]; remedy: pass one in [0, 1)"}, [] { dropout(x(), 1.0); }},
       Row{"RandomIntegers", "random_uniform", {"not i32"}, [] { random_uniform(graph(), i32, {3}); }},
       Row{"RandomNaN", "random_normal", {"the mean is", "a finite number"}, [] { random_normal(x(), 0.0 / 0.0); }},
       Row{"CheckFiniteOfIntegers", "check_finite", {"takes f32"}, [] { check_finite(ints(3)); }},
@@ -650,6 +651,13 @@ std::span<const Row> misuses() {
                   return std::array{s, t};
                 });
           }},
+      Row{"LoopWithoutAState",
+          "while_",
+          {"the state is empty"},
+          [] {
+            while_(
+                Values(), [](const Values&) { return predicate(); }, [](const Values& s) { return s; });
+          }},
       Row{"LoopStateOfNumbers",
           "while_",
           {"no operand is a Value"},
@@ -681,7 +689,7 @@ std::span<const Row> misuses() {
           }},
       Row{"OptimizerInABody",
           "sgd",
-          {"body", "outside"},
+          {"updates parameters in the body of the while_ at misuse_table.cpp:", "outside of the body"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
@@ -692,7 +700,7 @@ std::span<const Row> misuses() {
           }},
       Row{"RandomNumbersInThreeLoops",
           "dropout",
-          {"more than two loops"},
+          {"more than two loops", "misuse_table.cpp:", "outside the innermost"},
           [] {
             auto loop = [](Value v, auto body) {
               return while_(
@@ -700,6 +708,28 @@ std::span<const Row> misuses() {
             };
             loop(x(), [&](Value a) {
               return loop(a, [&](Value b) { return loop(b, [](Value c) { return dropout(c, 0.5); }); });
+            });
+          }},
+
+      Row{"RandomNumbersInALoopThatRecomputes",
+          "dropout",
+          {"more than two loops", " (two, because of recompute)", "leave recompute out"},
+          [] {
+            auto body = [](const Values& state, const Values&) { return Scan{{dropout(state[0], 0.5)}, {}}; };
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [&](Value s) {
+                  return scan({s}, {}, body, {.iterations = 9, .recompute = true}).state[0];
+                });
+          }},
+      Row{"RandomNumbersInARecomputedWhile",
+          "random_normal",
+          {"misuse_table.cpp:", " (two, because of recompute)"},
+          [] {
+            auto body = [](Value s) { return s + random_normal(s); };
+            auto goes_on = [](Value s) { return sum(s) < 3.0; };
+            while_({x()}, goes_on, [&](Value s) {
+              return while_({s}, goes_on, body, {.max_iterations = 9, .recompute = true})[0];
             });
           }},
 
@@ -990,6 +1020,10 @@ std::span<const Row> misuses() {
           }},
 
       // --- optimizers
+      Row{"LearningRateOfIntegers",
+          "sgd",
+          {"the learning rate is i32[], not one f32 or f64; remedy: pass a number"},
+          [] { sgd(loss(), {w()}, {.lr = argmax(x(), 0), .momentum = 0.9}); }},
       Row{"ParameterTwice", "sgd", {"\"w\"", "given twice"}, [] { sgd(loss(), {w(), w()}); }},
       Row{"ParameterInTwoGroups",
           "adamw",
