@@ -71,6 +71,10 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 // with that of an iteration, and `condition` with what the body has returned. If one of the last two calls assigns
 // Variables, both are made a second time, and with `recompute` a third and a fourth time; only what the last ones build
 // stays.
+//
+// A condition that compares denormal numbers may end the loop after another number of iterations on another device: CPU
+// bodies read and write them as zeros, unless CompileOptions::flush_denormals is false, and GPU kernels compute with
+// them.
 template <std::size_t N, class Condition, class Body>
 std::array<Value, N> while_(const Arg (&init)[N], const Condition& condition, const Body& body,
                             const WhileOptions& options = {}) {
@@ -96,6 +100,8 @@ Values while_(const Init& init, const Condition& condition, const Body& body, co
       args.emplace_back(value, where);
     }
   }
+  if (args.empty())
+    throw Error("while_", where, "the state is empty", "begin with one Value at least, such as a counter");
   return detail::while_values(
       args, [&](const Values& state) { return Value(condition(state)); },
       [&](const Values& state) { return detail::to_values(body(state)); }, options);
@@ -134,8 +140,9 @@ struct ScanOptions {
 // A loop over the slices of `inputs` along their first axis, which must be as long for all: iteration i gets slice i of
 // each, and the state. It returns the next state, with the types of `init`, and Values to keep. The result is the last
 // state, and what was kept, stacked: [iterations, ...]. Without inputs, give the number of iterations. It has a
-// gradient, for which it keeps its state of each iteration. `body` is called while the graph is built: once, unless it
-// assigns Variables or the options say otherwise.
+// gradient, for which it keeps its state of each iteration; gradients of 16-bit Values from outside are added up in f32
+// over the iterations, and rounded once. `body` is called while the graph is built: once, unless it assigns Variables
+// or the options say otherwise.
 Scan scan(const std::vector<Arg>& init, const std::vector<Arg>& inputs,
           const std::function<Scan(const Values& state, const Values& slices)>& body, const ScanOptions& options = {},
           Where where = Where::current());

@@ -173,6 +173,10 @@ constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
 
 // A computation under construction. Used by one thread at a time. compile() takes a snapshot: nodes that are added
 // later are not part of the compiled Program. Every call on a Graph that was moved from throws Error.
+//
+// A step runs the ops that its outputs, records and assigned Variables need, and ops with an effect, such as
+// check_finite(). Other ops do not run, so that nobody learns if they would fail, as gather() does for an index outside
+// the axis.
 class Graph {
  public:
   Graph();

@@ -89,7 +89,7 @@ void expect_dtype(InferArgs& a, int operand) {
   if (is_taken) return;
   std::string taken;
   ((taken += (taken.empty() ? "" : ", ") + std::string(to_string(element_dtype<Ts>()))), ...);
-  a.fail("takes " + taken, "cast() the operands");
+  a.fail("takes " + taken, "cast() the operands to one of these that holds their numbers");
 }
 
 // --- steps that fail

@@ -130,6 +130,8 @@ class InferArgs {
   void out(DType dtype, const Shape& shape) { outputs_.push_back({dtype, shape}); }
   std::vector<TensorType>& outputs() { return outputs_; }
 
+  // The first `count` inputs are those that the user has given; the others are not named in errors. By default all are.
+  void list_inputs(int count) { listed_ = count; }
   // Throws Error, naming the op and the user's line. The types of the inputs are appended to `problem`.
   [[noreturn]] void fail(const std::string& problem, const std::string& remedy) const;
   // Throws Error unless there are exactly `count` inputs.
@@ -143,6 +145,7 @@ class InferArgs {
   const Attrs& attrs_;
   Where where_;
   std::vector<TensorType> outputs_;
+  int listed_ = -1;  // -1: all
 };
 
 struct StepTimes;

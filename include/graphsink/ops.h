@@ -233,10 +233,10 @@ Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> e
 // the dtype of x cannot hold `value`.
 Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0,
           Placement placement = {});
-// Joins Values along an axis. Their shapes may differ in that axis only.
-Value concat(const std::vector<Arg>& values, int axis, Placement placement = {});
+// Joins Values along an axis, one at least. Their shapes may differ in that axis only.
+Value concat(const std::vector<Arg>& values, int axis, Placement placement = {}, Where where = Where::current());
 // Joins Values of one shape along a new axis.
-Value stack(const std::vector<Arg>& values, int axis = 0, Placement placement = {});
+Value stack(const std::vector<Arg>& values, int axis = 0, Placement placement = {}, Where where = Where::current());
 // The reverse of concat: splits x along an axis into parts of these sizes, or into `parts` parts of one size.
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Placement placement = {});
 std::vector<Value> split(Arg x, int parts, int axis, Placement placement = {});
@@ -333,8 +333,14 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options 
 // Random numbers, f32 or f64, of the type of `like`, whose data is not read, or of the given type. random_uniform draws
 // from [low, high); rounding may give `high` itself. random_normal draws from a normal distribution. The numbers depend
 // only on the program's seed, the step, the number of the node in the graph and the iterations of the loops around it,
-// of which there may be two. They are the same in every mode; uniform numbers are the same on every device, and normal
-// numbers may differ there in the last bits. Throws Error unless low <= high and deviation >= 0.
+// of which there may be two; a loop with `recompute` counts twice. They are the same in every mode; uniform numbers are
+// the same on every device, and normal numbers may differ there in the last bits. Throws Error unless low <= high and
+// deviation >= 0.
+//
+// Nodes are numbered as the functions of ops.h are called. C++ does not say in which order the operands of one
+// expression are evaluated: of f(dropout(x, 0.5), dropout(y, 0.5)), g++ on x86-64 makes the last dropout first, clang
+// and compilers for ARM the first. To draw the same numbers with every compiler, give random ops statements of their
+// own.
 Value random_uniform(Arg like, double low = 0, double high = 1, Placement placement = {});
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 0, double high = 1,
                      Placement placement = {}, Where where = Where::current());

@@ -32,8 +32,9 @@ struct Guards {
   // and the memory of ops on the host. An op that reads what no op of the run wrote shows in its results.
   bool poison = false;
   // Every Nth sunk run is repeated: first op by op, then sunk from the same state, and the bits of Variables, outputs
-  // and records are compared. 0 means never; compile() refuses a negative number. Such a run() waits, and throws Error
-  // naming what differs. Effects of ops on the host happen twice.
+  // and records are compared; of a run in which a step fails, what the steps before it have left. 0 means never;
+  // compile() refuses a negative number. Such a run() waits, and throws Error naming what differs. Effects of ops on
+  // the host happen twice.
   int replay_every = 0;
   // After each capture, the arguments of its kernels are read back. A warning is logged, once for each op, for an
   // address in memory that the program has freed or has not allocated yet, and for a scalar argument that differs from
@@ -54,7 +55,8 @@ struct CompileOptions {
   // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
-  // first. Slow.
+  // first. Of a function that is made of several ops, such as attention() with a mask, only the results count, and of a
+  // gradient what it hands on: inside, -inf may stand for what is masked. Slow.
   bool check_finite = false;
   // Computes a product together with the bias and the activation that follow it, and element-wise ops together that use
   // each other's results, or that are small and of one shape; attention reads and writes its operands where they lie,

@@ -109,7 +109,8 @@ ElementwiseRow where_row(std::span<const TensorType> types) {
 void infer_where(InferArgs& a) {
   a.expect_inputs(3);
   if (a.in(0).dtype != DType::boolean) a.fail("the condition is not boolean", "compare, or cast() it");
-  if (a.in(1).dtype != a.in(2).dtype) a.fail("the last two operands are of different dtypes", "cast() one of them");
+  if (a.in(1).dtype != a.in(2).dtype)
+    a.fail("the last two operands are of different dtypes", "cast() one of them to a dtype that holds both");
   a.out(a.in(1).dtype, broadcast_shape(a, broadcast_shape(a, a.in(0).shape, a.in(1).shape), a.in(2).shape));
 }
 

@@ -40,7 +40,8 @@ void infer_arange(InferArgs& a) {
   a.expect_inputs(1);
   const auto& [axis, dtype] = a.attrs<ArangeAttrs>();
   if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64)
-    a.fail("makes f32, f64, i32, i64, not " + std::string(to_string(dtype)), "cast() the result");
+    a.fail("makes f32, f64, i32, i64, not " + std::string(to_string(dtype)),
+           "cast() the result, if the dtype holds all of its numbers");
   std::int64_t size = a.in(0).shape[axis_from_front(a, axis, a.in(0).shape.rank())];
   std::int64_t most = dtype == DType::f32 ? std::int64_t{1} << 24 : std::numeric_limits<std::int32_t>::max();
   if (dtype != DType::i64 && size > most)

@@ -263,15 +263,23 @@ const OpDef split_op{.name = "split",
 
 }  // namespace
 
-Value concat(const std::vector<Arg>& values, int axis, Placement placement) {
+namespace {
+void require_values(const char* op, const std::vector<Arg>& values, const Where& where) {
+  if (values.empty()) throw Error(op, where, "there are no values to join", "give one at least");
+}
+}  // namespace
+
+Value concat(const std::vector<Arg>& values, int axis, Placement placement, Where where) {
+  require_values("concat", values, where);
   return emit(concat_op, values, AxisAttrs{axis}, placement)[0];
 }
-Value stack(const std::vector<Arg>& values, int axis, Placement placement) {
+Value stack(const std::vector<Arg>& values, int axis, Placement placement, Where where) {
+  require_values("stack", values, where);
   std::vector<Value> parts = operand_values("stack", values);
   std::vector<Arg> rows;
   for (std::size_t i = 0; i < parts.size(); ++i)
     rows.emplace_back(unsqueeze(Arg(parts[i], values[i].where()), axis), values[i].where());
-  return concat(rows, axis, placement);
+  return concat(rows, axis, placement, where);
 }
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Placement placement) {
   return emit(split_op, {x}, SplitAttrs{axis, std::move(sizes)}, placement);

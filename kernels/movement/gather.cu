@@ -113,14 +113,14 @@ constexpr Tiles kGatherTiles{count_gather_tiles, run_gather_tiles};
 
 void infer_gather(InferArgs& a) {
   a.expect_inputs(2);
-  a.out(a.in(0).dtype, indexed_shape(a, a.in(0).shape, a.in(1)));
+  a.out(a.in(0).dtype, indexed_shape(a, a.in(0).shape, 1));
 }
 
 void infer_embedding(InferArgs& a) {
   a.expect_inputs(2);
   if (!is_float(a.in(0).dtype)) a.fail("the table is not of floats", "cast() it");
   if (a.in(0).shape.rank() != 2) a.fail("the table is not a matrix", "reshape() it to [rows, width]");
-  if (a.in(1).dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
+  expect_indices(a, 1);
   Shape out = a.in(1).shape;
   out.push_back(a.in(0).shape[1]);
   a.out(a.in(0).dtype, out);

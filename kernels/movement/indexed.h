@@ -26,10 +26,21 @@ inline IndexedPlan plan_of(const Shape& x, const Shape& indices, int axis) {
   return p;
 }
 
-// The shape of x with that of the indices in place of the axis.
-inline Shape indexed_shape(const InferArgs& a, const Shape& x, const TensorType& indices) {
+// Throws Error unless the operand, which is called "the indices", is i32.
+inline void expect_indices(const InferArgs& a, int operand) {
+  const DType dtype = a.in(operand).dtype;
+  if (dtype == DType::i32) return;
+  a.fail("the indices are not i32", dtype == DType::i64
+                                        ? "write cast(clamp(indices, -1, 2147483647), i32); cast() alone keeps the low "
+                                          "32 bits, and 2^32 would become index 0"
+                                        : "cast() them");
+}
+
+// The shape of x with that of the indices, an operand of the op, in place of the axis.
+inline Shape indexed_shape(const InferArgs& a, const Shape& x, int operand) {
   int d = axis_from_front(a, a.attrs<IndexedAttrs>().axis, x.rank());
-  if (indices.dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
+  expect_indices(a, operand);
+  const TensorType& indices = a.in(operand);
   if (x.rank() - 1 + indices.shape.rank() > Shape::kMaxRank) a.fail("too many axes", "reshape() the indices");
   Shape out;
   for (int i = 0; i < d; ++i) out.push_back(x[i]);

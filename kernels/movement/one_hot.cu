@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graphsink/ops.h"
+#include "kernels/movement/indexed.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/tiles.h"
 
@@ -66,7 +67,7 @@ constexpr Tiles kOneHotTiles{count_one_hot_tiles, run_one_hot_tiles};
 void infer_one_hot(InferArgs& a) {
   a.expect_inputs(1);
   const auto& [classes, dtype] = a.attrs<OneHotAttrs>();
-  if (a.in(0).dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
+  expect_indices(a, 0);
   if (classes < 1) a.fail("with " + std::to_string(classes) + " classes", "pass a number of at least 1");
   if (a.in(0).shape.rank() == Shape::kMaxRank) a.fail("too many axes", "reshape() the indices");
   Shape out = a.in(0).shape;

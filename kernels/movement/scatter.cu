@@ -233,8 +233,8 @@ Prepared prepare_add(const PrepareArgs& p) {
 void infer_scatter_add(InferArgs& a) {
   a.expect_inputs(3);
   expect_summed(a);
-  if (a.in(2).dtype != a.in(0).dtype) a.fail("dtypes differ", "cast() the updates");
-  Shape wanted = indexed_shape(a, a.in(0).shape, a.in(1));
+  if (a.in(2).dtype != a.in(0).dtype) a.fail("dtypes differ", "cast() one of them to a dtype that holds both");
+  Shape wanted = indexed_shape(a, a.in(0).shape, 1);
   if (a.in(2).shape != wanted) a.fail("the updates are not " + to_string(wanted), "give one for each index");
   a.out(a.in(0).dtype, a.in(0).shape);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graphsink/ops.h"
+#include "kernels/movement/indexed.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
 #include "kernels/support/tiles.h"
@@ -68,7 +69,7 @@ void infer_take(InferArgs& a) {
   a.expect_inputs(2);
   const Shape &x = a.in(0).shape, &indices = a.in(1).shape;
   int axis = axis_from_front(a, a.attrs<TakeAlongAttrs>().axis, x.rank());
-  if (a.in(1).dtype != DType::i32) a.fail("the indices are not i32", "cast() them");
+  expect_indices(a, 1);
   bool fits = indices.rank() == x.rank();
   for (int d = 0; fits && d < x.rank(); ++d) fits = d == axis || indices[d] == x[d];
   if (!fits)

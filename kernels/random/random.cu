@@ -37,22 +37,44 @@ struct RandomSource {
   }
 };
 
-std::vector<Value> sources_of(GraphData& graph, const Where& where) {
+// A counter has room for the iterations of kMaxRandomLoops loops.
+void check_loops(const GraphData& graph, std::string_view op, const Where& where) {
+  std::vector<std::string> loops;  // that the user wrote, the innermost first
+  int count = 0;
+  for (int r = graph.current_region; r > 0; r = graph.regions[at(r)].parent) {
+    const Region& region = graph.regions[at(r)];
+    if (!region.is_loop) continue;
+    ++count;
+    if (region.is_of_segments && !loops.empty()) {
+      loops.back() += " (two, because of recompute)";
+    } else {
+      loops.push_back(to_string(region.where));
+    }
+  }
+  if (count <= kMaxRandomLoops) return;
+  std::string text;
+  for (const std::string& loop : loops) text = loop + (text.empty() ? "" : ", " + text);
+  const bool is_recompute = at(count) > loops.size();
+  throw Error(std::string(op), where,
+              "random numbers in more than two loops, one in the other; the loops around it: " + text,
+              std::string("draw them outside the innermost") + (is_recompute ? ", or leave recompute out" : ""));
+}
+
+std::vector<Value> sources_of(GraphData& graph, std::string_view op, const Where& where) {
+  check_loops(graph, op, where);
   return graph.random_sources([&](const Value& iteration) { return add(Arg(iteration, where), 1); }, where);
 }
 
 // The operand itself, then the source.
-std::vector<Arg> random_operands(const Arg& first) {
+std::vector<Arg> random_operands(std::string_view op, const Arg& first) {
   std::vector<Arg> operands{first};
   const auto* value = std::get_if<Value>(&first.content());
   if (value == nullptr || !value->valid()) return operands;  // emit() refuses them
-  for (const Value& source : sources_of(*value->graph(), first.where())) operands.emplace_back(source);
+  for (const Value& source : sources_of(*value->graph(), op, first.where())) operands.emplace_back(source);
   return operands;
 }
 
 void expect_random(InferArgs& a, const Shape& shape) {
-  if (a.inputs() > 2 + kMaxRandomLoops)
-    a.fail("random numbers in more than two loops, one in the other", "draw them outside the innermost");
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
 }
 
@@ -205,6 +227,7 @@ void expect_float(const InferArgs& a, const char* what, double x, DType dtype) {
 template <template <class> class D>
 void infer_random(InferArgs& a) {
   const auto& attrs = a.attrs<RandomAttrs>();
+  a.list_inputs(attrs.type ? 0 : 1);
   TensorType type = attrs.type ? *attrs.type : a.in(0);
   if (!is_float(type.dtype) || is_half(type.dtype))
     a.fail("makes f32 and f64, not " + std::string(to_string(type.dtype)), "cast() the result");
@@ -246,8 +269,8 @@ const OpDef uniform_op = random_op<Uniform>("random_uniform");
 const OpDef normal_op = random_op<Normal>("random_normal");
 
 // For attributes that give the type.
-std::vector<Arg> random_operands(const Graph& graph, const Where& where) {
-  std::vector<Value> sources = sources_of(data_of(graph, where), where);
+std::vector<Arg> random_operands(std::string_view op, const Graph& graph, const Where& where) {
+  std::vector<Value> sources = sources_of(data_of(graph, where), op, where);
   std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
   for (const Value& source : sources) operands.emplace_back(source);
   return operands;
@@ -263,8 +286,10 @@ struct IntegerAttrs {
 
 void infer_integers(InferArgs& a) {
   const auto& [dtype, shape, low, high] = a.attrs<IntegerAttrs>();
+  a.list_inputs(shape ? 0 : 1);
   if (dtype != DType::i32 && dtype != DType::i64)
-    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)), "cast() the result");
+    a.fail("makes i32 and i64, not " + std::string(to_string(dtype)),
+           "cast() the result, if the dtype holds the bounds");
   std::string bounds = "[" + std::to_string(low) + ", " + std::to_string(high) + ")";
   if (low >= high) a.fail("there is no integer in " + bounds, "pass an upper bound above the lower");
   if (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) > std::uint64_t{1} << 32)
@@ -317,6 +342,7 @@ void dropout_body(Args& a) {
 
 void infer_dropout(InferArgs& a) {
   double p = a.attrs<DropoutAttrs>().probability;
+  a.list_inputs(1);
   expect_dtype<float, double>(a, 0);
   if (!(p >= 0 && p < 1)) a.fail("the probability is " + std::to_string(p), "pass one in [0, 1)");
   expect_random(a, a.in(0).shape);
@@ -347,30 +373,31 @@ std::vector<Value> dropout_grad(const GradArgs& a) {
 }  // namespace
 
 Value random_uniform(Arg like, double low, double high, Placement placement) {
-  return emit(uniform_op, random_operands(like), RandomAttrs{{}, low, high}, placement)[0];
+  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high}, placement)[0];
 }
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Placement placement,
                      Where where) {
-  return emit(uniform_op, random_operands(graph, where), RandomAttrs{TensorType{dtype, shape}, low, high},
-              placement)[0];
+  return emit(uniform_op, random_operands(uniform_op.name, graph, where),
+              RandomAttrs{TensorType{dtype, shape}, low, high}, placement)[0];
 }
 Value random_normal(Arg like, double mean, double deviation, Placement placement) {
-  return emit(normal_op, random_operands(like), RandomAttrs{{}, mean, deviation}, placement)[0];
+  return emit(normal_op, random_operands(normal_op.name, like), RandomAttrs{{}, mean, deviation}, placement)[0];
 }
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Placement placement,
                     Where where) {
   RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation};
-  return emit(normal_op, random_operands(graph, where), attrs, placement)[0];
+  return emit(normal_op, random_operands(normal_op.name, graph, where), attrs, placement)[0];
 }
 Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Placement placement) {
-  return emit(integers_op, random_operands(like), IntegerAttrs{dtype, {}, low, high}, placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, like), IntegerAttrs{dtype, {}, low, high}, placement)[0];
 }
 Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Placement placement,
               Where where) {
-  return emit(integers_op, random_operands(graph, where), IntegerAttrs{dtype, shape, low, high}, placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, graph, where), IntegerAttrs{dtype, shape, low, high},
+              placement)[0];
 }
 Value dropout(Arg x, double probability, Placement placement) {
-  return emit(dropout_op, random_operands(x), DropoutAttrs{probability}, placement)[0];
+  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -88,7 +88,8 @@ void move_on_cpu(const CpuArgs& a) {
 
 void infer_slice_at(InferArgs& a) {
   if (a.inputs() < 2) a.fail("there is no stack or no place", "give it stacks, then an i32");
-  if (a.in(a.inputs() - 1) != TensorType{DType::i32, {}}) a.fail("the place is not one i32", "cast() it");
+  if (a.in(a.inputs() - 1) != TensorType{DType::i32, {}})
+    a.fail("the place is not one i32", "pass an i32, such as the number of an iteration");
   for (int k = 0; k + 1 < a.inputs(); ++k) {
     const Shape& stack = a.in(k).shape;
     if (stack.rank() == 0 || stack[0] == 0) a.fail("takes slices of " + to_string(a.in(k)), "give it a first axis");

@@ -6,41 +6,53 @@
 namespace graphsink {
 namespace {
 
-__global__ void check_index(const std::int32_t* index, std::int32_t* checked, StepBlock* step, int node,
-                            std::int64_t bodies) {
+template <class T>
+__global__ void check_index(const T* index, std::int32_t* checked, StepBlock* step, int node, std::int64_t bodies) {
   wait_for_inputs();
-  const bool is_body = 0 <= *index && *index < bodies;
-  *checked = is_body ? *index : 0;
-  if (!is_body) fail_step(step, node, StepError::body, *index);
+  const std::int64_t chosen = *index;
+  const bool is_body = 0 <= chosen && chosen < bodies;
+  *checked = is_body ? static_cast<std::int32_t>(chosen) : 0;
+  if (!is_body) fail_step(step, node, StepError::body, chosen);
+}
+
+template <class Body>
+void for_index(DType dtype, const Body& body) {
+  for_dtype<std::int32_t, std::int64_t, std::uint8_t>(dtype, body);
 }
 
 void index_cuda(CudaArgs& a) {
-  a.launch(check_index, Extent{}, Extent{}, 0, a.in<std::int32_t>(0), a.out<std::int32_t>(0), a.step(), a.node().id,
-           a.attrs<SwitchIndexAttrs>().bodies);
+  for_index(a.in_type(0).dtype, [&]<class T>() {
+    a.launch(check_index<T>, Extent{}, Extent{}, 0, a.in<T>(0), a.out<std::int32_t>(0), a.step(), a.node().id,
+             a.attrs<SwitchIndexAttrs>().bodies);
+  });
 }
 
 void index_cpu(const CpuArgs& a) {
-  const std::int32_t index = *a.in<std::int32_t>(0);
-  const bool is_body = 0 <= index && index < a.attrs<SwitchIndexAttrs>().bodies;
-  *a.out<std::int32_t>(0) = is_body ? index : 0;
-  if (!is_body) fail_step(a, StepError::body, index);
+  std::int64_t chosen = 0;
+  for_index(a.in_type(0).dtype, [&]<class T>() { chosen = *a.in<T>(0); });
+  const bool is_body = 0 <= chosen && chosen < a.attrs<SwitchIndexAttrs>().bodies;
+  *a.out<std::int32_t>(0) = is_body ? static_cast<std::int32_t>(chosen) : 0;
+  if (!is_body) fail_step(a, StepError::body, chosen);
 }
 
 void infer_index(InferArgs& a) {
   a.expect_inputs(1);
   const TensorType& index = a.in(0);
-  if (index.dtype != DType::i32 || index.shape.has_open() || index.shape.size() != 1)
-    a.fail("the index is " + to_string(index) + ", not one i32", "cast() it, or reduce it");
+  const bool is_integer = index.dtype == DType::i32 || index.dtype == DType::i64 || index.dtype == DType::u8;
+  if (!is_integer || index.shape.has_open() || index.shape.size() != 1)
+    a.fail("the index is " + to_string(index) + ", not one i32, i64 or u8",
+           is_integer ? "reduce it" : "compute an integer, for example with argmax(), or cast() it");
   if (a.attrs<SwitchIndexAttrs>().bodies < 1) a.fail("has no bodies", "give it one at least");
   a.out(DType::i32, {});
 }
 
 }  // namespace
 
-const OpDef switch_index_op{.name = "switch_",  // what its Error names
-                            .infer = infer_index,
-                            .traits = {.kernels_wait = true},
-                            .prepare = load_kernels<check_index>,
-                            .bodies = {index_cpu, index_cuda}};
+const OpDef switch_index_op{
+    .name = "switch_",  // what its Error names
+    .infer = infer_index,
+    .traits = {.kernels_wait = true},
+    .prepare = load_kernels<check_index<std::int32_t>, check_index<std::int64_t>, check_index<std::uint8_t>>,
+    .bodies = {index_cpu, index_cuda}};
 
 }  // namespace graphsink

@@ -295,7 +295,7 @@ void infer_elementwise(InferArgs& a) {
     std::string taken;
     for (DType dtype : kAllDTypes)
       if ((is_computed_in<Ts>(dtype) || ...)) taken += (taken.empty() ? "" : ", ") + std::string(to_string(dtype));
-    a.fail("takes " + taken, "cast() the operands");
+    a.fail("takes " + taken, "cast() the operands to one of these that holds their numbers");
   }
   Shape shape = a.in(0).shape;
   for (int n = 1; n < N; ++n) shape = broadcast_shape(a, shape, a.in(n).shape);

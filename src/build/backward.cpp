@@ -65,7 +65,24 @@ void Backward::accumulate(ValueRef to, const Value& g) {
   auto& grads = grads_[at(to.node)];
   if (grads.empty()) grads.resize(graph_->nodes[at(to.node)].outputs.size());
   Value& sum = grads[at(to.output)];
-  sum = sum.valid() ? add(Arg(sum, graph_->nodes[at(to.node)].where), g) : g;
+  if (!sum.valid()) {
+    sum = g;
+    return;
+  }
+  const int first = static_cast<int>(graph_->nodes.size());
+  sum = add(Arg(sum, graph_->nodes[at(to.node)].where), g);
+  const ValueRef result{sum.node(), 0};
+  const bool is_inside = graph_->nodes[at(to.node)].is_inside;
+  graph_->compose(gradient_of(graph_->nodes[at(to.node)]), first, std::span(&result, is_inside ? 0 : 1));
+}
+
+int Backward::gradient_of(const Node& node) {
+  const Composition written = graph_->written_as(node);
+  const Composition gradient{written.op, written.gradients + 1};
+  if (node.composition < 0) return graph_->add_composition(gradient);
+  auto [entry, is_new] = gradients_of_compositions_.try_emplace(node.composition);
+  if (is_new) entry->second = graph_->add_composition(gradient);
+  return entry->second;
 }
 
 void Backward::step(int id) {
@@ -103,13 +120,21 @@ void Backward::step_op(int id, const Node& node) {
 
 std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                           std::span<const Value> outputs, std::span<const Value> upstream,
-                                          std::span<const bool> needed) const {
+                                          std::span<const bool> needed) {
   const std::size_t first = graph_->nodes.size();
   std::vector<Value> result =
       node.op->grad(GradArgs{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)});
   // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
   for (std::size_t i = first; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
   check_count(node, result.size());
+  std::vector<ValueRef> to_outside;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const int maker = graph_->nodes[at(node.inputs[i].node)].composition;
+    const bool is_inside = node.composition >= 0 && maker == node.composition;
+    if (!is_inside && result[i].valid() && result[i].graph() == graph_)
+      to_outside.push_back({result[i].node(), result[i].output()});
+  }
+  graph_->compose(gradient_of(node), static_cast<int>(first), to_outside);
   return result;
 }
 

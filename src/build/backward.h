@@ -1,6 +1,7 @@
 // What grad() does: a walk back from a loss, which adds the nodes of the gradients to the graph.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,7 +49,9 @@ class Backward {
   // than those of the node itself.
   std::vector<Value> gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                   std::span<const Value> outputs, std::span<const Value> upstream,
-                                  std::span<const bool> needed) const;
+                                  std::span<const bool> needed);
+  // The number of the composition that is the gradient of the node, or of the composition that the node is a part of.
+  int gradient_of(const Node& node);
   void check_count(const Node& node, std::size_t results) const;
   void check_gradient(const Node& node, std::size_t input, const Value& gradient) const;
 
@@ -64,6 +67,7 @@ class Backward {
   Where where_;
   Dependence depends_;
   std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
+  std::map<int, int> gradients_of_compositions_;
 };
 
 }  // namespace graphsink

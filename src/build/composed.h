@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,8 @@
 
 namespace graphsink {
 
-// What the parts of one composed op share: its name, the user's line and placement.
+// What the parts of one composed op share: its name, the user's line and placement. Errors name the op, not its parts,
+// and CompileOptions::check_finite checks its results alone: finish() says which these are.
 class Composed {
  public:
   Composed(std::string_view op, Where where, Placement placement = {}) : placement(placement), op_(op), where_(where) {}
@@ -22,9 +24,28 @@ class Composed {
     throw Error(std::string(op_), where_, problem, remedy);
   }
 
-  // The operands as Values of one graph, as emit() takes them.
-  std::vector<Value> values(std::initializer_list<Arg> operands) const {
-    return operand_values(op_, std::span(operands.begin(), operands.size()));
+  // The operands as Values of one graph, as emit() takes them. The parts are made from here on.
+  std::vector<Value> values(std::initializer_list<Arg> operands) {
+    std::vector<Value> values = operand_values(op_, std::span(operands.begin(), operands.size()));
+    begin(values[0]);
+    return values;
+  }
+  // In place of values(), for an operand that is a Value. Ops of an Eager have run already, so nothing is noted.
+  void begin(const Value& operand) {
+    if (operand.eager()) return;
+    graph_ = operand.graph();
+    first_ = static_cast<int>(graph_->nodes.size());
+  }
+  // Called last, with all results. A result may be older than the parts.
+  void finish(std::initializer_list<Value> results) const {
+    if (!graph_) return;
+    std::vector<ValueRef> made;
+    for (const Value& result : results) made.push_back({result.node(), result.output()});
+    graph_->compose(graph_->add_composition({op_}), first_, made);
+  }
+  Value finished(Value result) const {
+    finish({result});
+    return result;
   }
   template <class T>
   Arg arg(const T& operand) const {
@@ -44,6 +65,8 @@ class Composed {
  private:
   std::string_view op_;
   Where where_;
+  std::shared_ptr<GraphData> graph_;
+  int first_ = 0;  // the first part
 };
 
 }  // namespace graphsink

@@ -141,7 +141,7 @@ Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Place
       result = mul(c.arg(result), c.arg(factor), placement);
     }
   }
-  return c.as(operand.dtype(), result);
+  return c.finished(c.as(operand.dtype(), result));
 }
 
 Value arange(const Graph& graph, DType dtype, double begin, double end, double step, Where where) {
@@ -169,7 +169,7 @@ Value bernoulli(Arg probabilities, Placement placement) {
   Value p = c.values({probabilities})[0];
   if (p.dtype() != DType::f32 && p.dtype() != DType::f64)
     c.fail("the probabilities are not f32 or f64: " + to_string(p.type()), "cast() them");
-  return less(c.arg(random_uniform(c.arg(p), 0, 1, placement)), c.arg(p), placement);
+  return c.finished(less(c.arg(random_uniform(c.arg(p), 0, 1, placement)), c.arg(p), placement));
 }
 Value bernoulli(const Graph& graph, Shape shape, double probability, Placement placement, Where where) {
   if (!(probability >= 0 && probability <= 1))
@@ -190,7 +190,9 @@ BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon, Placement placem
   Value spread = squared_mean(c, centred, axes, true);
   Value y = scaled(c, centred, spread, epsilon, g, b, operand.dtype());
   std::int64_t channels = operand.shape()[1];
-  return {y, reshape(c.arg(center), {channels}), reshape(c.arg(spread), {channels})};
+  BatchNorm result{y, reshape(c.arg(center), {channels}), reshape(c.arg(spread), {channels})};
+  c.finish({result.y, result.mean, result.variance});
+  return result;
 }
 
 Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsilon, Placement placement) {
@@ -202,7 +204,7 @@ Value batch_norm(Arg x, Arg gain, Arg bias, Arg mean, Arg variance, double epsil
   int rank = wide.shape().rank();
   auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
   Value centred = sub(c.arg(wide), c.arg(widened(m)), placement);
-  return scaled(c, centred, widened(v), epsilon, g, b, operand.dtype());
+  return c.finished(scaled(c, centred, widened(v), epsilon, g, b, operand.dtype()));
 }
 
 Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Placement placement) {
@@ -224,7 +226,7 @@ Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Placemen
   int rank = wide.shape().rank();
   auto widened = [&](const Value& of_channels) { return by_channel(c, c.as(wide.dtype(), of_channels), rank); };
   Value y = mul(c.arg(reshape_like(c.arg(normed), c.arg(wide))), c.arg(widened(g)), placement);
-  return c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), placement));
+  return c.finished(c.as(operand.dtype(), add(c.arg(y), c.arg(widened(b)), placement)));
 }
 
 Value masked_mean(Arg values, Arg mask, Placement placement) {
@@ -236,7 +238,7 @@ Value masked_mean(Arg values, Arg mask, Placement placement) {
   Value kept = where(c.arg(in[1]), c.arg(wide), c.arg(0.0), placement);
   Value everywhere = broadcast_like(c.arg(c.as(wide.dtype(), in[1])), c.arg(wide), placement);
   Value count = maximum(c.arg(sum(c.arg(everywhere), {}, false, placement)), c.arg(1.0), placement);
-  return c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, false, placement)), c.arg(count), placement));
+  return c.finished(c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, false, placement)), c.arg(count), placement)));
 }
 
 Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Placement placement) {
@@ -263,13 +265,14 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
     Value is_past = less_equal(c.arg(column), c.arg(add(c.arg(row), c.arg(ahead), placement)), placement);
     seen = seen.valid() ? logical_and(c.arg(seen), c.arg(is_past), placement) : is_past;
   }
-  if (!seen.valid())
-    return matmul(c.arg(softmax(c.arg(scores), -1, placement)), c.arg(values), MatmulOptions{}, placement);
+  auto weighted = [&](const Value& weights) {
+    return c.finished(matmul(c.arg(weights), c.arg(values), MatmulOptions{}, placement));
+  };
+  if (!seen.valid()) return weighted(softmax(c.arg(scores), -1, placement));
   double hidden = -std::numeric_limits<double>::infinity();
   Value weights = softmax(c.arg(where(c.arg(seen), c.arg(scores), c.arg(hidden), placement)), -1, placement);
   // A query that sees nothing has a line of NaNs, which become zeros.
-  weights = where(c.arg(seen), c.arg(weights), c.arg(0.0), placement);
-  return matmul(c.arg(weights), c.arg(values), MatmulOptions{}, placement);
+  return weighted(where(c.arg(seen), c.arg(weights), c.arg(0.0), placement));
 }
 
 }  // namespace graphsink

@@ -39,7 +39,7 @@ struct Backward::LoopGradient {
   void run() {
     std::vector<Arg> init;
     for (std::size_t j : active) init.push_back(arg(upstream[j].valid() ? upstream[j] : b.zeros_like(output(j))));
-    for (ValueRef v : captured.values) init.push_back(arg(b.zeros_like(graph.value(v))));
+    for (ValueRef v : captured.values) init.push_back(arg(wide(b.zeros_like(graph.value(v)))));
     std::vector<Stacked> of_slices, of_products;
     const Values result = loop_back(init, [&](const Values& sums, const Value& iteration) {
       return go_back(sums, iteration, of_slices, of_products);
@@ -49,7 +49,7 @@ struct Backward::LoopGradient {
       if (b.depends_(node.inputs[j])) b.accumulate(node.inputs[j], result[i]);
       ++i;
     }
-    for (ValueRef v : captured.values) b.accumulate(v, result[i++]);
+    for (ValueRef v : captured.values) b.accumulate(v, as(graph.type(v).dtype, result[i++]));
     for (std::size_t k = 0; k < of_slices.size(); ++k) {
       const ValueRef stack = graph.nodes[at(captured.slices[k])].inputs[0];
       b.accumulate(stack, graph.value(stacked_output(graph, result[0].node(), of_slices[k])));
@@ -62,6 +62,9 @@ struct Backward::LoopGradient {
   Arg arg(const Value& v) const { return {v, node.where}; }
   Value output(std::size_t j) { return graph.value({id, static_cast<int>(j)}); }
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
+  Value as(DType dtype, const Value& v) const { return v.dtype() == dtype ? v : cast(arg(v), dtype); }
+  // Sums over the iterations are made of f32 where the gradients have 16 bits, and are rounded once, at the end.
+  Value wide(const Value& v) const { return as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v); }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
 
   // A value of the body that is expensive to compute, such as `p` in p + x + y. Where nothing else uses it, the whole
@@ -142,7 +145,11 @@ struct Backward::LoopGradient {
   // The expensive values of the iteration, and sums; what of these is not used then is not kept.
   std::vector<Expensive> kept_at(const Value& iteration) {
     auto kept_of = [&](ValueRef value) {
-      return ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
+      const ValueRef kept = ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
+      const Node& maker = graph.nodes[at(value.node)];
+      graph.nodes[at(kept.node)].composition = maker.composition;
+      graph.nodes[at(kept.node)].is_inside = maker.is_inside;
+      return kept;
     };
     std::vector<Expensive> kept;
     for (const auto& [value, sum, adder] : expensive)
@@ -213,7 +220,8 @@ struct Backward::LoopGradient {
     for (int made : captured.slices) of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
     for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
     gradients.resize(sums.size());
-    for (std::size_t i = active.size(); i < gradients.size(); ++i) gradients[i] = add(arg(sums[i]), arg(gradients[i]));
+    for (std::size_t i = active.size(); i < gradients.size(); ++i)
+      gradients[i] = add(arg(sums[i]), arg(wide(gradients[i])));
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const auto& [value, sum, adder] = expensive[i];
       // Gradients of sums read no summand, but that of the op that computes the value may read it.

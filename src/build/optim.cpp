@@ -21,7 +21,7 @@ namespace {
 
 // What distinguishes the optimizers.
 struct Method {
-  std::string name;
+  const char* name;  // of the function that the user calls, a string literal
   const OpDef* op;
   const OpDef* op_16;  // of 16-bit parameters
   std::vector<const char*> states;
@@ -56,15 +56,17 @@ class Builder {
       Variable scale = state("loss_scale", Tensor::full(f32, {}, options_.loss_scale->initial));
       result_.loss_scale = graph_.value(scale, where_);
     }
-    std::vector<Value> gradients = accumulate(gradients_of(parameters), parameters);
+    std::vector<Value> gradients = gradients_of(parameters);
+    const std::size_t first_part = graph_.data()->nodes.size();
+    gradients = accumulate(std::move(gradients), parameters);
     Controls controls = decide(gradients);
-    Value lr = learning_rate(method_.lr, method_.name + ".lr", parameters, result_.lr);
+    Value lr = learning_rate(method_.lr, std::string(method_.name) + ".lr", parameters, result_.lr);
     std::size_t first = 0;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       Value group_lr = lr;
       result_.group_lr.emplace_back();
       if (groups[i].lr) {
-        std::string name = method_.name + ".lr." + std::to_string(i);
+        std::string name = std::string(method_.name) + ".lr." + std::to_string(i);
         group_lr = learning_rate(*groups[i].lr, name, groups[i].parameters, result_.group_lr.back());
       }
       std::span<const Value> own(gradients.data() + first, groups[i].parameters.size());
@@ -73,6 +75,8 @@ class Builder {
     }
     // Last: it writes what the updates read.
     if (!counted_.empty()) emit(count_update_op, counted_, count_attrs_);
+    if (result_.gradient_norm.valid()) results_.push_back(result_.gradient_norm);
+    compose(first_part, results_);
     return result_;
   }
 
@@ -82,9 +86,18 @@ class Builder {
   };
 
   Arg arg(const Value& value) const { return {value, where_}; }
+  // The user wrote none of the nodes from `first` on.
+  void compose(std::size_t first, std::span<const Value> results) const {
+    GraphData& graph = *graph_.data();
+    std::vector<ValueRef> made;
+    for (const Value& result : results) made.push_back({result.node(), result.output()});
+    graph.compose(graph.add_composition({method_.name}), static_cast<int>(first), made);
+  }
   Value number(const Tensor& tensor) { return graph_.constant(tensor, where_); }
 
-  Variable state(const std::string& name, const Tensor& initial) { return keep(method_.name + "." + name, initial); }
+  Variable state(const std::string& name, const Tensor& initial) {
+    return keep(std::string(method_.name) + "." + name, initial);
+  }
   Variable keep(const std::string& name, const Tensor& initial) {
     return result_.state.emplace_back(Variable(name, initial));
   }
@@ -92,6 +105,10 @@ class Builder {
   void check(const std::vector<ParameterGroup>& groups) const {
     if (!loss_.valid()) throw Error(method_.name, where_, "the loss is not a Value", "pass the result of an op");
     if (loss_.eager()) throw Error(method_.name, where_, "the loss is a Value of an Eager", "build a Graph");
+    if (const GraphData& graph = *loss_.graph(); graph.current_region != 0) {
+      throw Error(method_.name, where_, "updates parameters in " + graph.describe_body(graph.current_region),
+                  "call it outside of the body, with a loss that the body returns");
+    }
     if (options_.accumulate < 1) {
       throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
     }
@@ -130,17 +147,26 @@ class Builder {
   void expect_factor(const std::string& option, double value) const {
     expect(value >= 0 && std::isfinite(static_cast<float>(value)), option, value, "a finite f32 of at least 0");
   }
-  // Of a Value nothing is known yet.
   void expect_rate(const Arg& lr) const {
-    if (const auto* number = std::get_if<double>(&lr.content())) expect_factor("lr", *number);
+    if (const auto* number = std::get_if<double>(&lr.content())) return expect_factor("lr", *number);
+    const auto* variable = std::get_if<Variable>(&lr.content());
+    const auto* value = std::get_if<Value>(&lr.content());
+    if (value && !value->valid()) return;  // emit() refuses it
+    const TensorType type = variable ? variable->type(lr.where()) : value->type(lr.where());
+    if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
+    throw Error(method_.name, where_, "the learning rate is " + to_string(type) + ", not one f32 or f64",
+                "pass a number or a scalar Value");
   }
 
   std::vector<Value> gradients_of(const std::vector<Variable>& parameters) {
     std::vector<Arg> wrt;
     for (const Variable& parameter : parameters) wrt.emplace_back(parameter, where_);
     if (!result_.loss_scale.valid()) return grad(arg(loss_), wrt);
+    const std::size_t first_part = graph_.data()->nodes.size();
     Value scale = cast(arg(result_.loss_scale), loss_.dtype());
-    return grad(arg(mul(arg(loss_), arg(scale))), wrt);
+    const Value scaled = mul(arg(loss_), arg(scale));
+    compose(first_part, std::span(&scaled, 1));
+    return grad(arg(scaled), wrt);
   }
 
   // The sums over the micro-steps so far.
@@ -156,6 +182,7 @@ class Builder {
     }
     gradients = emit(accumulate_op, inputs, AccumulateAttrs{options_.accumulate});
     for (std::size_t i = 0; i < sums.size(); ++i) assign(sums[i], arg(gradients[i]));
+    results_ = gradients;
     return gradients;
   }
 
@@ -251,7 +278,8 @@ class Builder {
   GradientOptions options_;
   Where where_;
   Optimizer result_;
-  std::vector<Arg> counted_;  // operands of count_update_op, if there is one
+  std::vector<Value> results_;  // that are more than parts of the update
+  std::vector<Arg> counted_;    // operands of count_update_op, if there is one
   LossScaleAttrs count_attrs_;
 };
 

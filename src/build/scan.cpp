@@ -60,7 +60,9 @@ Scan segmented(const std::vector<Arg>& init, const Values& inputs, const ScanBod
   std::vector<Arg> parts;
   for (const Value& input : inputs)
     parts.emplace_back(in_segments(part_of(input, 0, whole, where), length, where), where);
+  GraphData& graph = *(inputs.empty() ? control_graph(init, "scan", where) : inputs[0].graph());
   auto segment = [&](const Values& state, const Values& slices) {
+    graph.regions[at(graph.current_region)].is_of_segments = true;
     return scan(args_of(state, where), args_of(slices, where), body, {.iterations = length}, where);
   };
   Scan result = scan(init, parts, segment, {.iterations = segments}, where);

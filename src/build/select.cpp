@@ -70,21 +70,27 @@ Value valid_indices(const Composed& c, const Padded& indices) {
 
 Value flat(const Composed& c, const Value& x) { return reshape(c.arg(x), {-1}); }
 
-void check_padded(const Composed& c, const Padded& x) {
+Padded finished(const Composed& c, Padded result) {
+  c.finish({result.values, result.count});
+  return result;
+}
+
+void begin(Composed& c, const Padded& x) {
   if (!x.values.valid() || !x.count.valid()) c.fail("an empty Padded", "pass a result of a function of select.h");
   if (x.values.shape().rank() == 0) c.fail("the values are a scalar, not rows", "give them a first axis");
+  c.begin(x.values);
 }
 
 }  // namespace
 
 Padded nonzero(Arg x, const ResultSize& size, Placement placement) {
   Composed c("nonzero", x.where(), placement);
-  return find_nonzero(c, c.values({x})[0], false, size, x.where());
+  return finished(c, find_nonzero(c, c.values({x})[0], false, size, x.where()));
 }
 
 Padded flat_nonzero(Arg x, const ResultSize& size, Placement placement) {
   Composed c("flat_nonzero", x.where(), placement);
-  return find_nonzero(c, c.values({x})[0], true, size, x.where());
+  return finished(c, find_nonzero(c, c.values({x})[0], true, size, x.where()));
 }
 
 Padded masked_select(Arg x, Arg mask, const ResultSize& size, Placement placement) {
@@ -96,7 +102,7 @@ Padded masked_select(Arg x, Arg mask, const ResultSize& size, Placement placemen
            "pass a mask of the shape of x; broadcast_to() makes one");
   }
   Padded places = find_nonzero(c, in[1], true, size, x.where());
-  return gather(c.arg(flat(c, in[0])), places, placement);
+  return finished(c, gather(c.arg(flat(c, in[0])), places, placement));
 }
 
 Unique unique(Arg x, const ResultSize& size, Placement placement) {
@@ -126,53 +132,54 @@ Unique unique(Arg x, const ResultSize& size, Placement placement) {
   const Value zeros = mul(c.arg(place), c.arg(0), placement);
   const Value inverse = scatter_add(c.arg(zeros), c.arg(sorted.indices), c.arg(number), 0, placement);
   result.inverse = reshape_like(c.arg(inverse), c.arg(operand));
+  c.finish({result.values.values, result.values.count, result.counts, result.inverse});
   return result;
 }
 
 Value valid_mask(const Padded& x, Placement placement, Where where) {
   Composed c("valid_mask", where, placement);
-  check_padded(c, x);
-  return less(c.arg(arange(c.arg(x.values), 0, i32, placement)), c.arg(x.count), placement);
+  begin(c, x);
+  return c.finished(less(c.arg(arange(c.arg(x.values), 0, i32, placement)), c.arg(x.count), placement));
 }
 
 Value sum(const Padded& x, Placement placement, Where where) {
   Composed c("sum", where, placement);
-  check_padded(c, x);
-  return sum(c.arg(with_padding(c, x.values, x.count, 0)), {0}, false, placement);
+  begin(c, x);
+  return c.finished(sum(c.arg(with_padding(c, x.values, x.count, 0)), {0}, false, placement));
 }
 
 Value mean(const Padded& x, Placement placement, Where where) {
   Composed c("mean", where, placement);
-  check_padded(c, x);
+  begin(c, x);
   c.expect_floats(x.values, "the operand");
   const Value wide = c.wide(x.values);
   const Value all = sum(c.arg(with_padding(c, wide, x.count, 0)), {0}, false, placement);
-  return c.as(x.values.dtype(), div(c.arg(all), c.arg(c.as(wide.dtype(), x.count)), placement));
+  return c.finished(c.as(x.values.dtype(), div(c.arg(all), c.arg(c.as(wide.dtype(), x.count)), placement)));
 }
 
 Padded softmax(const Padded& x, Placement placement, Where where) {
   Composed c("softmax", where, placement);
-  check_padded(c, x);
+  begin(c, x);
   c.expect_floats(x.values, "the operand");
   const Value hidden = with_padding(c, x.values, x.count, -std::numeric_limits<double>::infinity());
-  return {with_padding(c, softmax(c.arg(hidden), 0, placement), x.count, 0), x.count};
+  return finished(c, {with_padding(c, softmax(c.arg(hidden), 0, placement), x.count, 0), x.count});
 }
 
 Padded gather(Arg x, const Padded& indices, Placement placement) {
   Composed c("gather", x.where(), placement);
-  check_padded(c, indices);
+  begin(c, indices);
   const Value valid = valid_indices(c, indices);
-  return {with_padding(c, gather(x, c.arg(valid), 0, placement), indices.count, 0), indices.count};
+  return finished(c, {with_padding(c, gather(x, c.arg(valid), 0, placement), indices.count, 0), indices.count});
 }
 
 Value scatter_add(Arg base, const Padded& indices, Arg updates, Placement placement) {
   Composed c("scatter_add", base.where(), placement);
-  check_padded(c, indices);
+  begin(c, indices);
   const std::vector<Value> in = c.values({base, updates});
   const Value valid = valid_indices(c, indices);
   // x + -0.0 is x, also where x is -0.0.
   const Value added = with_padding(c, in[1], indices.count, is_float(in[1].dtype()) ? -0.0 : 0);
-  return scatter_add(c.arg(in[0]), c.arg(valid), c.arg(added), 0, placement);
+  return c.finished(scatter_add(c.arg(in[0]), c.arg(valid), c.arg(added), 0, placement));
 }
 
 Value sample_top_p(Arg logits, double p, const TopPOptions& options, Placement placement) {
@@ -194,7 +201,7 @@ Value sample_top_p(Arg logits, double p, const TopPOptions& options, Placement p
   const Value passed = count(less_equal(c.arg(cumsum(c.arg(mass), 1, {}, placement)), c.arg(drawn), placement));
   // Rounding may put the number that was drawn behind the last class that is kept.
   const Value choice = minimum(c.arg(passed), c.arg(sub(c.arg(count(kept)), c.arg(1), placement)), placement);
-  return flat(c, take_along_axis(c.arg(sorted.indices), c.arg(choice), 1, placement));
+  return c.finished(flat(c, take_along_axis(c.arg(sorted.indices), c.arg(choice), 1, placement)));
 }
 
 }  // namespace graphsink

@@ -43,6 +43,7 @@ class LimitedLoop {
     const std::int64_t length = segment_length(limit_), segments = (limit_ + length - 1) / length;
     const Values first = begin(init);
     auto segment = [&](const Values& outer) {
+      graph_.regions[at(graph_.current_region)].is_of_segments = true;
       const Value before = mul(Arg(outer.back(), where_), number(length));
       auto is_within = [&](const Values& now) {
         const Value all = add(Arg(before, where_), Arg(now.back(), where_));

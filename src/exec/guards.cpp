@@ -111,11 +111,17 @@ std::vector<std::pair<std::string, Tensor>> ReplayAudit::results(const ShapeEntr
   State after = state(plan);  // waits for the run
   std::vector<std::pair<std::string, Tensor>> results;
   results.emplace_back("the number of committed steps", Tensor::scalar(after.status.block.step));
+  const bool has_failed = after.status.progress.failed != 0;
+  results.emplace_back("whether a step failed", Tensor::scalar(has_failed));
   for (std::size_t i = 0; i < plan.variables.size(); ++i)
     results.emplace_back("Variable \"" + plan.variables[i].name() + "\"", after.variables[i]);
-  for (const PlanOutput& output : plan.outputs)
-    results.emplace_back("output \"" + output.name + "\"",
-                         status_.download(output.type, entry.bound.address(output.buffer)));
+  // Behind a step that failed, or that found another size than was planned for, nobody can read outputs, and what is in
+  // their memory depends on the mode.
+  if (!has_failed) {
+    for (const PlanOutput& output : plan.outputs)
+      results.emplace_back("output \"" + output.name + "\"",
+                           status_.download(output.type, entry.bound.address(output.buffer)));
+  }
   for (auto& [name, values] : records_.stored(first_record, after.status.block.records))
     results.emplace_back("record \"" + name + "\"", std::move(values));
   return results;
@@ -139,7 +145,8 @@ void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int
   runner_.run(entry, mode, first, end);
   auto sunk = results(entry, block.records);
   for (std::size_t i = 0; i < sunk.size(); ++i) {
-    const auto& [name, bits] = sunk[i];  // the number of steps is compared first; if it is equal, all sizes are equal
+    // The first two are compared first. If they are equal, both runs left the same results, in the same sizes.
+    const auto& [name, bits] = sunk[i];
     std::string difference = first_difference(one_by_one[i].second, bits);
     if (difference.empty()) continue;
     throw Error(

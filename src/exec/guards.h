@@ -53,7 +53,7 @@ class ReplayAudit {
   };
   State state(const Plan& plan) const;
   void set_state(const Plan& plan, const State& state);
-  // Everything that a run leaves behind, with names.
+  // Everything that a run leaves behind, with names. A run with a failed step leaves no outputs.
   std::vector<std::pair<std::string, Tensor>> results(const ShapeEntry& entry, std::uint32_t first_record) const;
 
   int every_;

@@ -126,7 +126,7 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
   if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
   const Node& source = graph_.nodes[node];
-  std::string op(source.op->name);
+  std::string op = graph_.name_of(source);
   if (!writes_variables(*source.op, source.inputs.size()))
     return &failure_.emplace(Error(op, source.where, problem, remedy));
   BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,

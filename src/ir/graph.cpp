@@ -138,6 +138,12 @@ std::string GraphData::describe(ValueRef v) const {
   return place.empty() ? name : name + " at " + place;
 }
 
+std::string GraphData::describe_body(int region) const {
+  const Region& body = regions[at(region)];
+  const std::string place = to_string(body.where);
+  return "the body of the " + std::string(body.op->name) + (place.empty() ? "" : " at " + place);
+}
+
 ValueRef GraphData::visible(const Value& value, std::string_view op, const Where& where) const {
   if (!value.valid() || value.graph().get() != this) {
     std::string seen = value.valid() ? "it belongs to another graph" : "it is default-constructed or moved from";

@@ -39,7 +39,18 @@ struct Node {
   int region = 0;
   // Of a copy that grad() made of a node: the number of that node, from which random ops draw. -1: the node is no copy.
   int copy_of = -1;
+  // The number of the composition that the node is a part of; -1: the user wrote the op itself.
+  int composition = -1;
+  // The node makes values that only its composition uses. These need not be finite, see CompileOptions::check_finite.
+  bool is_inside = false;
   std::vector<int> bodies;  // if_: then, else; switch_: those of 0, 1, ..; while_: body
+};
+
+// What the user wrote in place of several nodes: a function that is made of several ops, or the gradient of an op or of
+// such a function. Of compositions in a composition, the outermost counts.
+struct Composition {
+  std::string_view op;  // a string literal
+  int gradients = 0;    // 1: its gradient, 2: the gradient of that, ..
 };
 
 // The number of the iteration, i32: before the first one, in the body, and in the next. It is part of the loop's state
@@ -70,6 +81,8 @@ struct Region {
   // while_: if it counts its iterations and stops at a limit, the limit (build/counted_loop.h); else 0.
   std::int64_t limit = 0;
   bool runs_to_limit = false;  // it never stops before
+  // while_: its body is a loop over a part of the iterations, because of WhileOptions::recompute.
+  bool is_of_segments = false;
   // while_: what the loop has as outputs behind its state: see Stacked.
   std::vector<Stacked> stacked{};
 };
@@ -181,6 +194,16 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::int32_t random_ops_run = 0;  // by an Eager
 
   int add_node(Node node);  // into the current region
+
+  std::vector<Composition> compositions;
+  int add_composition(Composition composition);  // returns its number
+  // Makes the nodes from `first` on parts of a composition that has these results.
+  void compose(int composition, int first, std::span<const ValueRef> results);
+  // What the user wrote: the composition, or the op.
+  Composition written_as(const Node& node) const;
+  // The same for texts: "softmax", "gradient of softmax".
+  std::string name_of(const Node& node) const;
+
   // The number from which a random op draws, whatever passes make of the node.
   int origin_of(int node) const { return nodes[at(node)].copy_of >= 0 ? nodes[at(node)].copy_of : node; }
   const TensorType& type(ValueRef v) const { return nodes[at(v.node)].outputs[at(v.output)]; }
@@ -198,6 +221,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   bool is_within(int region, int outer) const;
   // "mul at train.cpp:12": the node that makes the value.
   std::string describe(ValueRef v) const;
+  // "the body of the while_ at train.cpp:12".
+  std::string describe_body(int region) const;
   // Returns the value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that was made in the
   // body under construction or in one around it; other Values have no memory there.
   ValueRef visible(const Value& value, std::string_view op, const Where& where) const;

@@ -106,7 +106,8 @@ Value number(GraphData& graph, std::string_view op, double x, DType dtype, const
 
 // Nothing may come behind the commit, and nothing in it but stores: a step that fails has stored nothing.
 void refuse_early_commit(const GraphData& graph, const OpDef& op, InferArgs& infer) {
-  if (graph.current_region != 0) infer.fail("commits a Variable in the body of an if_ or while_", "move it outside");
+  if (graph.current_region != 0)
+    infer.fail("commits a Variable in " + graph.describe_body(graph.current_region), "move it outside of the body");
   if (op.traits.host_effect)
     infer.fail("commits a Variable and has a host effect, which no failed step can undo",
                "leave the effect to an op of its own, which reads the assigned value");
@@ -165,7 +166,8 @@ const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
 
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {
   std::string text = problem;
-  for (std::size_t i = 0; i < inputs_.size(); ++i) text += (i ? ", " : ": ") + to_string(inputs_[i]);
+  const std::size_t listed = listed_ < 0 ? inputs_.size() : at(listed_);
+  for (std::size_t i = 0; i < listed; ++i) text += (i ? ", " : ": ") + to_string(inputs_[i]);
   throw Error(std::string(op_), where_, text, remedy);
 }
 
@@ -178,7 +180,7 @@ void InferArgs::expect_inputs(int count) const {
 
 void InferArgs::expect_same_dtype(int count) const {
   for (int i = 1; i < count; ++i) {
-    if (in(i).dtype != in(0).dtype) fail("dtypes differ", "cast() one of them");
+    if (in(i).dtype != in(0).dtype) fail("dtypes differ", "cast() one of them to a dtype that holds both");
   }
 }
 

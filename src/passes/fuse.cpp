@@ -73,6 +73,7 @@ class Fusing {
     for (ValueRef v : next.inputs)
       if (v != value) fused.inputs.push_back(v);
     fused.outputs = next.outputs;
+    fused.is_inside = next.is_inside && (!is_kept || fused.is_inside);
     fused.origin = next.origin;
     if (is_kept) {
       replacements_[{last, 0}] = {uses.first_node, static_cast<int>(fused.outputs.size())};

@@ -1,12 +1,16 @@
 // Counts the iterations of loops that depend on nothing but constants, such as those of scan(), by computing their
 // counters and conditions. What is computed here has the same bits on every device: sums, differences and products that
-// are exact or correctly rounded, and comparisons.
+// are exact or correctly rounded, and comparisons. Denormal numbers are not known here, because devices differ: CPU
+// bodies may read and write them as zeros, and kernels compute with them.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "base/at.h"
+#include "base/flush_denormals.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
@@ -21,6 +25,15 @@ constexpr int kMostValues = 1 << 16;
 // The computation of a value recurses into its operands; long chains count as unknown.
 constexpr int kMostDepth = 200;
 
+// Returns the number if it has the same bits on a device that writes zeros in place of denormals. The smallest normal
+// number does not count as such: a smaller result may have been rounded up to it, and x86-64 decides before that
+// rounding.
+template <class T>
+Number unless_denormal(T value) {
+  const bool is_known = value == 0 || !(std::abs(value) <= std::numeric_limits<T>::min());
+  return is_known ? Number(value) : std::nullopt;
+}
+
 // Returns the number as it is stored in the dtype, or nothing if the dtype does not hold it or is not known here.
 Number stored(DType dtype, double value) {
   constexpr double kLargestI32 = 0x7fffffff, kLargestI64 = 0x1p53;
@@ -30,8 +43,9 @@ Number stored(DType dtype, double value) {
     case DType::i64:
       return -kLargestI64 < value && value < kLargestI64 ? Number(value) : std::nullopt;
     case DType::f32:
-      return static_cast<float>(value);
+      return unless_denormal(static_cast<float>(value));
     case DType::f64:
+      return unless_denormal(value);
     case DType::boolean:
       return value;
     default:
@@ -166,6 +180,9 @@ class Counting {
 
 }  // namespace
 
-void count_iterations(PlannerIr& ir) { Counting(ir).run(); }
+void count_iterations(PlannerIr& ir) {
+  const FlushDenormals exact(false);  // whatever the thread that compiles a program has set
+  Counting(ir).run();
+}
 
 }  // namespace graphsink

@@ -47,6 +47,7 @@ class Joining {
       replacements_[{nodes[p], 0}] = {id, static_cast<int>(node.outputs.size())};
       node.inputs.insert(node.inputs.end() - 1, stack);
       node.outputs.push_back(other.outputs[0]);
+      node.is_inside = node.is_inside || other.is_inside;  // what is not was checked when the stack was written
       other.is_live = false;
     }
   }

@@ -163,7 +163,8 @@ class Lowering {
             values_.add_buffer(lowered.on_host ? Storage::host_arena : Storage::arena, type(v).bytes(), -1, device);
       values_.put(v, place, buffer);
       add_operand(lowered, buffer, type(v));
-      if (options_.check_finite && !lowered.on_host && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
+      const bool is_checked = options_.check_finite && !lowered.on_host && !node.is_inside;
+      if (is_checked && is_float(type(v).dtype)) checked.emplace_back(buffer, type(v));
     }
     if (node.op->traits.only_views) return;
     host_work_ = host_work_ || lowered.on_host;

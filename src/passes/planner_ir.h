@@ -24,7 +24,8 @@ struct IrNode {
   // The node's number in the user's graph. Random ops draw from it, and errors and reasons name it, whatever passes
   // make of the node.
   int origin = -1;
-  bool is_live = false;  // The others are not computed, and have no types.
+  bool is_inside = false;  // as Node::is_inside, of all outputs
+  bool is_live = false;    // The others are not computed, and have no types.
   // Set by place().
   bool is_on_host = false;  // of a device with separate memory
   int device = 0;           // where it runs if it does not run on the host, counted as in PlanNode

@@ -98,6 +98,8 @@ void simplify(PlannerIr& ir) {
       for (ValueRef& v : node.inputs) replace(v, replacements);
     if (is_copy(ir, node)) {
       node.is_live = false;
+      IrNode& copied = ir.node(node.inputs[0]);
+      copied.is_inside = copied.is_inside && node.is_inside;
       replacements[{i, 0}] = node.inputs[0];
       continue;
     }
@@ -105,6 +107,7 @@ void simplify(PlannerIr& ir) {
     int first = seen.find_or_add(i);
     if (first < 0) continue;
     node.is_live = false;
+    ir.nodes[at(first)].is_inside = ir.nodes[at(first)].is_inside && node.is_inside;
     for (int j = 0; j < static_cast<int>(node.outputs.size()); ++j) replacements[{i, j}] = {first, j};
   }
   replace_uses(ir, replacements);

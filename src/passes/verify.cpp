@@ -107,6 +107,7 @@ class Verification {
     copy.placement = node.placement;
     copy.where = node.where;
     copy.origin = graph_.origin_of(static_cast<int>(id));
+    copy.is_inside = node.is_inside;
     copy.outputs = infer(static_cast<int>(id));
     expect_known_sizes(node, copy.outputs);
   }

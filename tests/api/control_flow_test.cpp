@@ -436,6 +436,42 @@ TEST_P(OnDevice, AnIndexOfNoBodyFailsTheStep) {
   }
 }
 
+TEST_P(OnDevice, AnIndexOfEveryIntegerTypeChooses) {
+  for (DType dtype : {i32, i64, u8}) {
+    SCOPED_TRACE(to_string(dtype));
+    Graph g;
+    Value i = g.input("i", dtype, {}), x = g.input("x", f64, {});
+    Value y = switch_(i, {[&] { return x * 2.0; }, [&] { return x * 5.0; }});
+    g.output("y", y);
+    g.output("slope", grad(y, {x})[0]);
+    Program p = compile(g);
+    p.write(x, Tensor::scalar(3.0));
+    for (Mode mode : kModes) {
+      SCOPED_TRACE(to_string(mode));
+      for (int index : {1, 0}) {
+        p.write(i, Tensor::full(dtype, {}, index));
+        p.run(mode);
+        EXPECT_EQ(p.read_output("y").at(0), index == 1 ? 15 : 6);
+        EXPECT_EQ(p.read_output("slope").at(0), index == 1 ? 5 : 2);
+      }
+      // Numbers whose low bits are those of a body choose none.
+      for (double index : {0x1p32, 0x1p32 + 1, -0x1p40, 255.0}) {
+        if (dtype == u8 ? index > 255 || index < 0 : dtype == i32 && std::abs(index) > 255) continue;
+        p.write(i, Tensor::full(dtype, {}, index));
+        p.run(mode);
+        try {
+          p.sync();
+          FAIL() << "index " << index << " was taken";
+        } catch (const Error& e) {
+          EXPECT_EQ(e.op(), "switch_");
+          const std::string wanted = "index " + std::to_string(static_cast<std::int64_t>(index)) + " is the number";
+          EXPECT_NE(e.problem().find(wanted), std::string::npos) << e.what();
+        }
+      }
+    }
+  }
+}
+
 TEST_P(OnDevice, TheLimitOfALoopIsChecked) {
   Graph g;
   Value x = g.input("x", f32, {});

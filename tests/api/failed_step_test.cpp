@@ -1,6 +1,8 @@
 // A step that fails commits nothing and reports why, and the next step may run.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
 #include <thread>
 
 #include "program_fixture.h"
@@ -300,6 +302,101 @@ TEST_P(OnDevice, AFailedStepSaysWhichValueWasBad) {
   EXPECT_EQ(failure_of(
                 GetParam(), [&](Graph& g) { g.output("x", exp(g.constant(numbers))); }, true),
             "exp: element 2 is not finite, in step 0");
+}
+
+// Functions that are made of several ops hide elements by -inf; so do gradients.
+TEST_P(OnDevice, WhatIsInsideAFunctionNeedNotBeFinite) {
+  struct Row {
+    const char* name;
+    std::function<Value(const Value&)> make;  // of [1, 1, 3, 2]
+  };
+  Tensor causal(boolean, {3, 3}), blind(boolean, {3, 3});  // no key is seen by the last query
+  for (std::size_t i = 0; i < 9; ++i) causal.as<bool>()[i] = i % 3 <= i / 3;
+  for (std::size_t i = 0; i < 6; ++i) blind.as<bool>()[i] = true;
+  auto constant = [](const Value& x, const Tensor& tensor) { return Graph(x.graph()).constant(tensor); };
+  auto flat = [](const Value& x) { return reshape(x, {6}); };
+  const Row rows[] = {
+      {"attention with a mask", [&](const Value& q) { return attention(q, q, q, constant(q, causal)); }},
+      {"a query that sees nothing", [&](const Value& q) { return attention(q, q, q, constant(q, blind)); }},
+      {"attention with a bias, causal",
+       [&](const Value& q) {
+         return attention(q, q, q, constant(q, Tensor(f32, {3, 3})), {.causal = true});
+       }},
+      {"attention with a bias of -inf",
+       [&](const Value& q) {
+         Tensor bias(f32, {3, 3});
+         bias.as<float>()[2] = -std::numeric_limits<float>::infinity();
+         return attention(q, q, q, constant(q, bias));
+       }},
+      {"softmax of Padded", [&](const Value& x) { return softmax(masked_select(flat(x), flat(x) > 0.5, 6)).values; }},
+      {"the norm of a batch",
+       [&](const Value& x) { return batch_norm(x, constant(x, Tensor({1.0f})), constant(x, Tensor({0.0f}))).y; }},
+  };
+  for (const auto& [name, make] : rows) {
+    for (bool in_loop : {false, true}) {
+      SCOPED_TRACE(std::string(name) + (in_loop ? ", in a loop" : ""));
+      Graph g;
+      Value q = g.input("q", f32, {1, 1, 3, 2});
+      Value y = in_loop ? scan({q}, {},
+                               [&](const Values& state, const Values&) {
+                                 return Scan{{state[0] + sum(make(state[0])) * 0.01}, {}};
+                               },
+                               {.iterations = 3})
+                              .state[0]
+                        : make(q);
+      g.output("y", y);
+      g.output("slope", grad(sum(y * y), {q})[0]);
+      Program p = compile(g, {.check_finite = true});
+      p.write(q, Tensor({1, 1, 3, 2}, std::vector<float>{.1f, .9f, .3f, .7f, .6f, .2f}));
+      for (Mode mode : {interactive_serial, sink}) {
+        p.run(mode);
+        EXPECT_NO_THROW(p.sync());
+      }
+    }
+  }
+}
+
+// What the user wrote, not an op that it is made of. One number is bad in each: of several, kernels report any.
+TEST_P(OnDevice, ANumberThatIsNotFiniteNamesWhatTheUserWrote) {
+  const float inf = std::numeric_limits<float>::infinity();
+  auto failure = [&](const auto& make) {
+    return failure_of(
+        GetParam(), [&](Graph& g) { g.output("y", make(g)); }, true);
+  };
+  EXPECT_EQ(failure([&](Graph& g) {
+              Value q = g.constant(Tensor({1, 1, 1, 1}, std::vector<float>{1}));
+              Value k = g.constant(Tensor({1, 1, 2, 1}, std::vector<float>{1, inf}));
+              return attention(q, k, k, g.constant(Tensor(f32, {1, 2})));
+            }),
+            "attention: element 0 is not finite, in step 0");
+  EXPECT_EQ(failure([&](Graph& g) {
+              Value x = g.constant(Tensor({2.0f, inf, 1.0f}));
+              return mean(masked_select(x, x > 1.0, 3));
+            }),
+            "masked_select: element 1 is not finite, in step 0");
+  EXPECT_EQ(failure([&](Graph& g) {
+              Value x = g.constant(Tensor({2.0f, 1.0f}));
+              return mean(masked_select(x, x > 5.0, 3));
+            }),
+            "mean: element 0 is not finite, in step 0");
+  EXPECT_EQ(failure([&](Graph& g) {
+              Value x = g.constant(Tensor({2, 1}, std::vector<float>{1e30f, -1e30f}));
+              return batch_norm(x, g.constant(Tensor({1.0f})), g.constant(Tensor({0.0f}))).variance;
+            }),
+            "batch_norm: element 0 is not finite, in step 0")
+      << "a result that only shows another value";
+  EXPECT_EQ(failure([&](Graph& g) {
+              Value x = g.constant(Tensor({4.0f, 0.0f}));
+              return grad(sum(sqrt(x)), {x})[0];
+            }),
+            "gradient of sqrt: element 1 is not finite, in step 0");
+  EXPECT_EQ(failure([&](Graph& g) {
+              Variable w("w", Tensor(f32, {4}));
+              Value loss = sum(g.value(w) * 3e38);  // the norm of the gradients is 6e38
+              sgd(loss, {w}, {.momentum = 0.5, .gradients = {.clip_norm = 1}});
+              return loss;
+            }),
+            "sgd: element 0 is not finite, in step 0");
 }
 
 }  // namespace

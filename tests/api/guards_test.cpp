@@ -86,6 +86,48 @@ TEST_P(OnDevice, AFailedStepIsReportedByTheAuditedRunToo) {
   EXPECT_EQ(w.read().at(0), 1.0);
 }
 
+// What is in the memory of outputs behind a failed step depends on the mode.
+TEST_P(OnDevice, AnAuditedRunReportsTheStepThatFailed) {
+  for (std::size_t bad = 0; bad < 5; ++bad) {
+    SCOPED_TRACE("step " + std::to_string(bad));
+    Graph g;
+    Value i = g.feed("i", i32, {1}), row = gather(g.constant(Tensor({1.0f, 10.0f, 100.0f})), i);
+    Variable v("v", Tensor({0.0f}));
+    g.output("y", row * 2.0);
+    assign(v, g.value(v) + row);
+    Program p = compile(g, {.guards = {.replay_every = 1}});
+    std::vector<std::int32_t> indices{0, 1, 2, 1, 0};
+    double sum = 0;
+    for (std::size_t k = 0; k < bad; ++k) sum += std::pow(10.0, indices[k]);
+    indices[bad] = 3;
+    p.write(i, Tensor({5, 1}, indices));
+    EXPECT_NO_THROW(p.run(sink, {.steps = 5}));
+    try {
+      p.sync();
+      FAIL() << "the failure was not reported";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "gather");
+      EXPECT_EQ(e.problem(), "index 3 lies outside the axis, in step " + std::to_string(bad));
+    }
+    EXPECT_EQ(p.steps(), static_cast<std::int64_t>(bad));
+    EXPECT_EQ(v.read().at(0), sum);
+  }
+}
+
+TEST_P(OnDevice, AnAuditedRunMayFindAnotherSize) {
+  Graph g;
+  Value x = g.feed("x", f32, {4});
+  const Padded found = masked_select(x, x > 0);
+  g.output("values", found.values * 2.0);
+  g.record("sum", sum(found));
+  Program p = compile(g, {.guards = {.poison = true, .replay_every = 1}});
+  p.write(x, Tensor({4, 4}, std::vector<float>{1, 2, 3, 4, 0, 0, 5, 0, 6, 0, 7, 0, 0, 8, 9, 1}));
+  EXPECT_NO_THROW(p.run(sink, {.steps = 4}));
+  EXPECT_EQ(p.read_output("values").shape(), (Shape{3}));
+  EXPECT_EQ(p.read_output("values").at(2), 2.0);
+  EXPECT_EQ(p.read<double>("sum"), (std::vector<double>{10, 5, 13, 18}));
+}
+
 // Adds to its output, which it never initialised.
 void accumulate(const CpuArgs& a) {
   for (std::int64_t i = 0; i < a.in_type(0).shape[0]; ++i) a.out<float>(0)[i] += a.in<float>(0)[i];

@@ -646,6 +646,27 @@ TEST_P(ControlFlowGradient, ALoopThatReachesItsLimitCommitsNothing) {
   }
 }
 
+// 16-bit sums of ones stay at 256 in bf16, and at 2048 in f16.
+TEST_P(ControlFlowGradient, GradientsOf16BitsAreAddedUpInF32) {
+  for (DType dtype : {bf16, f16}) {
+    for (bool recompute : {false, true}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + (recompute ? ", recompute" : ""));
+      const std::int64_t iterations = dtype == bf16 ? 300 : 2100;
+      Graph graph;
+      Variable half("half", Tensor::full(dtype, {}, 0.5));
+      Value zero = graph.constant(Tensor::scalar(0.0f)), weight = graph.value(half);
+      auto body = [&](const Values& state, const Values&) { return Scan{{state[0] + cast(weight, f32)}, {}}; };
+      Value sum = scan({zero}, {}, body, {.iterations = iterations, .recompute = recompute}).state[0];
+      graph.output("gradient", grad(sum, {half})[0]);
+      for (Mode mode : {interactive_serial, sink}) {
+        Program p = compile(graph, {.target = GetParam()});
+        p.run(mode);
+        EXPECT_EQ(p.read_output("gradient").at(0), static_cast<double>(iterations));
+      }
+    }
+  }
+}
+
 // A row for each value of an open axis, in the state and in what is kept of each iteration.
 TEST_P(ControlFlowGradient, ALoopMayHaveAStateOfOpenSize) {
   Value rows = g.input("rows", f32, {open(3), 2});

@@ -358,7 +358,7 @@ std::span<const Row> misuses() {
 
       // --- types and shapes of ops
       Row{"AddShapes", "add", {"do not broadcast: f32[2, 3], f32[2]"}, [] { add(floats(2, 3), floats(2)); }},
-      Row{"AddDtypes", "add", {"dtypes differ", "cast()"}, [] { add(floats(2), of(f64, 2)); }},
+      Row{"AddDtypes", "add", {"dtypes differ", "cast()", "holds both"}, [] { add(floats(2), of(f64, 2)); }},
       Row{"AddBooleans", "add", {"takes f32", "bool"}, [] { add(of(boolean, 2), of(boolean, 2)); }},
       Row{"SubShapes", "sub", {"do not broadcast"}, [] { floats(4, 1) - floats(3, 1); }},
       Row{"DivIntegers", "div", {"takes f32", "i32[2]"}, [] { ints(2) / ints(2); }},
@@ -407,12 +407,14 @@ std::span<const Row> misuses() {
       Row{"ArangeOfFractions", "arange", {"0.5", "i32"}, [] { arange(Graph(), i32, 0, 2, 0.5); }},
       Row{"ArangeBeyondItsDtype", "arange", {"256", "u8"}, [] { arange(Graph(), u8, 250, 257); }},
       Row{"OneHotOfFloats", "one_hot", {"indices are not i32: f32[2]"}, [] { one_hot(floats(2), 3); }},
+      Row{"OneHotOfLongs", "one_hot", {"indices are not i32: i64[2]", "clamp"}, [] { one_hot(of(i64, 2), 3); }},
       Row{"OneHotOfNoClasses", "one_hot", {"0 classes"}, [] { one_hot(ints(2), 0); }},
       Row{"TrilOfAVector", "tril", {"needs two axes: f32[3]"}, [] { tril(floats(3)); }},
       Row{"TakeAlongShapes",
           "take_along_axis",
           {"differ beside axis 1: f32[2, 3], i32[3, 1]"},
           [] { take_along_axis(floats(2, 3), ints(3, 1), 1); }},
+      Row{"TakeAlongLongs", "take_along_axis", {"clamp"}, [] { take_along_axis(floats(2), of(i64, 2), 0); }},
       Row{"TakeAlongFloats", "take_along_axis", {"not i32"}, [] { take_along_axis(floats(2), floats(2), 0); }},
       Row{"BatchNormOfAVector", "batch_norm", {"no channels: f32[3]"}, [] { batch_norm(floats(3), floats(3), floats(3)); }},
       Row{"BatchNormGain",
@@ -468,12 +470,17 @@ std::span<const Row> misuses() {
       Row{"PadNegative", "pad", {"f32[3]"}, [] { pad(floats(3), {-1}, {0}); }},
       Row{"ConcatShapes", "concat", {"f32[2, 3]", "f32[2, 4]"}, [] { concat({floats(2, 3), floats(2, 4)}, 0); }},
       Row{"ConcatNumbers", "concat", {"no operand is a Value"}, [] { concat({1.0, 2.0}, 0); }},
-      Row{"ConcatNothing", "concat", {}, [] { concat({}, 0); }, Line::none},
+      Row{"ConcatNothing", "concat", {"no values"}, [] { concat({}, 0); }},
+      Row{"StackNothing", "stack", {"no values"}, [] { stack({}); }},
       Row{"StackShapes", nullptr, {"f32[1, 2]", "f32[1, 3]"}, [] { stack({floats(2), floats(3)}); }},
       Row{"SplitSizes", "split", {"f32[5]"}, [] { split(floats(5), std::vector<std::int64_t>{2, 2}, 0); }},
       Row{"SplitParts", "split", {"f32[5]"}, [] { split(floats(5), 2, 0); }},
       Row{"SplitNoParts", "split", {"f32[5]"}, [] { split(floats(5), 0, 0); }},
       Row{"GatherIndices", "gather", {"f32[2]", "i32"}, [] { gather(floats(5, 3), floats(2)); }},
+      Row{"GatherLongIndices",
+          "gather",
+          {"i64[2]", "cast(clamp(indices, -1, 2147483647), i32)"},
+          [] { gather(floats(5, 3), of(i64, 2)); }},
       Row{"ScatterShapes", "scatter_add", {"f32[5, 3]"}, [] { scatter_add(floats(5, 3), ints(2), floats(2, 4)); }},
       Row{"EmbeddingIndices", "embedding", {"f32[2]", "i32"}, [] { embedding(floats(5, 3), floats(2)); }},
       Row{"EmbeddingTable", "embedding", {"not a matrix"}, [] { embedding(floats(5), ints(2)); }},
@@ -499,7 +506,7 @@ std::span<const Row> misuses() {
           [] { attention(floats(1, 1, 2, 3), floats(1, 1, 2, 4), floats(1, 1, 2, 4)); }},
       Row{"DropoutNegative", "dropout", {"[0, 1)"}, [] { dropout(x(), -0.5); }},
       Row{"DropoutNaN", "dropout", {"[0, 1)"}, [] { dropout(x(), 0.0 / 0.0); }},
-      Row{"DropoutProbability", "dropout", {"[0, 1)"}, [] { dropout(x(), 1.0); }},
+      Row{"DropoutProbability", "dropout", {": f32[3]; remedy: pass one in [0, 1)"}, [] { dropout(x(), 1.0); }},
       Row{"RandomIntegers", "random_uniform", {"not i32"}, [] { random_uniform(graph(), i32, {3}); }},
       Row{"RandomNaN", "random_normal", {"the mean is", "a finite number"}, [] { random_normal(x(), 0.0 / 0.0); }},
       Row{"CheckFiniteOfIntegers", "check_finite", {"takes f32"}, [] { check_finite(ints(3)); }},
@@ -554,8 +561,8 @@ std::span<const Row> misuses() {
             if_(
                 Eager().tensor({1}), [] { return x(); }, [] { return x(); });
           }},
-      Row{"ChoiceByAFloat", "switch_", {"f32[]", "not one i32"}, [] { switch_(sum(x()), {[] { return x(); }}); }},
-      Row{"ChoiceByAVector", "switch_", {"i32[3]", "not one i32"}, [] { switch_(ints(3), {[] { return x(); }}); }},
+      Row{"ChoiceByAFloat", "switch_", {"f32[]", "not one i32, i64 or u8"}, [] { switch_(sum(x()), {[] { return x(); }}); }},
+      Row{"ChoiceByAVector", "switch_", {"i32[3]", "not one i32, i64 or u8", "reduce it"}, [] { switch_(ints(3), {[] { return x(); }}); }},
       Row{"ChoiceByANumber", "switch_", {"no operand is a Value"}, [] { switch_(1, {[] { return x(); }}); }},
       Row{"ChoiceOfNothing",
           "switch_",
@@ -644,6 +651,13 @@ std::span<const Row> misuses() {
                   return std::array{s, t};
                 });
           }},
+      Row{"LoopWithoutAState",
+          "while_",
+          {"the state is empty"},
+          [] {
+            while_(
+                Values(), [](const Values&) { return predicate(); }, [](const Values& s) { return s; });
+          }},
       Row{"LoopStateOfNumbers",
           "while_",
           {"no operand is a Value"},
@@ -675,7 +689,7 @@ std::span<const Row> misuses() {
           }},
       Row{"OptimizerInABody",
           "sgd",
-          {"body", "outside"},
+          {"updates parameters in the body of the while_ at misuse_table.cpp:", "outside of the body"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
@@ -686,7 +700,7 @@ std::span<const Row> misuses() {
           }},
       Row{"RandomNumbersInThreeLoops",
           "dropout",
-          {"more than two loops"},
+          {"more than two loops", "misuse_table.cpp:", "outside the innermost"},
           [] {
             auto loop = [](Value v, auto body) {
               return while_(
@@ -694,6 +708,28 @@ std::span<const Row> misuses() {
             };
             loop(x(), [&](Value a) {
               return loop(a, [&](Value b) { return loop(b, [](Value c) { return dropout(c, 0.5); }); });
+            });
+          }},
+
+      Row{"RandomNumbersInALoopThatRecomputes",
+          "dropout",
+          {"more than two loops", " (two, because of recompute)", "leave recompute out"},
+          [] {
+            auto body = [](const Values& state, const Values&) { return Scan{{dropout(state[0], 0.5)}, {}}; };
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [&](Value s) {
+                  return scan({s}, {}, body, {.iterations = 9, .recompute = true}).state[0];
+                });
+          }},
+      Row{"RandomNumbersInARecomputedWhile",
+          "random_normal",
+          {"misuse_table.cpp:", " (two, because of recompute)"},
+          [] {
+            auto body = [](Value s) { return s + random_normal(s); };
+            auto goes_on = [](Value s) { return sum(s) < 3.0; };
+            while_({x()}, goes_on, [&](Value s) {
+              return while_({s}, goes_on, body, {.max_iterations = 9, .recompute = true})[0];
             });
           }},
 
@@ -984,6 +1020,10 @@ std::span<const Row> misuses() {
           }},
 
       // --- optimizers
+      Row{"LearningRateOfIntegers",
+          "sgd",
+          {"the learning rate is i32[], not one f32 or f64; remedy: pass a number"},
+          [] { sgd(loss(), {w()}, {.lr = argmax(x(), 0), .momentum = 0.9}); }},
       Row{"ParameterTwice", "sgd", {"\"w\"", "given twice"}, [] { sgd(loss(), {w(), w()}); }},
       Row{"ParameterInTwoGroups",
           "adamw",

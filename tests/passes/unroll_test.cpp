@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/flush_denormals.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
@@ -56,7 +57,7 @@ TEST(Unroll, AScanAroundAnOpOnTheHostIsOneLaunch) {
   EXPECT_NE(to_string(reason->where).find("unroll_test.cpp"), std::string::npos);
   EXPECT_EQ(reason->why,
             "cpu_plus_one in its body runs on the host, and a conditional node may not hold host nodes "
-            "(unroll_test.cpp:20)");
+            "(unroll_test.cpp:21)");
   EXPECT_EQ(reason->cost,
             "the launch holds its body 4 times; this saves a wait for each predicate, and one more launch");
   EXPECT_EQ(reason->remedy, "give its OpDef a CUDA body, so that the loop is a WHILE node");
@@ -167,6 +168,37 @@ const WhileRow kWhiles[] = {
        return counted(
            x, g.constant(Tensor::scalar(7)), [](Value, Value i) { return i < 3; }, [](Value i) { return i + 1; });
      }},
+    {"ToZeroPastAllDenormals", 1,
+     [](Graph& g, const Value& x) {
+       Value tiny = g.constant(Tensor::scalar(1e-30f));
+       return counted(
+           x, tiny, [](Value, Value i) { return i > 0; }, [&](Value i) { return i * tiny; });
+     }},
+    // Devices differ: host ops may read and write denormals as zeros, and kernels compute with them.
+    {"AResultBecomesDenormal", -1,
+     [](Graph& g, const Value& x) {
+       return counted(
+           x, g.constant(Tensor::scalar(1.5e-38f)), [](Value, Value i) { return i > 0; },
+           [](Value i) { return i * 0.5; });
+     }},
+    {"ADenormalConstant", -1,
+     [](Graph& g, const Value& x) {
+       return counted(
+           x, g.constant(Tensor::scalar(1e-40f)), [](Value, Value i) { return i > 0; }, [](Value i) { return i * 0; });
+     }},
+    {"ADenormalDouble", -1,
+     [](Graph& g, const Value& x) {
+       return counted(
+           x, g.constant(Tensor::scalar(1e-310)), [](Value, Value i) { return i > 0; }, [](Value i) { return i * 0; });
+     }},
+    // 0x1.fffffep-127 is rounded to the smallest normal number, or a zero is written in its place.
+    {"AResultIsRoundedToANormal", -1,
+     [](Graph& g, const Value& x) {
+       Value factor = g.constant(Tensor::scalar(0x1.fffffep-2f));
+       return counted(
+           x, g.constant(Tensor::scalar(0x1p-125f)), [](Value, Value i) { return i > 0; },
+           [&](Value i) { return (i * factor) * 0; });
+     }},
     {"TheStateDecides", -1,
      [](Graph& g, const Value& x) {
        return counted(
@@ -210,6 +242,16 @@ TEST_P(UnrollWhile, WhoseCounterIsKnown) {
   ASSERT_NE(reason_of(plan, "a loop is driven by the host"), nullptr);
   EXPECT_NE(reason_of(plan, "a loop is driven by the host")->why.find("how often it runs is not known"),
             std::string::npos);
+}
+
+// The thread that compiles may have told its processor to flush.
+TEST_P(UnrollWhile, WhoseCounterIsKnownOnAnyThread) {
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  g.output("y", GetParam().loop(g, x));
+  const FlushDenormals flushed(true);
+  const Plan plan = plan_for(g, Target::host());
+  EXPECT_EQ(plan.controls[0].iterations, GetParam().iterations);
 }
 
 TEST(Unroll, LoopsInLoops) {
