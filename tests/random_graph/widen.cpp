@@ -1,0 +1,128 @@
+// What recipes have beside what random_recipe() draws: it is added by numbers of its own, so that recipes of old seeds
+// stay what they are.
+#include <algorithm>
+#include <array>
+
+#include "site.h"
+
+namespace graphsink::testing {
+namespace {
+
+class Widening {
+ public:
+  Widening(Recipe recipe, std::uint64_t seed) : random_(seed ^ 0x5deece66d5deece6), recipe_(std::move(recipe)) {
+    for (const Entry& entry : recipe_.entries) find_ids(entry);
+  }
+
+  Recipe run() {
+    for (Entry& entry : recipe_.entries) widen(entry);
+    variables();
+    commits();
+    options();
+    return std::move(recipe_);
+  }
+
+ private:
+  void find_ids(const Entry& entry) {
+    next_id_ = std::max(next_id_, entry.id + 1);
+    if (entry.kind == kVariable) variables_.push_back(entry.id);
+    for (const auto& body : entry.bodies)
+      for (const Entry& inner : body) find_ids(inner);
+  }
+
+  std::uint64_t bits() { return random_.next() | 1; }  // never 0
+  std::size_t draw(std::size_t n) { return static_cast<std::size_t>(random_.below(static_cast<int>(n))); }
+  Entry entry(std::string_view name, std::vector<Pick> picks, std::uint64_t wide) {
+    Entry made;
+    made.id = next_id_++;
+    made.kind = kind_of(name);
+    made.picks = std::move(picks);
+    made.bits = random_.next();
+    made.wide = wide;
+    return made;
+  }
+  Pick rate() { return {rates_.empty() ? -1 : rates_[draw(rates_.size())], 0}; }
+
+  void widen(Entry& entry) {
+    if (random_.chance(60)) entry.wide = kWide[static_cast<std::size_t>(entry.kind)] ? bits() : 0;
+    for (auto& body : entry.bodies) {
+      for (Entry& inner : body) widen(inner);
+      if (random_.chance(30)) body.insert(body.begin(), drawing({entry.picks[0].entry, 0}));
+      if (random_.chance(20)) body.push_back(assignment({body.empty() ? entry.picks[1].entry : body.back().id, 0}));
+    }
+    if (entry.kind == kLoop && entry.wide != 0 && random_.chance(40)) {
+      entry.bodies.resize(1);
+      entry.bodies.emplace_back();
+      if (random_.chance(50)) entry.bodies[1].push_back(drawing({entry.id, 0}));
+      if (random_.chance(50)) entry.bodies[1].push_back(assignment({entry.id, 0}));
+      if (random_.chance(30)) entry.bodies[1].push_back(this->entry("tanh", {{entry.id, 0}}, 0));
+    }
+  }
+
+  Entry drawing(const Pick& like) {
+    return entry(std::array{"random_uniform", "random_normal", "randint", "bernoulli", "dropout"}[draw(5)], {like}, 0);
+  }
+  Entry assignment(const Pick& value) {
+    const Pick variable{variables_.empty() ? -1 : variables_[draw(variables_.size())], 0};
+    return entry("assign", {variable, value}, 0);
+  }
+
+  // Rates, and parameters of one type, in front of everything.
+  void variables() {
+    std::vector<Entry> made;
+    for (int n = 1 + random_.below(2); n > 0; --n) made.push_back(entry("variable", {}, bits()));
+    for (const Entry& rate : made) rates_.push_back(rate.id);
+    for (int n = 1 + random_.below(3); n > 0; --n) {
+      made.push_back(entry("variable", {}, 0));
+      if (!parameters_.empty() && random_.chance(60)) made.back().bits = made[made.size() - 2].bits;
+      parameters_.push_back(made.back().id);
+    }
+    recipe_.entries.insert(recipe_.entries.begin(), made.begin(), made.end());
+    parameters_.insert(parameters_.end(), rates_.begin(), rates_.end());
+    parameters_.insert(parameters_.end(), variables_.begin(), variables_.end());
+  }
+
+  // Optimizers and ops of the user's that commit, in any order, somewhere behind the sources.
+  void commits() {
+    auto parameter = [&] { return Pick{parameters_[draw(parameters_.size())], 0}; };
+    std::vector<Entry>& entries = recipe_.entries;
+    for (Entry& known : entries)
+      if (known.kind == kOptimizer) known.picks.insert(known.picks.end(), {rate(), rate()});
+    for (int n = 1 + random_.below(4); n > 0; --n) {
+      const std::size_t half = entries.size() / 2, place = half + draw(entries.size() - half + 1);
+      const Pick before{entries[draw(place)].id, 0};
+      const Entry made =
+          random_.chance(50)
+              ? entry("commit", {parameter(), rate(), random_.chance(70) ? parameter() : before}, bits())
+              : entry("optimizer", {parameter(), parameter(), before, parameter(), rate(), rate()}, bits());
+      entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(place), made);
+    }
+  }
+
+  void options() {
+    Recipe::Options& options = recipe_.options;
+    options.check_finite = random_.chance(40);
+    if (random_.chance(40)) options.replay_every = 1 + random_.below(2);
+    options.poison = random_.chance(30);
+    options.steps_per_launch = random_.below(4);
+    if (random_.chance(25)) options.default_placement = random_.chance(50) ? on_cpu : on_device;
+  }
+
+  static inline const int kVariable = kind_of("variable"), kOptimizer = kind_of("optimizer"), kLoop = kind_of("while_");
+  static inline const std::vector<bool> kWide = [] {
+    std::vector<bool> wide(kinds().size());
+    for (const char* name : {"optimizer", "while_", "switch_", "attention", "found"}) wide[kind_of(name)] = true;
+    return wide;
+  }();
+
+  Random random_;
+  Recipe recipe_;
+  int next_id_ = 0;
+  std::vector<int> variables_, rates_, parameters_;
+};
+
+}  // namespace
+
+Recipe widen(Recipe recipe, std::uint64_t seed) { return Widening(std::move(recipe), seed).run(); }
+
+}  // namespace graphsink::testing
