@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graphsink.h"
@@ -104,7 +105,8 @@ struct Notes {
   // For each gradient that is computed, in order: the number of its first output if it passes through a loop or branch,
   // else -1.
   std::vector<int> gradients;
-  std::vector<int> optimizer_states;  // for each optimizer, in order: its first Variable in Building::states
+  // For each optimizer, in order: its first Variable in Building::states, and the one behind its last.
+  std::vector<std::pair<int, int>> optimizer_states;
 };
 
 }  // namespace graphsink::testing

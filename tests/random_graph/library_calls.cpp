@@ -61,7 +61,7 @@ class LibraryCalls : public Calls {
 
   void update(const Update& update) override {
     const std::size_t first = data().nodes.size();
-    building_.notes.optimizer_states.push_back(static_cast<int>(building_.states.size()));
+    const auto begin = static_cast<int>(building_.states.size());
     std::vector<ParameterGroup> groups;
     for (const Update::Group& group : update.groups) {
       groups.push_back({});
@@ -88,6 +88,7 @@ class LibraryCalls : public Calls {
       state.is_committed = true;
       building_.states.push_back(state);
     }
+    building_.notes.optimizer_states.emplace_back(begin, static_cast<int>(building_.states.size()));
   }
 
   void commit(int state, const Value& rate, const Value& other) override {

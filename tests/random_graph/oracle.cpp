@@ -201,7 +201,9 @@ class Oracle : public Calls {
   Value grad(const Value& loss, const Value& wrt) override { return gradients(loss, {wrt})[0]; }
 
   void update(const Update& update) override {
-    int state = built_.notes.optimizer_states.at(optimizers_++);
+    const auto [begin, end] = built_.notes.optimizer_states.at(optimizers_++);
+    int state = begin;
+    for (int known = begin; known < end; ++known) making_->states.push_back(built_.states[at(known)]);
     std::vector<Arg> parameters;
     for (const Update::Group& group : update.groups)
       for (int parameter : group.parameters) parameters.emplace_back(making_->states[at(parameter)].at_start);

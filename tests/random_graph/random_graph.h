@@ -133,6 +133,7 @@ struct Building {
   Value value(const Pick& pick);
   std::map<int, Values> visible;
   std::map<int, int> state_of;
+  int depth = 0;  // bodies around
   std::set<int> nodes_without_grad;
   std::unique_ptr<Calls> own_calls;
   Calls* calls;

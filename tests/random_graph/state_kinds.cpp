@@ -235,7 +235,9 @@ auto in_body(Site& s, int number, const F& inside) {
   auto saved = s.building.visible;
   const Random random = s.random;
   for (int i = 0; i < number; ++i) s.random.next();
+  ++s.building.depth;
   auto result = inside();
+  --s.building.depth;
   s.random = random;
   s.building.visible = std::move(saved);
   return result;
@@ -270,20 +272,25 @@ Values choice(Site& s) {
   const Value first = cast(predicate(s), i32);
   const Value second = cast(predicate(s), i32);
   Value index = first + second;
+  bool fails = false;
   if (s.entry.wide != 0) {
     index = cast(index, std::array{i32, i64, u8}[at(s.wide.below(3))]);
-    if (s.wide.chance(10)) {  // from some step on it is the number of no body
-      const Value fails = cast(s.building.graph.step() >= 1 + s.wide.below(4), index.dtype());
+    fails = s.building.depth == 0 && s.wide.chance(25);
+    if (fails) {  // from some step on it is the number of no body
       const Tensor outside =
           index.dtype() == i64 ? Tensor::scalar(std::int64_t{1} << 32) : Tensor::full(index.dtype(), {}, 17);
-      index = index + fails * s.building.graph.constant(outside);
+      const Value is_late = s.building.graph.step() >= 1 + s.wide.below(4);
+      index = where(is_late, s.building.graph.constant(outside), index);
       ++s.building.counts["switch_: number of no body"];
     }
   }
   ++s.building.counts["switch_: by " + std::string(to_string(index.dtype()))];
   std::vector<Calls::Body> bodies;
   for (std::size_t i = 0; i < 3; ++i) bodies.emplace_back([&s, i, like] { return result_of_body(s, i, like); });
-  return {s.call([&](Calls& calls) { return calls.switch_(index, bodies); })};
+  const Value made = s.call([&](Calls& calls) { return calls.switch_(index, bodies); });
+  // What nothing uses does not run, and does not fail.
+  if (fails) s.building.calls->output("chosen" + std::to_string(s.entry.id), made);
+  return {made};
 }
 
 // A number that is counted until the loop ends: down to 0 through the denormal numbers, up to infinity, or up to the
@@ -351,11 +358,11 @@ Values loop(Site& s) {
   if (s.entry.wide != 0) {
     draws = s.wide.chance(30);
     if (has_limit) limit = std::max(bound, 1) + s.wide.below(3);
-    if (has_limit && s.wide.chance(8)) {  // from some step on there are more iterations than the limit
+    if (has_limit && s.wide.chance(15)) {  // from some step on there are more iterations than the limit
       most = cast(s.building.graph.step() >= 1 + s.wide.below(4), i32) * 9 + bound;
       ++s.building.counts["loop: more iterations than its limit"];
     }
-    if (s.wide.chance(30)) {
+    if (s.wide.chance(40)) {
       counter = counting(s);
       ++s.building.counts[counter->name];
       init.push_back(counter->first);

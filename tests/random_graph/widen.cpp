@@ -17,6 +17,7 @@ class Widening {
   Recipe run() {
     for (Entry& entry : recipe_.entries) widen(entry);
     variables();
+    if (random_.chance(50)) loop();
     commits();
     options();
     return std::move(recipe_);
@@ -50,13 +51,7 @@ class Widening {
       if (random_.chance(30)) body.insert(body.begin(), drawing({entry.picks[0].entry, 0}));
       if (random_.chance(20)) body.push_back(assignment({body.empty() ? entry.picks[1].entry : body.back().id, 0}));
     }
-    if (entry.kind == kLoop && entry.wide != 0 && random_.chance(40)) {
-      entry.bodies.resize(1);
-      entry.bodies.emplace_back();
-      if (random_.chance(50)) entry.bodies[1].push_back(drawing({entry.id, 0}));
-      if (random_.chance(50)) entry.bodies[1].push_back(assignment({entry.id, 0}));
-      if (random_.chance(30)) entry.bodies[1].push_back(this->entry("tanh", {{entry.id, 0}}, 0));
-    }
+    if (entry.kind == kLoop && entry.wide != 0) add_to_condition(entry);
   }
 
   Entry drawing(const Pick& like) {
@@ -82,6 +77,33 @@ class Widening {
     parameters_.insert(parameters_.end(), variables_.begin(), variables_.end());
   }
 
+  // One more loop, whose results are an output, and mostly a gradient through it.
+  void loop() {
+    std::vector<Entry>& entries = recipe_.entries;
+    const std::size_t place = entries.size() / 2;
+    const int first = entries[draw(place)].id;
+    Entry made = entry("while_", {{first, 0}, {entries[draw(place)].id, 0}}, bits());
+    made.bodies.emplace_back();
+    made.bodies[0].push_back(entry(random_.chance(50) ? "mul" : "add", {{made.id, 0}, {made.id, 1}}, 0));
+    add_to_condition(made);
+    std::vector<Entry> behind{entry("output", {{made.id, random_.below(3)}}, 0)};
+    if (random_.chance(60)) {
+      behind.push_back(entry("gradient", {{made.id, 0}, {first, 0}}, 0));
+      behind.push_back(entry("output", {{behind.back().id, 0}}, 0));
+    }
+    behind.insert(behind.begin(), std::move(made));
+    entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(place), behind.begin(), behind.end());
+  }
+
+  void add_to_condition(Entry& loop) {
+    if (!random_.chance(40)) return;
+    loop.bodies.resize(1);
+    loop.bodies.emplace_back();
+    if (random_.chance(50)) loop.bodies[1].push_back(drawing({loop.id, 0}));
+    if (random_.chance(50)) loop.bodies[1].push_back(assignment({loop.id, 0}));
+    if (random_.chance(30)) loop.bodies[1].push_back(entry("tanh", {{loop.id, 0}}, 0));
+  }
+
   // Optimizers and ops of the user's that commit, in any order, somewhere behind the sources.
   void commits() {
     auto parameter = [&] { return Pick{parameters_[draw(parameters_.size())], 0}; };
@@ -102,9 +124,9 @@ class Widening {
   void options() {
     Recipe::Options& options = recipe_.options;
     options.check_finite = random_.chance(40);
-    if (random_.chance(40)) options.replay_every = 1 + random_.below(2);
+    if (random_.chance(50)) options.replay_every = random_.chance(70) ? 1 : 2;
     options.poison = random_.chance(30);
-    options.steps_per_launch = random_.below(4);
+    options.steps_per_launch = random_.chance(50) ? 0 : random_.below(4);
     if (random_.chance(25)) options.default_placement = random_.chance(50) ? on_cpu : on_device;
   }
 
