@@ -279,7 +279,7 @@ Values choice(Site& s) {
     if (fails) {  // from some step on it is the number of no body
       const Tensor outside =
           index.dtype() == i64 ? Tensor::scalar(std::int64_t{1} << 32) : Tensor::full(index.dtype(), {}, 17);
-      const Value is_late = s.building.graph.step() >= 1 + s.wide.below(4);
+      const Value is_late = s.building.graph.step() >= 1 + s.wide.below(2);
       index = where(is_late, s.building.graph.constant(outside), index);
       ++s.building.counts["switch_: number of no body"];
     }
@@ -302,15 +302,16 @@ struct Counting {
 };
 Counting counting(Site& s) {
   Graph& graph = s.building.graph;
-  switch (s.wide.below(3)) {
-    case 0: {
+  switch (s.wide.below(4)) {
+    case 0:
+    case 1: {
       const double factor = std::array{0.5, 0.0625, 0x1p-9}[at(s.wide.below(3))];
       const Value zero = graph.constant(Tensor::scalar(0.0f));
       return {graph.constant(Tensor::scalar(s.wide.chance(50) ? 1.5e-38f : 3e-38f)),
               [=](const Value& c) { return c * factor; }, [=](const Value& c) { return c > zero; },
               "loop: denormal counter"};
     }
-    case 1: {
+    case 2: {
       const Value infinite = graph.constant(Tensor::scalar(std::numeric_limits<float>::infinity()));
       return {graph.constant(Tensor::scalar(1e33f)), [=](const Value& c) { return c * 100.0; },
               [=](const Value& c) { return c < infinite; }, "loop: infinite counter"};
@@ -359,11 +360,12 @@ Values loop(Site& s) {
     draws = s.wide.chance(30);
     if (has_limit) limit = std::max(bound, 1) + s.wide.below(3);
     if (has_limit && s.wide.chance(15)) {  // from some step on there are more iterations than the limit
-      most = cast(s.building.graph.step() >= 1 + s.wide.below(4), i32) * 9 + bound;
+      most = cast(s.building.graph.step() >= 1 + s.wide.below(2), i32) * 9 + bound;
       ++s.building.counts["loop: more iterations than its limit"];
     }
     if (s.wide.chance(40)) {
       counter = counting(s);
+      draws = draws && s.wide.chance(30);
       ++s.building.counts[counter->name];
       init.push_back(counter->first);
       if (has_limit) limit = 34 + s.wide.below(6);  // more than halvings from a normal number to 0

@@ -17,7 +17,7 @@ class Widening {
   Recipe run() {
     for (Entry& entry : recipe_.entries) widen(entry);
     variables();
-    if (random_.chance(50)) loop();
+    if (random_.chance(35)) loop();
     commits();
     options();
     return std::move(recipe_);
@@ -100,7 +100,12 @@ class Widening {
     loop.bodies.resize(1);
     loop.bodies.emplace_back();
     if (random_.chance(50)) loop.bodies[1].push_back(drawing({loop.id, 0}));
-    if (random_.chance(50)) loop.bodies[1].push_back(assignment({loop.id, 0}));
+    if (random_.chance(70) && !variables_.empty()) {  // which tells how often the condition was asked
+      const Pick variable{variables_[draw(variables_.size())], 0};
+      loop.bodies[1].push_back(entry("read", {variable}, 0));
+      loop.bodies[1].push_back(entry("add", {{loop.bodies[1].back().id, 0}, {loop.id, 0}}, 0));
+      loop.bodies[1].push_back(entry("assign", {variable, {loop.bodies[1].back().id, 0}}, 0));
+    }
     if (random_.chance(30)) loop.bodies[1].push_back(entry("tanh", {{loop.id, 0}}, 0));
   }
 
@@ -110,7 +115,7 @@ class Widening {
     std::vector<Entry>& entries = recipe_.entries;
     for (Entry& known : entries)
       if (known.kind == kOptimizer) known.picks.insert(known.picks.end(), {rate(), rate()});
-    for (int n = 1 + random_.below(4); n > 0; --n) {
+    for (int n = 1 + random_.below(3); n > 0; --n) {
       const std::size_t half = entries.size() / 2, place = half + draw(entries.size() - half + 1);
       const Pick before{entries[draw(place)].id, 0};
       const Entry made =
@@ -123,11 +128,12 @@ class Widening {
 
   void options() {
     Recipe::Options& options = recipe_.options;
+    recipe_.steps = 3 + recipe_.steps % 2;  // what is wider costs more
     options.check_finite = random_.chance(40);
     if (random_.chance(50)) options.replay_every = random_.chance(70) ? 1 : 2;
-    options.poison = random_.chance(30);
+    options.poison = random_.chance(50);
     options.steps_per_launch = random_.chance(50) ? 0 : random_.below(4);
-    if (random_.chance(25)) options.default_placement = random_.chance(50) ? on_cpu : on_device;
+    if (random_.chance(35)) options.default_placement = random_.chance(50) ? on_cpu : on_device;
   }
 
   static inline const int kVariable = kind_of("variable"), kOptimizer = kind_of("optimizer"), kLoop = kind_of("while_");
