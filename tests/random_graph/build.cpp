@@ -120,11 +120,15 @@ Shape Site::shape() {
   return shape;
 }
 
-Building::State* Site::state(int i) const {
+int Site::state_number(int i) const {
   auto at = static_cast<std::size_t>(i);
-  if (at >= entry.picks.size()) return nullptr;
+  if (at >= entry.picks.size()) return -1;
   auto found = building.state_of.find(entry.picks[at].entry);
-  return found == building.state_of.end() ? nullptr : &building.states[static_cast<std::size_t>(found->second)];
+  return found == building.state_of.end() ? -1 : found->second;
+}
+Building::State* Site::state(int i) const {
+  const int number = state_number(i);
+  return number < 0 ? nullptr : &building.states[static_cast<std::size_t>(number)];
 }
 
 Value Site::tame(const Value& v) {
@@ -160,14 +164,21 @@ Value Site::fit(const Value& v, const Shape& shape) {
 
 // --- Building
 
-Building::Building(const Recipe& recipe) : has_effects(contains(recipe.entries, kind_of("cpu_effect"))) {
+Building::Building(const Recipe& recipe)
+    : has_effects(contains(recipe.entries, kind_of("cpu_effect"))),
+      own_calls(library_calls(*this)),
+      calls(own_calls.get()) {
+  make_all(recipe);
+  if (recipe.on_second > 0 && cuda_device_count() != 1) place_on_second(recipe.on_second);
+}
+
+Building::Building(const Recipe& recipe, Calls& calls, Graph graph)
+    : graph(std::move(graph)), has_effects(contains(recipe.entries, kind_of("cpu_effect"))), calls(&calls) {}
+
+void Building::make_all(const Recipe& recipe) {
   make(recipe.entries);
   // A graph without a result would have nothing to compare.
-  if (outputs.empty()) {
-    graph.output("nothing", value({}));
-    outputs.emplace_back("nothing");
-  }
-  if (recipe.on_second > 0 && cuda_device_count() != 1) place_on_second(recipe.on_second);
+  if (outputs.empty()) calls->output("nothing", value({}));
 }
 
 // Those without a placement that have a CUDA body, commit nothing and are in no body of a loop or branch.
@@ -205,6 +216,13 @@ void Building::make(const std::vector<Entry>& entries) {
 }
 
 void Building::make(const Entry& entry) {
+  calls->within(entry.id, [&] {
+    make_here(entry);
+    return true;
+  });
+}
+
+void Building::make_here(const Entry& entry) {
   const Kind& kind = kinds()[static_cast<std::size_t>(entry.kind)];
   Values taken;
   for (const Pick& pick : entry.picks) taken.push_back(value(pick));

@@ -29,9 +29,12 @@ struct Schedule {
   bool fuse = true;
   int threads = 0;
   bool programmatic_launch = false;
+  bool check_finite = false;
 };
 
-std::vector<Schedule> schedules(int steps, DeviceId device) {
+std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
+  const int steps = recipe.steps;
+  const Recipe::Options& options = recipe.options;
   std::vector<Mode> modes;
   for (Mode mode : kAllModes)
     if (mode.host_ops == Mode::HostOps::in_stream || device.kind == DeviceKind::cuda)
@@ -45,13 +48,20 @@ std::vector<Schedule> schedules(int steps, DeviceId device) {
     result.back().threads = 3;
     result.back().guards.share_all = true;
   }
-  Schedule launches{"sink, several steps a launch, three threads that share all",
-                    {{sink, std::min(steps, kRewrittenAt)}},
-                    true,
-                    {.arguments = true, .share_all = true}};
+  Schedule launches{
+      "sink, several steps a launch, three threads that share all",
+      {},
+      true,
+      {.poison = options.poison, .replay_every = options.replay_every, .arguments = true, .share_all = true}};
   launches.threads = 3;
   launches.programmatic_launch = true;
-  if (steps > kRewrittenAt) launches.runs.push_back({sink, steps - kRewrittenAt});
+  launches.check_finite = options.check_finite;
+  for (int step = 0; step < steps;) {
+    const int most = step < kRewrittenAt ? std::min(steps, kRewrittenAt) - step : steps - step;
+    const int next = options.steps_per_launch > 0 ? std::min(options.steps_per_launch, most) : most;
+    launches.runs.push_back({sink, next});
+    step += next;
+  }
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
@@ -93,7 +103,9 @@ void expect_programmatic_edges(const Program& program) {
   }
 }
 
-Trace run(Building& building, DeviceId device, const Schedule& schedule) {
+// `plans`: takes the plan of each step from which another one may be in force.
+Trace run(const Recipe& recipe, Building& building, DeviceId device, const Schedule& schedule,
+          std::map<int, Plan>* plans = nullptr) {
   for (Building::State& state : building.states) state.variable.write(state.initial);
   building.effects->entries.clear();
   // The Variables keep the device, which logs what fails when it is closed.
@@ -101,21 +113,32 @@ Trace run(Building& building, DeviceId device, const Schedule& schedule) {
   auto log = [logged](LogLevel, std::string_view message) { *logged += message; };
   Program program = compile(building.graph, {.target = device,
                                              .further_devices = further_devices(device),
+                                             .check_finite = schedule.check_finite,
                                              .fuse = schedule.fuse,
                                              .programmatic_launch = schedule.programmatic_launch,
                                              .threads = schedule.threads,
+                                             .default_placement = recipe.options.default_placement,
                                              .seed = kSeed,
                                              .guards = schedule.guards,
                                              .log = log});
   Trace trace;
-  int step = 0;
-  for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
-    const Run& next = schedule.runs[i];
-    write(building, program, step, next.steps);
-    program.run(next.mode, {.steps = next.steps});
-    step += next.steps;
-    if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
-    for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
+  try {
+    int step = 0;
+    for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
+      const Run& next = schedule.runs[i];
+      write(building, program, step, next.steps);
+      if (plans && step == 0) plans->insert({0, program.plan()});
+      program.run(next.mode, {.steps = next.steps});
+      const bool may_be_another = step == 0 || step == kRewrittenAt || building.finds_sizes();
+      if (plans && may_be_another) plans->insert_or_assign(step, program.plan());
+      step += next.steps;
+      if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
+      for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
+    }
+    program.sync();
+  } catch (const Error& e) {
+    trace.failure = e.what();
+    std::erase_if(trace.outputs, [&](const auto& of_step) { return of_step.second.size() < building.outputs.size(); });
   }
   expect_programmatic_edges(program);
   for (const std::string& name : building.records) trace.records.push_back(program.read<double>(name));
@@ -160,43 +183,35 @@ std::string not_finite(const Building& building, const Trace& trace) {
 }
 
 bool same_types(const Trace& a, const Trace& b) {
+  if (a.outputs.empty() || b.outputs.empty()) return true;
   const std::vector<Tensor>&x = a.outputs.rbegin()->second, &y = b.outputs.rbegin()->second;
   return std::equal(x.begin(), x.end(), y.begin(), y.end(),
                     [](const Tensor& s, const Tensor& t) { return s.type() == t.type(); });
-}
-
-// The plan of each step, where steps find sizes of results, on which plans depend.
-std::vector<Plan> plans_of_steps(Building& building, Program& program, int steps) {
-  std::vector<Plan> plans;
-  if (!building.finds_sizes()) return plans;
-  for (Building::State& state : building.states) state.variable.write(state.initial);
-  for (int step = 0; step < steps; ++step) {
-    write(building, program, step, 1);
-    program.run(interactive_serial);
-    plans.push_back(program.plan());
-  }
-  return plans;
 }
 
 std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& wanted) {
   Building building(recipe);
   std::string where = to_string(device) + ": ";
   try {
-    Program program =
-        compile(building.graph, {.target = device, .further_devices = further_devices(device), .seed = kSeed});
-    const std::vector<Plan> plans = plans_of_steps(building, program, recipe.steps);
-    auto plan = [&](int step) -> const Plan& {
-      if (!plans.empty()) return plans[static_cast<std::size_t>(step)];
-      write(building, program, step, 1);
-      return program.plan();
-    };
-    wanted = interpret(building, plan, kSeed, recipe.steps);
+    std::vector<Schedule> all = schedules(recipe, device);
+    std::map<int, Plan> plans;
+    const Trace first = run(recipe, building, device, all[0], &plans);
+    auto plan = [&](int step) -> const Plan& { return std::prev(plans.upper_bound(step))->second; };
+    Expected expected = expect(recipe, building, {plan, kSeed, &first.outputs});
+    if (!expected.problem.empty()) return Failure{"gradient", where + expected.problem};
+    wanted = std::move(expected.trace);
+    for (Schedule& schedule : all) {
+      schedule.check_finite = schedule.check_finite && expected.all_finite && wanted.failure.empty();
+      // A failure that is not seen at once would let the caller go on writing.
+      schedule.reads_between = schedule.reads_between || !wanted.failure.empty();
+      if (building.has_effects) schedule.guards.replay_every = 0;  // effects would happen twice
+    }
     std::string problem = not_finite(building, wanted);
     if (!problem.empty()) return Failure{"not finite", where + problem};
-    for (const Schedule& schedule : schedules(recipe.steps, device)) {
+    for (const Schedule& schedule : all) {
       where = to_string(device) + ", " + schedule.name + ": ";
-      problem = compare(building, wanted, run(building, device, schedule));
-      if (!problem.empty()) return Failure{"difference", where + problem};
+      problem = compare(building, wanted, &schedule == &all[0] ? first : run(recipe, building, device, schedule));
+      if (!problem.empty()) return Failure{problem.starts_with("failure") ? "failure" : "difference", where + problem};
     }
   } catch (const std::exception& e) {
     return Failure{"error", where + e.what()};
@@ -207,6 +222,8 @@ std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Com
 }  // namespace
 
 std::string difference(const Building& building, const Trace& a, const Trace& b) {
+  if (a.failure.empty() != b.failure.empty() || b.failure.find(a.failure) == std::string::npos)
+    return "failure: " + (a.failure.empty() ? "none" : a.failure) + " and " + (b.failure.empty() ? "none" : b.failure);
   if (a.steps != b.steps) return "steps(): " + std::to_string(a.steps) + " and " + std::to_string(b.steps);
   for (std::size_t i = 0; i < a.records.size(); ++i) {
     if (a.records[i].size() != b.records[i].size()) return building.records[i] + ": another number of values";
@@ -228,7 +245,11 @@ std::string difference(const Building& building, const Trace& a, const Trace& b)
     if (!same_bits(a.variables[i], b.variables[i]))
       return "Variable " + building.states[i].variable.name() + ": " + difference(a.variables[i], b.variables[i]);
   }
-  return a.effects == b.effects ? "" : "order or operands of host effects";
+  // A step that fails may have had some of its effects.
+  const bool has_same = a.effects.size() <= b.effects.size() &&
+                        std::equal(a.effects.begin(), a.effects.end(), b.effects.begin()) &&
+                        (a.effects.size() == b.effects.size() || !a.failure.empty());
+  return has_same ? "" : "order or operands of host effects";
 }
 
 std::optional<Failure> check(const Recipe& recipe, const Compare& compare) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "interpret.h"
+#include "oracle.h"
 
 namespace graphsink::testing {
 
@@ -19,7 +19,7 @@ struct Failure {
 using Compare = std::function<std::string(const Building&, const Trace&, const Trace&)>;
 
 // Runs the graph on all devices of this build in all modes: each alone, several steps a launch, and all by turns.
-// Fails unless `compare` finds nothing between any of these and interpret(), values are finite, and types are those of
+// Fails unless `compare` finds nothing between any of these and the oracle, values are finite, and types are those of
 // the other devices.
 std::optional<Failure> check(const Recipe& recipe, const Compare& compare = difference);
 

@@ -43,9 +43,11 @@ void print(std::ostream& out, const std::vector<Entry>& entries, const Building*
     out << ')' << (entry.on_cpu ? " on_cpu" : "");
     for (std::size_t i = 0; building && !type(building->types, entry.id, i).empty(); ++i)
       out << (i ? "," : " ->") << type(building->types, entry.id, i);
-    out << "  bits " << std::hex << entry.bits << std::dec << '\n';
+    out << "  bits " << std::hex << entry.bits;
+    if (entry.wide != 0) out << ", wide " << entry.wide;
+    out << std::dec << '\n';
     for (std::size_t i = 0; i < entry.bodies.size(); ++i) {
-      out << std::string(static_cast<std::size_t>(2 * depth + 1), ' ') << (i ? "else\n" : "body\n");
+      out << std::string(static_cast<std::size_t>(2 * depth + 1), ' ') << (i ? "further body\n" : "body\n");
       print(out, entry.bodies[i], building, depth + 1);
     }
   }
@@ -57,6 +59,13 @@ std::string to_string(const Recipe& recipe) {
   std::ostringstream out;
   out << recipe.steps << " steps";
   if (recipe.on_second > 0) out << ", " << recipe.on_second << " % on the second device";
+  const Recipe::Options& options = recipe.options;
+  if (options.check_finite) out << ", check_finite";
+  if (options.replay_every > 0) out << ", replay_every " << options.replay_every;
+  if (options.poison) out << ", poison";
+  if (options.steps_per_launch > 0) out << ", " << options.steps_per_launch << " steps a launch";
+  if (!(options.default_placement == Placement{}))
+    out << (options.default_placement == on_cpu ? ", on the host" : ", on the device") << " by default";
   out << '\n';
   std::unique_ptr<Building> building;
   try {

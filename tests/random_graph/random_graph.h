@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "calls.h"
 #include "graphsink/graphsink.h"
 
 namespace graphsink::testing {
@@ -41,14 +42,26 @@ struct Entry {
   int kind = 0;  // index into kinds(), see site.h
   std::vector<Pick> picks;
   std::uint64_t bits = 0;  // from which the maker of the kind draws what is left open: shapes, axes, sizes
+  std::uint64_t wide = 0;  // the same for what widen() has added to the kind; 0: nothing
   bool on_cpu = false;
-  std::vector<std::vector<Entry>> bodies;  // if_: then, else; while_: one
+  std::vector<std::vector<Entry>> bodies;  // if_: then, else; while_: one, and one of its condition if it has entries
 };
 
 struct Recipe {
   int steps = 3;
   int on_second = 0;  // percent of the nodes, of those that can, that have a placement on a further device
   std::vector<Entry> entries;
+
+  // How it is run.
+  struct Options {
+    bool check_finite = false;
+    int replay_every = 0;
+    bool poison = false;
+    int steps_per_launch = 0;  // 0: as many as may be
+    Placement default_placement{};
+    friend bool operator==(const Options&, const Options&) = default;
+  };
+  Options options;
 };
 
 // What host_effect ops saw, in their order.
@@ -93,6 +106,10 @@ struct Building {
   };
 
   explicit Building(const Recipe& recipe);
+  Building(const Building&) = delete;
+  Building& operator=(const Building&) = delete;
+  // Makes what the recipe stands for by calls of the oracle's.
+  Building(const Recipe& recipe, Calls& calls, Graph graph);
 
   Graph graph;
   std::vector<State> states;
@@ -105,18 +122,31 @@ struct Building {
   bool finds_sizes() const { return counts.contains(kFoundSize) || counts.contains(kRoundedSize); }
   std::map<int, std::vector<TensorType>> types;     // of what each entry made
   std::map<int, std::vector<TensorType>> operands;  // of what its picks are
+  Notes notes;
 
   // While building: what may be picked, which State an entry made, which Values have no gradient.
   void place_on_second(int percent);
+  void make_all(const Recipe& recipe);
   void make(const Entry& entry);
+  void make_here(const Entry& entry);
   void make(const std::vector<Entry>& entries);
   Value value(const Pick& pick);
   std::map<int, Values> visible;
   std::map<int, int> state_of;
+  int depth = 0;  // bodies around
   std::set<int> nodes_without_grad;
+  std::unique_ptr<Calls> own_calls;
+  Calls* calls;
 };
 
+// Gives the calls to the library, and notes for the oracle where they went.
+std::unique_ptr<Calls> library_calls(Building& building);
+
 Recipe random_recipe(std::uint64_t seed);
+// Adds what such a recipe does not have: several optimizers and ops of the user's that commit, in every order, with
+// rates that are Variables; random draws and assignments in conditions and bodies; limits; counters that are denormal,
+// infinite or huge; steps that fail; options.
+Recipe widen(Recipe recipe, std::uint64_t seed);
 
 // The recipe as lines, one for each entry, with the types of what it takes and makes.
 std::string to_string(const Recipe& recipe);

@@ -29,7 +29,7 @@ class Shrinking {
   Shrinking(Recipe recipe, const std::function<bool(const Recipe&)>& fails) : best_(std::move(recipe)), fails_(fails) {}
 
   Recipe run() {
-    while (take_ranges() || change_entries() || leave_second_device() || change_steps()) {
+    while (take_ranges() || change_entries() || leave_second_device() || leave_options() || change_steps()) {
     }
     return std::move(best_);
   }
@@ -96,6 +96,8 @@ class Shrinking {
     }
     if (entry.on_cpu && attempt(entry.id, [](Recipe&, Entries& entries, std::size_t i) { entries[i].on_cpu = false; }))
       return true;
+    if (entry.wide != 0 && attempt(entry.id, [](Recipe&, Entries& entries, std::size_t i) { entries[i].wide = 0; }))
+      return true;
     return entry.bits != 0 && attempt(entry.id, [](Recipe&, Entries& entries, std::size_t i) { entries[i].bits = 0; });
   }
 
@@ -104,6 +106,21 @@ class Shrinking {
     Recipe candidate = best_;
     candidate.on_second = 0;
     return keep(std::move(candidate));
+  }
+
+  bool leave_options() {
+    auto change = [&](const auto& of) {
+      Recipe candidate = best_;
+      of(candidate.options);
+      return !(candidate.options == best_.options) && keep(std::move(candidate));
+    };
+    using Options = Recipe::Options;
+    return change([](Options& options) { options = {}; }) ||
+           change([](Options& options) { options.check_finite = false; }) ||
+           change([](Options& options) { options.replay_every = 0; }) ||
+           change([](Options& options) { options.poison = false; }) ||
+           change([](Options& options) { options.steps_per_launch = 0; }) ||
+           change([](Options& options) { options.default_placement = {}; });
   }
 
   bool change_steps() {

@@ -52,7 +52,11 @@ int kind_of(std::string_view name);  // throws Error for a name that is not ther
 class Site {
  public:
   Site(Building& building, const Entry& entry)
-      : building(building), entry(entry), placement(entry.on_cpu ? on_cpu : Placement{}), random(entry.bits) {}
+      : building(building),
+        entry(entry),
+        placement(entry.on_cpu ? on_cpu : Placement{}),
+        random(entry.bits),
+        wide(entry.wide) {}
 
   // Operand i as it is, or as numbers (no booleans, no u8), floats, or f32 or f64: cast to f32 if need be.
   Value any(int i) const;
@@ -72,6 +76,20 @@ class Site {
   Shape shape();
   // The Variable that operand i stands for, or nullptr.
   Building::State* state(int i) const;
+  // Its place in Building::states, or -1.
+  int state_number(int i) const;
+
+  // A call that is more than an op; what comes behind it is a stretch of the entry's again.
+  template <class F>
+  auto call(const F& made) {
+    return building.calls->within(Calls::kCall, [&] { return made(*building.calls); });
+  }
+
+  // A function made of ops, of which not all need to compute finite numbers.
+  template <class F>
+  auto hidden(const F& made) {
+    return building.calls->within(Calls::kHidden, made);
+  }
 
   // Values stay small whatever is done to them: floats below 9, integers below 101.
   Value tame(const Value& v);
@@ -84,6 +102,7 @@ class Site {
   const Entry& entry;
   Placement placement;
   Random random;
+  Random wide;  // what an entry of a widened recipe draws besides
 };
 
 }  // namespace graphsink::testing

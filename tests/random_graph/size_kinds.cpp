@@ -1,7 +1,6 @@
 // Kinds of entries with sizes that are known only when the graph runs: those of what is written, and those of results.
 #include <array>
 
-#include "ir/graph_data.h"
 #include "site.h"
 
 namespace graphsink::testing {
@@ -38,18 +37,12 @@ Values open_rows(Site& s) {
           mul(cast(size, f32), 0.125)};
 }
 
-bool is_in_loop(const GraphData& graph) {
-  for (int region = graph.current_region; region >= 0; region = graph.regions[static_cast<std::size_t>(region)].parent)
-    if (graph.regions[static_cast<std::size_t>(region)].is_loop) return true;
-  return false;
-}
-
 // A size that is not bound is refused beside ops with an effect, and in loops.
 ResultSize result_size(Site& s, std::int64_t most) {
   const std::array rules{Bucket(), next_power_of_two(), multiples_of(5), one_of({3, most})};
   const bool is_bound = s.random.chance(40);
   const Bucket& rule = rules[static_cast<std::size_t>(s.random.below(rules.size()))];
-  if (is_bound || s.building.has_effects || is_in_loop(*s.building.graph.data())) {
+  if (is_bound || s.building.has_effects || s.building.calls->is_in_loop()) {
     ++s.building.counts["size of a result: bound"];
     return most + s.random.below(3);
   }
@@ -87,7 +80,7 @@ Values found(Site& s) {
       chosen = masked_select(x, less(x, other), size, s.placement);
       break;
   }
-  if (s.random.chance(30)) chosen = softmax(chosen, s.placement);
+  if (s.random.chance(30)) chosen = s.hidden([&] { return softmax(chosen, s.placement); });
   return {s.tame(sum(Padded{tanh(chosen.values), chosen.count})), s.tame(extra), mul(cast(chosen.count, f32), 0.125)};
 }
 
