@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <span>
 
 #include "base/at.h"
@@ -400,7 +401,7 @@ class Oracle : public Calls {
       const auto found = options_.gradients->find(block_.step + 1);
       if (found == options_.gradients->end()) continue;  // the step has failed
       const Tensor& bits = found->second.at(at(told));
-      if (std::string problem = far_apart(computed(gradient), bits); !problem.empty())
+      if (std::string problem = far_apart(computed(gradient), bits, precision_of(gradient)); !problem.empty())
         expected_.problem = built_.outputs[at(told)] + " in step " + std::to_string(block_.step + 1) + ": " + problem;
       gradient = graph_.constant(bits);  // of which there are no further gradients
       output(built_.outputs[at(told)], gradient);
@@ -408,10 +409,25 @@ class Oracle : public Calls {
     return made;
   }
 
-  // The same numbers, added up in another order.
-  static std::string far_apart(const Tensor& a, const Tensor& b) {
+  // What sums of other orders may differ by, by the coarsest type that a value was computed in.
+  double precision_of(const Value& value) {
+    std::set<int> seen{value.node()};
+    std::vector<int> open{value.node()};
+    double precision = 1e-9;
+    while (!open.empty()) {
+      const Node& node = data().nodes[at(open.back())];
+      open.pop_back();
+      for (const TensorType& type : node.outputs)
+        if (is_float(type.dtype))
+          precision = std::max(precision, type.dtype == f64 ? 1e-9 : type.dtype == f32 ? 1e-3 : 0.1);
+      for (ValueRef v : node.inputs)
+        if (seen.insert(v.node).second) open.push_back(v.node);
+    }
+    return precision;
+  }
+
+  static std::string far_apart(const Tensor& a, const Tensor& b, double relative) {
     if (!(a.type() == b.type())) return to_string(a.type()) + " and " + to_string(b.type());
-    const double relative = a.dtype() == f64 ? 1e-9 : a.dtype() == f32 ? 1e-3 : 0.1;
     double largest = 0;
     for (std::int64_t i = 0; i < a.shape().size(); ++i) largest = std::max(largest, std::abs(a.at(i)));
     for (std::int64_t i = 0; i < a.shape().size(); ++i) {
