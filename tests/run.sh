@@ -27,9 +27,9 @@ formatting       clang-format 14
 scripts          shellcheck; profiling/results/README.md and the tables
                  of README.md are up to date
 emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
-                 build that counts lines of the CUDA backend; a German   500; determinism 20 times in place of 4; 60
-                 locale, another time zone, no home directory;           mutants and the faults that work by chance
-                 profiling/gpu_check.sh --dry-run                        (tests/mutate.py)
+                 build that counts lines of the CUDA backend; faults at  500; faults at every call; determinism 20 times
+                 every 3rd call; a German locale, another time zone, no  in place of 4; 60 mutants and the faults that
+                 home directory; profiling/gpu_check.sh --dry-run        work by chance (tests/mutate.py)
 compiled         tests of whole programs on the software device, and 50  every test
                  of the random graphs, with kernels that are compiled
                  at run time

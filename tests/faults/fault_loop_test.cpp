@@ -20,15 +20,14 @@ extern const char* const cuda_libraries;  // files, with colons between them
 
 namespace {
 
-// Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call, as
-// without a sanitizer.
+// Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call.
 // Calls of one function that fails for ever are always all of them.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kStride = 11;
 #elif defined(__SANITIZE_THREAD__)
 constexpr int kStride = 31;
 #else
-constexpr int kStride = 1;
+constexpr int kStride = 3;
 #endif
 constexpr int kStickyStride = 3;  // these cases end with the device and have less to say
 
