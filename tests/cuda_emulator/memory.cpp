@@ -32,8 +32,8 @@ std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)
 std::size_t machine_bytes() { return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes(); }
 
 // Pages that lie wholly within [begin, begin + bytes) no longer occupy memory, and hold zeros when they are used again.
-// Where device memory is closed by pages, each CUDA call opens and closes all that are occupied: 60 MiB that one test had
-// used would cost each call of all later tests half a millisecond.
+// Where device memory is closed by pages, each CUDA call opens and closes all that are occupied: 60 MiB that one test
+// had used would cost each call of all later tests half a millisecond.
 void give_back_pages(char* begin, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   const std::uintptr_t first = round_up(address, page_bytes());
