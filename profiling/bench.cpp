@@ -2,11 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <thread>
 
+#include "profiling/clock.h"
 #include "profiling/machine.h"
 #include "profiling/profile.h"
 #include "profiling/report.h"
@@ -18,7 +20,9 @@
 namespace {
 
 using namespace graphsink;
+using bench::Clock;
 using bench::Trial;
+using bench::us_since;
 using nlohmann::json;
 
 struct Options {
@@ -97,6 +101,24 @@ void print_plan(const models::Model& model, DeviceId device, const std::string& 
 void show_progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << text << std::flush;
 }
+
+// How far the workloads are, a line now and then, where no terminal shows more.
+class Estimate {
+ public:
+  explicit Estimate(std::size_t workloads) : workloads_(workloads) {}
+  void say_after_one() {
+    ++done_;
+    const double seconds = us_since(start_) / 1e6;
+    if (isatty(STDERR_FILENO) || done_ == workloads_ || seconds < 1.5 * said_ + 5) return;
+    said_ = seconds;
+    std::cerr << "measured " << done_ << " of " << workloads_ << " workloads in " << std::llround(seconds) << " s\n";
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+  std::size_t workloads_, done_ = 0;
+  double said_ = 0;
+};
 
 bool is_on_several_devices(const models::Model& model, DeviceId device) {
   Program program = compile(model.graph, {.target = device});
@@ -199,8 +221,11 @@ int run(Options options) {
   bench::ReportFile file(options.json_file);
   Program probe = compile(models::chain(10).graph, {.target = device});  // refuses a device that is not there
   json report = {{"machine", bench::describe_machine(probe.target())}, {"rows", json::array()}};
-  for (const std::string& name : options.workloads)
+  Estimate estimate(options.workloads.size());
+  for (const std::string& name : options.workloads) {
     for (json& row : measure(workloads, name, modes, device, options)) report["rows"].push_back(std::move(row));
+    estimate.say_after_one();
+  }
   show_progress("");
   file.write(report, [&] { bench::print_table(std::cout, report); });
   return 0;

@@ -11,8 +11,9 @@ usage: samples/demo.sh [TEXT_FILE] [--mnist DIR] [--help]
   TEXT_FILE    what the character model learns; default: tinyshakespeare.txt in \$GRAPHSINK_DATA or ../shared/data,
                else this repository's LICENSE
   --mnist DIR  directory of the MNIST files; default: \$GRAPHSINK_DATA, ../shared/data, else made-up digits
-Prints a table of op by op against one launch a step, then trains, and writes build/demo/demo.json: the rows of
-graphsink-bench, the machine, mnist_accuracy in percent (null without MNIST), the text that the character model wrote, whether a resumed run equals an undisturbed one.
+Trains, prints a table of op by op against one launch a step, and writes build/demo/demo.json: the rows of graphsink-bench,
+the machine, mnist_accuracy in percent (null without MNIST), the text that the character model wrote, whether a resumed run
+equals an undisturbed one.
 Exit: 0 if all modes agree bit for bit and the losses fall, 1 if not, 2 if something is missing or wrong.
 TEXT
 }
@@ -52,10 +53,9 @@ data_args=()
 cd "$GS_ROOT"
 
 gs_require_packages "${GS_BUILD_PACKAGES[@]}"
-started=$SECONDS
 preset=cpu
 if gs_has_gpu && gs_has_nvcc; then preset=cuda; fi
-gs_say "building graphsink for $preset: about 2 minutes on 2 cores, once"
+gs_say "building graphsink for $preset, once; a tenth of the build tells how long it takes here"
 gs_build "$preset" graphsink-bench train_mnist train_text || exit 2
 bin=build/$preset/bin out=build/demo
 mkdir -p "$out"
@@ -67,20 +67,13 @@ run() {
   "$@" | tee "$log" | sed -n '/^training on/,$p'
 }
 
-# measure NAME ARGUMENT...: the report goes to build/demo/NAME.json.
+# measure NAME ARGUMENT...: the report goes to build/demo/NAME.json, what it says of its progress to stderr.
 measure() {
   local name=$1
   shift
-  "$bin/graphsink-bench" --steps 300 --text "$text" "${data_args[@]}" --json "$out/$name.json" "$@" >"$out/$name.log" || exit 2
+  "$bin/graphsink-bench" --steps 100 --text "$text" "${data_args[@]}" --json "$out/$name.json" "$@" >"$out/$name.log" || exit 2
 }
 
-gs_say 'measuring all workloads op by op and as one launch a step, 300 steps each: about 2 minutes on a CPU'
-measure bench --mode interactive-serial,interactive-parallel,sink
-gs_say 'measuring them once more, op by op with each op alone, and as launches of one thread: about 2 minutes on a CPU'
-measure no-fuse --mode interactive-serial --no-fuse
-measure one-thread --mode sink --threads 1
-python3 profiling/demo_table.py "$out" --table || true # said again at the end
-gs_say "the table was there after $((SECONDS - started)) s; now training, about 1 minute on a CPU"
 for mode in interactive-serial sink; do
   gs_say "training on digits, $mode"
   run "mnist-$mode" "$bin/train_mnist" --mode "$mode" "${data_args[@]}" || exit 2
@@ -92,4 +85,9 @@ gpt=("$bin/train_text" "$text" --model gpt --decay-steps 40 --dropout 0.1)
 run undisturbed "${gpt[@]}" --steps 40 --save "$out/undisturbed.safetensors" || exit 2
 run interrupted "${gpt[@]}" --steps 20 --save "$out/interrupted.safetensors" >/dev/null || exit 2
 run resumed "${gpt[@]}" --steps 40 --resume "$out/interrupted.safetensors" --save "$out/resumed.safetensors" || exit 2
+gs_say 'measuring all workloads op by op and as one launch a step, 100 steps each'
+measure bench --mode interactive-serial,interactive-parallel,sink
+gs_say 'measuring them once more, op by op with each op alone, and as launches of one thread'
+measure no-fuse --mode interactive-serial --no-fuse
+measure one-thread --mode sink --threads 1
 python3 profiling/demo_table.py "$out"

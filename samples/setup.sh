@@ -84,13 +84,18 @@ gs_logged() {
   fi
 }
 
-# Copies its input to a log, and says at every tenth how far ninja is.
+# Copies its input to a log, and says at every tenth how far ninja is, and how long the rest takes at this speed.
 gs_progress() {
-  awk -F '[][/]' -v what="$1" -v log_file="$2" '
+  awk -F '[][/]' -v what="$1" -v log_file="$2" -v start="$(date +%s)" '
     { print >log_file }
     /^\[[0-9]+\/[0-9]+\]/ {
       tenth = int(10 * $2 / $3)
-      if (tenth > last && $2 < $3) { printf "== %s: %d of %d\n", what, $2, $3; fflush() }
+      if (tenth > last && $2 < $3) {
+        "date +%s" | getline now
+        close("date +%s")
+        printf "== %s: %d of %d, about %d s more\n", what, $2, $3, (now - start) * ($3 - $2) / $2
+        fflush()
+      }
       last = tenth
     }'
 }
