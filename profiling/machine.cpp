@@ -22,6 +22,16 @@ nlohmann::json find_in(const char* file, const char* pattern) {
   return nullptr;
 }
 
+// On ARM, Linux names a processor by the numbers of its maker and of its design.
+nlohmann::json name_of_processor() {
+  nlohmann::json name = find_in("/proc/cpuinfo", "model name\\s*: (.*)");
+  const nlohmann::json maker = find_in("/proc/cpuinfo", "CPU implementer\\s*: (.*)");
+  const nlohmann::json part = find_in("/proc/cpuinfo", "CPU part\\s*: (.*)");
+  if (name.is_null() && maker.is_string() && part.is_string())
+    name = "ARM, implementer " + maker.get<std::string>() + ", part " + part.get<std::string>();
+  return name;
+}
+
 }  // namespace
 
 nlohmann::json describe_machine(const Target& target) {
@@ -30,7 +40,7 @@ nlohmann::json describe_machine(const Target& target) {
   double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   double load = 0;
   if (getloadavg(&load, 1) != 1) load = 0;
-  return {{"cpu", find_in("/proc/cpuinfo", "model name\\s*: (.*)")},
+  return {{"cpu", name_of_processor()},
           {"cores", std::thread::hardware_concurrency()},
           {"memory_gib", std::round(pages / (1 << 30) * 10) / 10},
           {"os", std::string(system.sysname) + " " + system.release + " " + system.machine},

@@ -105,6 +105,7 @@ HD void tell_failure(Progress* progress, const StepBlock* step) {
 __global__ void keep_records(Records records, int count, bool is_last, StepBlock* step, Progress* progress) {
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
+  fence_for_host();  // who sees a value of this step sees that the steps before it have ended
   for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
     records.ring[i][recorded % records.capacity[i]] = read_float(records.value[i], records.dtype[i]);
   }

@@ -52,12 +52,17 @@ Model dynamic(std::shared_ptr<const Text> text, const DynamicSizes& sizes) {
   Value t = model.graph.input("t", i32, {sizes.batch, length});
   Value embedded = embedding(table, x);
   // One head. Padding stands behind the characters, where causal attention does not look.
-  Value before = attention(unsqueeze(matmul(embedded, query), 1), unsqueeze(matmul(embedded, key), 1),
-                           unsqueeze(embedded, 1), {.causal = true});
+  // Each op in a statement of its own, so that every compiler numbers them in this order.
+  Value values = unsqueeze(embedded, 1);
+  Value keys = unsqueeze(matmul(embedded, key), 1);
+  Value queries = unsqueeze(matmul(embedded, query), 1);
+  Value before = attention(queries, keys, values, {.causal = true});
   Value features = tanh(matmul(concat({embedded, squeeze(before, 1)}, 2), w1) + b1);
   Value logits = matmul(features, w2) + b2;
-  Value losses = cross_entropy(reshape(logits, {-1, vocabulary}), flatten(t, 0), {.per_row = true});
-  Value loss = masked_mean(reshape_like(losses, t), valid_mask(x, 1));
+  Value characters = flatten(t, 0);
+  Value losses = cross_entropy(reshape(logits, {-1, vocabulary}), characters, {.per_row = true});
+  Value mask = valid_mask(x, 1);
+  Value loss = masked_mean(reshape_like(losses, t), mask);
   const std::vector<Variable> parameters = {table, query, key, w1, b1, w2, b2};
   Optimizer optimizer = adamw(loss, parameters, {.lr = sizes.lr});
   model.graph.record("loss", loss);

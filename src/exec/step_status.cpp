@@ -146,6 +146,7 @@ void StepStatus::report(const Where& where) {
 
 void StepStatus::acknowledge() {
   std::atomic_ref(progress().failed).store(0);
+  // Whoever is told so, with put(), sees the store above, and cannot report the next failure before it.
   ++acknowledged_;
   if (on_acknowledged_) on_acknowledged_();
 }

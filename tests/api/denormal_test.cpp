@@ -5,27 +5,24 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/flush_denormals.h"
 #include "graphsink/graphsink.h"
 #include "program_fixture.h"
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
+#if defined(__x86_64__) || defined(__aarch64__)
 
 namespace graphsink {
 namespace {
 
 using testing::OnDevice;
 
-constexpr unsigned kFlushAll = 0x8040;  // the bits "flush to zero" and "denormals are zeros" of MXCSR
 constexpr float kSmallest = std::numeric_limits<float>::min();
 constexpr float kDenormal = kSmallest / 4;
 
 // The setting of this thread for as long as it lives.
-struct ThreadSetting {
-  explicit ThreadSetting(bool flush) { _mm_setcsr(flush ? outer | kFlushAll : outer & ~kFlushAll); }
-  ~ThreadSetting() { _mm_setcsr(outer); }
-  unsigned outer = _mm_getcsr();
-};
+using ThreadSetting = FlushDenormals;
+
+bool flushes() { return (FlushDenormals::control() & FlushDenormals::kFlushAll) == FlushDenormals::kFlushAll; }
 
 // 37 elements are neither one vector nor several whole ones.
 struct Denormals {
@@ -53,10 +50,10 @@ class DenormalOnDevice : public OnDevice {
     options.flush_denormals = flush;
     Program p = compile(m.g, options);
     p.write(m.x, Tensor::full(f32, {37}, kSmallest));
-    unsigned before = _mm_getcsr();
+    const bool before = flushes();
     for (int step = 0; step < 3; ++step) p.run(mode);
     Tensor written = p.read_output("written"), read = p.read_output("read");
-    EXPECT_EQ(_mm_getcsr() & kFlushAll, before & kFlushAll);
+    EXPECT_EQ(flushes(), before);
     const ThreadSetting exact(false);
     expect_all(written, flush ? 0.0f : kDenormal);
     expect_all(m.kept.read(), flush ? 0.0f : kDenormal);
@@ -92,10 +89,10 @@ TEST_P(DenormalOnDevice, TheCallersSettingOutlivesABodyThatThrows) {
     g.output("y", emit(throwing, {x})[0]);
     Program p = compile(g);
     p.write(x, Tensor(f32, {4}));
-    unsigned before = _mm_getcsr();
+    const bool before = flushes();
     p.run(mode);
     EXPECT_THROW(p.sync(), Error);
-    EXPECT_EQ(_mm_getcsr() & kFlushAll, before & kFlushAll);
+    EXPECT_EQ(flushes(), before);
   }
 }
 

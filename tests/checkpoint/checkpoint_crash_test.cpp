@@ -1,5 +1,6 @@
 // A process killed at any system call of a save leaves the old checkpoint or the new one, whole. The calls are
 // interposed: this program's own write(), fsync() and rename() come before those of the C library.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -41,7 +42,7 @@ int fsync(int file) {
   return interposed([&] { return static_cast<int>(syscall(SYS_fsync, file)); });
 }
 int rename(const char* from, const char* to) noexcept {
-  return interposed([&] { return static_cast<int>(syscall(SYS_rename, from, to)); });
+  return interposed([&] { return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0)); });
 }
 }
 

@@ -13,7 +13,7 @@ namespace {
 #if defined(__x86_64__)
 constexpr std::uintptr_t kLowestHostAddress = 0x500000000000;
 #else
-constexpr std::uintptr_t kLowestHostAddress = std::uintptr_t{1} << 40;
+constexpr std::uintptr_t kLowestHostAddress = std::uintptr_t{1} << 38;  // ARM kernels may have addresses of 39 bits
 #endif
 
 bool is_mapped(const void* address) {

@@ -1,6 +1,7 @@
 #include "fiber.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -31,7 +32,10 @@ extern "C" void emu_fiber_swap(void** save, void* load) __asm__("emu_fiber_swap"
 namespace emu {
 namespace {
 
-constexpr std::size_t kGuard = 4096;
+std::size_t guard_bytes() {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return page;
+}
 #ifdef EMU_ASAN
 constexpr std::size_t kStack = 512 << 10;
 #else
@@ -50,17 +54,17 @@ void raw_switch(Fiber& from, Fiber& to) {
 
 void fiber_create(Fiber& fiber) {
   void* base =
-      mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED || mprotect(base, kGuard, PROT_NONE) != 0) {
+      mmap(nullptr, guard_bytes() + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED || mprotect(base, guard_bytes(), PROT_NONE) != 0) {
     std::fputs("cuda emulator: cannot map a fiber stack\n", stderr);
     std::abort();
   }
-  fiber.stack = static_cast<char*>(base) + kGuard;
+  fiber.stack = static_cast<char*>(base) + guard_bytes();
   fiber.stack_size = kStack;
 }
 
 void fiber_destroy(Fiber& fiber) {
-  if (fiber.stack != nullptr) munmap(static_cast<char*>(fiber.stack) - kGuard, kGuard + kStack);
+  if (fiber.stack != nullptr) munmap(static_cast<char*>(fiber.stack) - guard_bytes(), guard_bytes() + kStack);
   fiber = Fiber();
 }
 

@@ -32,16 +32,33 @@ std::uint64_t next_kernel_seed() {
 // The arithmetic of a GPU does not depend on the settings of host threads: it computes with denormals, and rounds to
 // nearest.
 class DeviceArithmetic {
-#if defined(__x86_64__)
  public:
-  DeviceArithmetic() { _mm_setcsr(0x1f80); }  // with which every process begins
-  ~DeviceArithmetic() { _mm_setcsr(outer_); }
+  DeviceArithmetic() { set(kAtFirst); }
+  ~DeviceArithmetic() { set(outer_); }
   DeviceArithmetic(const DeviceArithmetic&) = delete;
   DeviceArithmetic& operator=(const DeviceArithmetic&) = delete;
 
  private:
-  unsigned outer_ = _mm_getcsr();
+  // The control register with which every process begins.
+#if defined(__x86_64__)
+  static constexpr unsigned kAtFirst = 0x1f80;
+  static unsigned get() { return _mm_getcsr(); }
+  static void set(unsigned control) { _mm_setcsr(control); }
+#elif defined(__aarch64__)
+  static constexpr unsigned long kAtFirst = 0;
+  static unsigned long get() {
+    unsigned long control;
+    asm volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+  }
+  static void set(unsigned long control) { asm volatile("msr fpcr, %0" ::"r"(control) : "memory"); }
+#else
+  static constexpr unsigned kAtFirst = 0;
+  static unsigned get() { return kAtFirst; }
+  static void set(unsigned) {}
 #endif
+
+  decltype(get()) outer_ = get();
 };
 
 cudaError_t run(const KernelWork& kernel) {

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -52,8 +53,8 @@ class CpuArena : public Arena {
   std::byte* base() const override { return base_; }
   std::size_t size() const override { return size_; }
   std::size_t size_for(std::size_t bytes) const override {
-    constexpr std::size_t kPage = 4096;
-    return std::max(size_, (bytes + kPage - 1) / kPage * kPage);
+    static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));  // 4 to 64 KiB on ARM
+    return std::max(size_, (bytes + page - 1) / page * page);
   }
   void grow(std::size_t bytes) override {
     require_host_memory(bytes);

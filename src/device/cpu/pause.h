@@ -17,6 +17,8 @@ constexpr int kSpinsAtWork = 5 * kSpins;
 inline void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // takes as long as a pause; "yield" takes no time on most processors
 #else
   std::this_thread::yield();
 #endif
