@@ -111,8 +111,8 @@ std::string with_signatures(const _nvrtcProgram& program) {
   for (std::size_t at = program.text.find(kBegin); at != std::string::npos; at = program.text.find(kBegin, at)) {
     at += kBegin.size();
     const std::string name = program.text.substr(at, program.text.find('(', at) - at);
-    text += std::string(kBegin) + "emu_describe_" + name +
-            "(emu::KernelSignature* signature) { *signature = " + "emu::signature_of(&" + name + "); }\n";
+    text.append(kBegin).append("emu_describe_").append(name);
+    text.append("(emu::KernelSignature* signature) { *signature = emu::signature_of(&").append(name).append("); }\n");
   }
   return text;
 }
