@@ -56,6 +56,11 @@ clang                                                                    cpu and
 gpu_check                                                                profiling/gpu_check.sh --dry-run --full: the
                                                                          plan speed, too; a pack for a GPU, optimized,
                                                                          in a root without packages (as root)
+arm64                                                                    cross-builds for 64-bit ARM with Debian's
+                                                                         packages; api, exec, device and 50 random
+                                                                         graphs under qemu-user; every workload has
+                                                                         this machine's bits; api and exec with
+                                                                         pages of 64 KiB
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, the six ways to consume the library, doxygen,
                  each public header alone with each compiler at hand,
@@ -317,6 +322,22 @@ check_cpu() {
   fi
 }
 
+# What 64-bit ARM alone has: its orders of memory accesses and of arguments, its floats, longer pages.
+check_arm64() {
+  gs_logged arm64.root tests/arm64/root.sh || return 1
+  gs_build cpu-arm64 test_api test_exec test_device test_random_graph graphsink-bench || return 1
+  test_environment=(-u GS_FULL GS_GRAPHS=50)
+  run_ctest cpu-arm64 cpu-arm64 -R '^(api_.*|exec|device_.*|random_graph_.*)$' || return 1
+  gs_say 'the bits of this machine'
+  gs_logged arm64.same_bits tests/arm64/same_bits.sh build/cpu build/cpu-arm64 || return 1
+  gs_say 'pages of 64 KiB'
+  local program library=$GS_ROOT/build/pages_of_64k.so
+  gs_logged arm64.pages gcc -O1 -shared -fPIC tests/arm64/pages_of_64k.c -o "$library" || return 1
+  for program in api exec; do
+    gs_logged "arm64.pages.$program" env -u GS_FULL "LD_PRELOAD=$library" "build/cpu/bin/test_$program" || return 1
+  done
+}
+
 # The number of a processor that this process may use.
 first_core() { taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/'; }
 
@@ -374,6 +395,15 @@ check_all() {
     fi
   fi
   stage cpu 150 check_cpu
+  if [[ -n ${GS_FULL:-} ]]; then
+    if [[ $(uname -m) == aarch64 ]]; then
+      skip arm64 'this machine is one: the stage cpu has its tests'
+    elif (gs_require_packages g++-aarch64-linux-gnu qemu-user-static mmdebstrap); then
+      stage arm64 3600 check_arm64
+    else
+      skip arm64 'a package is missing, see above'
+    fi
+  fi
   summary
 }
 

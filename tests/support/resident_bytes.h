@@ -1,10 +1,9 @@
 // What this process takes of the machine's memory.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <fstream>
+#include <string>
 
 namespace graphsink::testing {
 
@@ -15,10 +14,12 @@ constexpr bool kSanitized = false;
 #endif
 
 inline std::size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t pages = 0;
-  file >> pages >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  while (file >> word && word != "VmRSS:") continue;
+  std::size_t kib = 0;
+  file >> kib;
+  return kib * 1024;
 }
 
 }  // namespace graphsink::testing
