@@ -135,6 +135,26 @@ TEST_P(Casts, ToHalvesRoundOnce) {
   EXPECT_TRUE(std::isinf(run(Tensor({1e-7, 7e4}), f16).at(1)));
 }
 
+// Processors convert many elements with an instruction of their own: those of every half, and of numbers just below,
+// at and just above the middle of two.
+TEST_P(Casts, RowsOfHalvesHaveTheBitsOfSingleOnes) {
+  Tensor halves(f16, {0x10000}), floats(f32, {3 * 0xffff});
+  for (int i = 0; i < 0x10000; ++i) halves.as<half>()[i] = from_bits<half>(static_cast<std::uint16_t>(i));
+  for (int i = 0; i + 1 < 0x10000; ++i) {
+    float middle = (float{halves.as<half>()[i]} + float{halves.as<half>()[i + 1]}) / 2;
+    const float numbers[] = {std::nextafter(middle, -INFINITY), middle, std::nextafter(middle, INFINITY)};
+    std::copy_n(numbers, 3, &floats.as<float>()[3 * i]);
+  }
+  Tensor wide = run(halves, f32), narrow = run(floats, f16);
+  for (int i = 0; i < 0x10000; ++i) {
+    float expected = halves.as<half>()[i];
+    bool is_nan = expected != expected, stays_nan = wide.at(i) != wide.at(i);
+    ASSERT_TRUE(is_nan ? stays_nan : wide.as<float>()[i] == expected) << i;
+  }
+  for (int i = 0; i < 3 * 0xffff; ++i)
+    ASSERT_EQ(narrow.as<half>()[i].bits, half(floats.as<float>()[i]).bits) << floats.at(i);
+}
+
 // 4096 ones: added up in f16 they would stop at 2048.
 TEST_P(Casts, HalvesAreSummedInFloats) {
   Graph g;
