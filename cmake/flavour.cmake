@@ -142,9 +142,16 @@ function(graphsink_library)
   endif()
 endfunction()
 
-# graphsink_program(name sources...) adds a sample, tool or test.
+# graphsink_program(name sources...) adds a sample, tool or test; graphsink_objects(name sources...) the objects of some.
 function(graphsink_program name)
   add_executable(${name} ${ARGN})
+  graphsink_compile_for_programs(${name} ${ARGN})
+endfunction()
+function(graphsink_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  graphsink_compile_for_programs(${name} ${ARGN})
+endfunction()
+function(graphsink_compile_for_programs name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
   target_compile_definitions(${name} PRIVATE GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
