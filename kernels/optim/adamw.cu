@@ -14,10 +14,11 @@ struct Adamw {
   template <class S>
   struct Factors {
     S lr, beta1, beta2, eps, weight_decay;
+    S share1, share2;            // 1 - beta, rounded once: in f32, 1 - float(0.999) is 1.3e-5 of it off
     S correction1, correction2;  // 1 - beta^t
     HD void update(S& p, S g, S* moments) const {
-      moments[0] = beta1 * moments[0] + (S(1) - beta1) * g;
-      moments[1] = beta2 * moments[1] + (S(1) - beta2) * (g * g);
+      moments[0] = beta1 * moments[0] + share1 * g;
+      moments[1] = beta2 * moments[1] + share2 * (g * g);
       S m = moments[0] / correction1, v = moments[1] / correction2;
       p -= lr * (m / (math::sqrt(v) + eps) + weight_decay * p);
     }
@@ -29,6 +30,8 @@ struct Adamw {
             static_cast<S>(options.beta2),
             static_cast<S>(options.eps),
             static_cast<S>(options.weight_decay),
+            static_cast<S>(1 - options.beta1),
+            static_cast<S>(1 - options.beta2),
             static_cast<S>(1 - math::pow(options.beta1, t)),
             static_cast<S>(1 - math::pow(options.beta2, t))};
   }

@@ -94,6 +94,34 @@ TEST_P(OpOptimizer, AdamwFollowsItsFormula) {
   }
 }
 
+// With g the moments are (1 - beta1) g and (1 - beta2) g^2, which the correction divides by the same factors: what is
+// left is lr g / (|g| + eps), up to the rounding of each operation.
+TEST_P(OpOptimizer, TheFirstUpdateOfAdamwIsTheLearningRate) {
+  constexpr double kLr = 1e-3, kEps = 1e-8;
+  const std::vector<float> gradients{1, -1, 0.0625f, 3.7f, -1e-3f, 250};
+  for (DType dtype : {f64, f32, f16, bf16}) {
+    for (auto [beta1, beta2] : {std::pair{0.9, 0.999}, {0.95, 0.9999}, {0.0, 0.0}}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + ", beta2 " + std::to_string(beta2));
+      Graph g;
+      Variable w("w", Tensor(dtype, {6}));
+      Value loss = sum(cast(g.value(w), f32) * g.constant(Tensor({6}, gradients)));
+      Optimizer optimizer =
+          adamw(loss, {w}, {.lr = kLr, .beta1 = beta1, .beta2 = beta2, .eps = kEps, .weight_decay = 0});
+      Program p = compile(g);
+      p.run(interactive);
+      p.sync();
+      const bool has_master = dtype == f16 || dtype == bf16;
+      const Tensor seen = (has_master ? optimizer.state.back() : w).read();
+      for (std::int64_t i = 0; i < 6; ++i) {
+        const double x = Tensor::full(has_master ? dtype : f32, {}, gradients[static_cast<std::size_t>(i)]).at(0);
+        const double wanted = -(dtype == f64 ? kLr : double{static_cast<float>(kLr)}) * x / (std::abs(x) + kEps);
+        // In f64, a last bit of beta^1 is one of 1, and the correction 1e-4.
+        EXPECT_LE(std::abs(seen.at(i) / wanted - 1), dtype == f64 ? 2e-12 : 1.7e-7) << "gradient " << x;
+      }
+    }
+  }
+}
+
 TEST_P(OpOptimizer, SgdFollowsItsFormula) {
   Parameters parameters(300, {1, 257, 0, 1031}, {f32, f64, f32});
   sgd(parameters.loss, parameters.variables, {.lr = 0.25});

@@ -90,8 +90,8 @@ struct Formula {
   void apply(S& p, S g, S* first, S* second) const {
     if (options.is_adamw) {
       const auto beta1 = static_cast<S>(0.9), beta2 = static_cast<S>(0.999), eps = static_cast<S>(1e-8);
-      *first = beta1 * *first + (1 - beta1) * g;
-      *second = beta2 * *second + (1 - beta2) * (g * g);
+      *first = beta1 * *first + static_cast<S>(1 - 0.9) * g;
+      *second = beta2 * *second + static_cast<S>(1 - 0.999) * (g * g);
       const S m = *first / correction1, v = *second / correction2;
       p -= lr * (m / (std::sqrt(v) + eps) + weight_decay * p);
     } else if (options.momentum == 0) {
