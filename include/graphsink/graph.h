@@ -99,9 +99,10 @@ class Variable {
 
 // An operand of an op: a Value, a Variable or a number. A Variable stands for its value at the start of the step, or
 // for the Value that was assigned to it, if assign() was called before. A number gets the dtype of the first other
-// operand that is not boolean, if there is one, and is rounded to it. Throws Error for a number that the dtype cannot
-// hold: a fraction beside integers, a number outside the dtype's range, an integer that a double cannot hold exactly.
-// Remembers the user's line for errors.
+// operand that is not boolean, if there is one, and is rounded to it. Beside booleans only, 0 and 1 are booleans.
+// Numbers alone are f32, beside a condition or a mask, too, as in where(mask, 1.0, 0.0); true and false alone are
+// booleans. Throws Error for a number that the dtype cannot hold: a fraction beside integers, a number outside the
+// dtype's range, an integer that a double cannot hold exactly. Remembers the user's line for errors.
 class Arg {
  public:
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are
@@ -109,7 +110,9 @@ class Arg {
   Arg(double number, Where where = Where::current());                                // NOLINT
   Arg(float number, Where where = Where::current()) : Arg(double{number}, where) {}  // NOLINT
   template <std::integral T>
-  Arg(T number, Where where = Where::current()) : Arg(exactly(number, where), where) {}  // NOLINT
+  Arg(T number, Where where = Where::current()) : Arg(exactly(number, where), where) {  // NOLINT
+    is_bool_ = std::same_as<T, bool>;
+  }
   // Out of line: inlined into users' code, g++ 12 warns of the variant's unused members.
   Arg(const Arg&);
   Arg(Arg&&) noexcept;
@@ -119,6 +122,7 @@ class Arg {
 
   const std::variant<Value, Variable, double>& content() const { return content_; }
   const Where& where() const { return where_; }
+  bool is_bool() const { return is_bool_; }  // made of true or false
 
  private:
   // Throw Error unless the double is the same number.
@@ -135,6 +139,7 @@ class Arg {
 
   std::variant<Value, Variable, double> content_;
   Where where_;
+  bool is_bool_ = false;
 };
 
 // One dimension of an input: a fixed size, or open, which means that the size comes with each write(). The graph is

@@ -86,7 +86,7 @@ Value logical_xor(Arg a, Arg b, Placement placement = {});
 Value logical_not(Arg x, Placement placement = {});
 
 // Takes elements of a where `condition`, a boolean, is true, and of b elsewhere. All three broadcast; a and b have the
-// same dtype.
+// same dtype: f32 if both are numbers, boolean if both are true or false.
 Value where(Arg condition, Arg a, Arg b, Placement placement = {});
 
 // Converts any dtype to any other, with the same result on every device. Conversions to floats round to nearest even.

@@ -2,6 +2,7 @@
 // was moved from has no data: all calls but valid() throw Error, and so does what is given one.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iosfwd>
@@ -14,6 +15,10 @@
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
+
+// Which axis of a weight counts the outputs. By rank, it is the last of two, [in, out], and the first of more,
+// [out, in, kernel...]; the last of more is [kernel..., in, out].
+enum class OutputAxis : std::uint8_t { by_rank, first, last };
 
 class Tensor {
  public:
@@ -43,12 +48,24 @@ class Tensor {
   // Every element is `value`, rounded to the dtype. Throws Error if the dtype cannot hold it: a fraction in an integer
   // dtype, or a number outside the range of the dtype.
   static Tensor full(DType dtype, const Shape& shape, double value, Where where = Where::current());
-  // f32 samples from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) * sqrt(6), fan_in = product of all dimensions but the last
-  // (He et al. 2015, "Delving deep into rectifiers"). The same seed gives the same bits on every machine.
-  static Tensor kaiming(const Shape& shape, std::uint64_t seed, Where where = Where::current());
-  // f32 samples from U(low, high); the same seed gives the same bits on every machine.
+  // f32 samples to begin with; the same seed gives the same bits on every machine. The fans of a weight are the numbers
+  // of products in one of its outputs (fan_in), and in the gradient of one of its inputs (fan_out): [in, out] has the
+  // fans in and out, [out, in, kernel...] has in * kernel... and out * kernel... . See OutputAxis for other layouts.
+  //
+  // U(-b, b) with b = sqrt(6 / fan_in): behind relu(), values keep their variance from layer to layer (He et al. 2015,
+  // "Delving deep into rectifiers").
+  static Tensor kaiming(const Shape& shape, std::uint64_t seed, OutputAxis outputs = OutputAxis::by_rank,
+                        Where where = Where::current());
+  // U(-b, b) with b = sqrt(6 / (fan_in + fan_out)): for layers behind tanh(), or without an activation (Glorot and
+  // Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks").
+  static Tensor xavier(const Shape& shape, std::uint64_t seed, OutputAxis outputs = OutputAxis::by_rank,
+                       Where where = Where::current());
+  // U(low, high).
   static Tensor uniform(const Shape& shape, std::uint64_t seed, float low = 0.0f, float high = 1.0f,
                         Where where = Where::current());
+  // N(mean, deviation^2), by Marsaglia's polar method.
+  static Tensor normal(const Shape& shape, std::uint64_t seed, float mean = 0.0f, float deviation = 1.0f,
+                       Where where = Where::current());
 
   // False if there is no data. A Tensor of no elements, such as one of shape [0], is valid.
   bool valid() const { return bytes_.size() == type_.bytes(); }

@@ -1,4 +1,5 @@
 // where: elements of one operand or the other, with broadcasting. Elements are moved, whatever they are.
+#include "ir/graph_data.h"
 #include "kernels/support/elementwise.h"
 #include "kernels/support/words.h"
 #ifdef GRAPHSINK_VECTOR_LEVELS
@@ -154,7 +155,10 @@ const OpDef where_op{.name = "where",
 }  // namespace
 
 Value where(Arg condition, Arg a, Arg b, Placement placement) {
-  return emit(where_op, {condition, a, b}, {}, placement)[0];
+  const Arg operands[] = {std::move(condition), std::move(a), std::move(b)};
+  const std::vector<Value> values = operand_values("where", operands, std::span(operands).subspan(1));
+  const Where& line = operands[0].where();
+  return emit(where_op, {Arg(values[0], line), Arg(values[1], line), Arg(values[2], line)}, {}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -57,6 +57,32 @@ void with_element_type(DType dtype, const F& f) {
   }
 }
 
+struct Fans {
+  std::int64_t in = 1, out = 1;
+};
+// Of a shape with elements.
+Fans fans(const Shape& shape, OutputAxis outputs) {
+  if (shape.rank() < 2) return {1, shape.size()};
+  if (outputs == OutputAxis::by_rank) outputs = shape.rank() == 2 ? OutputAxis::last : OutputAxis::first;
+  const int last = shape.rank() - 1;
+  const std::int64_t in = outputs == OutputAxis::first ? shape[1] : shape[last - 1];
+  const std::int64_t out = outputs == OutputAxis::first ? shape[0] : shape[last];
+  return {shape.size() / out, shape.size() / in};
+}
+
+// Of a number above 0. Those of C libraries differ in the last bit: here are only operations that IEEE 754 rounds.
+double natural_logarithm(double x) {
+  constexpr double kLog2 = 0x1.62e42fefa39efp-1, kRootOfHalf = 0x1.6a09e667f3bcdp-1;
+  int exponent;
+  double m = std::frexp(x, &exponent);
+  if (m < kRootOfHalf) m *= 2, --exponent;
+  // log(m) = 2 atanh(s) = 2 (s + s^3 / 3 + s^5 / 5 + ...), where |s| <= 0.172.
+  const double s = (m - 1) / (m + 1);
+  double sum = 0;
+  for (int k = 23; k >= 1; k -= 2) sum = sum * (s * s) + 1.0 / k;
+  return exponent * kLog2 + 2 * s * sum;
+}
+
 }  // namespace
 
 Tensor::Tensor(const TensorType& type, Where where) : type_(type) {
@@ -84,11 +110,16 @@ Tensor Tensor::full(DType dtype, const Shape& shape, double value, Where where) 
   return tensor;
 }
 
-Tensor Tensor::kaiming(const Shape& shape, std::uint64_t seed, Where where) {
+Tensor Tensor::kaiming(const Shape& shape, std::uint64_t seed, OutputAxis outputs, Where where) {
   if (shape.size(where) == 0) return Tensor(DType::f32, shape, where);
-  std::int64_t fan_in = 1;
-  for (int i = 0; i + 1 < shape.rank(); ++i) fan_in *= shape[i];
-  float bound = std::sqrt(6.0f / static_cast<float>(fan_in > 0 ? fan_in : 1));
+  float bound = std::sqrt(6.0f / static_cast<float>(fans(shape, outputs).in));
+  return uniform(shape, seed, -bound, bound, where);
+}
+
+Tensor Tensor::xavier(const Shape& shape, std::uint64_t seed, OutputAxis outputs, Where where) {
+  if (shape.size(where) == 0) return Tensor(DType::f32, shape, where);
+  const Fans fan = fans(shape, outputs);
+  float bound = std::sqrt(6.0f / static_cast<float>(fan.in + fan.out));
   return uniform(shape, seed, -bound, bound, where);
 }
 
@@ -96,6 +127,26 @@ Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float 
   Tensor tensor(DType::f32, shape, where);
   SplitMix random(seed);
   for (float& x : tensor.as<float>()) x = low + (high - low) * random.uniform();
+  return tensor;
+}
+
+Tensor Tensor::normal(const Shape& shape, std::uint64_t seed, float mean, float deviation, Where where) {
+  Tensor tensor(DType::f32, shape, where);
+  SplitMix random(seed);
+  std::span<float> elements = tensor.as<float>();
+  for (std::size_t i = 0; i < elements.size(); i += 2) {
+    // A point in the unit circle but not in its centre: its direction and its distance are independent.
+    double x, y, square;
+    do {
+      x = 2 * double{random.uniform()} - 1;
+      y = 2 * double{random.uniform()} - 1;
+      square = x * x + y * y;
+    } while (square >= 1 || square == 0);
+    const double factor = std::sqrt(-2 * natural_logarithm(square) / square);
+    auto put = [&](std::size_t k, double sample) { elements[k] = static_cast<float>(mean + deviation * sample); };
+    put(i, x * factor);
+    if (i + 1 < elements.size()) put(i + 1, y * factor);
+  }
   return tensor;
 }
 

@@ -241,6 +241,8 @@ void require_valid(const Variable& variable, std::string_view op, const Where& w
 // Converts the operands of an op, including numbers and Variables, to Values of their graph. Throws Error naming the op
 // if they belong to no graph or to two, or if the dtype of the other operands cannot hold a number.
 std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args);
+// The same where some of `args`, such as a condition, say nothing about the dtype of numbers: `peers` are the others.
+std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args, std::span<const Arg> peers);
 
 // Memory of a Value of an Eager.
 struct EagerStorage {

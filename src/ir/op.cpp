@@ -74,18 +74,19 @@ std::shared_ptr<GraphData> graph_of(std::string_view op, std::span<const Arg> ar
   return graph;
 }
 
-// Numbers take the dtype of the first Value or Variable among the operands.
-// A condition says nothing about the numbers it chooses between.
-DType number_dtype(std::span<const Arg> args) {
-  bool has_boolean = false;
-  for (const Arg& arg : args) {
-    std::optional<DType> dtype;
-    if (const auto* value = std::get_if<Value>(&arg.content())) dtype = value->dtype();
-    if (const auto* variable = std::get_if<Variable>(&arg.content())) dtype = variable->type().dtype;
-    if (dtype && *dtype != DType::boolean) return *dtype;
-    has_boolean = has_boolean || dtype;
-  }
-  return has_boolean ? DType::boolean : DType::f32;
+// The dtype of a Value or Variable; nothing for a number.
+std::optional<DType> dtype_of_tensor(const Arg& arg) {
+  if (const auto* value = std::get_if<Value>(&arg.content())) return value->dtype();
+  if (const auto* variable = std::get_if<Variable>(&arg.content())) return variable->type().dtype;
+  return std::nullopt;
+}
+
+// The dtype of the numbers among the operands, as Arg says.
+DType number_dtype(std::span<const Arg> args, std::span<const Arg> peers) {
+  for (const Arg& arg : args)
+    if (auto dtype = dtype_of_tensor(arg); dtype && *dtype != DType::boolean) return *dtype;
+  if (std::ranges::any_of(peers, [](const Arg& arg) { return dtype_of_tensor(arg).has_value(); })) return DType::boolean;
+  return std::ranges::all_of(peers, &Arg::is_bool) ? DType::boolean : DType::f32;
 }
 
 Value number(GraphData& graph, std::string_view op, double x, DType dtype, const Where& where) {
@@ -250,6 +251,10 @@ void find_open_dimensions(const GraphData& graph, Node& node) {
 }  // namespace
 
 std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args) {
+  return operand_values(op, args, args);
+}
+
+std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args, std::span<const Arg> peers) {
   std::shared_ptr<GraphData> graph = graph_of(op, args);
   std::vector<Value> values;
   for (const Arg& arg : args) {
@@ -259,7 +264,7 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
       values.push_back(graph->upload_now ? graph->upload_now(variable->read())
                                          : Graph(graph).value(*variable, arg.where()));
     } else {
-      values.push_back(number(*graph, op, std::get<double>(arg.content()), number_dtype(args), arg.where()));
+      values.push_back(number(*graph, op, std::get<double>(arg.content()), number_dtype(args, peers), arg.where()));
     }
   }
   return values;

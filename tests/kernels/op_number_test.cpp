@@ -81,6 +81,32 @@ TEST(OpNumbers, ThatADtypeCannotHoldAreRefused) {
   EXPECT_THROW(Tensor::full(boolean, {}, 0.5), Error);
 }
 
+// A condition or mask says nothing about the numbers beside it; booleans do.
+TEST(OpNumber, NumbersAloneAreFloats) {
+  Graph g;
+  Value mask = g.constant(Tensor({true, false})), x = g.constant(Tensor({2.0, 3.0}));
+  Variable flag("flag", Tensor({true, false}));
+  Eager eager;
+  const struct {
+    const char* what;
+    Value value;
+    DType dtype;
+  } rows[] = {
+      {"numbers", where(mask, 1.0, 2.0), f32},
+      {"zero and one", where(x > 2.0, 1.0, 0.0), f32},
+      {"whole numbers", where(mask, 1, 0), f32},
+      {"true and false", where(mask, true, false), boolean},
+      {"true and a number", where(mask, true, 2.0), f32},
+      {"a Variable as the condition", where(flag, g.constant(Tensor({1.0f})), 2.0), f32},
+      {"a boolean beside", where(mask, flag, 1), boolean},
+      {"an f64 beside", where(mask, x, 1.0), f64},
+      {"a peer", logical_and(mask, 1), boolean},
+      {"an Eager", where(eager.tensor(Tensor({true, false})), 1.5, 0.0), f32},
+  };
+  for (const auto& row : rows) EXPECT_EQ(row.value.dtype(), row.dtype) << row.what;
+  EXPECT_EQ(Eager::read(rows[9].value).as<float>()[0], 1.5f);
+}
+
 TEST_P(OpNumbers, ThatRoundAreTaken) {
   Graph g;
   g.output("f32", g.constant(Tensor({1.0f})) * 0.1);
