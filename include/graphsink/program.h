@@ -135,6 +135,14 @@ struct RunOptions {
   std::optional<void*> stream{};
 };
 
+struct WriteOptions {
+  // A CUDA stream of the caller's, as in RunOptions: the copy begins when everything that the stream was given so far
+  // is done, and what the stream is given after write() has returned waits for the copy. write() returns without
+  // waiting for either. For launches of a graph that holds a step (Program::enqueue()). Empty: the copy is ordered with
+  // runs, and once a step was captured, write() waits for its copy, so that any launch after it reads the data.
+  std::optional<void*> stream{};
+};
+
 // A compiled graph on a device.
 //
 // Threads: a Program is used by one thread at a time. Different Programs may be used by different threads. Programs
@@ -173,13 +181,22 @@ class Program {
 
   // Gives data to an input or a feed. An input takes one tensor. A feed takes one slice, which every step uses, or one
   // slice for each step of the coming run, along a new first dimension. An open dimension becomes as large as the
-  // tensor's. The data is copied before the call returns. Throws Error for another dtype or shape.
-  void write(const Value& input, const Tensor& tensor, Where where = Where::current());
+  // tensor's. The data is copied before the call returns. Throws Error for another dtype or shape, and for a stream
+  // that cannot be used or is being captured.
+  void write(const Value& input, const Tensor& tensor, Where where = Where::current()) {
+    write(input, tensor, WriteOptions{}, where);
+  }
+  void write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where = Where::current());
   // The same for a range of elements in contiguous memory: std::vector, std::array, std::span and so on.
   template <std::ranges::contiguous_range Range>
   void write(const Value& input, const Range& data, Where where = Where::current()) {
+    write(input, data, WriteOptions{}, where);
+  }
+  template <std::ranges::contiguous_range Range>
+  void write(const Value& input, const Range& data, const WriteOptions& options, Where where = Where::current()) {
     using T = std::ranges::range_value_t<Range>;
-    write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)), where);
+    write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)),
+              options, where);
   }
 
   // Makes memory of the caller's the place of an input or an output: memory of the target device, or of the host for a
@@ -220,9 +237,10 @@ class Program {
   // loaded and memory is allocated in the first step.
   //
   // The program does not know of launches of the caller's graph. Before any other call on the program, or on its
-  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). No other
-  // program may use the Variables meanwhile. The program must outlive the graph; what it captured for these input
-  // shapes is kept.
+  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). What write(),
+  // set_steps(), set_seed() or Variable::write() gives then is there for the next launch. write() with
+  // WriteOptions::stream is the one call that needs no wait. No other program may use the Variables meanwhile. The
+  // program must outlive the graph; what it captured for these input shapes is kept.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
@@ -323,7 +341,8 @@ class Program {
   friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
   class Impl;
   Program(const Graph& graph, const CompileOptions& options, Where where);
-  void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where);
+  void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, const WriteOptions& options,
+                 Where where);
   std::vector<double> read_record(std::string_view name, Where where);
   std::vector<double> take_record(std::string_view name, Where where);
   Impl& impl(const Where& where) const;  // throws Error for a moved-from Program

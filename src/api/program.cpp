@@ -55,12 +55,13 @@ std::string Program::explain_json(Where where) const {
   return program.plan().explain_json(program.facts());
 }
 
-void Program::write(const Value& input, const Tensor& tensor, Where where) {
+void Program::write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where) {
   tensor.require_valid("write", where);
-  impl(where).write(input, tensor.type(), tensor.data(), true, where);
+  impl(where).write(input, tensor.type(), tensor.data(), true, options, where);
 }
-void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, Where where) {
-  impl(where).write(input, TensorType{dtype, {count}}, data, false, where);
+void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count,
+                        const WriteOptions& options, Where where) {
+  impl(where).write(input, TensorType{dtype, {count}}, data, false, options, where);
 }
 
 void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, Where where) {

@@ -51,18 +51,39 @@ Plan Program::Impl::make_current_plan() const {
   return make_plan(view, device().target(), system_ops(), inputs_.shapes(), options);
 }
 
+void Program::Impl::begin_write(void* stream, const Where& where) {
+  Stream& callers = callers_stream("write", stream, where);
+  if (device().is_captured_by_others(callers)) {
+    throw Error("write", where, "the stream of the caller is being captured, and every launch would copy the same data",
+                "write before or after the capture; a captured copy into the memory of Program::bind_memory() can have "
+                "new data each time");
+  }
+  device().make_wait(this->stream(), callers);
+}
+
+void Program::Impl::finish_write(const WriteOptions& options) {
+  if (options.stream) {
+    device().make_wait(session_.borrowed_stream(*options.stream), stream());
+  } else if (is_in_callers_graph_) {
+    const HostWatch::Wait waits(watch());
+    device().wait(stream());
+  }
+}
+
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
-                          const Where& where) {
+                          const WriteOptions& options, const Where& where) {
   require_caller("write", where);
   const RunGate::Inside inside(variables_.gate());
   settle();
   if (input.valid() && input.graph() != original_) {
     throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
   }
+  if (options.stream) begin_write(*options.stream, where);
   bool is_reshaped = allocate(
       "what was written (" + bytes_text(type.bytes()) + ")",
       "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
       where, [&] { return inputs_.write(input, type, data, shape_is_known, where); });
+  finish_write(options);
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 

@@ -6,11 +6,11 @@
 
 namespace graphsink {
 
-Stream& Program::Impl::callers_stream(void* stream, const Where& where) {
+Stream& Program::Impl::callers_stream(const char* call, void* stream, const Where& where) {
   try {
     return session_.borrowed_stream(stream);
   } catch (const Error& e) {
-    throw Error("enqueue", where, "the stream of the caller: " + e.problem(), e.remedy());
+    throw Error(call, where, "the stream of the caller: " + e.problem(), e.remedy());
   }
 }
 
@@ -46,7 +46,7 @@ void Program::Impl::require_enqueue(const Where& where) {
 
 void Program::Impl::enqueue(void* stream, const Where& where) {
   require_caller("enqueue", where);
-  Stream& callers = callers_stream(stream, where);
+  Stream& callers = callers_stream("enqueue", stream, where);
   if (!device().is_captured_by_others(callers)) return run(sink, {.steps = 1, .stream = stream}, where);
   require_enqueue(where);
   std::optional<RunGate::Inside> inside;
@@ -59,6 +59,7 @@ void Program::Impl::enqueue(void* stream, const Where& where) {
   } catch (const Error& e) {
     throw Error("enqueue", where, e.op() + ": " + e.problem(), e.remedy() + "; end the capture, and destroy its graph");
   }
+  is_in_callers_graph_ = true;
   status_.set_has_outputs(true);
 }
 

@@ -38,7 +38,8 @@ class Program::Impl : private Allocator {
   // See Program.
   const Plan& plan();  // for the shapes written last
   PlanFacts facts() const { return shapes_.facts(); }
-  void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known, const Where& where);
+  void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
+             const WriteOptions& options, const Where& where);
   void bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where);
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where);
   MemoryReport memory();
@@ -94,9 +95,14 @@ class Program::Impl : private Allocator {
   void require_enqueue(const Where& where);
   // Throws Error unless time_ops() can measure the steps.
   void require_timeable(const Where& where);
-  Stream& callers_stream(void* stream, const Where& where);
+  Stream& callers_stream(const char* call, void* stream, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(void* stream, const Where& where);
+  // The same for a write; throws Error for a stream that is being captured.
+  void begin_write(void* stream, const Where& where);
+  // What the host has given to the program's stream is there for the next launch of a graph of the caller's, which is
+  // not ordered with that stream.
+  void finish_write(const WriteOptions& options);
   void refresh_invariant_copies();
   // Runs steps [first, end of the run) and returns that end. If a step has found that a result has another size than
   // was planned for, selects a plan for that size and returns the number of that step, from which to go on.
@@ -135,6 +141,7 @@ class Program::Impl : private Allocator {
   ReplayAudit replay_audit_;
   std::unique_ptr<OpClock> op_clock_;  // of the last time_ops(), if it failed: its steps may still be running
   std::optional<HostWatch> watch_;     // once a plan has ops on the host or loops; gone before what it looks at
+  bool is_in_callers_graph_ = false;   // a step was captured by enqueue()
   bool is_unsettled_ = false;          // issuing failed half-way: streams may be busy that stream() does not wait for
 };
 

@@ -148,6 +148,66 @@ TEST_F(Enqueue, OnALiveStreamItIsARun) {
   EXPECT_EQ(p.counters().graph_launches, 3u);
 }
 
+// The host gives new numbers before each launch, and waits for the launch before.
+TEST_F(Enqueue, ALaunchReadsWhatTheHostGaveBefore) {
+  Graph g;
+  Value x = g.input("x", f32, {1}), rows = g.input("rows", f32, {8, 1});
+  g.record("sum", sum(x * 1.0) + sum(rows));
+  g.record("step", cast(g.step(), f32));
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>{0});
+  p.write(rows, std::vector<float>(8));
+  p.run();
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  std::vector<float> sums{0}, steps{0};
+  for (int i = 1; i <= 24; ++i) {
+    p.write(x, std::vector<float>{static_cast<float>(i)});
+    if (i % 2 == 0) p.write(rows, std::vector<float>(8, static_cast<float>(100 * i)));
+    if (i % 3 == 0) p.set_steps(10 * i);
+    launch(exec);
+    sums.push_back(static_cast<float>(i + 8 * 100 * (i - i % 2)));
+    steps.push_back(i % 3 == 0 ? static_cast<float>(10 * i) : steps.back() + 1);
+  }
+  EXPECT_EQ(p.read("sum"), sums);
+  EXPECT_EQ(p.read("step"), steps);
+}
+
+// In the order of a stream nobody waits: neither is a write too late for the launch behind it, nor too early for the
+// one before.
+TEST_F(Enqueue, AWriteInTheOrderOfAStream) {
+  Graph g;
+  Value x = g.input("x", f32, {256});
+  g.record("sum", sum(x));
+  Program p = compile(g, {.target = cuda(0)});
+  p.write(x, std::vector<float>(256));
+  p.run();
+  cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+  std::vector<float> sums{0};
+  for (int i = 1; i <= 24; ++i) {
+    p.write(x, std::vector<float>(256, static_cast<float>(i)), {.stream = stream_});
+    ASSERT_EQ(cudaSuccess, cudaGraphLaunch(exec, stream_));
+    sums.push_back(256.0f * static_cast<float>(i));
+  }
+  ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+  EXPECT_EQ(p.read("sum"), sums);
+  p.write(x, Tensor(f32, {256}), {.stream = stream_});
+  p.run(sink, {.stream = stream_});
+  EXPECT_EQ(p.read("sum"), std::vector<float>{0});
+}
+
+TEST_F(Enqueue, AWriteInTheOrderOfACaptureIsRefused) {
+  Program p = trainer();
+  ASSERT_EQ(cudaSuccess, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  const std::string message = message_of([&] { p.write(x_, std::vector<float>{4, 3, 2, 1}, {.stream = stream_}); });
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
+  EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+  EXPECT_TRUE(contains(message, "is being captured")) << message;
+  EXPECT_TRUE(contains(message, "bind_memory()")) << message;
+  p.run();
+  EXPECT_EQ(p.read("loss"), std::vector<float>{18.0625f}) << "nothing was written";
+}
+
 TEST_F(Enqueue, SeveralStepsAndSeveralGraphs) {
   Program by_run = trainer();
   for (int i = 0; i < 9; ++i) by_run.run();
