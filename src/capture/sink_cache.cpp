@@ -29,7 +29,7 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::i
     ++count;
     --steps;
   };
-  if (is_inside(stream)) {
+  if (is_inside(stream, where)) {
     while (steps > 0) run_as_it_is(counts_.inside);
     return;
   }
@@ -63,14 +63,22 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::i
   while (steps > 0) run_as_it_is(counts_.as_is);
 }
 
-bool SinkCache::Impl::is_inside(cudaStream_t stream) const {
+bool SinkCache::Impl::is_inside(cudaStream_t stream, const Where& where) {
   if (is_capturing_) return true;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t code = cudaStreamIsCapturing(stream, &status);
   if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-  // No stream, or the legacy stream while another thread captures a blocking stream: the function meets the same error.
   (void)cudaGetLastError();
-  return true;
+  const bool is_legacy = stream == nullptr || stream == cudaStreamLegacy;
+  if (code == cudaErrorStreamCaptureImplicit && is_legacy) return true;
+  std::string problem = describe(code, "cudaStreamIsCapturing");
+  if (is_sticky(code)) {
+    for (const auto& [number, device] : devices_)
+      if (lost_.empty()) lost_ = device.calls->first_failure();
+    if (lost_.empty()) lost_ = problem;
+    problem = "the device is lost: " + lost_;
+  }
+  throw Error("sink", where, problem, remedy_for(code));
 }
 
 Sunk& SinkCache::Impl::find_or_add(cudaStream_t stream, const Key& key) {

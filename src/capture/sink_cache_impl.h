@@ -39,8 +39,10 @@ class SinkCache::Impl {
  private:
   Sunk& find_or_add(cudaStream_t stream, const Key& key);
   GuestDevice& device_of(cudaStream_t stream);
-  // Whether the stream takes part in a capture, so that its work becomes a part of that.
-  bool is_inside(cudaStream_t stream) const;
+  // Whether the stream takes part in a capture, so that its work becomes a part of that, or is the legacy stream while
+  // another thread captures, when the function meets the error that CUDA has for that. Throws Error if the stream
+  // cannot be used, and for a device that is lost, with the first failure that the cache has seen.
+  bool is_inside(cudaStream_t stream, const Where& where);
   enum class Outcome : std::uint8_t { captured, failed, has_run };
   Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
   std::unique_ptr<CapturedGraph> captured_graph(Sunk& sunk, cudaStream_t stream, Work work, bool& has_run);
@@ -71,6 +73,7 @@ class SinkCache::Impl {
   NodeNamesFile node_names_;
   SinkReport counts_;
   bool is_capturing_ = false;
+  std::string lost_;  // the first failure that ended the context; empty as long as it works
 };
 
 }  // namespace graphsink

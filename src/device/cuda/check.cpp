@@ -32,6 +32,10 @@ bool is_capture_error(cudaError_t code) {
   return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
 }
 
+std::string device_name(int device) { return to_string(DeviceId{DeviceKind::cuda, device}); }
+
+}  // namespace
+
 const char* remedy_for(cudaError_t code) {
   if (is_sticky(code)) {
     return "restart the process and resume from a checkpoint; compute-sanitizer finds the kernel at fault";
@@ -57,10 +61,6 @@ const char* remedy_for(cudaError_t code) {
       return "see this error in the documentation of the CUDA runtime";
   }
 }
-
-std::string device_name(int device) { return to_string(DeviceId{DeviceKind::cuda, device}); }
-
-}  // namespace
 
 std::string describe(cudaError_t code, const char* call) {
   return std::string(call) + " returned " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")";
@@ -124,7 +124,7 @@ RelaxedCapture::~RelaxedCapture() {
 }
 
 void log_failure(const Log& log, const char* call, const char* code) noexcept {
-  (void)cudaGetLastError();
+  if (is_sticky(cudaGetLastError())) return;
   log.warn({call, " returned ", code, ", which could not be thrown"});
 }
 

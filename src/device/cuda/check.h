@@ -51,6 +51,7 @@ class Calls {
     if (is_lost()) throw_lost();
   }
   bool is_lost() const { return !fate_->lost.empty(); }
+  const std::string& first_failure() const { return fate_->lost; }  // that lost the device
   bool is_capturing() const { return fate_->is_capturing; }
   void set_capturing(bool is_capturing) { fate_->is_capturing = is_capturing; }
 
@@ -117,7 +118,11 @@ inline constexpr const char* kCaptureRemedy =
 // Tells whether this error destroys the context. The process must then end.
 bool is_sticky(cudaError_t code);
 
-// Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread.
+// What a user can do about a failed call.
+const char* remedy_for(cudaError_t code);
+
+// Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread. Says nothing
+// where the context has ended: what was to be destroyed has ended with it, and every other call fails.
 void log_failure(const Log& log, const char* call, const char* code) noexcept;
 
 }  // namespace graphsink
