@@ -125,7 +125,8 @@ class SinkCache {
   // `enqueue` is called with the stream to use. It may fork to other streams by events, if it joins them again, and
   // call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one call of run(), if the first was a
   // capture that failed: nothing of the first has run then. All its work must go to the given stream or to forks of it:
-  // what it gives to a stream that does not take part runs at the capture and is missing from every launch.
+  // what it gives to a stream that does not take part runs at the capture and is missing from every launch. Where that
+  // is a call of this library (run() of a Program or of a SinkCache), the call throws Error, and so the capture fails.
   //
   // During a capture, the given stream is `stream`. For the legacy default stream (nullptr), which CUDA does not
   // capture, it is a stream of the cache, and the launch goes to the legacy stream.
@@ -135,7 +136,8 @@ class SinkCache {
   // Then the call runs as it is. After three failures, the key is refused until try_again().
   //
   // What the function returns is dropped. Throws Error in strict mode where a capture fails, for less than one step,
-  // where a CUDA error has ended the process's context, and for a cache that was moved from, as do all members.
+  // for a stream that does not exist, where a CUDA error has ended the process's context, with the first such error
+  // that the cache has seen, and for a cache that was moved from, as do all members.
   template <class Enqueue>
   requires std::invocable<Enqueue&, cudaStream_t>
   void run(cudaStream_t stream, const Key& key, Enqueue&& enqueue, const SinkRunOptions& options = {},

@@ -72,7 +72,7 @@ void Program::Impl::finish_write(const WriteOptions& options) {
 
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const WriteOptions& options, const Where& where) {
-  require_caller("write", where);
+  require_issuer("write", where);
   const RunGate::Inside inside(variables_.gate());
   settle();
   if (input.valid() && input.graph() != original_) {

@@ -8,6 +8,7 @@
 
 #include "base/at.h"
 #include "base/in_body.h"
+#include "base/in_capture.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -121,6 +122,17 @@ void Program::Impl::require_caller(const char* call, const Where& where) const {
               "return from the body, and call it on the program's thread");
 }
 
+void Program::Impl::require_issuer(const char* call, const Where& where) const {
+  require_caller(call, where);
+  if (!InCapture::here()) return;
+  throw Error(
+      call, where,
+      "was called in a function that a SinkCache captures: it would be done now, and be missing from every "
+      "launch",
+      "call it before SinkCache::run(); for a step that is a part of the captured work, call enqueue() with the "
+      "stream that the function is given");
+}
+
 void Program::Impl::wait_for_caller(void* stream, const Where& where) {
   try {
     device().make_wait(this->stream(), session_.borrowed_stream(stream));
@@ -137,7 +149,7 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
     throw Error("run", where, "no mode has this combination of execution, width and host_ops",
                 "pass one of the constants in graphsink/mode.h, such as sink");
   }
-  require_caller("run", where);
+  require_issuer("run", where);
   {
     const RunGate::Inside inside(variables_.gate());
     settle();

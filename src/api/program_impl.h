@@ -73,6 +73,9 @@ class Program::Impl : private Allocator {
   Plan make_current_plan() const;
   // Throws Error in a child of fork(), and in the body of an op of this program.
   void require_caller(const char* call, const Where& where) const;
+  // The same for calls that give work to streams of the program: throws Error in a function that a SinkCache captures,
+  // too.
+  void require_issuer(const char* call, const Where& where) const;
 
   void allocate_status(const Where& where);
   // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.

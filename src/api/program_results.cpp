@@ -37,7 +37,7 @@ std::int64_t Program::Impl::steps(const Where& where) {
 }
 
 void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
-  require_caller("set_steps", where);
+  require_issuer("set_steps", where);
   if (steps < 0 || steps > std::numeric_limits<std::int32_t>::max())
     throw Error("set_steps", where, std::to_string(steps) + " steps", "give a number from 0 to 2^31 - 1");
   const RunGate::Inside inside(variables_.gate());

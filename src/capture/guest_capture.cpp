@@ -1,6 +1,7 @@
 #include "capture/guest_capture.h"
 
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -110,27 +111,33 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, FunctionRef<void(cudaStre
   const ErrorLog log;
   calls_->check(cudaStreamBeginCapture(origin_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 
-  std::string thrown_text;
+  std::optional<Thrown> exception;
   Failed failed;
+  // CUDA's log says most: many calls fail after the first one that was refused, and only the last one's code is kept.
+  auto refused_call = [&] {
+    const std::string logged = log.cause(failed.code);
+    return logged.empty() && failed ? describe(failed.code, failed.call) : logged;
+  };
+  std::string refused;
   failed.note(link(origin_.get(), given), "cudaStreamWaitEvent");
   if (!failed) {
     try {
       enqueue(given);
     } catch (...) {
-      thrown_text = std::string("the function threw: ") + thrown().problem;
+      exception = thrown();
     }
     if (!had_error) failed.note(cudaPeekAtLastError(), "a call in the function");
+    if (exception) refused = refused_call();  // what fails from here on may be its consequence
     failed.note(link(given, origin_.get()), "cudaEventRecord");
   }
   GraphHandle graph = end(given, failed);
-  if (!failed && thrown_text.empty()) return graph;
+  if (!failed && !exception) return graph;
   if (!had_error) (void)cudaGetLastError();
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);
-  // CUDA's log says most: many calls fail after the first one that was refused, and only the last one's code is kept.
-  std::string refused = log.cause(failed.code);
-  if (refused.empty() && failed) refused = describe(failed.code, failed.call);
-  if (!thrown_text.empty() && !refused.empty()) refused = "; before that, a call of CUDA failed: " + refused;
-  refuse(thrown_text + refused);
+  if (!exception) refuse(refused_call());
+  const std::string text = std::string("the function threw: ") + exception->problem;
+  if (!refused.empty()) refuse(text + "; before that, a call of CUDA failed: " + refused);
+  throw CaptureFailed("capture", Where(), text, exception->remedy);
 }
 
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/in_capture.h"
 #include "base/trace.h"
 
 namespace graphsink {
@@ -64,10 +65,16 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::i
 }
 
 bool SinkCache::Impl::is_inside(cudaStream_t stream, const Where& where) {
-  if (is_capturing_) return true;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t code = cudaStreamIsCapturing(stream, &status);
-  if (code == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  if (code == cudaSuccess) {
+    if (status != cudaStreamCaptureStatusNone) return true;
+    if (!InCapture::here()) return false;
+    throw Error("sink", where,
+                "run() was called in a function that a SinkCache captures, on a stream that takes no part in that: the "
+                "work would be done now, and be missing from every launch",
+                "pass the stream that the function is given, or one that waits for an event of it");
+  }
   (void)cudaGetLastError();
   const bool is_legacy = stream == nullptr || stream == cudaStreamLegacy;
   if (code == cudaErrorStreamCaptureImplicit && is_legacy) return true;
@@ -138,11 +145,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
 
 GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stream, Work work) {
   GRAPHSINK_TRACE(capture, "capture");
-  struct Capturing {
-    bool& flag;
-    explicit Capturing(bool& is_capturing) : flag(is_capturing) { flag = true; }
-    ~Capturing() { flag = false; }
-  } capturing(is_capturing_);
+  const InCapture capturing;
   return device.capture.capture(stream, [&](cudaStream_t given) { work.call(work.function, given); });
 }
 

@@ -41,7 +41,8 @@ class SinkCache::Impl {
   GuestDevice& device_of(cudaStream_t stream);
   // Whether the stream takes part in a capture, so that its work becomes a part of that, or is the legacy stream while
   // another thread captures, when the function meets the error that CUDA has for that. Throws Error if the stream
-  // cannot be used, and for a device that is lost, with the first failure that the cache has seen.
+  // cannot be used or, in a function that is being captured, takes no part in that; and for a device that is lost, with
+  // the first failure that the cache has seen.
   bool is_inside(cudaStream_t stream, const Where& where);
   enum class Outcome : std::uint8_t { captured, failed, has_run };
   Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
@@ -72,7 +73,6 @@ class SinkCache::Impl {
   KnownMemory memory_;
   NodeNamesFile node_names_;
   SinkReport counts_;
-  bool is_capturing_ = false;
   std::string lost_;  // the first failure that ended the context; empty as long as it works
 };
 

@@ -240,6 +240,51 @@ TEST_F(Enqueue, InTheFunctionOfASinkCache) {
   sinks.clear();
 }
 
+// Calls whose work would be done at the capture and be missing from every launch: the function runs as it is.
+TEST_F(Enqueue, WhatACapturedFunctionWouldLoseIsAnErrorThatNamesEnqueue) {
+  Program p = trainer();
+  p.run();
+  cudaStream_t other = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  const struct {
+    const char* call;
+    std::function<void(cudaStream_t)> act;
+  } rows[] = {
+      {"run", [&](cudaStream_t) { p.run(); }},
+      {"run", [&](cudaStream_t s) { p.run(sink, {.stream = s}); }},
+      {"run", [&](cudaStream_t) { p.enqueue(other); }},
+      {"write",
+       [&](cudaStream_t) {
+         p.write(x_, std::vector<float>{4, 3, 2, 1});
+       }},
+      {"set_steps", [&](cudaStream_t) { p.set_steps(7); }},
+      {"run", [&](cudaStream_t) { p.time_ops(1); }},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.call);
+    SinkOptions options{.warm_runs = 0};
+    options.log = [](LogLevel, std::string_view) {};
+    SinkCache sinks(options);
+    for (int i = 0; i < 5; ++i) {
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+        testing::guest_add(s, sum_, 1);
+        row.act(s);
+      });
+    }
+    p.sync();
+    const SinkReport report = sinks.report();
+    ASSERT_EQ(report.failures.size(), 1u) << report;
+    const std::string &problem = report.failures[0].problem, &remedy = report.failures[0].remedy;
+    EXPECT_TRUE(
+        contains(problem, std::string(": ") + row.call + ": was called in a function that a SinkCache captures"))
+        << problem;
+    EXPECT_TRUE(contains(remedy, "call enqueue() with the stream that the function is given")) << remedy;
+    EXPECT_EQ(report.as_is, 5u) << report;
+  }
+  EXPECT_EQ(p.steps(), 7 + 5) << "once each time";
+  EXPECT_EQ(cudaSuccess, cudaStreamDestroy(other));
+}
+
 // Loops and branches become conditional nodes of the caller's graph; branches that do not depend on each other fork.
 TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
   Graph g;

@@ -194,7 +194,8 @@ TEST_F(SinkCacheRuns, AFunctionMayUseTheCacheItself) {
   EXPECT_EQ(sinks.report().captured, 1u) << "the outer one, with what is in it";
 }
 
-TEST_F(SinkCacheRuns, DuringACaptureWorkForOtherStreamsRunsAsItIs) {
+// It would be done at the capture, and be missing from every launch.
+TEST_F(SinkCacheRuns, ACaptureRefusesACallForAStreamThatTakesNoPart) {
   cudaStream_t other = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
   SinkCache sinks({.warm_runs = 0});
@@ -205,9 +206,13 @@ TEST_F(SinkCacheRuns, DuringACaptureWorkForOtherStreamsRunsAsItIs) {
     });
   }
   EXPECT_EQ(read(sums_[0]), 3);
-  EXPECT_EQ(read(sums_[1]), 1) << "the other stream takes no part in the capture, as documented";
-  EXPECT_EQ(sinks.report().inside, 1u);
-  EXPECT_TRUE(sinks.report().failures.empty()) << sinks.report();
+  EXPECT_EQ(read(sums_[1]), 3);
+  const SinkReport report = sinks.report();
+  ASSERT_EQ(report.failures.size(), 1u) << report;
+  EXPECT_TRUE(contains(report.failures[0].problem, "the function threw: cuda_sink_cache_test.cpp:")) << report;
+  EXPECT_TRUE(contains(report.failures[0].problem, "on a stream that takes no part in that")) << report;
+  EXPECT_TRUE(contains(report.failures[0].remedy, "pass the stream that the function is given")) << report;
+  EXPECT_EQ(report.launches, 3u) << "of the inner key";
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 

@@ -125,7 +125,15 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
          (void)cudaStreamIsCapturing(s, &status);
          if (status != cudaStreamCaptureStatusNone) throw std::runtime_error("not while capturing");
        },
-       "the function threw: not while capturing"},
+       "the function threw: not while capturing", "mend the cause"},
+      {"an exception after a fork that does not join",
+       [this](cudaStream_t s) {
+         fork_to(s, other_);
+         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+         (void)cudaStreamIsCapturing(s, &status);
+         if (status != cudaStreamCaptureStatusNone) throw Error("loader", Where(), "the data has ended", "begin anew");
+       },
+       "the function threw: loader: the data has ended", "begin anew"},
       {"an exception after a call that was refused",
        [](cudaStream_t s) {
          if (cudaStreamSynchronize(s) != cudaSuccess) throw std::runtime_error("cannot wait");
