@@ -21,6 +21,16 @@ def overlap(a, b):
     return a["min"] <= b["max"] and b["min"] <= a["max"]
 
 
+def columns_of_times(before, after, base):
+    """The columns of times, and a remark for the end of the line. Reports of --untimed have no times."""
+    if not before or not after:
+        return f"{'-':>11} {'-':>11} {'-':>8}  {'-':<21}", ""
+    times = f"{after['min']:.1f}..{after['max']:.1f}"
+    remark = "" if base or not overlap(before, after) else "  ranges overlap"
+    return (f"{before['median']:>11.2f} {after['median']:>11.2f} {after['median'] / before['median']:>7.2f}x  {times:<21}",
+            remark)
+
+
 def print_comparison(a, b, base=None):
     """Rows of b over those of a; with `base` every row of b over a's row of that mode. Returns the pairs."""
     others = {key(row): row for row in a["rows"]}
@@ -32,11 +42,8 @@ def print_comparison(a, b, base=None):
         if not other:
             continue
         pairs.append((other, row))
-        before, after = other["step_us"], row["step_us"]
-        times = f"{after['min']:.1f}..{after['max']:.1f}"
-        same = "" if base or not overlap(before, after) else "  ranges overlap"
-        print(f"{row['workload']:<9} {row['mode']:<21} {before['median']:>11.2f} {after['median']:>11.2f} "
-              f"{after['median'] / before['median']:>7.2f}x  {times:<21} {row['loss_first']:.4f} -> {row['loss_last']:.4f}{same}")
+        times, remark = columns_of_times(other["step_us"], row["step_us"], base)
+        print(f"{row['workload']:<9} {row['mode']:<21} {times} {row['loss_first']:.4f} -> {row['loss_last']:.4f}{remark}")
     return pairs
 
 

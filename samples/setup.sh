@@ -11,6 +11,11 @@ GS_BUILD_PACKAGES=(
 
 GS_CMAKE_ARGS=() # for every configuration; tests/run.sh makes warnings errors
 
+# Seconds of processor time, user and system, of everything that the script started and waited for.
+gs_processor_seconds() {
+  awk -v ticks="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%d", ($14 + $15) / ticks }' "/proc/$$/stat"
+}
+
 gs_say() { printf '== %s\n' "$*"; }
 gs_warn() { printf '!! %s\n' "$*" >&2; }
 
@@ -104,6 +109,8 @@ gs_progress() {
 gs_build() {
   local preset=$1 nvcc
   shift
+  local processor_start
+  processor_start=$(gs_processor_seconds)
   local start=$SECONDS jobs=${GS_JOBS:-$(nproc)} targets=() for_gpu=()
   [[ $# -eq 0 ]] || targets=(--target "$@")
   if [[ $preset == cuda* ]]; then
@@ -129,7 +136,7 @@ gs_build() {
     gs_warn "failed; all of its output: $log"
     return 1
   fi
-  gs_say "build $preset: done in $((SECONDS - start)) s"
+  gs_say "build $preset: done in $((SECONDS - start)) s, $(($(gs_processor_seconds) - processor_start)) s of processor time"
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then

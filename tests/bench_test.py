@@ -286,6 +286,10 @@ class BenchTest(unittest.TestCase):
             self.assertRegex(table, r"interactive-serial .*ranges overlap")
             self.assertNotIn("torch-eager", table)
             self.assertEqual(self.compare(a, written("other.json", [row("sink", 100, "y")]))[0], 1)
+            untimed = written("untimed.json", [row("sink", 100, "x") | {"step_us": None}])
+            code, table, _ = self.compare(untimed, untimed)
+            self.assertEqual(code, 0)
+            self.assertRegex(table, r"mlp +sink +- +- +- +- +2.0000 -> 1.0000")
             for bad in (written("none.json", [row("torch-eager", 1, "x")]), pathlib.Path(folder) / "missing.json", __file__):
                 code, _, message = self.compare(a, bad)
                 self.assertEqual((code, message[:7]), (2, "error: "))

@@ -78,16 +78,11 @@ skip() {
   gs_warn "NOT CHECKED: $1: $2"
 }
 
-# Seconds of processor time, user and system, of everything that this script started and waited for.
-processor_seconds() {
-  awk -v ticks="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%d", ($14 + $15) / ticks }' "/proc/$$/stat"
-}
-
 # stage NAME BUDGET FUNCTION [ARGUMENT...]: runs it and stops everything if it fails. The budget is what it should take on
 # 2 quiet cores with an empty compiler cache, in seconds. A stage that takes more than twice its budget is reported.
 stage() {
   local name=$1 budget=$2 start=$SECONDS took processor_start
-  processor_start=$(processor_seconds)
+  processor_start=$(gs_processor_seconds)
   shift 2
   gs_say "stage $name"
   if ! "$@"; then
@@ -96,7 +91,7 @@ stage() {
   fi
   took=$((SECONDS - start))
   stage_lines+=("$(printf '%5d s of %4d s, %5d s of processor time  %s' "$took" "$budget" \
-    $(($(processor_seconds) - processor_start)) "$name")")
+    $(($(gs_processor_seconds) - processor_start)) "$name")")
   gs_say "stage $name: $took s of $budget s"
   if [[ -z ${GS_FULL:-} && $took -gt $((2 * budget)) ]]; then
     gs_warn "SLOW: stage $name took $took s, more than twice its budget of $budget s"
@@ -127,7 +122,8 @@ say_failures() {
 
 # run_ctest PRESET LOG [CTEST ARGUMENT...]: the tests of a built preset; prints the summary.
 run_ctest() {
-  local preset=$1 log=$2 start=$SECONDS
+  local preset=$1 log=$2 start=$SECONDS processor_start
+  processor_start=$(gs_processor_seconds)
   shift 2
   if ! gs_logged "$log.ctest" without_randomisation env "${test_environment[@]}" ctest --test-dir "build/$preset" \
     --output-on-failure --no-tests=error --timeout 900 --parallel "$(nproc)" "$@"; then
@@ -135,7 +131,7 @@ run_ctest() {
     return 1
   fi
   sed -n '/tests passed/,$p' "$GS_LOGS/$log.ctest.log"
-  gs_say "tests of $log: $((SECONDS - start)) s"
+  gs_say "tests of $log: $((SECONDS - start)) s, $(($(gs_processor_seconds) - processor_start)) s of processor time"
   tests_run=$((tests_run + $(sed -n 's/.*tests failed out of //p' "$GS_LOGS/$log.ctest.log")))
 }
 
