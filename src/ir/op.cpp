@@ -85,7 +85,8 @@ std::optional<DType> dtype_of_tensor(const Arg& arg) {
 DType number_dtype(std::span<const Arg> args, std::span<const Arg> peers) {
   for (const Arg& arg : args)
     if (auto dtype = dtype_of_tensor(arg); dtype && *dtype != DType::boolean) return *dtype;
-  if (std::ranges::any_of(peers, [](const Arg& arg) { return dtype_of_tensor(arg).has_value(); })) return DType::boolean;
+  if (std::ranges::any_of(peers, [](const Arg& arg) { return dtype_of_tensor(arg).has_value(); }))
+    return DType::boolean;
   return std::ranges::all_of(peers, &Arg::is_bool) ? DType::boolean : DType::f32;
 }
 
