@@ -37,7 +37,7 @@ struct SinkOptions {
   // whose last launch has not ended is kept even where the bound is exceeded.
   std::size_t max_bytes = std::size_t{64} << 20;
   // The number of calls with a key that run as they are before one is captured. They load kernels and let libraries
-  // allocate, which a capture does not allow.
+  // allocate, which a capture does not allow. Libraries that do so in more calls need more of them.
   int warm_runs = 1;
   // run() throws Error where a capture fails, before any of the work has run. Otherwise the call runs as it is.
   bool strict = false;
@@ -95,7 +95,7 @@ struct SinkReport {
   std::uint64_t evictions = 0;  // keys that were dropped
   std::size_t keys = 0;         // that the cache holds now
   std::size_t captured = 0;     // those of them that are captured
-  std::size_t refused = 0;      // those that will not be captured again before try_again()
+  std::size_t refused = 0;      // those whose capture has failed three times, or whose work has changed
   // What the keys take together: an estimate of 10 KiB for each node of a captured graph, because CUDA does not say,
   // and what the cache itself keeps for each key.
   std::size_t bytes = 0;
@@ -133,7 +133,9 @@ class SinkCache {
   //
   // A capture fails if the function allocates or frees memory by cudaMalloc() or cudaFree(), waits for the device, a
   // stream or an event, uses the legacy stream, waits for an event from before the call, begins a capture, or throws.
-  // Then the call runs as it is. After three failures, the key is refused until try_again().
+  // Then the call runs as it is. After three failures the key is refused: it is tried again after 8 calls, after 16
+  // more, and so on, and by try_again(). Where a check finds that the work has changed, it is refused until
+  // try_again().
   //
   // What the function returns is dropped. Throws Error in strict mode where a capture fails, for less than one step,
   // for a stream that does not exist, where a CUDA error has ended the process's context, with the first such error
@@ -160,7 +162,7 @@ class SinkCache {
   void register_memory(const void* memory, std::size_t bytes);
   void forget_memory(const void* memory);
 
-  // Makes refused keys captured again, after what was wrong with them has changed.
+  // Refused keys are captured again by their next calls, after what was wrong with them has changed.
   void try_again();
   // Drops all keys but those whose last launch has not ended.
   void clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -197,6 +198,10 @@ class Program {
     using T = std::ranges::range_value_t<Range>;
     write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)),
               options, where);
+  }
+  template <std::same_as<bool> T>
+  void write(const Value& input, const std::vector<T>& data, Where where = Where::current()) {
+    write(input, Tensor(Shape{static_cast<std::int64_t>(data.size())}, data, where), where);
   }
 
   // Makes memory of the caller's the place of an input or an output: memory of the target device, or of the host for a

@@ -2,12 +2,14 @@
 // was moved from has no data: all calls but valid() throw Error, and so does what is given one.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "graphsink/error.h"
@@ -27,15 +29,22 @@ class Tensor {
   explicit Tensor(const TensorType& type, Where where = Where::current());
   Tensor(DType dtype, const Shape& shape, Where where = Where::current()) : Tensor(TensorType{dtype, shape}, where) {}
   // Copies `values` (row-major). Throws Error if their number is not shape.size().
-  template <class T>
-  Tensor(const Shape& shape, std::span<const T> values, Where where = Where::current())
-      : Tensor(dtype_of<T>(), shape, where) {
+  template <class T, std::size_t N>
+  Tensor(const Shape& shape, std::span<T, N> values, Where where = Where::current())
+      : Tensor(dtype_of<std::remove_const_t<T>>(), shape, where) {
     check_count(values.size(), where);
     if (!values.empty()) std::memcpy(data(), values.data(), values.size_bytes());
   }
   template <class T>
   Tensor(const Shape& shape, const std::vector<T>& values, Where where = Where::current())
       : Tensor(shape, std::span<const T>(values), where) {}
+  // std::vector<bool> holds no bools.
+  template <std::same_as<bool> T>
+  Tensor(const Shape& shape, const std::vector<T>& values, Where where = Where::current())
+      : Tensor(dtype_of<T>(), shape, where) {
+    check_count(values.size(), where);
+    for (std::size_t i = 0; i < values.size(); ++i) as<T>()[i] = values[i];
+  }
   // A vector: Tensor({1.0f, 2.0f}) has shape [2].
   template <class T>
   explicit Tensor(std::initializer_list<T> values)

@@ -24,6 +24,11 @@ std::string to_string(const SinkReport& r) {
     text += number(failure.count, "time", "times") + ", first with key " + failure.key + ": " + failure.problem +
             "\n  remedy: " + failure.remedy + "\n";
   }
+  if (r.refused > 0) {
+    text +=
+        "a refused key is tried again ever more rarely, unless its work has changed, and by try_again(); if only its "
+        "first calls fail, SinkOptions::warm_runs leaves them out\n";
+  }
   if (r.other_failures > 0) text += number(r.other_failures, "time", "times") + ": other reasons\n";
   return text;
 }

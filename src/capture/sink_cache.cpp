@@ -21,7 +21,30 @@ void require_repeatable(const CaptureInfo& info) {
 
 }  // namespace
 
+LogFunction SinkCache::Impl::until_lost(LogFunction log) const {
+  return [to = Log(std::move(log)), is_lost = is_lost_](LogLevel level, std::string_view message) {
+    if (is_lost->load()) return;
+    level == LogLevel::error ? to.error({message}) : to.warn({message});
+  };
+}
+
+void SinkCache::Impl::note_lost() {
+  for (const auto& [number, device] : devices_)
+    if (lost_.empty()) lost_ = device.calls->first_failure();
+  is_lost_->store(!lost_.empty());
+}
+
 void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, Where where) {
+  try {
+    run_steps(stream, key, work, steps, where);
+  } catch (const Error&) {
+    note_lost();
+    throw;
+  }
+}
+
+void SinkCache::Impl::run_steps(cudaStream_t stream, const Key& key, Work work, std::int64_t steps,
+                                const Where& where) {
   if (steps < 1) throw Error("sink", where, std::to_string(steps) + " steps", "ask for at least 1");
   ++counts_.calls;
   counts_.steps += static_cast<std::uint64_t>(steps);
@@ -45,9 +68,9 @@ void SinkCache::Impl::run(cudaStream_t stream, const Key& key, Work work, std::i
     ++sunk.warm_runs;
     if (steps == 0) return;
   }
-  const Outcome outcome = sunk.slot.is_captured()  ? check(sunk, stream, work)
-                          : sunk.slot.is_refused() ? Outcome::failed
-                                                   : capture(sunk, stream, work);
+  const Outcome outcome = sunk.slot.is_captured() ? check(sunk, stream, work)
+                          : sunk.is_due()         ? capture(sunk, stream, work)
+                                                  : Outcome::failed;
   if (outcome == Outcome::captured) steps -= launch(sunk, stream, steps);
   if (steps == 0) return;
   sunk.loop.reset();  // of a captured graph that is gone
@@ -80,8 +103,6 @@ bool SinkCache::Impl::is_inside(cudaStream_t stream, const Where& where) {
   if (code == cudaErrorStreamCaptureImplicit && is_legacy) return true;
   std::string problem = describe(code, "cudaStreamIsCapturing");
   if (is_sticky(code)) {
-    for (const auto& [number, device] : devices_)
-      if (lost_.empty()) lost_ = device.calls->first_failure();
     if (lost_.empty()) lost_ = problem;
     problem = "the device is lost: " + lost_;
   }
@@ -117,6 +138,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t strea
     cache_.trim([](const Sunk& other) { return other.is_busy(); });
     return Outcome::captured;
   }
+  sunk.plan_next_attempt();
   note_failure(sunk, *sunk.slot.failure(), kAsItIs);
   return has_run ? Outcome::has_run : Outcome::failed;
 }
@@ -178,8 +200,8 @@ void SinkCache::Impl::note_failure(const Sunk& sunk, const CaptureFailed& why, c
     return;
   }
   counts_.failures.push_back({to_string(sunk.key), why.problem(), why.remedy(), 1});
-  log_.warn(
-      {"sink: the work of key ", counts_.failures.back().key, consequence, why.problem(), "; remedy: ", why.remedy()});
+  log_.warn({"sink: the work of key ", counts_.failures.back().key, consequence, why.problem(), "; remedy: ",
+             why.remedy(), consequence == kAsItIs && !sunk.slot.is_refused_for_good() ? kTriedAgain : ""});
 }
 
 SinkReport SinkCache::Impl::report() const {

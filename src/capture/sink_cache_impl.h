@@ -1,6 +1,7 @@
 // What a SinkCache is made of.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,7 +18,7 @@ namespace graphsink {
 class SinkCache::Impl {
  public:
   explicit Impl(SinkOptions options)
-      : options_(std::move(options)), log_(options_.log), cache_(options_.max_bytes), node_names_(log_) {}
+      : options_(std::move(options)), log_(until_lost(options_.log)), cache_(options_.max_bytes), node_names_(log_) {}
 
   void run(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, Where where);
   void register_memory(const void* memory, std::size_t bytes) {
@@ -37,6 +38,12 @@ class SinkCache::Impl {
   void write_node_names(const std::string& path, const Where& where) const;
 
  private:
+  // Forwards messages until the device is lost. Then every call throws the cause, and what destructors cannot destroy
+  // has ended with the context: a message for each object would bury the cause.
+  LogFunction until_lost(LogFunction log) const;
+  // Remembers the first failure that lost a device, if one has.
+  void note_lost();
+  void run_steps(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, const Where& where);
   Sunk& find_or_add(cudaStream_t stream, const Key& key);
   GuestDevice& device_of(cudaStream_t stream);
   // Whether the stream takes part in a capture, so that its work becomes a part of that, or is the legacy stream while
@@ -64,16 +71,20 @@ class SinkCache::Impl {
   void drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence);
   // What a failure leads to, for the log.
   static constexpr const char *kAsItIs = " runs as it is: ", *kStepByStep = " takes a launch for each step: ";
+  static constexpr const char* kTriedAgain =
+      "; if only the first calls do this, SinkOptions::warm_runs leaves them out; the key is tried again ever more "
+      "rarely, and by try_again()";
   void note_failure(const Sunk& sunk, const CaptureFailed& why, const char* consequence);
 
   SinkOptions options_;
+  std::string lost_;  // the first failure that ended the context; empty as long as it works
+  const std::shared_ptr<std::atomic<bool>> is_lost_ = std::make_shared<std::atomic<bool>>(false);
   Log log_;
   std::map<int, GuestDevice> devices_;
   SlotCache<Key, Sunk> cache_;  // by key and stream
   KnownMemory memory_;
   NodeNamesFile node_names_;
   SinkReport counts_;
-  std::string lost_;  // the first failure that ended the context; empty as long as it works
 };
 
 }  // namespace graphsink

@@ -62,6 +62,7 @@ void SinkCache::Impl::drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, cons
   (void)cudaGetLastError();
   slot.drop(CaptureFailed("capture", Where(), describe(code, call),
                           "see this error in the documentation of the CUDA runtime"));
+  sunk.plan_next_attempt();
   note_failure(sunk, *slot.failure(), consequence);
 }
 

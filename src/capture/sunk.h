@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ struct GivenAddress {
 
 // What is kept for one key on one stream. An executable graph runs on one stream at a time.
 struct Sunk {
+  static constexpr int kFirstAttemptAfter = 8, kMostCallsBetweenAttempts = 1 << 20;
+
   explicit Sunk(Key k) : key(std::move(k)) {}
 
   Key key;
@@ -43,6 +46,9 @@ struct Sunk {
   std::unique_ptr<CaptureSlot> loop;  // several steps; null until a call asks for them
   EventHandle launched;               // recorded after each launch; null before the first capture
   int warm_runs = 0;
+  // A library may allocate in its first calls and then no more, so a refused key is tried again, ever more rarely.
+  int calls_until_attempt = 0;
+  int calls_between_attempts = kFirstAttemptAfter;
   int in_use = 0;  // calls of run() that are under way
   int launches_since_check = 0;
   std::vector<GivenAddress> addresses;  // where launches are checked
@@ -50,6 +56,20 @@ struct Sunk {
   // With what the cache itself keeps: this, its copy of the key, an event.
   std::size_t bytes() const { return slot.bytes() + (loop ? loop->bytes() : 0) + 2 * sizeof(Sunk); }
   CudaCapturedGraph& graph() { return static_cast<CudaCapturedGraph&>(slot.graph()); }
+
+  // Whether this call may capture. Precondition: not captured.
+  bool is_due() {
+    if (!slot.is_refused()) return true;
+    if (slot.is_refused_for_good() || --calls_until_attempt > 0) return false;
+    slot.allow_attempt();
+    return true;
+  }
+  // After an attempt that failed.
+  void plan_next_attempt() {
+    if (!slot.is_refused()) return;
+    calls_until_attempt = calls_between_attempts;
+    calls_between_attempts = std::min(2 * calls_between_attempts, kMostCallsBetweenAttempts);
+  }
 
   bool is_busy() const noexcept {
     if (in_use > 0) return true;

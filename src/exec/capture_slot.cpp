@@ -36,6 +36,7 @@ void CaptureSlot::drop(const CaptureFailed& reason) {
 void CaptureSlot::refuse(const CaptureFailed& reason) {
   drop(reason);
   failures_ = kMaxFailures;
+  is_final_ = true;
 }
 
 }  // namespace graphsink

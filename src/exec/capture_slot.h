@@ -36,12 +36,18 @@ class CaptureSlot {
   const std::optional<CaptureFailed>& failure() const { return failure_; }
   // Destroys the captured graph, which could not be launched for this reason. It counts as a failed attempt.
   void drop(const CaptureFailed& reason);
-  // The same for a reason that no further attempt changes: the slot is refused.
+  // The same for a reason that no further attempt changes: the slot is refused for good.
   void refuse(const CaptureFailed& reason);
+  bool is_refused_for_good() const { return is_refused() && is_final_; }
+  // A refused slot can be captured once more; if that fails, it is refused again.
+  void allow_attempt() { failures_ = kMaxFailures - 1; }
   // The captured graph, which the slot has no longer; null if it has none.
   std::unique_ptr<CapturedGraph> take() { return std::move(graph_); }
   // A refused slot can be captured again.
-  void forget_failures() { failures_ = 0; }
+  void forget_failures() {
+    failures_ = 0;
+    is_final_ = false;
+  }
 
   // Precondition of these: it is captured. A loop over steps is counted as `steps` iterations.
   const CapturedGraph& graph() const { return *graph_; }
@@ -52,6 +58,7 @@ class CaptureSlot {
   std::unique_ptr<CapturedGraph> graph_;
   std::optional<CaptureFailed> failure_;
   int failures_ = 0;
+  bool is_final_ = false;  // refuse() was called
 };
 
 }  // namespace graphsink

@@ -199,7 +199,7 @@ TEST_F(SinkCacheRefuses, StrictlyNothingRunsAndTheUsersLineIsNamed) {
 }
 
 TEST_F(SinkCacheRefuses, UntilAskedAgain) {
-  SinkCache sinks(logged());
+  SinkCache sinks(logged());  // the tenth call is the sixth as it is: two before the next attempt
   bool waits = true;
   int functions = 0;
   auto run = [&] {
@@ -219,6 +219,39 @@ TEST_F(SinkCacheRefuses, UntilAskedAgain) {
   for (int i = 0; i < 2; ++i) run();
   EXPECT_EQ(sinks.report().launches, 2u);
   EXPECT_EQ(read(sums_[0]), 13);
+}
+
+// A library that allocates in its first calls is sunk by itself; work that always does is tried ever more rarely.
+TEST_F(SinkCacheRefuses, AKeyIsTriedAgainEverMoreRarely) {
+  for (int allocating : {10, 100, 1 << 20}) {
+    SCOPED_TRACE(std::to_string(allocating) + " calls allocate");
+    messages_.clear();
+    SinkCache sinks(logged());
+    const int before = read(sums_[0]);
+    int functions = 0;
+    constexpr int kCalls = 1000;
+    for (int i = 0; i < kCalls; ++i) {
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+        void* memory = nullptr;
+        if (++functions <= allocating && cudaMalloc(&memory, 16) == cudaSuccess) (void)cudaFree(memory);
+        guest_add(s, sums_[0], 1);
+      });
+    }
+    EXPECT_EQ(read(sums_[0]), before + kCalls);
+    const SinkReport report = sinks.report();
+    if (allocating == 10) {
+      EXPECT_GT(report.launches, 980u) << report;
+    } else if (allocating == 100) {
+      EXPECT_GT(report.launches, 850u) << report;
+    } else {
+      EXPECT_EQ(functions, kCalls + 3 + 6) << "attempts with calls 2 to 4, and 8, 16, 32, 64, 128, 256 calls later";
+      EXPECT_EQ(report.refused, 1u);
+      EXPECT_TRUE(contains(to_string(report), "SinkOptions::warm_runs")) << report;
+    }
+    ASSERT_EQ(messages_.size(), 1u);
+    EXPECT_TRUE(contains(messages_[0], "SinkOptions::warm_runs")) << messages_[0];
+    EXPECT_TRUE(contains(messages_[0], "try_again()")) << messages_[0];
+  }
 }
 
 TEST_F(SinkCacheRefuses, AnEmptyCaptureWhoseWorkWentElsewhere) {

@@ -58,6 +58,19 @@ TEST_F(SinkCacheUnusable, TheFirstFailureIsNamedEachTime) {
   emu::reset();
 }
 
+// One message in the Error, and none for each object that cannot be destroyed any more.
+TEST_F(SinkCacheUnusable, WhatEndedWithTheContextIsNotLogged) {
+  {
+    SinkCache sinks(logged());
+    auto step = [&](int key) { sinks.run(stream_, Key{key}, [&](cudaStream_t s) { guest_add(s, sums_[0], 1); }); };
+    for (int i = 0; i < 30; ++i) step(i % 10);
+    emu::fail("cudaGraphLaunch", 1, cudaErrorLaunchFailure);
+    EXPECT_TRUE(contains(message_of([&] { step(0); }), "cudaGraphLaunch returned cudaErrorLaunchFailure"));
+  }
+  EXPECT_TRUE(messages_.empty()) << messages_.size() << " messages, the first: " << messages_.front();
+  emu::reset();
+}
+
 TEST_F(SinkCacheUnusable, AStreamThatIsGoneIsAnError) {
   cudaStream_t gone = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), cudaSuccess);

@@ -29,6 +29,28 @@ TEST(DType, HasANameAndASize) {
   EXPECT_EQ(Tensor::full(i64, {2}, -3).as<std::int64_t>()[1], -3);
 }
 
+TEST(DType, TensorsAreMadeOfWhatHoldsElements) {
+  Tensor all({3, 2}, std::vector<float>{1, 2, 3, 4, 5, 6});
+  const Tensor part({2, 2}, all.as<float>().subspan(2)), fixed({2}, all.as<float>().first<2>());
+  EXPECT_EQ(part.at(3), 6);
+  EXPECT_EQ(fixed.at(1), 2);
+  const Tensor flags({2, 2}, std::vector<bool>{true, false, false, true});
+  EXPECT_EQ(flags.dtype(), boolean);
+  EXPECT_EQ(flags.at(0) + 2 * flags.at(1) + 4 * flags.at(2) + 8 * flags.at(3), 9);
+  EXPECT_THROW(Tensor({3}, std::vector<bool>{true}), Error);
+  EXPECT_THROW(Tensor({3}, all.as<float>()), Error);
+
+  Graph g;
+  Value x = g.input("x", boolean, {3});
+  g.output("y", logical_not(x));
+  Program p = compile(g, {.target = cpu()});
+  p.write(x, std::vector<bool>{true, false, true});
+  p.run(interactive);
+  EXPECT_EQ(p.read_output("y").at(1), 1);
+  EXPECT_EQ(p.read_output("y").at(2), 0);
+  EXPECT_THROW(p.write(x, std::vector<bool>{true}), Error);
+}
+
 TEST(DType, HalfRoundsToNearestEven) {
   static_assert(half(1).bits == 0x3c00 && half(-2.0f).bits == 0xc000);
   EXPECT_EQ(half(65504.0f).bits, 0x7bff);

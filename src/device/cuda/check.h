@@ -121,8 +121,7 @@ bool is_sticky(cudaError_t code);
 // What a user can do about a failed call.
 const char* remedy_for(cudaError_t code);
 
-// Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread. Says nothing
-// where the context has ended: what was to be destroyed has ended with it, and every other call fails.
+// Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread.
 void log_failure(const Log& log, const char* call, const char* code) noexcept;
 
 }  // namespace graphsink
