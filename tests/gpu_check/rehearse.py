@@ -75,9 +75,12 @@ def read(name, file):
     return json.loads((folder / name / file).read_text(encoding="utf-8"))
 
 
-def check_planted(name, suite):
+def check_planted(name, suite, is_resumed=False):
+    """Of a call that goes on behind one that was cut off, the cut may have left a test alone in its process from the start."""
     tests = read(name, f"{suite}.json")
     for test, wanted in PLANTED.items():
+        if is_resumed:
+            wanted = f"{wanted}|{wanted.rpartition(', alone ')[2]}"
         outcome = tests.get(f"planted_faults:PlantedCuda.{test}", {}).get("outcome", "missing")
         expect(re.fullmatch(wanted, outcome), f"{name}, {suite}: {test} is {outcome!r}, not {wanted!r}")
     others = {key: test["outcome"] for key, test in tests.items() if not key.startswith("planted_faults:")}
@@ -127,7 +130,7 @@ def rehearse_first():
     check_no_process_is_left()
     expect(call("first-2", "first", "first-1") == 1, "first-2: failed tests must fail the call")
     expect("bench: done in the call that is resumed" in (folder / "first-2/summary.txt").read_text(encoding="utf-8"), "first-2 did not go on")
-    check_planted("first-2", "tests")
+    check_planted("first-2", "tests", is_resumed=True)
     check_complete("first-2")
     check_folder("first-2")
 
