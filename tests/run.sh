@@ -322,8 +322,10 @@ check_cpu() {
 check_arm64() {
   gs_logged arm64.root tests/arm64/root.sh || return 1
   gs_build cpu-arm64 test_api test_exec test_device test_random_graph graphsink-bench || return 1
-  test_environment=(-u GS_FULL GS_GRAPHS=50)
-  run_ctest cpu-arm64 cpu-arm64 -R '^(api_.*|exec|device_.*|random_graph_.*)$' || return 1
+  # Under qemu-user, threads that wait for each other are slow where other processes take the cores, and there are no
+  # addresses for hundreds of programs.
+  test_environment=(-u GS_FULL GS_GRAPHS=50 'GTEST_FILTER=-ManyPrograms.*')
+  run_ctest cpu-arm64 cpu-arm64 -R '^(api_.*|exec|device_.*|random_graph_.*)$' --parallel 1 || return 1
   gs_say 'the bits of this machine'
   gs_logged arm64.same_bits tests/arm64/same_bits.sh build/cpu build/cpu-arm64 || return 1
   gs_say 'pages of 64 KiB'
