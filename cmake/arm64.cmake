@@ -13,6 +13,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
-# The CPU device reserves tens of GiB of addresses. With 3 GiB for all addresses qemu-user refuses that at once; else it
-# would keep an entry of a table for each page of them.
+# The CPU device reserves tens of GiB of addresses, and less where it cannot have them. With 3 GiB for all addresses
+# qemu-user refuses them at once; else it would keep an entry of a table for each page of them.
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -R 3G -L ${GRAPHSINK_ARM64_ROOT})

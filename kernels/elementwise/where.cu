@@ -155,6 +155,7 @@ const OpDef where_op{.name = "where",
 }  // namespace
 
 Value where(Arg condition, Arg a, Arg b, Placement placement) {
+  // The condition says nothing about the dtype of numbers that it chooses between.
   const Arg operands[] = {std::move(condition), std::move(a), std::move(b)};
   const std::vector<Value> values = operand_values("where", operands, std::span(operands).subspan(1));
   const Where& line = operands[0].where();

@@ -168,7 +168,7 @@ void map_half_row(std::int64_t size, const half* const (&in)[N], const std::int6
   float operands[N][kBlock];
   Result results[kBlock];
   std::int64_t first = 0;
-#if defined(GRAPHSINK_VECTOR_LEVELS) || defined(GRAPHSINK_ARM_HALVES)
+#ifdef GRAPHSINK_HALF_BLOCKS
   if constexpr (std::is_same_v<Out, half>) {
     if (!has_own_row<F, N>(steps)) first = map_half(size, in, steps, out, [](auto& x) { return apply<F>(x); });
   }

@@ -10,6 +10,9 @@
 #define GRAPHSINK_ARM_HALVES
 #include <arm_neon.h>
 #endif
+#if defined(GRAPHSINK_VECTOR_LEVELS) || defined(GRAPHSINK_ARM_HALVES)
+#define GRAPHSINK_HALF_BLOCKS
+#endif
 
 namespace graphsink {
 
@@ -40,9 +43,7 @@ struct HalfBlock {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
   }
 };
-#endif
-
-#ifdef GRAPHSINK_ARM_HALVES
+#elif defined(GRAPHSINK_ARM_HALVES)
 // Every such processor has these conversions. Flushing of denormals (FPCR.FZ) does not reach halves: as floats they are
 // normal, and a denormal float is less than half of the smallest.
 struct HalfBlock {
@@ -65,7 +66,7 @@ struct HalfBlock {
 };
 #endif
 
-#if defined(GRAPHSINK_VECTOR_LEVELS) || defined(GRAPHSINK_ARM_HALVES)
+#ifdef GRAPHSINK_HALF_BLOCKS
 // Calls compute(x, y) for blocks of the operands as floats, x[k][j], and of the results, y[j]. Compilers keep these in
 // registers.
 template <class Block, bool has_repeated, int N, class Compute>
@@ -86,8 +87,6 @@ inline std::int64_t map_half_blocks(std::int64_t n, const half* const (&in)[N], 
   }
   return i;
 }
-#endif
-
 #ifdef GRAPHSINK_VECTOR_LEVELS
 template <bool has_repeated, int N, class Compute>
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] std::int64_t map_half_avx512(
@@ -101,7 +100,6 @@ template <bool has_repeated, int N, class Compute>
 }
 #endif
 
-#if defined(GRAPHSINK_VECTOR_LEVELS) || defined(GRAPHSINK_ARM_HALVES)
 // Computes with elements of the operands as floats: out[i] is apply(x) for x[k] = in[k][i * steps[k]], where a step is
 // 0 or 1. Returns the number of elements done, of the first ones; all others are left to the caller.
 template <int N, class Apply>
