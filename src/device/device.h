@@ -157,8 +157,8 @@ class Device {
   virtual void wait(Stream& stream) = 0;
   // Whether everything given to a live stream so far is done. Never waits. Throws Error where the device has failed.
   virtual bool is_done(Stream& stream) = 0;
-  // For destructors, after wait() threw: waits for all work by other means. False: some may still be running.
-  virtual bool wait_otherwise() noexcept = 0;
+  // For destructors, after wait() threw: waits for the stream by other means. False: some work may still be running.
+  virtual bool wait_otherwise(Stream& stream) noexcept = 0;
   // Makes `later` wait: what it is given from now on begins when everything given to `earlier` so far is done.
   virtual void make_wait(Stream& later, Stream& earlier) = 0;
 

@@ -70,7 +70,9 @@ bool Session::is_done() const {
 }
 
 bool Session::wait_otherwise() const noexcept {
-  return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->wait_otherwise(); });
+  bool is_done = true;
+  for_each_stream([&](Device& device, Stream& stream) { is_done = device.wait_otherwise(stream) && is_done; });
+  return is_done;
 }
 
 Counters Session::counters() const {

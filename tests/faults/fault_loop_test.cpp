@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "fault_harness.h"
-#include "fault_workloads.h"
 #include "messages.h"
+#include "phases.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
@@ -40,114 +40,6 @@ int call_stride() { return number_in_environment("GS_FULL") ? 1 : kStride; }
 // The environment's GS_FAULT_OFFSET, with which many runs together try every call.
 int first_call() { return number_in_environment("GS_FAULT_OFFSET") % call_stride(); }
 
-// The part of a program's life that is disturbed, and how to come to it.
-struct Phase {
-  std::string_view name;
-  void (*reach)(Session& session);
-  void (*act)(std::optional<Session>& session);
-  bool (*is_in)(const Workload& work) = [](const Workload&) { return true; };
-};
-
-void reach_first_run(Session& s) {
-  s.compile();
-  s.feed(0);
-}
-void reach_capture(Session& s) {
-  reach_first_run(s);
-  s.run(interactive);
-  s.feed(1);
-}
-
-constexpr std::string_view kCapture = "capture", kDestroy = "destroy";
-const Phase kPhases[] = {
-    {"compile", [](Session&) {}, [](std::optional<Session>& s) { s->compile(); }},
-    {"bind memory",
-     [](Session& s) {
-       s.compile();
-       s.allocate_callers();
-     },
-     [](std::optional<Session>& s) {
-       const Variable& first = s->work.variables[0];
-       s->program->bind_memory(first, s->callers.get(), first.type().bytes());
-     },
-     [](const Workload& w) { return w.devices == 1; }},
-    {"write", [](Session& s) { s.compile(); }, [](std::optional<Session>& s) { s->feed(0); },
-     [](const Workload& w) { return !w.inputs.empty(); }},
-    {"first run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive); }},
-    {"parallel run", reach_first_run, [](std::optional<Session>& s) { s->run(interactive_parallel); },
-     [](const Workload& w) { return w.has_streams; }},
-    {"split run", reach_first_run, [](std::optional<Session>& s) { s->run(split_parallel); },
-     [](const Workload& w) { return w.has_host_op; }},
-    {kCapture, reach_capture, [](std::optional<Session>& s) { s->run(sink); }},
-    {"launch",
-     [](Session& s) {
-       reach_capture(s);
-       s.run(sink);
-       s.feed(2);
-     },
-     [](std::optional<Session>& s) { s->run(sink); }},
-    {"launch on a caller's stream",
-     [](Session& s) {
-       reach_capture(s);
-       s.run(sink);
-     },
-     [](std::optional<Session>& s) {
-       s->program->run(sink, {.stream = nullptr});  // the legacy stream
-       s->program->sync();
-     },
-     [](const Workload& w) { return w.inputs.empty(); }},
-    {"capture and launch of parts", reach_capture, [](std::optional<Session>& s) { s->run(split_sink); },
-     [](const Workload& w) { return w.has_host_op; }},
-    {"capture of 3 steps",
-     [](Session& s) {
-       reach_first_run(s);
-       s.run(interactive);
-       s.feed_three(1);
-     },
-     [](std::optional<Session>& s) { s->run(sink, 3); }},
-    // The program keeps one shape, so this capture changes the executable graph of the first shape in place. Only what
-    // is known to be done is dropped: hence sync(), without which the sequence of calls would depend on time.
-    {"second shape",
-     [](Session& s) {
-       reach_first_run(s);
-       s.run(interactive);
-       s.feed_three(1);
-       s.run(sink, 3);
-     },
-     [](std::optional<Session>& s) {
-       s->feed(kSecondShape);
-       s->program->sync();
-       s->run(sink);
-     },
-     [](const Workload& w) { return w.has_open_shape; }},
-    {"read", reach_capture,
-     [](std::optional<Session>& s) {
-       s->read_losses();
-       (void)s->program->read_output("y");
-       (void)s->read_variables();
-     }},
-    {"poll",
-     [](Session& s) {
-       reach_capture(s);
-       s.program->run(sink);
-     },
-     [](std::optional<Session>& s) { (void)s->program->poll(); }},
-    {"write variables",
-     [](Session& s) {
-       reach_capture(s);
-       s.saved = s.read_variables();
-     },
-     [](std::optional<Session>& s) { s->write_variables(s->saved); }},
-    {kDestroy,
-     [](Session& s) {
-       reach_capture(s);
-       s.run(sink);
-       s.feed(2);
-       s.program->run(sink);  // still outstanding
-     },
-     [](std::optional<Session>& s) { s.reset(); }},
-};
-
 // These release or restore something in destructors, or give a better error message: they are logged and nothing is
 // thrown. What else is not thrown belongs to a capture, without which the step runs op by op, to loading kernels
 // ahead, or to an allocation that succeeds once what is kept for other shapes is given up.
@@ -162,7 +54,6 @@ const std::set<std::string> kOnlyLogged = {"cudaFree",
                                            "cudaThreadExchangeStreamCaptureMode",
                                            "cudaSetDevice"};
 
-const std::set<std::string> kOnlyAfterFailures = {"cudaDeviceSynchronize"};
 const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphExecUpdate"};  // see sink_fault_test.cpp
 // See fusion/cuda_fused_kernel_test.cpp.
 const std::set<std::string> kOnlyOfCompiledKernels = {"cudaLibraryLoadData", "cudaLibraryGetKernel",
@@ -195,21 +86,6 @@ std::string error_of(F&& action) {
   }
   return "";
 }
-
-struct NamedWorkload {
-  const char* name;
-  Workload (*make)();
-};
-const NamedWorkload kWorkloads[] = {
-    {"Chain", chain_workload},
-    {"Mlp", mlp_workload},
-    {"HostOp", host_op_workload},
-    {"Control", control_workload},
-    {"ChildGraph", child_graph_workload},
-    {"TwoDevices", two_devices_workload},
-    {"FurtherDevice", further_device_workload},
-    {"HostLoop", host_loop_workload},
-};
 
 std::set<std::string> functions_of(const FaultCounts& counts) {
   std::set<std::string> result;
@@ -441,9 +317,7 @@ void FaultLoop::print_table() const {
 TEST_P(FaultLoop, EveryCallOfEveryPhase) {
   disturb(GetParam().make);
   print_table();
-  std::set<std::string> wanted = functions_of(called_);
-  wanted.insert(kOnlyAfterFailures.begin(), kOnlyAfterFailures.end());
-  EXPECT_EQ(missing(wanted, functions_of(injected_)), "") << "are called, and did not fail";
+  EXPECT_EQ(missing(functions_of(called_), functions_of(injected_)), "") << "are called, and did not fail";
   EXPECT_GT(broken_commits_, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Workloads, FaultLoop, ::testing::ValuesIn(kWorkloads),
@@ -460,7 +334,6 @@ TEST_P(FaultWorkloads, CallAllThatTheProductCalls) {
       if (phase.is_in(work)) called_.merge(calls_of(workload.make, phase));
   }
   std::set<std::string> called = functions_of(called_);
-  called.insert(kOnlyAfterFailures.begin(), kOnlyAfterFailures.end());
   called.insert(kOnlyOfSinkCaches.begin(), kOnlyOfSinkCaches.end());
   called.insert(kOnlyOfCompiledKernels.begin(), kOnlyOfCompiledKernels.end());
   EXPECT_EQ(missing(product_, called), "") << "are in the product, and are not called";

@@ -185,7 +185,7 @@ TEST_F(Fault, AProgramThatCannotWaitKeepsItsMemory) {
     model.p.run(interactive);
     before = emu::live_objects().total();
     emu::fail("cudaStreamSynchronize", 1, cudaErrorInvalidValue, true);
-    emu::fail("cudaDeviceSynchronize", 1, cudaErrorInvalidValue, true);
+    emu::fail("cudaStreamQuery", 1, cudaErrorInvalidValue, true);
   }
   EXPECT_TRUE(contains(log.take(), "keeps its memory"));
   EXPECT_EQ(emu::live_objects().total(), before);

@@ -59,7 +59,7 @@ class CpuDevice : public Device {
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override { return static_cast<CpuQueue&>(stream).is_done(); }
-  bool wait_otherwise() noexcept override { return true; }  // wait() does not throw
+  bool wait_otherwise(Stream&) noexcept override { return true; }  // wait() does not throw
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;

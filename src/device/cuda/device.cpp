@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/at.h"
 #include "base/flush_denormals.h"
@@ -50,7 +52,8 @@ CudaDevice::CudaDevice(int index, const Log& log, std::span<Device* const> besid
   target_ = read_target(*calls_);
   target_.fusion_obstacle = compiler_->obstacle(target_.sm);
   target_.compiles_kernels = target_.fusion_obstacle.empty();
-  CurrentDevice current(*calls_);
+  const CurrentDevice current(*calls_);
+  const RelaxedCapture relaxed(*calls_);
   int sm_of_code = 0;
   calls_->check(load_control_kernels(&sm_of_code), "cudaFuncGetAttributes");
   target_.launches_programmatically = std::min(target_.sm, sm_of_code) >= kLeastProgrammaticSm;
@@ -188,12 +191,15 @@ Counters CudaDevice::counters() const {
   return counters;
 }
 
-bool CudaDevice::wait_otherwise() noexcept {
-  cudaError_t code = cudaSuccess;
+// Asks again and again. cudaDeviceSynchronize() would end every capture of the process, in whatever mode.
+bool CudaDevice::wait_otherwise(Stream& stream) noexcept {
   if (!calls_->is_lost()) {
-    RelaxedCapture always_allowed(calls_->log);
-    code = cudaDeviceSynchronize();
-    if (code != cudaSuccess) log_failure(calls_->log, "cudaDeviceSynchronize", cudaGetErrorName(code));
+    const RelaxedCapture always_allowed(calls_->log);
+    cudaError_t code = cudaSuccess;
+    while ((code = cudaStreamQuery(cuda_stream(stream).get())) == cudaErrorNotReady) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (code != cudaSuccess) log_failure(calls_->log, "cudaStreamQuery", cudaGetErrorName(code));
     if (!is_sticky(code)) return code == cudaSuccess;
   }
   // After an error that destroys the context, CUDA calls no more host functions. But one may still be running.

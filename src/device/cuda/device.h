@@ -33,7 +33,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   void wait(Stream& stream) override;
   bool is_done(Stream& stream) override;
-  bool wait_otherwise() noexcept override;
+  bool wait_otherwise(Stream& stream) noexcept override;
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
