@@ -41,18 +41,20 @@ struct SinkOptions {
   int warm_runs = 1;
   // run() throws Error where a capture fails, before any of the work has run. Otherwise the call runs as it is.
   bool strict = false;
-  // Finds work that the function gives to the legacy default stream by mistake: during a capture CUDA refuses such work
-  // (cudaErrorStreamCaptureImplicit), and the call runs as it is. CUDA then refuses it to the other threads of the
-  // process as well. If they use the legacy stream, switch this off; work on the legacy stream would then run once, at
-  // the capture, and be missing from every launch.
-  bool watch_legacy_stream = true;
+  // Finds work that the function gives to the legacy default stream by mistake. Where nobody watches, such work runs
+  // once, at the capture, and is missing from every launch. With this, CUDA refuses it during a capture
+  // (cudaErrorStreamCaptureImplicit), and the call runs as it is. But CUDA refuses it to the other threads of the
+  // process as well, cudaMemcpy() included, and what they do breaks the capture: so switch it on for a trial, or where
+  // no other thread uses CUDA. The captures of check_every always watch. So does CUDA by itself where the stream that
+  // run() is given was made without cudaStreamNonBlocking.
+  bool watch_legacy_stream = false;
   // Guards against values that a captured graph keeps and the function would choose anew. At every Nth launch of a key
   // the function is captured once more, without running its work, and the arguments, grids and addresses of all nodes
-  // are compared with those of the first capture. If one differs (a learning rate that was passed by value), the key is
-  // refused and the report names the kernel, the parameter and its bytes; the launches before it used the old value.
-  // Addresses of memory that is not alive any more are found as well, see register_memory(). 0: never. Structures that
-  // are passed by value should have no uninitialised bytes between their members. Bodies of conditional nodes are not
-  // compared.
+  // are compared with those of the first capture; the legacy stream is watched meanwhile. If one differs (a learning
+  // rate that was passed by value), the key is refused and the report names the kernel, the parameter and its bytes;
+  // the launches before it used the old value. Addresses of memory that is not alive any more are found as well, see
+  // register_memory(). 0: never. Structures that are passed by value should have no uninitialised bytes between their
+  // members. Bodies of conditional nodes are not compared.
   int check_every = 0;
   // Receives the reason of each failure once. Empty: spdlog's default logger.
   LogFunction log{};
@@ -87,6 +89,9 @@ struct SinkReport {
   std::uint64_t loops = 0;     // launches of several steps
   std::uint64_t captures = 0;  // that succeeded
   std::uint64_t checks = 0;    // of launches, see SinkOptions::check_every
+  // Whether work that the function gives to the legacy stream by mistake is found: with
+  // SinkOptions::watch_legacy_stream or check_every.
+  bool watches_legacy_stream = false;
   // Executable graphs that were made, and those that were taken over from a key that was about to be dropped, by
   // changing the arguments of its kernels. `update_refusals`: of these attempts, those that CUDA refused.
   std::uint64_t instantiations = 0;
@@ -132,10 +137,10 @@ class SinkCache {
   // capture, it is a stream of the cache, and the launch goes to the legacy stream.
   //
   // A capture fails if the function allocates or frees memory by cudaMalloc() or cudaFree(), waits for the device, a
-  // stream or an event, uses the legacy stream, waits for an event from before the call, begins a capture, or throws.
-  // Then the call runs as it is. After three failures the key is refused: it is tried again after 8 calls, after 16
-  // more, and so on, and by try_again(). Where a check finds that the work has changed, it is refused until
-  // try_again().
+  // stream or an event, uses the legacy stream while that is watched, waits for an event from before the call, begins a
+  // capture, or throws. Then the call runs as it is. After three failures the key is refused: it is tried again after 8
+  // calls, after 16 more, and so on, and by try_again(). Where a check finds that the work has changed, it is refused
+  // until try_again().
   //
   // What the function returns is dropped. Throws Error in strict mode where a capture fails, for less than one step,
   // for a stream that does not exist, where a CUDA error has ended the process's context, with the first such error

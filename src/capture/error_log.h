@@ -40,6 +40,8 @@ class ErrorLog {
   ErrorLog(const ErrorLog&) = delete;
   ErrorLog& operator=(const ErrorLog&) = delete;
 
+  // Whether the driver has an error log, so that no failure stays unheard.
+  bool is_heard() const { return handle_ != nullptr; }
   // What made the capture fail, or empty; see find_cause().
   std::string cause(cudaError_t last) const;
 

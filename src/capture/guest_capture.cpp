@@ -20,16 +20,21 @@ bool is_capturing(cudaStream_t stream) noexcept {
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
+constexpr const char* kBrokenByAnother = "another thread has broken the capture: no call of this thread failed before";
+
 // By the names of the runtime's codes and of the driver's, whose log names the latter.
 std::string remedy_for(std::string_view problem) {
-  static constexpr std::array<std::array<std::string_view, 3>, 6> kRemedies = {{
+  static constexpr std::array<std::array<std::string_view, 3>, 7> kRemedies = {{
+      {kBrokenByAnother, kBrokenByAnother,
+       "during a capture let no other thread wait for the device (cudaDeviceSynchronize), nor use the legacy stream, "
+       "which cudaMemcpy() does, too, where SinkOptions::watch_legacy_stream or check_every watches it or the stream "
+       "of run() was made without cudaStreamNonBlocking"},
       {"cudaGraphLaunch", "cuGraphLaunch",
        "CUDA captures no launch of a graph: let the function enqueue what the graph was made of, or add the graph to "
        "the "
        "capture as a child graph node (cudaGraphAddNode, cudaStreamUpdateCaptureDependencies)"},
       {"cudaErrorStreamCaptureImplicit", "CAPTURE_IMPLICIT",
-       "enqueue on the stream that the function is given, not on the default stream; if the work is another thread's, "
-       "switch SinkOptions::watch_legacy_stream off"},
+       "enqueue on the stream that the function is given, not on the default stream"},
       {"cudaErrorStreamCaptureUnjoined", "CAPTURE_UNJOINED",
        "at the end, let the given stream wait for an event of every stream that the function forked to"},
       {"cudaErrorStreamCaptureIsolation", "CAPTURE_ISOLATION",
@@ -64,23 +69,22 @@ struct GuestCapture::Failed {
   }
 };
 
-GuestCapture::GuestCapture(std::shared_ptr<Calls> calls, bool watch_legacy_stream)
-    : calls_(std::move(calls)), watches_legacy_stream_(watch_legacy_stream) {
-  open();
-}
+GuestCapture::GuestCapture(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) { open(LegacyStream::free); }
 
 GuestCapture::~GuestCapture() = default;
 
-void GuestCapture::open() {
+StreamHandle& GuestCapture::open(LegacyStream legacy) {
   CurrentDevice current(*calls_);
-  const unsigned flags = watches_legacy_stream_ ? cudaStreamDefault : cudaStreamNonBlocking;
-  if (!origin_) {
-    calls_->check(cudaStreamCreateWithFlags(origin_.out(calls_->log), flags), "cudaStreamCreateWithFlags");
+  StreamHandle& origin = origins_[static_cast<std::size_t>(legacy)];
+  const unsigned flags = legacy == LegacyStream::watched ? cudaStreamDefault : cudaStreamNonBlocking;
+  if (!origin) {
+    calls_->check(cudaStreamCreateWithFlags(origin.out(calls_->log), flags), "cudaStreamCreateWithFlags");
   }
   if (!event_) {
     calls_->check(cudaEventCreateWithFlags(event_.out(calls_->log), cudaEventDisableTiming),
                   "cudaEventCreateWithFlags");
   }
+  return origin;
 }
 
 cudaError_t GuestCapture::link(cudaStream_t earlier, cudaStream_t later) noexcept {
@@ -89,13 +93,13 @@ cudaError_t GuestCapture::link(cudaStream_t earlier, cudaStream_t later) noexcep
   return code != cudaSuccess ? code : cudaStreamWaitEvent(later, event_.get(), cudaEventWaitDefault);
 }
 
-GraphHandle GuestCapture::end(cudaStream_t stream, Failed& failed) {
+GraphHandle GuestCapture::end(StreamHandle& origin, cudaStream_t stream, Failed& failed) {
   GraphHandle graph;
-  failed.note(cudaStreamEndCapture(origin_.get(), graph.out(calls_->log)), "cudaStreamEndCapture");
+  failed.note(cudaStreamEndCapture(origin.get(), graph.out(calls_->log)), "cudaStreamEndCapture");
   if (!failed || is_sticky(failed.code)) return graph;
-  if (is_capturing(origin_.get())) graph = {};
-  if (is_capturing(origin_.get())) (void)cudaStreamEndCapture(origin_.get(), graph.out(calls_->log));
-  if (is_capturing(origin_.get())) origin_ = {};  // its destruction ends the capture
+  if (is_capturing(origin.get())) graph = {};
+  if (is_capturing(origin.get())) (void)cudaStreamEndCapture(origin.get(), graph.out(calls_->log));
+  if (is_capturing(origin.get())) origin = {};  // its destruction ends the capture
   if (is_capturing(stream)) {
     throw StreamLost("capture", Where(),
                      "the capture of a stream cannot be ended: " + describe(failed.code, failed.call),
@@ -104,22 +108,25 @@ GraphHandle GuestCapture::end(cudaStream_t stream, Failed& failed) {
   return {};
 }
 
-GraphHandle GuestCapture::capture(cudaStream_t stream, FunctionRef<void(cudaStream_t)> enqueue) {
-  open();
-  const cudaStream_t given = is_legacy(stream) ? origin_.get() : stream;
+GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, FunctionRef<void(cudaStream_t)> enqueue) {
+  StreamHandle& origin = open(legacy);
+  const cudaStream_t given = is_legacy(stream) ? origin.get() : stream;
   const bool had_error = cudaPeekAtLastError() != cudaSuccess;
   const ErrorLog log;
-  calls_->check(cudaStreamBeginCapture(origin_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  calls_->check(cudaStreamBeginCapture(origin.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 
   std::optional<Thrown> exception;
   Failed failed;
   // CUDA's log says most: many calls fail after the first one that was refused, and only the last one's code is kept.
   auto refused_call = [&] {
     const std::string logged = log.cause(failed.code);
-    return logged.empty() && failed ? describe(failed.code, failed.call) : logged;
+    if (!logged.empty() || !failed) return logged;
+    const std::string seen = describe(failed.code, failed.call);
+    const bool by_another = failed.code == cudaErrorStreamCaptureInvalidated && log.is_heard();
+    return by_another ? kBrokenByAnother + ("; " + seen) : seen;
   };
   std::string refused;
-  failed.note(link(origin_.get(), given), "cudaStreamWaitEvent");
+  failed.note(link(origin.get(), given), "cudaStreamWaitEvent");
   if (!failed) {
     try {
       enqueue(given);
@@ -128,9 +135,9 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, FunctionRef<void(cudaStre
     }
     if (!had_error) failed.note(cudaPeekAtLastError(), "a call in the function");
     if (exception) refused = refused_call();  // what fails from here on may be its consequence
-    failed.note(link(given, origin_.get()), "cudaEventRecord");
+    failed.note(link(given, origin.get()), "cudaEventRecord");
   }
-  GraphHandle graph = end(given, failed);
+  GraphHandle graph = end(origin, given, failed);
   if (!failed && !exception) return graph;
   if (!had_error) (void)cudaGetLastError();
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);

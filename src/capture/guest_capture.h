@@ -1,8 +1,9 @@
 // Captures what a function of somebody else enqueues on a stream of somebody else.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/function_ref.h"
 #include "device/cuda/check.h"
@@ -20,11 +21,16 @@ class StreamLost : public Error {
 //
 // A capture begins on a stream of its own, the origin, which the guest's stream joins. So the guest cannot end the
 // capture by mistake, libraries whose handles are bound to the guest's stream are captured too, and the guest's stream
-// is live again however the capture ends. With `watch_legacy_stream`, the origin is a blocking stream: CUDA refuses
-// work on the legacy stream while one is capturing.
+// is live again however the capture ends.
+//
+// CUDA refuses work on the legacy stream to all threads of the process while a blocking stream is capturing, and then
+// breaks the capture. The origin for such a capture is a blocking stream, else it is not. The guest's own stream may be
+// one, too.
 class GuestCapture {
  public:
-  GuestCapture(std::shared_ptr<Calls> calls, bool watch_legacy_stream);
+  enum class LegacyStream : std::uint8_t { free, watched };
+
+  explicit GuestCapture(std::shared_ptr<Calls> calls);
   ~GuestCapture();
   GuestCapture(const GuestCapture&) = delete;
   GuestCapture& operator=(const GuestCapture&) = delete;
@@ -33,22 +39,21 @@ class GuestCapture {
   // result may have no nodes. Throws CaptureFailed, naming the first call that CUDA refused as far as it tells, if the
   // work cannot be captured; StreamLost if the stream cannot be made live again; Error if a call of the capture itself
   // fails, and if the device is lost.
-  GraphHandle capture(cudaStream_t stream, FunctionRef<void(cudaStream_t)> enqueue);
+  GraphHandle capture(cudaStream_t stream, LegacyStream legacy, FunctionRef<void(cudaStream_t)> enqueue);
 
   // A live stream of the device, for uploads.
-  cudaStream_t origin() const { return origin_.get(); }
+  cudaStream_t origin() const { return origins_[0].get(); }
 
  private:
   struct Failed;
-  void open();
+  StreamHandle& open(LegacyStream legacy);
   // Makes `later` wait for what `earlier` was given; a stream that waits for a capturing one joins its capture.
   cudaError_t link(cudaStream_t earlier, cudaStream_t later) noexcept;
   // Ends the capture, whatever became of it. Afterwards `stream` is live.
-  GraphHandle end(cudaStream_t stream, Failed& failed);
+  GraphHandle end(StreamHandle& origin, cudaStream_t stream, Failed& failed);
 
   std::shared_ptr<Calls> calls_;
-  bool watches_legacy_stream_;
-  StreamHandle origin_;
+  std::array<StreamHandle, 2> origins_;  // by LegacyStream; the second is made when it is needed
   EventHandle event_;
 };
 

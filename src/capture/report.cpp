@@ -20,6 +20,11 @@ std::string to_string(const SinkReport& r) {
           number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
           std::to_string(r.refused) + " refused, " + std::to_string(r.evictions) + " dropped so far; about " +
           std::to_string((r.bytes + 1023) / 1024) + " KiB\n";
+  if (r.captures > 0 && !r.watches_legacy_stream) {
+    text +=
+        "legacy stream not watched: what a function gives to it is missing from launches; a trial with "
+        "SinkOptions::watch_legacy_stream or check_every finds it\n";
+  }
   for (const SinkFailure& failure : r.failures) {
     text += number(failure.count, "time", "times") + ", first with key " + failure.key + ": " + failure.problem +
             "\n  remedy: " + failure.remedy + "\n";

@@ -125,7 +125,7 @@ GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream) {
     (void)cudaGetLastError();
     throw CaptureFailed("capture", Where(), describe(code, "cudaStreamGetDevice"), "pass a stream that exists");
   }
-  return devices_.try_emplace(device, device, log_, options_.watch_legacy_stream).first->second;
+  return devices_.try_emplace(device, device, log_).first->second;
 }
 
 SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t stream, Work work) {
@@ -151,7 +151,9 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   if (!sunk.launched) {
     calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
-  auto graph = std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, work), CapturedNodes{}, calls);
+  const LegacyStream legacy = options_.watch_legacy_stream ? LegacyStream::watched : LegacyStream::free;
+  auto graph =
+      std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, legacy, work), CapturedNodes{}, calls);
   has_run = graph->info().bytes == 0;
   if (has_run) {
     throw CaptureFailed("capture", Where(),
@@ -165,10 +167,10 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   return graph;
 }
 
-GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stream, Work work) {
+GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stream, LegacyStream legacy, Work work) {
   GRAPHSINK_TRACE(capture, "capture");
   const InCapture capturing;
-  return device.capture.capture(stream, [&](cudaStream_t given) { work.call(work.function, given); });
+  return device.capture.capture(stream, legacy, [&](cudaStream_t given) { work.call(work.function, given); });
 }
 
 void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& device) {
@@ -206,6 +208,7 @@ void SinkCache::Impl::note_failure(const Sunk& sunk, const CaptureFailed& why, c
 
 SinkReport SinkCache::Impl::report() const {
   SinkReport report = counts_;
+  report.watches_legacy_stream = options_.watch_legacy_stream || options_.check_every > 0;
   report.evictions = cache_.evicted();
   report.bytes = cache_.bytes();
   report.keys = cache_.size();

@@ -54,7 +54,8 @@ class SinkCache::Impl {
   enum class Outcome : std::uint8_t { captured, failed, has_run };
   Outcome capture(Sunk& sunk, cudaStream_t stream, Work work);
   std::unique_ptr<CapturedGraph> captured_graph(Sunk& sunk, cudaStream_t stream, Work work, bool& has_run);
-  GraphHandle capture_work(GuestDevice& device, cudaStream_t stream, Work work);
+  using LegacyStream = GuestCapture::LegacyStream;
+  GraphHandle capture_work(GuestDevice& device, cudaStream_t stream, LegacyStream legacy, Work work);
   // Whether a captured key can be launched, as far as it is time to look.
   Outcome check(Sunk& sunk, cudaStream_t stream, Work work);
   // Notes every word of the nodes' arguments, structures included, that is an address of memory now.

@@ -38,7 +38,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
   try {
     const CurrentDevice current(calls);
     require_living_addresses(sunk);
-    const GraphHandle now = capture_work(*sunk.device, stream, work);
+    const GraphHandle now = capture_work(*sunk.device, stream, LegacyStream::watched, work);
     const std::string change = difference(sunk.graph().graph(), now.get(), calls);
     if (change.empty()) return Outcome::captured;
     sunk.slot.refuse(CaptureFailed("capture", Where(), "what the function enqueues has changed: " + change,

@@ -23,8 +23,7 @@ struct GuestDevice {
   std::shared_ptr<Calls> calls;
   GuestCapture capture;
 
-  GuestDevice(int device, const Log& log, bool watch_legacy_stream)
-      : calls(open_calls(device, log)), capture(calls, watch_legacy_stream) {}
+  GuestDevice(int device, const Log& log) : calls(open_calls(device, log)), capture(calls) {}
 };
 
 // An address in device memory that a captured node was given.

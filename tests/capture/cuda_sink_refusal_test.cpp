@@ -2,6 +2,7 @@
 #include <functional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "guest_fixture.h"
 
@@ -147,7 +148,7 @@ TEST_F(SinkCacheRefuses, EachIllegalCallByNameAndRunsTheWorkOnce) {
   for (const Illegal& illegal : illegal_calls()) {
     SCOPED_TRACE(illegal.name);
     messages_.clear();
-    SinkCache sinks(logged());
+    SinkCache sinks(logged({.watch_legacy_stream = true}));
     const int before = read(sums_[0]), beside = read(sums_[1]);
     constexpr int kRuns = 6;
     for (int i = 0; i < kRuns; ++i) {
@@ -300,18 +301,80 @@ TEST_F(SinkCacheRefuses, ManyReasonsAreBounded) {
   EXPECT_EQ(messages_.size(), 32u);
 }
 
-// Without the watch the legacy stream's work runs at the capture, as documented.
-TEST_F(SinkCacheRefuses, TheWatchOfTheLegacyStreamCanBeSwitchedOff) {
-  SinkCache sinks(logged({.watch_legacy_stream = false}));
-  for (int i = 0; i < 4; ++i) {
+// Without the watch the legacy stream's work runs at the capture, as documented. The checks watch.
+TEST_F(SinkCacheRefuses, TheLegacyStreamIsWatchedWhereItIsAskedFor) {
+  auto run = [&](SinkCache& sinks) {
+    for (int i = 0; i < 4; ++i) {
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+        guest_add(s, sums_[0], 1);
+        guest_add(nullptr, sums_[1], 1);
+      });
+    }
+  };
+  {
+    SinkCache sinks(logged());
+    run(sinks);
+    EXPECT_EQ(read(sums_[0]), 4);
+    EXPECT_EQ(read(sums_[1]), 2);
+    EXPECT_TRUE(messages_.empty());
+    EXPECT_TRUE(contains(to_string(sinks.report()), "legacy stream not watched")) << sinks.report();
+  }
+  for (const SinkOptions& options : {SinkOptions{.watch_legacy_stream = true}, SinkOptions{.check_every = 1}}) {
+    messages_.clear();
+    SinkCache sinks(logged(options));
+    run(sinks);
+    EXPECT_EQ(messages_.size(), 1u) << sinks.report();
+    EXPECT_TRUE(contains(to_string(sinks.report()), "not on the default stream")) << sinks.report();
+    EXPECT_FALSE(contains(to_string(sinks.report()), "not watched")) << sinks.report();
+  }
+  EXPECT_EQ(read(sums_[0]), 12);
+}
+
+// What another thread does with CUDA while a key is captured.
+TEST_F(SinkCacheRefuses, ACaptureMakesNoCallOfAnotherThreadFail) {
+  SinkCache sinks(logged());
+  cudaError_t code = cudaSuccess;
+  for (int i = 0; i < 6; ++i) {
     sinks.run(stream_, Key{}, [&](cudaStream_t s) {
       guest_add(s, sums_[0], 1);
-      guest_add(nullptr, sums_[1], 1);
+      std::thread([&] {
+        const int value = 7;
+        code = cudaMemcpy(sums_[1], &value, sizeof value, cudaMemcpyHostToDevice);
+      }).join();
+      EXPECT_EQ(code, cudaSuccess);
     });
   }
-  EXPECT_EQ(read(sums_[0]), 4);
-  EXPECT_EQ(read(sums_[1]), 2);
-  EXPECT_TRUE(messages_.empty());
+  EXPECT_EQ(read(sums_[0]), 6);
+  EXPECT_EQ(sinks.report().launches, 5u) << sinks.report();
+}
+
+// The function is not to blame, and the reason does not blame it.
+TEST_F(SinkCacheRefuses, ACaptureThatAnotherThreadBreaksSaysSo) {
+  struct Row {
+    const char* name;
+    std::function<void()> act;
+    bool watch;
+  };
+  const Row rows[] = {
+      {"waits for the device", [] { EXPECT_NE(cudaDeviceSynchronize(), cudaSuccess); }, false},
+      {"uses the legacy stream", [this] { EXPECT_NE(cudaMemsetAsync(sums_[1], 0, 4, nullptr), cudaSuccess); }, true}};
+  for (const bool looks : {false, true}) {
+    for (const Row& row : rows) {
+      SCOPED_TRACE(std::string(row.name) + (looks ? ", the function looks at the results of its calls" : ""));
+      messages_.clear();
+      SinkCache sinks(logged({.warm_runs = 0, .watch_legacy_stream = row.watch}));
+      const int before = read(sums_[0]);
+      sinks.run(stream_, Key{}, [&, first = true](cudaStream_t s) mutable {
+        if (std::exchange(first, false)) std::thread(row.act).join();
+        guest_add(s, sums_[0], 1);
+        if (looks && cudaMemsetAsync(sums_[2], 0, 4, s) != cudaSuccess) throw std::runtime_error("cannot fill");
+      });
+      EXPECT_EQ(read(sums_[0]), before + 1);
+      ASSERT_EQ(messages_.size(), 1u);
+      EXPECT_TRUE(contains(messages_[0], "another thread has broken the capture")) << messages_[0];
+      EXPECT_TRUE(contains(messages_[0], "let no other thread wait for the device")) << messages_[0];
+    }
+  }
 }
 
 }  // namespace
