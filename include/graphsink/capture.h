@@ -127,7 +127,7 @@ class SinkCache {
   // Enqueues the work of `enqueue` on `stream`, once: by calling it, or by launching what it enqueued when it was last
   // called with this key and this stream. What it throws when it is called as it is passes through.
   //
-  // `enqueue` is called with the stream to use. It may fork to other streams by events, if it joins them again, and
+  // `enqueue` is called with the stream to use, whose device is the current one meanwhile. It may fork to other streams by events, if it joins them again, and
   // call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one call of run(), if the first was a
   // capture that failed: nothing of the first has run then. All its work must go to the given stream or to forks of it:
   // what it gives to a stream that does not take part runs at the capture and is missing from every launch. Where that

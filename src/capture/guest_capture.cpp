@@ -69,12 +69,11 @@ struct GuestCapture::Failed {
   }
 };
 
-GuestCapture::GuestCapture(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) { open(LegacyStream::free); }
+GuestCapture::GuestCapture(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
 
 GuestCapture::~GuestCapture() = default;
 
 StreamHandle& GuestCapture::open(LegacyStream legacy) {
-  CurrentDevice current(*calls_);
   StreamHandle& origin = origins_[static_cast<std::size_t>(legacy)];
   const unsigned flags = legacy == LegacyStream::watched ? cudaStreamDefault : cudaStreamNonBlocking;
   if (!origin) {

@@ -17,7 +17,7 @@ class StreamLost : public Error {
   using Error::Error;
 };
 
-// For the streams of one device. Used by one thread at a time.
+// For the streams of one device, which is the current one during all calls. Used by one thread at a time.
 //
 // A capture begins on a stream of its own, the origin, which the guest's stream joins. So the guest cannot end the
 // capture by mistake, libraries whose handles are bound to the guest's stream are captured too, and the guest's stream
@@ -42,7 +42,7 @@ class GuestCapture {
   GraphHandle capture(cudaStream_t stream, LegacyStream legacy, FunctionRef<void(cudaStream_t)> enqueue);
 
   // A live stream of the device, for uploads.
-  cudaStream_t origin() const { return origins_[0].get(); }
+  cudaStream_t origin() { return open(LegacyStream::free).get(); }
 
  private:
   struct Failed;
@@ -53,7 +53,7 @@ class GuestCapture {
   GraphHandle end(StreamHandle& origin, cudaStream_t stream, Failed& failed);
 
   std::shared_ptr<Calls> calls_;
-  std::array<StreamHandle, 2> origins_;  // by LegacyStream; the second is made when it is needed
+  std::array<StreamHandle, 2> origins_;  // by LegacyStream; made when they are needed
   EventHandle event_;
 };
 

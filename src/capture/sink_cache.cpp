@@ -57,7 +57,9 @@ void SinkCache::Impl::run_steps(cudaStream_t stream, const Key& key, Work work, 
     while (steps > 0) run_as_it_is(counts_.inside);
     return;
   }
-  Sunk& sunk = find_or_add(stream, key);
+  GuestDevice& device = device_of(stream, where);
+  const CurrentDevice current(*device.calls);
+  Sunk& sunk = find_or_add(stream, device, key);
   struct InUse {
     int& count;
     explicit InUse(int& uses) : count(uses) { ++count; }
@@ -109,21 +111,23 @@ bool SinkCache::Impl::is_inside(cudaStream_t stream, const Where& where) {
   throw Error("sink", where, problem, remedy_for(code));
 }
 
-Sunk& SinkCache::Impl::find_or_add(cudaStream_t stream, const Key& key) {
+// The address of a stream that was destroyed may be that of another one on another device.
+Sunk& SinkCache::Impl::find_or_add(cudaStream_t stream, GuestDevice& device, const Key& key) {
   Key signature = key;
-  signature.add(static_cast<const void*>(stream));
+  signature.add(static_cast<const void*>(stream)).add(device.calls->device());
   if (Sunk* found = cache_.find(signature)) return *found;
-  Sunk& added = cache_.add(std::move(signature), std::make_unique<Sunk>(key));
+  Sunk& added = cache_.add(std::move(signature), std::make_unique<Sunk>(key, device));
   cache_.trim([&](const Sunk& sunk) { return &sunk == &added || sunk.is_busy(); });
   return added;
 }
 
-GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream) {
+GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream, const Where& where) {
+  if (devices_.size() == 1 && devices_.begin()->second.calls->is_only_device()) return devices_.begin()->second;
   int device = 0;
   const cudaError_t code = cudaStreamGetDevice(stream, &device);
   if (code != cudaSuccess) {
     (void)cudaGetLastError();
-    throw CaptureFailed("capture", Where(), describe(code, "cudaStreamGetDevice"), "pass a stream that exists");
+    throw Error("sink", where, describe(code, "cudaStreamGetDevice"), remedy_for(code));
   }
   return devices_.try_emplace(device, device, log_).first->second;
 }
@@ -145,15 +149,13 @@ SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t strea
 
 std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaStream_t stream, Work work,
                                                                bool& has_run) {
-  sunk.device = &device_of(stream);
-  Calls& calls = *sunk.device->calls;
-  const CurrentDevice current(calls);
+  Calls& calls = *sunk.device.calls;
   if (!sunk.launched) {
     calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
   const LegacyStream legacy = options_.watch_legacy_stream ? LegacyStream::watched : LegacyStream::free;
   auto graph =
-      std::make_unique<CudaCapturedGraph>(capture_work(*sunk.device, stream, legacy, work), CapturedNodes{}, calls);
+      std::make_unique<CudaCapturedGraph>(capture_work(sunk.device, stream, legacy, work), CapturedNodes{}, calls);
   has_run = graph->info().bytes == 0;
   if (has_run) {
     throw CaptureFailed("capture", Where(),
@@ -163,7 +165,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   }
   require_repeatable(graph->info());
   if (options_.check_every > 0) note_addresses(sunk, graph->graph());
-  make_executable(*graph, *sunk.device);
+  make_executable(*graph, sunk.device);
   return graph;
 }
 
@@ -176,7 +178,7 @@ GraphHandle SinkCache::Impl::capture_work(GuestDevice& device, cudaStream_t stre
 void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& device) {
   if (cache_.bytes() + graph.info().bytes > cache_.most_bytes()) {
     Sunk* old = cache_.oldest([&](const Sunk& sunk) {
-      return sunk.device == &device && sunk.slot.is_captured() &&
+      return &sunk.device == &device && sunk.slot.is_captured() &&
              graph.resembles(static_cast<const CudaCapturedGraph&>(sunk.slot.graph())) && !sunk.is_busy();
     });
     if (old) {

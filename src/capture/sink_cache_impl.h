@@ -44,8 +44,10 @@ class SinkCache::Impl {
   // Remembers the first failure that lost a device, if one has.
   void note_lost();
   void run_steps(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, const Where& where);
-  Sunk& find_or_add(cudaStream_t stream, const Key& key);
-  GuestDevice& device_of(cudaStream_t stream);
+  Sunk& find_or_add(cudaStream_t stream, GuestDevice& device, const Key& key);
+  // Throws Error if the stream's device cannot be found out. Precondition: the stream takes part in no capture, which
+  // would break.
+  GuestDevice& device_of(cudaStream_t stream, const Where& where);
   // Whether the stream takes part in a capture, so that its work becomes a part of that, or is the legacy stream while
   // another thread captures, when the function meets the error that CUDA has for that. Throws Error if the stream
   // cannot be used or, in a function that is being captured, takes no part in that; and for a device that is lost, with

@@ -17,7 +17,7 @@ bool is_known_to_cuda(std::uintptr_t address, Calls& calls) {
 }  // namespace
 
 void SinkCache::Impl::note_addresses(Sunk& sunk, cudaGraph_t graph) const {
-  Calls& calls = *sunk.device->calls;
+  Calls& calls = *sunk.device.calls;
   sunk.addresses.clear();
   visit_values(graph, calls, [&](const NodeValue& value) {
     for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= value.bytes.size(); at += sizeof(std::uintptr_t)) {
@@ -34,11 +34,10 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
   if (options_.check_every <= 0 || ++sunk.launches_since_check < options_.check_every) return Outcome::captured;
   sunk.launches_since_check = 0;
   ++counts_.checks;
-  Calls& calls = *sunk.device->calls;
+  Calls& calls = *sunk.device.calls;
   try {
-    const CurrentDevice current(calls);
     require_living_addresses(sunk);
-    const GraphHandle now = capture_work(*sunk.device, stream, LegacyStream::watched, work);
+    const GraphHandle now = capture_work(sunk.device, stream, LegacyStream::watched, work);
     const std::string change = difference(sunk.graph().graph(), now.get(), calls);
     if (change.empty()) return Outcome::captured;
     sunk.slot.refuse(CaptureFailed("capture", Where(), "what the function enqueues has changed: " + change,
@@ -56,7 +55,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
 void SinkCache::Impl::require_living_addresses(const Sunk& sunk) const {
   for (const GivenAddress& given : sunk.addresses) {
     const bool is_alive = given.registration > 0 ? memory_.find(given.address) == given.registration
-                                                 : is_known_to_cuda(given.address, *sunk.device->calls);
+                                                 : is_known_to_cuda(given.address, *sunk.device.calls);
     if (is_alive) continue;
     throw CaptureFailed("capture", Where(),
                         given.place + " is an address of memory that is not alive any more: " +

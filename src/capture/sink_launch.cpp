@@ -17,11 +17,10 @@ std::int64_t SinkCache::Impl::launch_loop(Sunk& sunk, cudaStream_t stream, std::
   CaptureSlot& loop = *sunk.loop;
   if (loop.is_refused()) return 0;
   if (!loop.is_captured()) {
-    Calls& calls = *sunk.device->calls;
+    Calls& calls = *sunk.device.calls;
     const bool captured = loop.capture([&] {
-      const CurrentDevice current(calls);
       return as_capture(sunk, [&]() -> std::unique_ptr<CapturedGraph> {
-        return StepLoop::make(sunk.graph(), sunk.device->capture.origin(), calls);
+        return StepLoop::make(sunk.graph(), sunk.device.capture.origin(), calls);
       });
     });
     if (!captured) {
@@ -58,7 +57,7 @@ void SinkCache::Impl::note_launch(Sunk& sunk, cudaStream_t stream) {
 }
 
 void SinkCache::Impl::drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence) {
-  if (is_sticky(code)) sunk.device->calls->fail(code, call);
+  if (is_sticky(code)) sunk.device.calls->fail(code, call);
   (void)cudaGetLastError();
   slot.drop(CaptureFailed("capture", Where(), describe(code, call),
                           "see this error in the documentation of the CUDA runtime"));

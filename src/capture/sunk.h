@@ -37,10 +37,10 @@ struct GivenAddress {
 struct Sunk {
   static constexpr int kFirstAttemptAfter = 8, kMostCallsBetweenAttempts = 1 << 20;
 
-  explicit Sunk(Key k) : key(std::move(k)) {}
+  Sunk(Key k, GuestDevice& d) : key(std::move(k)), device(d) {}
 
   Key key;
-  GuestDevice* device = nullptr;      // null before the first capture
+  GuestDevice& device;
   CaptureSlot slot;                   // one step
   std::unique_ptr<CaptureSlot> loop;  // several steps; null until a call asks for them
   EventHandle launched;               // recorded after each launch; null before the first capture
@@ -73,7 +73,7 @@ struct Sunk {
   bool is_busy() const noexcept {
     if (in_use > 0) return true;
     if (!launched) return false;
-    const RelaxedCapture always_allowed(device->calls->log);
+    const RelaxedCapture always_allowed(device.calls->log);
     const cudaError_t code = cudaEventQuery(launched.get());
     if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
     return code == cudaErrorNotReady;
@@ -90,7 +90,7 @@ std::unique_ptr<CapturedGraph> as_capture(const Sunk& sunk, const Make& make) {
   } catch (const StreamLost&) {
     throw;
   } catch (const Error& e) {
-    if (sunk.device && sunk.device->calls->is_lost()) throw;
+    if (sunk.device.calls->is_lost()) throw;
     throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
   }
 }

@@ -322,5 +322,54 @@ TEST_F(SinkCacheRuns, TwoThreadsCaptureAtOnceWhileAThirdAllocates) {
   }
 }
 
+#ifdef GRAPHSINK_EMULATED
+// CUDA refuses a kernel for a stream of another device than the current one, which a thread may well have.
+TEST_F(SinkCacheRuns, TheStreamsDeviceIsTheCurrentOneOfEachCall) {
+  emu::set_device_count(2);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  int* sum = nullptr;
+  cudaStream_t on_second = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&sum), sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaMemset(sum, 0, sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&on_second, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  {
+    SinkCache sinks(logged({.warm_runs = 2}));
+    for (int i = 0; i < 6; ++i) {
+      for (const bool throws : {false, true}) {
+        for (const int steps : {1, 3}) {
+          const auto work = [&](cudaStream_t s) {
+            int device = -1;
+            EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+            EXPECT_EQ(device, 1);
+            guest_add(s, sum, 1);
+            cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+            EXPECT_EQ(cudaStreamIsCapturing(s, &status), cudaSuccess);
+            if (throws && status != cudaStreamCaptureStatusNone) throw std::runtime_error("not while it captures");
+          };
+          sinks.run(on_second, Key{throws, steps}, work, {.steps = steps});
+          int device = -1;
+          EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+          EXPECT_EQ(device, 0) << "the caller's";
+        }
+      }
+      guest_add(stream_, sums_[0], 1);
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], 1); });
+    }
+    EXPECT_GT(sinks.report().launches, 0u);
+    EXPECT_GT(sinks.report().as_is, 0u);
+  }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(read(sums_[0]), 12);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(read(sum), 6 * 2 * (1 + 3));
+  EXPECT_EQ(cudaFree(sum), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(on_second), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  emu::set_device_count(1);
+}
+#endif
+
 }  // namespace
 }  // namespace graphsink::testing
