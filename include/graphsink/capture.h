@@ -34,8 +34,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 struct SinkOptions {
   // Bounds what is kept for keys, as SinkReport::bytes counts it. The least recently used keys are dropped first; a key
-  // whose last launch has not ended is kept even where the bound is exceeded.
-  std::size_t max_bytes = std::size_t{64} << 20;
+  // whose last launch has not ended is kept even where the bound is exceeded. 0: a sixty-fourth of the memory of each
+  // device that the cache is used on.
+  std::size_t max_bytes = 0;
   // The number of calls with a key that run as they are before one is captured. They load kernels and let libraries
   // allocate, which a capture does not allow. Libraries that do so in more calls need more of them.
   int warm_runs = 1;
@@ -56,7 +57,8 @@ struct SinkOptions {
   // register_memory(). 0: never. Structures that are passed by value should have no uninitialised bytes between their
   // members. Bodies of conditional nodes are not compared.
   int check_every = 0;
-  // Receives the reason of each failure once. Empty: spdlog's default logger.
+  // Receives the reason of each failure once, and once that the cache is of little use: keys are dropped and captured
+  // again in turn, or do not return. Empty: spdlog's default logger.
   LogFunction log{};
 };
 
@@ -70,7 +72,7 @@ struct SinkRunOptions {
   std::int64_t steps = 1;
 };
 
-// A reason why work was not captured, not launched, or not launched in a loop.
+// A reason why work was not captured, not launched, or not launched in a loop, or why captures do not pay.
 struct SinkFailure {
   std::string key;      // the first key that met it
   std::string problem;  // names the first CUDA call that failed, as far as CUDA tells
@@ -104,6 +106,7 @@ struct SinkReport {
   // What the keys take together: an estimate of 10 KiB for each node of a captured graph, because CUDA does not say,
   // and what the cache itself keeps for each key.
   std::size_t bytes = 0;
+  std::size_t max_bytes = 0;          // the bound of `bytes`; 0 before the first call where the device decides
   std::vector<SinkFailure> failures;  // the first 32 different ones
   std::uint64_t other_failures = 0;   // how often others were met
 };
@@ -127,11 +130,12 @@ class SinkCache {
   // Enqueues the work of `enqueue` on `stream`, once: by calling it, or by launching what it enqueued when it was last
   // called with this key and this stream. What it throws when it is called as it is passes through.
   //
-  // `enqueue` is called with the stream to use, whose device is the current one meanwhile. It may fork to other streams by events, if it joins them again, and
-  // call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one call of run(), if the first was a
-  // capture that failed: nothing of the first has run then. All its work must go to the given stream or to forks of it:
-  // what it gives to a stream that does not take part runs at the capture and is missing from every launch. Where that
-  // is a call of this library (run() of a Program or of a SinkCache), the call throws Error, and so the capture fails.
+  // `enqueue` is called with the stream to use, whose device is the current one meanwhile. It may fork to other streams
+  // by events, if it joins them again, and call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one
+  // call of run(), if the first was a capture that failed: nothing of the first has run then. All its work must go to
+  // the given stream or to forks of it: what it gives to a stream that does not take part runs at the capture and is
+  // missing from every launch. Where that is a call of this library (run() of a Program or of a SinkCache), the call
+  // throws Error, and so the capture fails.
   //
   // During a capture, the given stream is `stream`. For the legacy default stream (nullptr), which CUDA does not
   // capture, it is a stream of the cache, and the launch goes to the legacy stream.

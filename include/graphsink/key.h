@@ -74,7 +74,8 @@ class Key {
 
   enum class Kind : std::uint8_t { integer, large, pointer, string, list, key };
   // Words that are stored in place: two for each part, of which the first says what it is.
-  static constexpr std::size_t kInPlace = 16;
+  // Seven parts of the caller's, to which a cache adds the stream and the device.
+  static constexpr std::size_t kInPlace = 18;
 
   std::uint64_t word(std::size_t i) const { return i < kInPlace ? first_[i] : rest_[i - kInPlace]; }
   void push(std::uint64_t word) {

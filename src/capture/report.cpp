@@ -8,6 +8,11 @@ std::string to_string(const SinkReport& r) {
   auto number = [](auto value, const char* one, const char* many) {
     return std::to_string(value) + ' ' + (value == 1 ? one : many);
   };
+  auto size = [](std::size_t bytes) {
+    constexpr std::size_t kKib = 1024, kMib = kKib * kKib;
+    return bytes < 10 * kMib ? std::to_string((bytes + kKib - 1) / kKib) + " KiB"
+                             : std::to_string(bytes / kMib) + " MiB";
+  };
   std::string text = number(r.calls, "call", "calls");
   if (r.steps != r.calls) text += " of " + number(r.steps, "step", "steps");
   text += ": " + number(r.launches, "launch", "launches");
@@ -19,7 +24,7 @@ std::string to_string(const SinkReport& r) {
           " updates refused, " + number(r.checks, "launch checked", "launches checked") + "\n" +
           number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
           std::to_string(r.refused) + " refused, " + std::to_string(r.evictions) + " dropped so far; about " +
-          std::to_string((r.bytes + 1023) / 1024) + " KiB\n";
+          size(r.bytes) + " of " + size(r.max_bytes) + "\n";
   if (r.captures > 0 && !r.watches_legacy_stream) {
     text +=
         "legacy stream not watched: what a function gives to it is missing from launches; a trial with "

@@ -1,5 +1,6 @@
 #include "capture/sink_cache_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/in_capture.h"
@@ -48,13 +49,11 @@ void SinkCache::Impl::run_steps(cudaStream_t stream, const Key& key, Work work, 
   if (steps < 1) throw Error("sink", where, std::to_string(steps) + " steps", "ask for at least 1");
   ++counts_.calls;
   counts_.steps += static_cast<std::uint64_t>(steps);
-  auto run_as_it_is = [&](std::uint64_t& count) {
-    work.call(work.function, stream);
-    ++count;
-    --steps;
-  };
   if (is_inside(stream, where)) {
-    while (steps > 0) run_as_it_is(counts_.inside);
+    for (; steps > 0; --steps) {
+      work.call(work.function, stream);
+      ++counts_.inside;
+    }
     return;
   }
   GuestDevice& device = device_of(stream, where);
@@ -65,6 +64,17 @@ void SinkCache::Impl::run_steps(cudaStream_t stream, const Key& key, Work work, 
     explicit InUse(int& uses) : count(uses) { ++count; }
     ~InUse() { --count; }
   } in_use(sunk.in_use);
+  run_key(sunk, stream, work, steps, where);
+  note_use(sunk);
+}
+
+void SinkCache::Impl::run_key(Sunk& sunk, cudaStream_t stream, Work work, std::int64_t steps, const Where& where) {
+  auto run_as_it_is = [&](std::uint64_t& count) {
+    work.call(work.function, stream);
+    ++count;
+    --steps;
+  };
+  const bool was_captured = sunk.slot.is_captured();
   while (!sunk.slot.is_captured() && sunk.warm_runs < options_.warm_runs) {
     run_as_it_is(counts_.warm);
     ++sunk.warm_runs;
@@ -73,12 +83,16 @@ void SinkCache::Impl::run_steps(cudaStream_t stream, const Key& key, Work work, 
   const Outcome outcome = sunk.slot.is_captured() ? check(sunk, stream, work)
                           : sunk.is_due()         ? capture(sunk, stream, work)
                                                   : Outcome::failed;
-  if (outcome == Outcome::captured) steps -= launch(sunk, stream, steps);
+  if (outcome == Outcome::captured) {
+    const std::int64_t launched = launch(sunk, stream, steps);
+    if (launched > (was_captured ? 0 : 1)) use_of_keys_.call_is_of_use();
+    steps -= launched;
+  }
   if (steps == 0) return;
   sunk.loop.reset();  // of a captured graph that is gone
   if (options_.strict) {
     const CaptureFailed& why = *sunk.slot.failure();
-    throw Error("sink", where, "the work of key " + to_string(key) + " cannot be launched: " + why.problem(),
+    throw Error("sink", where, "the work of key " + to_string(sunk.key) + " cannot be launched: " + why.problem(),
                 why.remedy());
   }
   GRAPHSINK_TRACE(fallback, "as it is");
@@ -117,8 +131,47 @@ Sunk& SinkCache::Impl::find_or_add(cudaStream_t stream, GuestDevice& device, con
   signature.add(static_cast<const void*>(stream)).add(device.calls->device());
   if (Sunk* found = cache_.find(signature)) return *found;
   Sunk& added = cache_.add(std::move(signature), std::make_unique<Sunk>(key, device));
-  cache_.trim([&](const Sunk& sunk) { return &sunk == &added || sunk.is_busy(); });
+  use_of_keys_.key_is_new();
+  trim(&added);
   return added;
+}
+
+void SinkCache::Impl::trim(const Sunk* kept) {
+  cache_.trim([&](const Sunk& sunk) { return &sunk == kept || sunk.is_busy(); },
+              [&](const Sunk& sunk) {
+                if (sunk.slot.is_captured()) use_of_keys_.captured_key_is_dropped();
+              });
+}
+
+void SinkCache::Impl::note_use(const Sunk& sunk) {
+  const UseOfKeys::Verdict verdict = use_of_keys_.end_call();
+  if (verdict == UseOfKeys::Verdict::none || std::exchange(is_use_noted_, true)) return;
+  std::string problem = "each of the last " + std::to_string(UseOfKeys::kWindow * UseOfKeys::kWindowsOfNewKeys) +
+                        " calls had a key that the cache did not hold, so nothing that was captured is launched again";
+  const char* remedy =
+      "keep what changes with each call (a step's number, a new address) in device memory instead of the key; if the "
+      "keys do come back later, raise SinkOptions::max_bytes";
+  if (verdict == UseOfKeys::Verdict::keys_are_dropped) {
+    std::size_t largest = 0;
+    cache_.for_each([&](const Sunk& other) { largest = std::max(largest, other.bytes()); });
+    problem = "keys are dropped and captured again in turn: what is kept may take " +
+              std::to_string(cache_.most_bytes() >> 10) + " KiB, and one key takes up to about " +
+              std::to_string(largest >> 10) + " KiB";
+    remedy = "raise SinkOptions::max_bytes to what the keys that are used in turn take together, or use fewer keys";
+  }
+  counts_.failures.push_back({to_string(sunk.key), problem, remedy, 1});
+  log_.warn({"sink: ", problem, "; remedy: ", remedy});
+}
+
+std::size_t SinkCache::Impl::bound_for(GuestDevice& device) {
+  constexpr std::size_t kShare = 64, kWithoutAnAnswer = std::size_t{64} << 20;
+  const CurrentDevice current(*device.calls);
+  std::size_t free = 0, total = 0;
+  const cudaError_t code = cudaMemGetInfo(&free, &total);
+  if (code == cudaSuccess) return total / kShare;
+  (void)cudaGetLastError();
+  log_.warn({"sink: what is kept for keys may take 64 MiB, because ", describe(code, "cudaMemGetInfo")});
+  return kWithoutAnAnswer;
 }
 
 GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream, const Where& where) {
@@ -129,7 +182,10 @@ GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream, const Where& where)
     (void)cudaGetLastError();
     throw Error("sink", where, describe(code, "cudaStreamGetDevice"), remedy_for(code));
   }
-  return devices_.try_emplace(device, device, log_).first->second;
+  if (const auto known = devices_.find(device); known != devices_.end()) return known->second;
+  GuestDevice& opened = devices_.try_emplace(device, device, log_).first->second;
+  if (options_.max_bytes == 0) cache_.set_most_bytes(cache_.most_bytes() + bound_for(opened));
+  return opened;
 }
 
 SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t stream, Work work) {
@@ -139,7 +195,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::capture(Sunk& sunk, cudaStream_t strea
   if (captured) {
     ++counts_.captures;
     node_names_.add(sunk.graph(), to_string(sunk.key));
-    cache_.trim([](const Sunk& other) { return other.is_busy(); });
+    trim(nullptr);
     return Outcome::captured;
   }
   sunk.plan_next_attempt();
@@ -184,6 +240,7 @@ void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& dev
     if (old) {
       const std::unique_ptr<CapturedGraph> spare = old->slot.take();
       cache_.drop(*old);
+      use_of_keys_.captured_key_is_dropped();
       const bool is_updated = graph.take_over(static_cast<CudaCapturedGraph&>(*spare));
       ++(is_updated ? counts_.updates : counts_.update_refusals);
       if (is_updated) return;
@@ -213,6 +270,7 @@ SinkReport SinkCache::Impl::report() const {
   report.watches_legacy_stream = options_.watch_legacy_stream || options_.check_every > 0;
   report.evictions = cache_.evicted();
   report.bytes = cache_.bytes();
+  report.max_bytes = cache_.most_bytes();
   report.keys = cache_.size();
   cache_.for_each([&](const Sunk& sunk) {
     report.captured += sunk.slot.is_captured();

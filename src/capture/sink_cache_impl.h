@@ -9,6 +9,7 @@
 
 #include "capture/known_memory.h"
 #include "capture/sunk.h"
+#include "capture/use_of_keys.h"
 #include "exec/node_names.h"
 #include "exec/slot_cache.h"
 #include "graphsink/capture.h"
@@ -44,10 +45,17 @@ class SinkCache::Impl {
   // Remembers the first failure that lost a device, if one has.
   void note_lost();
   void run_steps(cudaStream_t stream, const Key& key, Work work, std::int64_t steps, const Where& where);
+  void run_key(Sunk& sunk, cudaStream_t stream, Work work, std::int64_t steps, const Where& where);
   Sunk& find_or_add(cudaStream_t stream, GuestDevice& device, const Key& key);
   // Throws Error if the stream's device cannot be found out. Precondition: the stream takes part in no capture, which
   // would break.
   GuestDevice& device_of(cudaStream_t stream, const Where& where);
+  // The share of the device's memory that the keys may take by default.
+  std::size_t bound_for(GuestDevice& device);
+  // Drops keys until the others are within the bound, but never `kept`, which may be null.
+  void trim(const Sunk* kept);
+  // At the end of a call: says once that captures do not pay.
+  void note_use(const Sunk& sunk);
   // Whether the stream takes part in a capture, so that its work becomes a part of that, or is the legacy stream while
   // another thread captures, when the function meets the error that CUDA has for that. Throws Error if the stream
   // cannot be used or, in a function that is being captured, takes no part in that; and for a device that is lost, with
@@ -85,6 +93,8 @@ class SinkCache::Impl {
   Log log_;
   std::map<int, GuestDevice> devices_;
   SlotCache<Key, Sunk> cache_;  // by key and stream
+  UseOfKeys use_of_keys_;
+  bool is_use_noted_ = false;
   KnownMemory memory_;
   NodeNamesFile node_names_;
   SinkReport counts_;

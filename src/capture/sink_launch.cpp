@@ -28,7 +28,7 @@ std::int64_t SinkCache::Impl::launch_loop(Sunk& sunk, cudaStream_t stream, std::
       return 0;
     }
     node_names_.add(loop.graph(), to_string(sunk.key));
-    cache_.trim([](const Sunk& other) { return other.is_busy(); });
+    trim(nullptr);
   }
   const char* call = nullptr;
   const cudaError_t code = static_cast<StepLoop&>(loop.graph()).launch(stream, steps, call);

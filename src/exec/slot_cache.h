@@ -84,6 +84,7 @@ class SlotCache {
   }
 
   std::size_t most_bytes() const { return most_bytes_; }
+  void set_most_bytes(std::size_t bytes) { most_bytes_ = bytes; }
   std::size_t most_slots() const { return most_slots_; }
   std::size_t size() const { return numbers_.size(); }
   std::size_t bytes() const {

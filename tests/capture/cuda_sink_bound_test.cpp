@@ -144,7 +144,69 @@ TEST_F(SinkCacheBound, ClearDropsAllThatHaveEnded) {
   EXPECT_EQ(read(sums_[0]), 3 * 7);
 }
 
+// Two steps in turn, of which only one fits.
+TEST_F(SinkCacheBound, KeysThatDriveEachOtherOutAreSaidOnce) {
+  for (const bool fits : {false, true}) {
+    messages_.clear();
+    SinkCache sinks(logged({.max_bytes = fits ? std::size_t{1} << 20 : std::size_t{250} << 10}));
+    const int before = read(sums_[0]);
+    for (int i = 0; i < 200; ++i) {
+      sinks.run(stream_, Key{i % 2 == 0 ? "train" : "evaluate"}, adds(1, 20));
+      ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    }
+    EXPECT_EQ(read(sums_[0]), before + 200 * 20);
+    ASSERT_EQ(messages_.size(), fits ? 0u : 1u) << sinks.report();
+    if (fits) continue;
+    for (const char* part : {"keys are dropped and captured again in turn", "may take 250 KiB",
+                             "one key takes up to about 20", "SinkOptions::max_bytes"}) {
+      EXPECT_TRUE(contains(messages_[0], part)) << messages_[0];
+    }
+    EXPECT_TRUE(contains(to_string(sinks.report()), "captured again in turn")) << sinks.report();
+  }
+}
+
+TEST_F(SinkCacheBound, KeysThatDoNotReturnAreSaidOnce) {
+  for (const int warm_runs : {0, 1}) {
+    for (const int calls_per_key : {1, 3}) {
+      SCOPED_TRACE(std::to_string(warm_runs) + ", " + std::to_string(calls_per_key));
+      messages_.clear();
+      SinkCache sinks(logged({.warm_runs = warm_runs}));
+      for (int i = 0; i < 400; ++i) sinks.run(stream_, Key{i / calls_per_key}, adds(1));
+      ASSERT_EQ(messages_.size(), calls_per_key == 1 ? 1u : 0u) << sinks.report();
+      if (calls_per_key > 1) continue;
+      EXPECT_TRUE(contains(messages_[0], "each of the last 128 calls had a key that the cache did not hold"));
+      EXPECT_TRUE(contains(messages_[0], "in device memory instead of the key")) << messages_[0];
+    }
+  }
+}
+
+// Each call makes several steps of a shape, as an epoch may: that is of use.
+TEST_F(SinkCacheBound, ManyStepsOfANewKeyAreOfUse) {
+  SinkCache sinks(logged());
+  for (int i = 0; i < 200; ++i) sinks.run(stream_, Key{i}, adds(1), {.steps = 4});
+  EXPECT_TRUE(messages_.empty()) << messages_[0];
+}
+
+TEST_F(SinkCacheBound, IsAShareOfTheDevicesMemory) {
+  std::size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  SinkCache sinks;
+  sink(sinks, 1, adds(1));
+  EXPECT_EQ(sinks.report().max_bytes, total / 64);
+  SinkCache bounded({.max_bytes = kThreeGraphs});
+  EXPECT_EQ(bounded.report().max_bytes, kThreeGraphs);
+}
+
 #ifdef GRAPHSINK_EMULATED
+TEST_F(SinkCacheBound, WithoutTheDevicesAnswerItIsSaid) {
+  SinkCache sinks(logged());
+  emu::fail("cudaMemGetInfo", 1, cudaErrorUnknown);
+  sink(sinks, 1, adds(1));
+  EXPECT_EQ(read(sums_[0]), 3);
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "may take 64 MiB, because cudaMemGetInfo returned")) << messages_[0];
+}
+
 TEST_F(SinkCacheBound, ARefusedUpdateIsCounted) {
   SinkCache sinks({.max_bytes = kThreeGraphs});
   emu::fail("cudaGraphExecUpdate", 1, cudaErrorGraphExecUpdateFailure, true);
