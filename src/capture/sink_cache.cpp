@@ -11,15 +11,6 @@ namespace {
 
 constexpr std::size_t kMaxFailureReasons = 32;
 
-void require_repeatable(const CaptureInfo& info) {
-  if (info.allocations == info.frees) return;
-  throw CaptureFailed("capture", Where(),
-                      "it allocates memory in stream order " + std::to_string(info.allocations) +
-                          " times and frees it " + std::to_string(info.frees) +
-                          " times, so a second launch would find other memory in use",
-                      "free in the function what cudaMallocAsync() allocates there, or allocate it before");
-}
-
 }  // namespace
 
 LogFunction SinkCache::Impl::until_lost(LogFunction log) const {
@@ -219,7 +210,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
                         "runs as it is",
                         "enqueue on the given stream, or on streams that wait for an event of it");
   }
-  require_repeatable(graph->info());
+  graph->require_repeatable();
   if (options_.check_every > 0) note_addresses(sunk, graph->graph());
   make_executable(*graph, sunk.device);
   return graph;

@@ -49,6 +49,71 @@ TEST_F(CudaExternal, IsCapturedWithTheRestOfTheStep) {
   EXPECT_EQ(p.counters().fallbacks, 0u);
 }
 
+// A graph that keeps memory cannot be launched again.
+TEST_F(CudaExternal, MemoryThatItKeepsIsAReasonNotToSink) {
+  std::vector<void*> kept;
+  ExternalOp op = guest();
+  op.name = "keeps";
+  op.cuda = [&kept, work = op.cuda](CudaArgs& a) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    (void)cudaStreamIsCapturing(a.stream(), &status);
+    void* scratch = nullptr;
+    (void)cudaMallocAsync(&scratch, 64, a.stream());
+    if (status == cudaStreamCaptureStatusNone) kept.push_back(scratch);
+    work(a);
+  };
+  std::string log;
+  {
+    Graph g;
+    Variable state("state", Tensor::scalar<std::int32_t>(1));
+    assign(state, external_op(std::move(op), {g.value(state)})[0]);
+    Program p = compile(
+        g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+    int expected = 1;
+    for (int i = 0; i < 8; ++i) {
+      p.run(sink);
+      expected = 3 * expected + 1;
+      EXPECT_EQ(state.read().at(0), expected);
+    }
+    EXPECT_EQ(p.counters().graph_launches, 0u);
+  }
+  for (const char* part :
+       {"keeps: ", "it allocates memory in stream order 1 time and frees it 0 times", "remedy: free what"}) {
+    EXPECT_TRUE(contains(log, part)) << log;
+  }
+  for (void* memory : kept) EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+// What it gives to a stream of its own is missing from launches.
+TEST_F(CudaExternal, WorkOnAStreamOfItsOwnIsAReasonNotToSink) {
+  cudaStream_t own = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), cudaSuccess);
+  std::string log;
+  {
+    Graph g;
+    Variable state("state", Tensor::scalar<std::int32_t>(1));
+    ExternalOp op{.name = "elsewhere", .outputs = {{i32, {}}}, .cuda = [own](CudaArgs& a) {
+                    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+                    (void)cudaStreamIsCapturing(a.stream(), &status);
+                    if (status == cudaStreamCaptureStatusNone) (void)cudaStreamSynchronize(a.stream());
+                    (void)cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), sizeof(int), cudaMemcpyDeviceToDevice, own);
+                    testing::guest_add(own, a.out<int>(0), 1);
+                    if (status == cudaStreamCaptureStatusNone) (void)cudaStreamSynchronize(own);
+                  }};
+    assign(state, external_op(std::move(op), {g.value(state)})[0]);
+    Program p = compile(
+        g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+    for (int i = 0; i < 8; ++i) {
+      p.run(sink);
+      EXPECT_EQ(state.read().at(0), i + 2);
+    }
+    EXPECT_EQ(p.counters().graph_launches, 0u);
+  }
+  EXPECT_TRUE(contains(log, "elsewhere: it enqueued nothing on the stream that it was given")) << log;
+  EXPECT_TRUE(contains(log, "CudaArgs::stream()")) << log;
+  EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
+}
+
 TEST_F(CudaExternal, MayBeInALoop) {
   Graph g;
   Value x = g.input("x", i32, {});

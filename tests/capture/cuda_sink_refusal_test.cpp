@@ -119,7 +119,7 @@ std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
          (void)cudaStreamIsCapturing(s, &status);
          if (status == cudaStreamCaptureStatusNone) (void)cudaFree(memory);
        },
-       "allocates memory in stream order 1 times and frees it 0 times", "cudaMallocAsync() allocates there"},
+       "allocates memory in stream order 1 time and frees it 0 times", "cudaMallocAsync() allocates there"},
       {"an exception in a capture",
        [](cudaStream_t s) {
          cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

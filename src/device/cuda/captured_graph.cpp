@@ -208,6 +208,21 @@ void require_body_nodes(cudaGraph_t graph, const CapturedNodes& nodes, Calls& ca
   }
 }
 
+void CudaCapturedGraph::require_repeatable() const {
+  if (once_.allocations == once_.frees) return;
+  std::map<const BoundNode*, int> kept;
+  visit_nodes(graph_.get(), nullptr, nodes_, calls_, [&](cudaGraphNode_t, cudaGraphNodeType type, const BoundNode* op) {
+    if (type == cudaGraphNodeTypeMemAlloc) ++kept[op];
+    if (type == cudaGraphNodeTypeMemFree) --kept[op];
+  });
+  const auto keeper = std::find_if(kept.begin(), kept.end(), [](const auto& of_op) { return of_op.second != 0; });
+  auto times = [](std::size_t count) { return std::to_string(count) + (count == 1 ? " time" : " times"); };
+  refuse_capture(keeper->first,
+                 "it allocates memory in stream order " + times(once_.allocations) + " and frees it " +
+                     times(once_.frees) + ", so a second launch would find other memory in use",
+                 "free what cudaMallocAsync() allocates there, or allocate it before");
+}
+
 CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, Calls& calls)
     : calls_(calls), graph_(std::move(graph)), nodes_(std::move(nodes)) {
   read(graph_.get(), once_);

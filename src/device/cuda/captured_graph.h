@@ -28,6 +28,9 @@ class CudaCapturedGraph : public CapturedGraph {
   CaptureInfo info() const override;
   cudaGraph_t graph() const { return graph_.get(); }
   cudaGraphExec_t exec() const { return exec_.get(); }
+  // Throws CaptureFailed if a second launch would fail, because memory that the first allocates in stream order is not
+  // freed in it. The error names the op, if the nodes belong to ops.
+  void require_repeatable() const;
   // Makes the executable graph and uploads it on `stream`. Throws CaptureFailed if CUDA refuses the graph, and where
   // memory is short; the error names the op if CUDA names the node.
   void instantiate(cudaStream_t stream);

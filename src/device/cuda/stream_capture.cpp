@@ -25,6 +25,21 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
   return is_sticky(code) || is_live(stream, log);
 }
 
+// Whether the op has an output with elements that is not within one of its inputs.
+bool must_write(const BoundNode& node) {
+  const BodyArgs args(node);
+  for (int out = 0; out < node.outputs; ++out) {
+    const auto* written = args.out<std::byte>(out);
+    bool is_within = args.out_type(out).bytes() == 0;
+    for (int in = 0; in < node.inputs; ++in) {
+      const auto* input = args.in<std::byte>(in);
+      is_within = is_within || (written >= input && written < input + args.in_type(in).bytes());
+    }
+    if (!is_within) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 // If a capture cannot be ended, destroying its stream may end it, which also destroys its graph. The streams that
@@ -124,10 +139,12 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
                    kCaptureRemedy);
   }
   std::vector<cudaGraphNode_t> todo(now.nodes, now.nodes + now.count);
+  bool is_anything_new = false;
   while (!todo.empty()) {
     cudaGraphNode_t next = todo.back();
     todo.pop_back();
     if (!nodes_.owners.emplace(next, node).second) continue;
+    is_anything_new = true;
     std::size_t count = 0;
     calls_.check(cudaGraphNodeGetDependencies(next, nullptr, nullptr, &count), "cudaGraphNodeGetDependencies");
     if (count == 0) continue;
@@ -137,6 +154,10 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
         cudaGraphNodeGetDependencies(next, &*(todo.end() - static_cast<std::ptrdiff_t>(count)), edges.data(), &count),
         "cudaGraphNodeGetDependencies");
   }
+  if (is_anything_new || !node || !must_write(*node)) return;
+  refuse_capture(
+      node, "it enqueued nothing on the stream that it was given, so launches would leave its outputs as they are",
+      "give its work to CudaArgs::stream(), or to streams that wait for an event of it and that it then waits for");
 }
 
 void StreamCapture::control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
@@ -287,6 +308,7 @@ std::unique_ptr<CudaCapturedGraph> StreamCapture::end(std::unique_ptr<CudaCaptur
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
   auto captured = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), calls_);
+  captured->require_repeatable();
   bool is_updated = false;
   if (spare && captured->resembles(*spare)) {
     is_updated = captured->take_over(*spare);
