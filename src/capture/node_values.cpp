@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "device/cuda/arguments.h"
 #include "device/cuda/captured_graph.h"
@@ -14,9 +17,26 @@
 namespace graphsink {
 namespace {
 
+// An address in memory that the graph itself allocates.
+struct OwnAddress {
+  std::size_t at = 0;  // in the bytes of the value, which are zeros there
+  int allocation = 0;  // the number of the node that allocates the memory, the same in both graphs
+  std::uintptr_t offset = 0;
+
+  auto operator<=>(const OwnAddress&) const = default;
+};
+
+struct Given {
+  std::string name;
+  Bytes bytes;
+  std::vector<OwnAddress> own = {};
+
+  auto operator<=>(const Given&) const = default;
+};
+
 struct Node {
   std::string name;
-  std::vector<std::pair<std::string, Bytes>> values;
+  std::vector<Given> values;
 };
 
 template <class T>
@@ -44,6 +64,14 @@ class NodeReader {
         return read_host(node);
       case cudaGraphNodeTypeGraph:
         return {"child graph", {}};
+      case cudaGraphNodeTypeMemAlloc:
+        return {"memory allocation", {{"size", bytes_of(allocation(node).bytesize)}}};
+      case cudaGraphNodeTypeMemFree:
+        return read_free(node);
+      case cudaGraphNodeTypeEventRecord:
+        return read_event(node, "event record", cudaGraphEventRecordNodeGetEvent, "cudaGraphEventRecordNodeGetEvent");
+      case cudaGraphNodeTypeWaitEvent:
+        return read_event(node, "event wait", cudaGraphEventWaitNodeGetEvent, "cudaGraphEventWaitNodeGetEvent");
       default:
         return {"node of type " + std::to_string(type_of(node)), {}};
     }
@@ -54,18 +82,34 @@ class NodeReader {
     calls_.check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
     return type;
   }
+  cudaMemAllocNodeParams allocation(cudaGraphNode_t node) const {
+    cudaMemAllocNodeParams params = {};
+    calls_.check(cudaGraphMemAllocNodeGetParams(node, &params), "cudaGraphMemAllocNodeGetParams");
+    return params;
+  }
 
  private:
+  Node read_free(cudaGraphNode_t node) const {
+    void* memory = nullptr;
+    calls_.check(cudaGraphMemFreeNodeGetParams(node, &memory), "cudaGraphMemFreeNodeGetParams");
+    return {"memory free", {{"memory", bytes_of(memory)}}};
+  }
+  using GetEvent = cudaError_t (*)(cudaGraphNode_t, cudaEvent_t*);
+  Node read_event(cudaGraphNode_t node, const char* name, GetEvent get, const char* call) const {
+    cudaEvent_t event = nullptr;
+    calls_.check(get(node, &event), call);
+    return {name, {{"event", bytes_of(event)}}};
+  }
   Node read_kernel(cudaGraphNode_t node) const {
     CUDA_KERNEL_NODE_PARAMS kernel = {};
     calls_.check(runtime_code(get_params_(node, &kernel)), "cuGraphKernelNodeGetParams");
     Node read{"kernel " + names_.of(kernel), {}};
-    read.values.emplace_back("grid", bytes_of(std::array{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ}));
-    read.values.emplace_back("block", bytes_of(std::array{kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ}));
-    read.values.emplace_back("shared memory", bytes_of(kernel.sharedMemBytes));
+    read.values.push_back({"grid", bytes_of(std::array{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ})});
+    read.values.push_back({"block", bytes_of(std::array{kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ})});
+    read.values.push_back({"shared memory", bytes_of(kernel.sharedMemBytes)});
     Arguments arguments = arguments_.read(node);
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-      read.values.emplace_back("parameter " + std::to_string(i), std::move(arguments[i]));
+      read.values.push_back({"parameter " + std::to_string(i), std::move(arguments[i])});
     }
     return read;
   }
@@ -75,7 +119,8 @@ class NodeReader {
     return {"memcpy",
             {{"destination", bytes_of(copy.dstPtr.ptr)},
              {"source", bytes_of(copy.srcPtr.ptr)},
-             {"size", bytes_of(std::array{copy.extent.width, copy.extent.height, copy.extent.depth})}}};
+             {"size", bytes_of(std::array{copy.extent.width, copy.extent.height, copy.extent.depth})},
+             {"pitches", bytes_of(std::array{copy.dstPtr.pitch, copy.srcPtr.pitch})}}};
   }
   Node read_fill(cudaGraphNode_t node) const {
     cudaMemsetParams fill = {};
@@ -97,41 +142,89 @@ class NodeReader {
   decltype(&cuGraphKernelNodeGetParams) get_params_ = nullptr;
 };
 
-// Numbers for classes of nodes: those of one name that depend on nodes of the same classes.
-using Classes = std::map<std::pair<std::string, std::vector<int>>, int>;
-// By class, what its nodes were given.
-using NodesByClass = std::map<int, std::vector<Node>>;
+// Numbers for nodes that are the same in what a description says of them and of the nodes that they depend on.
+template <class Description>
+class Numbers {
+ public:
+  int of(const Description& description, const std::vector<int>& before) {
+    return numbers_.try_emplace({description, before}, static_cast<int>(numbers_.size())).first->second;
+  }
+
+ private:
+  std::map<std::pair<Description, std::vector<int>>, int> numbers_;
+};
+
+// A node's class says its name and those of all work that it depends on. Its identity says all their values, too.
+struct Reading {
+  std::map<int, std::vector<Node>> by_class;
+  std::map<int, std::vector<std::string>> by_identity;  // the names of such nodes
+};
 
 class GraphReader {
  public:
   explicit GraphReader(Calls& calls) : calls_(calls), nodes_(calls) {}
 
-  NodesByClass read(cudaGraph_t graph) {
-    NodesByClass read;
-    read_into(read, graph, {});
-    for (auto& [number, nodes] : read) {
+  Reading read(cudaGraph_t graph) {
+    Reading read;
+    allocations_.clear();
+    read_into(read, graph, nullptr);
+    for (auto& [number, nodes] : read.by_class) {
       std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.values < b.values; });
     }
     return read;
   }
 
  private:
-  // `around`: the class of the child graph's node, if it is one.
-  void read_into(NodesByClass& read, cudaGraph_t graph, const std::vector<int>& around) {
-    std::map<cudaGraphNode_t, int> classes;
+  struct Place {
+    int of_class = 0, identity = 0;
+  };
+  struct Allocation {
+    std::uintptr_t bytes = 0;
+    int identity = 0;
+  };
+
+  // `around`: the child graph's node, if it is one.
+  void read_into(Reading& read, cudaGraph_t graph, const Place* around) {
+    std::map<cudaGraphNode_t, Place> places;
     for (cudaGraphNode_t node : nodes_in_order(graph, calls_)) {
-      std::vector<int> before = around;
-      for (cudaGraphNode_t earlier : dependencies_of(node)) before.push_back(classes.at(earlier));
-      std::sort(before.begin(), before.end());
+      std::vector<int> classes, identities;
+      auto depends_on = [&](const Place& place) {
+        classes.push_back(place.of_class);
+        identities.push_back(place.identity);
+      };
+      if (around) depends_on(*around);
+      for (cudaGraphNode_t earlier : dependencies_of(node)) depends_on(places.at(earlier));
+      std::sort(classes.begin(), classes.end());
+      std::sort(identities.begin(), identities.end());
+
       Node values = nodes_.read(node);
-      const auto next = static_cast<int>(numbers_.size());
-      const int number = numbers_.try_emplace({values.name, std::move(before)}, next).first->second;
-      classes[node] = number;
-      read[number].push_back(std::move(values));
-      if (nodes_.type_of(node) != cudaGraphNodeTypeGraph) continue;
+      for (Given& value : values.values) find_own_addresses(value);
+      const Place place{classes_.of(values.name, classes), identities_.of({values.name, values.values}, identities)};
+      places[node] = place;
+      read.by_identity[place.identity].push_back(values.name);
+      read.by_class[place.of_class].push_back(std::move(values));
+      const cudaGraphNodeType type = nodes_.type_of(node);
+      if (type == cudaGraphNodeTypeMemAlloc) {
+        const cudaMemAllocNodeParams made = nodes_.allocation(node);
+        allocations_[reinterpret_cast<std::uintptr_t>(made.dptr)] = {made.bytesize, place.identity};
+      }
+      if (type != cudaGraphNodeTypeGraph) continue;
       cudaGraph_t child = nullptr;
       calls_.check(cudaGraphChildGraphNodeGetGraph(node, &child), "cudaGraphChildGraphNodeGetGraph");
-      read_into(read, child, {number});
+      read_into(read, child, &place);
+    }
+  }
+
+  void find_own_addresses(Given& value) const {
+    for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= value.bytes.size(); at += sizeof(std::uintptr_t)) {
+      std::uintptr_t address = 0;
+      std::memcpy(&address, &value.bytes[at], sizeof address);
+      auto next = allocations_.upper_bound(address);
+      if (next == allocations_.begin()) continue;
+      const auto& [begin, allocation] = *std::prev(next);
+      if (address - begin >= allocation.bytes) continue;
+      value.own.push_back({at, allocation.identity, address - begin});
+      std::memset(&value.bytes[at], 0, sizeof address);
     }
   }
 
@@ -149,54 +242,97 @@ class GraphReader {
 
   Calls& calls_;
   NodeReader nodes_;
-  Classes numbers_;
+  // The same for all graphs that this reads.
+  Numbers<std::string> classes_;
+  Numbers<std::pair<std::string, std::vector<Given>>> identities_;
+  std::map<std::uintptr_t, Allocation> allocations_;  // of the graph that is read, by address
 };
 
-// "2a 00 00 00 (42)".
-std::string text_of(const Bytes& bytes) {
-  std::string text;
-  for (std::byte byte : std::span(bytes).first(std::min<std::size_t>(bytes.size(), 32))) {
+template <class T>
+T read_as(const Bytes& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  std::array<char, 24> text = {};
+  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
+  return text.data();
+}
+
+// "2a 00 00 00 (as an integer 42, as a float 0.000000)"; 32 bytes of longer values, from `first` on.
+std::string text_of(const Given& value, std::size_t first) {
+  constexpr std::size_t kMost = 32;
+  const Bytes& bytes = value.bytes;
+  const std::size_t count = std::min(bytes.size() - first, kMost);
+  std::string text = first > 0 ? "..." : "";
+  for (std::byte byte : std::span(bytes).subspan(first, count)) {
     constexpr const char* kDigits = "0123456789abcdef";
-    const auto value = std::to_integer<unsigned>(byte);
-    text += (text.empty() ? "" : " ") + std::string{kDigits[value / 16], kDigits[value % 16]};
+    const auto digits = std::to_integer<unsigned>(byte);
+    text += (text.empty() ? "" : " ") + std::string{kDigits[digits / 16], kDigits[digits % 16]};
   }
-  if (bytes.size() > 32) text += " ...";
+  if (first + count < bytes.size()) text += " ...";
   if (bytes.size() == sizeof(std::int32_t)) {
-    std::int32_t integer = 0;
-    float number = 0;
-    std::memcpy(&integer, bytes.data(), sizeof integer);
-    std::memcpy(&number, bytes.data(), sizeof number);
-    text += " (as an integer " + std::to_string(integer) + ", as a float " + std::to_string(number) + ")";
+    text += " (as an integer " + std::to_string(read_as<std::int32_t>(bytes)) + ", as a float " +
+            std::to_string(read_as<float>(bytes)) + ")";
   }
-  return text;
+  if (bytes.size() == sizeof(std::uint64_t) && value.own.empty()) {
+    text += " (as an address " + hexadecimal(read_as<std::uint64_t>(bytes)) + ", as an integer " +
+            std::to_string(read_as<std::int64_t>(bytes)) + ", as a double " + std::to_string(read_as<double>(bytes)) +
+            ")";
+  }
+  for (const OwnAddress& own : value.own) {
+    text += (&own == value.own.data() ? " (" : ", ") + std::string("at byte ") + std::to_string(own.at) +
+            " an address in memory that the graph allocates, " + std::to_string(own.offset) + " bytes into it";
+  }
+  return value.own.empty() ? text : text + ")";
 }
 
 std::string first_difference(const Node& before, const Node& now) {
   for (std::size_t i = 0; i < std::min(before.values.size(), now.values.size()); ++i) {
-    if (before.values[i] == now.values[i]) continue;
-    return before.name + ", " + before.values[i].first + ": " + text_of(before.values[i].second) + " before, " +
-           text_of(now.values[i].second) + " now";
+    const Given &old_value = before.values[i], &new_value = now.values[i];
+    if (old_value == new_value) continue;
+    const Bytes &old_bytes = old_value.bytes, &new_bytes = new_value.bytes;
+    const auto differs = std::mismatch(old_bytes.begin(), old_bytes.end(), new_bytes.begin(), new_bytes.end()).first;
+    const auto at = static_cast<std::size_t>(differs - old_bytes.begin());
+    // From a multiple of eight on, where a member of a structure may begin; all of what is short.
+    const std::size_t first = at < 32 || at == old_bytes.size() ? 0 : at / 8 * 8;
+    return before.name + ", " + old_value.name + (first > 0 ? " from byte " + std::to_string(first) + " on" : "") +
+           ": " + text_of(old_value, first) + " before, " + text_of(new_value, std::min(first, new_bytes.size())) +
+           " now";
   }
   return before.name + " has another number of parameters than before";
+}
+
+// Of work that is the same but for its order: the first that depends on other work.
+std::string first_reordered(const Reading& before, const Reading& now) {
+  for (const auto& [identity, names] : before.by_identity) {
+    const auto found = now.by_identity.find(identity);
+    if (found == now.by_identity.end() || found->second.size() != names.size()) {
+      return names.front() + " depends on other work than before";
+    }
+  }
+  return "";
 }
 
 }  // namespace
 
 void visit_values(cudaGraph_t graph, Calls& calls, const std::function<void(const NodeValue&)>& visit) {
   GraphReader reader(calls);
-  for (const auto& [number, nodes] : reader.read(graph)) {
+  for (const auto& [number, nodes] : reader.read(graph).by_class) {
     for (const Node& node : nodes) {
-      for (const auto& [name, bytes] : node.values) visit({node.name, name, bytes});
+      for (const Given& value : node.values) visit({node.name, value.name, value.bytes});
     }
   }
 }
 
 std::string difference(cudaGraph_t before, cudaGraph_t now, Calls& calls) {
   GraphReader reader(calls);
-  const NodesByClass old_nodes = reader.read(before), new_nodes = reader.read(now);
-  for (const auto& [number, nodes] : old_nodes) {
-    const auto found = new_nodes.find(number);
-    if (found == new_nodes.end() || found->second.size() < nodes.size()) {
+  const Reading old_graph = reader.read(before), new_graph = reader.read(now);
+  for (const auto& [number, nodes] : old_graph.by_class) {
+    const auto found = new_graph.by_class.find(number);
+    if (found == new_graph.by_class.end() || found->second.size() < nodes.size()) {
       return nodes.front().name + " was there before and is not enqueued now";
     }
     // Both are sorted: of nodes of one class, those that are the same in both are no difference.
@@ -204,13 +340,13 @@ std::string difference(cudaGraph_t before, cudaGraph_t now, Calls& calls) {
       if (nodes[i].values != found->second[i].values) return first_difference(nodes[i], found->second[i]);
     }
   }
-  for (const auto& [number, nodes] : new_nodes) {
-    const auto found = old_nodes.find(number);
-    if (found == old_nodes.end() || found->second.size() < nodes.size()) {
+  for (const auto& [number, nodes] : new_graph.by_class) {
+    const auto found = old_graph.by_class.find(number);
+    if (found == old_graph.by_class.end() || found->second.size() < nodes.size()) {
       return nodes.front().name + " is enqueued now and was not before";
     }
   }
-  return "";
+  return first_reordered(old_graph, new_graph);
 }
 
 }  // namespace graphsink

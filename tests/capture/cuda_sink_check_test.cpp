@@ -100,9 +100,50 @@ TEST_F(SinkCacheChecks, ChildGraphsAreReadToo) {
   for (cudaGraph_t graph : graphs) EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+// Memory that a graph allocates has another address in each capture.
+TEST_F(SinkCacheChecks, WorkThatAllocatesIsTheSame) {
+  SinkCache sinks(checked(1));
+  for (int i = 0; i < 12; ++i) {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      void *one = nullptr, *other = nullptr;
+      (void)cudaMallocAsync(&one, 64, s);
+      (void)cudaMallocAsync(&other, 64, s);
+      (void)cudaMemsetAsync(one, 0, 64, s);
+      guest_add(s, static_cast<int*>(one) + 4, 1);
+      (void)cudaMemcpyAsync(other, static_cast<int*>(one) + 4, sizeof(int), cudaMemcpyDeviceToDevice, s);
+      (void)cudaMemcpyAsync(sums_[0], other, sizeof(int), cudaMemcpyDeviceToDevice, s);
+      guest_add(s, sums_[1], 1);
+      (void)cudaFreeAsync(other, s);
+      (void)cudaFreeAsync(one, s);
+    });
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
+  EXPECT_EQ(read(sums_[0]), 1);
+  EXPECT_EQ(read(sums_[1]), 12);
+  EXPECT_EQ(sinks.report().launches, 11u) << sinks.report();
+  EXPECT_EQ(sinks.report().checks, 10u);
+  EXPECT_TRUE(messages_.empty()) << messages_[0];
+}
+
 // What changes at the fourth call, and how the report names it.
 TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
   int first = 0, second = 0;
+  cudaStream_t side = nullptr;
+  cudaEvent_t forked = nullptr, joined = nullptr, outside[2] = {};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), cudaSuccess);
+  for (cudaEvent_t* event : {&forked, &joined, &outside[0], &outside[1]}) {
+    ASSERT_EQ(cudaEventCreateWithFlags(event, cudaEventDisableTiming), cudaSuccess);
+  }
+  // A graph's own memory, of whose two pieces one is used.
+  auto use_own_memory = [&](cudaStream_t s, std::size_t bytes, int which, int offset) {
+    void* own[2] = {};
+    for (void*& memory : own) {
+      (void)cudaMallocAsync(&memory, bytes, s);
+      (void)cudaMemsetAsync(memory, 0, bytes, s);
+    }
+    guest_add(s, static_cast<int*>(own[which]) + offset, 1);
+    for (void* memory : own) (void)cudaFreeAsync(memory, s);
+  };
   struct Change {
     const char* problem;
     std::function<void(cudaStream_t, bool)> work;
@@ -136,6 +177,43 @@ TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
          guest_add(s, sums_[2], 0);
          if (!later) guest_add(s, sums_[2], 0);
        }},
+      {"memory allocation, size: 40 00 00 00 ",
+       [&](cudaStream_t s, bool later) { use_own_memory(s, later ? 128 : 64, 0, 0); }},
+      {"parameter 0: 00 00 00 00 00 00 00 00 (at byte 0 an address in memory that the graph allocates, 0 bytes into "
+       "it)",
+       [&](cudaStream_t s, bool later) { use_own_memory(s, 64, 0, later ? 4 : 0); }},
+      {"an address in memory that the graph allocates",
+       [&](cudaStream_t s, bool later) { use_own_memory(s, 64, later ? 1 : 0, 0); }},
+      {"event record, event: ",
+       [&](cudaStream_t s, bool later) {
+         guest_add(s, sums_[2], 0);
+         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+         (void)cudaStreamIsCapturing(s, &status);
+         (void)cudaEventRecordWithFlags(
+             outside[later ? 1 : 0], s,
+             status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal);
+       }},
+      // Two chains of two kernels, of which the second ones change places.
+      {"affine_kernel(int*, int, int) depends on other work than before",
+       [&](cudaStream_t s, bool later) {
+         (void)cudaEventRecord(forked, s);
+         (void)cudaStreamWaitEvent(side, forked, 0);
+         guest_affine(s, sums_[1], 1, 0);
+         guest_affine(side, sums_[2], 1, 0);
+         guest_affine(later ? side : s, sums_[1], 1, 3);
+         guest_affine(later ? s : side, sums_[2], 1, 4);
+         (void)cudaEventRecord(joined, side);
+         (void)cudaStreamWaitEvent(s, joined, 0);
+       }},
+      {"parameter 0: ", [&](cudaStream_t s, bool later) { guest_add(s, sums_[later ? 1 : 2], 0); }},
+      {"(as an address 0x", [&](cudaStream_t s, bool later) { guest_add(s, sums_[later ? 1 : 2], 0); }},
+      {"parameter 0 from byte 40 on: ... 07 00 00 00 00 00 00 00 ",
+       [&](cudaStream_t s, bool later) {
+         GuestStruct value = {};
+         value.many[10] = 7;
+         value.many[11] = later ? 1 : 0;
+         guest_take(s, value);
+       }},
   };
   for (const Change& change : changes) {
     SCOPED_TRACE(change.problem);
@@ -149,6 +227,8 @@ TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
   (void)read(sums_[0]);
   EXPECT_EQ(first, 3);
   EXPECT_EQ(second, 3);
+  for (cudaEvent_t event : {forked, joined, outside[0], outside[1]}) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(side), cudaSuccess);
 }
 
 TEST_F(SinkCacheChecks, AnAddressOfFreedMemoryIsFound) {

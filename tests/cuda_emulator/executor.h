@@ -27,11 +27,13 @@ enum class OpKind { kMarker, kKernel, kCopy, kFill, kHost, kConditional, kMemory
 
 // Shared by the operations of one graph launch.
 struct GraphMemory;
+struct Plan;
 struct Launch {
   std::uint32_t graph = 0;  // the id of the exec that tools show
   std::map<cudaGraphConditionalHandle, unsigned> values;
   std::map<cudaGraphConditionalHandle, std::uint64_t> setters;  // who set the value in the kernel that is running
   std::vector<std::shared_ptr<GraphMemory>> freed;              // by its free nodes: stays until they have run
+  std::shared_ptr<const Plan> plan;  // with what it allocates: the exec may be destroyed while it runs
 };
 
 struct Op;

@@ -83,6 +83,7 @@ cudaError_t launch(Runtime& r, Lock& lock, CUgraphExec_st& exec, cudaStream_t ha
   if (const cudaError_t refused = refuse_captured(*stream); refused != cudaSuccess) return refused;
   auto state = std::make_shared<Launch>();
   state->graph = exec.id;
+  state->plan = exec.plan;
   if (const cudaError_t invalid = account_memory(r, exec, *state); invalid != cudaSuccess) return invalid;
   for (const Handle& condition : exec.plan->handles) {
     state->values[condition.id] = condition.assign_default ? condition.value : kUndefinedCondition;

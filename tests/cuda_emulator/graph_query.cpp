@@ -296,3 +296,29 @@ cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, cudaHostNodeParams*
                                     *params = {host.function, host.data};
                                   });
 }
+
+cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, cudaMemAllocNodeParams* params) {
+  return read_node<emu::AllocWork>("cudaGraphMemAllocNodeGetParams", node, cudaGraphNodeTypeMemAlloc, params,
+                                   [&](const emu::AllocWork& alloc) {
+                                     *params = {};
+                                     params->poolProps.allocType = cudaMemAllocationTypePinned;
+                                     params->poolProps.location.type = cudaMemLocationTypeDevice;
+                                     params->bytesize = alloc.memory->bytes;
+                                     params->dptr = alloc.memory->pointer;
+                                   });
+}
+
+cudaError_t cudaGraphMemFreeNodeGetParams(cudaGraphNode_t node, void* pointer) {
+  return read_node<emu::FreeWork>("cudaGraphMemFreeNodeGetParams", node, cudaGraphNodeTypeMemFree, pointer,
+                                  [&](const emu::FreeWork& free) { *static_cast<void**>(pointer) = free.pointer; });
+}
+
+cudaError_t cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t* event) {
+  return read_node<emu::EventWork>("cudaGraphEventRecordNodeGetEvent", node, cudaGraphNodeTypeEventRecord, event,
+                                   [&](const emu::EventWork& work) { *event = work.event; });
+}
+
+cudaError_t cudaGraphEventWaitNodeGetEvent(cudaGraphNode_t node, cudaEvent_t* event) {
+  return read_node<emu::EventWork>("cudaGraphEventWaitNodeGetEvent", node, cudaGraphNodeTypeWaitEvent, event,
+                                   [&](const emu::EventWork& work) { *event = work.event; });
+}

@@ -65,6 +65,21 @@ TEST_F(AsyncMemoryTest, AGraphGetsItsMemoryBackWithGarbage) {
   EXPECT_EQ(before + 1, allocations());
 }
 
+// A graph and its exec may be destroyed while a launch is under way, which then ends as usual.
+TEST_F(AsyncMemoryTest, ALaunchUnderWayKeepsTheMemoryOfItsGraph) {
+  const std::size_t before = allocations();
+  int *memory = nullptr, *target = device<int>(1);
+  cudaGraph_t graph = capture_use(target, memory, true);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < 3; ++i) ASSERT_OK(cudaGraphLaunch(exec, stream_));
+  ASSERT_OK(cudaGraphExecDestroy(exec));
+  ASSERT_OK(cudaGraphDestroy(graph));
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_EQ(-1, host(target, 1)[0]);
+  EXPECT_EQ(before + 1, allocations());
+}
+
 TEST_F(AsyncMemoryTest, AnAllocationOutlivesItsGraph) {
   const std::size_t before = allocations();
   int *memory = nullptr, *target = device<int>(1);

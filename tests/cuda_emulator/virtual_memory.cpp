@@ -140,7 +140,7 @@ CUresult Memory::set_access(CUdeviceptr address, std::size_t bytes, unsigned dev
 }
 
 void Memory::release_all() {
-  while (!blocks_.empty()) release(arena_ + blocks_.begin()->first);
+  while (!blocks_.empty()) release(arena_ + blocks_.begin()->first, blocks_.begin()->second.of_graph);
   while (!pinned_.empty()) release_pinned(const_cast<char*>(pinned_.begin()->first));
   while (!mappings_.empty()) unmap(mappings_.begin()->first, mappings_.begin()->second.bytes);
   while (!physical_.empty()) release_physical(physical_.begin()->first);

@@ -103,6 +103,7 @@ inline Leftover expected_leftover(const FaultCounts& faults, bool is_final) {
   Leftover leftover{live, live};
   leftover.least.physical_blocks = is_final ? std::max(unmapped, released) : released;
   leftover.most.physical_blocks = unmapped + released;
+  leftover.most.device_allocations += live.graphs + live.execs;  // those that such a graph makes
   leftover.least.reservations = is_final && unmapped > 0 ? std::max(freed, std::size_t{1}) : freed;
   leftover.most.reservations = freed + unmapped;
   return leftover;

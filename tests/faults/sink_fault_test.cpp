@@ -15,7 +15,7 @@ extern const char* const sink_libraries;  // files, with colons between them
 
 namespace {
 
-constexpr int kSteps = 15 + 1 + 2 + 3;  // that run() does
+constexpr int kSteps = 15 + 6 + 1 + 2 + 3;  // that run() does
 
 class SinkFaults : public ::testing::Test {
  protected:
@@ -27,11 +27,13 @@ class SinkFaults : public ::testing::Test {
   void make_memory() {
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&sum_), 3 * sizeof(int)), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), cudaSuccess);
     ASSERT_EQ(cudaMemset(sum_, 0, sizeof(int)), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
   void free_memory() {
     EXPECT_EQ(cudaFree(sum_), cudaSuccess);
+    EXPECT_EQ(cudaEventDestroy(event_), cudaSuccess);
     EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
   }
   int sum() {
@@ -53,6 +55,19 @@ class SinkFaults : public ::testing::Test {
             s, [](void*) {}, nullptr);
       });
       if (i % 3 == 2) wait();
+    }
+    for (int i = 0; i < 6; ++i) {
+      run_once(sinks, Key{"memory and events"}, 1, [&](cudaStream_t s) {
+        void* memory = nullptr;
+        (void)cudaMallocAsync(&memory, 16, s);
+        guest_add(s, sum_, 1);
+        (void)cudaFreeAsync(memory, s);
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        if (cudaStreamIsCapturing(s, &status) != cudaSuccess) (void)cudaGetLastError();
+        if (status == cudaStreamCaptureStatusNone) return;
+        (void)cudaEventRecordWithFlags(event_, s, cudaEventRecordExternal);
+        (void)cudaStreamWaitEvent(s, event_, cudaEventWaitExternal);
+      });
     }
     for (int steps : {1, 2, 3}) {
       run_once(sinks, Key{"loop"}, steps, [&](cudaStream_t s) { guest_add(s, sum_, 1); });
@@ -113,6 +128,7 @@ class SinkFaults : public ::testing::Test {
   LogText log_;
   Watchdog watchdog_{60};
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;
   int* sum_ = nullptr;
 };
 

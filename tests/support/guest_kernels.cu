@@ -6,15 +6,26 @@ namespace graphsink::testing {
 namespace {
 
 __global__ void affine_kernel(int* sum, int factor, int amount) { *sum = factor * *sum + amount; }
+__global__ void take_kernel(GuestStruct) {}
 
-}  // namespace
-
-void guest_affine(cudaStream_t stream, int* sum, int factor, int amount) {
+cudaLaunchConfig_t one_thread(cudaStream_t stream) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(1);
   config.blockDim = dim3(1);
   config.stream = stream;
+  return config;
+}
+
+}  // namespace
+
+void guest_affine(cudaStream_t stream, int* sum, int factor, int amount) {
+  const cudaLaunchConfig_t config = one_thread(stream);
   (void)cudaLaunchKernelEx(&config, affine_kernel, sum, factor, amount);
+}
+
+void guest_take(cudaStream_t stream, const GuestStruct& value) {
+  const cudaLaunchConfig_t config = one_thread(stream);
+  (void)cudaLaunchKernelEx(&config, take_kernel, value);
 }
 
 void guest_add(cudaStream_t stream, int* sum, int amount) { guest_affine(stream, sum, 1, amount); }

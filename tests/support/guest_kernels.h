@@ -10,4 +10,10 @@ void guest_add(cudaStream_t stream, int* sum, int amount);
 // *sum = factor * *sum + amount
 void guest_affine(cudaStream_t stream, int* sum, int factor, int amount);
 
+// Passes a long structure by value to a kernel that does nothing with it.
+struct GuestStruct {
+  int many[16];
+};
+void guest_take(cudaStream_t stream, const GuestStruct& value);
+
 }  // namespace graphsink::testing
