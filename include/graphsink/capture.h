@@ -117,7 +117,9 @@ std::ostream& operator<<(std::ostream& out, const SinkReport& report);
 // Threads: a SinkCache is used by one thread at a time. Different ones are independent, and may capture at once.
 //
 // Lifetime: what the function enqueues (memory, kernels, handles of libraries) must exist as long as the key may be
-// launched. The destructor and clear() do not wait for launches that are under way, which end as usual; only for loops
+// launched. A launch copies from and to the same host memory as the capture, and gives host functions the same address:
+// a capture that was given a local variable of the function is refused, and a copy of other pageable memory is logged
+// once. The destructor and clear() do not wait for launches that are under way, which end as usual; only for loops
 // (SinkRunOptions::steps) the destructor waits.
 class SinkCache {
  public:

@@ -200,6 +200,7 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
   if (!sunk.launched) {
     calls.check(cudaEventCreateWithFlags(sunk.launched.out(log_), cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
+  const CalledStack called(__builtin_frame_address(0));
   const LegacyStream legacy = options_.watch_legacy_stream ? LegacyStream::watched : LegacyStream::free;
   auto graph =
       std::make_unique<CudaCapturedGraph>(capture_work(sunk.device, stream, legacy, work), CapturedNodes{}, calls);
@@ -211,6 +212,8 @@ std::unique_ptr<CapturedGraph> SinkCache::Impl::captured_graph(Sunk& sunk, cudaS
                         "enqueue on the given stream, or on streams that wait for an event of it");
   }
   graph->require_repeatable();
+  graph->require_lasting_memory(called);
+  note_pageable_copy(*graph, sunk.key);
   if (options_.check_every > 0) note_addresses(sunk, graph->graph());
   make_executable(*graph, sunk.device);
   return graph;
@@ -239,6 +242,14 @@ void SinkCache::Impl::make_executable(CudaCapturedGraph& graph, GuestDevice& dev
   }
   graph.instantiate(device.capture.origin());
   ++counts_.instantiations;
+}
+
+void SinkCache::Impl::note_pageable_copy(const CudaCapturedGraph& graph, const Key& key) {
+  if (is_pageable_noted_) return;
+  const std::string copy = graph.pageable_copy();
+  if (copy.empty()) return;
+  is_pageable_noted_ = true;
+  log_.warn({"sink: key ", to_string(key), ": ", kPageableCopy, copy});
 }
 
 void SinkCache::Impl::note_failure(const Sunk& sunk, const CaptureFailed& why, const char* consequence) {

@@ -80,6 +80,8 @@ class SinkCache::Impl {
   void note_launch(Sunk& sunk, cudaStream_t stream);
   // A launch failed, so the graph is dropped.
   void drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence);
+  // Says once that launches copy pageable memory of the host.
+  void note_pageable_copy(const CudaCapturedGraph& graph, const Key& key);
   // What a failure leads to, for the log.
   static constexpr const char *kAsItIs = " runs as it is: ", *kStepByStep = " takes a launch for each step: ";
   static constexpr const char* kTriedAgain =
@@ -94,7 +96,7 @@ class SinkCache::Impl {
   std::map<int, GuestDevice> devices_;
   SlotCache<Key, Sunk> cache_;  // by key and stream
   UseOfKeys use_of_keys_;
-  bool is_use_noted_ = false;
+  bool is_use_noted_ = false, is_pageable_noted_ = false;
   KnownMemory memory_;
   NodeNamesFile node_names_;
   SinkReport counts_;

@@ -114,6 +114,30 @@ TEST_F(CudaExternal, WorkOnAStreamOfItsOwnIsAReasonNotToSink) {
   EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
 }
 
+// A launch would copy what is on the stack then.
+TEST_F(CudaExternal, ACopyOfALocalVariableIsAReasonNotToSink) {
+  std::string log;
+  int step = 0;
+  Graph g;
+  Variable state("state", Tensor::scalar<std::int32_t>(0));
+  ExternalOp op{.name = "copies", .outputs = {{i32, {}}}, .cuda = [&step](CudaArgs& a) {
+                  const int local = step;
+                  (void)cudaMemcpyAsync(a.out<void>(0), &local, sizeof local, cudaMemcpyHostToDevice, a.stream());
+                }};
+  assign(state, g.value(state) + external_op(std::move(op), {g.value(state)})[0]);
+  Program p = compile(
+      g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+  int sum = 0;
+  for (; step < 8; ++step) {
+    p.run(sink);
+    sum += step;
+    EXPECT_EQ(state.read().at(0), sum);
+  }
+  EXPECT_EQ(p.counters().graph_launches, 0u);
+  EXPECT_TRUE(contains(log, "copies: it copies from 0x")) << log;
+  EXPECT_TRUE(contains(log, "a variable of a function that has returned")) << log;
+}
+
 TEST_F(CudaExternal, MayBeInALoop) {
   Graph g;
   Value x = g.input("x", i32, {});

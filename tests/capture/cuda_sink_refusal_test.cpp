@@ -51,6 +51,7 @@ class SinkCacheRefuses : public Guest {
   cudaEvent_t before_ = nullptr;  // recorded before any call of run()
   cudaGraph_t graph_ = nullptr;   // without nodes
   cudaGraphExec_t exec_ = nullptr;
+  const int numbers_[6] = {1, 2, 3, 4, 5, 6};
 };
 
 std::vector<Illegal> SinkCacheRefuses::illegal_calls() {
@@ -328,6 +329,66 @@ TEST_F(SinkCacheRefuses, TheLegacyStreamIsWatchedWhereItIsAskedFor) {
     EXPECT_FALSE(contains(to_string(sinks.report()), "not watched")) << sinks.report();
   }
   EXPECT_EQ(read(sums_[0]), 12);
+}
+
+// A launch would copy what is on the stack then.
+TEST_F(SinkCacheRefuses, WhatWasGivenALocalVariable) {
+  struct Row {
+    const char* problem;
+    std::function<void(cudaStream_t, int)> work;
+  };
+  const Row rows[] = {
+      {"it copies from 0x",
+       [&](cudaStream_t s, int i) {
+         const int amount = i + 1;
+         (void)cudaMemcpyAsync(sums_[1], &amount, sizeof amount, cudaMemcpyHostToDevice, s);
+         (void)cudaMemcpyAsync(sums_[0], sums_[1], sizeof(int), cudaMemcpyDeviceToDevice, s);
+       }},
+      {"it copies to 0x",
+       [&](cudaStream_t s, int i) {
+         int seen = 0;
+         (void)cudaMemcpyAsync(sums_[0], &numbers_[i], sizeof(int), cudaMemcpyHostToDevice, s);
+         (void)cudaMemcpyAsync(&seen, sums_[0], sizeof seen, cudaMemcpyDeviceToHost, s);
+         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+         (void)cudaStreamIsCapturing(s, &status);
+         if (status == cudaStreamCaptureStatusNone) (void)cudaStreamSynchronize(s);
+       }},
+      {"it gives a host function 0x",
+       [&](cudaStream_t s, int i) {
+         int local = i;
+         (void)cudaMemcpyAsync(sums_[0], &numbers_[i], sizeof(int), cudaMemcpyHostToDevice, s);
+         (void)cudaLaunchHostFunc(
+             s, [](void* data) { EXPECT_NE(data, nullptr); }, &local);
+       }},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.problem);
+    messages_.clear();
+    SinkCache sinks(logged());
+    for (int i = 0; i < 6; ++i) {
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) { row.work(s, i); });
+      EXPECT_EQ(read(sums_[0]), i + 1);
+    }
+    EXPECT_EQ(sinks.report().launches, 0u);
+    ASSERT_EQ(messages_.size(), 1u) << sinks.report();
+    EXPECT_TRUE(contains(messages_[0], row.problem)) << messages_[0];
+    EXPECT_TRUE(contains(messages_[0], "a variable of a function that has returned")) << messages_[0];
+  }
+}
+
+TEST_F(SinkCacheRefuses, NothingForPageableMemoryThatLastsButSaysSoOnce) {
+  SinkCache sinks(logged());
+  int on_the_stack = 0;  // of a function that has not returned
+  for (int i = 0; i < 12; ++i) {
+    on_the_stack = i;
+    sinks.run(stream_, Key{i % 2}, [&](cudaStream_t s) {
+      (void)cudaMemcpyAsync(sums_[0], &on_the_stack, sizeof(int), cudaMemcpyHostToDevice, s);
+    });
+    EXPECT_EQ(read(sums_[0]), i);
+  }
+  EXPECT_EQ(sinks.report().launches, 10u) << sinks.report();
+  ASSERT_EQ(messages_.size(), 1u);
+  EXPECT_TRUE(contains(messages_[0], "a copy of pageable host memory")) << messages_[0];
 }
 
 // What another thread does with CUDA while a key is captured.

@@ -1,6 +1,9 @@
 #include "device/cuda/captured_graph.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <map>
 
 #include "device/cuda/arguments.h"
@@ -221,6 +224,70 @@ void CudaCapturedGraph::require_repeatable() const {
                  "it allocates memory in stream order " + times(once_.allocations) + " and frees it " +
                      times(once_.frees) + ", so a second launch would find other memory in use",
                  "free what cudaMallocAsync() allocates there, or allocate it before");
+}
+
+namespace {
+
+std::string text_of(const void* address) {
+  std::array<char, 24> text = {};
+  std::snprintf(text.data(), text.size(), "0x%llx",
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)));
+  return text.data();
+}
+
+struct CopyEnds {
+  const void *from = nullptr, *to = nullptr;  // null for arrays
+};
+CopyEnds ends_of(cudaGraphNode_t copy, Calls& calls) {
+  cudaMemcpy3DParms params = {};
+  calls.check(cudaGraphMemcpyNodeGetParams(copy, &params), "cudaGraphMemcpyNodeGetParams");
+  return {params.srcPtr.ptr, params.dstPtr.ptr};
+}
+
+bool is_pageable(const void* address, Calls& calls) {
+  cudaPointerAttributes attributes = {};
+  calls.check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+}  // namespace
+
+void CudaCapturedGraph::require_lasting_memory(const CalledStack& while_capturing) const {
+  visit_nodes(
+      graph_.get(), nullptr, nodes_, calls_, [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* op) {
+        auto require = [&](const void* address, const char* use) {
+          if (!while_capturing.holds(address)) return;
+          refuse_capture(
+              op,
+              std::string(use) + text_of(address) +
+                  ", a variable of a function that has returned: a launch would use what is there then",
+              "let it use memory that lasts as long as the work may be launched, or pass numbers to kernels by value");
+        };
+        if (type == cudaGraphNodeTypeMemcpy) {
+          const CopyEnds ends = ends_of(node, calls_);
+          require(ends.from, "it copies from ");
+          require(ends.to, "it copies to ");
+        } else if (type == cudaGraphNodeTypeHost) {
+          cudaHostNodeParams host = {};
+          calls_.check(cudaGraphHostNodeGetParams(node, &host), "cudaGraphHostNodeGetParams");
+          require(host.userData, "it gives a host function ");
+        }
+      });
+}
+
+std::string CudaCapturedGraph::pageable_copy() const {
+  std::string found;
+  visit_nodes(graph_.get(), nullptr, nodes_, calls_,
+              [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* op) {
+                if (type != cudaGraphNodeTypeMemcpy || !found.empty()) return;
+                const CopyEnds ends = ends_of(node, calls_);
+                const std::string of_op = op ? " of " + std::string(op->op->name) : "";
+                if (ends.from && is_pageable(ends.from, calls_))
+                  found = "memcpy" + of_op + " from " + text_of(ends.from);
+                else if (ends.to && is_pageable(ends.to, calls_))
+                  found = "memcpy" + of_op + " to " + text_of(ends.to);
+              });
+  return found;
 }
 
 CudaCapturedGraph::CudaCapturedGraph(GraphHandle graph, CapturedNodes nodes, Calls& calls)

@@ -1,10 +1,12 @@
 // A captured graph, checked and ready to launch.
 #pragma once
 
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "base/called_stack.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handle.h"
 #include "device/cuda/stream.h"
@@ -31,6 +33,12 @@ class CudaCapturedGraph : public CapturedGraph {
   // Throws CaptureFailed if a second launch would fail, because memory that the first allocates in stream order is not
   // freed in it. The error names the op, if the nodes belong to ops.
   void require_repeatable() const;
+  // Throws CaptureFailed, naming the op, if a node was given host memory of a function that was called while capturing
+  // and has returned: launches would read what is there then.
+  void require_lasting_memory(const CalledStack& while_capturing) const;
+  // The first copy from or to pageable memory of the host, as "memcpy from 0x7f3c00000000", with its op if it has one;
+  // empty if there is none.
+  std::string pageable_copy() const;
   // Makes the executable graph and uploads it on `stream`. Throws CaptureFailed if CUDA refuses the graph, and where
   // memory is short; the error names the op if CUDA names the node.
   void instantiate(cudaStream_t stream);
@@ -61,6 +69,12 @@ class CudaCapturedGraph : public CapturedGraph {
   CaptureInfo bodies_;          // nodes inside of conditional bodies
   bool has_clusters_ = false;   // a kernel runs in clusters of several thread blocks
 };
+
+// What is logged once of pageable_copy().
+inline constexpr const char* kPageableCopy =
+    "each launch repeats a copy of pageable host memory, which must exist and hold what is meant as long as the work "
+    "may "
+    "be launched; memory of cudaMallocHost() is copied faster: ";
 
 // The graph's nodes, each after those it depends on; independent nodes in any order.
 std::vector<cudaGraphNode_t> nodes_in_order(cudaGraph_t graph, Calls& calls);

@@ -50,6 +50,7 @@ StreamCapture::~StreamCapture() {
 }
 
 void StreamCapture::begin(Streams streams) {
+  called_ = CalledStack(__builtin_frame_address(0));
   calls_.set_capturing(true);
   end_captures();
   if (!capturing_.empty()) {
@@ -309,6 +310,8 @@ std::unique_ptr<CudaCapturedGraph> StreamCapture::end(std::unique_ptr<CudaCaptur
   restore_streams();
   auto captured = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), calls_);
   captured->require_repeatable();
+  captured->require_lasting_memory(called_);
+  note_pageable_copy(*captured);
   bool is_updated = false;
   if (spare && captured->resembles(*spare)) {
     is_updated = captured->take_over(*spare);
@@ -318,6 +321,14 @@ std::unique_ptr<CudaCapturedGraph> StreamCapture::end(std::unique_ptr<CudaCaptur
   calls_.set_capturing(false);
   ++calls_.counters.captures;
   return captured;
+}
+
+void StreamCapture::note_pageable_copy(const CudaCapturedGraph& captured) {
+  if (is_pageable_noted_) return;
+  const std::string copy = captured.pageable_copy();
+  if (copy.empty()) return;
+  is_pageable_noted_ = true;
+  calls_.log.warn({kPageableCopy, copy});
 }
 
 void StreamCapture::cancel() noexcept {

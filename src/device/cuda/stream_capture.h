@@ -74,6 +74,7 @@ class StreamCapture {
   // same nesting depth.
   Streams own_streams(Streams like);
   void redirect(Streams from, Streams to);
+  void note_pageable_copy(const CudaCapturedGraph& captured);
 
   // The streams of one nesting depth; levels_[0] is for work outside of conditional bodies. No two levels share a
   // stream, because a stream can take part in only one capture at a time.
@@ -94,6 +95,8 @@ class StreamCapture {
   std::vector<Level> inside_;
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
+  CalledStack called_;  // by who captures: ops, deeper than begin()
+  bool is_pageable_noted_ = false;
   struct Capture {
     CudaStream* stream;  // the stream on which it began
     bool owns_graph;     // if false, the graph is the body of a conditional node, which owns it

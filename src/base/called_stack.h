@@ -1,0 +1,39 @@
+// The part of a thread's stack that the functions use which are called from here.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace graphsink {
+
+// Made in a function on the calling thread. What lies in this part when such a called function has returned is over.
+// Holds nothing on a stack that is not the thread's own, such as a fiber's.
+class CalledStack {
+ public:
+  CalledStack() = default;
+  // `frame`: __builtin_frame_address(0) of the function.
+  explicit CalledStack(const void* frame) : frame_(reinterpret_cast<std::uintptr_t>(frame)) {
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+    void* low = nullptr;
+    std::size_t bytes = 0;
+    const bool is_known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
+    pthread_attr_destroy(&attributes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(low);
+    if (is_known && frame_ >= begin && frame_ - begin < bytes) begin_ = begin;
+  }
+
+  // The stack grows towards lower addresses.
+  bool holds(const void* address) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return begin_ != 0 && at >= begin_ && at < frame_;
+  }
+
+ private:
+  std::uintptr_t begin_ = 0;  // 0: not known
+  std::uintptr_t frame_ = 0;
+};
+
+}  // namespace graphsink
