@@ -134,10 +134,19 @@ class SinkCache {
   //
   // `enqueue` is called with the stream to use, whose device is the current one meanwhile. It may fork to other streams
   // by events, if it joins them again, and call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one
-  // call of run(), if the first was a capture that failed: nothing of the first has run then. All its work must go to
-  // the given stream or to forks of it: what it gives to a stream that does not take part runs at the capture and is
-  // missing from every launch. Where that is a call of this library (run() of a Program or of a SinkCache), the call
-  // throws Error, and so the capture fails.
+  // call of run(), if the first was a capture that failed. Nothing that the first gave to the given stream has run
+  // then. But what it did on the host is done twice (a loss that is appended to a list, a counter), and so is work for
+  // a stream that it forked to after the call that broke the capture: the reason says so where that may be. A function
+  // that ends the process at an error of CUDA, or loops until a value arrives, does so in the capture, too.
+  //
+  // All its work must go to the given stream or to forks of it: what it gives to a stream that does not take part runs
+  // at the capture and is missing from every launch. Where that is a call of this library (run() of a Program or of a
+  // SinkCache), the call throws Error, and so the capture fails. What other threads give to the stream during a capture
+  // becomes a part of it, and every launch repeats it.
+  //
+  // An event that the function records is a part of the capture: outside, after a launch, CUDA refuses to wait for it
+  // or to measure with it. Record events for others after run(), or with cudaEventRecordExternal while the stream
+  // captures.
   //
   // During a capture, the given stream is `stream`. For the legacy default stream (nullptr), which CUDA does not
   // capture, it is a stream of the cache, and the launch goes to the legacy stream.

@@ -22,6 +22,8 @@ bool is_capturing(cudaStream_t stream) noexcept {
 
 constexpr const char* kBrokenByAnother = "another thread has broken the capture: no call of this thread failed before";
 
+constexpr const char* kMayHaveRunTwice = "; what it gave to other streams after that call may have run twice";
+
 // By the names of the runtime's codes and of the driver's, whose log names the latter.
 std::string remedy_for(std::string_view problem) {
   static constexpr std::array<std::array<std::string_view, 3>, 7> kRemedies = {{
@@ -124,7 +126,7 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
     const bool by_another = failed.code == cudaErrorStreamCaptureInvalidated && log.is_heard();
     return by_another ? kBrokenByAnother + ("; " + seen) : seen;
   };
-  std::string refused;
+  std::string refused, run_twice;
   failed.note(link(origin.get(), given), "cudaStreamWaitEvent");
   if (!failed) {
     try {
@@ -134,15 +136,18 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
     }
     if (!had_error) failed.note(cudaPeekAtLastError(), "a call in the function");
     if (exception) refused = refused_call();  // what fails from here on may be its consequence
-    failed.note(link(given, origin.get()), "cudaEventRecord");
+    const cudaError_t joined = link(given, origin.get());
+    failed.note(joined, "cudaEventRecord");
+    // A stream that waits for an event of a broken capture does not join it: what it is given runs.
+    if (joined == cudaErrorStreamCaptureInvalidated) run_twice = kMayHaveRunTwice;
   }
   GraphHandle graph = end(origin, given, failed);
   if (!failed && !exception) return graph;
   if (!had_error) (void)cudaGetLastError();
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);
-  if (!exception) refuse(refused_call());
+  if (!exception) refuse(refused_call() + run_twice);
   const std::string text = std::string("the function threw: ") + exception->problem;
-  if (!refused.empty()) refuse(text + "; before that, a call of CUDA failed: " + refused);
+  if (!refused.empty()) refuse(text + "; before that, a call of CUDA failed: " + refused + run_twice);
   throw CaptureFailed("capture", Where(), text, exception->remedy);
 }
 

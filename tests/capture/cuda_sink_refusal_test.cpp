@@ -331,6 +331,27 @@ TEST_F(SinkCacheRefuses, TheLegacyStreamIsWatchedWhereItIsAskedFor) {
   EXPECT_EQ(read(sums_[0]), 12);
 }
 
+// A stream that waits for an event of a broken capture does not join it.
+TEST_F(SinkCacheRefuses, WorkOnOtherStreamsMayHaveRunTwiceAndThatIsSaid) {
+  for (const bool looks : {false, true}) {
+    messages_.clear();
+    SinkCache sinks(logged({.warm_runs = 0}));
+    const int before = read(sums_[0]);
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+      guest_add(s, sums_[0], 1);
+      const cudaError_t waited = cudaStreamSynchronize(s);
+      fork_to(s, other_);
+      guest_add(other_, sums_[1], 1);
+      fork_to(other_, s);
+      if (looks && waited != cudaSuccess) throw std::runtime_error("cannot wait");
+    });
+    EXPECT_EQ(read(sums_[0]), before + 1);
+    ASSERT_EQ(messages_.size(), 1u);
+    EXPECT_TRUE(contains(messages_[0], "gave to other streams after that call may have run twice")) << messages_[0];
+  }
+  EXPECT_GE(read(sums_[1]), 2);
+}
+
 // A launch would copy what is on the stack then.
 TEST_F(SinkCacheRefuses, WhatWasGivenALocalVariable) {
   struct Row {
