@@ -70,7 +70,8 @@ void Program::Impl::require_whole(const char* call, const char* wanted_by, const
   std::optional<Where> first;
   for (const Reason& reason : plan.reasons) {
     std::string place = to_string(reason.where);
-    problem += "\n  " + reason.what + (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
+    problem += (&reason == plan.reasons.data() ? ": " : "; ") + reason.what +
+               (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
     if (remedy.find(reason.remedy) == std::string::npos) remedy += (remedy.empty() ? "" : "; ") + reason.remedy;
     if (!first && reason.where.line()) first = reason.where;
   }
