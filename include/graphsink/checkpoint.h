@@ -40,8 +40,10 @@ struct Checkpoint {
 Checkpoint read_checkpoint(const std::filesystem::path& path, Where where = Where::current());
 
 // Writes a file so that after a crash at any moment `path` is either what it was before or all of the new one: writes
-// "<path>.partial.<16 hex digits>", syncs it, renames it and syncs the directory. A process that is killed meanwhile
-// leaves that other file behind. A symbolic link stays one: the file that it leads to is replaced. Several threads and
+// "<path>.partial.<16 hex digits>", with the name cut where the whole would be too long for the file system, syncs it,
+// renames it and syncs the directory. A process that is killed meanwhile leaves that other file behind, which the next
+// write to `path` removes. A file that is there keeps its permissions (not access control lists), and where the system
+// allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several threads and
 // processes may write one path; the last rename wins. The same checkpoint gives the same bytes, and read_checkpoint()
 // reads them. Throws Error naming the path and the system's reason, `path` is then as it was; also for a path to a
 // directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors
