@@ -47,7 +47,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       shapes_(options.shape_cache_bytes, options.shape_cache_shapes, capture_policy_, log_),
       runs_(shapes_, capture_policy_, runner_, status_),
       argument_audit_(session_.device(), log_),
-      node_names_(log_),
+      node_names_(log_, options.target.kind == DeviceKind::cuda),
       replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
   const Plan& plan = this->plan();
   if (static_cast<int>(plan.feeds.size()) > kMaxFeeds) {
