@@ -91,7 +91,8 @@ struct CompileOptions {
   // and then a launch is measured that shares less or nothing, and what was faster is kept. In interactive_parallel,
   // threads that no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many
   // as the process may use cores. Results do not depend on it. compile() refuses a negative number, and more than
-  // 1024.
+  // 1024. If the process has a limit on its memory (ulimit -v), compile() has OpenBLAS take 128 MiB of addresses for
+  // each thread, and throws Error if the limit leaves too little: OpenBLAS itself would wait for them forever.
   int threads = 0;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.
