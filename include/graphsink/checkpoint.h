@@ -22,22 +22,32 @@ class Program;
 struct Checkpoint {
   std::map<std::string, Tensor, std::less<>> tensors;        // by name
   std::map<std::string, std::string, std::less<>> metadata;  // whatever else belongs to it: a step, a model's name
-  std::string source;                                        // the file it was read from, for messages; may be empty
+  // By name: the dtypes, as the file names them ("I16"), of tensors that were not loaded, because this library does not
+  // have these dtypes.
+  std::map<std::string, std::string, std::less<>> unsupported{};
+  std::string source;  // the file it was read from, for messages; may be empty
 
   // A number in the metadata. Throws Error if there is none, or not a whole number of at least 0.
   std::int64_t number(std::string_view name, Where where = Where::current()) const;
 };
 
-// Reads a whole file. Throws Error with the path, the field and the reason for one that cannot be read or is not
-// well-formed: a header larger than the file or 100 MB, doubled names, unknown dtypes, more than Shape::kMaxRank
-// dimensions, offsets that overlap, leave holes, or do not fit their shape or the file.
+// Reads a whole file. Tensors of dtypes that the format has and this library does not (U64, U32, I16, U16, I8, C64 and
+// those below 16 bits of type F) are named in `unsupported`; the others are loaded. Throws Error with the path, the
+// field and the reason for one that cannot be read or is not well-formed: a header larger than the file or 100 MB,
+// doubled names, dtypes that the format does not have, more than Shape::kMaxRank dimensions, offsets that overlap,
+// leave holes, or do not fit their shape or the file. Takes memory in proportion to the file, whatever is in it, and
+// time in proportion to n log n. Messages show names shortened.
 Checkpoint read_checkpoint(const std::filesystem::path& path, Where where = Where::current());
 
 // Writes a file so that after a crash at any moment `path` is either what it was before or all of the new one: writes
-// "<path>.partial.<16 hex digits>", syncs it, renames it and syncs the directory. A process that is killed meanwhile
-// leaves that other file behind. A symbolic link stays one: the file that it leads to is replaced. Several threads and
-// processes may write one path; the last rename wins. The same checkpoint gives the same bytes. Throws Error naming the
-// path and the system's reason, `path` is then as it was; also for a path to a directory, a device, a pipe or a socket.
+// "<path>.partial.<16 hex digits>", with the name cut where the whole would be too long for the file system, syncs it,
+// renames it and syncs the directory. A process that is killed meanwhile leaves that other file behind, which the next
+// write to `path` removes. A file that is there keeps its permissions (not access control lists), and where the system
+// allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several threads and
+// processes may write one path; the last rename wins. The same checkpoint gives the same bytes, and read_checkpoint()
+// reads them. Throws Error naming the path and the system's reason, `path` is then as it was; also for a path to a
+// directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors
+// that were not loaded.
 void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint, Where where = Where::current());
 // Throws the Error that write_checkpoint() would throw before it writes, for a directory that is missing or forbids it:
 // to be called before a training that ends with a checkpoint. Leaves nothing behind.
@@ -54,7 +64,7 @@ Checkpoint snapshot(std::span<const Variable> variables, Where where = Where::cu
 // What restore() accepts beyond a checkpoint of exactly these Variables.
 struct RestoreOptions {
   bool allow_missing = false;  // Variables that are not in the checkpoint keep their values
-  bool allow_unused = false;   // tensors without a Variable are ignored
+  bool allow_unused = false;   // tensors without a Variable are ignored, whatever their dtype
   bool convert = false;        // elements are converted to the Variable's dtype, as by Tensor::to()
   bool without_step = false;   // the program keeps its step: for inference, or to begin another training
   LogFunction log{};           // receives warnings; empty: spdlog's default logger

@@ -34,7 +34,8 @@ class Where {
 // "train.cpp:12" (the last path component only), or "" for a default-constructed Where.
 std::string to_string(const Where& where);
 
-// what() reads "train.cpp:12: matmul: inner dimensions differ: [32, 784] x [700, 256]; remedy: ...".
+// what() reads "train.cpp:12: matmul: inner dimensions differ: [32, 784] x [700, 256]; remedy: ...". It is one line:
+// control characters, and bytes that are not UTF-8, are escaped in all texts, as "\n" and "\x1b".
 class Error : public std::runtime_error {
  public:
   Error(std::string op, Where where, std::string problem, std::string remedy);

@@ -18,9 +18,12 @@ struct IdxFile {
   Shape shape;
   std::vector<std::uint8_t> bytes;  // row-major
 };
-// Throws Error naming the file for one that cannot be opened, is truncated, damaged, too long, empty, or of another
-// element type. Memory follows the data that is there, not the sizes that the header claims.
-IdxFile read_idx(const std::filesystem::path& path, Where where = Where::current());
+inline constexpr std::size_t kMostIdxBytes = std::size_t{1} << 30;
+// Throws Error naming the file for one that cannot be opened, is truncated, damaged, too long, empty, of another
+// element type, or of more than `maximum` elements. Memory follows the data that is there, not the sizes that the
+// header claims; but a small gzipped file may hold a thousand times its size.
+IdxFile read_idx(const std::filesystem::path& path, std::size_t maximum = kMostIdxBytes,
+                 Where where = Where::current());
 
 // Images as f32 [n, rows * columns] in [0, 1] and their labels i32 [n].
 struct Digits {
@@ -45,8 +48,11 @@ struct Text {
   // Throws Error for a token outside the vocabulary.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
 };
-// Reads a file, gzipped or not. Throws Error naming the file if it cannot be read or has fewer than `minimum` bytes.
-Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, Where where = Where::current());
+inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 28;
+// Reads a file, gzipped or not; takes up to about 6 bytes of memory for each of the text. Throws Error naming the file
+// if it cannot be read, or if the text, unpacked, has fewer than `minimum` or more than `maximum` bytes.
+Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, std::size_t maximum = kMostTextBytes,
+               Where where = Where::current());
 
 // The CRC-32 of bytes (that of zlib and gzip) as 8 hex digits. It tells data or results apart that differ by accident;
 // it is no protection against forgery.

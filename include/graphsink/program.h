@@ -90,7 +90,9 @@ struct CompileOptions {
   // computes which part of which op is decided when the step is captured. How much is shared follows the machine: now
   // and then a launch is measured that shares less or nothing, and what was faster is kept. In interactive_parallel,
   // threads that no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many
-  // as the process may use cores. Results do not depend on it. compile() refuses a negative number.
+  // as the process may use cores. Results do not depend on it. compile() refuses a negative number, and more than
+  // 1024. If the process has a limit on its memory (ulimit -v), compile() has OpenBLAS take 128 MiB of addresses for
+  // each thread, and throws Error if the limit leaves too little: OpenBLAS itself would wait for them forever.
   int threads = 0;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.
@@ -321,7 +323,7 @@ class Program {
   // not listed, and neither are captures that changed a graph in place (Counters::graph_updates): profilers show them
   // with the ids of the graph as it was made. If the environment variable GRAPHSINK_NODE_NAMES names a file, every
   // program and SinkCache adds such lines to it whenever it captures something, so that a program need not be changed
-  // to be profiled.
+  // to be profiled. A program on the CPU logs that there are no names.
   //
   // Throws Error if nothing is captured yet, on the CPU, if the file cannot be written, and if CUPTI, which knows the
   // ids and belongs to the CUDA toolkit, is not found.

@@ -117,7 +117,8 @@ class Tensor {
   std::vector<std::byte> bytes_;
 };
 
-// "f32[2] [1, 2]", at most 16 elements and then "...". "(no tensor)" unless valid().
+// "f32[2] [1, 2]", at most 16 elements and then "...". Integers have all of their digits, other numbers as many as the
+// stream says. "(no tensor)" unless valid().
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace graphsink

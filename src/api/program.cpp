@@ -28,11 +28,13 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
   auto expect = [&](bool fits, const char* option, auto value, const char* remedy) {
     if (!fits) throw Error("compile", where, std::string(option) + " is " + std::to_string(value), remedy);
   };
+  constexpr int kMostThreads = 1024;
   constexpr std::chrono::milliseconds kMostPatience = std::chrono::hours(24 * 36525);
   std::chrono::milliseconds patience = options.host_op_patience;
   expect(options.capture_after >= 0, "capture_after", options.capture_after,
          "give a number of steps, or 0 to capture when it pays");
-  expect(options.threads >= 0, "threads", options.threads, "give a number of threads, or 0 for one on each core");
+  expect(options.threads >= 0 && options.threads <= kMostThreads, "threads", options.threads,
+         "give a number of threads, at most 1024, or 0 for one on each core");
   expect(options.guards.replay_every >= 0, "guards.replay_every", options.guards.replay_every,
          "give a number of runs, or 0 for never");
   expect(patience.count() >= 0 && patience <= kMostPatience, "host_op_patience", patience.count(),

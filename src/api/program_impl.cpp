@@ -47,7 +47,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       shapes_(options.shape_cache_bytes, options.shape_cache_shapes, capture_policy_, log_),
       runs_(shapes_, capture_policy_, runner_, status_),
       argument_audit_(session_.device(), log_),
-      node_names_(log_),
+      node_names_(log_, options.target.kind == DeviceKind::cuda),
       replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
   const Plan& plan = this->plan();
   if (static_cast<int>(plan.feeds.size()) > kMaxFeeds) {
@@ -70,7 +70,8 @@ void Program::Impl::require_whole(const char* call, const char* wanted_by, const
   std::optional<Where> first;
   for (const Reason& reason : plan.reasons) {
     std::string place = to_string(reason.where);
-    problem += "\n  " + reason.what + (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
+    problem += (&reason == plan.reasons.data() ? ": " : "; ") + reason.what +
+               (place.empty() ? "" : " (" + place + ")") + ": " + reason.why;
     if (remedy.find(reason.remedy) == std::string::npos) remedy += (remedy.empty() ? "" : "; ") + reason.remedy;
     if (!first && reason.where.line()) first = reason.where;
   }

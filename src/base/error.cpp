@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace graphsink {
 namespace {
 
@@ -20,14 +22,14 @@ std::string to_string(const Where& where) {
   std::string_view file = where.file_name();
   if (file.empty() || where.line() == 0) return "";
   if (auto slash = file.find_last_of('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
-  return std::string(file) + ":" + std::to_string(where.line());
+  return printable(file) + ":" + std::to_string(where.line());
 }
 
 Error::Error(std::string op, Where where, std::string problem, std::string remedy)
-    : std::runtime_error(compose(op, where, problem, remedy)),
-      op_(std::move(op)),
+    : std::runtime_error(printable(compose(op, where, problem, remedy))),
+      op_(printable(op)),
       where_(where),
-      problem_(std::move(problem)),
-      remedy_(std::move(remedy)) {}
+      problem_(printable(problem)),
+      remedy_(printable(remedy)) {}
 
 }  // namespace graphsink

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <new>
 #include <ostream>
+#include <string>
+#include <type_traits>
 
 #include "base/convert.h"
 #include "base/number_text.h"
@@ -194,11 +196,30 @@ void Tensor::check_dtype(DType wanted, const Where& where) const {
   }
 }
 
+namespace {
+
+// Integers with all of their digits, which a double has not for all of them.
+template <class T>
+void print(T element, std::ostream& out) {
+  if constexpr (std::is_integral_v<T>) {
+    out << std::to_string(element);
+  } else {
+    out << static_cast<double>(element);
+  }
+}
+
+}  // namespace
+
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.valid()) return out << "(no tensor)";
   out << to_string(tensor.type()) << " [";
-  std::int64_t size = tensor.shape().size();
-  for (std::int64_t i = 0; i < size && i < 16; ++i) out << (i ? ", " : "") << tensor.at(i);
+  const std::int64_t size = tensor.shape().size();
+  with_element_type(tensor.dtype(), [&]<class T>(T) {
+    for (std::int64_t i = 0; i < size && i < 16; ++i) {
+      out << (i ? ", " : "");
+      print(tensor.as<T>()[static_cast<std::size_t>(i)], out);
+    }
+  });
   return out << (size > 16 ? ", ...]" : "]");
 }
 

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/safetensors.h"
 #include "graphsink/program.h"
@@ -42,6 +43,7 @@ class InputFile {
     stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
     if (!stream_) refuse("is truncated: it shrank while it was read", kAgain);
   }
+  void skip(std::uint64_t bytes) { stream_.seekg(static_cast<std::streamoff>(bytes), std::ios::cur); }
   [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
     throw Error(name_, where_, problem, remedy);
   }
@@ -69,15 +71,6 @@ std::uint64_t read_header_size(InputFile& file) {
   return size;
 }
 
-// Any other byte in a bool is undefined behaviour.
-void check_booleans(const Tensor& tensor, const std::string& name, const InputFile& file) {
-  std::span<const std::byte> bytes(tensor.data(), tensor.bytes());
-  auto bad = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
-  if (bad == bytes.end()) return;
-  file.refuse("tensor \"" + name + "\": element " + std::to_string(bad - bytes.begin()) + " is neither 0 nor 1",
-              kAgain);
-}
-
 std::string name_of(const Checkpoint& checkpoint) {
   return checkpoint.source.empty() ? "the checkpoint" : checkpoint.source;
 }
@@ -90,7 +83,8 @@ std::map<std::string_view, const Variable*> names_of(std::span<const Variable> v
     require_valid(variable, call, where);
     auto [at, is_new] = names.emplace(variable.name(), &variable);
     if (!is_new && !(*at->second == variable))
-      throw Error(call, where, "two Variables are named \"" + variable.name() + "\"", "give each a name of its own");
+      throw Error(call, where, "two Variables are named \"" + shortened(variable.name()) + "\"",
+                  "give each a name of its own");
   }
   return names;
 }
@@ -99,7 +93,7 @@ std::map<std::string_view, const Variable*> names_of(std::span<const Variable> v
 Tensor fit(const Tensor& tensor, const Variable& variable, const RestoreOptions& options, const std::string& source,
            const Where& where) {
   const TensorType& wanted = variable.type();
-  std::string field = "tensor \"" + variable.name() + "\", ";
+  std::string field = tensor_text(variable.name()) + ", ";
   if (!tensor.valid()) {
     throw Error(source, where, field + "is default-constructed or moved from, and has no data",
                 "give a checkpoint that read_checkpoint() or snapshot() returned");
@@ -123,11 +117,11 @@ std::int64_t Checkpoint::number(std::string_view name, Where where) const {
     if (code != std::errc() || end != text.data() + text.size()) number = -1;
   }
   if (number < 0) {
-    throw Error(
-        name_of(*this), where,
-        "metadata \"" + std::string(name) + "\": " +
-            (found == metadata.end() ? "is missing" : "expected a whole number, seen \"" + found->second + "\""),
-        "give a checkpoint that this program wrote");
+    throw Error(name_of(*this), where,
+                "metadata \"" + shortened(name) + "\": " +
+                    (found == metadata.end() ? "is missing"
+                                             : "expected a whole number, seen \"" + shortened(found->second) + "\""),
+                "give a checkpoint that this program wrote");
   }
   return number;
 }
@@ -141,9 +135,16 @@ Checkpoint read_checkpoint(const std::filesystem::path& path, Where where) {
   checkpoint.source = path.string();
   checkpoint.metadata = std::move(header.metadata);
   for (TensorEntry& entry : header.entries) {
-    Tensor tensor(entry.type);
+    if (!entry.dtype->dtype) {
+      file.skip(entry.end - entry.begin);
+      checkpoint.unsupported.emplace(std::move(entry.name), entry.dtype->name);
+      continue;
+    }
+    Tensor tensor(*entry.dtype->dtype, entry.shape, where);
     file.read(tensor.data(), tensor.bytes());
-    if (tensor.dtype() == DType::boolean) check_booleans(tensor, entry.name, file);
+    if (const auto bad = find_bad_boolean(tensor)) {
+      file.refuse(tensor_text(entry.name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1", kAgain);
+    }
     checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
   }
   return checkpoint;
@@ -172,19 +173,30 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
                          const RestoreOptions& options, const Where& where) {
   std::map<std::string_view, const Variable*> by_name = names_of(variables, "restore", where);
   std::string source = name_of(checkpoint);
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (options.allow_unused || by_name.contains(name)) continue;
-    throw Error(source, where, "tensor \"" + name + "\" belongs to no Variable",
-                "give a checkpoint of this model, or set allow_unused");
-  }
   Restored result;
+  const auto note_unused = [&](const std::string& name) {
+    if (by_name.contains(name)) return;
+    if (!options.allow_unused) {
+      throw Error(source, where, tensor_text(name) + " belongs to no Variable",
+                  "give a checkpoint of this model, or set allow_unused");
+    }
+    result.unused.push_back(name);
+  };
+  for (const auto& [name, tensor] : checkpoint.tensors) note_unused(name);
+  for (const auto& [name, dtype] : checkpoint.unsupported) note_unused(name);
   std::vector<std::pair<Variable, Tensor>> writes;
   for (const Variable& variable : variables) {
     const std::string& name = variable.name();
     auto found = checkpoint.tensors.find(name);
     if (found == checkpoint.tensors.end()) {
+      if (const auto foreign = checkpoint.unsupported.find(name); foreign != checkpoint.unsupported.end()) {
+        throw Error(source, where,
+                    tensor_text(name) + ", dtype: expected " + to_string(variable.type()) + ", seen " +
+                        shortened(foreign->second) + ", which this library does not have",
+                    "convert the tensor to a dtype that read_checkpoint() loads");
+      }
       if (!options.allow_missing) {
-        throw Error(source, where, "has no tensor \"" + name + "\"",
+        throw Error(source, where, "has no " + tensor_text(name),
                     "give a checkpoint of this model, or set allow_missing");
       }
       result.missing.push_back(name);
@@ -194,8 +206,6 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
     result.loaded.push_back(name);
     if (found->second.dtype() != variable.type().dtype) result.converted.push_back(name);
   }
-  for (const auto& [name, tensor] : checkpoint.tensors)
-    if (!by_name.contains(name)) result.unused.push_back(name);
   for (auto& [variable, tensor] : writes) variable.write(tensor);
   return result;
 }
@@ -210,7 +220,7 @@ Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoi
   Log(options.log)
       .warn({to_string(where), ": restore() of Variables alone: programs keep the step that they have, ",
              step == checkpoint.metadata.end() ? "and the checkpoint has none" : "the checkpoint has step ",
-             step == checkpoint.metadata.end() ? "" : step->second,
+             step == checkpoint.metadata.end() ? "" : shortened(step->second),
              "; call snapshot() and restore() with the program, or set without_step"});
   return result;
 }

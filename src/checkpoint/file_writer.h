@@ -11,9 +11,11 @@ namespace graphsink {
 
 class FileWriter {
  public:
-  // Creates "<path>.partial.<16 hex digits>". If `path` is a symbolic link, the file is created beside the file that it
-  // leads to. All calls throw Error naming the path and the reason. Throws Error, too, if `path` is a directory, a
-  // device, a pipe or a socket.
+  // Creates "<path>.partial.<16 hex digits>", where the name of `path` is cut if the whole would be too long, and keeps
+  // it locked (flock). Removes such files of this `path` that nobody has locked: their writers have died. If `path` is
+  // a symbolic link, the file is created beside the file that it leads to. A file that replaces another one has its
+  // permissions from the beginning, and its owner and group where the system allows that. All calls throw Error naming
+  // the path and the reason. Throws Error, too, if `path` is a directory, a device, a pipe or a socket.
   FileWriter(std::filesystem::path path, Where where);
   // Removes what was not committed.
   ~FileWriter();

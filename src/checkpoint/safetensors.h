@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +14,18 @@ namespace graphsink {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // of the reference implementation
 
+// An element type of the format.
+struct FileDType {
+  std::string_view name;
+  unsigned bits;               // of an element
+  std::optional<DType> dtype;  // none: tensors of this library cannot have it
+};
+
 struct TensorEntry {
   std::string name;
-  TensorType type;
-  std::uint64_t begin = 0;  // in the data
+  const FileDType* dtype = nullptr;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;  // in the data
 };
 
 struct SafetensorsHeader {
@@ -24,15 +33,23 @@ struct SafetensorsHeader {
   std::map<std::string, std::string, std::less<>> metadata;
 };
 
-// Checks everything against `data_bytes`, the bytes after the header. Throws Error(file, where, ...).
+// Checks everything against `data_bytes`, the bytes after the header. Takes memory in proportion to the header, and
+// time in proportion to n log n. Throws Error(file, where, ...).
 SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, const std::string& file, Where where);
 
 // The header of a checkpoint, its size included, and the order of its tensors' data: the larger dtypes first, so that
-// all are aligned, then by name.
+// all are aligned, then by name. Throws Error(file, where, ...) for what read_checkpoint() would refuse.
 struct FileLayout {
   std::string header;
   std::vector<const Tensor*> tensors;
 };
 FileLayout lay_out(const Checkpoint& checkpoint, const std::string& file, Where where);
+
+// The first element that is neither 0 nor 1, of a tensor of booleans: any other byte in a bool is undefined behaviour.
+// None in tensors of other types.
+std::optional<std::size_t> find_bad_boolean(const Tensor& tensor);
+
+// `tensor "layers.0.weight"`, for messages; names of files may be long.
+std::string tensor_text(std::string_view name);
 
 }  // namespace graphsink

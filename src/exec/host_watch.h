@@ -7,9 +7,9 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "device/running_calls.h"
 #include "exec/launch_queue.h"
 
@@ -67,7 +67,7 @@ class HostWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_over_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace graphsink

@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "base/in_body.h"
+#include "base/printable.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -222,6 +223,10 @@ void require_valid(const Variable& variable, std::string_view op, const Where& w
 
 Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
   initial.require_valid("Variable \"" + name + "\"", where);
+  if (!is_utf8(name)) {
+    throw Error("Variable \"" + name + "\"", where, "its name is not UTF-8, so no checkpoint can hold it",
+                "give a name in UTF-8");
+  }
   data_->name = std::move(name);
   data_->type = initial.type();
   data_->value = std::move(initial);

@@ -25,6 +25,8 @@ class FileReader {
   // The next `count` bytes, fewer only at the end of the file. Throws Error for a gzip stream that is cut off or
   // damaged.
   std::vector<std::uint8_t> read(std::uint64_t count);
+  // Whether all was read.
+  bool is_at_end() { return read(1).empty(); }
 
   [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const;
 

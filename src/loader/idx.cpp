@@ -82,7 +82,7 @@ std::filesystem::path find_in(const std::filesystem::path& directory, std::strin
 }
 
 IdxFile read_ranked(const std::filesystem::path& path, int rank, const char* what, Where where) {
-  IdxFile file = read_idx(path, where);
+  IdxFile file = read_idx(path, kMostIdxBytes, where);
   if (file.shape.rank() != rank) {
     throw Error(path.string(), where, std::string("expected ") + what + ", seen " + to_string(file.shape),
                 "give an MNIST file");
@@ -92,18 +92,23 @@ IdxFile read_ranked(const std::filesystem::path& path, int rank, const char* wha
 
 }  // namespace
 
-IdxFile read_idx(const std::filesystem::path& path, Where where) {
+IdxFile read_idx(const std::filesystem::path& path, std::size_t maximum, Where where) {
   FileReader file(path, where);
   IdxFile idx;
   idx.shape = read_shape(file, read_rank(file));
   auto size = static_cast<std::uint64_t>(idx.shape.size());
-  idx.bytes = file.read(size);
-  if (idx.bytes.size() < size) {
+  const std::uint64_t most = std::min<std::uint64_t>(size, maximum);
+  idx.bytes = file.read(most);
+  if (idx.bytes.size() < most) {
     file.refuse("is truncated: expected " + std::to_string(size) + " elements for " + to_string(idx.shape) + ", seen " +
                     std::to_string(idx.bytes.size()),
                 kAgain);
   }
-  if (!file.read(1).empty()) {
+  if (size > maximum) {
+    file.refuse("is too long: expected at most " + std::to_string(maximum) + " elements, seen " + to_string(idx.shape),
+                "split the file, or give a larger maximum");
+  }
+  if (!file.is_at_end()) {
     file.refuse(
         "is too long: expected " + std::to_string(size) + " elements for " + to_string(idx.shape) + ", seen more",
         kAgain);

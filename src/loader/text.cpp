@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "base/at.h"
 #include "graphsink/loader.h"
@@ -23,9 +22,13 @@ std::string Text::decode(const std::vector<std::int32_t>& indices) const {
   return text;
 }
 
-Text read_text(const std::filesystem::path& path, std::size_t minimum, Where where) {
+Text read_text(const std::filesystem::path& path, std::size_t minimum, std::size_t maximum, Where where) {
   FileReader file(path, where);
-  std::vector<std::uint8_t> bytes = file.read(std::numeric_limits<std::uint64_t>::max());
+  std::vector<std::uint8_t> bytes = file.read(maximum);
+  if (!file.is_at_end()) {
+    file.refuse("is too long: expected at most " + std::to_string(maximum) + " bytes of text, seen more",
+                "give a shorter text, or a larger maximum");
+  }
   if (bytes.size() < minimum) {
     file.refuse("is too short: expected at least " + std::to_string(minimum) + " bytes of text, seen " +
                     std::to_string(bytes.size()),

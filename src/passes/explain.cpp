@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/at.h"
+#include "base/printable.h"
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
 #include "graphsink/op.h"
@@ -225,7 +226,8 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   if (plan.fusion.nodes > 0)
     text += "fused: " + std::to_string(plan.fusion.ops) + " ops in " + count_text(plan.fusion.nodes, "node") + "; " +
             bytes_text(plan.fusion.bytes) + " of their results are not stored\n";
-  if (!plan.fusion.obstacle.empty()) text += "element-wise ops stay separate: " + plan.fusion.obstacle + "\n";
+  if (!plan.fusion.obstacle.empty())
+    text += "element-wise ops stay separate: " + printable(plan.fusion.obstacle) + "\n";
   if (plan.avoided_copies.ops > 0)
     text += "without copies: " + count_text(plan.avoided_copies.ops, "op") + " that only moved elements; " +
             bytes_text(plan.avoided_copies.bytes) + " are read and written where they are\n";
@@ -255,7 +257,7 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
 std::string reason_text(const Reason& reason) {
   std::string text = reason.what;
   if (std::string where = to_string(reason.where); !where.empty()) text += " (" + where + ")";
-  return text + ": " + reason.why + "; cost: " + reason.cost + "; remedy: " + reason.remedy;
+  return printable(text + ": " + reason.why + "; cost: " + reason.cost + "; remedy: " + reason.remedy);
 }
 
 std::string count_text(std::size_t n, const char* one) { return std::to_string(n) + " " + one + (n == 1 ? "" : "s"); }

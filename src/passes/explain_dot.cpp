@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/at.h"
+#include "base/printable.h"
 #include "graphsink/memory.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
@@ -135,7 +136,7 @@ class DotPrinter {
     std::string head = std::to_string(id) + " ", on = "\ns" + std::to_string(stream);
     if (task.kind == TaskKind::call) {
       const PlanNode& node = plan_.nodes[at(task.node)];
-      std::string label = head + std::string(node.op->name), where = to_string(node.where);
+      std::string label = head + printable(node.op->name), where = to_string(node.where);
       const auto ops = fused_ops(node);
       for (std::size_t k = 0; k < ops.size(); ++k) label += (k % kFusedOpsInLine == 0 ? "\n" : " ") + ops[k];
       if (std::string result = result_text(plan_, node); !result.empty()) label += "\n" + result;

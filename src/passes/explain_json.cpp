@@ -1,19 +1,11 @@
-#include <nlohmann/json.hpp>
-
 #include "base/at.h"
+#include "base/json_writer.h"
 #include "ir/graph_data.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
 
 namespace graphsink {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json where_json(const Where& where) {
-  std::string text = to_string(where);
-  return text.empty() ? Json() : Json(text);
-}
 
 const char* name_of(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "shape_only";
@@ -30,190 +22,249 @@ class Writer {
  public:
   Writer(const Plan& plan, const PlanFacts& facts) : plan_(plan), facts_(facts) {}
 
-  Json run() {
-    TaskCounts counts = count_tasks(plan_);
-    Json invariant = Json::array();
-    for (const InvariantCopy& copy : plan_.invariant_copies)
-      invariant.push_back({{"direction", name_of(direction_of(plan_, copy))},
-                           {"bytes", plan_.buffers[at(copy.source)].bytes},
-                           {"source", buffer_json(copy.source)},
-                           {"destination", buffer_json(copy.destination)}});
-    Json tasks = Json::array();
-    for (int id : plan_.sequences[0].tasks) tasks.push_back(task_json(id, plan_.tasks[at(id)].stream));
-    Json reasons = Json::array();
-    for (const auto* list : {&plan_.reasons, &facts_.reasons})
-      for (const Reason& reason : *list)
-        reasons.push_back({{"what", reason.what},
-                           {"why", reason.why},
-                           {"where", where_json(reason.where)},
-                           {"cost", reason.cost},
-                           {"remedy", reason.remedy}});
-    Json further = Json::array();
-    for (int device : used_further_devices(plan_)) further.push_back(device_name(plan_, device));
-    Json shape_cache;
-    if (const auto& cache = facts_.shape_cache)
-      shape_cache = {{"shapes", cache->shapes},
-                     {"captured", cache->captured},
-                     {"bytes", cache->bytes},
-                     {"evicted", cache->evicted}};
-    return {{"device", to_string(plan_.target().id)},
-            {"target", plan_.target().name},
-            {"further_devices", std::move(further)},
-            {"sinks_whole", sinks_whole(plan_)},
-            {"launches_per_step", launches_per_step(plan_.islands)},
-            {"loop_over_steps", plan_.loop_over_steps},
-            {"nodes", counts.nodes},
-            {"host_nodes", counts.host_nodes},
-            {"streams", plan_.streams},
-            {"copies",
-             {{"count", counts.copies},
-              {"to_host_bytes", counts.to_host_bytes},
-              {"to_device_bytes", counts.to_device_bytes},
-              {"within_device_bytes", counts.within_device_bytes},
-              {"between_devices_bytes", counts.between_devices_bytes}}},
-            {"invariant_copies", std::move(invariant)},
-            {"memory",
-             {{"arena_bytes", plan_.devices[0].arena_bytes},
-              {"host_arena_bytes", host_arena_bytes(plan_, facts_)},
-              {"invariant_bytes", plan_.host_invariant_bytes},
-              {"value_bytes", plan_.value_bytes},
-              {"live_bytes", live_bytes(plan_)}}},
-            {"fusion", fusion()},
-            {"avoided_copies", {{"ops", plan_.avoided_copies.ops}, {"bytes", plan_.avoided_copies.bytes}}},
-            {"programmatic_launch", programmatic_launch()},
-            {"islands", islands_json(plan_.islands)},
-            {"split_islands", islands_json(split_islands(plan_))},
-            {"tasks", std::move(tasks)},
-            {"shape_cache", std::move(shape_cache)},
-            {"reasons", std::move(reasons)}};
+  std::string run() {
+    object([&] {
+      json_.member("device", to_string(plan_.target().id));
+      json_.member("target", plan_.target().name);
+      array("further_devices", used_further_devices(plan_),
+            [&](int device) { json_.value(device_name(plan_, device)); });
+      json_.member("sinks_whole", sinks_whole(plan_));
+      json_.member("launches_per_step", launches_per_step(plan_.islands));
+      json_.member("loop_over_steps", plan_.loop_over_steps);
+      const TaskCounts counts = count_tasks(plan_);
+      json_.member("nodes", counts.nodes);
+      json_.member("host_nodes", counts.host_nodes);
+      json_.member("streams", plan_.streams);
+      object("copies", [&] {
+        json_.member("count", counts.copies);
+        add_copied_bytes(counts);
+        json_.member("between_devices_bytes", counts.between_devices_bytes);
+      });
+      array("invariant_copies", plan_.invariant_copies, [&](const InvariantCopy& copy) { add(copy); });
+      add_memory();
+      object("fusion", [&] {
+        json_.member("ops", plan_.fusion.ops);
+        json_.member("nodes", plan_.fusion.nodes);
+        json_.member("bytes", plan_.fusion.bytes);
+        text_or_null("obstacle", plan_.fusion.obstacle);
+      });
+      object("avoided_copies", [&] {
+        json_.member("ops", plan_.avoided_copies.ops);
+        json_.member("bytes", plan_.avoided_copies.bytes);
+      });
+      object("programmatic_launch", [&] {
+        json_.member("on", plan_.programmatic.is_on);
+        json_.member("nodes", plan_.programmatic.nodes);
+        text_or_null("obstacle", plan_.programmatic.obstacle);
+      });
+      add_islands("islands", plan_.islands);
+      add_islands("split_islands", split_islands(plan_));
+      array("tasks", plan_.sequences[0].tasks, [&](int id) { add_task(id, plan_.tasks[at(id)].stream); });
+      add_shape_cache();
+      json_.key("reasons");
+      json_.begin_array();
+      for (const auto* list : {&plan_.reasons, &facts_.reasons})
+        for (const Reason& reason : *list) add(reason);
+      json_.end_array();
+    });
+    return json_.take() + "\n";
   }
 
  private:
-  Json islands_json(const std::vector<Island>& islands) const {
-    Json json = Json::array();
-    for (const Island& island : islands) {
-      json.push_back(island_json(island));
-      json.back()["after"] = island.after;
-      json.back()["beside"] = island.beside;
-    }
-    return json;
+  // The members of an object, or of one that is a member itself, are what `add` writes.
+  template <class Add>
+  void object(const Add& add) {
+    json_.begin_object();
+    add();
+    json_.end_object();
+  }
+  template <class Add>
+  void object(const char* name, const Add& add) {
+    json_.key(name);
+    object(add);
+  }
+  // `add` writes one element.
+  template <class Range, class Add>
+  void array(const Range& range, const Add& add) {
+    json_.begin_array();
+    for (const auto& element : range) add(element);
+    json_.end_array();
+  }
+  template <class Range, class Add>
+  void array(const char* name, const Range& range, const Add& add) {
+    json_.key(name);
+    array(range, add);
   }
 
-  Json island_json(const Island& island) const {
-    return {
-        {"tasks", island.tasks}, {"sunk", island.sunk}, {"nodes", count_tasks(plan_, plan_.tasks_of(island)).nodes}};
+  void text_or_null(const char* name, const std::string& text) {
+    json_.key(name);
+    text.empty() ? json_.null() : json_.value(text);
+  }
+  void number_or_null(const char* name, int number) {
+    json_.key(name);
+    number < 0 ? json_.null() : json_.value(number);
+  }
+  void add_numbers(const char* name, const std::vector<int>& numbers) {
+    json_.key(name);
+    json_.array(numbers);
+  }
+
+  void add_copied_bytes(const TaskCounts& counts) {
+    json_.member("to_host_bytes", counts.to_host_bytes);
+    json_.member("to_device_bytes", counts.to_device_bytes);
+    json_.member("within_device_bytes", counts.within_device_bytes);
+  }
+
+  void add(const InvariantCopy& copy) {
+    object([&] {
+      json_.member("direction", name_of(direction_of(plan_, copy)));
+      json_.member("bytes", plan_.buffers[at(copy.source)].bytes);
+      object("source", [&] { add_buffer(copy.source); });
+      object("destination", [&] { add_buffer(copy.destination); });
+    });
+  }
+
+  void add(const Reason& reason) {
+    object([&] {
+      json_.member("what", reason.what);
+      json_.member("why", reason.why);
+      text_or_null("where", to_string(reason.where));
+      json_.member("cost", reason.cost);
+      json_.member("remedy", reason.remedy);
+    });
+  }
+
+  void add_memory() {
+    object("memory", [&] {
+      json_.member("arena_bytes", plan_.devices[0].arena_bytes);
+      json_.member("host_arena_bytes", host_arena_bytes(plan_, facts_));
+      json_.member("invariant_bytes", plan_.host_invariant_bytes);
+      json_.member("value_bytes", plan_.value_bytes);
+      json_.member("live_bytes", live_bytes(plan_));
+    });
+  }
+
+  void add_shape_cache() {
+    const auto& cache = facts_.shape_cache;
+    json_.key("shape_cache");
+    if (!cache) return json_.null();
+    object([&] {
+      json_.member("shapes", cache->shapes);
+      json_.member("captured", cache->captured);
+      json_.member("bytes", cache->bytes);
+      json_.member("evicted", cache->evicted);
+    });
+  }
+
+  void add_islands(const char* name, const std::vector<Island>& islands) {
+    array(name, islands, [&](const Island& island) {
+      object([&] {
+        add(island);
+        add_numbers("after", island.after);
+        json_.member("beside", island.beside);
+      });
+    });
+  }
+
+  void add(const Island& island) {
+    add_numbers("tasks", island.tasks);
+    json_.member("sunk", island.sunk);
+    json_.member("nodes", count_tasks(plan_, plan_.tasks_of(island)).nodes);
   }
 
   // `stream` is the stream of the task of the schedule. The tasks of a body run on the stream of the task around them.
-  Json task_json(int id, int stream) const {
+  void add_task(int id, int stream) {
     const Task& task = plan_.tasks[at(id)];
-    Json json = {{"id", id}};
     const PlanNode* node = task.kind == TaskKind::call ? &plan_.nodes[at(task.node)] : nullptr;
-    json["kind"] = name_of(task.kind);
-    json["op"] = node ? std::string(node->op->name) : name_of(task.kind);
-    json["where"] = where_json(node                ? node->where
-                               : task.control >= 0 ? plan_.controls[at(task.control)].where
-                                                   : Where());
-    json["device"] = node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task));
-    json["stream"] = stream;
-    json["after"] = task.after;
-    json["forks"] = Json::array();
-    for (const Fork& fork : task.forks)
-      json["forks"].push_back({{"stream", fork.stream}, {"source", fork.source}, {"task", fork.task}});
-    if (node) {
-      if (auto ops = fused_ops(*node); !ops.empty()) json["ops"] = std::move(ops);
-      json["programmatic"] = node->programmatic == ProgrammaticLaunch::all;
-      add_operands(*node, json);
-    } else if (task.kind == TaskKind::copy) {
-      json["direction"] = name_of(direction_of(plan_, task));
-      json["bytes"] = plan_.buffers[at(task.source)].bytes;
-      json["source"] = buffer_json(task.source);
-      json["destination"] = buffer_json(task.destination);
-    } else {
-      json[task.kind == TaskKind::choice ? "index" : "predicate"] = buffer_json(task.source);
-      add_control(task, json);
-      add_bodies(task, stream, json);
+    object([&] {
+      json_.member("id", id);
+      json_.member("kind", name_of(task.kind));
+      json_.member("op", node ? std::string(node->op->name) : name_of(task.kind));
+      text_or_null("where", to_string(node                ? node->where
+                                      : task.control >= 0 ? plan_.controls[at(task.control)].where
+                                                          : Where()));
+      json_.member("device", node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task)));
+      json_.member("stream", stream);
+      add_numbers("after", task.after);
+      array("forks", task.forks, [&](const Fork& fork) {
+        object([&] {
+          json_.member("stream", fork.stream);
+          json_.member("source", fork.source);
+          json_.member("task", fork.task);
+        });
+      });
+      if (node) {
+        add_call(*node);
+      } else if (task.kind == TaskKind::copy) {
+        json_.member("direction", name_of(direction_of(plan_, task)));
+        json_.member("bytes", plan_.buffers[at(task.source)].bytes);
+        object("source", [&] { add_buffer(task.source); });
+        object("destination", [&] { add_buffer(task.destination); });
+      } else {
+        object(task.kind == TaskKind::choice ? "index" : "predicate", [&] { add_buffer(task.source); });
+        add_control(task);
+        array("bodies", task.bodies,
+              [&](int body) { array(plan_.sequences[at(body)].tasks, [&](int inner) { add_task(inner, stream); }); });
+      }
+    });
+  }
+
+  void add_call(const PlanNode& node) {
+    if (const auto ops = fused_ops(node); !ops.empty()) {
+      json_.key("ops");
+      json_.array(ops);
     }
-    return json;
+    json_.member("programmatic", node.programmatic == ProgrammaticLaunch::all);
+    add_operands("inputs", node, 0, at(node.inputs));
+    add_operands("outputs", node, at(node.inputs), node.operands.size());
   }
 
-  void add_operands(const PlanNode& node, Json& json) const {
-    Json inputs = Json::array(), outputs = Json::array();
-    for (std::size_t i = 0; i < node.operands.size(); ++i) {
-      bool is_input = i < at(node.inputs);
-      Json operand = {{"type", to_string(node.types[i])}};
-      if (is_input) operand["access"] = name_of(access_of(*node.op, i, at(node.inputs)));
-      operand.update(buffer_json(node.operands[i]));
-      (is_input ? inputs : outputs).push_back(std::move(operand));
+  void add_operands(const char* name, const PlanNode& node, std::size_t begin, std::size_t end) {
+    json_.key(name);
+    json_.begin_array();
+    for (std::size_t i = begin; i < end; ++i) {
+      object([&] {
+        json_.member("type", to_string(node.types[i]));
+        if (i < at(node.inputs)) json_.member("access", name_of(access_of(*node.op, i, at(node.inputs))));
+        add_buffer(node.operands[i]);
+      });
     }
-    json["inputs"] = std::move(inputs);
-    json["outputs"] = std::move(outputs);
+    json_.end_array();
   }
 
-  Json fusion() const {
-    const FusionReport& report = plan_.fusion;
-    return {{"ops", report.ops},
-            {"nodes", report.nodes},
-            {"bytes", report.bytes},
-            {"obstacle", report.obstacle.empty() ? Json() : Json(report.obstacle)}};
-  }
-
-  Json programmatic_launch() const {
-    const ProgrammaticReport& report = plan_.programmatic;
-    return {{"on", report.is_on},
-            {"nodes", report.nodes},
-            {"obstacle", report.obstacle.empty() ? Json() : Json(report.obstacle)}};
-  }
-
-  void add_control(const Task& task, Json& json) const {
+  void add_control(const Task& task) {
     const PlanControl& control = plan_.controls[at(task.control)];
     const char* node = conditional_node(plan_, task);
-    json["node"] = node ? Json(node) : Json();
-    json["reason"] = control.reason >= 0 ? Json(control.reason) : Json();
-    json["iterations"] = control.iterations >= 0 ? Json(control.iterations) : Json();
-    json["costs"] = Json::array();
-    for (int body : task.bodies) {
+    text_or_null("node", node ? node : "");
+    number_or_null("reason", control.reason);
+    number_or_null("iterations", control.iterations);
+    array("costs", task.bodies, [&](int body) {
       const TaskCounts counts = count_tasks(plan_, plan_.tasks_of(body));
-      json["costs"].push_back({{"ops", counts.nodes},
-                               {"host_ops", counts.host_nodes},
-                               {"copies", counts.copies},
-                               {"to_host_bytes", counts.to_host_bytes},
-                               {"to_device_bytes", counts.to_device_bytes},
-                               {"within_device_bytes", counts.within_device_bytes},
-                               {"launches", launches_of_body(plan_, body)}});
-    }
-    json["islands"] = Json::array();
-    for (int body : task.bodies) {
-      Json islands = Json::array();
-      for (const Island& island : plan_.sequences[at(body)].islands) islands.push_back(island_json(island));
-      json["islands"].push_back(std::move(islands));
-    }
+      object([&] {
+        json_.member("ops", counts.nodes);
+        json_.member("host_ops", counts.host_nodes);
+        json_.member("copies", counts.copies);
+        add_copied_bytes(counts);
+        json_.member("launches", launches_of_body(plan_, body));
+      });
+    });
+    array("islands", task.bodies, [&](int body) {
+      array(plan_.sequences[at(body)].islands, [&](const Island& island) { object([&] { add(island); }); });
+    });
   }
 
-  void add_bodies(const Task& task, int stream, Json& json) const {
-    Json bodies = Json::array();
-    for (int body : task.bodies) {
-      Json tasks = Json::array();
-      for (int inner : plan_.sequences[at(body)].tasks) tasks.push_back(task_json(inner, stream));
-      bodies.push_back(std::move(tasks));
-    }
-    json["bodies"] = std::move(bodies);
-  }
-
-  Json buffer_json(int buffer) const {
-    if (buffer < 0) return {{"buffer", nullptr}, {"memory", nullptr}};
-    return {{"buffer", buffer}, {"memory", memory_text(plan_, buffer)}};
+  void add_buffer(int buffer) {
+    number_or_null("buffer", buffer);
+    text_or_null("memory", memory_text(plan_, buffer));
   }
 
   const Plan& plan_;
   const PlanFacts& facts_;
+  JsonWriter json_{2};
 };
 
 }  // namespace
 
-std::string Plan::explain_json(const PlanFacts& facts) const {
-  // Names may contain any bytes, but JSON must be UTF-8. So invalid bytes are replaced.
-  return Writer(*this, facts).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Plan::explain_json(const PlanFacts& facts) const { return Writer(*this, facts).run(); }
 
 }  // namespace graphsink

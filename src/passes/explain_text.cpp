@@ -1,4 +1,5 @@
 #include "base/at.h"
+#include "base/printable.h"
 #include "graphsink/memory.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
@@ -33,8 +34,8 @@ class Printer {
  private:
   void row(const std::string& id, int indent, const std::string& op, const std::string& on, const std::string& result,
            const std::string& memory, const Where& where) {
-    std::string row = padded("  " + id, 6) + padded(std::string(at(indent) * 2, ' ') + op, 20) + padded(on, on_width_) +
-                      padded(result, 26) + padded(memory, 28) + to_string(where);
+    std::string row = padded("  " + id, 6) + padded(std::string(at(indent) * 2, ' ') + printable(op), 20) +
+                      padded(on, on_width_) + padded(result, 26) + padded(printable(memory), 28) + to_string(where);
     row.erase(row.find_last_not_of(' ') + 1);
     text_ += row + "\n";
   }
@@ -84,7 +85,8 @@ class Printer {
     const PlanControl& control = plan_.controls[at(task.control)];
     line(name_of(task.kind), on, control_text(plan_, task), memory_text(plan_, task.source), control.where);
     const std::string margin = padded("", 6) + std::string(at(indent) * 2, ' ');
-    if (control.reason >= 0) text_ += margin + "the host drives it: " + plan_.reasons[at(control.reason)].why + "\n";
+    if (control.reason >= 0)
+      text_ += margin + "the host drives it: " + printable(plan_.reasons[at(control.reason)].why) + "\n";
     text_ += margin + costs_text(task) + "\n";
     for (std::size_t i = 0; i < task.bodies.size(); ++i) {
       if (i > 0 || task.kind == TaskKind::choice) text_ += margin + name_of_body(task.kind, i) + "\n";

@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "base/number_text.h"
+#include "base/printable.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -198,8 +199,8 @@ std::string to_string(const MemoryReport& report) {
   if (!report.largest.empty()) text += "largest values\n";
   for (const ValueMemory& value : report.largest) {
     char line[128];
-    std::snprintf(line, sizeof line, "%12s  %-22s  %-20s", bytes_text(value.bytes).c_str(), value.name.c_str(),
-                  to_string(value.type).c_str());
+    std::snprintf(line, sizeof line, "%12s  %-22s  %-20s", bytes_text(value.bytes).c_str(),
+                  shortened(printable(value.name)).c_str(), to_string(value.type).c_str());
     std::string where = to_string(value.where);
     text += line + (where.empty() ? "" : "  " + where);
     text.erase(text.find_last_not_of(' ') + 1);

@@ -10,16 +10,22 @@
 
 namespace {
 std::atomic<long> allocations{0};
+std::atomic<long> last_that_succeeds{-1};  // none fails if it is negative
+
+void count_allocation() {
+  const long last = last_that_succeeds.load();
+  if (allocations.fetch_add(1) >= last && last >= 0) throw std::bad_alloc();
 }
+}  // namespace
 
 // noinline: g++ warns of a mismatch when it inlines one of a pair.
 __attribute__((noinline)) void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1);
+  count_allocation();
   if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
 __attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t align) {
-  allocations.fetch_add(1);
+  count_allocation();
   auto a = static_cast<std::size_t>(align);
   if (void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return memory;
   throw std::bad_alloc();
@@ -72,6 +78,32 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
   }
   if (p.plan().target().id.kind == DeviceKind::cpu) {
     EXPECT_GT(p.counters().shared, 0u);
+  }
+}
+
+// Whichever allocation fails, the caller gets std::bad_alloc.
+TEST(Allocation, ThatFailsInAReportReachesTheCaller) {
+  Graph g;
+  Variable w("w", Tensor({1.0f, 2.0f}));
+  g.output("y", g.value(w) * 2.0);
+  const Program program = compile(g, {.target = cpu()});
+  const auto fails_at = [&](long allocation, auto&& report) {
+    last_that_succeeds.store(allocations.load() + allocation);
+    try {
+      (void)report();
+      last_that_succeeds.store(-1);
+      return false;
+    } catch (const std::bad_alloc&) {
+      last_that_succeeds.store(-1);
+      return true;
+    }
+  };
+  for (auto* report :
+       {+[](const Program& p) { return p.explain_json(); }, +[](const Program& p) { return p.explain(); },
+        +[](const Program& p) { return p.plan().explain_dot(); }}) {
+    long failed = 0;
+    while (fails_at(failed, [&] { return report(program); })) ++failed;
+    EXPECT_GT(failed, 5);
   }
 }
 

@@ -67,6 +67,9 @@ const Row kRows[] = {
        add(a, b);
      },
      {"add", "no operand is a Value", "graph.value"}},
+    {"NameNotUtf8",
+     [] { Variable("layer\xff", Tensor({1.0f})); },
+     {"Variable \"layer\\xff\"", "is not UTF-8", "give a name in UTF-8"}},
     {"DefaultValue", [] { relu(Value()); }, {"relu", "default-constructed"}},
     {"MissingInput",
      [] {

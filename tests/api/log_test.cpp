@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 
+#include "base/log.h"
 #include "test_ops.h"
 
 namespace graphsink::testing {
@@ -30,6 +31,12 @@ TEST(Logs, DestructorsTellTheUsersFunction) {
   EXPECT_EQ(seen[0].first, LogLevel::warning);
   EXPECT_EQ(seen[0].second.find("a program was destroyed with a failed step"), 0u) << seen[0].second;
   EXPECT_NE(seen[0].second.find("negative input"), std::string::npos) << seen[0].second;
+}
+
+TEST(Logs, AMessageIsOneLineWhateverIsInIt) {
+  std::string seen;
+  Log([&](LogLevel, std::string_view message) { seen = message; }).warn({"the name is \"a\x1b[2J\n", "b\xff\""});
+  EXPECT_EQ(seen, "the name is \"a\\x1b[2J\\nb\\xff\"");
 }
 
 TEST(Logs, WithoutAFunctionSpdlogIsTold) {

@@ -266,10 +266,12 @@ TEST(SharedLaunches, AStepThatFailsCommitsNothing) {
   EXPECT_EQ(state.read().at(0), 5);
 }
 
-TEST(SharedLaunches, ANegativeNumberOfThreadsIsRefused) {
+TEST(SharedLaunches, ANumberOfThreadsOutOfRangeIsRefused) {
   Graph g;
   g.output("y", variable(g, "x", {2}, 1) + 1.0);
-  EXPECT_THROW(compile(g, {.target = cpu(), .threads = -1}), Error);
+  for (int threads : {-1, 1025, std::numeric_limits<int>::max()})
+    EXPECT_THROW(compile(g, {.target = cpu(), .threads = threads}), Error) << threads;
+  EXPECT_NO_THROW(compile(g, {.target = cpu(), .threads = 1024}));
 }
 
 }  // namespace

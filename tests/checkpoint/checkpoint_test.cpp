@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "graphsink/graphsink.h"
@@ -65,6 +66,69 @@ TEST(CheckpointFile, HasTheBytesOfTheFormat) {
   EXPECT_EQ(bytes_of(directory / "file"), expected);
 }
 
+void write_header(const std::filesystem::path& path, const std::string& json, const std::string& data = "") {
+  std::string size(8, '\0');
+  for (std::size_t i = 0; i < 4; ++i) size[i] = static_cast<char>(json.size() >> (8 * i) & 255);
+  std::ofstream(path, std::ios::binary) << size << json << data;
+}
+
+TEST(CheckpointFile, NullAsMetadataIsNone) {
+  TemporaryDirectory directory;
+  write_header(directory / "file", R"({"__metadata__":null,"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+               "\x01\x02");
+  const Checkpoint read = read_checkpoint(directory / "file");
+  EXPECT_TRUE(read.metadata.empty());
+  EXPECT_EQ(read.tensors.at("w").at(1), 2);
+}
+
+TEST(CheckpointFile, TensorsOfForeignDtypesAreNamedAndTheOthersLoaded) {
+  TemporaryDirectory directory;
+  write_header(directory / "file",
+               R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"I16","shape":[3],"data_offsets":)"
+               R"([2,8]},"c":{"dtype":"F4","shape":[2],"data_offsets":[8,9]},)"
+               R"("d":{"dtype":"BOOL","shape":[],"data_offsets":[9,10]}})",
+               std::string("\x05\x06......!\x01"));
+  const Checkpoint read = read_checkpoint(directory / "file");
+  EXPECT_EQ(read.tensors.size(), 2u);
+  EXPECT_EQ(read.tensors.at("a").at(1), 6);
+  EXPECT_EQ(read.tensors.at("d").at(0), 1);
+  EXPECT_EQ(read.unsupported, (decltype(read.unsupported){{"b", "I16"}, {"c", "F4"}}));
+  try {
+    write_checkpoint(directory / "again", read);
+    FAIL() << "tensors would have been lost";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.problem(), "tensor \"b\" was not loaded, because its dtype is I16");
+  }
+}
+
+TEST(CheckpointFile, WhatIsWrittenCanBeRead) {
+  TemporaryDirectory directory;
+  Checkpoint odd;
+  odd.tensors.emplace(std::string("\x01\n\0\"\\\x7f \xc3\xa4", 10), Tensor({1.0f}));
+  odd.tensors.emplace("", Tensor(f32, {0, std::int64_t{1} << 60}));
+  odd.tensors.emplace("Z before the metadata", Tensor({true}));
+  odd.metadata[""] = std::string("\0\x1f", 2);
+  write_checkpoint(directory / "odd", odd);
+  const Checkpoint read = read_checkpoint(directory / "odd");
+  EXPECT_EQ(read.metadata, odd.metadata);
+  ASSERT_EQ(read.tensors.size(), odd.tensors.size());
+  for (const auto& [name, tensor] : odd.tensors) EXPECT_TRUE(same(read.tensors.at(name), tensor)) << name;
+
+  Checkpoint bad;
+  Tensor& mask = bad.tensors.emplace("mask", Tensor({true, true})).first->second;
+  std::memset(mask.data(), 2, 1);
+  EXPECT_THROW(write_checkpoint(directory / "bad", bad), Error);
+  for (const char* foreign : {"\xff", "\xed\xa0\x80"}) {
+    Checkpoint name, key, text;
+    name.tensors.emplace(foreign, Tensor({1.0f}));
+    key.metadata[foreign] = "";
+    text.metadata["key"] = foreign;
+    for (const Checkpoint* checkpoint : {&name, &key, &text})
+      EXPECT_THROW(write_checkpoint(directory / "bad", *checkpoint), Error);
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory / "bad"));
+}
+
 TEST(CheckpointFile, ANumberInTheMetadataIsWholeOrAnError) {
   Checkpoint checkpoint;
   for (const char* text : {"", "-1", "1.5", "12 ", "9223372036854775808"}) {
@@ -102,6 +166,48 @@ TEST(Restore, TakesASubsetOnlyWhenAllowed) {
   EXPECT_EQ(restored.unused, std::vector<std::string>{"unused"});
   EXPECT_EQ(w.read().at(0), 9.0);
   EXPECT_EQ(other.read().at(0), 2.0);
+}
+
+TEST(Restore, OfAForeignDtypeIsRefusedUnlessItIsUnusedAndAllowed) {
+  Variable w("w", Tensor({1.0f})), b("b", Tensor({2.0f}));
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace("w", Tensor({9.0f}));
+  checkpoint.unsupported["b"] = "I16";
+  EXPECT_THROW(restore(std::vector{w}, checkpoint), Error);
+  EXPECT_EQ(restore(std::vector{w}, checkpoint, {.allow_unused = true}).unused, std::vector<std::string>{"b"});
+  EXPECT_EQ(w.read().at(0), 9.0);
+  try {
+    restore(std::vector{w, b}, checkpoint, {.allow_missing = true, .allow_unused = true});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.problem(), "tensor \"b\", dtype: expected f32[1], seen I16, which this library does not have");
+  }
+}
+
+// Names of files may have any length.
+TEST(Restore, MessagesShortenNames) {
+  const std::string name(100'000, 'A');
+  Checkpoint checkpoint;
+  checkpoint.tensors.emplace(name, Tensor({9.0f}));
+  checkpoint.metadata["step"] = name;
+  std::vector<Variable> none, same{Variable(name, Tensor({1.0f, 2.0f}))};
+  const std::vector<std::function<void()>> calls = {[&] { restore(none, checkpoint); },
+                                                    [&] { restore(same, checkpoint); },
+                                                    [&] { restore(same, {}); },
+                                                    [&] { checkpoint.number("step"); },
+                                                    [&] { checkpoint.number(name); },
+                                                    [&] {
+                                                      same.emplace_back(name, Tensor({1.0f}));
+                                                      snapshot(same);
+                                                    }};
+  for (const auto& call : calls) {
+    try {
+      call();
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& e) {
+      EXPECT_LT(std::string(e.what()).size(), 500u);
+    }
+  }
 }
 
 TEST(Restore, ConvertsDtypesOnlyWhenAllowed) {

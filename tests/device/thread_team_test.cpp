@@ -13,33 +13,12 @@
 #include <vector>
 
 #include "base/in_body.h"
+#include "default_stack.h"
 #include "device/cpu/helpers.h"
 #include "device/cpu/workers.h"
 
 namespace graphsink {
 namespace {
-
-// While it lives, the process gets no new threads: a stack would take all the addresses there are.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    pthread_attr_init(&huge);
-    pthread_attr_setstacksize(&huge, std::size_t{1} << 47);
-    pthread_setattr_default_np(&huge);
-    pthread_attr_destroy(&huge);
-  }
-  ~NoThreads() {
-    pthread_setattr_default_np(&before_);
-    pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
-};
 
 TEST(ThreadTeams, AThreadAnswersTheLastCall) {
   std::atomic<int> value = 0, seen[2] = {0, 0};
@@ -94,7 +73,7 @@ TEST(ThreadTeams, WithoutThreadsTheFirstCallSaysSo) {
   Workers workers(3, this, true, log);
   Helpers helpers(3, this, true, log);
   {
-    NoThreads none;
+    const testing::DefaultStack none(std::size_t{1} << 47);  // as much as there are addresses
     for (int i = 0; i < 3; ++i) {
       EXPECT_FALSE(workers.run([](int) {}));
       std::int64_t tiles = 0;  // on this thread

@@ -69,6 +69,19 @@ TEST_F(KernelCacheTest, AFileOfWhichAnyByteIsWrongIsNotFound) {
   EXPECT_EQ(found(), "code") << "a bad file is replaced";
 }
 
+// Its size fits its head, but no memory is taken for that.
+TEST_F(KernelCacheTest, ASparseFileOfManyTerabytesIsNotFound) {
+  const files::path file = add_one();
+  const std::uint64_t code_bytes = std::uint64_t{1} << 42;
+  std::string head = content_of(file).substr(0, 32);  // magic, sizes of the key and of the code, checksum
+  std::memcpy(head.data() + 16, &code_bytes, sizeof code_bytes);
+  write(file, head + "key");
+  std::error_code code;
+  files::resize_file(file, head.size() + 3 + code_bytes, code);
+  if (code) GTEST_SKIP() << "no such file can be made here: " << code.message();
+  EXPECT_FALSE(found());
+}
+
 TEST_F(KernelCacheTest, AFileThatOthersMayWriteIsNotTrusted) {
   const files::path file = add_one();
   for (mode_t mode : {0666, 0620, 0602}) {

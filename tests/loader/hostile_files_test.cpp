@@ -1,10 +1,14 @@
 // Files made to do harm: each is refused with an Error that names it. Together with tests/fuzz_readers.cpp.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "graphsink/loader.h"
 #include "reader_samples.h"
+#include "resident_bytes.h"
 
 namespace graphsink {
 namespace {
@@ -53,14 +57,21 @@ std::vector<Hostile> hostile_safetensors() {
       {"not utf-8", safetensors_file("{\"\xff\":1}", ""), "not JSON"},
       {"a lone surrogate", safetensors_file("{\"\\ud800\":1}", ""), "not JSON"},
       {"zero bytes", safetensors_file(std::string(64, '\0'), ""), "not JSON"},
-      {"deep", safetensors_file(repeated("[", 100000), ""), "not JSON"},
-      {"deep objects", safetensors_file(repeated("{\"a\":", 100000), ""), "not JSON"},
+      {"a byte order mark", safetensors_file("\xef\xbb\xbf{}", ""), "not JSON"},
+      {"padded with zero bytes", safetensors_file(std::string("{}\0\0\0\0\0\0", 8), ""), "not JSON"},
+      {"a zero byte in a name", safetensors_file(std::string("{\"\0\":1}", 7), ""), "not JSON"},
+      {"deep", safetensors_file(repeated("[", 100000), ""), "not a JSON object"},
+      {"deep objects", safetensors_file(repeated("{\"a\":", 100000), ""), "fields"},
       {"deep and closed", safetensors_file("{\"w\":" + repeated("[", 50000) + repeated("]", 50000) + "}", ""),
        "fields"},
       {"a name twice", safetensors_file("{\"w\":" + entry + ",\"w\":" + entry + "}", "abcdefgh"), "occurs twice"},
       {"a field twice", one(R"({"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"), "occurs twice"},
       {"metadata twice", safetensors_file(R"({"__metadata__":{},"__metadata__":{}})", ""), "occurs twice"},
       {"metadata key twice", safetensors_file(R"({"__metadata__":{"a":"b","a":"c"}})", ""), "occurs twice"},
+      {"metadata false", safetensors_file(R"({"__metadata__":false})", ""), "__metadata__"},
+      {"metadata null twice", safetensors_file(R"({"__metadata__":null,"__metadata__":null})", ""), "occurs twice"},
+      {"metadata text", safetensors_file(R"({"__metadata__":"step"})", ""), "__metadata__"},
+      {"metadata of a null", safetensors_file(R"({"__metadata__":{"step":null}})", ""), "is not a string"},
       {"metadata array", safetensors_file(R"({"__metadata__":[]})", ""), "__metadata__"},
       {"metadata number", safetensors_file(R"({"__metadata__":{"step":3}})", ""), "is not a string"},
       {"metadata object", safetensors_file(R"({"__metadata__":{"step":{}}})", ""), "is not a string"},
@@ -101,6 +112,25 @@ std::vector<Hostile> hostile_safetensors() {
   for (std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 20, std::uint64_t{100'000'001},
                              std::uint64_t{1} << 32, std::uint64_t{1} << 63, ~std::uint64_t{0}, ~std::uint64_t{7}})
     files.push_back({"header of " + std::to_string(size), sized(size), ""});
+  for (const std::string& nested :
+       {repeated("[", 100000) + repeated("]", 100000), repeated("{\"a\":", 100000) + "1" + repeated("}", 100000)}) {
+    files.push_back({"nested dtype", with(nested, "[2]", "[0,8]"), "dtype: expected one of"});
+    files.push_back({"nested shape", with("\"F32\"", nested, "[0,8]"), "shape: "});
+    files.push_back({"nested size", with("\"F32\"", "[" + nested + "]", "[0,8]"), "shape: "});
+    files.push_back({"nested offsets", with("\"F32\"", "[2]", nested), "data_offsets"});
+    files.push_back({"nested offset", with("\"F32\"", "[2]", "[0," + nested + "]"), "data_offsets"});
+    files.push_back({"nested metadata", safetensors_file("{\"__metadata__\":{\"a\":" + nested + "}}", ""), "string"});
+  }
+  const std::string name(5'000'000, 'A');
+  files.push_back({"long name", safetensors_file("{\"" + name + "\":" + entry + "}", ""), "AAA..."});
+  files.push_back({"long name, cut", safetensors_file("{\"" + name, ""), "not JSON"});
+  files.push_back({"long dtype", with("\"" + name + "\"", "[2]", "[0,8]"), "dtype: expected one of"});
+  files.push_back({"long size", with("\"F32\"", "[" + std::string(1'000'000, '9') + "]", "[0,8]"), "number overflow"});
+  files.push_back({"long metadata", safetensors_file("{\"__metadata__\":{\"" + name + "\":1}}", ""), "string"});
+  files.push_back(
+      {"a name that clears the screen", safetensors_file(R"({"\u001b[2J\u000a":1})", ""), "\"\\x1b[2J\\n\""});
+  files.push_back({"half a byte", with("\"F4\"", "[3]", "[0,1]"), "12 bits for F4[3]"});
+  files.push_back({"other bytes of another dtype", with("\"I16\"", "[2]", "[0,8]"), "4 bytes for I16[2]"});
   add_truncated(files, good_safetensors());
   return files;
 }
@@ -167,6 +197,63 @@ TEST(HostileFiles, CheckpointsAreRefused) {
   write_file(directory / "good", good_safetensors());
   EXPECT_EQ(read_checkpoint(directory / "good").tensors.size(), 2u);
   expect_all_refused(hostile_safetensors(), [](const auto& path) { read_checkpoint(path); });
+}
+
+// What a child process takes beyond the file to refuse it.
+std::size_t memory_of_refusal(const std::filesystem::path& path) {
+  const auto peak_kib = [] {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const long before = peak_kib();
+    long used = -1;
+    try {
+      read_checkpoint(path);
+    } catch (const Error&) {
+      used = peak_kib() - before;
+    }
+    _exit(write(ends[1], &used, sizeof used) == sizeof used ? 0 : 1);
+  }
+  long used = -1;
+  EXPECT_EQ(read(ends[0], &used, sizeof used), static_cast<ssize_t>(sizeof used));
+  EXPECT_GE(used, 0) << "it was not refused";
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  return static_cast<std::size_t>(used) * 1024;
+}
+
+TEST(HostileFiles, RefusalTakesTheMemoryOfTheHeader) {
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
+  constexpr int kMany = 20'000'000;
+  TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "hostile";
+  for (const std::string& json : {std::string(kMany, '['), "{\"__metadata__\":[" + repeated("0,", kMany / 2) + "0]}",
+                                  "{\"w\":{\"shape\":[" + repeated("1,", kMany / 2) + "1]}}"}) {
+    write_file(path, safetensors_file(json, ""));
+    EXPECT_LT(memory_of_refusal(path), json.size() + 50'000'000) << json.substr(0, 20);
+  }
+}
+
+// In quadratic time this would take many minutes.
+TEST(HostileFiles, ManyTensorsAreReadAndWrittenInGoodTime) {
+  constexpr int kMany = 300'000;
+  std::string json;
+  for (int i = 0; i < kMany; ++i) {
+    json += (json.empty() ? "{" : ",") + ("\"layer." + std::to_string(i)) +
+            R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + std::to_string(i) + "," + std::to_string(i + 1) + "]}";
+  }
+  TemporaryDirectory directory;
+  write_file(directory / "many", safetensors_file(json + "}", std::string(kMany, '\7')));
+  const Checkpoint checkpoint = read_checkpoint(directory / "many");
+  EXPECT_EQ(checkpoint.tensors.size(), std::size_t{kMany});
+  write_checkpoint(directory / "again", checkpoint);
+  EXPECT_EQ(read_checkpoint(directory / "again").tensors.at("layer.299999").at(0), 7);
 }
 
 TEST(HostileFiles, IdxFilesAreRefused) {

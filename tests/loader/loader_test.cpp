@@ -209,6 +209,28 @@ TEST_F(LoaderTest, TextIsTokensOfItsOwnVocabulary) {
   expect_words(message_of([&] { read_text(write("cut.gz", without_last(gzipped(bytes), 4)), 1); }), {"truncated"});
 }
 
+// A gzipped file may hold a thousand times its size.
+TEST_F(LoaderTest, WhatIsUnpackedHasABound) {
+  const fs::path text = write("long.gz", gzipped(std::string(100'000, 'a')));
+  EXPECT_EQ(read_text(text, 1, 100'000).tokens.size(), 100'000u);
+  expect_words(message_of([&] { read_text(text, 1, 99'999); }),
+               {"long.gz", "is too long", "at most 99999 bytes", "larger maximum"});
+  const fs::path idx = write("idx.gz", gzipped(idx_header(2, {100, 1000}) + std::string(100'000, 'a')));
+  EXPECT_EQ(read_idx(idx, 100'000).bytes.size(), 100'000u);
+  expect_words(message_of([&] { read_idx(idx, 99'999); }),
+               {"idx.gz", "is too long", "at most 99999 elements", "[100, 1000]", "larger maximum"});
+}
+
+TEST_F(LoaderTest, ATextBombIsRefusedByDefault) {
+  const std::string zeros(1 << 20, '\0');
+  gzFile file = gzopen((directory_ / "bomb.gz").c_str(), "wb");
+  for (std::size_t bytes = 0; bytes <= kMostTextBytes; bytes += zeros.size())
+    ASSERT_EQ(gzwrite(file, zeros.data(), static_cast<unsigned>(zeros.size())), static_cast<int>(zeros.size()));
+  ASSERT_EQ(gzclose(file), Z_OK);
+  EXPECT_LT(fs::file_size(directory_ / "bomb.gz"), 1u << 20);
+  expect_words(message_of([&] { read_text(directory_ / "bomb.gz"); }), {"bomb.gz", "is too long"});
+}
+
 TEST(SeededDigitsTest, TheSameSeedGivesTheSameBitsOnEveryMachine) {
   Digits digits = seeded_digits(100, 7);
   EXPECT_EQ(digits.images.type(), (TensorType{f32, {100, 784}}));

@@ -265,17 +265,23 @@ const OpDef odd_name{
 
 TEST(Explain, NamesMayHoldAnything) {
   Graph g;
-  Variable w("w\"\\\n\xc3(", Tensor(f32, {4}));
+  Variable w("w\"\\\n\xc3\xa4", Tensor(f32, {4}));
   g.output("y", emit(odd_name, {g.value(w)})[0]);
   Plan plan = plan_for(g, Target::cuda13());
   json root = explain_json_of(plan);
   std::vector<json> tasks = flat(root["tasks"]);
-  EXPECT_EQ(root["invariant_copies"][0]["source"]["memory"], "\"w\"\\\n\xef\xbf\xbd(\"");
+  EXPECT_EQ(root["invariant_copies"][0]["source"]["memory"], "\"w\"\\\n\xc3\xa4\"");
   EXPECT_EQ(root["reasons"][0]["what"], "odd \"name\" \\ {->}\n;\xef\xbf\xbd runs on the host");
   DotGraph dot = read_dot(plan.explain_dot());
   EXPECT_EQ(dot.nodes.size(), tasks.size() + 1);
   EXPECT_EQ(dot.nodes.at("task1").attributes.at("label"),
-            "1 odd \"name\" \\ {->}\n;\xff\nf32[4]\nhost, " + tasks[1]["where"].get<std::string>());
+            "1 odd \"name\" \\ {->}\\n;\\xff\nf32[4]\nhost, " + tasks[1]["where"].get<std::string>());
+  // In text, each stays in its line.
+  EXPECT_NE(plan.explain().find(" odd \"name\" \\ {->}\\n;\\xff "), std::string::npos) << plan.explain();
+  EXPECT_NE(plan.explain().find("note: odd \"name\" \\ {->}\\n;\\xff runs"), std::string::npos) << plan.explain();
+  EXPECT_NE(plan.explain().find("\"w\"\\\\n\xc3\xa4\" -> "), std::string::npos) << plan.explain();
+  const std::string report = to_string(memory_report(plan));
+  EXPECT_NE(report.find("variable \"w\"\\\\n\xc3\xa4\""), std::string::npos) << report;
 }
 
 }  // namespace

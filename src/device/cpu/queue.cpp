@@ -6,10 +6,10 @@
 #include <chrono>
 #include <new>
 #include <system_error>
-#include <thread>
 
 #include "base/flush_denormals.h"
 #include "base/in_body.h"
+#include "base/thread.h"
 #include "device/cpu/pause.h"
 
 namespace graphsink {
@@ -34,7 +34,7 @@ void CpuQueue::start() {
   sleep_->state.store(Thread::awake);
   try {
     // It is detached, so that its stack goes with it when it ends.
-    std::thread([this, kept = sleep_] { work(); }).detach();
+    graphsink::Thread([this, kept = sleep_] { work(); }).detach();
   } catch (const std::system_error& e) {
     sleep_->state.store(Thread::ended);
     throw Error("cpu", Where(), std::string("there is no thread for a stream: ") + e.what(),

@@ -46,7 +46,7 @@ ThreadTeam::ThreadTeam(int size, const void* owner, bool flush_denormals, Log lo
 
 ThreadTeam::~ThreadTeam() {
   if (fork_mark_.is_in_child()) {  // the threads are the parent's
-    (void)new std::vector<std::thread>(std::move(threads_));
+    (void)new std::vector<Thread>(std::move(threads_));
     return;
   }
   {
@@ -54,7 +54,7 @@ ThreadTeam::~ThreadTeam() {
     stops_ = true;
   }
   called_.notify_all();
-  for (std::thread& thread : threads_)
+  for (Thread& thread : threads_)
     if (thread.joinable()) thread.join();
 }
 
@@ -62,10 +62,10 @@ ThreadTeam::~ThreadTeam() {
 bool ThreadTeam::start_missing() noexcept {
   for (int i = 0; i < static_cast<int>(threads_.size()); ++i) {
     if (is_working_[at(i)]) continue;
-    std::thread& thread = threads_[at(i)];
+    Thread& thread = threads_[at(i)];
     if (thread.joinable()) thread.join();  // it has decided to end, and needs no lock any more
     try {
-      thread = std::thread([this, i, answered = calls_.load()] { work(i, answered); });
+      thread = Thread([this, i, answered = calls_.load()] { work(i, answered); });
     } catch (const std::exception& e) {
       if (!std::exchange(is_logged_, true)) {
         log_.warn(

@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/fork_mark.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace graphsink {
 
@@ -41,7 +41,7 @@ class ThreadTeam {
   alignas(64) std::atomic<int> calls_{0};  // so far, modulo 2^32
   std::mutex mutex_;                       // of what follows, and of writes of calls_
   std::condition_variable called_;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
   // Where the threads, and the thread that called them, were last; -1: not known.
   std::vector<std::atomic<int>> cores_;
   std::atomic<int> core_of_caller_{-1};

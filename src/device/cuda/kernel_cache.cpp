@@ -18,6 +18,9 @@ namespace {
 
 constexpr char kMagic[8] = {'g', 's', 'k', 'e', 'r', 'n', '0', '1'};
 
+// No kernel is as large: a file that says so, such as a sparse one, takes no memory.
+constexpr std::uint64_t kMostCode = std::uint64_t{1} << 26;
+
 // A file is this, then the key, then the code.
 struct Header {
   char magic[8];
@@ -94,7 +97,7 @@ std::optional<std::string> KernelCache::find(const std::string& key) const {
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (!file.read(&header, sizeof header) || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return {};
   if (header.key_bytes != key.size() || size < sizeof header + key.size()) return {};
-  if (header.code_bytes != size - sizeof header - key.size()) return {};
+  if (header.code_bytes != size - sizeof header - key.size() || header.code_bytes > kMostCode) return {};
   std::string stored(key.size(), '\0'), code(static_cast<std::size_t>(header.code_bytes), '\0');
   if (!file.read(stored.data(), stored.size()) || stored != key || !file.read(code.data(), code.size())) return {};
   if (hash(code, hash(key)) != header.checksum) return {};

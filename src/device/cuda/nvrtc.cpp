@@ -121,7 +121,7 @@ std::string Nvrtc::Functions::compile_program(nvrtcProgram program, const std::v
       if (log(program, messages.data()) != NVRTC_SUCCESS) messages.clear();
       messages.resize(messages.find_last_not_of(std::string("\n\0", 2)) + 1);  // with the 0 at its end
     }
-    return failed("nvrtcCompileProgram", result) + (messages.empty() ? "" : ":\n" + messages);
+    return failed("nvrtcCompileProgram", result) + (messages.empty() ? "" : ": " + messages);
   }
   std::size_t bytes = 0;
   if (const nvrtcResult result = code_size(program, &bytes); result != NVRTC_SUCCESS)
