@@ -37,19 +37,25 @@ class Backward {
   };
   struct LoopGradient;
 
+  void walk_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first);
   void walk_back(int last, int first);
   std::vector<Value> results();
+  // Where the gradient of a value is kept; an invalid one: none has reached it.
+  Value& gradient_at(ValueRef v);
   Value one(ValueRef like);
   Value zeros_like(const Value& like);
   void accumulate(ValueRef to, const Value& g);
 
   void step(int id);
   void step_op(int id, const Node& node);
+  [[noreturn]] void refuse_op(const Node& node) const;
   // The gradients of the inputs of a node of that kind, for inputs, outputs and gradients of outputs that may be others
   // than those of the node itself.
   std::vector<Value> gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                   std::span<const Value> outputs, std::span<const Value> upstream,
                                   std::span<const bool> needed);
+  // The gradients by OpDef::formula.
+  std::vector<Value> gradients_by_formula(const OpDef& op, const GradArgs& a);
   // The number of the composition that is the gradient of the node, or of the composition that the node is a part of.
   int gradient_of(const Node& node);
   void check_count(const Node& node, std::size_t results) const;
