@@ -308,7 +308,7 @@ Prepared prepare_cross_entropy_grad(const PrepareArgs& p) {
   return {};
 }
 
-// The gradient of cross_entropy from logits and targets alone, by ops that have gradients.
+// The gradient from logits, targets and g alone, by ops that have gradients.
 std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
   const auto& options = attrs.as<CrossEntropyOptions>();
   const Value &logits = in[0], &g = in.back(), targets = unsqueeze(in[1], 1);

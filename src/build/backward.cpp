@@ -139,7 +139,7 @@ std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<co
                                           std::span<const bool> needed) {
   const std::size_t first = graph_->nodes.size();
   const GradArgs args{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)};
-  std::vector<Value> result = node.op->grad ? node.op->grad(args) : gradients_by_formula(*node.op, args);
+  std::vector<Value> result = node.op->grad ? node.op->grad(args) : gradients_by_formula(node, args);
   // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
   for (std::size_t i = first; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
   check_count(node, result.size());
@@ -154,7 +154,7 @@ std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<co
   return result;
 }
 
-std::vector<Value> Backward::gradients_by_formula(const OpDef& op, const GradArgs& a) {
+std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradArgs& a) {
   const int first = static_cast<int>(graph_->nodes.size());
   auto as = [&](DType dtype, const Value& v) { return v.dtype() == dtype ? v : cast(Arg(v, a.where), dtype); };
   auto ref = [](const Value& v) { return ValueRef{v.node(), v.output()}; };
@@ -165,12 +165,13 @@ std::vector<Value> Backward::gradients_by_formula(const OpDef& op, const GradArg
     inputs.push_back(as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v));
     if (a.needed[i]) wrt.push_back(ref(v));
   }
+  const std::vector<Value> outputs = node.op->formula(inputs, a.attrs);
+  check_formula(node, outputs);
   std::vector<ValueRef> made;
   std::vector<Value> upstream;
-  for (const Value& v : op.formula(inputs, a.attrs)) {
-    const Value& g = a.grads[made.size()];
-    made.push_back(ref(v));
-    upstream.push_back(g.valid() ? as(v.dtype(), g) : g);
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    made.push_back(ref(outputs[j]));
+    upstream.push_back(a.grads[j].valid() ? as(outputs[j].dtype(), a.grads[j]) : Value());
   }
   Backward formula(graph_, wrt, where_);
   formula.walk_body(made, upstream, first);
@@ -179,6 +180,18 @@ std::vector<Value> Backward::gradients_by_formula(const OpDef& op, const GradArg
   for (std::size_t i = 0; i < a.inputs.size(); ++i)
     result.push_back(a.needed[i] ? std::exchange(formula.gradient_at(ref(a.inputs[i])), Value()) : Value());
   return result;
+}
+
+void Backward::check_formula(const Node& node, std::span<const Value> made) const {
+  auto fits = [&](const Value& v, const TensorType& wanted) {
+    return v.graph() == graph_ && v.shape() == wanted.shape && is_float(v.dtype()) == is_float(wanted.dtype);
+  };
+  if (std::equal(made.begin(), made.end(), node.outputs.begin(), node.outputs.end(), fits)) return;
+  std::string wanted;
+  for (const TensorType& type : node.outputs) wanted += (wanted.empty() ? "" : ", ") + to_string(type);
+  throw Error(std::string(node.op->name), node.where,
+              "its .formula does not return the outputs of the op, asked by grad() at " + to_string(where_),
+              "return Values of these shapes, made from the inputs: " + wanted);
 }
 
 void Backward::check_count(const Node& node, std::size_t results) const {

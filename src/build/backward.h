@@ -55,7 +55,8 @@ class Backward {
                                   std::span<const Value> outputs, std::span<const Value> upstream,
                                   std::span<const bool> needed);
   // The gradients by OpDef::formula.
-  std::vector<Value> gradients_by_formula(const OpDef& op, const GradArgs& a);
+  std::vector<Value> gradients_by_formula(const Node& node, const GradArgs& a);
+  void check_formula(const Node& node, std::span<const Value> made) const;
   // The number of the composition that is the gradient of the node, or of the composition that the node is a part of.
   int gradient_of(const Node& node);
   void check_count(const Node& node, std::size_t results) const;
