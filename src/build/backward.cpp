@@ -42,7 +42,7 @@ void Backward::walk_body(const std::vector<ValueRef>& values, const std::vector<
 
 void Backward::walk_back(int last, int first) {
   for (int id = last; id >= first; --id)
-    if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
+    if (grads_.contains(id) && !is_source(*graph_->nodes[at(id)].op)) step(id);
 }
 
 std::vector<Value> Backward::results() {
@@ -55,7 +55,7 @@ std::vector<Value> Backward::results() {
 }
 
 Value& Backward::gradient_at(ValueRef v) {
-  auto& grads = grads_[at(v.node)];
+  auto& grads = grads_[v.node];
   if (grads.empty()) grads.resize(graph_->nodes[at(v.node)].outputs.size());
   return grads[at(v.output)];
 }
@@ -112,7 +112,7 @@ void Backward::step_op(int id, const Node& node) {
   std::vector<Value> inputs, outputs;
   for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
   for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
-  const std::vector<Value> upstream = grads_[at(id)];
+  const std::vector<Value> upstream = grads_[id];
   const std::vector<Value> result =
       gradients_of(id, node, inputs, outputs, upstream, {needed.get(), node.inputs.size()});
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -173,7 +173,7 @@ std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradAr
     made.push_back(ref(outputs[j]));
     upstream.push_back(a.grads[j].valid() ? as(outputs[j].dtype(), a.grads[j]) : Value());
   }
-  Backward formula(graph_, wrt, where_);
+  Backward formula(graph_, wrt, where_, first);
   formula.walk_body(made, upstream, first);
   std::vector<Value> result;
   // A value that is several inputs has one gradient, which goes to the first of them.
@@ -221,7 +221,7 @@ void Backward::check_gradient(const Node& node, std::size_t input, const Value& 
 void Backward::step_branch(int id, const Node& node) {
   const std::vector<ValueRef> captured = captured_by(node).values;
   if (captured.empty()) return;
-  const std::vector<Value> upstream = grads_[at(id)];
+  const std::vector<Value> upstream = grads_[id];
   auto backward = [&](int body) {
     return [&, body] {
       const int first = static_cast<int>(graph_->nodes.size());

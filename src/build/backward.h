@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "build/body_copy.h"
@@ -16,9 +17,10 @@ namespace graphsink {
 
 class Backward {
  public:
-  // `wrt`: what the gradients are for. `where`: of the call of grad().
-  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where)
-      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt), grads_(graph->nodes.size()) {}
+  // `wrt`: what the gradients are for. `where`: of the call of grad(). Gradients pass through the nodes from `begin`
+  // on.
+  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where, int begin = 0)
+      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt, begin) {}
 
   // The gradients of the loss. Throws Error where an op on the way has none.
   std::vector<Value> run(ValueRef loss);
@@ -73,7 +75,7 @@ class Backward {
   std::vector<ValueRef> wrt_;
   Where where_;
   Dependence depends_;
-  std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
+  std::unordered_map<int, std::vector<Value>> grads_;  // per node and output, of nodes that have any
   std::map<int, int> gradients_of_compositions_;
 };
 
