@@ -12,6 +12,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // `loss` is a float scalar. A Variable stands for its value at the start of the step. Throws Error, naming the op and
 // the user's line, if a gradient would have to pass through an op without one, or through a loop (while_).
 //
+// The loss may depend on gradients: what grad() adds has gradients itself, for all ops of ops.h. Where these have no
+// kernel of their own, they are computed by several ops.
+//
 // The gradient of a branch (if_) is a branch with the same predicate, whose bodies compute the values of the branch
 // again: random ops draw the same numbers, and ops with an effect are not repeated. Throws Error if the values depend
 // on what such an op returns. No gradient passes through a predicate.

@@ -419,8 +419,15 @@ struct OpDef {
   RowReduction row_reduction = {};
   // The tiles of the CPU body. An op without any is one tile.
   Tiles tiles = {};
-  // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, grad() throws Error, naming the op.
+  // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, and so is `formula`, grad() throws
+  // Error, naming the op.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
+  // Of ops without `grad`, such as those that compute the gradient of another op: builds values that equal the outputs
+  // from the inputs, by ops that have gradients. grad() differentiates these nodes in place of the op, which still
+  // computes the outputs. Inputs of f16 and bf16 are given as f32.
+  std::vector<Value> (*formula)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
+  // Of ops with neither: the reason, as the end of a sentence, for the Error of grad().
+  std::string_view no_gradient_because = {};
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
   // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;

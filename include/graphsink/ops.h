@@ -19,6 +19,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // "Floats" below means f32, f64, f16 and bf16. Elements of f16 and bf16 are computed in f32, and each op rounds its
 // result once.
 //
+// Gradients (grad.h) pass through floats, and can be differentiated themselves, any number of times. No gradient passes
+// through booleans and integers.
+//
 // Axes are numbered from 0; negative numbers count from the last axis.
 //
 // `placement` says where the op runs (graph.h). It applies to all nodes that the op consists of.
@@ -118,7 +121,7 @@ Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement 
 // correction < n; if an axis is open, n is not known, and n = correction gives NaN.
 Value var(Arg x, std::vector<int> axes = {}, bool keep_axes = false, double correction = 0, Placement placement = {});
 // The product over axes as in sum, of floats (computed in f64 and rounded once) or of i32 and i64, which wrap around.
-// The product of no elements is 1.
+// The product of no elements is 1. A second derivative makes n * n elements of n that are multiplied along an axis.
 Value prod(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
 // log(sum(exp(x))) of floats over axes as in sum, correct also where exp(x) would overflow. -inf for no elements.
 Value logsumexp(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
@@ -322,7 +325,8 @@ struct AttentionOptions {
   friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
 };
 // softmax(scale * q k^T) v for each head. q is [batch, heads, queries, width], k and v are [batch, heads, keys, width],
-// and the result has the shape of q. A query that sees no key gives zeros. The width is at most 128. Takes f32 and f64.
+// and the result has the shape of q. A query that sees no key gives zeros. The width is at most 128. A second
+// derivative keeps the scores in memory. Takes f32 and f64.
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Placement placement = {});
 // The same with a boolean mask, which is false where a query must not see a key, or with a bias of the dtype of q,
 // which is added to the scores and has a gradient. Either broadcasts to [batch, heads, queries, keys]. The width may be

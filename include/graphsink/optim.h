@@ -78,8 +78,10 @@ struct Optimizer {
   // "<parameter>.adamw.m" and "<parameter>.adamw.v", or "<parameter>.sgd.velocity". 16-bit parameters come after the
   // others and also have "<parameter>.adamw.master" or "<parameter>.sgd.master", their value in f32.
   std::vector<Variable> state;
-  Value gradient_norm;  // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale
-  Value loss_scale;     // f32 scalar: the scale in this step; valid with loss_scale
+  // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale. It has no gradient, because
+  // what an optimizer computes is not differentiated.
+  Value gradient_norm;
+  Value loss_scale;  // f32 scalar: the scale in this step; valid with loss_scale
 
   // All of these Variables: what a checkpoint needs besides the parameters.
   std::vector<Variable> variables() const;

@@ -68,25 +68,49 @@ BINARY_EXPRESSION(ErfGrad, a* T(1.1283791670955126) * math::exp(-b * b));  // 2 
 BINARY_EXPRESSION(SiluGrad, a* silu_slope(b));
 BINARY_EXPRESSION(GeluGrad, a* gelu_slope(b));
 
+// The same of values, for second derivatives.
+Value relu_formula(const Value& a, const Value& y) { return where(y <= 0.0, 0.0, a); }
+Value sqrt_formula(const Value& a, const Value& y) { return a * 0.5 / y; }
+Value rsqrt_formula(const Value& a, const Value& y) { return a * -0.5 * y * y * y; }
+Value tanh_formula(const Value& a, const Value& y) { return a * (1.0 - y * y); }
+Value sigmoid_formula(const Value& a, const Value& y) { return a * y * (1.0 - y); }
+Value abs_formula(const Value& a, const Value& x) { return a * sign(x); }
+Value sin_formula(const Value& a, const Value& x) { return a * cos(x); }
+Value cos_formula(const Value& a, const Value& x) { return -(a * sin(x)); }
+Value silu_formula(const Value& a, const Value& x) {
+  const Value s = sigmoid(x);
+  return a * (s * (1.0 + x * (1.0 - s)));
+}
+// Beyond these bounds the slopes of erf and gelu do not change, but their terms may overflow.
+Value in_range(const Value& x) { return clamp(x, -100, 100); }
+Value erf_formula(const Value& a, const Value& x) {
+  const Value z = in_range(x);
+  return a * M_2_SQRTPI * exp(-(z * z));
+}
+Value gelu_formula(const Value& a, const Value& x) {
+  const Value z = in_range(x), squared = z * z, t = tanh(kGelu * (z + kCubic * squared * z));
+  return a * (0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * kGelu * (1.0 + 3 * kCubic * squared));
+}
+
 template <class F>
 constexpr OpDef float_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&)) {
   return elementwise_op<F, 1, float, double>(name, grad);
 }
-template <class F>
+template <class F, Value (*formula)(const Value&, const Value&)>
 constexpr OpDef grad_op(std::string_view name) {
-  return elementwise_op<F, 2, float, double>(name);
+  return elementwise_op<F, 2, float, double>(name, nullptr, formula_of<formula>);
 }
-const OpDef relu_grad_op = grad_op<ReluGrad>("relu_grad");
-const OpDef sqrt_grad_op = grad_op<SqrtGrad>("sqrt_grad");
-const OpDef rsqrt_grad_op = grad_op<RsqrtGrad>("rsqrt_grad");
-const OpDef tanh_grad_op = grad_op<TanhGrad>("tanh_grad");
-const OpDef sigmoid_grad_op = grad_op<SigmoidGrad>("sigmoid_grad");
-const OpDef abs_grad_op = grad_op<AbsGrad>("abs_grad");
-const OpDef sin_grad_op = grad_op<SinGrad>("sin_grad");
-const OpDef cos_grad_op = grad_op<CosGrad>("cos_grad");
-const OpDef erf_grad_op = grad_op<ErfGrad>("erf_grad");
-const OpDef silu_grad_op = grad_op<SiluGrad>("silu_grad");
-const OpDef gelu_grad_op = grad_op<GeluGrad>("gelu_grad");
+const OpDef relu_grad_op = grad_op<ReluGrad, relu_formula>("relu_grad");
+const OpDef sqrt_grad_op = grad_op<SqrtGrad, sqrt_formula>("sqrt_grad");
+const OpDef rsqrt_grad_op = grad_op<RsqrtGrad, rsqrt_formula>("rsqrt_grad");
+const OpDef tanh_grad_op = grad_op<TanhGrad, tanh_formula>("tanh_grad");
+const OpDef sigmoid_grad_op = grad_op<SigmoidGrad, sigmoid_formula>("sigmoid_grad");
+const OpDef abs_grad_op = grad_op<AbsGrad, abs_formula>("abs_grad");
+const OpDef sin_grad_op = grad_op<SinGrad, sin_formula>("sin_grad");
+const OpDef cos_grad_op = grad_op<CosGrad, cos_formula>("cos_grad");
+const OpDef erf_grad_op = grad_op<ErfGrad, erf_formula>("erf_grad");
+const OpDef silu_grad_op = grad_op<SiluGrad, silu_formula>("silu_grad");
+const OpDef gelu_grad_op = grad_op<GeluGrad, gelu_formula>("gelu_grad");
 
 template <const OpDef& op>
 std::vector<Value> from_output(const GradArgs& a) {

@@ -310,9 +310,30 @@ Fused strided_attention(const StridedArgs& a) {
   return {&op, StridedAttention{a.attrs.as<AttentionOptions>(), {a.operands.begin(), a.operands.end()}}};
 }
 
+// The softmax of the scores, in memory; a query that sees no key has zeros.
+Value weights_of(const Value& q, const Value& k, const Arg& scale, bool is_causal) {
+  const Value scores = matmul(q, k, false, true) * scale;
+  if (!is_causal) return softmax(scores);
+  const Value ahead = dim(k, 2) - dim(q, 2);
+  const Value is_seen = arange(k, 2) <= unsqueeze(arange(q, 2), 1) + ahead;
+  return where(is_seen, softmax(where(is_seen, scores, -INFINITY)), 0.0);
+}
+// The gradients of q, k and v from these and that of the result alone, by ops that have gradients.
+std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
+  const auto& options = attrs.as<AttentionOptions>();
+  const Value &q = in[0], &k = in[1], &v = in[2], &g = in.back();
+  const Value width = maximum(cast(dim(q, 3), q.dtype()), 1.0);
+  const Arg scale = options.scale != 0 ? Arg(options.scale) : Arg(rsqrt(width));
+  const Value weights = weights_of(q, k, scale, options.causal);
+  const Value of_weights = matmul(g, v, false, true);
+  const Value of_scores = weights * (of_weights - sum(of_weights * weights, {-1}, true)) * scale;
+  return {matmul(of_scores, k), matmul(of_scores, q, true), matmul(weights, g, true)};
+}
+
 constexpr OpDef attention_grad_op = [] {
   OpDef op = backward_op("attention_grad");
   op.infer = infer_attention_grad;
+  op.formula = grad_formula;
   op.strided = strided_attention<strided_attention_grad_op>;
   return op;
 }();

@@ -308,6 +308,25 @@ Prepared prepare_cross_entropy_grad(const PrepareArgs& p) {
   return {};
 }
 
+// The gradient from logits, targets and g alone, by ops that have gradients.
+std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
+  const auto& options = attrs.as<CrossEntropyOptions>();
+  const Value &logits = in[0], &g = in.back(), targets = unsqueeze(in[1], 1);
+  const DType dtype = logits.dtype();
+  const Value is_target = equal(targets, arange(logits, 1, targets.dtype()));
+  auto dx = [&](const Value& counted_logits) {
+    const Value residual = softmax(counted_logits, 1) - cast(is_target, dtype);
+    if (options.per_row) return residual * unsqueeze(g, 1);
+    const Value rows = in.size() > 5 ? stop_gradient(in[4]) : cast(dim(logits, 0), dtype);
+    return residual * (g / maximum(rows, 1.0));
+  };
+  if (!options.ignore_index) return {dx(logits)};
+  // Targets that are no class are ignored, or the step has failed.
+  const Value is_class = any(is_target, {1}, true);
+  const Value counts = logical_and(is_class, not_equal(targets, static_cast<double>(*options.ignore_index)));
+  return {where(counts, dx(where(counts, logits, 0.0)), 0.0)};
+}
+
 constexpr Alias kInPlace[] = {{0, 0}};
 const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .infer = infer_cross_entropy_grad,
@@ -315,7 +334,8 @@ const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .traits = {.kernels_wait = true},
                                   .prepare = prepare_cross_entropy_grad,
                                   .bodies = {run_all_tiles<kBackwardTiles>, backward},
-                                  .tiles = kBackwardTiles};
+                                  .tiles = kBackwardTiles,
+                                  .formula = grad_formula};
 
 std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   std::vector<Arg> operands{Arg(a.inputs[0], a.where), a.inputs[1]};

@@ -329,12 +329,25 @@ Prepared prepare_norm_grad(const PrepareArgs& p) {
   return {nullptr, parts > 1 ? parts * sums * size_of(p.in(0).dtype) : 0};
 }
 
+// The gradients from x, gain and g alone, by ops that have gradients.
+std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
+  const auto& [epsilon, is_centered] = attrs.as<NormAttrs>();
+  const Value &x = in[0], &gain = in[1], &g = in.back();
+  auto mean_of = [](const Value& v) { return mean(v, {-1}, true); };
+  const Value centered = is_centered ? x - mean_of(x) : x;
+  const Value rstd = rsqrt(mean_of(centered * centered) + epsilon);
+  const Value n = centered * rstd, h = g * gain, along = h - n * mean_of(h * n);
+  if (!is_centered) return {rstd * along, sum_like(g * n, gain)};
+  return {rstd * (along - mean_of(h)), sum_like(g * n, gain), sum_like(g, gain)};
+}
+
 const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_norm_grad,
                          .bodies = {run_all_tiles<kNormGradTiles>, norm_grad_cuda},
-                         .tiles = kNormGradTiles};
+                         .tiles = kNormGradTiles,
+                         .formula = grad_formula};
 
 std::vector<Value> norm_grad(const GradArgs& a) {
   std::vector<Arg> inputs{Arg(a.inputs[0], a.where), a.inputs[1]};

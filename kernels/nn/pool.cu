@@ -95,6 +95,14 @@ HD T gradient_at(const T* g, const T* x, const Windows& w, std::int64_t i) {
   return Pool::gradient(g, x, w, at.plane, at.y, at.x);
 }
 
+// The element of u at the place of the largest one of x.
+template <class T>
+HD T chosen_at(const T* u, const T* x, const Windows& w, std::int64_t i) {
+  Place at = place_of(i, w.y.out, w.x.out);
+  std::int64_t first = at.plane * w.pixels();
+  return u[first + winner(x + first, w, at.y, at.x)];
+}
+
 template <class Pool, class T>
 __global__ void pool(const T* x, T* out, Windows w, std::int64_t size) {
   wait_for_inputs();
@@ -104,6 +112,11 @@ template <class Pool, class T>
 __global__ void pool_grad(const T* g, const T* x, T* dx, Windows w, std::int64_t size) {
   wait_for_inputs();
   for (std::int64_t i = thread_index(); i < size; i += all_threads()) dx[i] = gradient_at<Pool>(g, x, w, i);
+}
+template <class T>
+__global__ void choose(const T* u, const T* x, T* out, Windows w, std::int64_t size) {
+  wait_for_inputs();
+  for (std::int64_t i = thread_index(); i < size; i += all_threads()) out[i] = chosen_at(u, x, w, i);
 }
 
 struct PoolAttrs {
@@ -119,25 +132,32 @@ Windows windows_of(const InferArgs& a, const Shape& shape) {
   return windows_over(a, shape, window, options.stride, options.padding, {1, 1});
 }
 
+Shape pooled_shape(Shape image, const Windows& w) {
+  image[-2] = w.y.out;
+  image[-1] = w.x.out;
+  return image;
+}
+
 void infer_pool(InferArgs& a) {
   a.expect_inputs(1);
-  Shape shape = a.in(0).shape;
+  const Shape& shape = a.in(0).shape;
   const auto& [window, options] = a.attrs<PoolAttrs>();
   expect_dtype<float, double>(a, 0);
   if (shape.rank() < 2) a.fail("takes images", "reshape() the operand to [..., h, w]");
   Windows w = windows_of(a, shape);
   if (options.padding[0] >= window[0] || options.padding[1] >= window[1] || w.pixels() == 0)
     a.fail("a window may hold nothing but padding", "use less padding than the window's size");
-  shape[-2] = w.y.out;
-  shape[-1] = w.x.out;
-  a.out(a.in(0).dtype, shape);
+  a.out(a.in(0).dtype, pooled_shape(shape, w));
 }
 
+Prepared prepare_windows(const PrepareArgs& p, const Shape& image) {
+  InferArgs a(p.op, p.types.first(static_cast<std::size_t>(p.inputs)), p.attrs, p.where);
+  return {std::make_shared<Windows>(windows_of(a, image))};
+}
 template <class Pool, int image>
 Prepared prepare_pool(const PrepareArgs& p) {
   load_kernels<pool<Pool, float>, pool<Pool, double>, pool_grad<Pool, float>, pool_grad<Pool, double>>(p);
-  InferArgs a(p.op, p.types.first(static_cast<std::size_t>(p.inputs)), p.attrs, p.where);
-  return {std::make_shared<Windows>(windows_of(a, p.in(image).shape))};
+  return prepare_windows(p, p.in(image).shape);
 }
 
 template <class Pool, class T>
@@ -352,6 +372,35 @@ void pool_grad_any(CudaArgs& a) {
   for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { pool_grad_on<Pool, T>(a); });
 }
 
+// --- what max_pool2d chose, of another image
+
+template <class T>
+void choose_on(CudaArgs& a) {
+  std::int64_t size = a.out_type(0).shape.size();
+  LaunchSize launch = launch_size(size);
+  a.launch(choose<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(), size);
+}
+void choose_any(CudaArgs& a) {
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { choose_on<T>(a); });
+}
+void run_choose_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const auto& w = a.local<Windows>();
+  const RowRange rows(first, end, rows_of(a.out_type(0)), w.x.out * w.window_size());
+  for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() {
+    for (std::int64_t i = rows.first * w.x.out; i < rows.end * w.x.out; ++i)
+      a.out<T>(0)[i] = chosen_at(a.in<T>(0), a.in<T>(1), w, i);
+  });
+}
+constexpr Tiles kChooseTiles{count_pool_tiles, run_choose_tiles};
+
+// Inputs: u, and the image whose largest elements it takes.
+void infer_choose(InferArgs& a) { a.out(a.in(0).dtype, pooled_shape(a.in(1).shape, windows_of(a, a.in(1).shape))); }
+
+Prepared prepare_choose(const PrepareArgs& p) {
+  load_kernels<choose<float>, choose<double>>(p);
+  return prepare_windows(p, p.in(1).shape);
+}
+
 // Inputs: gradient, image (of avg_pool2d the shape only).
 void infer_pool_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
 Access avg_grad_access(int operand, int) { return operand == 1 ? Access::shape_only : Access::read; }
@@ -361,12 +410,24 @@ std::vector<Value> avg_grad_grad(const GradArgs& a) {
   return {avg_pool2d(Arg(a.grads[0], a.where), window, options), Value()};
 }
 
+// Each is linear in its first operand, and the other's gradient.
+std::vector<Value> max_grad_grad(const GradArgs& a);
+std::vector<Value> choose_grad(const GradArgs& a);
+
 const OpDef max_grad_op{.name = "max_pool2d_grad",
                         .infer = infer_pool_grad,
                         .traits = {.kernels_wait = true},
                         .prepare = prepare_pool<MaxPool, 1>,
                         .bodies = {run_all_tiles<kPoolGradTiles<MaxPool>>, pool_grad_any<MaxPool>},
-                        .tiles = kPoolGradTiles<MaxPool>};
+                        .tiles = kPoolGradTiles<MaxPool>,
+                        .grad = max_grad_grad};
+const OpDef choose_op{.name = "max_pool2d_choose",
+                      .infer = infer_choose,
+                      .traits = {.kernels_wait = true},
+                      .prepare = prepare_choose,
+                      .bodies = {run_all_tiles<kChooseTiles>, choose_any},
+                      .tiles = kChooseTiles,
+                      .grad = choose_grad};
 const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .infer = infer_pool_grad,
                         .access = avg_grad_access,
@@ -375,6 +436,13 @@ const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .bodies = {run_all_tiles<kPoolGradTiles<AvgPool>>, pool_grad_any<AvgPool>},
                         .tiles = kPoolGradTiles<AvgPool>,
                         .grad = avg_grad_grad};
+
+std::vector<Value> max_grad_grad(const GradArgs& a) {
+  return {emit(choose_op, {Arg(a.grads[0], a.where), a.inputs[1]}, a.attrs)[0], Value()};
+}
+std::vector<Value> choose_grad(const GradArgs& a) {
+  return {emit(max_grad_op, {Arg(a.grads[0], a.where), a.inputs[1]}, a.attrs)[0], Value()};
+}
 
 template <const OpDef& grad_op>
 std::vector<Value> pool2d_grad(const GradArgs& a) {

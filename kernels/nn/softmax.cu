@@ -321,6 +321,13 @@ Prepared prepare_softmax_grad(const PrepareArgs& p) {
   return {};
 }
 
+std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
+  const auto& [axis, is_log] = attrs.as<SoftmaxAttrs>();
+  const Value &y = in[0], &g = in[1];
+  if (is_log) return {g - exp(y) * sum(g, {axis}, true)};
+  return {y * (g - sum(g * y, {axis}, true))};
+}
+
 // An element is written by the thread that read it last, in place too.
 constexpr Alias kInPlace[] = {{0, 0}};
 constexpr Alias kGradInPlace[] = {{0, 0}, {0, 1}};
@@ -330,7 +337,8 @@ const OpDef softmax_grad_op{.name = "softmax_grad",
                             .traits = {.kernels_wait = true},
                             .prepare = prepare_softmax_grad,
                             .bodies = {run_all_tiles<kBackwardTiles>, backward},
-                            .tiles = kBackwardTiles};
+                            .tiles = kBackwardTiles,
+                            .formula = grad_formula};
 
 std::vector<Value> softmax_grad(const GradArgs& a) {
   return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);

@@ -247,23 +247,28 @@ void count_cpu(const CpuArgs& a) {
 void infer_count(InferArgs&) {}
 Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
 
+constexpr std::string_view kNoGradient = "what an optimizer computes is not differentiated";
+
 }  // namespace
 
 const OpDef gradient_norm_op{.name = "gradient_norm",
                              .infer = infer_norm,
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_norm,
-                             .bodies = {norm_cpu, norm_cuda}};
+                             .bodies = {norm_cpu, norm_cuda},
+                             .no_gradient_because = kNoGradient};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_accumulate,
-                          .bodies = {accumulate_cpu, accumulate_cuda}};
+                          .bodies = {accumulate_cpu, accumulate_cuda},
+                          .no_gradient_because = kNoGradient};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
                               .traits = {.kernels_wait = true},
                               .prepare = load_kernels<decide_update>,
-                              .bodies = {control_cpu, control_cuda}};
+                              .bodies = {control_cpu, control_cuda},
+                              .no_gradient_because = kNoGradient};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,

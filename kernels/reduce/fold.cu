@@ -128,11 +128,42 @@ Prepared prepare_prod_grad(const PrepareArgs& p) {
   return {std::make_shared<Reduction>(reduction), static_cast<std::size_t>(products) * sizeof(double)};
 }
 
+// For each element along an axis, the product of the others: of a matrix with 1 in place of the element in its row.
+Value others_along(int axis, const Value& x) {
+  const Value place = arange(x, axis);
+  Value is_own = equal(unsqueeze(place, 1), place);
+  for (int d = axis + 1; d < x.shape().rank(); ++d) is_own = unsqueeze(is_own, -1);
+  return prod(where(is_own, 1.0, unsqueeze(x, axis)), {axis + 1});
+}
+// Over several axes, an element is a factor of the product over the last of them, which is a factor of that over the
+// last two, and so on.
+std::vector<Value> prod_formula(std::span<const Value> in, const Attrs& attrs) {
+  const auto& [axes, keep_axes] = attrs.as<ReduceAttrs>();
+  const Value& x = in[1];
+  const int rank = x.shape().rank();
+  bool is_reduced[Shape::kMaxRank] = {};
+  mark_axes(axes, rank, is_reduced);
+  Value dx = in[0];
+  std::vector<int> reduced;
+  for (int d = 0; d < rank; ++d) {
+    if (!is_reduced[d]) continue;
+    if (!keep_axes) dx = unsqueeze(dx, d);
+    reduced.push_back(d);
+  }
+  while (!reduced.empty()) {
+    const int axis = reduced.front();
+    reduced.erase(reduced.begin());
+    dx = dx * others_along(axis, reduced.empty() ? x : prod(x, reduced, true));
+  }
+  return {dx};
+}
+
 const OpDef prod_grad_op{.name = "prod_grad",
                          .infer = infer_prod_grad,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_prod_grad,
-                         .bodies = {multiply_others_any<const CpuArgs>, multiply_others_any<CudaArgs>}};
+                         .bodies = {multiply_others_any<const CpuArgs>, multiply_others_any<CudaArgs>},
+                         .formula = prod_formula};
 
 std::vector<Value> prod_grad(const GradArgs& a) {
   return emit(prod_grad_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs);
@@ -142,7 +173,11 @@ std::vector<Value> prod_grad(const GradArgs& a) {
 
 // Of the gradient a, a term b and the result c, -inf where there was no other term.
 TERNARY_EXPRESSION(LogSumExpGrad, a* math::exp(b - (c == T(-INFINITY) ? T(0) : c)));
-const OpDef logsumexp_grad_op = elementwise_op<LogSumExpGrad, 3, float, double>("logsumexp_grad");
+Value logsumexp_formula(const Value& a, const Value& x, const Value& y) {
+  return a * exp(x - where(equal(y, -INFINITY), 0.0, y));
+}
+const OpDef logsumexp_grad_op =
+    elementwise_op<LogSumExpGrad, 3, float, double>("logsumexp_grad", nullptr, formula_of<logsumexp_formula>);
 
 // The result of halves is not exact enough: it is computed again, in f32.
 std::vector<Value> logsumexp_grad(const GradArgs& a) {

@@ -336,8 +336,20 @@ std::string_view choose_expr_type(std::span<const TensorType> types) {
   return name;
 }
 
+// OpDef::formula, as a function of two or three operands.
+using Formula = std::vector<Value> (*)(std::span<const Value>, const Attrs&);
+template <Value (*formula)(const Value&, const Value&)>
+std::vector<Value> formula_of(std::span<const Value> in, const Attrs&) {
+  return {formula(in[0], in[1])};
+}
+template <Value (*formula)(const Value&, const Value&, const Value&)>
+std::vector<Value> formula_of(std::span<const Value> in, const Attrs&) {
+  return {formula(in[0], in[1], in[2])};
+}
+
 template <class F, int N, class... Ts>
-constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr) {
+constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr,
+                               Formula formula = nullptr) {
   return {.name = name,
           .infer = infer_elementwise<F, N, Ts...>,
           .in_place = kElementwiseInPlace<N>,
@@ -348,7 +360,8 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
           .row = choose_row<F, N, Ts...>,
           .tiles = kElementTiles<elementwise_part<N>>,
-          .grad = grad};
+          .grad = grad,
+          .formula = formula};
 }
 
 }  // namespace graphsink

@@ -1,6 +1,7 @@
 #include "build/backward.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/at.h"
 #include "graphsink/op.h"
@@ -28,26 +29,35 @@ std::vector<Value> Backward::run(ValueRef loss) {
 
 std::vector<Value> Backward::run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream,
                                       int first) {
+  walk_body(values, upstream, first);
+  return results();
+}
+
+void Backward::walk_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first) {
   const int last = static_cast<int>(graph_->nodes.size()) - 1;
   for (std::size_t j = 0; j < values.size(); ++j)
     if (upstream[j].valid() && depends_(values[j])) accumulate(values[j], upstream[j]);
   walk_back(last, first);
-  return results();
 }
 
 void Backward::walk_back(int last, int first) {
   for (int id = last; id >= first; --id)
-    if (!grads_[at(id)].empty() && !is_source(*graph_->nodes[at(id)].op)) step(id);
+    if (grads_.contains(id) && !is_source(*graph_->nodes[at(id)].op)) step(id);
 }
 
 std::vector<Value> Backward::results() {
   std::vector<Value> result;
   for (ValueRef v : wrt_) {
-    const auto& grads = grads_[at(v.node)];
-    Value g = grads.empty() ? Value() : grads[at(v.output)];
+    const Value& g = gradient_at(v);
     result.push_back(g.valid() ? g : zeros_like(graph_->value(v)));
   }
   return result;
+}
+
+Value& Backward::gradient_at(ValueRef v) {
+  auto& grads = grads_[v.node];
+  if (grads.empty()) grads.resize(graph_->nodes[at(v.node)].outputs.size());
+  return grads[at(v.output)];
 }
 
 Value Backward::one(ValueRef like) {
@@ -62,9 +72,7 @@ Value Backward::zeros_like(const Value& like) {
 }
 
 void Backward::accumulate(ValueRef to, const Value& g) {
-  auto& grads = grads_[at(to.node)];
-  if (grads.empty()) grads.resize(graph_->nodes[at(to.node)].outputs.size());
-  Value& sum = grads[at(to.output)];
+  Value& sum = gradient_at(to);
   if (!sum.valid()) {
     sum = g;
     return;
@@ -100,15 +108,11 @@ void Backward::step_op(int id, const Node& node) {
     any = any || needed[i];
   }
   if (!any) return;
-  if (node.op->grad == nullptr) {
-    throw Error(std::string(node.op->name), node.where,
-                "has no gradient, and grad() at " + to_string(where_) + " must pass through it",
-                "give its OpDef a .grad, or keep it out of the path from the loss to the parameters");
-  }
+  if (node.op->grad == nullptr && node.op->formula == nullptr) refuse_op(node);
   std::vector<Value> inputs, outputs;
   for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
   for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
-  const std::vector<Value> upstream = grads_[at(id)];
+  const std::vector<Value> upstream = grads_[id];
   const std::vector<Value> result =
       gradients_of(id, node, inputs, outputs, upstream, {needed.get(), node.inputs.size()});
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -118,12 +122,24 @@ void Backward::step_op(int id, const Node& node) {
   }
 }
 
+void Backward::refuse_op(const Node& node) const {
+  const std::string_view because = node.op->no_gradient_because;
+  std::string problem = "has no gradient, and grad() at " + to_string(where_) + " must pass through it";
+  std::string remedy = "keep it out of the path from the loss to the parameters";
+  if (because.empty()) {
+    remedy = "give its OpDef a .grad, or " + remedy;
+  } else {
+    problem += "; " + std::string(because);
+  }
+  throw Error(std::string(node.op->name), node.where, problem, remedy);
+}
+
 std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                           std::span<const Value> outputs, std::span<const Value> upstream,
                                           std::span<const bool> needed) {
   const std::size_t first = graph_->nodes.size();
-  std::vector<Value> result =
-      node.op->grad(GradArgs{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)});
+  const GradArgs args{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)};
+  std::vector<Value> result = node.op->grad ? node.op->grad(args) : gradients_by_formula(node, args);
   // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
   for (std::size_t i = first; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
   check_count(node, result.size());
@@ -136,6 +152,46 @@ std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<co
   }
   graph_->compose(gradient_of(node), static_cast<int>(first), to_outside);
   return result;
+}
+
+std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradArgs& a) {
+  const int first = static_cast<int>(graph_->nodes.size());
+  auto as = [&](DType dtype, const Value& v) { return v.dtype() == dtype ? v : cast(Arg(v, a.where), dtype); };
+  auto ref = [](const Value& v) { return ValueRef{v.node(), v.output()}; };
+  std::vector<Value> inputs;
+  std::vector<ValueRef> wrt;
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) {
+    const Value& v = a.inputs[i];
+    inputs.push_back(as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v));
+    if (a.needed[i]) wrt.push_back(ref(v));
+  }
+  const std::vector<Value> outputs = node.op->formula(inputs, a.attrs);
+  check_formula(node, outputs);
+  std::vector<ValueRef> made;
+  std::vector<Value> upstream;
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    made.push_back(ref(outputs[j]));
+    upstream.push_back(a.grads[j].valid() ? as(outputs[j].dtype(), a.grads[j]) : Value());
+  }
+  Backward formula(graph_, wrt, where_, first);
+  formula.walk_body(made, upstream, first);
+  std::vector<Value> result;
+  // A value that is several inputs has one gradient, which goes to the first of them.
+  for (std::size_t i = 0; i < a.inputs.size(); ++i)
+    result.push_back(a.needed[i] ? std::exchange(formula.gradient_at(ref(a.inputs[i])), Value()) : Value());
+  return result;
+}
+
+void Backward::check_formula(const Node& node, std::span<const Value> made) const {
+  auto fits = [&](const Value& v, const TensorType& wanted) {
+    return v.graph() == graph_ && v.shape() == wanted.shape && is_float(v.dtype()) == is_float(wanted.dtype);
+  };
+  if (std::equal(made.begin(), made.end(), node.outputs.begin(), node.outputs.end(), fits)) return;
+  std::string wanted;
+  for (const TensorType& type : node.outputs) wanted += (wanted.empty() ? "" : ", ") + to_string(type);
+  throw Error(std::string(node.op->name), node.where,
+              "its .formula does not return the outputs of the op, asked by grad() at " + to_string(where_),
+              "return Values of these shapes, made from the inputs: " + wanted);
 }
 
 void Backward::check_count(const Node& node, std::size_t results) const {
@@ -165,7 +221,7 @@ void Backward::check_gradient(const Node& node, std::size_t input, const Value& 
 void Backward::step_branch(int id, const Node& node) {
   const std::vector<ValueRef> captured = captured_by(node).values;
   if (captured.empty()) return;
-  const std::vector<Value> upstream = grads_[at(id)];
+  const std::vector<Value> upstream = grads_[id];
   auto backward = [&](int body) {
     return [&, body] {
       const int first = static_cast<int>(graph_->nodes.size());

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "build/body_copy.h"
@@ -16,9 +17,10 @@ namespace graphsink {
 
 class Backward {
  public:
-  // `wrt`: what the gradients are for. `where`: of the call of grad().
-  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where)
-      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt), grads_(graph->nodes.size()) {}
+  // `wrt`: what the gradients are for. `where`: of the call of grad(). Gradients pass through the nodes from `begin`
+  // on.
+  Backward(const std::shared_ptr<GraphData>& graph, const std::vector<ValueRef>& wrt, Where where, int begin = 0)
+      : graph_(graph), wrt_(wrt), where_(where), depends_(*graph, wrt, begin) {}
 
   // The gradients of the loss. Throws Error where an op on the way has none.
   std::vector<Value> run(ValueRef loss);
@@ -37,19 +39,26 @@ class Backward {
   };
   struct LoopGradient;
 
+  void walk_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first);
   void walk_back(int last, int first);
   std::vector<Value> results();
+  // Where the gradient of a value is kept; an invalid one: none has reached it.
+  Value& gradient_at(ValueRef v);
   Value one(ValueRef like);
   Value zeros_like(const Value& like);
   void accumulate(ValueRef to, const Value& g);
 
   void step(int id);
   void step_op(int id, const Node& node);
+  [[noreturn]] void refuse_op(const Node& node) const;
   // The gradients of the inputs of a node of that kind, for inputs, outputs and gradients of outputs that may be others
   // than those of the node itself.
   std::vector<Value> gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                   std::span<const Value> outputs, std::span<const Value> upstream,
                                   std::span<const bool> needed);
+  // The gradients by OpDef::formula.
+  std::vector<Value> gradients_by_formula(const Node& node, const GradArgs& a);
+  void check_formula(const Node& node, std::span<const Value> made) const;
   // The number of the composition that is the gradient of the node, or of the composition that the node is a part of.
   int gradient_of(const Node& node);
   void check_count(const Node& node, std::size_t results) const;
@@ -66,7 +75,7 @@ class Backward {
   std::vector<ValueRef> wrt_;
   Where where_;
   Dependence depends_;
-  std::vector<std::vector<Value>> grads_;  // per node and output, empty: none
+  std::unordered_map<int, std::vector<Value>> grads_;  // per node and output, of nodes that have any
   std::map<int, int> gradients_of_compositions_;
 };
 

@@ -6,21 +6,30 @@
 
 namespace graphsink {
 
-Dependence::Dependence(const GraphData& graph, std::span<const ValueRef> origins) : graph_(graph) {
+Dependence::Dependence(const GraphData& graph, std::span<const ValueRef> origins, int begin)
+    : graph_(graph), begin_(begin) {
   std::size_t outputs = 0;
-  for (const Node& node : graph.nodes) {
+  for (std::size_t id = at(begin); id < graph.nodes.size(); ++id) {
     first_.push_back(outputs);
-    outputs += node.outputs.size();
+    outputs += graph.nodes[id].outputs.size();
   }
   depends_.assign(outputs, false);
-  for (ValueRef origin : origins) mark(origin);
+  for (ValueRef origin : origins) {
+    if (origin.node < begin) early_origins_.push_back(origin);
+    mark(origin);
+  }
   do {
-    for (std::size_t id = 0; id < graph.nodes.size(); ++id) visit(static_cast<int>(id));
+    for (std::size_t id = at(begin); id < graph.nodes.size(); ++id) visit(static_cast<int>(id));
   } while (carry_on());
 }
 
+bool Dependence::is_early_origin(ValueRef v) const {
+  return std::find(early_origins_.begin(), early_origins_.end(), v) != early_origins_.end() &&
+         is_float(graph_.type(v).dtype);
+}
+
 bool Dependence::mark(ValueRef v) {
-  if (depends_[index(v)] || !is_float(graph_.type(v).dtype)) return false;
+  if (v.node < begin_ || depends_[index(v)] || !is_float(graph_.type(v).dtype)) return false;
   depends_[index(v)] = true;
   return true;
 }

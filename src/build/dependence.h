@@ -16,16 +16,17 @@ inline bool reads(const Node& node, std::size_t operand) {
 
 // The float values of a graph that depend on one of the `origins` through floats that ops read, also through the bodies
 // of branches and loops, including those under construction. Predicates do not count. Borrows the graph, and sees the
-// nodes that exist at construction.
+// nodes from `begin` on that exist at construction.
 class Dependence {
  public:
-  Dependence(const GraphData& graph, std::span<const ValueRef> origins);
+  Dependence(const GraphData& graph, std::span<const ValueRef> origins, int begin = 0);
 
   // Whether the value is one of the origins or depends on one.
-  bool operator()(ValueRef v) const { return depends_[index(v)]; }
+  bool operator()(ValueRef v) const { return v.node < begin_ ? is_early_origin(v) : depends_[index(v)]; }
 
  private:
-  std::size_t index(ValueRef v) const { return first_[at(v.node)] + at(v.output); }
+  bool is_early_origin(ValueRef v) const;
+  std::size_t index(ValueRef v) const { return first_[at(v.node - begin_)] + at(v.output); }
   // Returns true if the value did not depend before.
   bool mark(ValueRef v);
   void visit(int id);
@@ -33,7 +34,9 @@ class Dependence {
   bool carry_on();
 
   const GraphData& graph_;
-  std::vector<std::size_t> first_;  // per node: where its outputs are in depends_
+  int begin_;
+  std::vector<ValueRef> early_origins_;  // of nodes before `begin_`
+  std::vector<std::size_t> first_;       // per node from `begin_` on: where its outputs are in depends_
   std::vector<bool> depends_;
 };
 

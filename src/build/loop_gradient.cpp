@@ -24,7 +24,7 @@ struct Backward::LoopGradient {
         id(id),
         node(node),
         body(graph.regions[at(node.bodies[0])]),
-        upstream(backward.grads_[at(id)]),
+        upstream(backward.grads_[id]),
         captured(backward.captured_by(node)) {
     upstream.resize(node.outputs.size());
     for (std::size_t j = 0; j < body.parameters.size(); ++j)
@@ -244,7 +244,7 @@ struct Backward::LoopGradient {
 
 void Backward::step_loop(int id, const Node& node) {
   for (std::size_t j = 0; j < node.outputs.size(); ++j) {
-    if (!grads_[at(id)][j].valid() || !depends_({id, static_cast<int>(j)})) continue;
+    if (!grads_[id][j].valid() || !depends_({id, static_cast<int>(j)})) continue;
     if (graph_->regions[at(node.bodies[0])].limit == 0) refuse_loop(node, j);
     return LoopGradient(*this, id, node).run();
   }

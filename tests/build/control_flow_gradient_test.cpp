@@ -785,6 +785,42 @@ TEST_P(ControlFlowGradient, AttentionInALoopIsNotRepeated) {
         << plan.explain();
 }
 
+// Gradients of loops and branches are loops and branches, which have gradients if all that is in them has.
+TEST_P(ControlFlowGradient, LoopsAndBranchesHaveSecondDerivatives) {
+  Value z = g.input("z", f64, {3});
+  auto [s, n] = while_(
+      {z, 0.0}, [](Value, Value n) { return n < 3.0; },
+      [&](Value s, Value n) {
+        return std::array{tanh(s * z) + sigmoid(z), n + 1.0};
+      },
+      {.max_iterations = 5});
+  Value t = if_(
+      sum(z) > 0.0, [&] { return gelu(s * z); }, [&] { return softmax(s * z); });
+  Value slopes = grad(sum(t * t), {z})[0];
+  Value squares = sum(slopes * slopes);
+  g.output("squares", squares);
+  g.output("second", grad(squares, {z})[0]);
+  Program p = compile(g);
+  for (double sign : {1.0, -1.0}) {
+    const std::vector<double> at{0.3 * sign, 0.8 * sign, 1.1 * sign};
+    auto squares_at = [&](const std::vector<double>& numbers) {
+      p.write(z, numbers);
+      p.run(interactive);
+      return p.read_output("squares").at(0);
+    };
+    squares_at(at);
+    const Tensor second = p.read_output("second");
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      constexpr double kStep = 1e-5;
+      std::vector<double> up = at, down = at;
+      up[i] += kStep;
+      down[i] -= kStep;
+      const double wanted = (squares_at(up) - squares_at(down)) / (2 * kStep);
+      EXPECT_NEAR(second.at(static_cast<std::int64_t>(i)), wanted, 1e-7 * std::max(1.0, std::abs(wanted))) << i;
+    }
+  }
+}
+
 TEST_P(ControlFlowGradient, ABranchTrains) {
   Variable u("u", Tensor({0.5f, -0.5f}));
   Value y = if_(

@@ -205,6 +205,19 @@ TEST_P(OptimizerOptions, MomentumFollowsItsFormula) {
   }
 }
 
+// An op of the library that has no gradient says why, and not what its author should do.
+TEST(OptimizerOptions, TheNormHasNoGradient) {
+  Problem problem;
+  Optimizer optimizer = sgd(problem.loss, problem.w, {.lr = kLr, .gradients = {.clip_norm = 20.0}});
+  try {
+    (void)grad(optimizer.gradient_norm, {problem.x});
+    FAIL() << "no Error";
+  } catch (const Error& e) {
+    EXPECT_NE(e.problem().find("what an optimizer computes is not differentiated"), std::string::npos) << e.what();
+    EXPECT_EQ(e.remedy().find("OpDef"), std::string::npos) << e.what();
+  }
+}
+
 // A scale so large that f32 overflows: updates are skipped until it has come down, and it grows again later.
 TEST_P(OptimizerOptions, AnOverflowSkipsTheUpdateAndLowersTheLossScale) {
   Problem problem(f32);

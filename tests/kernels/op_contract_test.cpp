@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "test_ops.h"
@@ -185,6 +186,8 @@ TEST_P(OpContract, GradientsFollowOpenDimensions) {
   }
 }
 
+Value square_of(const Value& x) { return x * x; }
+
 TEST_P(OpContract, GradientsOfGradients) {
   Graph g;
   Value x = g.constant(Tensor({0.5, -1.0, 2.0}));
@@ -199,6 +202,127 @@ TEST_P(OpContract, GradientsOfGradients) {
     double at = std::array{0.5, -1.0, 2.0}[static_cast<std::size_t>(i)];
     EXPECT_NEAR(p.read_output("cube").at(i), 6 * at, 1e-12);
     EXPECT_NEAR(p.read_output("exp").at(i), std::exp(at) / 3, 1e-12);
+  }
+}
+
+// d/dx sum(d/dx sum(f(x))).
+Value second_derivative(const Value& x, const std::function<Value(const Value&)>& f) {
+  return grad(sum(grad(sum(f(x)), {x})[0]), {x})[0];
+}
+
+// Where a function has a kink, is constant or is not a number, and one value that is both operands.
+TEST_P(OpContract, SecondDerivativesAtSpecialValues) {
+  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  struct Special {
+    const char* name;
+    std::function<Value(const Value&)> f;
+    std::vector<double> x, wanted;
+  };
+  const std::vector<Special> specials{
+      {"relu", [](const Value& x) { return relu(x) * relu(x); }, {0.0, -1.0, 2.0, kNan}, {0.0, 0.0, 2.0, 2.0}},
+      {"abs", [](const Value& x) { return abs(x) * abs(x); }, {0.0, -1.0, 2.0, kNan}, {0.0, 2.0, 2.0, kNan}},
+      {"clamp", [](const Value& x) { return clamp(x * x, 1, 4); }, {0.5, 1.5, 2.0, kInf}, {0.0, 2.0, 2.0, 0.0}},
+      {"tanh", [](const Value& x) { return tanh(x); }, {-kInf, 0.0, kInf}, {0.0, 0.0, 0.0}},
+      {"sigmoid", [](const Value& x) { return sigmoid(x); }, {-kInf, 0.0, kInf}, {0.0, 0.0, 0.0}},
+      {"erf", [](const Value& x) { return erf(x); }, {-kInf, 0.0, 1e200, kInf}, {0.0, 0.0, 0.0, 0.0}},
+      {"gelu", [](const Value& x) { return gelu(x); }, {-kInf, -1e200, 1e200, kInf}, {0.0, 0.0, 0.0, 0.0}},
+      {"sqrt", [](const Value& x) { return sqrt(x); }, {0.0, 4.0, kInf}, {-kInf, -1.0 / 32, 0.0}},
+      {"pow 0", [](const Value& x) { return pow(x, 0.0); }, {0.0, -1.0, 2.0}, {0.0, 0.0, 0.0}},
+      {"pow 1", [](const Value& x) { return pow(x, 1.0); }, {0.0, -1.0, 2.0}, {0.0, 0.0, 0.0}},
+      {"pow 2", [](const Value& x) { return pow(x, 2.0); }, {0.0, -1.0, 2.0}, {2.0, 2.0, 2.0}},
+      {"pow x", [](const Value& x) { return pow(x, x); }, {1.0}, {2.0}},
+      {"prod", [](const Value& x) { return prod(x); }, {0.0, 2.0, 0.0, 3.0}, {6.0, 0.0, 6.0, 0.0}},
+      {"logsumexp", [](const Value& x) { return logsumexp(x); }, {-kInf, 1.0, 1.0}, {0.0, 0.0, 0.0}},
+      {"max", [](const Value& x) { return max(x) * max(x); }, {2.0, 2.0, 1.0}, {1.0, 1.0, 0.0}},
+  };
+  for (const auto& [name, f, at, wanted] : specials) {
+    SCOPED_TRACE(name);
+    Graph g;
+    Value x = g.constant(Tensor({static_cast<std::int64_t>(at.size())}, at));
+    g.output("second", second_derivative(x, f));
+    Program p = compile(g);
+    p.run(interactive);
+    const Tensor seen = p.read_output("second");
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      const double value = seen.at(static_cast<std::int64_t>(i));
+      if (std::isnan(wanted[i])) {
+        EXPECT_TRUE(std::isnan(value)) << at[i] << ": " << value;
+      } else if (std::isinf(wanted[i])) {
+        EXPECT_EQ(value, wanted[i]) << at[i];
+      } else {
+        EXPECT_NEAR(value, wanted[i], 1e-12) << at[i];
+      }
+    }
+  }
+}
+
+// A row that does not count has no derivatives, whatever its logits are, and a mean over no rows has none at all.
+TEST_P(OpContract, IgnoredRowsHaveNoSecondDerivatives) {
+  for (bool counts : {true, false}) {
+    Graph g;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    Value x = g.constant(Tensor({2, 2}, std::vector<double>{nan, 1.0, 0.5, 0.5}));
+    Value targets = g.constant(Tensor({7, counts ? 0 : 7}));
+    Value squared = square_of(grad(cross_entropy(x, targets, {.ignore_index = 7}), {x})[0]);
+    g.output("second", grad(sum(squared), {x})[0]);
+    Program p = compile(g);
+    p.run(interactive);
+    const Tensor second = p.read_output("second");
+    // The gradient of the other row is (-1/2, 1/2), and its derivative 1/4 (1, -1; -1, 1).
+    for (std::int64_t i = 0; i < 4; ++i)
+      EXPECT_NEAR(second.at(i), !counts || i < 2 ? 0.0 : i == 2 ? -0.5 : 0.5, 1e-12) << i;
+  }
+}
+
+// Second derivatives may be differentiated, too.
+TEST_P(OpContract, ThirdDerivatives) {
+  Graph g;
+  Value x = g.constant(Tensor({0.3, -0.7}));
+  Value second = second_derivative(x, [](const Value& v) { return tanh(v); });
+  g.output("tanh", grad(sum(second), {x})[0]);
+  Program p = compile(g);
+  p.run(interactive);
+  for (std::int64_t i = 0; i < 2; ++i) {
+    double y = std::tanh(std::array{0.3, -0.7}[static_cast<std::size_t>(i)]);
+    EXPECT_NEAR(p.read_output("tanh").at(i), (1 - y * y) * (6 * y * y - 2), 1e-12);
+  }
+}
+
+// Built with a batch of 4, run with others, as above.
+TEST_P(OpContract, SecondDerivativesFollowOpenDimensions) {
+  Graph g;
+  Value x = g.input("x", f64, {open(4), 3});
+  Value targets = g.input("t", i32, {open(4)});
+  Value scores = softmax(x) + layer_norm(x, g.constant(Tensor({1.0, 2.0, 3.0})), g.constant(Tensor({0.0, 0.0, 0.0})));
+  Value heads = reshape(x, {1, 1, -1, 3});
+  Value loss = cross_entropy(scores, targets) + sum(prod(x, {0, 1})) +
+               sum(square_of(attention(heads, heads, heads, {.causal = true})));
+  Value slopes = sum(square_of(grad(loss, {x})[0]));
+  g.output("slopes", slopes);
+  g.output("second", grad(slopes, {x})[0]);
+  // The scores that are -inf are not what an op of the user's returns.
+  Program p = graphsink::compile(g, {.target = GetParam(), .check_finite = true});
+  for (std::int64_t batch : {4, 7, 1}) {
+    SCOPED_TRACE(batch);
+    Tensor data(f64, {batch, 3}), classes(i32, {batch});
+    for (std::size_t i = 0; i < data.as<double>().size(); ++i)
+      data.as<double>()[i] = 1 + 0.3 * std::sin(static_cast<double>(i) + 1.0);
+    p.write(targets, classes);
+    auto slopes_at = [&](const Tensor& at) {
+      p.write(x, at);
+      p.run(interactive);
+      return p.read_output("slopes").at(0);
+    };
+    slopes_at(data);
+    const Tensor second = p.read_output("second");
+    for (std::size_t i = 0; i < data.as<double>().size(); ++i) {
+      constexpr double kStep = 1e-5;
+      Tensor up = data, down = data;
+      up.as<double>()[i] += kStep;
+      down.as<double>()[i] -= kStep;
+      const double wanted = (slopes_at(up) - slopes_at(down)) / (2 * kStep);
+      EXPECT_NEAR(second.as<double>()[i], wanted, 1e-6 * std::max(1.0, std::abs(wanted)));
+    }
   }
 }
 

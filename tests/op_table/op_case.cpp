@@ -46,16 +46,28 @@ Tensor to_tensor(const Array& array, DType dtype) {
   return tensor;
 }
 
+namespace {
+
+Arrays make_arrays(const OpRow& row, const Case& operands, DType dtype, bool is_coarse, std::mt19937& random) {
+  Arrays arrays;
+  for (const Operand& operand : operands) {
+    arrays.push_back(make_array(operand, dtype, is_coarse, random));
+    if (row.is_positive)
+      for (double& x : arrays.back().at) x = std::abs(x);
+  }
+  return arrays;
+}
+
+}  // namespace
+
 OpCase::OpCase(const OpRow& row, const Case& operands, DType type, bool is_transposed)
     : dtype(type), has_grad(row.has_grad && is_float(type)) {
   std::mt19937 random(7);
-  for (const Operand& operand : operands) {
-    arrays.push_back(make_array(operand, dtype, row.is_coarse, random));
-    if (row.is_positive)
-      for (double& x : arrays.back().at) x = std::abs(x);
-    dtypes.push_back(operand.limit ? DType::i32 : dtype);
-    bool transposes = is_transposed && operand.shape.rank() >= 2;
-    Value x = graph.constant(to_tensor(transposes ? swap_last(arrays.back()) : arrays.back(), dtypes.back()));
+  arrays = make_arrays(row, operands, dtype, row.is_coarse, random);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    dtypes.push_back(operands[i].limit ? DType::i32 : dtype);
+    bool transposes = is_transposed && operands[i].shape.rank() >= 2;
+    Value x = graph.constant(to_tensor(transposes ? swap_last(arrays[i]) : arrays[i], dtypes.back()));
     values.push_back(transposes ? transpose(x) : x);
   }
   output = row.apply(values);
@@ -72,6 +84,35 @@ void OpCase::add_gradients(std::mt19937& random) {
   std::vector<Value> gradients = grad(loss, wrt);
   for (std::size_t i = 0, k = 0; i < values.size(); ++i)
     if (has_gradient(i)) graph.output("g" + std::to_string(i), gradients[k++]);
+}
+
+SecondCase::SecondCase(const OpRow& row, const Case& operands, DType type, DType exact_in) : dtype(type) {
+  std::mt19937 random(11);
+  arrays = make_arrays(row, operands, exact_in, false, random);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    dtypes.push_back(operands[i].limit ? DType::i32 : dtype);
+    values.push_back(graph.input("x" + std::to_string(i), dtypes.back(), operands[i].shape));
+  }
+  output = row.apply(values);
+  if (has_gradients()) add_gradients(random);
+}
+
+void SecondCase::add_gradients(std::mt19937& random) {
+  const DType wide = is_half(dtype) ? f32 : dtype;
+  auto weighted = [&](const Value& x) {
+    const Array weight = make_array(Operand(x.shape()), f32, false, random);
+    return sum(cast(x, wide) * graph.constant(to_tensor(weight, wide)));
+  };
+  std::vector<Arg> wrt;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (has_gradient(i)) wrt.push_back(values[i]);
+  const Value y = cast(output, wide);
+  Value s = graph.constant(Tensor::full(wide, {}, 0));
+  for (const Value& gradient : grad(weighted(y * y), wrt)) s = s + weighted(gradient);
+  const std::vector<Value> gradients = grad(s, wrt);
+  graph.output("s", s);
+  for (std::size_t i = 0, k = 0; i < values.size(); ++i)
+    if (has_gradient(i)) graph.output("s" + std::to_string(i), gradients[k++]);
 }
 
 }  // namespace graphsink::testing

@@ -30,4 +30,25 @@ struct OpCase {
   void add_gradients(std::mt19937& random);
 };
 
+// The second derivatives of a case in one float dtype, for operands that are held exactly by `exact_in`, too, and none
+// of which are equal. "s" is the sum of the gradients of sum(weight * op * op) for all float operands, each element
+// with a weight, and "si" is the gradient of s for operand i. Operand i is input "xi". Halves are summed in f32.
+struct SecondCase {
+  SecondCase(const OpRow& row, const Case& operands, DType type, DType exact_in);
+
+  // Whether the result is of floats, so that it has gradients.
+  bool has_gradients() const { return is_float(output.dtype()); }
+  bool has_gradient(std::size_t operand) const { return dtypes[operand] == dtype; }
+
+  DType dtype;
+  Graph graph;
+  Arrays arrays;
+  std::vector<DType> dtypes;
+  std::vector<Value> values;
+  Value output;
+
+ private:
+  void add_gradients(std::mt19937& random);
+};
+
 }  // namespace graphsink::testing

@@ -47,7 +47,13 @@ OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, A
                  double (*f)(double, double));
 OpRow positive(OpRow row);
 OpRow coarse(OpRow row);
+// Of ops that have a gradient in another row, or of those that have none.
 OpRow without_grad(OpRow row);
+OpRow without_grad(OpRow row, std::string because);
+inline constexpr const char* kNoFloats = "No gradient passes through booleans and integers.";
+inline constexpr const char* kConstant = "These are constant almost everywhere, so their gradients are 0.";
+inline constexpr const char* kTypeOnly =
+    "Random numbers, f32 or f64, of the type of `like`, whose data is not read, or of the given type.";
 
 void add_data_rows(std::vector<OpRow>& rows);
 void add_fold_rows(std::vector<OpRow>& rows);

@@ -35,10 +35,7 @@ OpRow arithmetic(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, A
 
 OpRow comparison(std::string name, std::vector<DType> dtypes, Value (*op)(Arg, Arg, Placement),
                  double (*f)(double, double)) {
-  OpRow row = arithmetic(std::move(name), std::move(dtypes), op, f);
-  row.has_grad = false;
-  row.is_coarse = true;
-  return row;
+  return coarse(without_grad(arithmetic(std::move(name), std::move(dtypes), op, f), kNoFloats));
 }
 
 OpRow positive(OpRow row) {
@@ -53,6 +50,12 @@ OpRow coarse(OpRow row) {
 
 OpRow without_grad(OpRow row) {
   row.has_grad = false;
+  return row;
+}
+
+OpRow without_grad(OpRow row, std::string because) {
+  row.has_grad = false;
+  row.no_gradient_because = std::move(because);
   return row;
 }
 
@@ -167,18 +170,20 @@ std::vector<OpRow> op_table() {
       unary("gelu", kFloats, gelu,
             [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }),
       unary("erf", kFloats, erf, [](double x) { return std::erf(x); }),
-      coarse(without_grad(unary("sign", kNumbers, sign, [](double x) { return double(x > 0) - double(x < 0); }))),
-      without_grad(unary("floor", kFloats, floor, [](double x) { return std::floor(x); })),
-      without_grad(unary("ceil", kFloats, ceil, [](double x) { return std::ceil(x); })),
-      coarse(without_grad(unary("round", kFloats, round, [](double x) { return std::nearbyint(x); }))),
-      without_grad(unary("stop_gradient", kAll, stop_gradient, [](double x) { return x; })),
+      coarse(without_grad(unary("sign", kNumbers, sign, [](double x) { return double(x > 0) - double(x < 0); }),
+                          kConstant)),
+      without_grad(unary("floor", kFloats, floor, [](double x) { return std::floor(x); }), kConstant),
+      without_grad(unary("ceil", kFloats, ceil, [](double x) { return std::ceil(x); }), kConstant),
+      coarse(without_grad(unary("round", kFloats, round, [](double x) { return std::nearbyint(x); }), kConstant)),
+      without_grad(unary("stop_gradient", kAll, stop_gradient, [](double x) { return x; }),
+                   "Returns x, of any dtype, as a Value through which no gradient flows."),
       clamp_row(kSingleAndDouble, -0.7123, 1.1357),
       coarse(without_grad(clamp_row(kComparable, 1, 3))),
       coarse(without_grad(clamp_row({f32, f64, f16, bf16, i32, i64}, -1, 1))),
       positive(arithmetic("pow", kFloats, pow, [](double a, double b) { return std::pow(a, b); })),
       coarse(arithmetic("minimum", kNumbers, minimum, [](double a, double b) { return std::min(a, b); })),
       coarse(arithmetic("maximum", kNumbers, maximum, [](double a, double b) { return std::max(a, b); })),
-      without_grad(unary("logical_not", {boolean}, logical_not, [](double x) { return double(x == 0); })),
+      without_grad(unary("logical_not", {boolean}, logical_not, [](double x) { return double(x == 0); }), kNoFloats),
       comparison("logical_and", {boolean}, logical_and, [](double a, double b) { return double(a != 0 && b != 0); }),
       comparison("logical_or", {boolean}, logical_or, [](double a, double b) { return double(a != 0 || b != 0); }),
       comparison("logical_xor", {boolean}, logical_xor, [](double a, double b) { return double(a != b); }),
@@ -229,11 +234,13 @@ std::vector<OpRow> op_table() {
       reshape_row({keep(0), 2, -1}, {3, 2, 4}, {{{3, 8}}, {{3, 2, 4}}}),
       reshape_row({keep(0), 2, -1}, {0, 2, 4}, {{{0, 8}}}),
       reshape_row({-1, keep(-1), keep(0)}, {6, 5, 4}, {{{4, 6, 5}}}),
-      {"dim",
-       kAll,
-       {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
-       [](const auto& in) { return dim(in[0], -2); },
-       [](const Arrays& in) { return generate({}, [&](Shape) { return static_cast<double>(in[0].shape[0]); }); }},
+      without_grad(
+          {"dim",
+           kAll,
+           {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
+           [](const auto& in) { return dim(in[0], -2); },
+           [](const Arrays& in) { return generate({}, [&](Shape) { return static_cast<double>(in[0].shape[0]); }); }},
+          kNoFloats),
       {"reshape_like", kAll, kReshapes, [](const auto& in) { return reshape_like(in[0], in[1]); },
        [](const Arrays& in) { return with_shape(in[0], in[1].shape); }, true},
       {"transpose", kAll, kMatrices, [](const auto& in) { return transpose(in[0]); },

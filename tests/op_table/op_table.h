@@ -29,6 +29,8 @@ struct OpRow {
   bool has_grad = false;
   bool is_coarse = false;    // inputs are multiples of a half, so that some are equal
   bool is_positive = false;  // inputs are
+  // Why the op has no gradient, in the words of ops.h; for ops that have one in another row, empty.
+  std::string no_gradient_because = {};
 };
 
 std::vector<OpRow> op_table();

@@ -315,7 +315,7 @@ void add_index_rows(std::vector<OpRow>& rows) {
                        {{3, 5}, indices({3, 0}, 5)}});
   add_take_along_rows(rows, -1, {{{5}, indices({9000}, 5)}, {{3, 1, 4}, indices({3, 1, 4}, 4)}}, kFloats);
   for (DType dtype : kAll) {
-    rows.push_back(
+    rows.push_back(without_grad(
         {"one_hot",
          {i32},
          {{indices({2}, 5)}, {indices({3, 2}, 5)}, {indices({0}, 5)}, {indices({}, 5)}, {indices({1031}, 5)}},
@@ -327,16 +327,19 @@ void add_index_rows(std::vector<OpRow>& rows) {
              Shape line(at.dims().first(static_cast<std::size_t>(at.rank() - 1)));
              return double(in[0][index_of(in[0].shape, line)] == static_cast<double>(at[-1]));
            });
-         }});
+         }},
+        kNoFloats));
   }
   for (DType dtype : {f32, f64, i32, i64}) {
-    rows.push_back({"arange",
-                    {f32, boolean},
-                    {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
-                    [=](const auto& in) { return arange(in[0], -2, dtype); },
-                    [=](const Arrays& in) {
-                      return generate({in[0].shape[0]}, [&](const Shape& at) { return static_cast<double>(at[0]); });
-                    }});
+    rows.push_back(without_grad({"arange",
+                                 {f32, boolean},
+                                 {{{2, 3}}, {{0, 3}}, {{1031, 1}}},
+                                 [=](const auto& in) { return arange(in[0], -2, dtype); },
+                                 [=](const Arrays& in) {
+                                   return generate({in[0].shape[0]},
+                                                   [&](const Shape& at) { return static_cast<double>(at[0]); });
+                                 }},
+                                "The data of `like` is not read."));
   }
 }
 

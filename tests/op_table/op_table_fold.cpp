@@ -82,8 +82,8 @@ void add_fold_rows(std::vector<OpRow>& rows) {
   many.push_back({{1, 33000}});
   for (const Axes& axes : kAxes) {
     rows.push_back(fold_row("logsumexp", kFloats, axes, many, logsumexp, log_sum_exp_of));
-    rows.push_back(fold_row("any", {boolean}, axes, many, any, any_of));
-    rows.push_back(fold_row("all", {boolean}, axes, many, all, all_of));
+    rows.push_back(without_grad(fold_row("any", {boolean}, axes, many, any, any_of), kNoFloats));
+    rows.push_back(without_grad(fold_row("all", {boolean}, axes, many, all, all_of), kNoFloats));
     rows.push_back(var_row(axes, 0, axes.cases));
     // Some elements are zero: their gradients are products of the others.
     rows.push_back(coarse(fold_row("prod", kNumbers, axes, kNothing, prod, product_of)));

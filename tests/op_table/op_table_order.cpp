@@ -25,10 +25,11 @@ void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep
 
 void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const std::vector<Case>& cases) {
   for (bool is_max : {true, false}) {
-    rows.push_back(coarse(
+    rows.push_back(coarse(without_grad(
         {is_max ? "argmax" : "argmin", kComparable, cases,
          [=](const auto& in) { return is_max ? argmax(in[0], axis, keep_axis) : argmin(in[0], axis, keep_axis); },
-         [=](const Arrays& in) { return extreme_place(in[0], axis, keep_axis, is_max); }}));
+         [=](const Arrays& in) { return extreme_place(in[0], axis, keep_axis, is_max); }},
+        kNoFloats)));
   }
 }
 

@@ -132,12 +132,13 @@ void add_channel_norm_rows(std::vector<OpRow>& rows) {
 
 // Draws that leave nothing to chance: shapes and dtypes. What is random is tested in op_random_test.cpp.
 OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
-  return {std::move(name),
-          kSingleAndDouble,
-          kUnary,
-          [=](const auto& in) { return op(in[0]); },
-          [=](const Arrays& in) { return map(in[0], [=](double x) { return value == 0 ? x : value; }); },
-          value == 0};
+  OpRow row{std::move(name),
+            kSingleAndDouble,
+            kUnary,
+            [=](const auto& in) { return op(in[0]); },
+            [=](const Arrays& in) { return map(in[0], [=](double x) { return value == 0 ? x : value; }); },
+            true};
+  return value == 0 ? row : without_grad(std::move(row), kTypeOnly);
 }
 
 }  // namespace
@@ -145,16 +146,18 @@ OpRow certain_row(std::string name, Value (*op)(const Value&), double value) {
 void add_text_rows(std::vector<OpRow>& rows) {
   add_channel_norm_rows(rows);
   for (DType dtype : {i32, i64}) {
-    rows.push_back({"randint",
-                    {f32},
-                    kUnary,
-                    [=](const auto& in) { return randint(in[0], -7, -6, dtype); },
-                    [](const Arrays& in) { return map(in[0], [](double) { return -7.0; }); }});
+    rows.push_back(without_grad({"randint",
+                                 {f32},
+                                 kUnary,
+                                 [=](const auto& in) { return randint(in[0], -7, -6, dtype); },
+                                 [](const Arrays& in) { return map(in[0], [](double) { return -7.0; }); }},
+                                kNoFloats));
   }
   for (double probability : {0.0, 1.0}) {
-    rows.push_back({"bernoulli", kSingleAndDouble, kUnary,
-                    [=](const auto& in) { return bernoulli(mul(mul(in[0], 0), 0) + probability); },
-                    [=](const Arrays& in) { return map(in[0], [=](double) { return probability; }); }});
+    rows.push_back(without_grad({"bernoulli", kSingleAndDouble, kUnary,
+                                 [=](const auto& in) { return bernoulli(mul(mul(in[0], 0), 0) + probability); },
+                                 [=](const Arrays& in) { return map(in[0], [=](double) { return probability; }); }},
+                                kNoFloats));
   }
   const std::vector<Case> lines{{{2, 3}}, {{0}},      {{0, 3}},     {{3, 0}},   {{1}},
                                 {{257}},  {{37, 41}}, {{9, 5, 33}}, {{3, 1031}}};
