@@ -3,6 +3,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <string>
 
 namespace graphsink {
@@ -20,5 +21,13 @@ inline std::string number_text(double value) {
   auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
 }
+
+// Of an address: "0x7f3c00000000".
+inline std::string address_text(std::uintptr_t address) {
+  std::array<char, 16> digits;
+  auto end = std::to_chars(digits.data(), digits.data() + digits.size(), address, 16).ptr;
+  return "0x" + std::string(digits.data(), end);
+}
+inline std::string address_text(const void* address) { return address_text(reinterpret_cast<std::uintptr_t>(address)); }
 
 }  // namespace graphsink

@@ -22,7 +22,7 @@ bool is_capturing(cudaStream_t stream) noexcept {
 
 constexpr const char* kBrokenByAnother = "another thread has broken the capture: no call of this thread failed before";
 
-constexpr const char* kMayHaveRunTwice = "; what it gave to other streams after that call may have run twice";
+constexpr const char* kMayHaveRunTwice = "; what the function gave to other streams after that call may have run twice";
 
 // By the names of the runtime's codes and of the driver's, whose log names the latter.
 std::string remedy_for(std::string_view problem) {
@@ -33,8 +33,7 @@ std::string remedy_for(std::string_view problem) {
        "of run() was made without cudaStreamNonBlocking"},
       {"cudaGraphLaunch", "cuGraphLaunch",
        "CUDA captures no launch of a graph: let the function enqueue what the graph was made of, or add the graph to "
-       "the "
-       "capture as a child graph node (cudaGraphAddNode, cudaStreamUpdateCaptureDependencies)"},
+       "the capture as a child graph node (cudaGraphAddNode, cudaStreamUpdateCaptureDependencies)"},
       {"cudaErrorStreamCaptureImplicit", "CAPTURE_IMPLICIT",
        "enqueue on the stream that the function is given, not on the default stream"},
       {"cudaErrorStreamCaptureUnjoined", "CAPTURE_UNJOINED",

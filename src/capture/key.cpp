@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/number_text.h"
+
 namespace graphsink {
 namespace {
 
 constexpr std::size_t kWord = sizeof(std::uint64_t);
-
-std::string hexadecimal(std::uint64_t value) {
-  std::string digits;
-  do {
-    digits.insert(digits.begin(), "0123456789abcdef"[value % 16]);
-    value /= 16;
-  } while (value != 0);
-  return "0x" + digits;
-}
 
 }  // namespace
 
@@ -57,7 +50,7 @@ std::string Key::text_of(std::size_t& at) const {
     case Kind::large:
       return std::to_string(value);
     case Kind::pointer:
-      return hexadecimal(value);
+      return address_text(static_cast<std::uintptr_t>(value));
     case Kind::string: {
       std::string text(value, '\0');
       for (std::size_t begin = 0; begin < text.size(); begin += kWord) {

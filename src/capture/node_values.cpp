@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <compare>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <span>
 #include <utility>
 
+#include "base/number_text.h"
 #include "device/cuda/arguments.h"
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/driver.h"
@@ -255,12 +255,6 @@ T read_as(const Bytes& bytes) {
   return value;
 }
 
-std::string hexadecimal(std::uint64_t value) {
-  std::array<char, 24> text = {};
-  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
-
 // "2a 00 00 00 (as an integer 42, as a float 0.000000)"; 32 bytes of longer values, from `first` on.
 std::string text_of(const Given& value, std::size_t first) {
   constexpr std::size_t kMost = 32;
@@ -278,7 +272,7 @@ std::string text_of(const Given& value, std::size_t first) {
             std::to_string(read_as<float>(bytes)) + ")";
   }
   if (bytes.size() == sizeof(std::uint64_t) && value.own.empty()) {
-    text += " (as an address " + hexadecimal(read_as<std::uint64_t>(bytes)) + ", as an integer " +
+    text += " (as an address " + address_text(read_as<std::uintptr_t>(bytes)) + ", as an integer " +
             std::to_string(read_as<std::int64_t>(bytes)) + ", as a double " + std::to_string(read_as<double>(bytes)) +
             ")";
   }

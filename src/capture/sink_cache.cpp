@@ -150,7 +150,11 @@ void SinkCache::Impl::note_use(const Sunk& sunk) {
               std::to_string(largest >> 10) + " KiB";
     remedy = "raise SinkOptions::max_bytes to what the keys that are used in turn take together, or use fewer keys";
   }
-  counts_.failures.push_back({to_string(sunk.key), problem, remedy, 1});
+  if (counts_.failures.size() == kMaxFailureReasons) {
+    ++counts_.other_failures;
+  } else {
+    counts_.failures.push_back({to_string(sunk.key), problem, remedy, 1});
+  }
   log_.warn({"sink: ", problem, "; remedy: ", remedy});
 }
 

@@ -1,6 +1,7 @@
 // SinkOptions::check_every: whether a launch would still do what the function enqueues now.
 #include <cstring>
 
+#include "base/number_text.h"
 #include "capture/node_values.h"
 #include "capture/sink_cache_impl.h"
 
@@ -57,10 +58,10 @@ void SinkCache::Impl::require_living_addresses(const Sunk& sunk) const {
     const bool is_alive = given.registration > 0 ? memory_.find(given.address) == given.registration
                                                  : is_known_to_cuda(given.address, *sunk.device.calls);
     if (is_alive) continue;
-    throw CaptureFailed("capture", Where(),
-                        given.place + " is an address of memory that is not alive any more: " +
-                            to_string(Key(reinterpret_cast<const void*>(given.address))),
-                        "put the pointer into the key, or keep the memory as long as the key is used");
+    throw CaptureFailed(
+        "capture", Where(),
+        given.place + " is an address of memory that is not alive any more: " + address_text(given.address),
+        "put the pointer into the key, or keep the memory as long as the key is used");
   }
 }
 

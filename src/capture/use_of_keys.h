@@ -1,8 +1,6 @@
 // Tells when a cache of captures is of little use.
 #pragma once
 
-#include <cstddef>
-
 namespace graphsink {
 
 // Looks at calls in windows. A call is of use if it launches what an earlier call captured.
@@ -23,8 +21,8 @@ class UseOfKeys {
     const bool is_dropping = dropped_ >= kWindow / 4 && of_use_ < kWindow / 2;
     windows_of_new_keys_ = added_ == kWindow && of_use_ == 0 ? windows_of_new_keys_ + 1 : 0;
     calls_ = added_ = dropped_ = of_use_ = 0;
-    // A bound that drops keys is no matter where none comes back.
     if (windows_of_new_keys_ >= kWindowsOfNewKeys) return Verdict::keys_do_not_return;
+    // Where all keys are new, a larger bound would not help.
     return is_dropping && windows_of_new_keys_ == 0 ? Verdict::keys_are_dropped : Verdict::none;
   }
 

@@ -43,7 +43,7 @@ TEST(Threads, MoveAsTheThreadsOfTheStandard) {
 }
 
 TEST(Threads, ThatTheSystemHasNotAreAnError) {
-  const DefaultStack huge(std::size_t{1} << 47);
+  const DefaultStack huge(std::size_t{1} << 60);
   EXPECT_THROW(Thread([] {}), std::system_error);
 }
 

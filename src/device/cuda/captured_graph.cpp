@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 
+#include "base/number_text.h"
 #include "device/cuda/arguments.h"
 #include "device/cuda/kernel_names.h"
 #include "device/cuda/profiler_ids.h"
@@ -228,13 +228,6 @@ void CudaCapturedGraph::require_repeatable() const {
 
 namespace {
 
-std::string text_of(const void* address) {
-  std::array<char, 24> text = {};
-  std::snprintf(text.data(), text.size(), "0x%llx",
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(address)));
-  return text.data();
-}
-
 struct CopyEnds {
   const void *from = nullptr, *to = nullptr;  // null for arrays
 };
@@ -259,7 +252,7 @@ void CudaCapturedGraph::require_lasting_memory(const CalledStack& while_capturin
           if (!while_capturing.holds(address)) return;
           refuse_capture(
               op,
-              std::string(use) + text_of(address) +
+              std::string(use) + address_text(address) +
                   ", a variable of a function that has returned: a launch would use what is there then",
               "let it use memory that lasts as long as the work may be launched, or pass numbers to kernels by value");
         };
@@ -283,9 +276,9 @@ std::string CudaCapturedGraph::pageable_copy() const {
                 const CopyEnds ends = ends_of(node, calls_);
                 const std::string of_op = op ? " of " + std::string(op->op->name) : "";
                 if (ends.from && is_pageable(ends.from, calls_))
-                  found = "memcpy" + of_op + " from " + text_of(ends.from);
+                  found = "memcpy" + of_op + " from " + address_text(ends.from);
                 else if (ends.to && is_pageable(ends.to, calls_))
-                  found = "memcpy" + of_op + " to " + text_of(ends.to);
+                  found = "memcpy" + of_op + " to " + address_text(ends.to);
               });
   return found;
 }

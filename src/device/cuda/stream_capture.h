@@ -95,7 +95,7 @@ class StreamCapture {
   std::vector<Level> inside_;
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
-  CalledStack called_;  // by who captures: ops, deeper than begin()
+  CalledStack called_;  // below the frame of begin(): the functions of ops, which are called deeper, have theirs there
   bool is_pageable_noted_ = false;
   struct Capture {
     CudaStream* stream;  // the stream on which it began
