@@ -118,7 +118,7 @@ class Tensor {
 };
 
 // "f32[2] [1, 2]", at most 16 elements and then "...". Integers have all of their digits, other numbers as many as the
-// stream says. "(no tensor)" unless valid().
+// stream says; the same in every locale. "(no tensor)" unless valid().
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <locale>
 #include <new>
 #include <ostream>
 #include <string>
@@ -208,10 +209,24 @@ void print(T element, std::ostream& out) {
   }
 }
 
+// A decimal comma could not be told from those between elements, nor could a point between thousands.
+class WithoutLocale {
+ public:
+  explicit WithoutLocale(std::ostream& out) : out_(out), before_(out.imbue(std::locale::classic())) {}
+  ~WithoutLocale() { out_.imbue(before_); }
+  WithoutLocale(const WithoutLocale&) = delete;
+  WithoutLocale& operator=(const WithoutLocale&) = delete;
+
+ private:
+  std::ostream& out_;
+  std::locale before_;
+};
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   if (!tensor.valid()) return out << "(no tensor)";
+  const WithoutLocale numbers(out);
   out << to_string(tensor.type()) << " [";
   const std::int64_t size = tensor.shape().size();
   with_element_type(tensor.dtype(), [&]<class T>(T) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <locale>
 #include <sstream>
 
 namespace graphsink {
@@ -23,6 +24,21 @@ TEST(TensorText, IntegersHaveAllOfTheirDigits) {
             "i64[3] [-9223372036854775808, 9007199254740993, 9223372036854775807]");
   EXPECT_EQ(printed<std::int32_t>({1234567, -1}), "i32[2] [1234567, -1]");
   EXPECT_EQ(printed<std::uint8_t>({0, 65, 255}), "u8[3] [0, 65, 255]");
+}
+
+// As in some languages.
+struct DecimalComma : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(TensorText, NumbersAreTheSameInEveryLocale) {
+  std::ostringstream out;
+  out.imbue(std::locale(std::locale::classic(), new DecimalComma));
+  out.precision(3);
+  out << Tensor({1.5f, 12345.0f}) << Tensor({1234567}) << " " << 1.5;
+  EXPECT_EQ(out.str(), "f32[2] [1.5, 1.23e+04]i32[1] [1234567] 1,5") << "the stream keeps its locale";
 }
 
 TEST(TensorText, OtherNumbersFollowTheStream) {
