@@ -21,11 +21,13 @@ struct ExternalOp {
   std::vector<TensorType> outputs{};
   // Computes the types of the outputs instead, as OpDef::infer does: for inputs with open dimensions.
   std::function<void(InferArgs&)> infer{};
-  // Enqueues the work on a.stream(): kernels by <<<...>>> or CudaArgs::launch(), libraries, host functions. It reads
-  // the inputs at a.in<T>(i) and writes the outputs to a.out<T>(i). The program's thread calls it for each step that
-  // runs op by op, and once or twice for each capture; a launch repeats what it enqueued then, so numbers that it
-  // passes by value must not change. Steps that are captured must not load kernels or allocate for the first time in
-  // it: the first step, which runs op by op, does that, unless the node is in the body of a loop or branch.
+  // Enqueues the work on a.stream(), or on streams that wait for an event of it and that it then waits for. What it
+  // gives to others runs during a capture, too, in no order with the step; if that is all, the step is not sunk.
+  // Kernels by <<<...>>> or CudaArgs::launch(), libraries, host functions. It reads the inputs at a.in<T>(i) and writes
+  // the outputs to a.out<T>(i). The program's thread calls it for each step that runs op by op, and once or twice for
+  // each capture; a launch repeats what it enqueued then, so numbers that it passes by value must not change. Steps
+  // that are captured must not load kernels or allocate for the first time in it: the first step, which runs op by op,
+  // does that, unless the node is in the body of a loop or branch.
   std::function<void(CudaArgs& a)> cuda{};
   // Computes the outputs in host memory. For a GPU program it runs on the host, between copies.
   std::function<void(const CpuArgs& a)> cpu{};

@@ -157,7 +157,9 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   }
   if (is_anything_new || !node || !must_write(*node)) return;
   refuse_capture(
-      node, "it enqueued nothing on the stream that it was given, so launches would leave its outputs as they are",
+      node,
+      "it enqueued nothing on the stream that it was given, so launches would leave its outputs as they are; what it "
+      "gave to other streams has run meanwhile, in no order with the step",
       "give its work to CudaArgs::stream(), or to streams that wait for an event of it and that it then waits for");
 }
 
