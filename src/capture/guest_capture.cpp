@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/thrown.h"
-#include "capture/error_log.h"
+#include "device/cuda/error_log.h"
 #include "device/device.h"
 
 namespace graphsink {
@@ -112,7 +112,7 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
   StreamHandle& origin = open(legacy);
   const cudaStream_t given = is_legacy(stream) ? origin.get() : stream;
   const bool had_error = cudaPeekAtLastError() != cudaSuccess;
-  const ErrorLog log;
+  const ErrorLog log(calls_->log);
   calls_->check(cudaStreamBeginCapture(origin.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 
   std::optional<Thrown> exception;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/number_text.h"
+#include "base/printable.h"
 
 namespace graphsink {
 namespace {
@@ -57,7 +58,7 @@ std::string Key::text_of(std::size_t& at) const {
         const std::uint64_t next = word(at++);
         std::memcpy(text.data() + begin, &next, std::min(kWord, text.size() - begin));
       }
-      return '"' + text + '"';
+      return '"' + printable(text) + '"';
     }
     case Kind::list:
       return "[" + parts_until([left = value]() mutable { return left-- == 0; }) + "]";

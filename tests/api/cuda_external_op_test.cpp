@@ -84,6 +84,33 @@ TEST_F(CudaExternal, MemoryThatItKeepsIsAReasonNotToSink) {
   for (void* memory : kept) EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
+// Behind the call that breaks a capture all others fail, too. The reason names the first.
+TEST_F(CudaExternal, TheCallThatBreaksACaptureIsNamed) {
+  ExternalOp op = guest();
+  op.name = "allocates";
+  op.cuda = [work = op.cuda](CudaArgs& a) {
+    void* scratch = nullptr;
+    if (cudaMalloc(&scratch, 64) == cudaSuccess) (void)cudaFree(scratch);
+    work(a);
+  };
+  std::string log;
+  Graph g;
+  Variable state("state", Tensor::scalar<std::int32_t>(1));
+  assign(state, external_op(std::move(op), {g.value(state)})[0]);
+  Program p = compile(
+      g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+  int expected = 1;
+  for (int i = 0; i < 4; ++i) {
+    p.run(sink);
+    expected = 3 * expected + 1;
+    EXPECT_EQ(state.read().at(0), expected);
+  }
+  EXPECT_EQ(p.counters().graph_launches, 0u);
+  for (const char* part : {"allocates: cuMemAlloc returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "remedy: "}) {
+    EXPECT_TRUE(contains(log, part)) << log;
+  }
+}
+
 // What it gives to a stream of its own is missing from launches. In a capture it runs at once, in no order with the
 // step: so the op writes to other memory then, and the numbers of the steps are certain.
 TEST_F(CudaExternal, WorkOnAStreamOfItsOwnIsAReasonNotToSink) {

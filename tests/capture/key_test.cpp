@@ -83,6 +83,10 @@ TEST(KeyTest, OwnTypesArePartsOfKeys) {
   EXPECT_NE(Key(std::vector{Batch{3, "a"}}), Key(std::vector{Batch{4, "a"}}));
 }
 
+TEST(KeyTest, ReadsAsOneLine) {
+  EXPECT_EQ(to_string(Key(std::string("a\0b\n", 4), "\xff")), R"({"a\x00b\n", "\xff"})");
+}
+
 TEST(KeyTest, ReadsAsItsParts) {
   EXPECT_EQ(to_string(Key()), "{}");
   EXPECT_EQ(to_string(Key(32, -1, "decode", nullptr)), R"({32, -1, "decode", 0x0})");

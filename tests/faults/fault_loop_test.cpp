@@ -52,6 +52,8 @@ const std::set<std::string> kOnlyLogged = {"cudaFree",
                                            "cuMemRelease",
                                            "cublasLtMatmulPreferenceDestroy",
                                            "cudaThreadExchangeStreamCaptureMode",
+                                           "cudaLogsRegisterCallback",
+                                           "cudaLogsUnregisterCallback",
                                            "cudaSetDevice"};
 
 const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphExecUpdate"};  // see sink_fault_test.cpp

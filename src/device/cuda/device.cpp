@@ -264,11 +264,20 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node, const CudaL
   try {
     body_of(node, target_.sm)(args);
   } catch (const CudaFailure& e) {
-    calls_->fail(e.code(), e.call(), &node);
+    fail_body(e.code(), e.call(), node);
   }
   if (kernels.launches.calls_library && capture_->is_active()) capture_->note_library(node);
   cudaError_t code = had_error ? cudaSuccess : cudaPeekAtLastError();
-  if (code != cudaSuccess) calls_->fail(code, "a call of its body", &node);
+  if (code != cudaSuccess) fail_body(code, nullptr, node);
+}
+
+// Behind the call that broke a capture every other one fails. CUDA's log names the first.
+void CudaDevice::fail_body(cudaError_t code, const char* call, const BoundNode& node) {
+  const bool is_known = call && code != cudaErrorStreamCaptureInvalidated;
+  const std::string cause = is_known ? "" : capture_->cause(code);
+  if (cause.empty()) calls_->fail(code, call ? call : "a call of its body", &node);
+  (void)cudaGetLastError();
+  refuse_capture(&node, cause, remedy_for(code));
 }
 
 void CudaDevice::run_host_call(void* data) noexcept {

@@ -77,6 +77,8 @@ class CudaDevice : public Device {
   // Throws CaptureFailed while capturing. `what` names the call that cannot be captured.
   void require_live(const char* what) const;
   void run_body(CudaStream& stream, const BoundNode& node, const CudaLaunches& how);
+  // `call` is null if it is not known.
+  [[noreturn]] void fail_body(cudaError_t code, const char* call, const BoundNode& node);
   template <class T>
   T read_decision(Stream& stream, const T* decision);
 

@@ -56,6 +56,7 @@ void StreamCapture::begin(Streams streams) {
   if (!capturing_.empty()) {
     refuse_capture(nullptr, "an earlier capture cannot be ended: cudaStreamEndCapture fails", "restart the process");
   }
+  listen();
   Streams own = own_streams(streams);
   redirect(streams, own);
   begin_capture(cuda_stream(*own[0]));
@@ -71,6 +72,7 @@ void StreamCapture::redirect(Streams from, Streams to) {
 
 void StreamCapture::enter(Streams streams, CudaStream& callers) {
   calls_.set_capturing(true);
+  listen();
   auto is_free = [&](const Level& level) {
     auto are_live = [&](const auto& owned) {
       return std::all_of(owned.second.begin(), owned.second.end(),
@@ -136,8 +138,11 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
   stream.has_waited = false;
   Frontier now = frontier(stream, node);
   if (now.status != cudaStreamCaptureStatusActive) {
-    refuse_capture(node, "it ended the capture: a call that is not allowed while a stream is capturing",
-                   kCaptureRemedy);
+    const std::string call = cause(cudaErrorStreamCaptureInvalidated);
+    refuse_capture(
+        node,
+        "it broke the capture: " + (call.empty() ? "a call that is not allowed while a stream is capturing" : call),
+        kCaptureRemedy);
   }
   std::vector<cudaGraphNode_t> todo(now.nodes, now.nodes + now.count);
   bool is_anything_new = false;
@@ -310,6 +315,7 @@ std::unique_ptr<CudaCapturedGraph> StreamCapture::end(std::unique_ptr<CudaCaptur
   GraphHandle graph(end_capture(), calls_.log);
   CudaStream& origin = *std::exchange(origin_, nullptr);
   restore_streams();
+  stop_listening();
   auto captured = std::make_unique<CudaCapturedGraph>(std::move(graph), std::exchange(nodes_, {}), calls_);
   captured->require_repeatable();
   captured->require_lasting_memory(called_);
@@ -338,7 +344,18 @@ void StreamCapture::cancel() noexcept {
   origin_ = nullptr;
   nodes_ = {};
   restore_streams();
+  stop_listening();
   end_captures();
+}
+
+void StreamCapture::listen() {
+  log_.emplace(calls_.log);
+  ++calls_.counters.api_calls;
+}
+
+void StreamCapture::stop_listening() noexcept {
+  if (log_ && log_->is_heard()) ++calls_.counters.api_calls;
+  log_.reset();
 }
 
 void StreamCapture::restore_streams() noexcept {

@@ -3,10 +3,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/cuda/captured_graph.h"
+#include "device/cuda/error_log.h"
 #include "device/cuda/stream.h"
 #include "graphsink/cuda.h"
 
@@ -35,6 +38,9 @@ class StreamCapture {
   // Call this after something was captured. It notes the op that the new nodes belong to. Throws CaptureFailed if the
   // op broke the capture.
   void note(CudaStream& stream, const BoundNode* node);
+  // The call that broke the capture, with its error, as CUDA's log has it; empty if the log does not tell, and outside
+  // of a capture. `last`: see find_cause().
+  std::string cause(cudaError_t last) const { return log_ ? log_->cause(last) : std::string(); }
   // Notes that some of the node's kernels may be those of a library.
   void note_library(const BoundNode& node) { nodes_.library_callers.insert(&node); }
   // Adds a conditional node with `count` bodies. An IF node, by a bool, runs body 0 if *decision is true, else body 1
@@ -74,6 +80,8 @@ class StreamCapture {
   // same nesting depth.
   Streams own_streams(Streams like);
   void redirect(Streams from, Streams to);
+  void listen();
+  void stop_listening() noexcept;
   void note_pageable_copy(const CudaCapturedGraph& captured);
 
   // The streams of one nesting depth; levels_[0] is for work outside of conditional bodies. No two levels share a
@@ -96,6 +104,7 @@ class StreamCapture {
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
   CalledStack called_;  // below the frame of begin(): the functions of ops, which are called deeper, have theirs there
+  std::optional<ErrorLog> log_;  // from begin() or enter() to the end of the capture
   bool is_pageable_noted_ = false;
   struct Capture {
     CudaStream* stream;  // the stream on which it began

@@ -1,5 +1,5 @@
 // What is read from CUDA's error log. The messages of the first form are those of a driver of CUDA 13.0 on an H100.
-#include "capture/error_log.h"
+#include "device/cuda/error_log.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,11 @@
-#include "capture/error_log.h"
+#include "device/cuda/error_log.h"
 
 #include <algorithm>
 #include <charconv>
 #include <thread>
 #include <utility>
+
+#include "device/cuda/check.h"
 
 namespace graphsink {
 namespace {
@@ -109,15 +111,17 @@ struct ErrorLog::Listener {
   }
 };
 
-ErrorLog::ErrorLog() : listener_(std::make_unique<Listener>()) {
-  if (cudaLogsRegisterCallback(Listener::hear, listener_.get(), &handle_) == cudaSuccess) return;
+ErrorLog::ErrorLog(const Log& log) : log_(log), listener_(std::make_unique<Listener>()) {
+  const cudaError_t code = cudaLogsRegisterCallback(Listener::hear, listener_.get(), &handle_);
+  if (code == cudaSuccess) return;
   handle_ = nullptr;
-  (void)cudaGetLastError();
+  log_failure(log_, "cudaLogsRegisterCallback", cudaGetErrorName(code));
 }
 
 ErrorLog::~ErrorLog() {
-  if (!handle_ || cudaLogsUnregisterCallback(handle_) == cudaSuccess) return;
-  (void)cudaGetLastError();
+  const cudaError_t code = handle_ ? cudaLogsUnregisterCallback(handle_) : cudaSuccess;
+  if (code == cudaSuccess) return;
+  log_failure(log_, "cudaLogsUnregisterCallback", cudaGetErrorName(code));
   (void)listener_.release();  // CUDA may still call it
 }
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
+
 namespace graphsink {
 
 // A call that failed, as the log has it.
@@ -32,21 +34,23 @@ std::vector<LoggedFailure> read_error_log(const std::vector<std::string>& messag
 // and behind it every call on the stream fails because the capture is broken.
 const LoggedFailure* find_cause(const std::vector<LoggedFailure>& failures, cudaError_t last);
 
-// Listens to the calls of this thread from construction to destruction. Hears nothing if the driver has no error log.
+// Listens to the calls of this thread from construction to destruction. Hears nothing if CUDA refuses to register the
+// listener, which is logged.
 class ErrorLog {
  public:
-  ErrorLog();
+  explicit ErrorLog(const Log& log);
   ~ErrorLog();
   ErrorLog(const ErrorLog&) = delete;
   ErrorLog& operator=(const ErrorLog&) = delete;
 
-  // Whether the driver has an error log, so that no failure stays unheard.
+  // Whether the listener is registered, so that no failure stays unheard.
   bool is_heard() const { return handle_ != nullptr; }
   // What made the capture fail, or empty; see find_cause().
   std::string cause(cudaError_t last) const;
 
  private:
   struct Listener;
+  Log log_;
   std::unique_ptr<Listener> listener_;
   cudaLogsCallbackHandle handle_ = nullptr;
 };
