@@ -172,6 +172,55 @@ TEST(SharedLaunches, AreMeasured) {
   }
 }
 
+// An op that asks the test whether a loop goes on. Its input is computed first.
+using Question = std::function<bool()>;
+const OpDef asks{.name = "asks",
+                 .infer =
+                     [](InferArgs& a) {
+                       a.expect_inputs(1);
+                       a.out(boolean, {});
+                     },
+                 .bodies = {[](const CpuArgs& a) { *a.out<bool>(0) = (*a.attrs<const Question*>())(); }}};
+
+// A launch whose loop runs for long tries both ways in it. Each iteration runs once, whoever runs it.
+TEST(SharedLoops, AreMeasuredInALaunch) {
+  constexpr std::int64_t kElements = 80000;  // enough to be shared
+  std::atomic<std::thread::id> first, last;
+  const Tile take_ids = [&](float x) {
+    if (x == 0) first = std::this_thread::get_id();
+    if (x == kElements - 1) last = std::this_thread::get_id();
+  };
+  int iterations = 0, alone = 0, most = 0;
+  const Question goes_on = [&] {
+    ++iterations;
+    if (first.load() == last.load()) ++alone;
+    return iterations < most && (alone < 10 || iterations - alone < 10);
+  };
+  std::vector<float> elements(kElements);
+  std::iota(elements.begin(), elements.end(), 0.0f);
+  Graph g;
+  auto [x, more, count] = while_(
+      {g.value(Variable("x", Tensor({kElements}, elements))), g.constant(Tensor::scalar(true)), 0},
+      [](Value, Value more, Value) { return more; },
+      [&](Value x, Value, Value count) {
+        Value y = emit(observed, {x}, &take_ids)[0];
+        return std::array<Value, 3>{y - 1.0, emit(asks, {y}, &goes_on)[0], count + 1};
+      });
+  g.output("x", x);
+  g.output("count", count);
+  Program program = compile(g, {.target = cpu(), .threads = 2});
+  program.run(sink);  // op by op
+  program.sync();
+  most = 5000;
+  iterations = alone = 0;
+  program.run(sink);
+  program.sync();
+  EXPECT_GE(alone, 10);
+  EXPECT_GE(iterations - alone, 10);
+  EXPECT_EQ(program.read_output("count").at(0), iterations);
+  EXPECT_EQ(program.read_output("x").at(kElements - 1), kElements - 1);
+}
+
 // Each tile waits until as many run as there are threads.
 TEST(SharedNodes, TilesRunAtTheSameTime) {
   for (int threads : {2, 3}) {

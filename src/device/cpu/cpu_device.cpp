@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -43,11 +44,14 @@ class CpuCapturedGraph : public CapturedGraph {
       : items_(std::move(captured)), workers_(workers) {
     count(items_, info_);
     if (workers.count() == 1) return;
-    add_schedule(shares_all ? kNoSaving : kLeastSaving);
-    if (schedules_.empty()) return;
-    info_.shared = schedules_[0]->items_shared();
-    if (shares_all) return;
-    add_schedule(kLeastSavingOfDistantCores);
+    if (shares_all) {
+      add_schedule({kNoSaving});
+      return;
+    }
+    const std::vector<double> in_loops = {kLeastSaving, kLeastSavingOfDistantCores};
+    if (add_schedule({kLeastSaving, in_loops}) == 0) return;
+    add_schedule({kLeastSavingOfDistantCores, in_loops});
+    shares_in_loops_ = add_schedule({std::numeric_limits<double>::infinity(), in_loops}) > 0;
     choice_.emplace(static_cast<int>(schedules_.size()) + 1);
   }
   CaptureInfo info() const override { return info_; }
@@ -56,19 +60,27 @@ class CpuCapturedGraph : public CapturedGraph {
   void run() {
     if (schedules_.empty()) return run_items(items_);
     if (!choice_) return void(run(0));
+    // Loops choose for themselves, and go on doing so in a launch that takes long. So it is not left to one thread.
+    const bool is_long = shares_in_loops_ && last_ >= LoopChoice::kWindow;
+    const std::size_t chosen = at(choice_->next());
+    const std::size_t way = is_long ? std::min(chosen, schedules_.size() - 1) : chosen;
     const auto begin = std::chrono::steady_clock::now();
-    const bool is_measured = run(at(choice_->next()));
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    if (is_measured) choice_->took(time.count());
+    const bool is_measured = run(way) && way == chosen;
+    last_ = std::chrono::steady_clock::now() - begin;
+    if (is_measured) choice_->took(std::chrono::duration<double>(last_).count());
   }
 
  private:
-  void add_schedule(double least_saving) {
-    auto schedule = std::make_unique<TileSchedule>(items_, workers_.count(), least_saving);
-    const int shared = schedules_.empty() ? 0 : schedules_[0]->items_shared();  // the same items if as many
-    if (schedule->items_shared() == 0 || schedule->items_shared() == shared) return;
+  // Returns how many items it shares.
+  int add_schedule(const TileSchedule::Sharing& sharing) {
+    auto schedule = std::make_unique<TileSchedule>(items_, workers_.count(), sharing);
+    const int shared = schedules_.empty() ? 0 : schedules_.back()->items_shared();  // the same items if as many
+    const int items = schedule->items_shared();
+    if (items == 0 || items == shared) return items;
+    if (schedules_.empty()) info_.shared = items;
     info_.bytes += schedule->bytes();
     schedules_.push_back(std::move(schedule));
+    return items;
   }
 
   // By a schedule or, behind these, on the calling thread. If another launch of the device has the workers, or the
@@ -84,6 +96,8 @@ class CpuCapturedGraph : public CapturedGraph {
   Workers& workers_;
   std::vector<std::unique_ptr<TileSchedule>> schedules_;  // what they share becomes less
   std::optional<ScheduleChoice> choice_;                  // among these, and none of them
+  bool shares_in_loops_ = false;
+  std::chrono::steady_clock::duration last_{};  // time of the last launch
   CaptureInfo info_;
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/cpu/pause.h"
-
 namespace graphsink {
 namespace {
 
@@ -49,12 +47,11 @@ void Helpers::share(std::int64_t tiles, FunctionRef<void(std::int64_t first, std
     while (*link != &job) link = &(*link)->next;
     *link = job.next;
   }
-  for (int i = 0; i < kSpinsAtWork; ++i) {
-    if (job.helpers.load(std::memory_order_acquire) == 0) return;
-    pause();
-  }
-  std::unique_lock lock(mutex_);
-  left_.wait(lock, [&] { return job.helpers.load() == 0; });
+  auto have_left = [&] { return job.helpers.load(std::memory_order_acquire) == 0; };
+  patience_.wait(have_left, [&] {
+    std::unique_lock lock(mutex_);
+    left_.wait(lock, have_left);
+  });
 }
 
 // The job is not destroyed before the helper leaves it.

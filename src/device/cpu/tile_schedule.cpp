@@ -1,7 +1,10 @@
 #include "device/cpu/tile_schedule.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "base/at.h"
 #include "device/cpu/tile_cost.h"
@@ -68,8 +71,8 @@ bool joins_tiles_of(const CpuCapturedItem& item) {
 
 }  // namespace
 
-TileSchedule::TileSchedule(const CpuItems& items, int workers, double least_saving)
-    : items_(items), workers_(workers), least_saving_(least_saving) {
+TileSchedule::TileSchedule(const CpuItems& items, int workers, const Sharing& sharing)
+    : items_(items), workers_(workers), sharing_(sharing) {
   std::vector<std::vector<Range>> together;  // what the items of the phase touch
   std::size_t first = 0;
   auto end_phase = [&](std::size_t end) {
@@ -109,7 +112,7 @@ void TileSchedule::add_phase(std::size_t first, std::size_t end) {
     total += cost_of(items_[i]);
     largest = std::max(largest, costs.back());
   }
-  if (!is_worth_sharing(total, largest, workers_, least_saving_)) return add_alone(first, end);
+  if (!is_worth_sharing(total, largest, workers_, sharing_.least_saving)) return add_alone(first, end);
   Entry phase;
   phase.kind = Entry::Kind::phase;
   phase.meets_first = entries_.empty() || entries_.back().kind != Entry::Kind::phase;
@@ -153,17 +156,67 @@ void TileSchedule::add_alone(std::size_t first, std::size_t end) {
 }
 
 void TileSchedule::add_control(std::size_t item) {
+  const CpuCapturedItem& captured = items_[item];
   Entry control;
   control.kind = Entry::Kind::control;
   control.first = item;
+  auto add_body = [&](const CpuItems& body, const Sharing& sharing) {
+    control.bodies.push_back(std::make_unique<TileSchedule>(body, workers_, sharing));
+    return control.bodies.back()->items_shared();
+  };
   int shared = 0;
-  for (const CpuItems& body : items_[item].bodies) {
-    control.bodies.push_back(std::make_unique<TileSchedule>(body, workers_, least_saving_));
-    shared += control.bodies.back()->items_shared();
+  if (captured.kind == CpuCapturedItem::Kind::loop && !sharing_.in_loops.empty()) {
+    for (double least_saving : sharing_.in_loops)
+      shared = std::max(shared, add_body(captured.bodies[0], {least_saving}));
+    control.choice = std::make_unique<LoopChoice>(static_cast<int>(control.bodies.size()) + 1);
+  } else {
+    for (const CpuItems& body : captured.bodies) shared += add_body(body, sharing_);
   }
   if (shared == 0) return add_alone(item, item + 1);
   entries_.push_back(std::move(control));
   items_shared_ += shared;
+}
+
+void TileSchedule::run_phase(const Entry& phase, int worker, Workers& workers) const {
+  if (phase.meets_first) workers.meet(true);  // worker 0 was alone
+  for (const Share& share : phase.shares[at(worker)]) run_tiles(*share.item, share.first, share.end);
+  workers.meet();
+}
+
+void TileSchedule::run_control(const Entry& entry, int worker, Workers& workers) const {
+  if (entry.choice) return run_loop(entry, worker, workers);
+  const CpuCapturedItem& control = items_[entry.first];
+  auto next = [&] { return workers.agree(worker, [&] { return decide(control); }); };
+  std::int32_t body = next();
+  while (body >= 0) {
+    entry.bodies[at(body)]->run(worker, workers);
+    body = control.kind == CpuCapturedItem::Kind::loop ? next() : -1;
+  }
+}
+
+// While worker 0 runs iterations alone, the others sleep until something else is decided.
+void TileSchedule::run_loop(const Entry& entry, int worker, Workers& workers) const {
+  constexpr auto now = std::chrono::steady_clock::now;
+  const CpuCapturedItem& loop = items_[entry.first];
+  const auto alone = static_cast<std::int32_t>(entry.bodies.size());
+  LoopChoice& choice = *entry.choice;
+  auto next = [&] {
+    if (decide(loop) == 0) return static_cast<std::int32_t>(choice.next(now()));
+    choice.end(now());
+    return -1;
+  };
+  if (worker == 0) choice.begin(now());
+  std::optional<std::int32_t> decided;
+  while (true) {
+    const std::int32_t way = workers.agree(worker, [&] { return decided ? *std::exchange(decided, {}) : next(); });
+    if (way < 0) return;
+    if (way < alone) {
+      entry.bodies[at(way)]->run(worker, workers);
+    } else if (worker == 0) {
+      do run_items(loop.bodies[0]);
+      while (*(decided = next()) == alone);
+    }
+  }
 }
 
 void TileSchedule::run(int worker, Workers& workers) const {
@@ -173,24 +226,15 @@ void TileSchedule::run(int worker, Workers& workers) const {
         if (worker == 0) run_items(std::span(items_).subspan(entry.first, entry.end - entry.first));
         break;
       case Entry::Kind::phase:
-        if (entry.meets_first) workers.meet();
-        for (const Share& share : entry.shares[at(worker)]) run_tiles(*share.item, share.first, share.end);
-        workers.meet();
+        run_phase(entry, worker, workers);
         break;
       case Entry::Kind::join:
         for (std::size_t i = entry.first; worker == 0 && i < entry.end; ++i)
           if (joins_tiles_of(items_[i])) join_tiles(*items_[i].node);
         break;
-      case Entry::Kind::control: {
-        const CpuCapturedItem& control = items_[entry.first];
-        auto next = [&] { return workers.agree(worker, [&] { return decide(control); }); };
-        std::int32_t body = next();
-        while (body >= 0) {
-          entry.bodies[at(body)]->run(worker, workers);
-          body = control.kind == CpuCapturedItem::Kind::loop ? next() : -1;
-        }
+      case Entry::Kind::control:
+        run_control(entry, worker, workers);
         break;
-      }
     }
   }
 }

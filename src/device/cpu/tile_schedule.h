@@ -13,18 +13,26 @@
 #include <vector>
 
 #include "device/cpu/captured.h"
+#include "device/cpu/loop_choice.h"
 #include "device/cpu/workers.h"
 
 namespace graphsink {
 
 class TileSchedule {
  public:
-  // The items must exist as long as the schedule. `least_saving`: see is_worth_sharing().
-  TileSchedule(const CpuItems& items, int workers, double least_saving);
+  // What is shared: see is_worth_sharing(). Iterations of loops are shared by the least saving of `in_loops` that is
+  // the fastest, or are left to worker 0; loops in loops, and all loops if there is none, by that around them.
+  struct Sharing {
+    double least_saving;
+    std::vector<double> in_loops{};
+  };
 
-  // Items in phases. If there are none, run_items() does the same.
+  // The items must exist as long as the schedule.
+  TileSchedule(const CpuItems& items, int workers, const Sharing& sharing);
+
+  // Items in phases, as far as the first way of each loop. If there are none, run_items() does the same.
   int items_shared() const { return items_shared_; }
-  // Called by each of the workers, inside of Workers::run().
+  // Called by each of the workers, inside of Workers::run(); one run at a time.
   void run(int worker, Workers& workers) const;
   std::size_t bytes() const;
 
@@ -42,18 +50,22 @@ class TileSchedule {
       control,  // item `first`, of which all workers run the body that is chosen
     } kind = Kind::alone;
     std::size_t first = 0, end = 0;
-    bool meets_first = false;                // of a phase: something before it is not known to be complete
-    std::vector<std::vector<Share>> shares;  // of a phase, by worker
-    std::vector<std::unique_ptr<TileSchedule>> bodies;
+    bool meets_first = false;                           // of a phase: something before it is not known to be complete
+    std::vector<std::vector<Share>> shares;             // of a phase, by worker
+    std::vector<std::unique_ptr<TileSchedule>> bodies;  // of a loop with a choice: of its body, by way
+    std::unique_ptr<LoopChoice> choice{};               // for worker 0; the last way is that it runs the body alone
   };
 
   void add_phase(std::size_t first, std::size_t end);
   void add_alone(std::size_t first, std::size_t end);
   void add_control(std::size_t item);
+  void run_phase(const Entry& phase, int worker, Workers& workers) const;
+  void run_control(const Entry& control, int worker, Workers& workers) const;
+  void run_loop(const Entry& loop, int worker, Workers& workers) const;
 
   const CpuItems& items_;
   const int workers_;
-  const double least_saving_;
+  const Sharing sharing_;
   std::vector<Entry> entries_;
   int items_shared_ = 0;
 };

@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include "device/cpu/pause.h"
-
 namespace graphsink {
+
 Workers::Workers(int count, const void* owner, bool flush_denormals, Log log)
     : count_(count), threads_(count - 1, owner, flush_denormals, std::move(log), [this](int thread) {
         (*function_)(thread + 1);
@@ -23,7 +22,7 @@ bool Workers::run(FunctionRef<void(int worker)> f) {
   return are_there;
 }
 
-void Workers::meet() {
+void Workers::meet(bool is_long_expected) {
   const int meeting = meetings_.load(std::memory_order_relaxed);  // nobody changes it before this worker has arrived
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
     arrived_.store(0, std::memory_order_relaxed);
@@ -31,17 +30,17 @@ void Workers::meet() {
     meetings_.notify_all();
     return;
   }
-  for (int i = 0; i < kSpinsAtWork; ++i) {
-    if (meetings_.load(std::memory_order_acquire) != meeting) return;
-    pause_at_work(i);
-  }
-  while (meetings_.load(std::memory_order_acquire) == meeting) meetings_.wait(meeting);
+  auto is_over = [&] { return meetings_.load(std::memory_order_acquire) != meeting; };
+  auto sleep = [&] {
+    while (!is_over()) meetings_.wait(meeting);
+  };
+  patience_.wait(is_over, sleep, is_long_expected);
 }
 
 std::int32_t Workers::agree(int worker, FunctionRef<std::int32_t()> decide) {
   const std::int32_t& decision = decisions_[meetings_.load(std::memory_order_relaxed) & 1];
   if (worker == 0) const_cast<std::int32_t&>(decision) = decide();
-  meet();
+  meet(true);
   return decision;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
+#include "device/cpu/patience.h"
 #include "device/cpu/thread_team.h"
 
 namespace graphsink {
@@ -25,12 +26,14 @@ class Workers {
   bool run(FunctionRef<void(int worker)> f);
 
   // In f: returns when all workers have called it as often as this one. What a worker did before is seen by all
-  // workers afterwards.
-  void meet();
+  // workers afterwards. `is_long_expected`: the workers had very different amounts of work.
+  void meet(bool is_long_expected = false);
 
   // In f: all workers call it, and get what `decide` returns to worker 0, which is the only one that calls it. It is
   // also a meeting.
   std::int32_t agree(int worker, FunctionRef<std::int32_t()> decide);
+
+  const Patience& patience() const { return patience_; }
 
  private:
   const int count_;
@@ -41,6 +44,7 @@ class Workers {
   alignas(64) std::atomic<int> meetings_{0};  // that are over, modulo 2^32
   // In turns: while a worker may still read one, nobody writes it, because that would take another meeting.
   std::int32_t decisions_[2] = {};
+  Patience patience_;   // of those that have arrived
   ThreadTeam threads_;  // of workers 1, 2, ...
 };
 
