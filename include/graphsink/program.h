@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <limits>
 #include <memory>
@@ -272,8 +273,10 @@ class Program {
   // and lost_records() counts them.
   template <class T = float>
   std::vector<T> read(std::string_view name, Where where = Where::current()) {
-    std::vector<double> values = read_record(name, where);
-    return {values.begin(), values.end()};
+    std::vector<T> values;
+    read_record(
+        name, [&](const std::vector<double>& taken) { values.assign(taken.begin(), taken.end()); }, where);
+    return values;
   }
   // The same without sync(): returns what steps that are done have recorded since the last read, oldest first, and
   // nothing if there is none yet. Later steps may still be running, even those of the same launch. Returns at most one
@@ -281,8 +284,10 @@ class Program {
   // returned again by read(). Does not report failed steps; sync() and poll() do.
   template <class T = float>
   std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
-    std::vector<double> values = take_record(name, where);
-    return {values.begin(), values.end()};
+    std::vector<T> values;
+    take_record(
+        name, [&](const std::vector<double>& taken) { values.assign(taken.begin(), taken.end()); }, where);
+    return values;
   }
   // The number of values recorded under `name` that were overwritten before they were read, as far as read() and
   // try_read() have noticed.
@@ -350,8 +355,10 @@ class Program {
   Program(const Graph& graph, const CompileOptions& options, Where where);
   void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, const WriteOptions& options,
                  Where where);
-  std::vector<double> read_record(std::string_view name, Where where);
-  std::vector<double> take_record(std::string_view name, Where where);
+  // Whoever gets the values may throw for want of memory; then they have not been read.
+  using GetValues = std::function<void(const std::vector<double>&)>;
+  void read_record(std::string_view name, const GetValues& get, Where where);
+  void take_record(std::string_view name, const GetValues& get, Where where);
   Impl& impl(const Where& where) const;  // throws Error for a moved-from Program
   std::unique_ptr<Impl> impl_;
 };

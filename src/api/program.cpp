@@ -78,11 +78,11 @@ void Program::run(Mode mode, const RunOptions& options, Where where) { impl(wher
 void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
 bool Program::poll(Where where) { return impl(where).poll(where); }
-std::vector<double> Program::take_record(std::string_view name, Where where) {
-  return impl(where).take_record(name, true, where);
+void Program::take_record(std::string_view name, const GetValues& get, Where where) {
+  impl(where).take_record(name, true, get, where);
 }
-std::vector<double> Program::read_record(std::string_view name, Where where) {
-  return impl(where).read_record(name, where);
+void Program::read_record(std::string_view name, const GetValues& get, Where where) {
+  impl(where).read_record(name, get, where);
 }
 Tensor Program::read_output(std::string_view name, Where where) { return impl(where).read_output(name, where); }
 Tensor Program::read(const Value& output, Where where) { return impl(where).read_output(output, where); }

@@ -48,8 +48,8 @@ class Program::Impl : private Allocator {
   void enqueue(void* stream, const Where& where);
   void sync(const Where& where);
   bool poll(const Where& where);
-  std::vector<double> take_record(std::string_view name, bool may_run, const Where& where);
-  std::vector<double> read_record(std::string_view name, const Where& where);
+  void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);
+  void read_record(std::string_view name, const GetValues& get, const Where& where);
   std::int64_t lost_records(std::string_view name, const Where& where) { return records_.lost(name, where); }
   Tensor read_output(std::string_view name, const Where& where);
   Tensor read_output(const Value& value, const Where& where);

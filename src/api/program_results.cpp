@@ -47,14 +47,14 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   finish_write({});
 }
 
-std::vector<double> Program::Impl::take_record(std::string_view name, bool may_run, const Where& where) {
-  return records_.take(name, status_.progress().records, may_run, where);
+void Program::Impl::take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where) {
+  records_.take(name, status_.progress().records, may_run, get, where);
 }
 
-std::vector<double> Program::Impl::read_record(std::string_view name, const Where& where) {
+void Program::Impl::read_record(std::string_view name, const GetValues& get, const Where& where) {
   records_.require(name, where);
   sync(where);
-  return take_record(name, false, where);
+  take_record(name, false, get, where);
 }
 
 Tensor Program::Impl::read_output(std::string_view name, const Where& where) {

@@ -1,5 +1,6 @@
 #include "checkpoint/file_writer.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <system_error>
@@ -97,12 +99,15 @@ void remove_if_left_behind(const fs::path& path) {
 }
 
 void remove_left_behind(const fs::path& directory, const std::string& prefix) {
-  std::error_code code;  // a directory that cannot be listed can still be written
-  for (fs::directory_iterator entry(directory, code), end; !code && entry != end; entry.increment(code)) {
-    const std::string name = entry->path().filename().string();
+  // Not by std::filesystem, whose iterators end the process when there is no memory for them.
+  auto close_directory = [](DIR* open) { closedir(open); };
+  const std::unique_ptr<DIR, decltype(close_directory)> entries(opendir(directory.c_str()));
+  if (!entries) return;  // a directory that cannot be listed can still be written
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
     if (name.starts_with(prefix) && name.size() == prefix.size() + kDigits &&
         name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos)
-      remove_if_left_behind(entry->path());
+      remove_if_left_behind(directory / name);
   }
 }
 

@@ -24,6 +24,15 @@ void MemoryMap::set(const void* address, std::size_t bytes, MemoryState state) {
   ranges_[begin] = {begin + bytes, state};
 }
 
+void MemoryMap::set_gone(const void* address, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  std::lock_guard lock(mutex_);
+  const auto first = ranges_.find(begin);
+  if (first == ranges_.end()) return;
+  ranges_.erase(std::next(first), ranges_.lower_bound(begin + bytes));
+  first->second = {begin + bytes, MemoryState::gone};
+}
+
 MemoryState MemoryMap::find(std::uintptr_t address) const {
   std::lock_guard lock(mutex_);
   auto next = ranges_.upper_bound(address);

@@ -18,6 +18,9 @@ enum class MemoryState : std::uint8_t {
 class MemoryMap {
  public:
   void set(const void* address, std::size_t bytes, MemoryState state);
+  // The same for a range that has been set, alone or in parts, and is gone now. For destructors: allocates nothing.
+  // Does nothing if no range begins there.
+  void set_gone(const void* address, std::size_t bytes) noexcept;
   MemoryState find(std::uintptr_t address) const;
 
  private:

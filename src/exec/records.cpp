@@ -29,7 +29,8 @@ Records::Record& Records::find(std::string_view name, const Where& where) {
               "call graph.record(name, value) before compile()");
 }
 
-std::vector<double> Records::take(std::string_view name, std::uint32_t& recorded, bool may_run, const Where& where) {
+void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
+                   FunctionRef<void(const std::vector<double>&)> get, const Where& where) {
   Record& taken = find(name, where);
   std::atomic_ref written(recorded);
   std::uint32_t end = written.load(std::memory_order_acquire);
@@ -38,15 +39,15 @@ std::vector<double> Records::take(std::string_view name, std::uint32_t& recorded
   std::vector<double> values(count);
   for (std::uint32_t i = 0; i < count; ++i)
     values[i] = std::atomic_ref(taken.ring[(first + i) % taken.capacity]).load(std::memory_order_acquire);
-  taken.read = end;
   if (may_run) {
     // Steps that ended since the first load, and the step in progress, may have overwritten the oldest values.
     std::uint32_t oldest = written.load(std::memory_order_relaxed) + 1 - taken.capacity;
     auto lost = static_cast<std::int32_t>(oldest - first);
     if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));
   }
+  get(values);
+  taken.read = end;
   note_lost(taken, unread - static_cast<std::uint32_t>(values.size()));
-  return values;
 }
 
 void Records::note_lost(Record& record, std::uint32_t count) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/log.h"
 #include "exec/allocator.h"
 #include "graphsink/plan.h"
@@ -24,9 +25,11 @@ class Records {
 
   // Throws Error if there is no record of that name.
   void require(std::string_view name, const Where& where) { (void)find(name, where); }
-  // Returns the values stored since the last call, of `recorded` steps in all (Progress::records). `may_run`: steps may
-  // be storing further values meanwhile. Values that were overwritten before they were taken are counted as lost.
-  std::vector<double> take(std::string_view name, std::uint32_t& recorded, bool may_run, const Where& where);
+  // Calls get(values) with those stored since the last call, of `recorded` steps in all (Progress::records). `may_run`:
+  // steps may be storing further values meanwhile. Values that were overwritten before they were taken are counted as
+  // lost. If `get` throws, none are taken.
+  void take(std::string_view name, std::uint32_t& recorded, bool may_run,
+            FunctionRef<void(const std::vector<double>&)> get, const Where& where);
   std::int64_t lost(std::string_view name, const Where& where) { return find(name, where).lost; }
   // The values of all records of steps [first, end), as far as the rings hold them, with the records' names. No step
   // may be running.

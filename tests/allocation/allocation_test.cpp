@@ -1,55 +1,20 @@
 // run() on a bound shape allocates nothing: every operator new of the process is counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "counted_new.h"
 #include "graphsink/graphsink.h"
-#include "test_ops.h"
-
-namespace {
-std::atomic<long> allocations{0};
-std::atomic<long> last_that_succeeds{-1};  // none fails if it is negative
-
-void count_allocation() {
-  const long last = last_that_succeeds.load();
-  if (allocations.fetch_add(1) >= last && last >= 0) throw std::bad_alloc();
-}
-}  // namespace
-
-// noinline: g++ warns of a mismatch when it inlines one of a pair.
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  count_allocation();
-  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t align) {
-  count_allocation();
-  auto a = static_cast<std::size_t>(align);
-  if (void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  allocations.fetch_add(1);
-  return std::malloc(bytes ? bytes : 1);
-}
-__attribute__((noinline)) void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace graphsink {
 namespace {
 
+using testing::allocations;
+using testing::FailingAllocation;
+
 TEST(Allocation, CountingWorks) {
-  long before = allocations.load();
+  long before = allocations();
   int* volatile kept = new int(1);  // volatile: or the compiler drops the pair
   delete kept;
-  EXPECT_EQ(allocations.load(), before + 1);
+  EXPECT_EQ(allocations(), before + 1);
 }
 
 TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
@@ -69,11 +34,11 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
     for (std::int64_t steps : {1, 4}) {
       for (int warm_up = 0; warm_up < 3; ++warm_up) p.run(mode, {.steps = steps});
       p.sync();
-      long before = allocations.load();
+      long before = allocations();
       for (int i = 0; i < 10; ++i) p.run(mode, {.steps = steps});
       // Bodies run on other threads: they are part of it.
       p.sync();
-      EXPECT_EQ(allocations.load() - before, 0) << to_string(mode) << ", " << steps << " steps";
+      EXPECT_EQ(allocations() - before, 0) << to_string(mode) << ", " << steps << " steps";
     }
   }
   if (p.plan().target().id.kind == DeviceKind::cpu) {
@@ -88,13 +53,11 @@ TEST(Allocation, ThatFailsInAReportReachesTheCaller) {
   g.output("y", g.value(w) * 2.0);
   const Program program = compile(g, {.target = cpu()});
   const auto fails_at = [&](long allocation, auto&& report) {
-    last_that_succeeds.store(allocations.load() + allocation);
+    const FailingAllocation failing(allocation);
     try {
       (void)report();
-      last_that_succeeds.store(-1);
       return false;
     } catch (const std::bad_alloc&) {
-      last_that_succeeds.store(-1);
       return true;
     }
   };

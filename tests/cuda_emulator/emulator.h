@@ -61,6 +61,9 @@ struct LiveObjects {
 };
 LiveObjects live_objects();
 
+// Whether this thread is in a function of the software device: what is allocated now is the device's, not the caller's.
+bool is_in_call();
+
 // Frees the memory that is live, as the end of the process would: for tests that make releases fail again and again.
 // Call while no work is outstanding.
 void release_memory();

@@ -10,6 +10,7 @@ namespace emu {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int calls_of_thread = 0;
 
 cudaError_t take_fault(Runtime& r, std::string_view name) {
   for (std::size_t i = 0; i < r.faults.size(); ++i) {
@@ -88,6 +89,10 @@ bool is_sticky(cudaError_t code) {
       return false;
   }
 }
+
+InCall::InCall() noexcept { ++calls_of_thread; }
+InCall::~InCall() { --calls_of_thread; }
+bool is_in_call() { return calls_of_thread > 0; }
 
 cudaError_t enter_call(Runtime& r, const char* name, When when) {
   ++r.total_calls;

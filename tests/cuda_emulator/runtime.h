@@ -102,9 +102,19 @@ void end_log(Runtime& runtime);
 void log_error(Runtime& runtime, const char* name, cudaError_t code);
 void log_driver_error(Runtime& runtime, const char* name, int code);
 
+// While this lives, the thread is in a call: see is_in_call().
+class InCall {
+ public:
+  InCall() noexcept;
+  ~InCall();
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+};
+
 // Every runtime entry point is one call of api(): body(runtime, lock) runs with the lock held.
 template <class F>
 cudaError_t api(const char* name, When when, F&& body) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   cudaError_t code = enter_call(r, name, when);
@@ -122,6 +132,7 @@ cudaError_t refuse_unsafe(Runtime& runtime);
 // Driver entry points: same checks, no last error.
 template <class F>
 CUresult driver(const char* name, When when, F&& body) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   cudaError_t refused = enter_call(r, name, when);

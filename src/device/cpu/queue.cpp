@@ -39,6 +39,9 @@ void CpuQueue::start() {
     sleep_->state.store(Thread::ended);
     throw Error("cpu", Where(), std::string("there is no thread for a stream: ") + e.what(),
                 "end other threads of this process, or raise the limit on them (ulimit -u)");
+  } catch (...) {
+    sleep_->state.store(Thread::ended);
+    throw;
   }
 }
 

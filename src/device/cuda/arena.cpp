@@ -52,11 +52,16 @@ class CudaArena : public Arena {
     calls_->check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     capacity_ = rounded(total);
     check(driver_.reserve(&base_, capacity_, 0, 0, 0), "cuMemAddressReserve");
-    calls_->memory->set(base(), capacity_, MemoryState::gone);
+    try {
+      calls_->memory->set(base(), capacity_, MemoryState::gone);
+    } catch (...) {
+      unreserve();
+      throw;
+    }
   }
 
   ~CudaArena() override {
-    calls_->memory->set(base(), capacity_, MemoryState::gone);
+    calls_->memory->set_gone(base(), capacity_);
     RelaxedCapture always_allowed(calls_->log);
     CUdeviceptr block = base_;
     if (stuck_ > 0) blocks_.push_back(stuck_);  // cannot throw: grow() reserved the space
@@ -64,7 +69,7 @@ class CudaArena : public Arena {
       log_if_failed(calls_->log, driver_.unmap(block, bytes), "cuMemUnmap");
       block += bytes;
     }
-    log_if_failed(calls_->log, driver_.unreserve(base_, capacity_), "cuMemAddressFree");
+    unreserve();
     calls_->held->device -= size_;
   }
   CudaArena(const CudaArena&) = delete;
@@ -81,15 +86,23 @@ class CudaArena : public Arena {
     CurrentDevice current(*calls_);
     if (bytes > capacity_) throw_out_of_memory(*calls_, "the address range of an arena", bytes);
     std::size_t more = rounded(bytes) - size_;
+    // What may throw for want of memory comes before the block.
     blocks_.reserve(blocks_.size() + 2);
-    add_block(base_ + size_, more, bytes);
-    blocks_.push_back(more);
     calls_->memory->set(base() + size_, more, MemoryState::live);
+    try {
+      add_block(base_ + size_, more, bytes);
+    } catch (...) {
+      calls_->memory->set_gone(base() + size_, more);
+      throw;
+    }
+    blocks_.push_back(more);
     size_ += more;
     calls_->held->device += more;
   }
 
  private:
+  void unreserve() noexcept { log_if_failed(calls_->log, driver_.unreserve(base_, capacity_), "cuMemAddressFree"); }
+
   std::size_t rounded(std::size_t bytes) const { return (bytes + granularity_ - 1) / granularity_ * granularity_; }
 
   void add_access(int device) {

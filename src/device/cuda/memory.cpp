@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "graphsink/memory.h"
 #include "passes/passes.h"
@@ -29,19 +30,20 @@ void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
 
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
+  auto release = [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
+    RelaxedCapture always_allowed(log);
+    map->set_gone(freed, rounded_block(bytes));
+    cudaError_t failed = cudaFree(freed);
+    if (failed != cudaSuccess) log_failure(log, "cudaFree", cudaGetErrorName(failed));
+    held->device -= rounded_block(bytes);
+  };
   void* address = nullptr;
   cudaError_t code = cudaMalloc(&address, rounded_block(bytes));
   if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
   calls.held->device += rounded_block(bytes);
+  Memory memory(address, std::move(release));  // which calls it if it cannot be made
   calls.memory->set(address, rounded_block(bytes), MemoryState::live);
-  Memory memory(address, [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
-    RelaxedCapture always_allowed(log);
-    map->set(freed, rounded_block(bytes), MemoryState::gone);
-    cudaError_t failed = cudaFree(freed);
-    if (failed != cudaSuccess) log_failure(log, "cudaFree", cudaGetErrorName(failed));
-    held->device -= rounded_block(bytes);
-  });
   calls.check(cudaMemsetAsync(address, 0, rounded_block(bytes), stream.get()), "cudaMemsetAsync");
   calls.check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   return memory;
@@ -49,6 +51,13 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
 
 Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
+  auto release = [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
+    RelaxedCapture always_allowed(log);
+    map->set_gone(freed, rounded_block(bytes));
+    cudaError_t failed = cudaFreeHost(freed);
+    if (failed != cudaSuccess) log_failure(log, "cudaFreeHost", cudaGetErrorName(failed));
+    held->host -= rounded_block(bytes);
+  };
   void* address = nullptr;
   cudaError_t code = cudaHostAlloc(&address, rounded_block(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (code == cudaErrorMemoryAllocation) {
@@ -58,16 +67,11 @@ Memory allocate_pinned(Calls& calls, std::size_t bytes) {
                       "use smaller shapes or batches, or end other programs on this machine");
   }
   calls.check(code, "cudaHostAlloc");
-  std::memset(address, 0, rounded_block(bytes));
   calls.held->host += rounded_block(bytes);
+  Memory memory(address, std::move(release));  // which calls it if it cannot be made
   calls.memory->set(address, rounded_block(bytes), MemoryState::live);
-  return Memory(address, [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
-    RelaxedCapture always_allowed(log);
-    map->set(freed, rounded_block(bytes), MemoryState::gone);
-    cudaError_t failed = cudaFreeHost(freed);
-    if (failed != cudaSuccess) log_failure(log, "cudaFreeHost", cudaGetErrorName(failed));
-    held->host -= rounded_block(bytes);
-  });
+  std::memset(address, 0, rounded_block(bytes));
+  return memory;
 }
 
 Staging::~Staging() {
