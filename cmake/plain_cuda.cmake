@@ -17,6 +17,7 @@ function(graphsink_plain_cuda target)
     target_link_libraries(${target} PRIVATE CUDA::${cudart})
   elseif(flavour STREQUAL "emulated")
     graphsink_emulate_plain_cuda(${target})
+    target_compile_definitions(${target} PRIVATE GRAPHSINK_EMULATED)
   else()
     message(FATAL_ERROR "graphsink_plain_cuda(${target}): this graphsink was built for the CPU alone, where nothing can run "
                         "these .cu files: build it with -DGRAPHSINK_FLAVOUR=cuda, or =emulated where there is no GPU")
