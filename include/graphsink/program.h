@@ -250,10 +250,11 @@ class Program {
   //
   // The caller's graph keeps all that the step uses alive: the program may be destroyed while launches of it are under
   // way or still to come, and these compute what they would have computed. What was captured for these input shapes is
-  // freed when the graph, what the caller cloned and instantiated from it, and their launches are gone, by the next
-  // call of this library after that: compile(), or a call or the destructor of a Program or SinkCache, on any thread.
-  // Until then CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. Of a step that
-  // fails after the program was destroyed, only the log tells, when it is freed.
+  // kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA then tells
+  // the library on a thread where nothing can be freed, so the next call of this library frees it: compile(), or a call
+  // or the destructor of a Program or SinkCache, on any thread. Until then CompileOptions::log may be called. Memory of
+  // bind_memory() stays the caller's to keep. Of a step that fails after the program was destroyed, only the log tells,
+  // when it is freed.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
