@@ -1,5 +1,6 @@
 # Defines graphsink_device_sources(target), which sets how the .cu files of a target are compiled. The library's build
-# includes this file. Its package includes it too, for projects with custom ops.
+# includes this file. Its package includes it too, for projects with custom ops. Files with kernel<<<...>>>() need
+# graphsink_plain_cuda(), see plain_cuda.cmake.
 #
 # Global properties control this, so that the function may be called in any folder:
 #   GRAPHSINK_FLAVOUR   cpu, cuda or emulated, as the library was built

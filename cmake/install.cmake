@@ -11,9 +11,12 @@ if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
   set(GRAPHSINK_INSTALLED_PRELUDE ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/support/host_builtins.h)
 elseif(GRAPHSINK_FLAVOUR STREQUAL "emulated")
   list(APPEND GRAPHSINK_TARGETS graphsink_cuda_emulator)
-  install(FILES tests/cuda_emulator/simt.h tests/cuda_emulator/simt_kernel.h tests/cuda_emulator/simt_launch.h tests/cuda_emulator/simt_math.h
-                tests/cuda_emulator/device_math.h
-          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator)
+  target_include_directories(graphsink_cuda_emulator PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set(headers emulator.h simt.h simt_kernel.h simt_launch.h simt_math.h device_math.h)
+  list(TRANSFORM headers PREPEND tests/cuda_emulator/)
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator)
+  install(FILES tests/cuda_emulator/plain_cuda.cmake tests/cuda_emulator/plain_cuda.py
+          DESTINATION ${GRAPHSINK_CMAKE_DIR}/emulator)
   set(GRAPHSINK_INSTALLED_PRELUDE ${CMAKE_INSTALL_INCLUDEDIR}/graphsink/emulator/simt.h)
 endif()
 install(TARGETS ${GRAPHSINK_TARGETS} EXPORT graphsinkTargets
@@ -24,7 +27,7 @@ configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}
                               INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
-              cmake/FindOpenBLAS.cmake cmake/device_sources.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
+              cmake/FindOpenBLAS.cmake cmake/device_sources.cmake cmake/plain_cuda.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
 
 # pkg-config. A shared library brings what it needs; of a static one, programs link that, too.
 if(NOT GRAPHSINK_FLAVOUR STREQUAL "emulated")

@@ -8,12 +8,14 @@ usage: existing_trainer_test.py BIN_DIR SUNK_STEPS
 import math
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / "samples" / "existing_trainer"
 STEPS = 30
 SMALL = "--batch 4 --context 16 --layers 2 --width 32 --heads 4".split()
 
@@ -43,6 +45,19 @@ class ExistingTrainer(unittest.TestCase):
         self.assertRegex(ran.stdout, r"step ([0-9]+)/\1  loss ")
         self.assertRegex(ran.stdout, r"[0-9.]+ steps per second\n$")
         return file.read_text(encoding="ascii").split()
+
+    @unittest.skipUnless(shutil.which("git") and shutil.which("patch"), "git and patch apply the patch")
+    def test_sink_patch_is_one_for_git_and_for_patch(self):
+        results = []
+        for command in (["git", "apply", "sink.patch"], ["patch", "-p1", "-i", "sink.patch"]):
+            folder = self.folder / command[0]
+            folder.mkdir()
+            for name in ("trainer.cu", "sink.patch"):
+                shutil.copy(SAMPLE / name, folder)
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+            results.append((folder / "trainer.cu").read_text(encoding="utf-8"))
+        self.assertEqual(results[0], results[1])
+        self.assertIn("sinks.run(stream", results[0])
 
     def test_learns_and_repeats(self):
         first = self.losses()

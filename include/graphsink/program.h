@@ -247,8 +247,15 @@ class Program {
   // The program does not know of launches of the caller's graph. Before any other call on the program, or on its
   // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). What write(),
   // set_steps(), set_seed() or Variable::write() gives then is there for the next launch. write() with
-  // WriteOptions::stream is the one call that needs no wait. No other program may use the Variables meanwhile. The
-  // program must outlive the graph; what it captured for these input shapes is kept.
+  // WriteOptions::stream is the one call that needs no wait. No other program may use the Variables meanwhile.
+  //
+  // The caller's graph keeps all that the step uses alive: the program may be destroyed while launches of it are under
+  // way or still to come, and these compute what they would have computed. What was captured for these input shapes is
+  // kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA then tells
+  // the library on a thread where nothing can be freed, so the next call of this library frees it: compile(), or a call
+  // or the destructor of a Program or SinkCache, on any thread. Until then CompileOptions::log may be called. Memory of
+  // bind_memory() stays the caller's to keep. Of a step that fails after the program was destroyed, only the log tells,
+  // when it is freed.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
@@ -360,7 +367,7 @@ class Program {
   void read_record(std::string_view name, const GetValues& get, Where where);
   void take_record(std::string_view name, const GetValues& get, Where where);
   Impl& impl(const Where& where) const;  // throws Error for a moved-from Program
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;           // shared with graphs of the caller's that hold a step, see enqueue()
 };
 
 // Opens the device and plans the graph for it. Throws Error if there is no such device, or the graph cannot run there.

@@ -4,11 +4,14 @@
 #include <limits>
 
 #include "api/program_impl.h"
+#include "base/left_behind.h"
 
 namespace graphsink {
 
 Program::Program(const Graph& graph, const CompileOptions& options, Where where)
-    : impl_(std::make_unique<Impl>(graph, options, where)) {}
+    : impl_(new Impl(graph, options, where), [](Impl* impl) {
+        if (impl->finish()) delete impl;
+      }) {}
 Program::Program(Program&&) noexcept = default;
 Program& Program::operator=(Program&& other) noexcept {
   if (this == &other) return *this;
@@ -19,11 +22,14 @@ Program& Program::operator=(Program&& other) noexcept {
 Program::~Program() { close(); }
 
 void Program::close() noexcept {
-  if (impl_ && !impl_->finish()) (void)impl_.release();
+  // What graphs of the caller's hold is freed when they are gone, but the program's own work ends now.
+  if (impl_.use_count() > 1) (void)impl_->finish();
   impl_.reset();
+  LeftBehind::free_all();
 }
 
 Program compile(const Graph& graph, const CompileOptions& options, Where where) {
+  LeftBehind::free_all();
   (void)data_of(graph, where);
   auto expect = [&](bool fits, const char* option, auto value, const char* remedy) {
     if (!fits) throw Error("compile", where, std::string(option) + " is " + std::to_string(value), remedy);
@@ -43,6 +49,7 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
 }
 
 Program::Impl& Program::impl(const Where& where) const {
+  LeftBehind::free_all();
   if (!impl_) throw Error("Program", where, "a moved-from Program", "use the Program that it was moved to");
   return *impl_;
 }
@@ -75,7 +82,7 @@ void Program::bind_memory(const Variable& variable, void* memory, std::size_t by
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
-void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, where); }
+void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, impl_, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
 bool Program::poll(Where where) { return impl(where).poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {

@@ -44,7 +44,7 @@ void Program::Impl::require_enqueue(const Where& where) {
   inputs_.check(plan, 1, where);
 }
 
-void Program::Impl::enqueue(void* stream, const Where& where) {
+void Program::Impl::enqueue(void* stream, const std::shared_ptr<Impl>& self, const Where& where) {
   require_caller("enqueue", where);
   Stream& callers = callers_stream("enqueue", stream, where);
   if (!device().is_captured_by_others(callers)) return run(sink, {.steps = 1, .stream = stream}, where);
@@ -55,7 +55,7 @@ void Program::Impl::enqueue(void* stream, const Where& where) {
   // Launches of the caller's graph are not ordered with what the program has given to streams of its own.
   session_.for_each_stream([](Device& of, Stream& own) { of.wait(own); });
   try {
-    runner_.enqueue(*shapes_.current(), callers);
+    runner_.enqueue(*shapes_.current(), callers, self);
   } catch (const Error& e) {
     throw Error("enqueue", where, e.op() + ": " + e.problem(), e.remedy() + "; end the capture, and destroy its graph");
   }

@@ -27,10 +27,11 @@
 
 namespace graphsink {
 
-class Program::Impl : private Allocator {
+class Program::Impl final : private Allocator {
  public:
   Impl(const Graph& graph, const CompileOptions& options, const Where& where);
-  // Before the destructor: waits for all work. Returns false if some may still be running, and using what this owns.
+  // Before the destructor: waits for all work that was given to the program's streams. Returns false if some may still
+  // be running, and using what this owns.
   bool finish() noexcept;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -45,7 +46,8 @@ class Program::Impl : private Allocator {
   MemoryReport memory();
   void bind(const Where& where);
   void run(Mode mode, const RunOptions& options, const Where& where);
-  void enqueue(void* stream, const Where& where);
+  // `self` owns this; the caller's graph keeps it.
+  void enqueue(void* stream, const std::shared_ptr<Impl>& self, const Where& where);
   void sync(const Where& where);
   bool poll(const Where& where);
   void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);

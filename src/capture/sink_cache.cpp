@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/in_capture.h"
+#include "base/left_behind.h"
 #include "base/trace.h"
 
 namespace graphsink {
@@ -296,11 +297,15 @@ void SinkCache::Impl::write_node_names(const std::string& path, const Where& whe
 }
 
 SinkCache::SinkCache(SinkOptions options, Where) : impl_(std::make_unique<Impl>(std::move(options))) {}
-SinkCache::~SinkCache() = default;
+SinkCache::~SinkCache() {
+  impl_.reset();
+  LeftBehind::free_all();
+}
 SinkCache::SinkCache(SinkCache&&) noexcept = default;
 SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
 
 SinkCache::Impl& SinkCache::impl(const Where& where) const {
+  LeftBehind::free_all();
   if (impl_) return *impl_;
   throw Error("SinkCache", where, "it was moved from", "use the one that it was moved to");
 }

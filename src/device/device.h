@@ -199,9 +199,10 @@ class Device {
   // Sinking into a capture that somebody else has begun on `callers`, a stream of borrow_stream(). Until
   // leave_capture(), everything given to streams[0] goes to `callers`, and the other streams fork from it; at the end
   // streams[0] must wait for them. What was given until an exception stays in the capture; call leave_capture() then,
-  // too.
+  // too. `owner` lives as long as the captured graph, what is made of it, or a launch of these: it must own all that
+  // the work uses. If the capture is broken already, it is not kept.
   virtual bool is_captured_by_others(Stream& /*callers*/) { return false; }
-  virtual void enter_capture(Streams, Stream& /*callers*/) {}
+  virtual void enter_capture(Streams, Stream& /*callers*/, std::shared_ptr<void> /*owner*/) {}
   virtual void leave_capture() noexcept {}
   // Runs the graph in the order of `stream`. Captured loops over steps are counted as `steps` iterations.
   virtual void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) = 0;

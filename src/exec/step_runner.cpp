@@ -58,14 +58,14 @@ void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int6
   }
 }
 
-void StepRunner::enqueue(ShapeEntry& entry, Stream& callers) {
+void StepRunner::enqueue(ShapeEntry& entry, Stream& callers, std::shared_ptr<void> owner) {
   GRAPHSINK_TRACE(capture, "capture");
   struct Inside {
     Device& device;
     ~Inside() { device.leave_capture(); }
   } inside{device()};
   Streams all = streams(entry, sink);
-  device().enter_capture(all, callers);
+  device().enter_capture(all, callers, std::move(owner));
   device().begin(*all[0], launches_.standing_ring());
   entry.bound.issue_all(session_.devices(), all);
   entry.is_in_callers_graph = true;

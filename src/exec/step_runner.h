@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "base/function_ref.h"
 #include "base/log.h"
@@ -71,9 +72,10 @@ class StepRunner {
   // launch, it is captured, so that the device need not wait for the host; else it is issued op by op. Precondition: a
   // step has run.
   void run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end);
-  // Makes a step a part of the capture that the caller has begun on `callers`. Precondition: the whole step of `sink`
-  // is one launch. If it throws, a part of the step may be in the capture.
-  void enqueue(ShapeEntry& entry, Stream& callers);
+  // Makes a step a part of the capture that the caller has begun on `callers`. The captured graph keeps `owner` alive,
+  // which owns this runner and all that the step uses. Precondition: the whole step of `sink` is one launch. If it
+  // throws, a part of the step may be in the capture.
+  void enqueue(ShapeEntry& entry, Stream& callers, std::shared_ptr<void> owner);
   // Whether a run of `steps` steps needs no further capture.
   bool is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const;
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,152 @@ TEST_F(Enqueue, OnALiveStreamItIsARun) {
   EXPECT_EQ(p.read("loss"), by_run.read("loss"));
   EXPECT_EQ(p.counters().graph_launches, 3u);
 }
+
+// The caller's graph keeps what the step uses, as long as it, what is made of it and its launches exist.
+#ifdef GRAPHSINK_EMULATED
+class EnqueueOutlives : public Enqueue, public ::testing::WithParamInterface<unsigned> {
+ protected:
+  void SetUp() override {
+    emu::set_seed(GetParam());
+    Enqueue::SetUp();
+    counter().run();  // what the first program of a process makes for ever
+    total_ = Variable();
+    before_ = emu::live_objects().total();
+  }
+  void TearDown() override {
+    Enqueue::TearDown();
+    emu::set_seed(0);
+  }
+  // A destroyed program's step, with ops on the host, a loop and random numbers: `total_` grows by what steps compute.
+  cudaGraphExec_t capture_and_destroy() {
+    Program p = counter();
+    p.run();
+    p.sync();
+    return capture([&] { p.enqueue(stream_); });
+  }
+  Program counter() {
+    Graph g;
+    Value x = g.input("x", f32, {4});
+    Value zero = g.constant(Tensor::scalar(0));
+    auto [u, n] = while_(
+        {x, zero}, [](Value s, Value) { return sum(s) < 100.0; },
+        [](Value s, Value i) {
+          return std::array{s * 2.0, i + 1};
+        });
+    Variable total("total", Tensor({0.0f, 0.0f, 0.0f, 0.0f}));
+    total_ = total;
+    Value seen = emit(testing::cpu_plus_one, {u + cast(n, f32) + random_uniform(g, f32, {4})})[0];
+    assign(total, g.value(total) + seen);
+    Program p = compile(g, {.target = cuda(0)});
+    p.write(x, std::vector<float>{1, 2, 3, 4});
+    return p;
+  }
+  void destroy_graphs() {
+    for (cudaGraphExec_t exec : execs_) EXPECT_EQ(cudaSuccess, cudaGraphExecDestroy(exec));
+    for (cudaGraph_t graph : graphs_) EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
+    execs_.clear();
+    graphs_.clear();
+  }
+  // Objects of CUDA that were not there before the program, after a call of the library.
+  std::size_t left_over() {
+    (void)emu::live_objects();  // waits for what CUDA has to tell
+    SinkCache().clear();
+    return emu::live_objects().total() - before_;
+  }
+
+  std::size_t before_ = 0;
+  Variable total_;
+};
+
+TEST_P(EnqueueOutlives, TheProgramBeforeTheLaunches) {
+  {
+    std::vector<float> expected;
+    {
+      Program by_run = counter();
+      for (int i = 0; i < 4; ++i) by_run.run(interactive_serial);
+      by_run.sync();
+      expected = values(total_.read());
+    }
+    cudaGraphExec_t exec = capture_and_destroy();
+    launch(exec, 3);
+    EXPECT_EQ(values(total_.read()), expected);
+    EXPECT_GT(left_over(), 0u) << "the graph lives";
+    destroy_graphs();
+  }
+  total_ = Variable();
+  EXPECT_EQ(left_over(), 0u);
+}
+
+TEST_P(EnqueueOutlives, TheProgramAndTheGraphBeforeTheLaunchEnds) {
+  cudaGraphExec_t exec = capture_and_destroy();
+  const std::vector<float> before = values(total_.read());
+  ASSERT_EQ(cudaSuccess, cudaGraphLaunch(exec, stream_));
+  destroy_graphs();
+  SinkCache().clear();  // frees nothing that the launch uses
+  ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+  EXPECT_NE(values(total_.read()), before);
+  total_ = Variable();
+  EXPECT_EQ(left_over(), 0u);
+}
+
+TEST_P(EnqueueOutlives, TheCapture) {
+  cudaGraphExec_t exec = nullptr;
+  {
+    std::optional<Program> p = counter();
+    p->run();
+    p->sync();
+    exec = capture([&] {
+      p->enqueue(stream_);
+      p.reset();
+      testing::guest_add(stream_, sum_, 1);
+    });
+  }
+  launch(exec, 2);
+  int sum = 0;
+  EXPECT_EQ(cudaSuccess, cudaMemcpy(&sum, sum_, sizeof sum, cudaMemcpyDefault));
+  EXPECT_EQ(sum, 2);
+  destroy_graphs();
+  total_ = Variable();
+  EXPECT_EQ(left_over(), 0u);
+}
+
+TEST_P(EnqueueOutlives, InASinkCache) {
+  {
+    SinkCache sinks;
+    std::optional<Program> p = counter();
+    p->run();
+    for (int i = 0; i < 3; ++i) {
+      sinks.run(stream_, Key{}, [&](cudaStream_t s) { p->enqueue(s); });
+    }
+    p.reset();
+    const std::vector<float> before = values(total_.read());
+    sinks.run(stream_, Key{}, [&](cudaStream_t) { ADD_FAILURE() << "the work is launched"; });
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+    EXPECT_NE(values(total_.read()), before);
+  }
+  total_ = Variable();
+  EXPECT_EQ(left_over(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EnqueueOutlives, ::testing::Range(0u, 6u));
+
+// Without an owner the graph could not be launched for long, so the capture is refused.
+TEST_F(Enqueue, AGraphThatCannotKeepTheStepIsAnError) {
+  for (const char* call : {"cudaUserObjectCreate", "cudaGraphRetainUserObject"}) {
+    Program p = trainer();
+    p.run();
+    p.sync();
+    emu::fail(call, 1, cudaErrorMemoryAllocation);
+    const std::string message = refusal(p);
+    EXPECT_TRUE(contains(message, call)) << message;
+    EXPECT_TRUE(contains(message, "enqueue")) << message;
+    (void)cudaGetLastError();
+    p.run();
+    p.sync();
+  }
+  EXPECT_EQ(emu::live_objects().user_objects, 0u);
+}
+#endif
 
 // The host gives new numbers before each launch, and waits for the launch before.
 TEST_F(Enqueue, ALaunchReadsWhatTheHostGaveBefore) {

@@ -1,4 +1,7 @@
 // 2, the second table: children, copies, and what kinds of nodes forbid a graph.
+#include <atomic>
+#include <thread>
+
 #include "conformance/scene.h"
 
 namespace conformance {
@@ -252,6 +255,32 @@ std::vector<Case> forbidden_attribute_cases() {
            }}};
 }
 
+// What the destructor of a user object leaves behind.
+struct Destroyed {
+  std::atomic<int> times{0};
+  cudaStream_t stream = nullptr;  // it asks for its state
+  cudaError_t code = cudaSuccess;
+
+  void wait() const {
+    while (times == 0) std::this_thread::yield();
+  }
+};
+
+cudaError_t create_object(cudaUserObject_t* object, Destroyed& destroyed) {
+  const auto destroy = [](void* data) {
+    auto& seen = *static_cast<Destroyed*>(data);
+    if (seen.stream != nullptr) seen.code = cudaStreamQuery(seen.stream);
+    ++seen.times;
+  };
+  return cudaUserObjectCreate(object, &destroyed, destroy, 1, cudaUserObjectNoDestructorSync);
+}
+
+cudaUserObject_t make_object(Recorder& r, Destroyed& destroyed) {
+  cudaUserObject_t object = nullptr;
+  r.need("cudaUserObjectCreate", create_object(&object, destroyed));
+  return object;
+}
+
 std::vector<Case> lifetime_cases() {
   return {{"lifetime.kernel_arguments_are_copied",
            "2 kernelParams are copied at node creation [header]",
@@ -284,6 +313,51 @@ std::vector<Case> lifetime_cases() {
              cudaUserObject_t object = nullptr;
              r.call("cudaUserObjectCreate", cudaUserObjectCreate(
                                                 &object, nullptr, [](void*) {}, 1, 0));
+           }},
+          {"lifetime.user_object_of_a_launch",
+           "2 cudaUserObject: of graph, exec and launches under way [doc 4.2.8]",
+           {returns("cudaGraphRetainUserObject", cudaSuccess), gives("with an exec", 0), gives("with nothing", 1)},
+           [](Recorder& r) {
+             Destroyed destroyed;
+             const cudaGraph_t graph = make_graph(r);
+             add_set(r, graph, make_int(r), 1);
+             const cudaUserObject_t object = make_object(r, destroyed);
+             r.call("cudaGraphRetainUserObject", cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+             const cudaGraphExec_t exec = instantiate(r, graph);
+             r.need("cudaGraphDestroy", cudaGraphDestroy(graph));
+             const cudaStream_t stream = make_stream(r);
+             r.value("with an exec", destroyed.times.load());
+             r.need("cudaGraphLaunch", cudaGraphLaunch(exec, stream));
+             r.need("cudaGraphExecDestroy", cudaGraphExecDestroy(exec));
+             r.need("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+             destroyed.wait();
+             r.value("with nothing", destroyed.times.load());
+           }},
+          {"lifetime.user_object_of_a_capture",
+           "2 cudaUserObject: of a graph under capture [doc 4.2.8]",
+           {returns("cudaUserObjectCreate", cudaSuccess, Status::kActive),
+            returns("cudaGraphRetainUserObject", cudaSuccess, Status::kActive), capture_ends(), gives("destroyed", 1)},
+           [](Recorder& r) {
+             Destroyed destroyed;
+             const cudaStream_t stream = make_capturing(r);
+             cudaUserObject_t object = nullptr;
+             r.call("cudaUserObjectCreate", create_object(&object, destroyed));
+             r.call("cudaGraphRetainUserObject",
+                    cudaGraphRetainUserObject(captured_graph(r, stream), object, 1, cudaGraphUserObjectMove));
+             r.need("cudaGraphDestroy", cudaGraphDestroy(record_end(r, stream)));
+             destroyed.wait();
+             r.value("destroyed", destroyed.times.load());
+           }},
+          {"lifetime.user_object_calls_cuda",
+           "2 cudaUserObject: the destructor must not call CUDA [doc 4.2.8; the code by analogy with host functions]",
+           {returns("cudaUserObjectRelease", cudaSuccess), returns("cudaStreamQuery", cudaErrorNotPermitted)},
+           [](Recorder& r) {
+             Destroyed destroyed;
+             destroyed.stream = make_stream(r);
+             const cudaUserObject_t object = make_object(r, destroyed);
+             r.call("cudaUserObjectRelease", cudaUserObjectRelease(object, 1));
+             destroyed.wait();
+             r.call("cudaStreamQuery", destroyed.code);
            }}};
 }
 

@@ -78,7 +78,7 @@ CUpti_ActivityKernel10 record_of_kernel(const KernelWork& kernel) {
 CUpti_ActivityMemcpy6 record_of_copy(const CopyWork& copy) {
   CUpti_ActivityMemcpy6 record = {};
   record.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-  record.bytes = copy.bytes;
+  record.bytes = copy.bytes * copy.rows;
   return record;
 }
 

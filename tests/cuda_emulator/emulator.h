@@ -54,11 +54,13 @@ struct LiveObjects {
   std::size_t blas_handles = 0;
   std::size_t libraries = 0;  // cudaLibraryLoadData
   std::size_t log_callbacks = 0;
+  std::size_t user_objects = 0;
   std::size_t total() const {
     return streams + events + graphs + execs + device_allocations + pinned_allocations + reservations +
-           physical_blocks + blas_handles + libraries + log_callbacks;
+           physical_blocks + blas_handles + libraries + log_callbacks + user_objects;
   }
 };
+// Returns after the destructors of all user objects whose last reference is gone, so not for use in one of them.
 LiveObjects live_objects();
 
 // Whether this thread is in a function of the software device: what is allocated now is the device's, not the caller's.

@@ -9,11 +9,12 @@
 namespace emu {
 namespace {
 
-thread_local bool is_host_function_thread = false;
+thread_local bool has_no_cuda = false;
 
 }  // namespace
 
-bool on_host_function_thread() { return is_host_function_thread; }
+bool is_cuda_forbidden() { return has_no_cuda; }
+void forbid_cuda_on_this_thread() { has_no_cuda = true; }
 
 void Executor::set_seed(std::uint64_t seed) {
   seed_ = seed;
@@ -166,7 +167,7 @@ void Executor::hand_to_host_thread(Lock& lock, const OpRef& op) {
 }
 
 void Executor::host_thread_main(std::mutex& mutex) {
-  is_host_function_thread = true;
+  forbid_cuda_on_this_thread();
   Lock lock(mutex);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || host_op_ != nullptr; });

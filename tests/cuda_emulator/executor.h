@@ -110,7 +110,8 @@ class Executor {
   std::unordered_map<Op*, OpRef> live_;
 };
 
-// True on the thread that runs host functions.
-bool on_host_function_thread();
+// True on a thread that runs host functions or destructors of user objects: CUDA calls are refused there.
+bool is_cuda_forbidden();
+void forbid_cuda_on_this_thread();
 
 }  // namespace emu

@@ -78,6 +78,7 @@ bool can_free_in(Runtime& r, const CUgraph_st& graph, void* pointer) {
 }
 
 void clone_into(const CUgraph_st& source, CUgraph_st& target) {
+  target.user_references = source.user_references;
   std::unordered_map<cudaGraphNode_t, cudaGraphNode_t> copies;
   for (const auto& node : source.nodes) {
     const cudaGraphNode_t copy = add_node(&target, node->work, {});

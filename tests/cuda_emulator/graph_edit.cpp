@@ -170,12 +170,3 @@ cudaError_t cudaGraphKernelNodeCopyAttributes(cudaGraphNode_t to, cudaGraphNode_
     return cudaSuccess;
   });
 }
-
-cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void*, cudaHostFn_t destroy, unsigned count,
-                                 unsigned flags) {
-  return api("cudaUserObjectCreate", [&](Runtime&, Lock&) -> cudaError_t {
-    if (object == nullptr || destroy == nullptr || count == 0) return cudaErrorInvalidValue;
-    if (flags != cudaUserObjectNoDestructorSync) return cudaErrorInvalidValue;
-    emu::not_implemented("cudaUserObjectCreate");
-  });
-}

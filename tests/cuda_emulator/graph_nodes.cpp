@@ -14,18 +14,25 @@ Handle* find_handle(cudaGraph_t graph, cudaGraphConditionalHandle id) {
   return nullptr;
 }
 
-cudaError_t linear_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork& copy) {
+cudaError_t make_copy(Runtime& r, const cudaMemcpyNodeParams& params, CopyWork& copy) {
   const cudaMemcpy3DParms& p = params.copyParams;
   if (params.flags != 0) return cudaErrorInvalidValue;
-  if (p.srcArray != nullptr || p.dstArray != nullptr || p.extent.height != 1 || p.extent.depth != 1) {
+  if (p.srcArray != nullptr || p.dstArray != nullptr || p.extent.height == 0 || p.extent.depth != 1) {
     return cudaErrorNotSupported;
   }
   if (p.extent.width == 0) return explain(cudaErrorInvalidValue, "0 byte memcopy is not supported");
   if (p.srcPos.y != 0 || p.srcPos.z != 0 || p.dstPos.y != 0 || p.dstPos.z != 0) {
     return cudaErrorInvalidValue;
   }
-  copy = {static_cast<char*>(p.dstPtr.ptr) + p.dstPos.x, static_cast<const char*>(p.srcPtr.ptr) + p.srcPos.x,
-          p.extent.width, p.kind, nullptr};
+  copy = {static_cast<char*>(p.dstPtr.ptr) + p.dstPos.x,
+          static_cast<const char*>(p.srcPtr.ptr) + p.srcPos.x,
+          p.extent.width,
+          p.kind,
+          nullptr,
+          -1,
+          p.extent.height,
+          p.dstPtr.pitch,
+          p.srcPtr.pitch};
   return check_copy(r, copy);
 }
 
@@ -122,7 +129,7 @@ cudaError_t make_work(Runtime& r, cudaGraph_t graph, const cudaGraphNodeParams& 
     case cudaGraphNodeTypeKernel:
       return prepare_kernel(r, params.kernel, work.emplace<KernelWork>());
     case cudaGraphNodeTypeMemcpy:
-      return linear_copy(r, params.memcpy, work.emplace<CopyWork>());
+      return make_copy(r, params.memcpy, work.emplace<CopyWork>());
     case cudaGraphNodeTypeMemset:
       work = FillWork{params.memset};
       if (params.memset.width == 0 || params.memset.height == 0) {
@@ -182,6 +189,21 @@ void finish_node(cudaGraphNode_t node, std::unique_ptr<CUgraph_st> child, cudaGr
   find_handle(node->graph, params.conditional.handle)->used = true;
 }
 
+// Adds a node with these parameters behind the `count` nodes of `before`.
+cudaError_t add_node_of(Runtime& r, cudaGraphNode_t& out, cudaGraph_t graph, const cudaGraphNode_t* before,
+                        const cudaGraphEdgeData* data, std::size_t count, cudaGraphNodeParams& params) {
+  std::vector<Edge> edges;
+  cudaError_t code = collect_edges(r, graph, before, data, count, params.type, edges);
+  Work work;
+  if (code == cudaSuccess) code = make_work(r, graph, params, work);
+  if (code != cudaSuccess) return code;
+  std::unique_ptr<CUgraph_st> child;
+  if (params.type == cudaGraphNodeTypeGraph) child = make_child(params.graph);
+  out = add_node(graph, std::make_shared<const Work>(std::move(work)), edges);
+  finish_node(out, std::move(child), params);
+  return cudaSuccess;
+}
+
 }  // namespace
 }  // namespace emu
 
@@ -197,15 +219,22 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* out, cudaGraph_t graph, const cuda
       if (reserved != 0) return cudaErrorInvalidValue;
     }
     if (params->reserved2 != 0) return cudaErrorInvalidValue;
-    std::vector<emu::Edge> edges;
-    cudaError_t code = emu::collect_edges(r, graph, before, data, count, params->type, edges);
-    emu::Work work;
-    if (code == cudaSuccess) code = emu::make_work(r, graph, *params, work);
-    if (code != cudaSuccess) return code;
-    std::unique_ptr<CUgraph_st> child;
-    if (params->type == cudaGraphNodeTypeGraph) child = emu::make_child(params->graph);
-    *out = emu::add_node(graph, std::make_shared<const emu::Work>(std::move(work)), edges);
-    emu::finish_node(*out, std::move(child), *params);
-    return cudaSuccess;
+    return emu::add_node_of(r, *out, graph, before, data, count, *params);
+  });
+}
+
+cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t* out, cudaGraph_t graph, const cudaGraphNode_t* before, size_t count,
+                                   const cudaKernelNodeParams* kernel) {
+  return api("cudaGraphAddKernelNode", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (out == nullptr || kernel == nullptr || !r.graphs.contains(graph)) return cudaErrorInvalidValue;
+    cudaGraphNodeParams params{};
+    params.type = cudaGraphNodeTypeKernel;
+    params.kernel.func = kernel->func;
+    params.kernel.gridDim = kernel->gridDim;
+    params.kernel.blockDim = kernel->blockDim;
+    params.kernel.sharedMemBytes = kernel->sharedMemBytes;
+    params.kernel.kernelParams = kernel->kernelParams;
+    params.kernel.extra = kernel->extra;
+    return emu::add_node_of(r, *out, graph, before, nullptr, count, params);
   });
 }

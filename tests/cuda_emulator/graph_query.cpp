@@ -275,9 +275,9 @@ cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms
   return read_node<emu::CopyWork>("cudaGraphMemcpyNodeGetParams", node, cudaGraphNodeTypeMemcpy, params,
                                   [&](const emu::CopyWork& copy) {
                                     *params = {};
-                                    params->dstPtr.ptr = copy.target;
-                                    params->srcPtr.ptr = const_cast<void*>(copy.source);
-                                    params->extent = {copy.bytes, 1, 1};
+                                    params->dstPtr = {copy.target, copy.target_pitch, 0, 0};
+                                    params->srcPtr = {const_cast<void*>(copy.source), copy.source_pitch, 0, 0};
+                                    params->extent = {copy.bytes, copy.rows, 1};
                                     params->kind = copy.kind;
                                   });
 }

@@ -47,6 +47,7 @@ class Memory {
   CUresult set_access(CUdeviceptr address, std::size_t bytes, unsigned devices);
 
   void release_all();
+  void release_device(int device);  // what allocate() gave on it
 
   // Which kind of memory an address is in. Any address of the arena or of a reservation is device memory.
   Place place(const void* pointer);

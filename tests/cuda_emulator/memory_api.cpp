@@ -13,18 +13,26 @@ cudaError_t allocate_pinned(Runtime& r, void** out, std::size_t bytes, unsigned 
   return bytes != 0 && *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
+// What a copy reads, row after row.
+std::shared_ptr<std::vector<std::byte>> stage(const CopyWork& work) {
+  auto staged = std::make_shared<std::vector<std::byte>>();
+  staged->reserve(work.rows * work.bytes);
+  for (std::size_t row = 0; row < work.rows; ++row) {
+    const auto* bytes = static_cast<const std::byte*>(work.source) + row * work.source_pitch;
+    staged->insert(staged->end(), bytes, bytes + work.bytes);
+  }
+  return staged;
+}
+
 // A pageable source is read before the call returns, a pageable target is complete when it does.
 cudaError_t copy(Runtime& r, Lock& lock, CopyWork work, cudaStream_t handle, bool synchronous) {
   if (const cudaError_t invalid = check_copy(r, work); invalid != cudaSuccess) return invalid;
   CUstream_st* stream = find_stream(r, handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  if (work.bytes == 0) return check_capture(r, *stream);
+  if (work.bytes == 0 || work.rows == 0) return check_capture(r, *stream);
   const bool capturing = stream->capture != nullptr;
   const Place source = r.memory.place(work.source), target = r.memory.place(work.target);
-  if (!capturing && source == Place::kPageable) {
-    const auto* bytes = static_cast<const std::byte*>(work.source);
-    work.staged = std::make_shared<std::vector<std::byte>>(bytes, bytes + work.bytes);
-  }
+  if (!capturing && source == Place::kPageable) work.staged = stage(work);
   const bool host_to_host = source != Place::kDevice && target != Place::kDevice;
   if (const cudaError_t refused = issue(r, lock, handle, std::move(work)); refused != cudaSuccess) return refused;
   if (!capturing && (synchronous || target == Place::kPageable || host_to_host)) {
@@ -48,6 +56,16 @@ void use_copy_name(Memory& memory, const CopyWork& copy, bool synchronous) {
   } else if (from_device) {
     use_driver_name(synchronous ? "cuMemcpyDtoH_v2" : "cuMemcpyDtoHAsync_v2");
   }
+}
+
+CopyWork rows_copy(void* target, std::size_t target_pitch, const void* source, std::size_t source_pitch,
+                   std::size_t bytes, std::size_t rows, cudaMemcpyKind kind) {
+  return {target, source, bytes, kind, nullptr, -1, rows, target_pitch, source_pitch};
+}
+
+// Whether a copy between devices may name this device for this memory.
+bool is_on(Runtime& r, const void* pointer, int device) {
+  return r.memory.device_of(pointer).value_or(device) == device;
 }
 
 FillWork bytes_fill(void* target, int value, std::size_t bytes) {
@@ -129,6 +147,37 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcp
     emu::use_copy_name(r.memory, work, true);
     if (const cudaError_t refused = emu::check_synchronous(r); refused != cudaSuccess) return refused;
     return emu::copy(r, lock, work, nullptr, true);
+  });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  return api("cudaMemcpy2DAsync", [&](Runtime& r, Lock& lock) {
+    emu::use_driver_name("cuMemcpy2DAsync_v2");
+    return emu::copy(r, lock, emu::rows_copy(target, target_pitch, source, source_pitch, width, height, kind), stream,
+                     false);
+  });
+}
+
+cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width,
+                         size_t height, cudaMemcpyKind kind) {
+  return api("cudaMemcpy2D", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    emu::use_driver_name("cuMemcpy2D_v2");
+    if (const cudaError_t refused = emu::check_synchronous(r); refused != cudaSuccess) return refused;
+    return emu::copy(r, lock, emu::rows_copy(target, target_pitch, source, source_pitch, width, height, kind), nullptr,
+                     true);
+  });
+}
+
+// Without peer access the bytes go through the host, which nobody sees.
+cudaError_t cudaMemcpyPeerAsync(void* target, int target_device, const void* source, int source_device, size_t bytes,
+                                cudaStream_t stream) {
+  return api("cudaMemcpyPeerAsync", [&](Runtime& r, Lock& lock) -> cudaError_t {
+    for (const int device : {target_device, source_device}) {
+      if (device < 0 || device >= r.device_count) return cudaErrorInvalidDevice;
+    }
+    if (!emu::is_on(r, target, target_device) || !emu::is_on(r, source, source_device)) return cudaErrorInvalidValue;
+    return emu::copy(r, lock, {target, source, bytes, cudaMemcpyDeviceToDevice, nullptr}, stream, false);
   });
 }
 

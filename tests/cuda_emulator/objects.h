@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "executor.h"
+#include "user_objects.h"
 
 namespace emu {
 
@@ -29,13 +30,20 @@ struct KernelWork {
   std::function<cudaError_t()> native;  // a library kernel: runs instead of invoke
 };
 
+// A copy of one row of bytes, or of several rows, which begin a pitch apart.
 struct CopyWork {
   void* target = nullptr;
   const void* source = nullptr;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  // of a row
   cudaMemcpyKind kind = cudaMemcpyDefault;
-  std::shared_ptr<std::vector<std::byte>> staged;  // pageable source, copied at the call
+  std::shared_ptr<std::vector<std::byte>> staged;  // pageable source, copied at the call: rows without gaps
   int device = -1;                                 // that of its stream, once it has one
+  std::size_t rows = 1;
+  std::size_t target_pitch = 0;
+  std::size_t source_pitch = 0;
+  // From the first byte to the last one.
+  std::size_t target_extent() const { return rows == 0 ? 0 : target_pitch * (rows - 1) + bytes; }
+  std::size_t source_extent() const { return rows == 0 ? 0 : source_pitch * (rows - 1) + bytes; }
 };
 
 struct FillWork {
@@ -130,6 +138,7 @@ struct Plan {
   bool has_updatable = false;        // kernels that the device may change
   std::vector<GraphMemoryRef> left;  // allocated and not freed
   std::vector<void*> freed;          // freed and not allocated
+  UserReferences user_references;    // those of this graph alone: the plans of children have their own
 };
 using PlanRef = std::shared_ptr<const Plan>;
 
@@ -143,6 +152,7 @@ struct CUstream_st {
   unsigned flags = 0;
   int priority = 0;
   bool legacy = false;
+  bool of_thread = false;  // the default stream of a thread
   emu::OpRef tail;
   emu::CaptureRef capture;
   std::vector<emu::Edge> frontier;              // what the next captured node depends on
@@ -187,6 +197,7 @@ struct CUgraph_st {
   bool spoiled = false;       // a capture into it failed
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<emu::Handle> handles;
+  emu::UserReferences user_references;
   std::shared_ptr<int> live_execs = std::make_shared<int>(0);
 };
 

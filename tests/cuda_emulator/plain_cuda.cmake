@@ -1,5 +1,6 @@
 # graphsink_emulate_plain_cuda(target): compiles the .cu files of a target for the software device that are written for
-# nvcc alone, with kernel<<<...>>>() and extern __shared__.
+# nvcc alone, with kernel<<<...>>>() and extern __shared__. It needs Python 3. The software device's build includes this
+# file, and so does the package of the flavour emulated; both set the global property GRAPHSINK_PRELUDE to simt.h.
 #
 # plain_cuda.py turns them into C++ first, and the headers (.cuh) that the target names among its sources too. They keep
 # their places relative to the folder of the target, so that they find each other with #include "...". A generated file
@@ -9,6 +10,7 @@
 function(graphsink_emulate_plain_cuda target)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(script ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plain_cuda.py)
+  get_property(prelude GLOBAL PROPERTY GRAPHSINK_PRELUDE)
   get_target_property(sources ${target} SOURCES)
   set(kept "")
   set(headers "")
@@ -43,7 +45,7 @@ function(graphsink_emulate_plain_cuda target)
   endforeach()
   set_target_properties(${target} PROPERTIES SOURCES "${kept};${translated};${headers}")
   # No contraction into fused multiply-adds: the same bits whatever the compiler makes of an expression.
-  set_source_files_properties(${translated} PROPERTIES LANGUAGE CXX
-                              COMPILE_OPTIONS "${GRAPHSINK_CUDA_EMULATOR_CU_OPTIONS};-ffp-contract=off")
-  target_link_libraries(${target} PRIVATE graphsink_cuda_emulator)
+  set_source_files_properties(${translated} PROPERTIES LANGUAGE CXX OBJECT_DEPENDS ${prelude}
+                              COMPILE_OPTIONS "-xc++;-include;${prelude};-Wno-unknown-pragmas;-ffp-contract=off")
+  target_link_libraries(${target} PRIVATE graphsink::cuda_emulator)
 endfunction()

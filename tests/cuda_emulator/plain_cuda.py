@@ -3,10 +3,13 @@
 
 usage: plain_cuda.py INPUT OUTPUT
 
-Two things are not C++, and both are replaced in place, so that every line of the output is the line of the input:
+Two things are not C++, and a kernel's address alone does not tell its parameters. All three are replaced in place, so that
+every line of the output is the line of the input:
 
   kernel<<<grid, block, shared, stream>>>(a, b)   EMU_KERNEL(kernel)(grid, block, shared, stream)(a, b)
   extern __shared__ float tile[];                 float* const tile = static_cast<float*>(::emu::dynamic_shared());
+  (void*)kernel                                   (void*)::emu::known(kernel)
+  reinterpret_cast<void*>(kernel)                 reinterpret_cast<void*>(::emu::known(kernel))
 
 The output begins with a #line directive that names INPUT, so compilers and debuggers show the file that was written by
 hand. Comments, strings, character constants and preprocessor directives stay as they are, except that launches in the
@@ -39,6 +42,11 @@ DYNAMIC_SHARED = re.compile(
     r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
     r"(?P<type>[A-Za-z_:][\w:<>,\s]*?)\s*\b(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
 )
+# A name, with template arguments that hold no parentheses, whose address becomes a void*. The cast is not the list of
+# parameters of a function: what follows the name ends an expression.
+NAME = r"(?P<name>&?\s*(?:::)?\s*[A-Za-z_][\w:]*(?:\s*<[^<>;(){}]*>)?)"
+C_CAST = re.compile(r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*" + NAME + r"(?=\s*[,;)}])")
+NAMED_CAST = re.compile(r"\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*" + NAME + r"\s*\)")
 
 
 class SourceError(Exception):
@@ -153,6 +161,22 @@ def launch_end(code, launch):
     raise SourceError(launch, "<<< has no matching >>>")
 
 
+def is_operand(code, at):
+    """Whether what begins at `at` stands where an expression may begin, rather than behind a name or an operand."""
+    before = skip_spaces_back(code, at)
+    word = word_before(code, before)[1]
+    return word in KEYWORDS or not (word or code[before - 1 : before] in {")", "]", ">"})
+
+
+def addresses(code):
+    """Where a name becomes a void*: the beginning and the end of the name."""
+    for match in C_CAST.finditer(code):
+        if is_operand(code, match.start()):
+            yield match.span("name")
+    for match in NAMED_CAST.finditer(code):
+        yield match.span("name")
+
+
 def translate(text):
     """The text as C++. Raises SourceError."""
     code = OPAQUE.sub(blank, text)
@@ -163,6 +187,8 @@ def translate(text):
         start = kernel_start(code, launch)
         end = launch_end(code, launch)
         edits += [(start, 0, "EMU_KERNEL("), (launch, 3, ")("), (end, 3, ")")]
+    for start, end in addresses(code):
+        edits += [(start, 0, "::emu::known("), (end, 0, ")")]
     for match in DYNAMIC_SHARED.finditer(code):
         kind, name = " ".join(match.group("type").split()), match.group("name")
         made = f"{kind}* const {name} = static_cast<{kind}*>(::emu::dynamic_shared());"

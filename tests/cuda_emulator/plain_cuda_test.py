@@ -45,6 +45,11 @@ REPLACED = [
      "volatile T* const s = static_cast<volatile T*>(::emu::dynamic_shared());"),
     ("template <class T> __global__ void k() { extern __shared__ T s[]; s[0] = 0; }",
      "template <class T> __global__ void k() { T* const s = static_cast<T*>(::emu::dynamic_shared()); s[0] = 0; }"),
+    ("params.func = (void*)k;", "params.func = (void*)::emu::known(k);"),
+    ("f((const void *) &ns::k<float, 4>, g);", "f((const void *) ::emu::known(&ns::k<float, 4>), g);"),
+    ("void* all[] = {(void*)j, (void*)k};", "void* all[] = {(void*)::emu::known(j), (void*)::emu::known(k)};"),
+    ("return (void*)k;", "return (void*)::emu::known(k);"),
+    ("f(reinterpret_cast<const void*>(k<T>));", "f(reinterpret_cast<const void*>(::emu::known(k<T>)));"),
     ("extern __shared__\n  std::pair<int, T> s [];",
      "std::pair<int, T>* const s = static_cast<std::pair<int, T>*>(::emu::dynamic_shared());\n"),
 ]
@@ -66,6 +71,13 @@ UNTOUCHED = [
     "__shared__ float s[32];",
     "extern float s[];",
     "// extern __shared__ float s[];",
+    "// (void*)k;",
+    "void f(void*) const;",
+    "int f(const void*), g(void* p);",
+    "p = (void*)q->data;",
+    "p = (void*)f(x);",
+    "p = (void*)a[0];",
+    "using F = void (*)(void*);",
 ]
 
 REFUSED = [

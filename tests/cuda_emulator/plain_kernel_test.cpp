@@ -52,6 +52,16 @@ TEST_F(PlainKernelTest, ArgumentsOfTheLaunchChooseTheKernel) {
   EXPECT_EQ((std::vector<int>{1, 2}), host(kinds, 2));
 }
 
+TEST_F(PlainKernelTest, KernelsAreKnownByTheirAddresses) {
+  int* out = device<int>(3);
+  plain_by_address(out, stream_);
+  ASSERT_OK(cudaGetLastError());
+  ASSERT_OK(cudaStreamSynchronize(stream_));
+  EXPECT_EQ((std::vector<int>{1, 2, 3}), host(out, 3));
+  launch_and_destroy(plain_node(out));
+  EXPECT_EQ(4, host(out, 1)[0]);
+}
+
 TEST_F(PlainKernelTest, StreamAndSharedMemoryNeedNotBeNamed) {
   int* out = device<int>(1);
   plain_legacy(out);

@@ -38,6 +38,12 @@ __global__ void reverse_ints(int* data) {
 __global__ void of_a_table(int* out, int value) { *out = value; }
 __global__ void twice_of_a_table(int* out, int value) { *out = 2 * value; }
 
+// Each is known to the device only by its address.
+template <int>
+__global__ void by_address(int* out, int value) {
+  *out = value;
+}
+
 constexpr int kBarrierLine = __LINE__ + 2;
 __global__ void late_failure() {
   if (threadIdx.x > 0) __syncthreads();
@@ -76,6 +82,30 @@ void plain_overloaded(int* out, cudaStream_t stream) {
 }
 void plain_legacy(int* out) { of_a_table<<<1, 1>>>(out, 7); }
 void plain_refused(int* out, int threads) { of_a_table<<<1, threads>>>(out, 0); }
+void plain_by_address(int* out, cudaStream_t stream) {
+  int* second = out + 1;
+  int* third = out + 2;
+  int values[] = {1, 2, 3};
+  void* of_first[] = {&out, &values[0]};
+  void* of_second[] = {&second, &values[1]};
+  void* of_third[] = {&third, &values[2]};
+  cudaLaunchKernel((const void*)by_address<1>, dim3(1), dim3(1), of_first, 0, stream);
+  cudaLaunchKernel(reinterpret_cast<void*>(&by_address<2>), dim3(1), dim3(1), of_second, 0, stream);
+  cudaLaunchKernel(by_address<3>, dim3(1), dim3(1), of_third, 0, stream);
+}
+cudaGraph_t plain_node(int* out) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphNode_t node = nullptr;
+  int value = 4;
+  void* arguments[] = {&out, &value};
+  cudaKernelNodeParams params = {};
+  params.func = (void*)by_address<4>;
+  params.gridDim = params.blockDim = dim3(1);
+  params.kernelParams = arguments;
+  cudaGraphCreate(&graph, 0);
+  cudaGraphAddKernelNode(&node, graph, nullptr, 0, &params);
+  return graph;
+}
 int plain_failure(cudaStream_t stream) {
   late_failure<<<1, 2, 0, stream>>>();
   return kBarrierLine;

@@ -13,6 +13,8 @@ void plain_deduced(float* data, double* other, cudaStream_t stream);  // four el
 void plain_overloaded(int* out, cudaStream_t stream);                 // 1, 2
 void plain_legacy(int* out);                                          // 7
 void plain_refused(int* out, int threads);
-int plain_failure(cudaStream_t stream);  // the line of the barrier that some threads never reach
+void plain_by_address(int* out, cudaStream_t stream);  // 1, 2, 3, by cudaLaunchKernel
+cudaGraph_t plain_node(int* out);                      // of one kernel node, which writes 4
+int plain_failure(cudaStream_t stream);                // the line of the barrier that some threads never reach
 
 }  // namespace emu_test

@@ -135,6 +135,7 @@ std::shared_ptr<Plan> build(Runtime& r, const CUgraph_st& graph, const Setting& 
   };
   if (graph.spoiled) return refuse(cudaGraphInstantiateError, nullptr);
   plan->handles = graph.handles;
+  plan->user_references = graph.user_references;
   std::unordered_map<cudaGraphNode_t, std::size_t> index;
   for (const auto& node : graph.nodes) index.emplace(node.get(), index.size());
   for (const auto& node : graph.nodes) {

@@ -62,6 +62,19 @@ cudaGraphExecUpdateResult compare_work(const cudaMemsetParamsV2& old, const cuda
                  "2d memsets only support updates to the address or assigned value");
 }
 
+// A copy of several rows cannot change, and none can become one.
+cudaGraphExecUpdateResult compare_work(const CopyWork& old, const CopyWork& now) {
+  if (old.kind != now.kind) {
+    return differs(cudaGraphExecUpdateErrorParametersChanged,
+                   "memcpy src operand memory type cannot be changed during an update");
+  }
+  const bool is_same = old.target == now.target && old.source == now.source && old.bytes == now.bytes &&
+                       old.rows == now.rows && old.target_pitch == now.target_pitch &&
+                       old.source_pitch == now.source_pitch;
+  if (is_same || (old.rows <= 1 && now.rows <= 1)) return cudaGraphExecUpdateSuccess;
+  return differs(cudaGraphExecUpdateErrorParametersChanged, "Only 1D memcpy nodes can be updated");
+}
+
 // Allocations may change in size.
 cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool priorities) {
   if (const auto* kernel = std::get_if<KernelWork>(&old)) {
@@ -71,9 +84,7 @@ cudaGraphExecUpdateResult compare_work(const Work& old, const Work& now, bool pr
     return compare_work(fill->params, std::get<FillWork>(now).params);
   }
   const auto* copy = std::get_if<CopyWork>(&old);
-  if (copy == nullptr || copy->kind == std::get<CopyWork>(now).kind) return cudaGraphExecUpdateSuccess;
-  return differs(cudaGraphExecUpdateErrorParametersChanged,
-                 "memcpy src operand memory type cannot be changed during an update");
+  return copy == nullptr ? cudaGraphExecUpdateSuccess : compare_work(*copy, std::get<CopyWork>(now));
 }
 
 // What cannot change of a conditional node, as the error log lists it; empty where nothing did.

@@ -100,7 +100,7 @@ cudaError_t enter_call(Runtime& r, const char* name, When when) {
   if (counter == r.calls.end()) counter = r.calls.emplace(name, 0).first;
   ++counter->second;
   begin_log();
-  if (on_host_function_thread()) return refuse_host_function();
+  if (is_cuda_forbidden()) return refuse_host_function();
   if (const cudaError_t fault = take_fault(r, name); fault != cudaSuccess) {
     ++r.injected[name];
     if (is_sticky(fault)) r.executor.set_sticky(fault);
@@ -225,9 +225,10 @@ Executed executed() {
 
 LiveObjects live_objects() {
   Runtime& r = runtime();
-  const Lock lock(r.mutex);
   LiveObjects live;
-  live.streams = r.streams.size();
+  live.user_objects = r.user_objects.count_after_destructors();
+  const Lock lock(r.mutex);
+  for (const cudaStream_t stream : r.streams) live.streams += !stream->of_thread;
   live.events = r.events.size();
   for (const cudaGraph_t graph : r.graphs) live.graphs += graph->owner == nullptr;
   live.execs = r.execs.size();

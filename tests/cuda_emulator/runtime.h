@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "objects.h"
 #include "simt.h"
+#include "user_objects.h"
 
 namespace emu {
 
@@ -37,9 +38,10 @@ struct Runtime {
   Runtime();
   void set_device_count(int count);
 
-  std::mutex mutex;  // everything below but memory and kernels, which have their own
+  std::mutex mutex;  // everything below but memory, user objects and kernels, which have their own
   Executor executor;
   Memory memory;
+  UserObjects user_objects;
   std::vector<std::unique_ptr<CUstream_st>> legacy;  // one per device that ever answered
   std::unordered_set<cudaStream_t> streams;
   std::unordered_set<cudaEvent_t> events;

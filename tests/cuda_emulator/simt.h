@@ -118,6 +118,19 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
   return cudaFuncSetAttribute(static_cast<const void*>(emu::reg(kernel)), attribute, value);
 }
 
+// The templates of the CUDA headers forget the parameter sizes.
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared = 0,
+                             cudaStream_t stream = nullptr) {
+  return cudaLaunchKernel(static_cast<const void*>(emu::reg(kernel)), grid, block, arguments, shared, stream);
+}
+template <class... P>
+cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                                        std::size_t shared = 0, cudaStream_t stream = nullptr) {
+  return cudaLaunchCooperativeKernel(static_cast<const void*>(emu::reg(kernel)), grid, block, arguments, shared,
+                                     stream);
+}
+
 #define EMU_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 [[noreturn]] inline void __trap() { emu::fail_kernel("__trap()"); }

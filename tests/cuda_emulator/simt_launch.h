@@ -1,5 +1,6 @@
-// What kernel<<<grid, block, shared, stream>>>(arguments) becomes for the software device; part of simt.h. The script
-// plain_cuda.py writes it as EMU_KERNEL(kernel)(grid, block, shared, stream)(arguments).
+// What kernel<<<grid, block, shared, stream>>>(arguments) and (void*)kernel become for the software device; part of
+// simt.h. The script plain_cuda.py writes them as EMU_KERNEL(kernel)(grid, block, shared, stream)(arguments) and
+// (void*)::emu::known(kernel).
 #pragma once
 
 namespace emu {
@@ -66,6 +67,20 @@ struct LaunchedKernel {
 };
 template <class Name, class Call>
 LaunchedKernel(Name, Call) -> LaunchedKernel<Name, Call>;
+
+template <class T>
+inline constexpr bool kIsKernel = false;
+template <class... P>
+inline constexpr bool kIsKernel<void (*)(P...)> = (std::is_trivially_copyable_v<P> && ...) &&
+                                                  (!std::is_reference_v<P> && ...);
+
+// The script plain_cuda.py writes this around a name that the program turns into a void*. If it is a kernel, the device
+// knows it from here on.
+template <class T>
+T&& known(T&& named) {
+  if constexpr (kIsKernel<std::decay_t<T>>) reg(static_cast<std::decay_t<T>>(named));
+  return static_cast<T&&>(named);
+}
 
 }  // namespace emu
 

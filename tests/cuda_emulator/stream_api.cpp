@@ -5,8 +5,45 @@
 #include "runtime.h"
 
 namespace emu {
+namespace {
+
+// The streams that cudaStreamPerThread means to one thread, by device. They end with the thread; what they were given
+// runs all the same.
+class ThreadStreams {
+ public:
+  ThreadStreams() = default;
+  ThreadStreams(const ThreadStreams&) = delete;
+  ThreadStreams& operator=(const ThreadStreams&) = delete;
+  ~ThreadStreams() {
+    Runtime& r = runtime();
+    const Lock lock(r.mutex);
+    for (const auto& [device, stream] : streams_) {
+      if (stream->capture != nullptr) leave_capture(r, *stream);
+      r.streams.erase(stream.get());
+    }
+  }
+
+  CUstream_st* get(Runtime& r, int device) {
+    std::unique_ptr<CUstream_st>& stream = streams_[device];
+    if (stream == nullptr) {
+      stream = std::make_unique<CUstream_st>();
+      stream->device = device;
+      stream->of_thread = true;
+      r.streams.insert(stream.get());
+    }
+    return stream.get();
+  }
+
+ private:
+  std::map<int, std::unique_ptr<CUstream_st>> streams_;
+};
+
+thread_local ThreadStreams thread_streams;
+
+}  // namespace
 
 CUstream_st* find_stream(Runtime& r, cudaStream_t handle) {
+  if (handle == cudaStreamPerThread) return thread_streams.get(r, current_device());
   if (handle == nullptr || handle == cudaStreamLegacy) {
     return r.legacy[static_cast<std::size_t>(current_device())].get();
   }

@@ -147,6 +147,17 @@ void Memory::release_all() {
   while (!reservations_.empty()) unreserve(reservations_.begin()->first, reservations_.begin()->second);
 }
 
+void Memory::release_device(int device) {
+  std::vector<Blocks::value_type> own;
+  {
+    const std::lock_guard guard(mutex_);
+    for (const auto& block : blocks_) {
+      if (block.second.device == device) own.push_back(block);
+    }
+  }
+  for (const auto& [offset, block] : own) release(arena_ + offset, block.of_graph);
+}
+
 bool Memory::covers(CUdeviceptr address, std::size_t bytes) const {
   auto it = mappings_.upper_bound(address);
   if (it == mappings_.begin()) return false;

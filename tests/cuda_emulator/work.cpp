@@ -91,14 +91,20 @@ cudaError_t run(const KernelWork& kernel) {
 
 cudaError_t run(const CopyWork& copy) {
   Memory& memory = runtime().memory;
-  const void* source = copy.staged != nullptr ? copy.staged->data() : copy.source;
-  if (!memory.is_valid(copy.target, copy.bytes) || !memory.is_valid(source, copy.bytes)) {
+  const bool is_staged = copy.staged != nullptr;
+  const void* source = is_staged ? copy.staged->data() : copy.source;
+  const std::size_t source_pitch = is_staged ? copy.bytes : copy.source_pitch;
+  const std::size_t source_extent = is_staged ? copy.staged->size() : copy.source_extent();
+  if (!memory.is_valid(copy.target, copy.target_extent()) || !memory.is_valid(source, source_extent)) {
     return fail_device("a copy touches memory that is not allocated any more", cudaErrorIllegalAddress);
   }
   if (!memory.is_reachable(copy.target, copy.device) || !memory.is_reachable(source, copy.device)) {
     return fail_device("a copy touches memory that its device has no access to", cudaErrorIllegalAddress);
   }
-  std::memmove(copy.target, source, copy.bytes);
+  for (std::size_t row = 0; row < copy.rows; ++row) {
+    std::memmove(static_cast<std::byte*>(copy.target) + row * copy.target_pitch,
+                 static_cast<const std::byte*>(source) + row * source_pitch, copy.bytes);
+  }
   return cudaSuccess;
 }
 
@@ -195,9 +201,11 @@ cudaGraphNodeType node_type(const Work& work) {
 }
 
 cudaError_t check_copy(Runtime& r, const CopyWork& copy) {
-  if (copy.bytes == 0) return cudaSuccess;
+  if (copy.bytes == 0 || copy.rows == 0) return cudaSuccess;
   if (copy.kind < cudaMemcpyHostToHost || copy.kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
-  if (!r.memory.is_valid(copy.target, copy.bytes) || !r.memory.is_valid(copy.source, copy.bytes)) {
+  if (copy.rows > 1 && (copy.target_pitch < copy.bytes || copy.source_pitch < copy.bytes))
+    return cudaErrorInvalidPitchValue;
+  if (!r.memory.is_valid(copy.target, copy.target_extent()) || !r.memory.is_valid(copy.source, copy.source_extent())) {
     return cudaErrorInvalidValue;
   }
   const bool fits = fits_kind(copy.kind, r.memory.place(copy.target), r.memory.place(copy.source));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Uses the build in $1 as other projects do, which know nothing of its folders: y = 3 x is learned to w = 3, and ops in a
-# .cu file of the project do what own_op.cu checks. The library is installed and found by find_package() and, in the
+# .cu file of the project do what own_op.cu checks; a program that is written for nvcc (guest.cu) runs where the flavour has
+# CUDA. The library is installed and found by find_package() and, in the
 # flavour cpu, by pkg-config and in the packages of cpack, as a static and as a shared library; it is built inside of
 # another project by add_subdirectory() and FetchContent. A compiler that is too old is refused.
 set -euo pipefail
@@ -45,7 +46,7 @@ quietly() {
   fi
 }
 
-# check_programs FOLDER: the two programs of a project that was built in the folder.
+# check_programs FOLDER: the programs of a project that was built in the folder.
 check_programs() {
   local output
   output=$("$1/uses_graphsink")
@@ -53,6 +54,11 @@ check_programs() {
   output=$("$1/own_op")
   local expected="own ops on cpu"
   [[ $flavour != emulated ]] || expected+=" and cuda" # the software device is always there
+  [[ $output == "$expected"* ]] || fail "$1: expected '$expected', not '$output'"
+  [[ $flavour != cpu ]] || return 0
+  output=$("$1/guest")
+  expected='guest: '
+  [[ $flavour != emulated ]] || expected+=right
   [[ $output == "$expected"* ]] || fail "$1: expected '$expected', not '$output'"
 }
 
@@ -147,6 +153,8 @@ TEXT
 }
 
 parent inside "add_subdirectory($root graphsink)"
+grep -q '^-- graphsink: flavour cpu, the default, because GRAPHSINK_FLAVOUR is not set; .*=cuda .*=emulated' \
+  "$scratch/inside.configure.log" || fail "expected the project inside of another to say which flavour it took, and why"
 ninja -C "$scratch/inside" -t targets all >"$scratch/targets"
 if grep -E 'test_api|graphsink-bench|train_mnist' "$scratch/targets"; then
   fail "expected no tests and no samples inside of another project"

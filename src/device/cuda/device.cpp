@@ -380,10 +380,10 @@ bool CudaDevice::is_captured_by_others(Stream& callers) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void CudaDevice::enter_capture(Streams streams, Stream& callers) {
+void CudaDevice::enter_capture(Streams streams, Stream& callers, std::shared_ptr<void> owner) {
   CurrentDevice current = enter();
   require_live("enter_capture");
-  capture_->enter(streams, cuda_stream(callers));
+  capture_->enter(streams, cuda_stream(callers), std::move(owner));
 }
 
 void CudaDevice::leave_capture() noexcept { capture_->cancel(); }

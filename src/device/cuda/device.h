@@ -48,7 +48,7 @@ class CudaDevice : public Device {
   std::unique_ptr<CapturedGraph> end_capture(Streams streams, std::unique_ptr<CapturedGraph> spare) override;
   void cancel_capture(Streams streams) noexcept override;
   bool is_captured_by_others(Stream& callers) override;
-  void enter_capture(Streams streams, Stream& callers) override;
+  void enter_capture(Streams streams, Stream& callers, std::shared_ptr<void> owner) override;
   void leave_capture() noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   void require_usable(const void* memory, std::size_t bytes) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda/control.h"
+#include "device/cuda/graph_owner.h"
 
 namespace graphsink {
 namespace {
@@ -70,7 +71,7 @@ void StreamCapture::redirect(Streams from, Streams to) {
   }
 }
 
-void StreamCapture::enter(Streams streams, CudaStream& callers) {
+void StreamCapture::enter(Streams streams, CudaStream& callers, std::shared_ptr<void> owner) {
   calls_.set_capturing(true);
   listen();
   auto is_free = [&](const Level& level) {
@@ -88,8 +89,9 @@ void StreamCapture::enter(Streams streams, CudaStream& callers) {
   std::copy(others.begin(), others.end(), own.begin() + 1);
   redirect(streams, own);
   origin_ = &cuda_stream(*streams[0]);
-  // Only nodes that come now belong to ops.
   const Frontier before = frontier(callers);
+  if (before.graph) keep_alive(before.graph, std::move(owner), calls_);
+  // Only nodes that come now belong to ops.
   for (std::size_t i = 0; i < before.count; ++i) nodes_.owners.emplace(before.nodes[i], nullptr);
 }
 

@@ -52,7 +52,8 @@ class StreamCapture {
   std::unique_ptr<CudaCapturedGraph> end(std::unique_ptr<CudaCapturedGraph> spare);
   void cancel() noexcept;
   // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
-  void enter(Streams streams, CudaStream& callers);
+  // `owner`: see Device::enter_capture().
+  void enter(Streams streams, CudaStream& callers, std::shared_ptr<void> owner);
 
  private:
   struct Frontier {
