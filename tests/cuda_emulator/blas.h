@@ -59,6 +59,7 @@ inline BlasPreference& inside(cublasLtMatmulPreference_t object) {
 // As api() for cuBLASLt: same counters and faults, no last error.
 template <class F>
 cublasStatus_t blas(const char* name, F&& body) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const cudaError_t refused = enter_call(r, name, When::kHealthy);
@@ -93,6 +94,7 @@ cublasStatus_t create_blas(const char* name, auto** out, const auto& fill) {
 // Handles and descriptors are host memory: they can be released after the device has failed.
 template <class T>
 cublasStatus_t destroy_blas(const char* name, auto* object, cublasStatus_t unknown = CUBLAS_STATUS_INVALID_VALUE) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const cudaError_t refused = enter_call(r, name, When::kAlways);

@@ -156,6 +156,7 @@ namespace {
 // These calls need no context: they tell of no earlier error, and leave no last error.
 template <class F>
 cudaError_t log_call(const char* name, F&& body) {
+  const emu::InCall in_call;
   emu::Runtime& r = emu::runtime();
   const emu::Lock lock(r.mutex);
   cudaError_t code = emu::enter_call(r, name, emu::When::kAlways);

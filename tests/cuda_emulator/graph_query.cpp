@@ -55,6 +55,7 @@ void print(std::FILE* file, const CUgraph_st& graph, const std::string& prefix) 
 // A query, allowed at any time.
 template <class F>
 CUresult ask(const char* name, F&& body) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const cudaError_t refused = enter_call(r, name, When::kHealthy);

@@ -63,6 +63,7 @@ std::string identity_of(const std::string& compiler) {
 
 // As api() for NVRTC: same counters and faults, no last error. A compilation does not keep others from the device.
 nvrtcResult nvrtc(const char* name, auto&& body) {
+  const InCall in_call;
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const std::string compiler = find_compiler(r.compiler);
