@@ -25,6 +25,9 @@ struct LossScale {
   double growth = 2;       // at least 1: the factor after `interval` updates without an overflow
   double backoff = 0.5;    // between 0 and 1: the factor after an overflow
   int interval = 2000;     // at least 1
+  // f32 scalar: what holds the scale, for a loss that you multiply by it yourself, see apply(). It begins with its own
+  // value, and `initial` has no effect. Without it the optimizer makes one.
+  Variable variable = {};
 };
 
 // What happens to the gradients before an update.
@@ -73,8 +76,9 @@ Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where 
 struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
   std::vector<Variable> group_lr;  // of each group; not valid() if it is the optimizer's or was a Value
-  // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale", "<parameter>.gradient" (sums over
-  // accumulated steps), "<optimizer>.updates" and "<optimizer>.since_change"; then for each parameter, in order,
+  // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale" (or LossScale::variable),
+  // "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates" and "<optimizer>.since_change"; then
+  // for each parameter, in order,
   // "<parameter>.adamw.m" and "<parameter>.adamw.v", or "<parameter>.sgd.velocity". 16-bit parameters come after the
   // others and also have "<parameter>.adamw.master" or "<parameter>.sgd.master", their value in f32.
   std::vector<Variable> state;
@@ -108,5 +112,29 @@ Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, Adam
                 Where where = Where::current());
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options = {},
                 Where where = Where::current());
+
+// The same updates with gradients that you computed or changed yourself: clipped one by one, reduced over ranks, of
+// another method than grad(). There is one gradient for each parameter, in the order of the parameters and groups, of
+// the parameter's type; those of 16-bit parameters may also be f32. sgd(loss, parameters, options) does the same as
+// apply(options, parameters, grad(loss, parameters)), with the same bits.
+//
+// With GradientOptions::accumulate, what is averaged is what you pass in each step. With a loss scale, pass the
+// gradients of the scaled loss, by which they are divided before the norm is computed:
+//
+//   Variable scale("scale", Tensor::scalar(65536.0f));
+//   std::vector<Value> gradients = grad(loss * scale, {w});  // in 16 bits
+//   ... what you do to them must keep them infinite if they are, so that the update is skipped
+//   apply(SgdOptions{.gradients = {.loss_scale = LossScale{.variable = scale}}}, {w}, gradients);
+//
+// Throws Error where sgd() does, for gradients of another number or type than the parameters, and for a loss scale
+// without LossScale::variable, which gradients that exist already cannot have in them.
+Optimizer apply(const SgdOptions& options, const std::vector<Variable>& parameters, const std::vector<Value>& gradients,
+                Where where = Where::current());
+Optimizer apply(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where = Where::current());
+Optimizer apply(const AdamwOptions& options, const std::vector<Variable>& parameters,
+                const std::vector<Value>& gradients, Where where = Where::current());
+Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where = Where::current());
 
 }  // namespace graphsink

@@ -21,7 +21,8 @@ namespace {
 
 // What distinguishes the optimizers.
 struct Method {
-  const char* name;  // of the function that the user calls, a string literal
+  const char* name;  // of the optimizer, a string literal
+  const char* call;  // the function that the user calls, a string literal
   const OpDef* op;
   const OpDef* op_16;  // of 16-bit parameters
   std::vector<const char*> states;
@@ -44,33 +45,55 @@ void expect_option(bool fits, const std::string& method, const Where& where, con
 
 class Builder {
  public:
-  Builder(const Value& loss, Method method, const GradientOptions& options, Where where)
-      : loss_(loss), graph_(loss.graph()), method_(std::move(method)), options_(options), where_(where) {}
+  Builder(Graph graph, const std::vector<ParameterGroup>& groups, Method method, const GradientOptions& options,
+          Where where)
+      : graph_(std::move(graph)), groups_(groups), method_(std::move(method)), options_(options), where_(where) {
+    check();
+    for (const ParameterGroup& group : groups_)
+      parameters_.insert(parameters_.end(), group.parameters.begin(), group.parameters.end());
+  }
 
-  Optimizer build(const std::vector<ParameterGroup>& groups) {
-    check(groups);
-    std::vector<Variable> parameters;
-    for (const ParameterGroup& group : groups)
-      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
-    if (options_.loss_scale) {
-      Variable scale = state("loss_scale", Tensor::full(f32, {}, options_.loss_scale->initial));
-      result_.loss_scale = graph_.value(scale, where_);
-    }
-    std::vector<Value> gradients = gradients_of(parameters);
+  // With the gradients of the loss, times the loss scale if there is one.
+  Optimizer minimize(const Value& loss) {
+    begin();
+    return update(gradients_of(loss));
+  }
+
+  // With gradients of the user's.
+  Optimizer apply(const std::vector<Value>& gradients) {
+    check(gradients);
+    begin();
+    return update(gradients);
+  }
+
+ private:
+  struct Controls {
+    Value updates, apply, scale;
+  };
+
+  void begin() {
+    if (!options_.loss_scale) return;
+    const Variable& given = options_.loss_scale->variable;
+    const Variable scale =
+        given.valid() ? given : named("loss_scale", Tensor::full(f32, {}, options_.loss_scale->initial));
+    result_.loss_scale = writable(result_.state.emplace_back(scale));
+  }
+
+  Optimizer update(std::vector<Value> gradients) {
     const std::size_t first_part = graph_.data()->nodes.size();
-    gradients = accumulate(std::move(gradients), parameters);
+    gradients = accumulate(std::move(gradients));
     Controls controls = decide(gradients);
-    Value lr = learning_rate(method_.lr, std::string(method_.name) + ".lr", parameters, result_.lr);
+    Value lr = learning_rate(method_.lr, std::string(method_.name) + ".lr", parameters_, result_.lr);
     std::size_t first = 0;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
       Value group_lr = lr;
       result_.group_lr.emplace_back();
-      if (groups[i].lr) {
+      if (groups_[i].lr) {
         std::string name = std::string(method_.name) + ".lr." + std::to_string(i);
-        group_lr = learning_rate(*groups[i].lr, name, groups[i].parameters, result_.group_lr.back());
+        group_lr = learning_rate(*groups_[i].lr, name, groups_[i].parameters, result_.group_lr.back());
       }
-      std::span<const Value> own(gradients.data() + first, groups[i].parameters.size());
-      update(groups[i], own, group_lr, controls);
+      std::span<const Value> own(gradients.data() + first, groups_[i].parameters.size());
+      update(groups_[i], own, group_lr, controls);
       first += own.size();
     }
     // Last: it writes what the updates read.
@@ -80,51 +103,47 @@ class Builder {
     return result_;
   }
 
- private:
-  struct Controls {
-    Value updates, apply, scale;
-  };
-
   Arg arg(const Value& value) const { return {value, where_}; }
   // The user wrote none of the nodes from `first` on.
   void compose(std::size_t first, std::span<const Value> results) const {
     GraphData& graph = *graph_.data();
     std::vector<ValueRef> made;
     for (const Value& result : results) made.push_back({result.node(), result.output()});
-    graph.compose(graph.add_composition({method_.name}), static_cast<int>(first), made);
+    graph.compose(graph.add_composition({method_.call}), static_cast<int>(first), made);
   }
   Value number(const Tensor& tensor) { return graph_.constant(tensor, where_); }
 
+  Variable named(const std::string& name, const Tensor& initial) const {
+    return Variable(std::string(method_.name) + "." + name, initial);
+  }
   Variable state(const std::string& name, const Tensor& initial) {
-    return keep(std::string(method_.name) + "." + name, initial);
+    return result_.state.emplace_back(named(name, initial));
   }
   Variable keep(const std::string& name, const Tensor& initial) {
     return result_.state.emplace_back(Variable(name, initial));
   }
 
-  void check(const std::vector<ParameterGroup>& groups) const {
-    if (!loss_.valid()) throw Error(method_.name, where_, "the loss is not a Value", "pass the result of an op");
-    if (loss_.eager()) throw Error(method_.name, where_, "the loss is a Value of an Eager", "build a Graph");
-    if (const GraphData& graph = *loss_.graph(); graph.current_region != 0) {
-      throw Error(method_.name, where_, "updates parameters in " + graph.describe_body(graph.current_region),
-                  "call it outside of the body, with a loss that the body returns");
+  void check() const {
+    if (const GraphData& graph = *graph_.data(); graph.current_region != 0) {
+      throw Error(method_.call, where_, "updates parameters in " + graph.describe_body(graph.current_region),
+                  "call it outside of the body, with what the body returns");
     }
     if (options_.accumulate < 1) {
-      throw Error(method_.name, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
+      throw Error(method_.call, where_, "accumulate is " + std::to_string(options_.accumulate), "give at least 1");
     }
     check_gradient_options();
     expect_factor("weight_decay", method_.weight_decay);
     expect_rate(method_.lr);
-    for (const ParameterGroup& group : groups) {
+    for (const ParameterGroup& group : groups_) {
       if (group.weight_decay) expect_factor("weight_decay of a group", *group.weight_decay);
       if (group.lr) expect_rate(*group.lr);
     }
     std::set<const VariableData*> seen;
-    for (const ParameterGroup& group : groups) {
+    for (const ParameterGroup& group : groups_) {
       for (const Variable& parameter : group.parameters) {
-        require_valid(parameter, method_.name, where_);
+        require_valid(parameter, method_.call, where_);
         if (seen.insert(parameter.data().get()).second) continue;
-        throw Error(method_.name, where_, "\"" + parameter.name() + "\" is given twice", "put it in one group");
+        throw Error(method_.call, where_, "\"" + parameter.name() + "\" is given twice", "put it in one group");
       }
     }
   }
@@ -139,10 +158,39 @@ class Builder {
     expect(growth >= 1 && std::isfinite(growth), "loss_scale.growth", scale.growth, "a finite f32 of at least 1");
     expect(scale.backoff > 0 && scale.backoff < 1, "loss_scale.backoff", scale.backoff, "a number between 0 and 1");
     expect(scale.interval >= 1, "loss_scale.interval", scale.interval, "at least 1");
+    if (scale.variable.valid() && scale.variable.type() != TensorType{f32, {}}) {
+      throw Error(method_.call, where_, "loss_scale.variable is " + to_string(scale.variable.type()) + ", not f32[]",
+                  "make it of Tensor::scalar(65536.0f)");
+    }
+  }
+
+  // Gradients of the user's.
+  void check(const std::vector<Value>& gradients) const {
+    if (gradients.size() != parameters_.size()) {
+      throw Error(
+          method_.call, where_,
+          std::to_string(gradients.size()) + " gradients for " + std::to_string(parameters_.size()) + " parameters",
+          "pass one gradient for each parameter, in the order of the parameters");
+    }
+    if (options_.loss_scale && !options_.loss_scale->variable.valid()) {
+      throw Error(method_.call, where_,
+                  "a loss_scale of which the gradients know nothing: they were computed before it exists",
+                  "make a Variable of the scale, multiply the loss by it, and name it in LossScale::variable");
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const TensorType& wanted = parameters_[i].type();
+      const TensorType given = graph_.data()->type(graph_.data()->visible(gradients[i], method_.call, where_));
+      const TensorType wide{is_half(wanted.dtype) ? f32 : wanted.dtype, wanted.shape};
+      if (given == wanted || given == wide) continue;
+      throw Error(method_.call, where_,
+                  "the gradient of \"" + parameters_[i].name() + "\", which is " + to_string(wanted) + ", is " +
+                      to_string(given),
+                  "pass gradients of the types of their parameters; those of 16-bit parameters may be f32");
+    }
   }
 
   void expect(bool fits, const std::string& option, double value, const std::string& range) const {
-    expect_option(fits, method_.name, where_, option, value, range);
+    expect_option(fits, method_.call, where_, option, value, range);
   }
   void expect_factor(const std::string& option, double value) const {
     expect(value >= 0 && std::isfinite(static_cast<float>(value)), option, value, "a finite f32 of at least 0");
@@ -154,29 +202,29 @@ class Builder {
     if (value && !value->valid()) return;  // emit() refuses it
     const TensorType type = variable ? variable->type(lr.where()) : value->type(lr.where());
     if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
-    throw Error(method_.name, where_, "the learning rate is " + to_string(type) + ", not one f32 or f64",
+    throw Error(method_.call, where_, "the learning rate is " + to_string(type) + ", not one f32 or f64",
                 "pass a number or a scalar Value");
   }
 
-  std::vector<Value> gradients_of(const std::vector<Variable>& parameters) {
+  std::vector<Value> gradients_of(const Value& loss) {
     std::vector<Arg> wrt;
-    for (const Variable& parameter : parameters) wrt.emplace_back(parameter, where_);
-    if (!result_.loss_scale.valid()) return grad(arg(loss_), wrt);
+    for (const Variable& parameter : parameters_) wrt.emplace_back(parameter, where_);
+    if (!result_.loss_scale.valid()) return grad(arg(loss), wrt);
     const std::size_t first_part = graph_.data()->nodes.size();
-    Value scale = cast(arg(result_.loss_scale), loss_.dtype());
-    const Value scaled = mul(arg(loss_), arg(scale));
+    Value scale = cast(arg(result_.loss_scale), loss.dtype());
+    const Value scaled = mul(arg(loss), arg(scale));
     compose(first_part, std::span(&scaled, 1));
     return grad(arg(scaled), wrt);
   }
 
   // The sums over the micro-steps so far.
-  std::vector<Value> accumulate(std::vector<Value> gradients, const std::vector<Variable>& parameters) {
+  std::vector<Value> accumulate(std::vector<Value> gradients) {
     if (options_.accumulate == 1) return gradients;
     std::vector<Arg> inputs{arg(graph_.step(where_))};
     std::vector<Variable> sums;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       DType wide = gradients[i].dtype() == f64 ? f64 : f32;
-      sums.push_back(keep(parameters[i].name() + ".gradient", Tensor(wide, parameters[i].type().shape)));
+      sums.push_back(keep(parameters_[i].name() + ".gradient", Tensor(wide, parameters_[i].type().shape)));
       inputs.push_back(arg(graph_.value(sums.back(), where_)));
       inputs.push_back(arg(gradients[i]));
     }
@@ -234,9 +282,9 @@ class Builder {
 
   // The parameter as an operand that the optimizer writes.
   Value writable(const Variable& parameter) {
-    const VariableUse& use = loss_.graph()->use(parameter, where_);
+    const VariableUse& use = graph_.data()->use(parameter, where_);
     if (use.assigned.node >= 0) {
-      throw Error(method_.name, where_,
+      throw Error(method_.call, where_,
                   "\"" + parameter.name() + "\" was already assigned at " + to_string(use.assigned_where),
                   "update it in one place");
     }
@@ -272,52 +320,66 @@ class Builder {
     emit(*op, inputs, method_.attrs(group.weight_decay.value_or(method_.weight_decay)));
   }
 
-  Value loss_;
   Graph graph_;
+  std::vector<ParameterGroup> groups_;
   Method method_;
   GradientOptions options_;
   Where where_;
+  std::vector<Variable> parameters_;  // of all groups
   Optimizer result_;
   std::vector<Value> results_;  // that are more than parts of the update
   std::vector<Arg> counted_;    // operands of count_update_op, if there is one
   LossScaleAttrs count_attrs_;
 };
 
-void check(const CosineSchedule& schedule, const Where& where) {
-  auto refuse = [&](const std::string& problem, const char* remedy) {
-    throw Error("cosine_schedule", where, problem, remedy);
+Method method_of(const SgdOptions& options, const char* call, const Where& where) {
+  bool is_plain = options.momentum == 0;
+  expect_option(options.momentum >= 0 && options.momentum < 1, call, where, "momentum", options.momentum,
+                "a number from 0 to below 1");
+  expect_option(!options.nesterov || !is_plain, call, where, "nesterov is given, and momentum", options.momentum,
+                "a momentum above 0, or leave nesterov out");
+  auto attrs = [momentum = options.momentum, nesterov = options.nesterov](double decay) {
+    return SgdAttrs{momentum, decay, nesterov};
   };
-  if (schedule.warmup < 0 || schedule.steps < 0)
-    refuse("warmup is " + std::to_string(schedule.warmup) + " and steps is " + std::to_string(schedule.steps),
-           "give numbers of at least 0");
-  if (schedule.steps > 0 && schedule.steps <= schedule.warmup)
-    refuse("the schedule of " + std::to_string(schedule.steps) + " steps ends before its warm-up of " +
-               std::to_string(schedule.warmup) + " does",
-           "give more steps than the warm-up has, or steps = 0 to stay at the peak");
-  if (schedule.dtype != f32 && schedule.dtype != f64)
-    refuse("the dtype is " + std::string(to_string(schedule.dtype)), "use f32 or f64");
-  for (double x : {schedule.peak, schedule.final})
-    if (!std::isfinite(x) || !holds(schedule.dtype, x))
-      refuse("peak or final is " + number_text(x), "give finite numbers of the dtype");
+  Method method{"sgd", call, &sgd_op, &sgd_16_op, {}, attrs, options.lr, options.weight_decay};
+  if (!is_plain) method.op = &momentum_op, method.op_16 = &momentum_16_op, method.states = {"velocity"};
+  return method;
+}
+
+Method method_of(const AdamwOptions& options, const char* call, const Where& where) {
+  for (auto [name, beta] : {std::pair{"beta1", options.beta1}, {"beta2", options.beta2}})
+    expect_option(beta >= 0 && static_cast<float>(beta) < 1, call, where, name, beta,
+                  "a number from 0 to below 1, as f32");
+  expect_option(options.eps >= 0 && std::isfinite(options.eps), call, where, "eps", options.eps,
+                "a finite number of at least 0");
+  auto attrs = [beta1 = options.beta1, beta2 = options.beta2, eps = options.eps](double decay) {
+    return AdamwAttrs{beta1, beta2, eps, decay};
+  };
+  return {"adamw", call, &adamw_op, &adamw_16_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
+}
+
+template <class Options>
+Optimizer minimize(const Value& loss, const std::vector<ParameterGroup>& groups, const Options& options,
+                   const char* call, const Where& where) {
+  Method method = method_of(options, call, where);
+  if (!loss.valid()) throw Error(call, where, "the loss is not a Value", "pass the result of an op");
+  if (loss.eager()) throw Error(call, where, "the loss is a Value of an Eager", "build a Graph");
+  return Builder(Graph(loss.graph()), groups, std::move(method), options.gradients, where).minimize(loss);
+}
+
+template <class Options>
+Optimizer apply_gradients(const Options& options, const std::vector<ParameterGroup>& groups,
+                          const std::vector<Value>& gradients, const Where& where) {
+  constexpr const char* kCall = "apply";
+  Method method = method_of(options, kCall, where);
+  if (gradients.empty()) throw Error(kCall, where, "no gradients", "pass one for each parameter");
+  const Value& first = gradients.front();
+  if (!first.valid()) throw Error(kCall, where, "the first gradient is not a Value", "pass the result of an op");
+  if (first.eager()) throw Error(kCall, where, "the gradients are Values of an Eager", "build a Graph");
+  return Builder(Graph(first.graph()), groups, std::move(method), options.gradients, where).apply(gradients);
 }
 
 }  // namespace
-
-Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where) {
-  check(schedule, where);
-  auto arg = [&](const Value& value) { return Arg(value, where); };
-  Value step = cast(arg(Graph(graph).step(where)), schedule.dtype);
-  Value rate = Graph(graph).constant(Tensor::full(schedule.dtype, {}, schedule.peak), where);
-  if (schedule.steps > schedule.warmup) {
-    double length = static_cast<double>(schedule.steps - schedule.warmup);
-    Value done = (arg(step) - static_cast<double>(schedule.warmup)) / length;
-    Value half = cos(arg(minimum(arg(maximum(arg(done), 0.0)), 1.0)) * M_PI) * 0.5 + 0.5;
-    rate = (half * (1 - schedule.final) + schedule.final) * schedule.peak;
-  }
-  if (schedule.warmup == 0) return rate;
-  Value risen = minimum((arg(step) + 1.0) / static_cast<double>(schedule.warmup), 1.0);
-  return arg(rate) * risen;
-}
 
 std::vector<Variable> Optimizer::variables() const {
   std::vector<Variable> all = state;
@@ -327,33 +389,35 @@ std::vector<Variable> Optimizer::variables() const {
 }
 
 Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options, Where where) {
-  return sgd(loss, std::vector<ParameterGroup>{{parameters}}, std::move(options), where);
+  return minimize(loss, std::vector<ParameterGroup>{{parameters}}, options, "sgd", where);
 }
-
 Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options, Where where) {
-  bool is_plain = options.momentum == 0;
-  expect_option(options.momentum >= 0 && options.momentum < 1, "sgd", where, "momentum", options.momentum,
-                "a number from 0 to below 1");
-  expect_option(!options.nesterov || !is_plain, "sgd", where, "nesterov is given, and momentum", options.momentum,
-                "a momentum above 0, or leave nesterov out");
-  auto attrs = [=](double decay) { return SgdAttrs{options.momentum, decay, options.nesterov}; };
-  Method method{"sgd", &sgd_op, &sgd_16_op, {}, attrs, options.lr, options.weight_decay};
-  if (!is_plain) method.op = &momentum_op, method.op_16 = &momentum_16_op, method.states = {"velocity"};
-  return Builder(loss, std::move(method), options.gradients, where).build(groups);
+  return minimize(loss, groups, options, "sgd", where);
 }
 
 Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options, Where where) {
-  return adamw(loss, std::vector<ParameterGroup>{{parameters}}, std::move(options), where);
+  return minimize(loss, std::vector<ParameterGroup>{{parameters}}, options, "adamw", where);
+}
+Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options, Where where) {
+  return minimize(loss, groups, options, "adamw", where);
 }
 
-Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options, Where where) {
-  for (auto [name, beta] : {std::pair{"beta1", options.beta1}, {"beta2", options.beta2}})
-    expect_option(beta >= 0 && static_cast<float>(beta) < 1, "adamw", where, name, beta,
-                  "a number from 0 to below 1, as f32");
-  expect_option(options.eps >= 0 && std::isfinite(options.eps), "adamw", where, "eps", options.eps,
-                "a finite number of at least 0");
-  auto attrs = [=](double decay) { return AdamwAttrs{options.beta1, options.beta2, options.eps, decay}; };
-  Method method{"adamw", &adamw_op, &adamw_16_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
-  return Builder(loss, std::move(method), options.gradients, where).build(groups);
+Optimizer apply(const SgdOptions& options, const std::vector<Variable>& parameters, const std::vector<Value>& gradients,
+                Where where) {
+  return apply_gradients(options, std::vector<ParameterGroup>{{parameters}}, gradients, where);
 }
+Optimizer apply(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where) {
+  return apply_gradients(options, groups, gradients, where);
+}
+
+Optimizer apply(const AdamwOptions& options, const std::vector<Variable>& parameters,
+                const std::vector<Value>& gradients, Where where) {
+  return apply_gradients(options, std::vector<ParameterGroup>{{parameters}}, gradients, where);
+}
+Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where) {
+  return apply_gradients(options, groups, gradients, where);
+}
+
 }  // namespace graphsink
