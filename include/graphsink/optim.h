@@ -15,7 +15,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 struct ParameterGroup {
   std::vector<Variable> parameters;
   std::optional<Arg> lr = {};
-  std::optional<double> weight_decay = {};
+  std::optional<Arg> weight_decay = {};
 };
 
 // Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a gradient overflows, the update
@@ -33,8 +33,9 @@ struct LossScale {
 // What happens to the gradients before an update.
 struct GradientOptions {
   // The largest norm of the gradients of all parameters together; larger ones are scaled down to it. 0 means no limit.
-  // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled.
-  double clip_norm = 0;
+  // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled. A Value may also be
+  // negative, for no limit in this step; if it is not a number, the parameters are none after the update.
+  Arg clip_norm = 0;
   // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;
   std::optional<LossScale> loss_scale = {};
@@ -43,11 +44,19 @@ struct GradientOptions {
 // The learning rate is an Arg. A number, finite and at least 0, becomes a Variable with one element, which is returned
 // in Optimizer::lr and which the host may write between runs; it is f64 if one of its parameters is, else f32. A Value,
 // such as a schedule made from Graph::step(), is computed in every step.
+//
+// weight_decay and clip_norm are Args, too. A number, finite and at least 0, is a constant of the program. A Value of
+// one f32 or f64 is read in every step, as it is: nothing checks that it is at least 0. So the host may change it:
+//
+//   Variable decay("decay", Tensor::scalar(0.1f));
+//   adamw(loss, {w}, {.weight_decay = decay});
+//   ...
+//   decay.write(Tensor::scalar(0.05f));  // between two runs
 struct SgdOptions {
   Arg lr = 1e-2;
-  double momentum = 0;      // at least 0 and below 1
-  bool nesterov = false;    // requires a momentum
-  double weight_decay = 0;  // this times the parameter is added to the gradient
+  double momentum = 0;    // at least 0 and below 1
+  bool nesterov = false;  // requires a momentum
+  Arg weight_decay = 0;   // this times the parameter is added to the gradient
   GradientOptions gradients = {};
 };
 struct AdamwOptions {
@@ -55,7 +64,7 @@ struct AdamwOptions {
   double beta1 = 0.9;    // at least 0 and below 1
   double beta2 = 0.999;  // likewise
   double eps = 1e-8;
-  double weight_decay = 0.01;
+  Arg weight_decay = 0.01;
   GradientOptions gradients = {};
 };
 

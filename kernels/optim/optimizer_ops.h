@@ -11,7 +11,7 @@ enum UpdateOperand : int {
   kApply,          // boolean: nothing happens where it is false
   kGradientScale,  // f32: every gradient is multiplied by it
   kLearningRate,   // a float
-  kFirstTensor,    // then the tensors of each parameter
+  kFirstTensor,    // then the tensors of each parameter; then the weight decay, a float, if it is not an attribute
 };
 
 struct SgdAttrs {
@@ -44,7 +44,8 @@ struct AccumulateAttrs {
 };
 extern const OpDef accumulate_op;
 
-// Decides on an update. Inputs: the step (i32), the gradient norm and the loss scale (each one f32, or none).
+// Decides on an update. Inputs: the step (i32), the gradient norm and the loss scale (each one f32, or none), and the
+// largest norm (one float) if it is not an attribute.
 // Outputs: kApply, kGradientScale, the norm of the mean gradient (f32), and whether it overflowed (boolean).
 struct ControlAttrs {
   int accumulate = 1;

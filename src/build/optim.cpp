@@ -28,8 +28,10 @@ struct Method {
   std::vector<const char*> states;
   std::function<Attrs(double weight_decay)> attrs;
   Arg lr;
-  double weight_decay;
+  Arg weight_decay;
 };
+
+const double* as_number(const Arg& arg) { return std::get_if<double>(&arg.content()); }
 
 Tensor in_f32(const Tensor& x) {
   Tensor result(f32, x.shape());
@@ -133,10 +135,10 @@ class Builder {
     }
     check_gradient_options();
     expect_factor("weight_decay", method_.weight_decay);
-    expect_rate(method_.lr);
+    expect_factor("lr", method_.lr);
     for (const ParameterGroup& group : groups_) {
       if (group.weight_decay) expect_factor("weight_decay of a group", *group.weight_decay);
-      if (group.lr) expect_rate(*group.lr);
+      if (group.lr) expect_factor("lr", *group.lr);
     }
     std::set<const VariableData*> seen;
     for (const ParameterGroup& group : groups_) {
@@ -149,8 +151,11 @@ class Builder {
   }
 
   void check_gradient_options() const {
-    double clip = options_.clip_norm;
-    expect(clip == 0 || static_cast<float>(clip) > 0, "clip_norm", clip, "a norm above 0 as f32, or 0 for never");
+    if (const double* clip = as_number(options_.clip_norm)) {
+      expect(*clip == 0 || static_cast<float>(*clip) > 0, "clip_norm", *clip, "a norm above 0 as f32, or 0 for never");
+    } else {
+      expect_one_float("clip_norm", options_.clip_norm);
+    }
     if (!options_.loss_scale) return;
     const LossScale& scale = *options_.loss_scale;
     auto initial = static_cast<float>(scale.initial), growth = static_cast<float>(scale.growth);
@@ -192,17 +197,19 @@ class Builder {
   void expect(bool fits, const std::string& option, double value, const std::string& range) const {
     expect_option(fits, method_.call, where_, option, value, range);
   }
-  void expect_factor(const std::string& option, double value) const {
-    expect(value >= 0 && std::isfinite(static_cast<float>(value)), option, value, "a finite f32 of at least 0");
+  void expect_factor(const std::string& option, const Arg& factor) const {
+    const double* number = as_number(factor);
+    if (number == nullptr) return expect_one_float(option, factor);
+    expect(*number >= 0 && std::isfinite(static_cast<float>(*number)), option, *number, "a finite f32 of at least 0");
   }
-  void expect_rate(const Arg& lr) const {
-    if (const auto* number = std::get_if<double>(&lr.content())) return expect_factor("lr", *number);
-    const auto* variable = std::get_if<Variable>(&lr.content());
-    const auto* value = std::get_if<Value>(&lr.content());
+  void expect_one_float(const std::string& option, const Arg& value_or_variable) const {
+    const auto* variable = std::get_if<Variable>(&value_or_variable.content());
+    const auto* value = std::get_if<Value>(&value_or_variable.content());
     if (value && !value->valid()) return;  // emit() refuses it
-    const TensorType type = variable ? variable->type(lr.where()) : value->type(lr.where());
+    const Where& where = value_or_variable.where();
+    const TensorType type = variable ? variable->type(where) : value->type(where);
     if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
-    throw Error(method_.call, where_, "the learning rate is " + to_string(type) + ", not one f32 or f64",
+    throw Error(method_.call, where_, option + " is " + to_string(type) + ", not one f32 or f64",
                 "pass a number or a scalar Value");
   }
 
@@ -237,19 +244,23 @@ class Builder {
   Controls decide(const std::vector<Value>& gradients) {
     Value step = graph_.step(where_);
     bool counts = options_.accumulate > 1 || options_.loss_scale;
-    if (!counts && options_.clip_norm <= 0) return {step, number(Tensor::scalar(true)), number(Tensor::scalar(1.0f))};
+    const double* clip = as_number(options_.clip_norm);
+    const bool clips = clip == nullptr || *clip > 0;
+    if (!counts && !clips) return {step, number(Tensor::scalar(true)), number(Tensor::scalar(1.0f))};
 
     Value none = number(Tensor(f32, {0}));
     Value norm = none, scale = none;
-    bool has_norm = options_.clip_norm > 0 || options_.loss_scale;
+    bool has_norm = clips || options_.loss_scale;
     if (has_norm) {
       std::vector<Arg> inputs;
       for (const Value& gradient : gradients) inputs.push_back(arg(gradient));
       norm = emit(gradient_norm_op, inputs)[0];
     }
     if (options_.loss_scale) scale = result_.loss_scale;
-    ControlAttrs attrs{options_.accumulate, options_.clip_norm, options_.loss_scale.has_value()};
-    std::vector<Value> control = emit(control_update_op, {arg(step), arg(norm), arg(scale)}, attrs);
+    std::vector<Arg> inputs{arg(step), arg(norm), arg(scale)};
+    if (clip == nullptr) inputs.push_back(arg(value_of(options_.clip_norm)));
+    ControlAttrs attrs{options_.accumulate, clip == nullptr ? 0 : *clip, options_.loss_scale.has_value()};
+    std::vector<Value> control = emit(control_update_op, inputs, attrs);
     if (has_norm) result_.gradient_norm = control[2];
     return {counts ? count(control[0], control[3]) : step, control[0], control[1]};
   }
@@ -266,18 +277,23 @@ class Builder {
     return updates;
   }
 
+  // Of an Arg that is no number.
+  Value value_of(const Arg& given) {
+    if (const auto* value = std::get_if<Value>(&given.content())) return *value;
+    return graph_.value(std::get<Variable>(given.content()), given.where());
+  }
+
   // A number becomes a Variable of the host's, of f64 if a parameter is; a Value stays what it is.
   Value learning_rate(const Arg& lr, const std::string& name, const std::vector<Variable>& parameters,
                       Variable& variable) {
-    if (const auto* value = std::get_if<Value>(&lr.content())) return *value;
-    if (const auto* given = std::get_if<Variable>(&lr.content())) {
-      variable = *given;
-    } else {
+    if (const double* number = as_number(lr)) {
       bool is_f64 = std::any_of(parameters.begin(), parameters.end(),
                                 [](const Variable& parameter) { return parameter.type().dtype == f64; });
-      variable = Variable(name, Tensor::full(is_f64 ? f64 : f32, {}, std::get<double>(lr.content())));
+      variable = Variable(name, Tensor::full(is_f64 ? f64 : f32, {}, *number));
+      return graph_.value(variable, lr.where());
     }
-    return graph_.value(variable, lr.where());
+    if (const auto* given = std::get_if<Variable>(&lr.content())) variable = *given;
+    return value_of(lr);
   }
 
   // The parameter as an operand that the optimizer writes.
@@ -317,7 +333,10 @@ class Builder {
       inputs.push_back(arg(graph_.value(master, where_)));
     }
     if (inputs.size() == kFirstTensor) return;
-    emit(*op, inputs, method_.attrs(group.weight_decay.value_or(method_.weight_decay)));
+    const Arg& decay = group.weight_decay ? *group.weight_decay : method_.weight_decay;
+    const double* constant = as_number(decay);
+    if (constant == nullptr) inputs.push_back(arg(value_of(decay)));
+    emit(*op, inputs, method_.attrs(constant == nullptr ? 0 : *constant));
   }
 
   Graph graph_;

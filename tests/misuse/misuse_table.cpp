@@ -1022,8 +1022,12 @@ std::span<const Row> misuses() {
       // --- optimizers
       Row{"LearningRateOfIntegers",
           "sgd",
-          {"the learning rate is i32[], not one f32 or f64; remedy: pass a number"},
+          {"lr is i32[], not one f32 or f64; remedy: pass a number"},
           [] { sgd(loss(), {w()}, {.lr = argmax(x(), 0), .momentum = 0.9}); }},
+      Row{"WeightDecayOfManyNumbers",
+          "adamw",
+          {"weight_decay is f32[3], not one f32 or f64; remedy: pass a number"},
+          [] { adamw(loss(), {w()}, {.weight_decay = x()}); }},
       Row{"GradientsForOthers",
           "apply",
           {"2 gradients for 1 parameters", "one gradient for each"},
