@@ -240,6 +240,16 @@ HD void count(const LossScaleAttrs& attrs, bool applied, bool overflowed, const 
   }
 }
 
+HD void count_from(const LossScaleAttrs& attrs, bool applied, bool overflowed, const UpdateCounts& from,
+                   const UpdateCounts& to) {
+  *to.updates = *from.updates;
+  if (to.loss_scale != nullptr) {
+    *to.loss_scale = *from.loss_scale;
+    *to.since_change = *from.since_change;
+  }
+  count(attrs, applied, overflowed, to);
+}
+
 __global__ void count_one_update(LossScaleAttrs attrs, const bool* applied, const bool* overflowed, UpdateCounts to,
                                  const StepBlock* step) {
   wait_for_inputs();
@@ -259,9 +269,30 @@ void count_cpu(const CpuArgs& a) {
   if (a.step()->ok != 0) count(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a));
 }
 void infer_count(InferArgs&) {}
-Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
 
-constexpr std::string_view kNoGradient = "what an optimizer computes is not differentiated";
+// The same as values.
+
+__global__ void updated_counts(LossScaleAttrs attrs, const bool* applied, const bool* overflowed, UpdateCounts from,
+                               UpdateCounts to) {
+  wait_for_inputs();
+  count_from(attrs, *applied, *overflowed, from, to);
+}
+
+UpdateCounts count_outputs(const BodyArgs& a) {
+  bool is_scaled = a.inputs() == 5;
+  return {a.out<std::int32_t>(0), is_scaled ? a.out<float>(1) : nullptr, is_scaled ? a.out<std::int32_t>(2) : nullptr};
+}
+void updated_counts_cuda(CudaArgs& a) {
+  a.launch(updated_counts, Extent{}, Extent{}, 0, a.attrs<LossScaleAttrs>(), a.in<bool>(0), a.in<bool>(1), counts_of(a),
+           count_outputs(a));
+}
+void updated_counts_cpu(const CpuArgs& a) {
+  count_from(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a), count_outputs(a));
+}
+void infer_updated_counts(InferArgs& a) {
+  for (int i = 2; i < a.inputs(); ++i) a.out(a.in(i).dtype, a.in(i).shape);
+}
+Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
 
 }  // namespace
 
@@ -270,24 +301,30 @@ const OpDef gradient_norm_op{.name = "gradient_norm",
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_norm,
                              .bodies = {norm_cpu, norm_cuda},
-                             .no_gradient_because = kNoGradient};
+                             .no_gradient_because = kNoGradientOfUpdate};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_accumulate,
                           .bodies = {accumulate_cpu, accumulate_cuda},
-                          .no_gradient_because = kNoGradient};
+                          .no_gradient_because = kNoGradientOfUpdate};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
                               .traits = {.kernels_wait = true},
                               .prepare = load_kernels<decide_update>,
                               .bodies = {control_cpu, control_cuda},
-                              .no_gradient_because = kNoGradient};
+                              .no_gradient_because = kNoGradientOfUpdate};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,
                             .traits = {.kernels_wait = true},
                             .prepare = load_kernels<count_one_update>,
                             .bodies = {count_cpu, count_cuda}};
+const OpDef updated_counts_op{.name = "updated_counts",
+                              .infer = infer_updated_counts,
+                              .traits = {.kernels_wait = true},
+                              .prepare = load_kernels<updated_counts>,
+                              .bodies = {updated_counts_cpu, updated_counts_cuda},
+                              .no_gradient_because = kNoGradientOfUpdate};
 
 }  // namespace graphsink

@@ -33,6 +33,9 @@ extern const OpDef adamw_op;     // AdamwAttrs
 // The same of f16 and bf16 parameters, each with one tensor more at the end: its master copy in f32, which is updated
 // and then rounded to the parameter. Gradients are of the parameter's dtype or f32.
 extern const OpDef sgd_16_op, momentum_16_op, adamw_16_op;
+// What each of them would write, as values: the same operands, and an output for each that is written.
+extern const OpDef updated_sgd_op, updated_momentum_op, updated_adamw_op;
+extern const OpDef updated_sgd_16_op, updated_momentum_16_op, updated_adamw_16_op;
 
 // The norm of all gradients together, as one f32: the inputs are the gradients.
 extern const OpDef gradient_norm_op;
@@ -62,5 +65,9 @@ struct LossScaleAttrs {
   int interval = 2000;
 };
 extern const OpDef count_update_op;
+// What it would write, as values.
+extern const OpDef updated_counts_op;
+
+constexpr std::string_view kNoGradientOfUpdate = "what an optimizer computes is not differentiated";
 
 }  // namespace graphsink

@@ -19,13 +19,19 @@
 namespace graphsink {
 namespace {
 
+// The same update twice: written in place by the commit, and as values.
+struct UpdateOps {
+  const OpDef* commit;
+  const OpDef* values;
+};
+
 // What distinguishes the optimizers.
 struct Method {
   const char* name;  // of the optimizer, a string literal
   const char* call;  // the function that the user calls, a string literal
-  const OpDef* op;
-  const OpDef* op_16;  // of 16-bit parameters
-  std::vector<const char*> states;
+  UpdateOps ops{};
+  UpdateOps ops_16{};  // of 16-bit parameters
+  std::vector<const char*> states{};
   std::function<Attrs(double weight_decay)> attrs;
   Arg lr;
   Arg weight_decay;
@@ -99,13 +105,21 @@ class Builder {
       first += own.size();
     }
     // Last: it writes what the updates read.
-    if (!counted_.empty()) emit(count_update_op, counted_, count_attrs_);
+    if (!counters_.written.empty()) {
+      emit(count_update_op, args(counters_.operands), count_attrs_);
+      remember(updated_counts_op, count_attrs_, counters_.operands, counters_.written);
+    }
     if (result_.gradient_norm.valid()) results_.push_back(result_.gradient_norm);
     compose(first_part, results_);
     return result_;
   }
 
   Arg arg(const Value& value) const { return {value, where_}; }
+  std::vector<Arg> args(const std::vector<Value>& values) const {
+    std::vector<Arg> all;
+    for (const Value& value : values) all.push_back(arg(value));
+    return all;
+  }
   // The user wrote none of the nodes from `first` on.
   void compose(std::size_t first, std::span<const Value> results) const {
     GraphData& graph = *graph_.data();
@@ -267,14 +281,19 @@ class Builder {
 
   // The updates before this step.
   Value count(const Value& apply, const Value& overflowed) {
-    Value updates = graph_.value(state("updates", Tensor(i32, {})), where_);
-    counted_ = {arg(apply), arg(overflowed), arg(updates)};
+    auto add = [&](const Variable& variable) {
+      counters_.written.push_back(variable);
+      counters_.operands.push_back(graph_.value(variable, where_));
+    };
+    counters_.operands = {apply, overflowed};
+    add(state("updates", Tensor(i32, {})));
     if (options_.loss_scale) {
       count_attrs_ = {options_.loss_scale->growth, options_.loss_scale->backoff, options_.loss_scale->interval};
-      counted_.push_back(arg(result_.loss_scale));
-      counted_.push_back(arg(graph_.value(state("since_change", Tensor(i32, {})), where_)));
+      counters_.written.push_back(result_.state.front());
+      counters_.operands.push_back(result_.loss_scale);
+      add(state("since_change", Tensor(i32, {})));
     }
-    return updates;
+    return counters_.operands[2];
   }
 
   // Of an Arg that is no number.
@@ -307,36 +326,60 @@ class Builder {
     return graph_.value(parameter, where_);
   }
 
+  // What an update takes of one parameter, and what it writes.
+  struct Tensors {
+    std::vector<Value> operands;
+    std::vector<Variable> written;
+  };
+  Tensors tensors_of(const Variable& parameter, const Value& gradient) {
+    Tensors tensors{{writable(parameter), gradient}, {parameter}};
+    auto add = [&](const char* name, const Tensor& initial) {
+      tensors.written.push_back(keep(parameter.name() + "." + method_.name + "." + name, initial));
+      tensors.operands.push_back(graph_.value(tensors.written.back(), where_));
+    };
+    const TensorType& type = parameter.type();
+    for (const char* name : method_.states) add(name, Tensor(type.dtype == f64 ? f64 : f32, type.shape));
+    if (is_half(type.dtype)) add("master", in_f32(parameter.read()));
+    return tensors;
+  }
+
   void update(const ParameterGroup& group, std::span<const Value> gradients, const Value& lr,
               const Controls& controls) {
-    update(method_.op, false, group, gradients, lr, controls);
-    update(method_.op_16, true, group, gradients, lr, controls);
+    update(method_.ops, false, group, gradients, lr, controls);
+    update(method_.ops_16, true, group, gradients, lr, controls);
   }
 
   // Of the parameters that are 16-bit, or of the others.
-  void update(const OpDef* op, bool is_16_bit, const ParameterGroup& group, std::span<const Value> gradients,
+  void update(const UpdateOps& ops, bool is_16_bit, const ParameterGroup& group, std::span<const Value> gradients,
               const Value& lr, const Controls& controls) {
-    std::vector<Arg> inputs{arg(controls.updates), arg(controls.apply), arg(controls.scale), arg(lr)};
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const Variable& parameter = group.parameters[i];
-      if (is_half(parameter.type().dtype) != is_16_bit) continue;
-      inputs.push_back(arg(writable(parameter)));
-      inputs.push_back(arg(gradients[i]));
-      DType dtype = parameter.type().dtype == f64 ? f64 : f32;
-      for (const char* name : method_.states) {
-        Variable moment =
-            keep(parameter.name() + "." + method_.name + "." + name, Tensor(dtype, parameter.type().shape));
-        inputs.push_back(arg(graph_.value(moment, where_)));
-      }
-      if (!is_16_bit) continue;
-      Variable master = keep(parameter.name() + "." + method_.name + ".master", in_f32(parameter.read()));
-      inputs.push_back(arg(graph_.value(master, where_)));
-    }
-    if (inputs.size() == kFirstTensor) return;
+    std::vector<Tensors> parameters;
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (is_half(group.parameters[i].type().dtype) == is_16_bit)
+        parameters.push_back(tensors_of(group.parameters[i], gradients[i]));
+    if (parameters.empty()) return;
     const Arg& decay = group.weight_decay ? *group.weight_decay : method_.weight_decay;
     const double* constant = as_number(decay);
-    if (constant == nullptr) inputs.push_back(arg(value_of(decay)));
-    emit(*op, inputs, method_.attrs(constant == nullptr ? 0 : *constant));
+    std::vector<Value> last;
+    if (constant == nullptr) last.push_back(value_of(decay));
+    const Attrs attrs = method_.attrs(constant == nullptr ? 0 : *constant);
+    auto operands_for = [&](std::span<const Tensors> of) {
+      std::vector<Value> operands{controls.updates, controls.apply, controls.scale, lr};
+      for (const Tensors& tensors : of)
+        operands.insert(operands.end(), tensors.operands.begin(), tensors.operands.end());
+      operands.insert(operands.end(), last.begin(), last.end());
+      return operands;
+    };
+    emit(*ops.commit, args(operands_for(parameters)), attrs);
+    for (const Tensors& tensors : parameters)
+      remember(*ops.values, attrs, operands_for(std::span(&tensors, 1)), tensors.written);
+  }
+
+  // How to compute what is written, for Graph::updated().
+  void remember(const OpDef& op, const Attrs& attrs, const std::vector<Value>& operands,
+                const std::vector<Variable>& written) {
+    Update update{&op, attrs, {}, written};
+    for (const Value& value : operands) update.inputs.push_back({value.node(), value.output()});
+    graph_.data()->updates.push_back(std::move(update));
   }
 
   Graph graph_;
@@ -347,7 +390,7 @@ class Builder {
   std::vector<Variable> parameters_;  // of all groups
   Optimizer result_;
   std::vector<Value> results_;  // that are more than parts of the update
-  std::vector<Arg> counted_;    // operands of count_update_op, if there is one
+  Tensors counters_;            // of count_update_op, if there is one
   LossScaleAttrs count_attrs_;
 };
 
@@ -360,8 +403,15 @@ Method method_of(const SgdOptions& options, const char* call, const Where& where
   auto attrs = [momentum = options.momentum, nesterov = options.nesterov](double decay) {
     return SgdAttrs{momentum, decay, nesterov};
   };
-  Method method{"sgd", call, &sgd_op, &sgd_16_op, {}, attrs, options.lr, options.weight_decay};
-  if (!is_plain) method.op = &momentum_op, method.op_16 = &momentum_16_op, method.states = {"velocity"};
+  Method method{.name = "sgd", .call = call, .attrs = attrs, .lr = options.lr, .weight_decay = options.weight_decay};
+  if (is_plain) {
+    method.ops = {&sgd_op, &updated_sgd_op};
+    method.ops_16 = {&sgd_16_op, &updated_sgd_16_op};
+  } else {
+    method.ops = {&momentum_op, &updated_momentum_op};
+    method.ops_16 = {&momentum_16_op, &updated_momentum_16_op};
+    method.states = {"velocity"};
+  }
   return method;
 }
 
@@ -374,7 +424,14 @@ Method method_of(const AdamwOptions& options, const char* call, const Where& whe
   auto attrs = [beta1 = options.beta1, beta2 = options.beta2, eps = options.eps](double decay) {
     return AdamwAttrs{beta1, beta2, eps, decay};
   };
-  return {"adamw", call, &adamw_op, &adamw_16_op, {"m", "v"}, attrs, options.lr, options.weight_decay};
+  return {.name = "adamw",
+          .call = call,
+          .ops = {&adamw_op, &updated_adamw_op},
+          .ops_16 = {&adamw_16_op, &updated_adamw_16_op},
+          .states = {"m", "v"},
+          .attrs = attrs,
+          .lr = options.lr,
+          .weight_decay = options.weight_decay};
 }
 
 template <class Options>

@@ -31,6 +31,8 @@ void Draft::take_back() {
   graph_.outputs.erase(graph_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs_), graph_.outputs.end());
   std::erase_if(graph_.numbers, [&](const auto& item) { return item.second.node >= end; });
   if (graph_.random_state.node >= end) graph_.random_state = {};
+  for (Update& update : graph_.updates)
+    if (update.node >= end) update.node = -1;
 }
 
 std::vector<int> AssignedValues::changed(const GraphData& graph) const {

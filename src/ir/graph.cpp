@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "base/at.h"
 #include "base/in_body.h"
@@ -347,9 +348,43 @@ Value Graph::value(const Variable& variable, Where where) {
   if (use.committed) {
     throw Error("Variable \"" + variable.name() + "\"", where,
                 "read after the optimizer at " + to_string(use.committed_where) + " has committed it",
-                "read it before the optimizer call, or in the next step");
+                "read it before the optimizer call; what it is behind the step is updated(variable)");
   }
   return data_->value(use.assigned.node >= 0 ? use.assigned : use.read);
+}
+
+namespace {
+// What the commit writes to the Variable.
+Value committed_value(GraphData& graph, const VariableUse& use, const Where& where) {
+  for (Update& update : graph.updates) {
+    const auto found = std::ranges::find(update.variables, use.variable);
+    if (found == update.variables.end()) continue;
+    const auto output = static_cast<int>(found - update.variables.begin());
+    if (update.node < 0) {
+      std::vector<Arg> inputs;
+      for (ValueRef v : update.inputs) inputs.emplace_back(graph.value(v), where);
+      const int region = std::exchange(graph.current_region, 0);  // where the optimizer is, so that all bodies see it
+      update.node = emit(*update.op, inputs, update.attrs)[0].node();
+      graph.current_region = region;
+    }
+    return graph.value({update.node, output});
+  }
+  throw Error("updated", where,
+              "\"" + use.variable.name() + "\" is written by an op at " + to_string(use.committed_where) +
+                  " that has no outputs",
+              "let an op compute the value as an output, and assign() that");
+}
+}  // namespace
+
+Value Graph::updated(const Variable& variable, Where where) {
+  GraphData& graph = data_of(*this, where);
+  const VariableUse use = graph.use(variable, where);
+  if (use.committed) return committed_value(graph, use, where);
+  if (use.assigned.node < 0) {
+    throw Error("updated", where, "nothing in this graph has updated \"" + variable.name() + "\" so far",
+                "call it behind the optimizer or assign(), or read the Variable with value()");
+  }
+  return graph.value(use.assigned);
 }
 
 Value Graph::step(Where where) { return add_source(data_of(*this, where), step_op, {}, where); }

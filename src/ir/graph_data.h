@@ -176,6 +176,16 @@ struct VariableUse {
   bool is_written() const { return committed || is_assigned(); }
 };
 
+// An op that computes what the commit writes to some Variables, as outputs. Its node is made when Graph::updated()
+// needs it.
+struct Update {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueRef> inputs{};
+  std::vector<Variable> variables{};  // by output
+  int node = -1;                      // in region 0; -1: not made yet
+};
+
 struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<Node> nodes;
   std::vector<Region> regions{1};
@@ -231,6 +241,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
   // The node standing for the Variable's value at the start of the step.
   VariableUse& use(const Variable& variable, const Where& where);
+
+  std::vector<Update> updates;  // of the Variables that optimizers commit
 };
 
 // The data that `graph` refers to. Throws Error if it was moved from.

@@ -350,11 +350,16 @@ std::span<const Row> misuses() {
           }},
       Row{"ReadAfterTheOptimizer",
           "Variable \"w\"",
-          {"optimizer at misuse_table.cpp:", "before"},
+          {"optimizer at misuse_table.cpp:", "before", "updated(variable)"},
           [] {
             sgd(loss(), {w()});
             x() * w();
           }},
+
+      Row{"UpdatedBeforeTheOptimizer",
+          "updated",
+          {"nothing in this graph has updated \"w\"", "behind the optimizer or assign()"},
+          [] { graph().updated(w()); }},
 
       // --- types and shapes of ops
       Row{"AddShapes", "add", {"do not broadcast: f32[2, 3], f32[2]"}, [] { add(floats(2, 3), floats(2)); }},
