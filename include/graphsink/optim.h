@@ -86,10 +86,10 @@ struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
   std::vector<Variable> group_lr;  // of each group; not valid() if it is the optimizer's or was a Value
   // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale" (or LossScale::variable),
-  // "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates" and "<optimizer>.since_change"; then
-  // for each parameter, in order,
-  // "<parameter>.adamw.m" and "<parameter>.adamw.v", or "<parameter>.sgd.velocity". 16-bit parameters come after the
-  // others and also have "<parameter>.adamw.master" or "<parameter>.sgd.master", their value in f32.
+  // "<optimizer>.micro_step" (in a body), "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates"
+  // and "<optimizer>.since_change"; then for each parameter, in order, "<parameter>.adamw.m" and "<parameter>.adamw.v",
+  // or "<parameter>.sgd.velocity". 16-bit parameters come after the others and also have "<parameter>.adamw.master" or
+  // "<parameter>.sgd.master", their value in f32.
   std::vector<Variable> state;
   // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale. It has no gradient, because
   // what an optimizer computes is not differentiated.
@@ -101,12 +101,25 @@ struct Optimizer {
 };
 
 // sgd() and adamw() update all parameters of a group in one op, and 16-bit ones in a second op. Read a parameter before
-// this call: reading it afterwards in the same graph throws Error. Parameters of f16 and bf16 have a master copy in
-// f32, which begins with the value that the parameter has when the function is called. The copy is updated, and the
-// parameter is rounded from it. If you overwrite the parameter, also overwrite the master copy, or the next update
-// discards your write. Updates are numbered like committed steps; with accumulation or loss scaling they are counted
-// separately. Both functions throw Error for a parameter that is given twice or was already assigned, for an option
-// that is negative, not a number or out of its range, and where grad() does.
+// this call: reading it afterwards in the same graph throws Error, and Graph::updated() gives its new value. Parameters
+// of f16 and bf16 have a master copy in f32, which begins with the value that the parameter has when the function is
+// called. The copy is updated, and the parameter is rounded from it. If you overwrite the parameter, also overwrite the
+// master copy, or the next update discards your write. Updates are numbered like committed steps; with accumulation or
+// loss scaling they are counted separately.
+//
+// In a body of if_, switch_, while_ or scan, the update takes place where the body runs, in every iteration of a loop,
+// and with its own number of the update: a critic that is trained several times a step, or a step that stops early. The
+// gradient is that for the parameters' values in the body. New values are assigned, as by assign(): what follows in the
+// body, the next iteration and what comes behind the loop or branch see them, and the step stores them when it commits.
+// The update is not in place then: it takes memory for new values of the parameters and of the state, and a branch
+// copies the old ones where it does not update. In the body of a loop, sgd() is called whenever the body is built, and
+// makes its Variables only the first time; use what the last call returned. Optimizer::gradient_norm and loss_scale
+// have no value outside of the body. A parameter may be updated once in each body. No gradient passes through an
+// update: give a later loss stop_gradient() of parameters that were updated. Loops with the option recompute cannot
+// have an optimizer.
+//
+// Both functions throw Error for a parameter that is given twice or was already assigned, for an option that is
+// negative, not a number or out of its range, and where grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.

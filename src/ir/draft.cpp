@@ -10,6 +10,7 @@ Draft::Draft(GraphData& graph)
       regions_(graph.regions.size()),
       records_(graph.records.size()),
       outputs_(graph.outputs.size()),
+      next_made_(graph.next_made),
       variables_(graph.variables) {
   for (int region = graph.current_region; region >= 0; region = graph.regions[at(region)].parent)
     around_.push_back({region, graph.regions[at(region)].counter, graph.regions[at(region)].checks.size()});
@@ -33,6 +34,7 @@ void Draft::take_back() {
   if (graph_.random_state.node >= end) graph_.random_state = {};
   for (Update& update : graph_.updates)
     if (update.node >= end) update.node = -1;
+  graph_.next_made = next_made_;
 }
 
 std::vector<int> AssignedValues::changed(const GraphData& graph) const {

@@ -184,6 +184,35 @@ VariableUse& GraphData::use(const Variable& variable, const Where& where) {
   return variables[at(entry->second)];
 }
 
+void GraphData::note_start_of_body() {
+  std::vector<ValueRef> now;
+  for (const VariableUse& use : variables) now.push_back(use.assigned);
+  assigned_at_start.resize(regions.size());
+  assigned_at_start[at(current_region)] = std::move(now);
+}
+
+bool GraphData::is_assigned_here(const VariableUse& use) const {
+  ValueRef start;
+  if (current_region > 0) {
+    const auto& known = assigned_at_start[at(current_region)];
+    const auto number = at(static_cast<int>(&use - variables.data()));
+    if (number < known.size()) start = known[number];
+  }
+  return !(use.assigned == start);
+}
+
+Variable GraphData::make_variable(const std::string& name, const Tensor& initial) {
+  if (current_region == 0) return Variable(name, initial);
+  if (next_made < made_in_bodies.size()) {
+    const Variable& known = made_in_bodies[next_made];
+    if (known.name() == name && known.type() == initial.type()) return made_in_bodies[next_made++];
+    made_in_bodies.resize(next_made);  // another call than when the body was built before
+  }
+  ++next_made;
+  made_in_bodies.push_back(Variable(name, initial));
+  return made_in_bodies.back();
+}
+
 std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {
   if (upload_now) {  // an Eager has no steps: its random ops are counted
     Tensor state(DType::i32, {2});

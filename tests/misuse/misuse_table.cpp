@@ -692,14 +692,38 @@ std::span<const Row> misuses() {
             };
             if_(predicate(), assigns, assigns);
           }},
-      Row{"OptimizerInABody",
-          "sgd",
-          {"updates parameters in the body of the while_ at misuse_table.cpp:", "outside of the body"},
+      Row{"TwoOptimizersInABody",
+          "adamw",
+          {"\"w\" was already assigned at misuse_table.cpp:", "one place"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
                 [](Value s) {
                   sgd(sum(s * w()), {w()});
+                  adamw(sum(s * w()), {w()});
+                  return s * 2.0;
+                });
+          }},
+      Row{"OptimizerInALoopThatRecomputes",
+          "sgd",
+          {"updates parameters in the body of the while_ at misuse_table.cpp:", "recompute"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  sgd(sum(s * w()), {w()});
+                  return s * 2.0;
+                },
+                {.max_iterations = 9, .recompute = true});
+          }},
+      Row{"VariableOfTheBody",
+          "while_",
+          {"assign other Variables whenever they are called", "\"new\"", "outside of the loop"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  assign(Variable("new", Tensor(f32, {3})), s);
                   return s * 2.0;
                 });
           }},
