@@ -200,8 +200,21 @@ class Graph {
   Value feed(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
   // Adds a constant, whose data become part of the graph.
   Value constant(Tensor tensor, Where where = Where::current());
-  // The Variable's value at the start of the step, or the Value assigned to it.
+  // The Variable's value at the start of the step, or the Value assigned to it. Throws Error behind the optimizer that
+  // updates the Variable.
   Value value(const Variable& variable, Where where = Where::current());
+  // The value that the Variable has after its update, in the same step: what the optimizer that was called before makes
+  // of a parameter or of its own state, or the Value that was assigned last. For moving averages, target networks and
+  // norms that are not one step late:
+  //
+  //   Optimizer optimizer = adamw(loss, {w});
+  //   g.assign(average, g.value(average) * 0.99 + g.updated(w) * 0.01);
+  //
+  // Where an optimizer does not update in this step, because it accumulates gradients or an overflow skips the update,
+  // it is the old value. An optimizer updates in place when the step commits, so that the value is computed a second
+  // time, with the same bits; for a parameter this takes memory for it and its moments. Throws Error if nothing has
+  // updated the Variable so far, and for one that an op of yours writes (Access::write).
+  Value updated(const Variable& variable, Where where = Where::current());
   // The number of the step, counted from 0, which is the number of steps committed so far: an i32 scalar.
   Value step(Where where = Where::current());
   // Does the same as the function assign() below. `value` may also be a Variable, or a number, which becomes every

@@ -15,7 +15,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 struct ParameterGroup {
   std::vector<Variable> parameters;
   std::optional<Arg> lr = {};
-  std::optional<double> weight_decay = {};
+  std::optional<Arg> weight_decay = {};
 };
 
 // Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a gradient overflows, the update
@@ -25,13 +25,17 @@ struct LossScale {
   double growth = 2;       // at least 1: the factor after `interval` updates without an overflow
   double backoff = 0.5;    // between 0 and 1: the factor after an overflow
   int interval = 2000;     // at least 1
+  // f32 scalar: what holds the scale, for a loss that you multiply by it yourself, see apply(). It begins with its own
+  // value, and `initial` has no effect. Without it the optimizer makes one.
+  Variable variable = {};
 };
 
 // What happens to the gradients before an update.
 struct GradientOptions {
   // The largest norm of the gradients of all parameters together; larger ones are scaled down to it. 0 means no limit.
-  // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled.
-  double clip_norm = 0;
+  // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled. A Value may also be
+  // negative, for no limit in this step; if it is not a number, the parameters are none after the update.
+  Arg clip_norm = 0;
   // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;
   std::optional<LossScale> loss_scale = {};
@@ -40,11 +44,19 @@ struct GradientOptions {
 // The learning rate is an Arg. A number, finite and at least 0, becomes a Variable with one element, which is returned
 // in Optimizer::lr and which the host may write between runs; it is f64 if one of its parameters is, else f32. A Value,
 // such as a schedule made from Graph::step(), is computed in every step.
+//
+// weight_decay and clip_norm are Args, too. A number, finite and at least 0, is a constant of the program. A Value of
+// one f32 or f64 is read in every step, as it is: nothing checks that it is at least 0. So the host may change it:
+//
+//   Variable decay("decay", Tensor::scalar(0.1f));
+//   adamw(loss, {w}, {.weight_decay = decay});
+//   ...
+//   decay.write(Tensor::scalar(0.05f));  // between two runs
 struct SgdOptions {
   Arg lr = 1e-2;
-  double momentum = 0;      // at least 0 and below 1
-  bool nesterov = false;    // requires a momentum
-  double weight_decay = 0;  // this times the parameter is added to the gradient
+  double momentum = 0;    // at least 0 and below 1
+  bool nesterov = false;  // requires a momentum
+  Arg weight_decay = 0;   // this times the parameter is added to the gradient
   GradientOptions gradients = {};
 };
 struct AdamwOptions {
@@ -52,7 +64,7 @@ struct AdamwOptions {
   double beta1 = 0.9;    // at least 0 and below 1
   double beta2 = 0.999;  // likewise
   double eps = 1e-8;
-  double weight_decay = 0.01;
+  Arg weight_decay = 0.01;
   GradientOptions gradients = {};
 };
 
@@ -73,10 +85,11 @@ Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where 
 struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
   std::vector<Variable> group_lr;  // of each group; not valid() if it is the optimizer's or was a Value
-  // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale", "<parameter>.gradient" (sums over
-  // accumulated steps), "<optimizer>.updates" and "<optimizer>.since_change"; then for each parameter, in order,
-  // "<parameter>.adamw.m" and "<parameter>.adamw.v", or "<parameter>.sgd.velocity". 16-bit parameters come after the
-  // others and also have "<parameter>.adamw.master" or "<parameter>.sgd.master", their value in f32.
+  // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale" (or LossScale::variable),
+  // "<optimizer>.micro_step" (in a body), "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates"
+  // and "<optimizer>.since_change"; then for each parameter, in order, "<parameter>.adamw.m" and "<parameter>.adamw.v",
+  // or "<parameter>.sgd.velocity". 16-bit parameters come after the others and also have "<parameter>.adamw.master" or
+  // "<parameter>.sgd.master", their value in f32.
   std::vector<Variable> state;
   // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale. It has no gradient, because
   // what an optimizer computes is not differentiated.
@@ -88,12 +101,25 @@ struct Optimizer {
 };
 
 // sgd() and adamw() update all parameters of a group in one op, and 16-bit ones in a second op. Read a parameter before
-// this call: reading it afterwards in the same graph throws Error. Parameters of f16 and bf16 have a master copy in
-// f32, which begins with the value that the parameter has when the function is called. The copy is updated, and the
-// parameter is rounded from it. If you overwrite the parameter, also overwrite the master copy, or the next update
-// discards your write. Updates are numbered like committed steps; with accumulation or loss scaling they are counted
-// separately. Both functions throw Error for a parameter that is given twice or was already assigned, for an option
-// that is negative, not a number or out of its range, and where grad() does.
+// this call: reading it afterwards in the same graph throws Error, and Graph::updated() gives its new value. Parameters
+// of f16 and bf16 have a master copy in f32, which begins with the value that the parameter has when the function is
+// called. The copy is updated, and the parameter is rounded from it. If you overwrite the parameter, also overwrite the
+// master copy, or the next update discards your write. Updates are numbered like committed steps; with accumulation or
+// loss scaling they are counted separately.
+//
+// In a body of if_, switch_, while_ or scan, the update takes place where the body runs, in every iteration of a loop,
+// and with its own number of the update: a critic that is trained several times a step, or a step that stops early. The
+// gradient is that for the parameters' values in the body. New values are assigned, as by assign(): what follows in the
+// body, the next iteration and what comes behind the loop or branch see them, and the step stores them when it commits.
+// The update is not in place then: it takes memory for new values of the parameters and of the state, and a branch
+// copies the old ones where it does not update. In the body of a loop, sgd() is called whenever the body is built, and
+// makes its Variables only the first time; use what the last call returned. Optimizer::gradient_norm and loss_scale
+// have no value outside of the body. A parameter may be updated once in each body. No gradient passes through an
+// update: give a later loss stop_gradient() of parameters that were updated. Loops with the option recompute cannot
+// have an optimizer.
+//
+// Both functions throw Error for a parameter that is given twice or was already assigned, for an option that is
+// negative, not a number or out of its range, and where grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.
@@ -108,5 +134,29 @@ Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, Adam
                 Where where = Where::current());
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options = {},
                 Where where = Where::current());
+
+// The same updates with gradients that you computed or changed yourself: clipped one by one, reduced over ranks, of
+// another method than grad(). There is one gradient for each parameter, in the order of the parameters and groups, of
+// the parameter's type; those of 16-bit parameters may also be f32. sgd(loss, parameters, options) does the same as
+// apply(options, parameters, grad(loss, parameters)), with the same bits.
+//
+// With GradientOptions::accumulate, what is averaged is what you pass in each step. With a loss scale, pass the
+// gradients of the scaled loss, by which they are divided before the norm is computed:
+//
+//   Variable scale("scale", Tensor::scalar(65536.0f));
+//   std::vector<Value> gradients = grad(loss * scale, {w});  // in 16 bits
+//   ... what you do to them must keep them infinite if they are, so that the update is skipped
+//   apply(SgdOptions{.gradients = {.loss_scale = LossScale{.variable = scale}}}, {w}, gradients);
+//
+// Throws Error where sgd() does, for gradients of another number or type than the parameters, and for a loss scale
+// without LossScale::variable, which gradients that exist already cannot have in them.
+Optimizer apply(const SgdOptions& options, const std::vector<Variable>& parameters, const std::vector<Value>& gradients,
+                Where where = Where::current());
+Optimizer apply(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where = Where::current());
+Optimizer apply(const AdamwOptions& options, const std::vector<Variable>& parameters,
+                const std::vector<Value>& gradients, Where where = Where::current());
+Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
+                const std::vector<Value>& gradients, Where where = Where::current());
 
 }  // namespace graphsink

@@ -1,6 +1,7 @@
 // adamw: Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2. Its schedule multiplier and
 // step size are one number here, lr, which hence scales the decay as well.
 #include "kernels/optim/optimizer.h"
+#include "kernels/optim/updated_values.h"
 
 namespace graphsink {
 namespace {
@@ -41,5 +42,7 @@ struct Adamw {
 
 const OpDef adamw_op = optimizer_op<Adamw, false>("adamw");
 const OpDef adamw_16_op = optimizer_op<Adamw, true>("adamw");
+const OpDef updated_adamw_op = updated_op<Adamw, false>("updated_adamw");
+const OpDef updated_adamw_16_op = updated_op<Adamw, true>("updated_adamw");
 
 }  // namespace graphsink

@@ -1,5 +1,5 @@
 // What happens to gradients before an update: their norm, their sum over micro-steps, and the decision to update.
-#include "kernels/optim/optimizer_ops.h"
+#include "kernels/optim/optimizer.h"
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/multi_tensor.h"
@@ -165,8 +165,10 @@ struct Decision {
   bool* overflowed;
 };
 
-// `norm` is that of the sum of gradients so far, 0 where nobody asked for it.
-HD void decide(const ControlAttrs& attrs, std::int32_t step, float norm, float loss_scale, const Decision& to) {
+// `norm` is that of the sum of gradients so far, 0 where nobody asked for it. A limit that is not a number makes the
+// update not a number.
+HD void decide(const ControlAttrs& attrs, std::int32_t step, float norm, float loss_scale, float clip,
+               const Decision& to) {
   bool is_last = step % attrs.accumulate == attrs.accumulate - 1;
   float unscale = 1.0f / (loss_scale * static_cast<float>(attrs.accumulate));
   float mean_norm = norm * unscale;
@@ -174,30 +176,42 @@ HD void decide(const ControlAttrs& attrs, std::int32_t step, float norm, float l
   *to.apply = is_last && !overflowed;
   *to.overflowed = is_last && overflowed;
   *to.norm = mean_norm;
-  auto clip = static_cast<float>(attrs.clip_norm);
-  *to.scale = clip > 0 && mean_norm > clip ? unscale * (clip / mean_norm) : unscale;
+  const bool is_above = clip > 0 && mean_norm > clip, is_number = clip == clip;
+  *to.scale = is_above ? unscale * (clip / mean_norm) : is_number ? unscale : clip;
 }
 
-__global__ void decide_update(ControlAttrs attrs, const std::int32_t* step, const float* norm, const float* loss_scale,
-                              Decision to) {
+// A null pointer: there is no such operand.
+struct ControlOperands {
+  const std::int32_t* step;
+  const float* norm;
+  const float* loss_scale;
+  FloatRef clip_norm;
+};
+
+HD void decide(const ControlAttrs& attrs, const ControlOperands& from, const Decision& to) {
+  const double clip = from.clip_norm.address == nullptr ? attrs.clip_norm : from.clip_norm.get();
+  decide(attrs, *from.step, from.norm == nullptr ? 0.0f : *from.norm,
+         from.loss_scale == nullptr ? 1.0f : *from.loss_scale, static_cast<float>(clip), to);
+}
+
+__global__ void decide_update(ControlAttrs attrs, ControlOperands from, Decision to) {
   wait_for_inputs();
-  decide(attrs, *step, norm == nullptr ? 0.0f : *norm, loss_scale == nullptr ? 1.0f : *loss_scale, to);
+  decide(attrs, from, to);
 }
 
 Decision decision_of(const BodyArgs& a) { return {a.out<bool>(0), a.out<float>(1), a.out<float>(2), a.out<bool>(3)}; }
 const float* scalar(const BodyArgs& a, int i) { return a.in_type(i).shape.size() == 0 ? nullptr : a.in<float>(i); }
 
+ControlOperands control_operands(const BodyArgs& a) {
+  return {a.in<std::int32_t>(0), scalar(a, 1), scalar(a, 2), a.inputs() > 3 ? float_operand(a, 3) : FloatRef{}};
+}
+
 void control_cuda(CudaArgs& a) {
-  a.launch(decide_update, Extent{}, Extent{}, 0, a.attrs<ControlAttrs>(), a.in<std::int32_t>(0), scalar(a, 1),
-           scalar(a, 2), decision_of(a));
+  a.launch(decide_update, Extent{}, Extent{}, 0, a.attrs<ControlAttrs>(), control_operands(a), decision_of(a));
 }
-void control_cpu(const CpuArgs& a) {
-  const float *norm = scalar(a, 1), *loss_scale = scalar(a, 2);
-  decide(a.attrs<ControlAttrs>(), *a.in<std::int32_t>(0), norm == nullptr ? 0.0f : *norm,
-         loss_scale == nullptr ? 1.0f : *loss_scale, decision_of(a));
-}
+void control_cpu(const CpuArgs& a) { decide(a.attrs<ControlAttrs>(), control_operands(a), decision_of(a)); }
 void infer_control(InferArgs& a) {
-  a.expect_inputs(3);
+  if (a.inputs() != 4) a.expect_inputs(3);
   a.out(DType::boolean, {});
   a.out(DType::f32, {});
   a.out(DType::f32, {});
@@ -226,6 +240,16 @@ HD void count(const LossScaleAttrs& attrs, bool applied, bool overflowed, const 
   }
 }
 
+HD void count_from(const LossScaleAttrs& attrs, bool applied, bool overflowed, const UpdateCounts& from,
+                   const UpdateCounts& to) {
+  *to.updates = *from.updates;
+  if (to.loss_scale != nullptr) {
+    *to.loss_scale = *from.loss_scale;
+    *to.since_change = *from.since_change;
+  }
+  count(attrs, applied, overflowed, to);
+}
+
 __global__ void count_one_update(LossScaleAttrs attrs, const bool* applied, const bool* overflowed, UpdateCounts to,
                                  const StepBlock* step) {
   wait_for_inputs();
@@ -245,9 +269,30 @@ void count_cpu(const CpuArgs& a) {
   if (a.step()->ok != 0) count(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a));
 }
 void infer_count(InferArgs&) {}
-Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
 
-constexpr std::string_view kNoGradient = "what an optimizer computes is not differentiated";
+// The same as values.
+
+__global__ void updated_counts(LossScaleAttrs attrs, const bool* applied, const bool* overflowed, UpdateCounts from,
+                               UpdateCounts to) {
+  wait_for_inputs();
+  count_from(attrs, *applied, *overflowed, from, to);
+}
+
+UpdateCounts count_outputs(const BodyArgs& a) {
+  bool is_scaled = a.inputs() == 5;
+  return {a.out<std::int32_t>(0), is_scaled ? a.out<float>(1) : nullptr, is_scaled ? a.out<std::int32_t>(2) : nullptr};
+}
+void updated_counts_cuda(CudaArgs& a) {
+  a.launch(updated_counts, Extent{}, Extent{}, 0, a.attrs<LossScaleAttrs>(), a.in<bool>(0), a.in<bool>(1), counts_of(a),
+           count_outputs(a));
+}
+void updated_counts_cpu(const CpuArgs& a) {
+  count_from(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a), count_outputs(a));
+}
+void infer_updated_counts(InferArgs& a) {
+  for (int i = 2; i < a.inputs(); ++i) a.out(a.in(i).dtype, a.in(i).shape);
+}
+Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }
 
 }  // namespace
 
@@ -256,24 +301,30 @@ const OpDef gradient_norm_op{.name = "gradient_norm",
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_norm,
                              .bodies = {norm_cpu, norm_cuda},
-                             .no_gradient_because = kNoGradient};
+                             .no_gradient_because = kNoGradientOfUpdate};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_accumulate,
                           .bodies = {accumulate_cpu, accumulate_cuda},
-                          .no_gradient_because = kNoGradient};
+                          .no_gradient_because = kNoGradientOfUpdate};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
                               .traits = {.kernels_wait = true},
                               .prepare = load_kernels<decide_update>,
                               .bodies = {control_cpu, control_cuda},
-                              .no_gradient_because = kNoGradient};
+                              .no_gradient_because = kNoGradientOfUpdate};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,
                             .traits = {.kernels_wait = true},
                             .prepare = load_kernels<count_one_update>,
                             .bodies = {count_cpu, count_cuda}};
+const OpDef updated_counts_op{.name = "updated_counts",
+                              .infer = infer_updated_counts,
+                              .traits = {.kernels_wait = true},
+                              .prepare = load_kernels<updated_counts>,
+                              .bodies = {updated_counts_cpu, updated_counts_cuda},
+                              .no_gradient_because = kNoGradientOfUpdate};
 
 }  // namespace graphsink

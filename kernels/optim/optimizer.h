@@ -1,5 +1,5 @@
 // What the optimizers share. An optimizer is a struct of its options with
-//   Attrs                              the op's attributes, of which it is made
+//   Attrs                              the op's attributes, of which it is made, as `options`
 //   kStates                            tensors of state for each parameter
 //   factors<S>(lr, t)                  the numbers that all elements share in update t, counted from 1
 //   Factors<S>::update(p, g, states)   the update of one element
@@ -26,12 +26,25 @@ struct UpdateControls {
   const bool* apply;
   const float* gradient_scale;
   FloatRef learning_rate;
+  FloatRef weight_decay;  // address null: that of the attributes
 };
-inline UpdateControls controls_of(const BodyArgs& a) {
-  return {a.in<std::int32_t>(kUpdates),
-          a.in<bool>(kApply),
-          a.in<float>(kGradientScale),
-          {a.in<void>(kLearningRate), a.in_type(kLearningRate).dtype == DType::f64}};
+inline FloatRef float_operand(const BodyArgs& a, int i) { return {a.in<void>(i), a.in_type(i).dtype == DType::f64}; }
+
+// Whether the operands of an op with P tensors for each parameter end with the weight decay. P is at least 2.
+constexpr bool ends_with_weight_decay(int operands, int P) { return (operands - kFirstTensor) % P == 1; }
+
+template <int P>
+UpdateControls controls_of(const BodyArgs& a) {
+  const bool has_decay = ends_with_weight_decay(a.inputs(), P);
+  return {a.in<std::int32_t>(kUpdates), a.in<bool>(kApply), a.in<float>(kGradientScale),
+          float_operand(a, kLearningRate), has_decay ? float_operand(a, a.inputs() - 1) : FloatRef{nullptr, false}};
+}
+
+// The numbers that all elements share in this update.
+template <class S, class Update>
+HD auto factors_of(Update update, const UpdateControls& controls) {
+  if (controls.weight_decay.address != nullptr) update.options.weight_decay = controls.weight_decay.get();
+  return update.template factors<S>(controls.learning_rate.get(), *controls.updates + 1);
 }
 
 // Of parameters of dtype T. Those of 16 bits have a master copy behind their states: there the update is computed.
@@ -44,12 +57,17 @@ constexpr DType state_dtype(DType dtype) { return dtype == DType::f64 ? DType::f
 template <class Update, bool is_16_bit>
 void infer_optimizer(InferArgs& a) {
   constexpr int P = 2 + Update::kStates + (is_16_bit ? 1 : 0);
-  if (a.inputs() < kFirstTensor || (a.inputs() - kFirstTensor) % P != 0)
+  const bool has_decay = a.inputs() > kFirstTensor && ends_with_weight_decay(a.inputs(), P);
+  const int end = a.inputs() - (has_decay ? 1 : 0);
+  if (end < kFirstTensor || (end - kFirstTensor) % P != 0)
     a.fail("takes " + std::to_string(P) + " tensors for each parameter", "pass them");
-  if (!is_float(a.in(kLearningRate).dtype) || is_half(a.in(kLearningRate).dtype) ||
-      a.in(kLearningRate).shape.size() != 1)
-    a.fail("the learning rate is not one float", "pass a number or a scalar Value");
-  for (int i = kFirstTensor; i < a.inputs(); i += P) {
+  auto expect_number = [&](int i, const std::string& name) {
+    if (!is_float(a.in(i).dtype) || is_half(a.in(i).dtype) || a.in(i).shape.size() != 1)
+      a.fail(name + " is not one float", "pass a number or a scalar Value");
+  };
+  expect_number(kLearningRate, "the learning rate");
+  if (has_decay) expect_number(end, "the weight decay");
+  for (int i = kFirstTensor; i < end; i += P) {
     const TensorType& parameter = a.in(i);
     TensorType state{state_dtype(parameter.dtype), parameter.shape};
     if (!is_float(parameter.dtype)) a.fail("a parameter is not of floats", "leave it out");
@@ -63,10 +81,11 @@ void infer_optimizer(InferArgs& a) {
 }
 
 template <class Update, bool is_16_bit>
-Access optimizer_access(int operand, int) {
+Access optimizer_access(int operand, int operands) {
   constexpr int P = 2 + Update::kStates + (is_16_bit ? 1 : 0);
-  bool is_read = operand < kFirstTensor || (operand - kFirstTensor) % P == 1;
-  return is_read ? Access::read : Access::write;
+  const bool is_decay = operand == operands - 1 && ends_with_weight_decay(operands, P);
+  const bool is_gradient = (operand - kFirstTensor) % P == 1;
+  return operand < kFirstTensor || is_decay || is_gradient ? Access::read : Access::write;
 }
 
 // The tensors of one parameter, and what one element of them does in an update.
@@ -116,7 +135,7 @@ __global__ void update_tensors(TensorTable<ParameterTensors<Update, T, G>::kTens
   using Tensors = ParameterTensors<Update, T, G>;
   using State = typename Tensors::State;
   __shared__ typename Update::template Factors<State> factors;
-  if (threadIdx.x == 0) factors = update.template factors<State>(controls.learning_rate.get(), *controls.updates + 1);
+  if (threadIdx.x == 0) factors = factors_of<State>(update, controls);
   __syncthreads();
   auto scale = static_cast<State>(*controls.gradient_scale);
   Chunk chunk = chunk_of_block(table, kOptimizerChunk);
@@ -142,7 +161,7 @@ __global__ void update_tensors(TensorTable<ParameterTensors<Update, T, G>::kTens
 // Calls f(pointers, elements) for every parameter of these dtypes.
 template <class Tensors, class T, class G, class F>
 void for_each_parameter(const BodyArgs& a, const F& f) {
-  for (int i = kFirstTensor; i < a.inputs(); i += Tensors::kTensors) {
+  for (int i = kFirstTensor; i + 1 < a.inputs(); i += Tensors::kTensors) {
     if (a.in_type(i).dtype != dtype_of<T>() || a.in_type(i + 1).dtype != dtype_of<G>()) continue;
     void* pointers[Tensors::kTensors];
     for (int p = 0; p < Tensors::kTensors; ++p) pointers[p] = a.in_out<void>(i + p);
@@ -154,8 +173,8 @@ template <class Update, class T, class G>
 void update_all(CudaArgs& a, const Update& update) {
   using Tensors = ParameterTensors<Update, T, G>;
   auto launch = [&](const auto& table, Extent blocks) {
-    a.launch(update_tensors<Update, T, G>, blocks, Extent{static_cast<unsigned>(kThreads)}, 0, table, controls_of(a),
-             update, a.step());
+    a.launch(update_tensors<Update, T, G>, blocks, Extent{static_cast<unsigned>(kThreads)}, 0, table,
+             controls_of<Tensors::kTensors>(a), update, a.step());
   };
   TensorTables<Tensors::kTensors, decltype(launch)> tables(kOptimizerChunk, launch);
   for_each_parameter<Tensors, T, G>(a, [&](auto& pointers, std::int64_t size) { tables.add(pointers, size); });
@@ -171,29 +190,37 @@ template <class Update, bool is_16_bit>
 std::int64_t count_optimizer_tiles(const BodyArgs& a) {
   constexpr int P = 2 + Update::kStates + (is_16_bit ? 1 : 0);
   std::int64_t tiles = 0;
-  for (int i = kFirstTensor; i < a.inputs(); i += P) tiles += tiles_of_parameter(a.in_type(i));
+  for (int i = kFirstTensor; i + 1 < a.inputs(); i += P) tiles += tiles_of_parameter(a.in_type(i));
   return std::max<std::int64_t>(1, tiles);
+}
+
+// Calls f(parameter, begin, size) for what tiles `first` to `end` have of each parameter of these dtypes, where
+// `parameter` is the operand.
+template <class Tensors, class T, class G, class F>
+void for_each_piece(const BodyArgs& a, std::int64_t first, std::int64_t end, const F& f) {
+  std::int64_t tile = 0;  // the first of the parameter
+  for (int i = kFirstTensor; i + 1 < a.inputs() && tile < end; i += Tensors::kTensors) {
+    const std::int64_t begin = std::max<std::int64_t>(first - tile, 0) * kTileElements;
+    const std::int64_t size = std::min((end - tile) * kTileElements, a.in_type(i).shape.size()) - begin;
+    tile += tiles_of_parameter(a.in_type(i));
+    if (size > 0 && a.in_type(i).dtype == dtype_of<T>() && a.in_type(i + 1).dtype == dtype_of<G>()) f(i, begin, size);
+  }
 }
 
 template <class Update, class T, class G>
 void update_tiles(const CpuArgs& a, const Update& update, std::int64_t first, std::int64_t end) {
   using Tensors = ParameterTensors<Update, T, G>;
   using State = typename Tensors::State;
-  UpdateControls controls = controls_of(a);
+  UpdateControls controls = controls_of<Tensors::kTensors>(a);
   if (a.step()->ok == 0 || !*controls.apply) return;
-  auto factors = update.template factors<State>(controls.learning_rate.get(), *controls.updates + 1);
+  auto factors = factors_of<State>(update, controls);
   auto scale = static_cast<State>(*controls.gradient_scale);
-  std::int64_t tile = 0;  // the first of the parameter
-  for (int i = kFirstTensor; i < a.inputs() && tile < end; i += Tensors::kTensors) {
-    const std::int64_t begin = std::max<std::int64_t>(first - tile, 0) * kTileElements;
-    const std::int64_t size = std::min((end - tile) * kTileElements, a.in_type(i).shape.size()) - begin;
-    tile += tiles_of_parameter(a.in_type(i));
-    if (size <= 0 || a.in_type(i).dtype != dtype_of<T>() || a.in_type(i + 1).dtype != dtype_of<G>()) continue;
+  for_each_piece<Tensors, T, G>(a, first, end, [&](int parameter, std::int64_t begin, std::int64_t size) {
     void* pointers[Tensors::kTensors];
-    for (int p = 0; p < Tensors::kTensors; ++p) pointers[p] = a.in_out<void>(i + p);
+    for (int p = 0; p < Tensors::kTensors; ++p) pointers[p] = a.in_out<void>(parameter + p);
     Tensors memory = Tensors::at(pointers, begin);
     for_each_index(size, [=](std::int64_t k) { memory.update(factors, scale, k, typename Tensors::EachState()); });
-  }
+  });
 }
 
 // f.operator()<T, G>() for each pair of dtypes that a parameter and its gradient may have.

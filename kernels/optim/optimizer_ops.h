@@ -11,7 +11,7 @@ enum UpdateOperand : int {
   kApply,          // boolean: nothing happens where it is false
   kGradientScale,  // f32: every gradient is multiplied by it
   kLearningRate,   // a float
-  kFirstTensor,    // then the tensors of each parameter
+  kFirstTensor,    // then the tensors of each parameter; then the weight decay, a float, if it is not an attribute
 };
 
 struct SgdAttrs {
@@ -33,6 +33,9 @@ extern const OpDef adamw_op;     // AdamwAttrs
 // The same of f16 and bf16 parameters, each with one tensor more at the end: its master copy in f32, which is updated
 // and then rounded to the parameter. Gradients are of the parameter's dtype or f32.
 extern const OpDef sgd_16_op, momentum_16_op, adamw_16_op;
+// What each of them would write, as values: the same operands, and an output for each that is written.
+extern const OpDef updated_sgd_op, updated_momentum_op, updated_adamw_op;
+extern const OpDef updated_sgd_16_op, updated_momentum_16_op, updated_adamw_16_op;
 
 // The norm of all gradients together, as one f32: the inputs are the gradients.
 extern const OpDef gradient_norm_op;
@@ -44,7 +47,8 @@ struct AccumulateAttrs {
 };
 extern const OpDef accumulate_op;
 
-// Decides on an update. Inputs: the step (i32), the gradient norm and the loss scale (each one f32, or none).
+// Decides on an update. Inputs: the step (i32), the gradient norm and the loss scale (each one f32, or none), and the
+// largest norm (one float) if it is not an attribute.
 // Outputs: kApply, kGradientScale, the norm of the mean gradient (f32), and whether it overflowed (boolean).
 struct ControlAttrs {
   int accumulate = 1;
@@ -61,5 +65,9 @@ struct LossScaleAttrs {
   int interval = 2000;
 };
 extern const OpDef count_update_op;
+// What it would write, as values.
+extern const OpDef updated_counts_op;
+
+constexpr std::string_view kNoGradientOfUpdate = "what an optimizer computes is not differentiated";
 
 }  // namespace graphsink

@@ -1,6 +1,7 @@
 // sgd: parameter -= lr * gradient, plain or with momentum (Sutskever et al. 2013, "On the importance of initialization
 // and momentum in deep learning", in the form that keeps the learning rate out of the velocity).
 #include "kernels/optim/optimizer.h"
+#include "kernels/optim/updated_values.h"
 
 namespace graphsink {
 namespace {
@@ -51,5 +52,9 @@ const OpDef sgd_op = optimizer_op<Sgd, false>("sgd");
 const OpDef sgd_16_op = optimizer_op<Sgd, true>("sgd");
 const OpDef momentum_op = optimizer_op<Momentum, false>("momentum");
 const OpDef momentum_16_op = optimizer_op<Momentum, true>("momentum");
+const OpDef updated_sgd_op = updated_op<Sgd, false>("updated_sgd");
+const OpDef updated_sgd_16_op = updated_op<Sgd, true>("updated_sgd");
+const OpDef updated_momentum_op = updated_op<Momentum, false>("updated_momentum");
+const OpDef updated_momentum_16_op = updated_op<Momentum, true>("updated_momentum");
 
 }  // namespace graphsink

@@ -134,6 +134,7 @@ Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
   std::set<int> assigned;             // Variables, by a body
   for (const auto& body : bodies) {
     BodyScope scope(graph, op, where);
+    graph.note_start_of_body();
     for (const Value& value : body()) scope.region().results.push_back(graph.visible(value, op.name, where));
     node.bodies.push_back(scope.index());
     for (int variable : before.changed(graph)) assigned.insert(variable);
@@ -225,6 +226,7 @@ Values build_loop(const char* op, GraphData& graph, const Values& init, ValueRef
     }
     for (std::size_t i = 0; i < hidden; ++i) graph.use(carried[i], where).assigned = scope.region().parameters[i];
     const AssignedValues begin(graph);
+    graph.note_start_of_body();
     Values next = body(users(parameters));
     check_state_size(op, next.size(), init.size(), where);
     std::vector<ValueRef> results;
@@ -272,12 +274,19 @@ Values loop_values(const char* op, std::span<const Arg> init, const std::functio
   // It comes before build_loop() reads the carried Variables, so that the loop begins with what the condition assigns.
   const ValueRef first = check_predicate(*graph, condition(state), op, where);
   std::vector<Variable> carried;
+  constexpr int kMostDrafts = 16;  // one is what a loop needs whose functions do the same whenever they are called
+  int drafts = 0;
   while (true) {
     Draft draft(*graph);
     const std::size_t known = carried.size();
     Values results = build_loop(op, *graph, state, first, condition, body, carried, where);
     if (carried.size() == known) return results;
     draft.take_back();
+    if (++drafts < kMostDrafts) continue;
+    throw Error(op, where,
+                "the functions of the loop assign other Variables whenever they are called, the last time \"" +
+                    carried.back().name() + "\"",
+                "make Variables outside of the loop");
   }
 }
 

@@ -10,6 +10,7 @@ Draft::Draft(GraphData& graph)
       regions_(graph.regions.size()),
       records_(graph.records.size()),
       outputs_(graph.outputs.size()),
+      next_made_(graph.next_made),
       variables_(graph.variables) {
   for (int region = graph.current_region; region >= 0; region = graph.regions[at(region)].parent)
     around_.push_back({region, graph.regions[at(region)].counter, graph.regions[at(region)].checks.size()});
@@ -31,6 +32,9 @@ void Draft::take_back() {
   graph_.outputs.erase(graph_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs_), graph_.outputs.end());
   std::erase_if(graph_.numbers, [&](const auto& item) { return item.second.node >= end; });
   if (graph_.random_state.node >= end) graph_.random_state = {};
+  for (Update& update : graph_.updates)
+    if (update.node >= end) update.node = -1;
+  graph_.next_made = next_made_;
 }
 
 std::vector<int> AssignedValues::changed(const GraphData& graph) const {

@@ -17,7 +17,7 @@ class Draft {
 
  private:
   GraphData& graph_;
-  std::size_t nodes_, regions_, records_, outputs_;
+  std::size_t nodes_, regions_, records_, outputs_, next_made_;
   std::vector<VariableUse> variables_;
   // What the regions around had.
   struct Around {

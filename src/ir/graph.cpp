@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "base/at.h"
 #include "base/in_body.h"
@@ -183,6 +184,35 @@ VariableUse& GraphData::use(const Variable& variable, const Where& where) {
   return variables[at(entry->second)];
 }
 
+void GraphData::note_start_of_body() {
+  std::vector<ValueRef> now;
+  for (const VariableUse& use : variables) now.push_back(use.assigned);
+  assigned_at_start.resize(regions.size());
+  assigned_at_start[at(current_region)] = std::move(now);
+}
+
+bool GraphData::is_assigned_here(const VariableUse& use) const {
+  ValueRef start;
+  if (current_region > 0) {
+    const auto& known = assigned_at_start[at(current_region)];
+    const auto number = at(static_cast<int>(&use - variables.data()));
+    if (number < known.size()) start = known[number];
+  }
+  return !(use.assigned == start);
+}
+
+Variable GraphData::make_variable(const std::string& name, const Tensor& initial) {
+  if (current_region == 0) return Variable(name, initial);
+  if (next_made < made_in_bodies.size()) {
+    const Variable& known = made_in_bodies[next_made];
+    if (known.name() == name && known.type() == initial.type()) return made_in_bodies[next_made++];
+    made_in_bodies.resize(next_made);  // another call than when the body was built before
+  }
+  ++next_made;
+  made_in_bodies.push_back(Variable(name, initial));
+  return made_in_bodies.back();
+}
+
 std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {
   if (upload_now) {  // an Eager has no steps: its random ops are counted
     Tensor state(DType::i32, {2});
@@ -347,9 +377,43 @@ Value Graph::value(const Variable& variable, Where where) {
   if (use.committed) {
     throw Error("Variable \"" + variable.name() + "\"", where,
                 "read after the optimizer at " + to_string(use.committed_where) + " has committed it",
-                "read it before the optimizer call, or in the next step");
+                "read it before the optimizer call; what it is behind the step is updated(variable)");
   }
   return data_->value(use.assigned.node >= 0 ? use.assigned : use.read);
+}
+
+namespace {
+// What the commit writes to the Variable.
+Value committed_value(GraphData& graph, const VariableUse& use, const Where& where) {
+  for (Update& update : graph.updates) {
+    const auto found = std::ranges::find(update.variables, use.variable);
+    if (found == update.variables.end()) continue;
+    const auto output = static_cast<int>(found - update.variables.begin());
+    if (update.node < 0) {
+      std::vector<Arg> inputs;
+      for (ValueRef v : update.inputs) inputs.emplace_back(graph.value(v), where);
+      const int region = std::exchange(graph.current_region, 0);  // where the optimizer is, so that all bodies see it
+      update.node = emit(*update.op, inputs, update.attrs)[0].node();
+      graph.current_region = region;
+    }
+    return graph.value({update.node, output});
+  }
+  throw Error("updated", where,
+              "\"" + use.variable.name() + "\" is written by an op at " + to_string(use.committed_where) +
+                  " that has no outputs",
+              "let an op compute the value as an output, and assign() that");
+}
+}  // namespace
+
+Value Graph::updated(const Variable& variable, Where where) {
+  GraphData& graph = data_of(*this, where);
+  const VariableUse use = graph.use(variable, where);
+  if (use.committed) return committed_value(graph, use, where);
+  if (use.assigned.node < 0) {
+    throw Error("updated", where, "nothing in this graph has updated \"" + variable.name() + "\" so far",
+                "call it behind the optimizer or assign(), or read the Variable with value()");
+  }
+  return graph.value(use.assigned);
 }
 
 Value Graph::step(Where where) { return add_source(data_of(*this, where), step_op, {}, where); }

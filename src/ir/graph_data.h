@@ -176,6 +176,16 @@ struct VariableUse {
   bool is_written() const { return committed || is_assigned(); }
 };
 
+// An op that computes what the commit writes to some Variables, as outputs. Its node is made when Graph::updated()
+// needs it.
+struct Update {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueRef> inputs{};
+  std::vector<Variable> variables{};  // by output
+  int node = -1;                      // in region 0; -1: not made yet
+};
+
 struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<Node> nodes;
   std::vector<Region> regions{1};
@@ -231,6 +241,20 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
   // The node standing for the Variable's value at the start of the step.
   VariableUse& use(const Variable& variable, const Where& where);
+
+  std::vector<Update> updates;  // of the Variables that optimizers commit
+
+  // By region and Variable: what was assigned when the body began.
+  std::vector<std::vector<ValueRef>> assigned_at_start;
+  void note_start_of_body();  // the current region
+  // Whether the Variable has another value than when the current region began.
+  bool is_assigned_here(const VariableUse& use) const;
+
+  // The Variables that optimizers in bodies have made, in their order. The body of a loop is built more than once: what
+  // is built then gets the same Variables again, from `next_made` on.
+  std::vector<Variable> made_in_bodies;
+  std::size_t next_made = 0;
+  Variable make_variable(const std::string& name, const Tensor& initial);
 };
 
 // The data that `graph` refers to. Throws Error if it was moved from.

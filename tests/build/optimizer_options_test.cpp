@@ -83,6 +83,7 @@ struct AdamwReference {
   Vectors w = initial_parameters();
   Vectors m = initial_parameters(), v = initial_parameters();
   int updates = 0;
+  double weight_decay = std::get<double>(options.weight_decay.content());
   AdamwReference(AdamwOptions o, double rate) : options(std::move(o)), lr(rate) { scale(m, 0), scale(v, 0); }
 
   void update(const Vectors& g) {
@@ -93,7 +94,7 @@ struct AdamwReference {
         m[p][i] = options.beta1 * m[p][i] + (1 - options.beta1) * g[p][i];
         v[p][i] = options.beta2 * v[p][i] + (1 - options.beta2) * g[p][i] * g[p][i];
         double step = m[p][i] / c1 / (std::sqrt(v[p][i] / c2) + options.eps);
-        w[p][i] -= lr * (step + options.weight_decay * w[p][i]);
+        w[p][i] -= lr * (step + weight_decay * w[p][i]);
       }
     }
   }

@@ -350,11 +350,16 @@ std::span<const Row> misuses() {
           }},
       Row{"ReadAfterTheOptimizer",
           "Variable \"w\"",
-          {"optimizer at misuse_table.cpp:", "before"},
+          {"optimizer at misuse_table.cpp:", "before", "updated(variable)"},
           [] {
             sgd(loss(), {w()});
             x() * w();
           }},
+
+      Row{"UpdatedBeforeTheOptimizer",
+          "updated",
+          {"nothing in this graph has updated \"w\"", "behind the optimizer or assign()"},
+          [] { graph().updated(w()); }},
 
       // --- types and shapes of ops
       Row{"AddShapes", "add", {"do not broadcast: f32[2, 3], f32[2]"}, [] { add(floats(2, 3), floats(2)); }},
@@ -687,14 +692,38 @@ std::span<const Row> misuses() {
             };
             if_(predicate(), assigns, assigns);
           }},
-      Row{"OptimizerInABody",
-          "sgd",
-          {"updates parameters in the body of the while_ at misuse_table.cpp:", "outside of the body"},
+      Row{"TwoOptimizersInABody",
+          "adamw",
+          {"\"w\" was already assigned at misuse_table.cpp:", "one place"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
                 [](Value s) {
                   sgd(sum(s * w()), {w()});
+                  adamw(sum(s * w()), {w()});
+                  return s * 2.0;
+                });
+          }},
+      Row{"OptimizerInALoopThatRecomputes",
+          "sgd",
+          {"updates parameters in the body of the while_ at misuse_table.cpp:", "recompute"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  sgd(sum(s * w()), {w()});
+                  return s * 2.0;
+                },
+                {.max_iterations = 9, .recompute = true});
+          }},
+      Row{"VariableOfTheBody",
+          "while_",
+          {"assign other Variables whenever they are called", "\"new\"", "outside of the loop"},
+          [] {
+            while_(
+                {x()}, [](Value s) { return sum(s) < 3.0; },
+                [](Value s) {
+                  assign(Variable("new", Tensor(f32, {3})), s);
                   return s * 2.0;
                 });
           }},
@@ -1022,8 +1051,20 @@ std::span<const Row> misuses() {
       // --- optimizers
       Row{"LearningRateOfIntegers",
           "sgd",
-          {"the learning rate is i32[], not one f32 or f64; remedy: pass a number"},
+          {"lr is i32[], not one f32 or f64; remedy: pass a number"},
           [] { sgd(loss(), {w()}, {.lr = argmax(x(), 0), .momentum = 0.9}); }},
+      Row{"WeightDecayOfManyNumbers",
+          "adamw",
+          {"weight_decay is f32[3], not one f32 or f64; remedy: pass a number"},
+          [] { adamw(loss(), {w()}, {.weight_decay = x()}); }},
+      Row{"GradientsForOthers",
+          "apply",
+          {"2 gradients for 1 parameters", "one gradient for each"},
+          [] { apply(SgdOptions{}, {w()}, grad(loss(), {w(), x()})); }},
+      Row{"LossScaleBehindTheGradients",
+          "apply",
+          {"loss_scale", "LossScale::variable"},
+          [] { apply(SgdOptions{.gradients = {.loss_scale = LossScale{}}}, {w()}, grad(loss(), {w()})); }},
       Row{"ParameterTwice", "sgd", {"\"w\"", "given twice"}, [] { sgd(loss(), {w(), w()}); }},
       Row{"ParameterInTwoGroups",
           "adamw",
