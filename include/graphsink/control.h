@@ -2,6 +2,10 @@
 // can do that; if not, the host drives them, and explain() says why. Bodies may read any Value made before them. A
 // Value made in a body exists only there: using it after the body, in the other branch or in another body throws Error.
 // Bodies return the Values that are needed outside, or assign() them to Variables.
+//
+// A body may lie in a body of another loop or branch, and so on, kMaxNestedBodies deep; a deeper one throws Error where
+// it is built. Loops with `recompute` are two, one in the other. grad() builds bodies, too: those of the gradient of a
+// loop or branch nest as deep as its own.
 #pragma once
 
 #include <array>
@@ -21,6 +25,10 @@
 namespace GRAPHSINK_PUBLIC graphsink {
 
 using Values = std::vector<Value>;
+
+// How deep bodies nest: the body of an if_ that lies in no other body is 1 deep. The planner and the executors walk
+// bodies recursively; so many levels fit a stack of 1 MiB.
+inline constexpr int kMaxNestedBodies = 64;
 
 struct WhileOptions {
   // A loop whose condition still holds after this many iterations is ended, and the step fails. 0 means no limit: a

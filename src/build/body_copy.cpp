@@ -1,6 +1,9 @@
 #include "build/body_copy.h"
 
 #include <string>
+#include <string_view>
+
+#include "ir/control.h"
 
 namespace graphsink {
 
@@ -39,11 +42,10 @@ void BodyCopy::copy_node(int id) {
 }
 
 int BodyCopy::copy_body(int body) {
-  const int copied = static_cast<int>(graph_.regions.size());
   Region region = graph_.regions[at(body)];
-  region.parent = graph_.current_region;
   region.nodes.clear();
-  graph_.regions.push_back(std::move(region));
+  const std::string_view op = region.op->name;
+  const int copied = add_body(graph_, std::move(region), op);
   const int around = std::exchange(graph_.current_region, copied);
   copy_nodes(body);
   graph_.current_region = around;

@@ -12,19 +12,23 @@ namespace {
 
 void infer_nothing(InferArgs&) {}  // types of control nodes are those of their bodies
 
-// Makes the following nodes part of a new body.
+// Makes the following nodes part of a new body. Behind it, Variables are what they were before, whether the body was
+// completed or has thrown.
 class BodyScope {
  public:
-  BodyScope(GraphData& graph, const OpDef& op, const Where& where)
-      : graph_(graph), region_(static_cast<int>(graph.regions.size())) {
+  // Errors name `name`.
+  BodyScope(GraphData& graph, const OpDef& op, std::string_view name, const Where& where)
+      : graph_(graph), before_(graph) {
     Region region;
-    region.parent = graph.current_region;
     region.op = &op;
     region.where = where;
-    graph.regions.push_back(std::move(region));
+    region_ = add_body(graph, std::move(region), name);
     parent_ = std::exchange(graph.current_region, region_);
   }
-  ~BodyScope() { graph_.current_region = parent_; }
+  ~BodyScope() {
+    graph_.current_region = parent_;
+    before_.restore(graph_);
+  }
   BodyScope(const BodyScope&) = delete;
   BodyScope& operator=(const BodyScope&) = delete;
 
@@ -33,7 +37,8 @@ class BodyScope {
 
  private:
   GraphData& graph_;
-  int region_;
+  AssignedValues before_;
+  int region_ = 0;
   int parent_ = 0;
 };
 
@@ -73,6 +78,19 @@ Where assigned_where(const AssignedValues& before, const std::vector<AssignedVal
 const OpDef switch_op{.name = "switch_", .infer = infer_nothing};
 const OpDef if_op{.name = "if_", .infer = infer_nothing};
 const OpDef while_op{.name = "while_", .infer = infer_nothing};
+
+int add_body(GraphData& graph, Region region, std::string_view op) {
+  int depth = 1;
+  for (int around = graph.current_region; around > 0; around = graph.regions[at(around)].parent) ++depth;
+  if (depth > kMaxNestedBodies)
+    throw Error(std::string(op), region.where,
+                "its body would be " + std::to_string(depth) + " deep in bodies of loops and branches, and " +
+                    std::to_string(kMaxNestedBodies) + " is the most",
+                "nest fewer: join conditions with logical_and(), choose with switch_, or give one loop more state");
+  region.parent = graph.current_region;
+  graph.regions.push_back(std::move(region));
+  return static_cast<int>(graph.regions.size()) - 1;
+}
 
 void check_state_size(const char* op, std::size_t returned, std::size_t expected, const Where& where) {
   if (returned == expected) return;
@@ -133,13 +151,12 @@ Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
   std::vector<AssignedValues> after;  // each body
   std::set<int> assigned;             // Variables, by a body
   for (const auto& body : bodies) {
-    BodyScope scope(graph, op, where);
+    BodyScope scope(graph, op, op.name, where);
     graph.note_start_of_body();
     for (const Value& value : body()) scope.region().results.push_back(graph.visible(value, op.name, where));
     node.bodies.push_back(scope.index());
     for (int variable : before.changed(graph)) assigned.insert(variable);
     after.emplace_back(graph);
-    before.restore(graph);
   }
   check_results(graph, node);
   // What Variables are behind the branch is a result of it, too.
@@ -208,10 +225,9 @@ Values build_loop(const char* op, GraphData& graph, const Values& init, ValueRef
   state.insert(state.end(), init.begin(), init.end());
   for (const Value& value : state) node.inputs.push_back({value.node(), value.output()});
   node.inputs.push_back(first);
-  const AssignedValues before(graph);
   std::vector<Where> assigned_where;
   {
-    BodyScope scope(graph, while_op, where);
+    BodyScope scope(graph, while_op, op, where);
     scope.region().is_loop = true;
     Values parameters;
     for (std::size_t i = 0; i < state.size(); ++i) {
@@ -242,7 +258,6 @@ Values build_loop(const char* op, GraphData& graph, const Values& init, ValueRef
       scope.region().results.push_back(use.assigned);
       assigned_where.push_back(use.assigned_where);
     }
-    before.restore(graph);
     if (carried.size() > hidden) return {};
     scope.region().results.insert(scope.region().results.end(), results.begin(), results.end());
     const bool is_counted = scope.region().limit > 0;  // then the counter is a part of `init`

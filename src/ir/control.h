@@ -4,12 +4,17 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "graphsink/control.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
+
+// Adds a body of `region.op`, within the region under construction, and returns its number. Throws Error, in the name
+// of `op`, if it would lie in more bodies than kMaxNestedBodies allows.
+int add_body(GraphData& graph, Region region, std::string_view op);
 
 // An operand of a control node. A number is an f32.
 Value as_value(GraphData& graph, const Arg& arg, const char* op);

@@ -147,8 +147,12 @@ std::string GraphData::describe_body(int region) const {
 }
 
 ValueRef GraphData::visible(const Value& value, std::string_view op, const Where& where) const {
-  if (!value.valid() || value.graph().get() != this) {
-    std::string seen = value.valid() ? "it belongs to another graph" : "it is default-constructed or moved from";
+  const bool is_ours = value.valid() && value.graph().get() == this;
+  if (!is_ours || value.node() < 0 || at(value.node()) >= nodes.size()) {
+    const std::string seen = !value.valid()  ? "it is default-constructed or moved from"
+                             : !is_ours      ? "it belongs to another graph"
+                             : value.eager() ? "an Eager has computed it, and keeps no graph"
+                                             : "it was made in a body that has been built again since";
     throw Error(std::string(op), where, "not a Value of this graph: " + seen,
                 "pass a Value that an op of this graph returned");
   }
@@ -324,6 +328,9 @@ Graph::Graph() : data_(std::make_shared<GraphData>()) {}
 
 GraphData& data_of(const Graph& graph, const Where& where) {
   if (!graph.data()) throw Error("Graph", where, "a moved-from Graph", "use the Graph that it was moved to");
+  if (graph.data()->run_now)
+    throw Error("Graph", where, "it belongs to an Eager, which runs each op at once and keeps no graph",
+                "build the ops in a Graph of its own");
   return *graph.data();
 }
 

@@ -257,7 +257,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   Variable make_variable(const std::string& name, const Tensor& initial);
 };
 
-// The data that `graph` refers to. Throws Error if it was moved from.
+// The data that `graph` refers to. Throws Error if it was moved from, or is that of an Eager.
 GraphData& data_of(const Graph& graph, const Where& where);
 Value add_input(GraphData& graph, InputAttrs attrs, const Where& where);
 // Throws Error, in the name of `op`, for a Variable that refers to nothing.

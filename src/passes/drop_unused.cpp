@@ -22,10 +22,12 @@ class Dropping {
     find_effects();
     find_states();
     mark_roots();
-    while (!work_.empty()) {
-      const int id = work_.back();
-      work_.pop_back();
-      mark_operands(ir_.nodes[at(id)]);
+    while (!nodes_.empty() || !outputs_.empty()) {
+      if (!outputs_.empty()) {
+        mark_state(taken_from(outputs_));
+      } else {
+        mark_operands(ir_.nodes[at(taken_from(nodes_))]);
+      }
     }
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       IrNode& node = ir_.nodes[id];
@@ -43,6 +45,13 @@ class Dropping {
     int loop = -1;
     int number = 0;
   };
+
+  template <class T>
+  static T taken_from(std::vector<T>& list) {
+    const T last = list.back();
+    list.pop_back();
+    return last;
+  }
 
   void find_effects() {
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
@@ -80,7 +89,7 @@ class Dropping {
   bool mark_node(int id) {
     if (is_needed_[at(id)] || !ir_.nodes[at(id)].is_live) return false;
     is_needed_[at(id)] = true;
-    work_.push_back(id);
+    nodes_.push_back(id);
     return true;
   }
 
@@ -91,13 +100,18 @@ class Dropping {
       const State& state = state_of_[at(v.node)];
       if (state.loop >= 0) mark({state.loop, state.number});
     }
-    if (node.op == &while_op) mark_output(node, v);
+    if (node.op == &while_op) mark_output(v);
   }
 
-  void mark_output(const IrNode& node, ValueRef v) {
+  void mark_output(ValueRef v) {
     auto needed = needed_outputs_[at(v.node)].begin() + v.output;
-    if (*needed) return;
+    if (!*needed) outputs_.push_back(v);
     *needed = true;
+  }
+
+  // Marks what an output of a loop is made of.
+  void mark_state(ValueRef v) {
+    const IrNode& node = ir_.node(v);
     const IrRegion& body = ir_.regions[at(node.bodies[0])];
     if (at(v.output) < body.parameters.size()) {
       mark(node.inputs[at(v.output)]);
@@ -156,7 +170,9 @@ class Dropping {
   std::vector<bool> is_needed_, has_effect_;       // by node
   std::vector<State> state_of_;                    // by node
   std::vector<std::vector<bool>> needed_outputs_;  // by node; of loops
-  std::vector<int> work_;
+  // What is marked, and its operands not yet. Loops that use each other's results may be many, so this is no recursion.
+  std::vector<int> nodes_;
+  std::vector<ValueRef> outputs_;  // of loops
   Replacements replacements_;
 };
 

@@ -51,10 +51,13 @@ class Flow {
       return;
     }
     read(task.source, id);
+    const bool is_outermost = task.kind == TaskKind::loop && !is_in_loop_;
+    if (is_outermost) is_in_loop_ = true;
     visit_bodies(task);
-    if (task.kind != TaskKind::loop) return;
-    visit_bodies(task);  // again: an iteration may read what the one before it wrote
+    if (!is_outermost) return;
+    visit_bodies(task);  // again: an iteration may read what the one before it wrote, in this loop or in one in it
     read(task.source, id);
+    is_in_loop_ = false;
   }
 
   void visit_bodies(const Task& task) {
@@ -67,6 +70,7 @@ class Flow {
   // The tasks that wrote each buffer. Only the states of loops and the results of branches have several writers, and a
   // reader may get the value of any of them.
   std::map<int, std::set<int>> writers_;
+  bool is_in_loop_ = false;
   std::set<Edge> data_;
   std::set<Edge> invariant_;
   std::set<Edge> joins_;

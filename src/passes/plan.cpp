@@ -126,7 +126,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
                 "name at most " + std::to_string(kMaxFurtherTargets));
   plan.devices.push_back({target});
   for (const Target& further : options.further_targets) plan.devices.push_back({further});
-  const std::vector<Reason> notes = lower_graph(*graph.data(), shapes, system, options, plan);
+  const std::vector<Reason> notes = lower_graph(data_of(graph, Where()), shapes, system, options, plan);
   coalesce_copies(plan);
   add_costs(plan);
   partition(plan);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "ir/system_ops.h"
 #include "misuse.h"
 #include "temporary_directory.h"
 #include "test_ops.h"
@@ -1342,6 +1343,33 @@ std::span<const Row> misuses() {
       // --- Eager
       Row{"EagerReadsAValueOfAGraph", "Eager::read", {"belongs to a Graph"}, [] { Eager::read(x()); }},
       Row{"EagerAndGraph", "add", {"two graphs"}, [] { Eager().tensor({1}) + x(); }},
+      Row{"InputInTheGraphOfAnEager",
+          "Graph",
+          {"belongs to an Eager", "keeps no graph"},
+          [] { Graph(Eager().tensor({1}).graph()).input("x", f32, {1}); }},
+      Row{"OutputOfTheGraphOfAnEager",
+          "Graph",
+          {"belongs to an Eager"},
+          [] {
+            Value v = Eager().tensor({1});
+            Graph(v.graph()).output("y", v);
+          }},
+      Row{"RecordInTheGraphOfAnEager",
+          "Graph",
+          {"belongs to an Eager"},
+          [] {
+            Value v = Eager().tensor({1});
+            Graph(v.graph()).record("y", v);
+          }},
+      Row{"CompileTheGraphOfAnEager",
+          "Graph",
+          {"belongs to an Eager"},
+          [] { compile(Graph(Eager().tensor({1}).graph()), {.target = target()}); }},
+      Row{"PlanOfTheGraphOfAnEager",
+          "Graph",
+          {"belongs to an Eager"},
+          [] { make_plan(Graph(Eager().tensor({1}).graph()), Target::host(), system_ops()); },
+          Line::none},
       Row{"TwoEagers", "add", {"two graphs"}, [] { Eager().tensor({1}) + Eager().tensor({1}); }},
       Row{"EagerShapes",
           "matmul",
