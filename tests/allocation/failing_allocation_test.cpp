@@ -156,7 +156,8 @@ TEST_P(FailingAllocations, LeaveEverythingAsItWas) {
   const Result expected = undisturbed();
   for (const Cycle::Part& part : Cycle::parts) {
     long failed = 0;
-    for (long number = 0; !HasFailure() && disturb(part, number, expected); number += number < 10 ? 1 : stride) ++failed;
+    for (long number = 0; !HasFailure() && disturb(part, number, expected); number += number < 10 ? 1 : stride)
+      ++failed;
     RecordProperty(part.name, std::to_string(failed));
   }
 }
