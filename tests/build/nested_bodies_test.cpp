@@ -47,6 +47,26 @@ std::map<std::string, Nest> nests() {
   return all;
 }
 
+// Frames of instrumented code are several times as large.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kFrames = 8;
+#else
+constexpr std::size_t kFrames = 1;
+#endif
+
+// What is local to threads lies on their stacks, too: of the software device more than half a MiB.
+#if defined(GRAPHSINK_EMULATED)
+constexpr std::size_t kThreadLocal = std::size_t{1} << 20;
+#else
+constexpr std::size_t kThreadLocal = 0;
+#endif
+
+// Calls f on a thread with a stack of `bytes`.
+void on_small_stack(std::size_t bytes, const std::function<void()>& f) {
+  const DefaultStack small(kFrames * bytes + kThreadLocal);
+  std::thread(f).join();
+}
+
 Value input(Graph& g) { return g.input("x", f32, {2}); }
 
 TEST(NestedBodies, AreRefusedWhereTheyNestTooDeep) {
@@ -114,58 +134,55 @@ TEST(NestedBodies, ThatAreRefusedAssignNothing) {
   }
 }
 
+// What is done with bodies behind compile(). While a graph is built, the caller's own functions need a stack, too.
 TEST(NestedBodies, FitASmallStack) {
-  const DefaultStack small(std::size_t{1} << 20);
-  std::thread([] {
-    for (const auto& [op, nest] : nests()) {
-      Graph g;
-      const Value x = input(g);
-      const Value y = sum(nest(x, kMaxNestedBodies));
-      g.output("y", y);
-      if (op != "while_") g.output("dx", grad(y, {x})[0]);
+  for (const auto& [op, nest] : nests()) {
+    Graph g;
+    const Value x = input(g);
+    const Value y = sum(nest(x, kMaxNestedBodies));
+    g.output("y", y);
+    if (op != "while_") g.output("dx", grad(y, {x})[0]);
+    on_small_stack(std::size_t{1} << 20, [&] {
       for (const Target& target : {Target::host(), Target::cuda13()}) {
         const Plan plan = make_plan(g, target, system_ops());
         EXPECT_FALSE(plan.explain().empty() || plan.explain_json().empty() || plan.explain_dot().empty());
       }
-    }
-  }).join();
+    });
+  }
 }
 
 TEST(NestedBodies, RunOnASmallStack) {
-  const DefaultStack small(std::size_t{1} << 20);
-  std::thread([] {
-    const std::map<std::string, std::vector<double>> expected{
-        {"if_", {130, 132}}, {"switch_", {2, 4}}, {"while_", {64, 128}}};
-    for (const auto& [op, values] : expected) {
-      Graph g;
-      const Value x = input(g);
-      g.output("y", nests()[op](x, kMaxNestedBodies));
+  const std::map<std::string, std::vector<double>> expected{
+      {"if_", {130, 132}}, {"switch_", {2, 4}}, {"while_", {64, 128}}};
+  for (const auto& [name, values] : expected) {
+    Graph g;
+    const Value x = input(g);
+    g.output("y", nests()[name](x, kMaxNestedBodies));
+    on_small_stack(std::size_t{1} << 20, [&, &op = name, &wanted = values] {
       for (Mode mode : {interactive_serial, interactive_parallel, sink}) {
         Program p = compile(g, {.target = cpu()});
         p.write(x, std::vector<float>{1, 2});
         for (int i = 0; i < 2; ++i) p.run(mode);
         const Tensor y = p.read_output("y");
-        EXPECT_EQ((std::vector<double>{y.at(0), y.at(1)}), values) << op << ", " << to_string(mode);
+        EXPECT_EQ((std::vector<double>{y.at(0), y.at(1)}), wanted) << op << ", " << to_string(mode);
       }
-    }
-  }).join();
+    });
+  }
 }
 
 TEST(LongChain, OfLoopsAndBranchesFitsASmallStack) {
-  const DefaultStack small(std::size_t{256} << 10);
-  std::thread([] {
+  on_small_stack(std::size_t{256} << 10, [] {
     Graph g;
     const Value x = input(g);
     Value y = x;
     for (int i = 0; i < 10'000; ++i) y = nests()[i < 5'000 ? "while_" : "if_"](y, 1);
     g.output("y", y);
     EXPECT_FALSE(make_plan(g, Target::cuda13(), system_ops()).explain().empty());
-  }).join();
+  });
 }
 
 TEST(LongChain, FitsASmallStack) {
-  const DefaultStack small(std::size_t{1} << 20);
-  std::thread([] {
+  on_small_stack(std::size_t{1} << 20, [] {
     constexpr int kOps = 100'000;
     Graph g;
     const Value x = input(g);
@@ -179,7 +196,7 @@ TEST(LongChain, FitsASmallStack) {
       EXPECT_GT(plan.nodes.size(), std::size_t{2 * kOps});
       EXPECT_FALSE(plan.explain().empty());
     }
-  }).join();
+  });
 }
 
 }  // namespace

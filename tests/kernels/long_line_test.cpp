@@ -262,7 +262,7 @@ Tensor some_rows(unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::int32_t> rows(kIndices);
   for (std::int32_t& row : rows) row = static_cast<std::int32_t>(random() % kRows);
-  return {{kIndices}, rows};
+  return Tensor({kIndices}, rows);
 }
 
 std::string output_name(const char* of, std::size_t i) { return of + std::to_string(i); }
