@@ -101,6 +101,12 @@ bool Memory::is_allocation_of_graph(const void* pointer) {
   return block != blocks_.end() && arena_ + block->first == pointer && block->second.of_graph;
 }
 
+void* Memory::graph_allocation_at(const void* pointer) {
+  const std::lock_guard guard(mutex_);
+  const auto block = in_arena(pointer) ? find_block(pointer) : blocks_.end();
+  return block == blocks_.end() || !block->second.of_graph ? nullptr : arena_ + block->first;
+}
+
 std::optional<int> Memory::device_of(const void* pointer) {
   const std::lock_guard guard(mutex_);
   const auto block = find_block(pointer);

@@ -31,6 +31,8 @@ class Memory {
   bool is_allocation(const void* pointer);
   // Whether an allocation node of a graph gave it.
   bool is_allocation_of_graph(const void* pointer);
+  // The allocation of a node of a graph in which the address lies, or null.
+  void* graph_allocation_at(const void* pointer);
   // Of memory from allocate(); else nothing.
   std::optional<int> device_of(const void* pointer);
   // Null for more than the machine has.

@@ -203,6 +203,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = cudaInvalidDeviceId;
     const emu::Place place = r.memory.place(pointer);
     if (place == emu::Place::kPageable || !r.memory.is_valid(pointer, 1)) return cudaSuccess;
+    // An address that a graph has for its memory means nothing before a launch has allocated it, and after it is freed
+    // (seen on an H200).
+    void* of_graph = r.memory.graph_allocation_at(pointer);
+    if (of_graph != nullptr && !r.graph_allocations.contains(of_graph)) return cudaSuccess;
     attributes->device = r.memory.device_of(pointer).value_or(0);
     attributes->type = place == emu::Place::kDevice ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     attributes->devicePointer = address;

@@ -268,16 +268,35 @@ void CudaCapturedGraph::require_lasting_memory(const CalledStack& while_capturin
       });
 }
 
+// Of memory that the graph allocates for itself CUDA knows nothing while no launch is under way.
 std::string CudaCapturedGraph::pageable_copy() const {
+  struct Range {
+    const std::byte* begin;
+    std::size_t bytes;
+  };
+  std::vector<Range> own;
+  auto add_own = [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode*) {
+    if (type != cudaGraphNodeTypeMemAlloc) return;
+    cudaMemAllocNodeParams made = {};
+    calls_.check(cudaGraphMemAllocNodeGetParams(node, &made), "cudaGraphMemAllocNodeGetParams");
+    own.push_back({static_cast<const std::byte*>(made.dptr), made.bytesize});
+  };
+  if (once_.allocations > 0) visit_nodes(graph_.get(), nullptr, nodes_, calls_, add_own);
+  auto is_of_host = [&](const void* address) {
+    auto holds = [at = static_cast<const std::byte*>(address)](const Range& range) {
+      return at >= range.begin && at < range.begin + range.bytes;
+    };
+    return address && std::none_of(own.begin(), own.end(), holds) && is_pageable(address, calls_);
+  };
   std::string found;
   visit_nodes(graph_.get(), nullptr, nodes_, calls_,
               [&](cudaGraphNode_t node, cudaGraphNodeType type, const BoundNode* op) {
                 if (type != cudaGraphNodeTypeMemcpy || !found.empty()) return;
                 const CopyEnds ends = ends_of(node, calls_);
                 const std::string of_op = op ? " of " + std::string(op->op->name) : "";
-                if (ends.from && is_pageable(ends.from, calls_))
+                if (is_of_host(ends.from))
                   found = "memcpy" + of_op + " from " + address_text(ends.from);
-                else if (ends.to && is_pageable(ends.to, calls_))
+                else if (is_of_host(ends.to))
                   found = "memcpy" + of_op + " to " + address_text(ends.to);
               });
   return found;
