@@ -48,6 +48,10 @@ __attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t
 __attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return allocate(bytes);
 }
+__attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t align,
+                                             const std::nothrow_t&) noexcept {
+  return allocate(bytes, static_cast<std::size_t>(align));
+}
 __attribute__((noinline)) void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
