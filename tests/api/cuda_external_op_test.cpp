@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/cuda.h"
@@ -31,6 +32,25 @@ class CudaExternal : public ::testing::Test {
               testing::guest_add(a.stream(), a.out<int>(0), 1);
             }};
   }
+  // The log of steps whose state, at first 1, is op(state), which none of them launches. `next` is what the op
+  // computes.
+  static std::string log_of_steps(ExternalOp op, int (*next)(int)) {
+    std::string log;
+    Graph g;
+    Variable state("state", Tensor::scalar<std::int32_t>(1));
+    assign(state, external_op(std::move(op), {g.value(state)})[0]);
+    Program p = compile(
+        g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+    int expected = 1;
+    for (int i = 0; i < 8; ++i) {
+      p.run(sink);
+      expected = next(expected);
+      EXPECT_EQ(state.read().at(0), expected);
+    }
+    EXPECT_EQ(p.counters().graph_launches, 0u);
+    return log;
+  }
+  static int guest_number(int x) { return 3 * x + 1; }  // what guest() computes
   int calls_ = 0;
 };
 
@@ -62,21 +82,7 @@ TEST_F(CudaExternal, MemoryThatItKeepsIsAReasonNotToSink) {
     if (status == cudaStreamCaptureStatusNone) kept.push_back(scratch);
     work(a);
   };
-  std::string log;
-  {
-    Graph g;
-    Variable state("state", Tensor::scalar<std::int32_t>(1));
-    assign(state, external_op(std::move(op), {g.value(state)})[0]);
-    Program p = compile(
-        g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
-    int expected = 1;
-    for (int i = 0; i < 8; ++i) {
-      p.run(sink);
-      expected = 3 * expected + 1;
-      EXPECT_EQ(state.read().at(0), expected);
-    }
-    EXPECT_EQ(p.counters().graph_launches, 0u);
-  }
+  const std::string log = log_of_steps(std::move(op), guest_number);
   for (const char* part :
        {"keeps: ", "it allocates memory in stream order 1 time and frees it 0 times", "remedy: free what"}) {
     EXPECT_TRUE(contains(log, part)) << log;
@@ -93,19 +99,7 @@ TEST_F(CudaExternal, TheCallThatBreaksACaptureIsNamed) {
     if (cudaMalloc(&scratch, 64) == cudaSuccess) (void)cudaFree(scratch);
     work(a);
   };
-  std::string log;
-  Graph g;
-  Variable state("state", Tensor::scalar<std::int32_t>(1));
-  assign(state, external_op(std::move(op), {g.value(state)})[0]);
-  Program p = compile(
-      g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
-  int expected = 1;
-  for (int i = 0; i < 4; ++i) {
-    p.run(sink);
-    expected = 3 * expected + 1;
-    EXPECT_EQ(state.read().at(0), expected);
-  }
-  EXPECT_EQ(p.counters().graph_launches, 0u);
+  const std::string log = log_of_steps(std::move(op), guest_number);
   for (const char* part : {"allocates: cuMemAlloc returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "remedy: "}) {
     EXPECT_TRUE(contains(log, part)) << log;
   }
@@ -118,29 +112,17 @@ TEST_F(CudaExternal, WorkOnAStreamOfItsOwnIsAReasonNotToSink) {
   int* scratch = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&scratch), sizeof(int)), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), cudaSuccess);
-  std::string log;
-  {
-    Graph g;
-    Variable state("state", Tensor::scalar<std::int32_t>(1));
-    ExternalOp op{.name = "elsewhere", .outputs = {{i32, {}}}, .cuda = [own, scratch](CudaArgs& a) {
-                    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-                    (void)cudaStreamIsCapturing(a.stream(), &status);
-                    const bool is_live = status == cudaStreamCaptureStatusNone;
-                    int* out = is_live ? a.out<int>(0) : scratch;
-                    if (is_live) (void)cudaStreamSynchronize(a.stream());
-                    (void)cudaMemcpyAsync(out, a.in<void>(0), sizeof(int), cudaMemcpyDeviceToDevice, own);
-                    testing::guest_add(own, out, 1);
-                    if (is_live) (void)cudaStreamSynchronize(own);
-                  }};
-    assign(state, external_op(std::move(op), {g.value(state)})[0]);
-    Program p = compile(
-        g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
-    for (int i = 0; i < 8; ++i) {
-      p.run(sink);
-      EXPECT_EQ(state.read().at(0), i + 2);
-    }
-    EXPECT_EQ(p.counters().graph_launches, 0u);
-  }
+  ExternalOp op{.name = "elsewhere", .outputs = {{i32, {}}}, .cuda = [own, scratch](CudaArgs& a) {
+                  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+                  (void)cudaStreamIsCapturing(a.stream(), &status);
+                  const bool is_live = status == cudaStreamCaptureStatusNone;
+                  int* out = is_live ? a.out<int>(0) : scratch;
+                  if (is_live) (void)cudaStreamSynchronize(a.stream());
+                  (void)cudaMemcpyAsync(out, a.in<void>(0), sizeof(int), cudaMemcpyDeviceToDevice, own);
+                  testing::guest_add(own, out, 1);
+                  if (is_live) (void)cudaStreamSynchronize(own);
+                }};
+  const std::string log = log_of_steps(std::move(op), [](int x) { return x + 1; });
   EXPECT_TRUE(contains(log, "elsewhere: it enqueued nothing on the stream that it was given")) << log;
   EXPECT_TRUE(contains(log, "has run meanwhile, in no order with the step")) << log;
   EXPECT_TRUE(contains(log, "CudaArgs::stream()")) << log;

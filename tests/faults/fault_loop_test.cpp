@@ -56,7 +56,8 @@ const std::set<std::string> kOnlyLogged = {"cudaFree",
                                            "cudaLogsUnregisterCallback",
                                            "cudaSetDevice"};
 
-const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphExecUpdate"};  // see sink_fault_test.cpp
+// See sink_fault_test.cpp.
+const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphExecUpdate", "cudaGraphMemAllocNodeGetParams"};
 // See api/cuda_enqueue_test.cpp.
 const std::set<std::string> kOnlyOfCallersGraphs = {"cudaUserObjectCreate", "cudaGraphRetainUserObject",
                                                     "cudaUserObjectRelease"};
