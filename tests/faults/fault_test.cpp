@@ -11,6 +11,7 @@
 #include "device/cuda/open.h"
 #include "fault_fixture.h"
 #include "fault_harness.h"
+#include "graphsink/cuda.h"
 #include "test_ops.h"
 
 namespace graphsink {
@@ -123,6 +124,28 @@ TEST_F(Fault, StagingMemoryIsNotReusedWhileACopyReadsIt) {
   device->wait(*stream);
   EXPECT_EQ(seen[0], 1);
   EXPECT_EQ(seen[7], 70);
+}
+
+// A body that does not look at the codes of its calls: the last error tells that the device is lost, which is no reason
+// to run the step in another way.
+TEST_F(Fault, ABodyThatLosesTheDeviceInACaptureIsAnError) {
+  std::string log;
+  Graph g;
+  Variable state("state", Tensor::scalar<std::int32_t>(1));
+  ExternalOp op{.name = "careless", .outputs = {{i32, {}}}, .cuda = [](CudaArgs& a) {
+                  (void)cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), sizeof(int), cudaMemcpyDeviceToDevice,
+                                        a.stream());
+                }};
+  assign(state, external_op(std::move(op), {g.value(state)})[0]);
+  Program p = compile(
+      g, {.target = cuda(0), .log = [&](LogLevel, std::string_view message) { log += std::string(message) + "\n"; }});
+  p.run(interactive_serial);
+  p.sync();
+  emu::fail("cudaMemcpyAsync", 1, cudaErrorIllegalAddress);
+  const std::string message = message_of([&] { p.run(sink); });
+  EXPECT_TRUE(contains(message, "careless: a call of its body returned cudaErrorIllegalAddress")) << message;
+  EXPECT_TRUE(contains(message_of([&] { p.run(sink); }), "the device is lost: careless: "));
+  EXPECT_FALSE(contains(log, "its capture failed")) << log;
 }
 
 TEST_F(Fault, WhatADestructorCannotReleaseIsLogged) {

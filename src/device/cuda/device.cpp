@@ -271,9 +271,10 @@ void CudaDevice::run_body(CudaStream& stream, const BoundNode& node, const CudaL
   if (code != cudaSuccess) fail_body(code, nullptr, node);
 }
 
-// Behind the call that broke a capture every other one fails. CUDA's log names the first.
+// Behind the call that broke a capture every other one fails. CUDA's log names the first. A lost device is no reason
+// of a capture's, whoever says so.
 void CudaDevice::fail_body(cudaError_t code, const char* call, const BoundNode& node) {
-  const bool is_known = call && code != cudaErrorStreamCaptureInvalidated;
+  const bool is_known = is_sticky(code) || (call && code != cudaErrorStreamCaptureInvalidated);
   const std::string cause = is_known ? "" : capture_->cause(code);
   if (cause.empty()) calls_->fail(code, call ? call : "a call of its body", &node);
   (void)cudaGetLastError();
