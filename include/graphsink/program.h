@@ -253,9 +253,9 @@ class Program {
   // way or still to come, and these compute what they would have computed. What was captured for these input shapes is
   // kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA then tells
   // the library on a thread where nothing can be freed, so the next call of this library frees it: compile(), or a call
-  // or the destructor of a Program or SinkCache, on any thread. Until then CompileOptions::log may be called. Memory of
-  // bind_memory() stays the caller's to keep. Of a step that fails after the program was destroyed, only the log tells,
-  // when it is freed.
+  // but poll() and try_read(), or the destructor, of a Program or SinkCache, on any thread. Until then
+  // CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. Of a step that fails after
+  // the program was destroyed, only the log tells, when it is freed.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
@@ -366,8 +366,10 @@ class Program {
   using GetValues = std::function<void(const std::vector<double>&)>;
   void read_record(std::string_view name, const GetValues& get, Where where);
   void take_record(std::string_view name, const GetValues& get, Where where);
-  Impl& impl(const Where& where) const;  // throws Error for a moved-from Program
-  std::shared_ptr<Impl> impl_;           // shared with graphs of the caller's that hold a step, see enqueue()
+  // Both throw Error for a moved-from Program. The first is for calls that may wait: see enqueue().
+  Impl& impl(const Where& where) const;
+  Impl& impl_without_wait(const Where& where) const;
+  std::shared_ptr<Impl> impl_;  // shared with graphs of the caller's that hold a step, see enqueue()
 };
 
 // Opens the device and plans the graph for it. Throws Error if there is no such device, or the graph cannot run there.

@@ -50,6 +50,10 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
 
 Program::Impl& Program::impl(const Where& where) const {
   LeftBehind::free_all();
+  return impl_without_wait(where);
+}
+
+Program::Impl& Program::impl_without_wait(const Where& where) const {
   if (!impl_) throw Error("Program", where, "a moved-from Program", "use the Program that it was moved to");
   return *impl_;
 }
@@ -84,9 +88,9 @@ void Program::bind(Where where) { impl(where).bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
 void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, impl_, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
-bool Program::poll(Where where) { return impl(where).poll(where); }
+bool Program::poll(Where where) { return impl_without_wait(where).poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {
-  impl(where).take_record(name, true, get, where);
+  impl_without_wait(where).take_record(name, true, get, where);
 }
 void Program::read_record(std::string_view name, const GetValues& get, Where where) {
   impl(where).read_record(name, get, where);

@@ -24,8 +24,9 @@ class LeftBehind {
     }
   }
 
-  // Lets go of all that was left until now; one load where that is nothing. Calls of the library begin with it. Does
-  // nothing in the body of an op and in a function that a SinkCache captures, where CUDA calls would be refused.
+  // Lets go of all that was left until now; one load where that is nothing. Calls of the library that may wait begin
+  // with it. Does nothing in the body of an op and in a function that a SinkCache captures, where CUDA calls would be
+  // refused.
   static void free_all() noexcept {
     if (first_.load(std::memory_order_relaxed) == nullptr || InBody::here() || InCapture::here()) return;
     std::unique_ptr<LeftBehind> one(first_.exchange(nullptr, std::memory_order_acquire));

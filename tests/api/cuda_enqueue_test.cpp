@@ -275,6 +275,22 @@ TEST_P(EnqueueOutlives, InASinkCache) {
   EXPECT_EQ(left_over(), 0u);
 }
 
+// To free memory is to wait for the device.
+TEST_P(EnqueueOutlives, CallsThatNeverWaitFreeNothing) {
+  Program other = trainer();
+  other.run();
+  other.sync();
+  (void)capture_and_destroy();
+  total_ = Variable();
+  destroy_graphs();
+  const std::size_t live = emu::live_objects().total();
+  EXPECT_TRUE(other.poll());
+  EXPECT_EQ(other.try_read("loss").size(), 1u);
+  EXPECT_EQ(emu::live_objects().total(), live);
+  other.sync();
+  EXPECT_LT(emu::live_objects().total(), live);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, EnqueueOutlives, ::testing::Range(0u, 6u));
 
 // Without an owner the graph could not be launched for long, so the capture is refused.
