@@ -26,13 +26,8 @@ class Builder {
  public:
   Builder(Graph graph, const std::vector<ParameterGroup>& groups, Method method, const GradientOptions& options,
           Where where)
-      : graph_(std::move(graph)),
-        groups_(groups),
-        method_(std::move(method)),
-        options_(options),
-        where_(where),
-        call_{method_.call, where} {
-    check_optimizer(call_, *graph_.data(), groups_, method_, options_);
+      : graph_(std::move(graph)), groups_(groups), method_(std::move(method)), options_(options), where_(where) {
+    check_optimizer(call(), *graph_.data(), groups_, method_, options_);
     for (const ParameterGroup& group : groups_)
       parameters_.insert(parameters_.end(), group.parameters.begin(), group.parameters.end());
   }
@@ -45,7 +40,7 @@ class Builder {
 
   // With gradients of the user's.
   Optimizer apply(const std::vector<Value>& gradients) {
-    check_gradients(call_, *graph_.data(), parameters_, gradients, options_);
+    check_gradients(call(), *graph_.data(), parameters_, gradients, options_);
     begin();
     return update(gradients);
   }
@@ -54,6 +49,8 @@ class Builder {
   struct Controls {
     Value updates, apply, scale;
   };
+
+  OptimizerCall call() const { return {method_.call, where_}; }
 
   void begin() {
     if (!options_.loss_scale) return;
@@ -313,7 +310,6 @@ class Builder {
   Method method_;
   GradientOptions options_;
   Where where_;
-  OptimizerCall call_;
   std::vector<Variable> parameters_;  // of all groups
   Optimizer result_;
   std::vector<Value> results_;  // that are more than parts of the update

@@ -48,7 +48,7 @@ void Helpers::share(std::int64_t tiles, FunctionRef<void(std::int64_t first, std
     *link = job.next;
   }
   auto have_left = [&] { return job.helpers.load(std::memory_order_acquire) == 0; };
-  patience_.wait(have_left, [&] {
+  spin_.wait(have_left, [&] {
     std::unique_lock lock(mutex_);
     left_.wait(lock, have_left);
   });

@@ -8,7 +8,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
-#include "device/cpu/patience.h"
+#include "device/cpu/adaptive_spin.h"
 #include "device/cpu/thread_team.h"
 
 namespace graphsink {
@@ -46,7 +46,7 @@ class Helpers {
   std::mutex mutex_;              // of jobs_
   Job* jobs_ = nullptr;           // a list of those of which some tiles may not be taken yet
   std::condition_variable left_;  // a helper has left a job
-  Patience patience_;             // of streams that wait for helpers
+  AdaptiveSpin spin_;             // of streams that wait for helpers
   ThreadTeam team_;
 };
 

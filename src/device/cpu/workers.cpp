@@ -34,7 +34,7 @@ void Workers::meet(bool is_long_expected) {
   auto sleep = [&] {
     while (!is_over()) meetings_.wait(meeting);
   };
-  patience_.wait(is_over, sleep, is_long_expected);
+  spin_.wait(is_over, sleep, is_long_expected);
 }
 
 std::int32_t Workers::agree(int worker, FunctionRef<std::int32_t()> decide) {

@@ -6,7 +6,7 @@
 
 #include "base/function_ref.h"
 #include "base/log.h"
-#include "device/cpu/patience.h"
+#include "device/cpu/adaptive_spin.h"
 #include "device/cpu/thread_team.h"
 
 namespace graphsink {
@@ -33,8 +33,6 @@ class Workers {
   // also a meeting.
   std::int32_t agree(int worker, FunctionRef<std::int32_t()> decide);
 
-  const Patience& patience() const { return patience_; }
-
  private:
   const int count_;
   std::atomic<bool> is_busy_{false};
@@ -44,7 +42,7 @@ class Workers {
   alignas(64) std::atomic<int> meetings_{0};  // that are over, modulo 2^32
   // In turns: while a worker may still read one, nobody writes it, because that would take another meeting.
   std::int32_t decisions_[2] = {};
-  Patience patience_;   // of those that have arrived
+  AdaptiveSpin spin_;   // of those that have arrived
   ThreadTeam threads_;  // of workers 1, 2, ...
 };
 

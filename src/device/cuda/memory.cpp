@@ -1,8 +1,10 @@
 #include "device/cuda/memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "graphsink/memory.h"
@@ -13,6 +15,49 @@ namespace {
 
 constexpr std::size_t kLargestSlot = std::size_t{4} << 20;
 constexpr std::size_t kSmallestSlot = std::size_t{4} << 10;
+
+// Frees a block. Made before it is allocated, because behind that nothing may fail until the block has an owner.
+class Release {
+ public:
+  using Free = cudaError_t (*)(void*);
+  // `kind`: where the bytes are counted. `call`: the name of `free`.
+  Release(const Calls& calls, std::size_t bytes, std::atomic<std::size_t> HeldBytes::*kind, Free free, const char* call)
+      : held_(calls.held),
+        map_(calls.memory),
+        log_(calls.log),
+        bytes_(rounded_block(bytes)),
+        kind_(kind),
+        free_(free),
+        call_(call) {}
+
+  std::size_t bytes() const { return bytes_; }
+  void count() const noexcept { (*held_).*kind_ += bytes_; }
+  void operator()(void* address) const noexcept {
+    RelaxedCapture always_allowed(log_);
+    map_->set_gone(address, bytes_);
+    const cudaError_t failed = free_(address);
+    if (failed != cudaSuccess) log_failure(log_, call_, cudaGetErrorName(failed));
+    (*held_).*kind_ -= bytes_;
+  }
+
+ private:
+  std::shared_ptr<HeldBytes> held_;
+  std::shared_ptr<MemoryMap> map_;
+  Log log_;
+  std::size_t bytes_;
+  std::atomic<std::size_t> HeldBytes::*kind_;
+  Free free_;
+  const char* call_;
+};
+
+// If the owner cannot be made, the block is freed.
+Memory own(Calls& calls, void* address, Release release) {
+  const std::size_t bytes = release.bytes();
+  release.count();
+  Memory memory(address, std::move(release));
+  calls.memory->set(address, bytes, MemoryState::live);
+  return memory;
+}
 
 }  // namespace
 
@@ -30,20 +75,12 @@ void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
 
 Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
-  auto release = [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
-    RelaxedCapture always_allowed(log);
-    map->set_gone(freed, rounded_block(bytes));
-    cudaError_t failed = cudaFree(freed);
-    if (failed != cudaSuccess) log_failure(log, "cudaFree", cudaGetErrorName(failed));
-    held->device -= rounded_block(bytes);
-  };
+  Release release(calls, bytes, &HeldBytes::device, cudaFree, "cudaFree");
   void* address = nullptr;
   cudaError_t code = cudaMalloc(&address, rounded_block(bytes));
   if (code == cudaErrorMemoryAllocation) throw_out_of_memory(calls, "cudaMalloc", bytes);
   calls.check(code, "cudaMalloc");
-  calls.held->device += rounded_block(bytes);
-  Memory memory(address, std::move(release));  // which calls it if it cannot be made
-  calls.memory->set(address, rounded_block(bytes), MemoryState::live);
+  Memory memory = own(calls, address, std::move(release));
   calls.check(cudaMemsetAsync(address, 0, rounded_block(bytes), stream.get()), "cudaMemsetAsync");
   calls.check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   return memory;
@@ -51,13 +88,7 @@ Memory allocate_device(Calls& calls, const CudaStream& stream, std::size_t bytes
 
 Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   RelaxedCapture relaxed(calls);
-  auto release = [held = calls.held, map = calls.memory, log = calls.log, bytes](void* freed) {
-    RelaxedCapture always_allowed(log);
-    map->set_gone(freed, rounded_block(bytes));
-    cudaError_t failed = cudaFreeHost(freed);
-    if (failed != cudaSuccess) log_failure(log, "cudaFreeHost", cudaGetErrorName(failed));
-    held->host -= rounded_block(bytes);
-  };
+  Release release(calls, bytes, &HeldBytes::host, cudaFreeHost, "cudaFreeHost");
   void* address = nullptr;
   cudaError_t code = cudaHostAlloc(&address, rounded_block(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (code == cudaErrorMemoryAllocation) {
@@ -67,9 +98,7 @@ Memory allocate_pinned(Calls& calls, std::size_t bytes) {
                       "use smaller shapes or batches, or end other programs on this machine");
   }
   calls.check(code, "cudaHostAlloc");
-  calls.held->host += rounded_block(bytes);
-  Memory memory(address, std::move(release));  // which calls it if it cannot be made
-  calls.memory->set(address, rounded_block(bytes), MemoryState::live);
+  Memory memory = own(calls, address, std::move(release));
   std::memset(address, 0, rounded_block(bytes));
   return memory;
 }

@@ -1,4 +1,4 @@
-// How long threads look for others that are at work before they sleep.
+// How long threads spin that wait for others which are at work, before they sleep.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@
 
 namespace graphsink {
 
-// Waking a thread costs about as much as a small task, so threads that wait for others look for a quarter of a
-// millisecond whether these are done. Where a wait takes a millisecond longer, the system has probably given the core
-// of one of them to another program, for what is called a quantum, and will do so again. The next waits then give the
-// processor away after some ten microseconds: a thread that looks may hold the very core that the other one needs, and
-// the system prefers a thread that has slept to one that computes all the time.
-class Patience {
+// Waking a thread costs about as much as a small task, so threads that wait for others spin for a quarter of a
+// millisecond first. Where a wait takes a millisecond longer, the system has probably given the core of one of them to
+// another program, for what is called a quantum, and will do so again. The next waits then give the processor away
+// after some ten microseconds: a thread that spins may hold the very core that the other one needs, and the system
+// prefers a thread that has slept to one that computes all the time.
+class AdaptiveSpin {
  public:
-  static constexpr int kLongLooks = 5 * kSpins, kShortLooks = kSpins / 5;
+  static constexpr int kLongSpins = 5 * kSpins, kShortSpins = kSpins / 5;
   static constexpr int kShortWaits = 1000;  // after a lost quantum
   static constexpr std::chrono::milliseconds kQuantum{1};
 
@@ -26,7 +26,7 @@ class Patience {
     const int left = short_waits_.load(std::memory_order_relaxed);
     // Threads that do this at the same time may count as one.
     if (left > 0) short_waits_.store(left - 1, std::memory_order_relaxed);
-    for (int i = 0; i < (left > 0 ? kShortLooks : kLongLooks); ++i) {
+    for (int i = 0; i < (left > 0 ? kShortSpins : kLongSpins); ++i) {
       if (is_over()) return;
       pause();
     }
