@@ -21,11 +21,12 @@ END = "<!-- Here ends what profiling/results_page.py writes. -->"
 INTRODUCTION = """# What a GPU answered
 
 One folder per run on a GPU machine, named by date, device and plan. `profiling/gpu_check.sh --from PACK --out FOLDER` writes
-them, and `profiling/results_page.py` makes this page from them. Nothing here is written by hand.
+them, and `profiling/results_page.py` makes this page from them. Nothing here is written by hand but the
+notes of `meta.json`, which say what else was changed.
 
 | file | what it holds |
 |---|---|
-| `meta.json` | device, driver, toolkit, commit, date and plan |
+| `meta.json` | device, driver, toolkit, commit, date and plan, and perhaps a note |
 | `summary.txt` | a line for each event, with the seconds since the start of the run; every test that did not pass, and why |
 | `results.json` | what was measured: rows of `graphsink-bench`, `torch_bench.py`, `launch_baseline`, `endurance` and others |
 | `tests*.json` | the outcome of each test and its milliseconds, for each suite; "FAILED, alone ok" failed behind other tests only |

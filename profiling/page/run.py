@@ -141,6 +141,8 @@ class Run:
         meta = self.meta
         lines = [f"## {self.name}", "", f"{meta['device']}, driver {meta['driver'] or '-'}, CUDA {meta.get('toolkit') or '-'}, {meta['cores']} cores"
                  f"{', PyTorch ' + meta['torch'] if meta.get('torch') else ''}; commit {meta['commit'][:12]}, {meta['date']}, plan {meta['plan']}."]
+        if meta.get("note"):
+            lines += ["", meta["note"]]
         parts = [("Launches, in microseconds of the calling thread", self.launch_table()), ("Costs of CUDA, asked by the probe", self.probe_lines())]
         for name in self.results:
             if name.startswith("bench"):
