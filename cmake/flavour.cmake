@@ -104,9 +104,10 @@ function(graphsink_layer name below)
   if(TARGET graphsink_nvtx)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
-  # Only the layers whose coverage tests/run.sh checks are compiled this way.
+  # Only the layers whose coverage tests/run.sh checks are compiled this way. The others are compiled as in the presets
+  # cpu and cuda, so that a compiler cache has them for all three.
   if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|capture|kernels)$")
-    target_compile_options(graphsink_${name} PRIVATE --coverage)
+    target_compile_options(graphsink_${name} PRIVATE --coverage -O1 -g0)
     target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
     target_link_options(graphsink_${name} PUBLIC --coverage)
   endif()
@@ -117,8 +118,8 @@ function(graphsink_layer name below)
   if(files GREATER 6 AND NOT name STREQUAL "kernels")  # kernels read less than these headers
     graphsink_precompile(graphsink_${name} ${GRAPHSINK_COMMON_HEADERS})
   endif()
-  if(name STREQUAL "device" OR name STREQUAL "kernels")
-    graphsink_device_sources(graphsink_${name})
+  if(name MATCHES "^(device|kernels|capture)$")
+    graphsink_device_sources(graphsink_${name} PRIVATE)
   endif()
 endfunction()
 
@@ -152,13 +153,15 @@ endfunction()
 function(graphsink_compile_for_programs name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
-  target_compile_definitions(${name} PRIVATE GRAPHSINK_FLAVOUR="${GRAPHSINK_FLAVOUR}")
   target_link_libraries(${name} PRIVATE graphsink_source_dir)
-  # For a test, and for any program under a sanitizer, compiling takes longer than running. So these are compiled
-  # without optimization, except for sources that set their own options. Kernels are excepted too, because their stacks
-  # on the software device are small.
-  if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND NOT "${ARGN}" MATCHES "[.]cu")
+  # For a test, and for any program of a build that is slow anyway, compiling takes longer than running. So these are
+  # compiled without optimization, except for sources that set their own options. Kernels are excepted too, because their
+  # stacks on the software device are small.
+  if((GRAPHSINK_SANITIZE OR GRAPHSINK_COVERAGE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
+     AND NOT "${ARGN}" MATCHES "[.]cu")
     target_compile_options(${name} PRIVATE -O0)
+  elseif(GRAPHSINK_COVERAGE)
+    target_compile_options(${name} PRIVATE -O1)
   endif()
   # Undefined behaviour is checked in the library and the software device. Checks in the tests themselves would take a
   # quarter of their compile time.

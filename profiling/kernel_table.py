@@ -147,6 +147,16 @@ def table(trace, names):
     return sorted(rows.values(), key=lambda row: (-row["ns"], row["op"], row["where"], row["work"]))
 
 
+def scopes(trace, names):
+    """(nanoseconds, scope) of what the user's scopes took, the longest first; empty where no op has a scope."""
+    times = {}
+    for _, node, _, _, time, _ in trace.work:
+        name = name_of(node, trace, names) or {}
+        scope = name.get("scope", "")
+        times[scope] = times.get(scope, 0) + time
+    return [] if set(times) <= {""} else sorted(((time, scope) for scope, time in times.items()), reverse=True)
+
+
 def rate(amount, nanoseconds):
     return f"{amount / nanoseconds:.1f}" if amount and nanoseconds else ""
 
@@ -174,6 +184,13 @@ def print_rows(rows, trace, top):
     if len(rows) > top:
         rest = sum(row["ns"] for row in rows[top:])
         print(f"and {len(rows) - top} more rows with {100 * rest / total:.1f} %: see --top and --json")
+
+
+def print_scopes(rows, top):
+    total = sum(time for time, _ in rows)
+    print("\nby scope")
+    print_table(("ms", "%", "scope"), [(f"{time / 1e6:.3f}", f"{100 * time / total:.1f}", scope or "outside of scopes")
+                                      for time, scope in rows[:top]], 2)
 
 
 def print_launches(trace):
@@ -208,11 +225,14 @@ def main():
                   "were captured before GRAPHSINK_NODE_NAMES was set")
         if trace.dropped:
             print(f"{trace.dropped} records were lost, so the times above are too small: profile fewer steps")
+        by_scope = scopes(trace, names)
+        if by_scope:
+            print_scopes(by_scope, arguments.top)
         if launches.launches:
             print_launches(launches)
         if arguments.json:
             with open(arguments.json, "w", encoding="utf-8") as file:
-                json.dump({"rows": rows, "launches": {str(g): c for g, c in launches.launches.items()}}, file, indent=1)
+                json.dump({"rows": rows, "scopes": {scope: time for time, scope in by_scope}, "launches": {str(g): c for g, c in launches.launches.items()}}, file, indent=1)
     except Problem as e:
         print(f"kernel_table: {e}", file=sys.stderr)
         return 1

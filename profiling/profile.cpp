@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace graphsink::bench {
@@ -36,7 +37,7 @@ std::vector<Row> rows_of(const std::vector<OpTime>& ops) {
   std::map<std::tuple<std::string, std::string, std::string>, Row> rows;
   for (const OpTime& op : ops) {
     if (op.runs == 0) continue;
-    const std::string where = to_string(op.where), result = results_of(op);
+    const std::string where = line_of(op.where), result = results_of(op);
     Row& row = rows[{op.op, where, result}];
     row.op = op.op;
     row.where = where;
@@ -50,6 +51,16 @@ std::vector<Row> rows_of(const std::vector<OpTime>& ops) {
   std::vector<Row> sorted;
   for (auto& [key, row] : rows) sorted.push_back(std::move(row));
   std::stable_sort(sorted.begin(), sorted.end(), [](const Row& a, const Row& b) { return a.us > b.us; });
+  return sorted;
+}
+
+// The time of each scope, the longest first: of all runs, in microseconds. Empty where no op has a scope.
+std::vector<std::pair<std::string, double>> scopes_of(const std::vector<OpTime>& ops) {
+  std::map<std::string, double> times;
+  for (const OpTime& op : ops) times[std::string(op.where.scope())] += static_cast<double>(op.runs) * op.us;
+  if (times.size() == 1 && times.contains("")) times.clear();
+  std::vector<std::pair<std::string, double>> sorted(times.begin(), times.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return sorted;
 }
 
@@ -122,7 +133,14 @@ json profile_of(models::Model model, DeviceId device, int threads, std::int64_t 
                     {"gbytes", rate(row.bytes, row.us)}});
     us += row.us / static_cast<double>(steps);
   }
-  return {{"workload", model.name}, {"steps", steps}, {"us_per_step", us}, {"ops", std::move(rows)}};
+  json scopes = json::array();
+  for (const auto& [scope, time] : scopes_of(ops))
+    scopes.push_back({{"scope", scope}, {"us_per_step", time / static_cast<double>(steps)}});
+  return {{"workload", model.name},
+          {"steps", steps},
+          {"us_per_step", us},
+          {"ops", std::move(rows)},
+          {"scopes", std::move(scopes)}};
 }
 
 void print_profile(std::ostream& out, const json& profile, const json& machine) {
@@ -152,6 +170,15 @@ void print_profile(std::ostream& out, const json& profile, const json& machine) 
     std::snprintf(line, sizeof line, "%10.1f %5.1f%%  ops of less than %.1f %% each\n", left_out, 100 * left_out / all,
                   100 * kLeastShare);
     out << line;
+  }
+  if (profile["scopes"].empty()) return;
+  std::snprintf(line, sizeof line, "%10s %6s  %s\n", "us/step", "share", "scope");
+  out << line;
+  for (const json& row : profile["scopes"]) {
+    const double us = row["us_per_step"].get<double>();
+    const auto scope = row["scope"].get<std::string>();
+    std::snprintf(line, sizeof line, "%10.1f %5.1f%%  ", us, all > 0 ? 100 * us / all : 0);
+    out << line << (scope.empty() ? "outside of scopes" : scope) << "\n";
   }
 }
 

@@ -260,6 +260,8 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(sum(row["runs_per_step"] for row in mlp["ops"] if row["op"] == "adamw"), 1)
         self.assertEqual({row["op"] for row in mlp["ops"] if row["gflops"]} - {"matmul", "matmul_bias", "matmul_relu"}, set())
         self.assertAlmostEqual(sum(row["us_per_step"] for row in mlp["ops"]), mlp["us_per_step"], delta=1e-6 * mlp["us_per_step"])
+        self.assertEqual(mlp["scopes"], [])
+        self.assertRegex(bench("--workload", "gpt", "--profile", "--steps", 2), r"(?m)^ +[0-9.]+ +[0-9.]+%  block\.0$")
         self.assertRegex(bench("--workload", "mlp", "--profile", "--steps", 2), r"(?m)^ +[0-9.]+ +[0-9.]+% .* adamw +mlp.cpp:")
 
     def compare(self, *arguments):

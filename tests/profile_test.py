@@ -114,6 +114,19 @@ class Profile(unittest.TestCase):
         self.assertEqual(self.rows(), EXPECTED)
         self.assertIn("7 records were lost", done.stdout)
 
+    def test_scopes_have_a_table_of_their_own(self):
+        report = make_database(self.folder / "nodes.sqlite", NODE_LEVEL)
+        names = write_lines(self.folder / "names.jsonl", [{**NAMES[0], "scope": "layer0"}, {**NAMES[1], "scope": "layer1"}, NAMES[2]])
+        done = run(TABLE, report, "--names", names, "--json", self.folder / "kernels.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.rows(), EXPECTED, "rows are by line, not by scope")
+        scopes = json.loads((self.folder / "kernels.json").read_text(encoding="utf-8"))["scopes"]
+        self.assertEqual(scopes, {"layer0": 8000, "layer1": 2000, "": 1500})
+        table = done.stdout[done.stdout.index("by scope"):].splitlines()
+        self.assertEqual([line.split() for line in table[1:5]],
+                         [["ms", "%", "scope"], ["0.008", "69.6", "layer0"], ["0.002", "17.4", "layer1"],
+                          ["0.002", "13.0", "outside", "of", "scopes"]])
+
     def test_graphs_without_names_are_said_to_be_unknown(self):
         report = make_database(self.folder / "nodes.sqlite", NODE_LEVEL)
         done = run(TABLE, report, "--json", self.folder / "kernels.json")

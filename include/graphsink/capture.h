@@ -103,8 +103,8 @@ struct SinkReport {
   std::size_t keys = 0;         // that the cache holds now
   std::size_t captured = 0;     // those of them that are captured
   std::size_t refused = 0;      // those whose capture has failed three times, or whose work has changed
-  // What the keys take together: an estimate of 10 KiB for each node of a captured graph, because CUDA does not say,
-  // and what the cache itself keeps for each key.
+  // What the keys take together: an estimate of 112 KiB for each captured graph and 2.5 KiB for each node of it,
+  // because CUDA does not say (see CaptureInfo::bytes), and what the cache itself keeps for each key.
   std::size_t bytes = 0;
   std::size_t max_bytes = 0;          // the bound of `bytes`; 0 before the first call where the device decides
   std::vector<SinkFailure> failures;  // the first 32 different ones

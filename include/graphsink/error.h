@@ -3,35 +3,43 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// A place in the user's source. A function of this library that may refuse has a last parameter
-// `Where where = Where::current()`, which is the line that calls it.
+// A place in the user's source, and the scope that it belongs to (scope.h). A function of this library that may refuse
+// has a last parameter `Where where = Where::current()`, which is the line that calls it.
 class Where {
  public:
-  constexpr Where() = default;  // no place
-  // For code that is called from another language. `file` is not copied: it must outlive every Where and every Error.
-  constexpr Where(const char* file, std::uint32_t line) : file_(file), line_(line) {}
+  Where() = default;  // no place
+  // For code that is called from another language; in the scope of the calling thread. `file` is not copied: it must
+  // outlive every Where and every Error.
+  Where(const char* file, std::uint32_t line);
   // The line of the call, also where this is the default value of a parameter.
-  static constexpr Where current(std::source_location here = std::source_location::current()) {
+  static Where current(std::source_location here = std::source_location::current()) {
     return {here.file_name(), here.line()};
   }
 
-  constexpr const char* file_name() const { return file_; }
-  constexpr std::uint32_t line() const { return line_; }  // from 1; 0 where no line is known
+  const char* file_name() const noexcept { return file_; }
+  std::uint32_t line() const noexcept { return line_; }  // from 1; 0 where no line is known
+  // "encoder/layer3"; empty outside of scopes. As long-lived as the longest-lived copy of this Where.
+  std::string_view scope() const noexcept { return scope_ ? std::string_view(*scope_) : std::string_view(); }
 
  private:
   const char* file_ = "";
   std::uint32_t line_ = 0;
+  std::shared_ptr<const std::string> scope_;  // null outside of scopes
 };
 
 // "train.cpp:12" (the last path component only), or "" for a default-constructed Where.
+std::string line_of(const Where& where);
+// The same and the scope, if there is one: "train.cpp:12 in encoder/layer3".
 std::string to_string(const Where& where);
 
 // what() reads "train.cpp:12: matmul: inner dimensions differ: [32, 784] x [700, 256]; remedy: ...". It is one line:

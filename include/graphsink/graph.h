@@ -76,7 +76,8 @@ class Variable {
  public:
   // Refers to nothing: valid() is false, and every other call throws Error. A Variable that was moved from is the same.
   Variable() = default;
-  // Throws Error for a Tensor without data, and for a name that is not UTF-8, which no checkpoint could hold.
+  // Within a Scope the Variable is "layer3/w" for the name "w". Throws Error for a Tensor without data, and for a name
+  // that is not UTF-8, which no checkpoint could hold.
   explicit Variable(std::string name, Tensor initial, Where where = Where::current());
 
   bool valid() const { return data_ != nullptr; }

@@ -22,6 +22,7 @@
 #include "graphsink/optim.h"
 #include "graphsink/plan.h"
 #include "graphsink/program.h"
+#include "graphsink/scope.h"
 #include "graphsink/select.h"
 #include "graphsink/tensor.h"
 #include "graphsink/type.h"

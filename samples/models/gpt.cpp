@@ -30,25 +30,27 @@ class Parameters {
 };
 
 struct Block {
+  std::string name;  // "block.3"
   std::int64_t heads;
   Variable gain1, bias1, qkv_w, qkv_b, project_w, project_b;
   Variable gain2, bias2, widen_w, widen_b, narrow_w, narrow_b;
 
-  Block(Parameters& p, const GptSizes& sizes, std::int64_t index) : heads(sizes.heads) {
-    std::string name = "block." + std::to_string(index) + ".";
+  Block(Parameters& p, const GptSizes& sizes, std::int64_t index)
+      : name("block." + std::to_string(index)), heads(sizes.heads) {
     std::int64_t c = sizes.width;
     // Less for what is added to the stream, which each block adds to twice.
     double deviation = 0.02, added = deviation / std::sqrt(2.0 * static_cast<double>(sizes.layers));
-    gain1 = p.vector(name + "norm1.gain", c, 1), bias1 = p.vector(name + "norm1.bias", c, 0);
-    qkv_w = p.matrix(name + "qkv.w", c, 3 * c, deviation), qkv_b = p.vector(name + "qkv.b", 3 * c, 0);
-    project_w = p.matrix(name + "project.w", c, c, added), project_b = p.vector(name + "project.b", c, 0);
-    gain2 = p.vector(name + "norm2.gain", c, 1), bias2 = p.vector(name + "norm2.bias", c, 0);
-    widen_w = p.matrix(name + "widen.w", c, 4 * c, deviation), widen_b = p.vector(name + "widen.b", 4 * c, 0);
-    narrow_w = p.matrix(name + "narrow.w", 4 * c, c, added), narrow_b = p.vector(name + "narrow.b", c, 0);
+    gain1 = p.vector(name + ".norm1.gain", c, 1), bias1 = p.vector(name + ".norm1.bias", c, 0);
+    qkv_w = p.matrix(name + ".qkv.w", c, 3 * c, deviation), qkv_b = p.vector(name + ".qkv.b", 3 * c, 0);
+    project_w = p.matrix(name + ".project.w", c, c, added), project_b = p.vector(name + ".project.b", c, 0);
+    gain2 = p.vector(name + ".norm2.gain", c, 1), bias2 = p.vector(name + ".norm2.bias", c, 0);
+    widen_w = p.matrix(name + ".widen.w", c, 4 * c, deviation), widen_b = p.vector(name + ".widen.b", 4 * c, 0);
+    narrow_w = p.matrix(name + ".narrow.w", 4 * c, c, added), narrow_b = p.vector(name + ".narrow.b", c, 0);
   }
 
   // x [n, context, width].
   Value operator()(const Value& x, double p) const {
+    const Scope scope(name);
     Value stream = x + drop(attend(layer_norm(x, gain1, bias1)), p);
     Value wide = gelu(matmul(layer_norm(stream, gain2, bias2), widen_w) + widen_b);
     return stream + drop(matmul(wide, narrow_w) + narrow_b, p);

@@ -18,11 +18,17 @@ std::string compose(const std::string& op, const Where& where, const std::string
 
 }  // namespace
 
-std::string to_string(const Where& where) {
+std::string line_of(const Where& where) {
   std::string_view file = where.file_name();
   if (file.empty() || where.line() == 0) return "";
   if (auto slash = file.find_last_of('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
   return printable(file) + ":" + std::to_string(where.line());
+}
+
+std::string to_string(const Where& where) {
+  std::string text = line_of(where);
+  if (!text.empty() && !where.scope().empty()) text.append(" in ").append(printable(where.scope()));
+  return text;
 }
 
 Error::Error(std::string op, Where where, std::string problem, std::string remedy)

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "graphsink/error.h"
@@ -30,7 +31,10 @@ inline Thrown thrown() noexcept {
     if (const char* slash = std::strrchr(file, '/')) file = slash + 1;
     std::size_t used = 0;
     if (e.where().line() > 0) {
-      int length = std::snprintf(what.problem, sizeof what.problem, "%s:%u: ", file, unsigned{e.where().line()});
+      const std::string_view scope = e.where().scope();
+      const int length =
+          std::snprintf(what.problem, sizeof what.problem, "%s:%u%s%.*s: ", file, unsigned{e.where().line()},
+                        scope.empty() ? "" : " in ", static_cast<int>(scope.size()), scope.data());
       used = std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof what.problem - 1);
     }
     std::snprintf(what.problem + used, sizeof what.problem - used, "%s: %s", e.op().c_str(), e.problem().c_str());

@@ -64,13 +64,13 @@ class Builder {
     const std::size_t first_part = graph_.data()->nodes.size();
     gradients = accumulate(std::move(gradients));
     Controls controls = decide(gradients);
-    Value lr = learning_rate(method_.lr, std::string(method_.name) + ".lr", parameters_, result_.lr);
+    Value lr = learning_rate(method_.lr, "lr", parameters_, result_.lr);
     std::size_t first = 0;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       Value group_lr = lr;
       result_.group_lr.emplace_back();
       if (groups_[i].lr) {
-        std::string name = std::string(method_.name) + ".lr." + std::to_string(i);
+        const std::string name = "lr." + std::to_string(i);
         group_lr = learning_rate(*groups_[i].lr, name, groups_[i].parameters, result_.group_lr.back());
       }
       std::span<const Value> own(gradients.data() + first, groups_[i].parameters.size());
@@ -105,14 +105,15 @@ class Builder {
   // In a body, what an update computes is assigned to the Variables, which the commit then stores.
   bool in_body() const { return graph_.data()->current_region != 0; }
 
+  // What no parameter names: two optimizers of one kind are told apart by the scopes of their calls.
   Variable named(const std::string& name, const Tensor& initial) const {
-    return graph_.data()->make_variable(std::string(method_.name) + "." + name, initial);
+    return graph_.data()->make_variable(std::string(method_.name) + "." + name, initial, where_);
   }
   Variable state(const std::string& name, const Tensor& initial) {
     return result_.state.emplace_back(named(name, initial));
   }
   Variable keep(const std::string& name, const Tensor& initial) {
-    return result_.state.emplace_back(graph_.data()->make_variable(name, initial));
+    return result_.state.emplace_back(graph_.data()->make_variable(name, initial, Where()));
   }
 
   std::vector<Value> gradients_of(const Value& loss) {
@@ -211,7 +212,7 @@ class Builder {
     if (const double* number = as_number(lr)) {
       bool is_f64 = std::any_of(parameters.begin(), parameters.end(),
                                 [](const Variable& parameter) { return parameter.type().dtype == f64; });
-      variable = graph_.data()->make_variable(name, Tensor::full(is_f64 ? f64 : f32, {}, *number));
+      variable = named(name, Tensor::full(is_f64 ? f64 : f32, {}, *number));
       return graph_.value(variable, lr.where());
     }
     if (const auto* given = std::get_if<Variable>(&lr.content())) variable = *given;

@@ -84,7 +84,7 @@ std::map<std::string_view, const Variable*> names_of(std::span<const Variable> v
     auto [at, is_new] = names.emplace(variable.name(), &variable);
     if (!is_new && !(*at->second == variable))
       throw Error(call, where, "two Variables are named \"" + shortened(variable.name()) + "\"",
-                  "give each a name of its own");
+                  "give each a name of its own, or make each in a Scope of its own");
   }
   return names;
 }

@@ -13,6 +13,12 @@
 namespace graphsink {
 namespace {
 
+// "matmul", or "matmul in layer3".
+TraceName trace_name(const PlanNode& node) {
+  if (node.where.scope().empty()) return TraceName(node.op->name.data());
+  return TraceName((std::string(node.op->name) + " in ").append(node.where.scope()).c_str());
+}
+
 void* address_of(const Buffer& buffer, const Addresses& a) {
   switch (buffer.storage) {
     case Storage::arena:
@@ -138,7 +144,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
     nodes_.push_back(bound);
-    names_.emplace_back(bound.op->name.data());
+    names_.push_back(trace_name(node));
   }
   bind_workspaces(devices);
 }

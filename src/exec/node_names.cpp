@@ -16,7 +16,8 @@ namespace {
 
 void add_op(const BoundNode& node, JsonWriter& line) {
   line.member("op", node.op->name);
-  if (std::string where = to_string(node.where); !where.empty()) line.member("where", where);
+  if (std::string where = line_of(node.where); !where.empty()) line.member("where", where);
+  if (!node.where.scope().empty()) line.member("scope", node.where.scope());
   line.member("node", node.id);
   line.member("bytes", bytes_moved(node));
   if (node.op->flops) line.member("flops", node.op->flops(BodyArgs(node)));

@@ -205,15 +205,16 @@ bool GraphData::is_assigned_here(const VariableUse& use) const {
   return !(use.assigned == start);
 }
 
-Variable GraphData::make_variable(const std::string& name, const Tensor& initial) {
-  if (current_region == 0) return Variable(name, initial);
+Variable GraphData::make_variable(const std::string& name, const Tensor& initial, const Where& where) {
+  Variable made(name, initial, where);
+  if (current_region == 0) return made;
   if (next_made < made_in_bodies.size()) {
     const Variable& known = made_in_bodies[next_made];
-    if (known.name() == name && known.type() == initial.type()) return made_in_bodies[next_made++];
+    if (known.name() == made.name() && known.type() == made.type()) return made_in_bodies[next_made++];
     made_in_bodies.resize(next_made);  // another call than when the body was built before
   }
   ++next_made;
-  made_in_bodies.push_back(Variable(name, initial));
+  made_in_bodies.push_back(std::move(made));
   return made_in_bodies.back();
 }
 
@@ -256,6 +257,7 @@ void require_valid(const Variable& variable, std::string_view op, const Where& w
 }
 
 Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
+  if (!where.scope().empty()) name.insert(0, "/").insert(0, where.scope());
   initial.require_valid("Variable \"" + name + "\"", where);
   if (!is_utf8(name)) {
     throw Error("Variable \"" + name + "\"", where, "its name is not UTF-8, so no checkpoint can hold it",

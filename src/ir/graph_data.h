@@ -254,7 +254,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   // is built then gets the same Variables again, from `next_made` on.
   std::vector<Variable> made_in_bodies;
   std::size_t next_made = 0;
-  Variable make_variable(const std::string& name, const Tensor& initial);
+  Variable make_variable(const std::string& name, const Tensor& initial, const Where& where);
 };
 
 // The data that `graph` refers to. Throws Error if it was moved from, or is that of an Eager.

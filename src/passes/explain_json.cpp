@@ -180,9 +180,9 @@ class Writer {
       json_.member("id", id);
       json_.member("kind", name_of(task.kind));
       json_.member("op", node ? std::string(node->op->name) : name_of(task.kind));
-      text_or_null("where", to_string(node                ? node->where
-                                      : task.control >= 0 ? plan_.controls[at(task.control)].where
-                                                          : Where()));
+      const Where where = node ? node->where : task.control >= 0 ? plan_.controls[at(task.control)].where : Where();
+      text_or_null("where", line_of(where));
+      text_or_null("scope", std::string(where.scope()));
       json_.member("device", node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task)));
       json_.member("stream", stream);
       add_numbers("after", task.after);

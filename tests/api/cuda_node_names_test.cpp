@@ -78,6 +78,18 @@ TEST_F(NodeNames, AnOpHasItsLineItsBytesAndItsOperations) {
   EXPECT_TRUE(contains(products[0]["work"], "kernel ")) << products[0];
 }
 
+TEST_F(NodeNames, AnOpHasItsScope) {
+  Graph g;
+  const Value x = g.value(Variable("x", Tensor(f32, {4})));
+  const Scope scope("layer3");
+  g.output("y", tanh(x));
+  Program p = sunk(g);
+  p.write_node_names(file_);
+  const std::vector<Json> found = lines_of("tanh");
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].value("scope", ""), "layer3") << found[0];
+}
+
 TEST_F(NodeNames, EveryNodeOfEveryCaptureIsThere) {
   Graph g;
   Value x = g.input("x", f32, {8});
@@ -180,7 +192,7 @@ TEST_F(NodeNames, AKeyThatTookOverAGraphHasNoLines) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   {
-    SinkCache sinks({.max_bytes = 16 << 10, .warm_runs = 0});
+    SinkCache sinks({.max_bytes = 160 << 10, .warm_runs = 0});
     for (int key : {7, 8}) {
       sinks.run(stream, Key{key}, [&](cudaStream_t s) { guest_add(s, sum, key); });
       ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream));

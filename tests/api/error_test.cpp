@@ -70,6 +70,8 @@ const Row kRows[] = {
     {"NameNotUtf8",
      [] { Variable("layer\xff", Tensor({1.0f})); },
      {"Variable \"layer\\xff\"", "is not UTF-8", "give a name in UTF-8"}},
+    {"ScopeWithoutAName", [] { Scope scope(""); }, {"Scope", "its name is empty", "layer3"}},
+    {"ScopeNotUtf8", [] { Scope scope("layer\xff"); }, {"Scope", "\"layer\\xff\" is not UTF-8", "UTF-8"}},
     {"DefaultValue", [] { relu(Value()); }, {"relu", "default-constructed"}},
     {"MissingInput",
      [] {
@@ -346,7 +348,7 @@ TEST(Message, ARefusedRunChangesNothing) {
 // A binding for another language passes places like this one.
 TEST(Message, NamesAPlaceThatWasGiven) {
   Graph g;
-  constexpr Where place("models/train.py", 7);
+  const Where place("models/train.py", 7);
   Value x = g.input("x", f32, {3}), y = g.input("y", f32, {4});
   std::string message = testing::message_of([&] { add(Arg(x, place), y); });
   EXPECT_TRUE(testing::contains(message, "train.py:7: add")) << message;

@@ -105,6 +105,21 @@ TEST_F(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   EXPECT_EQ(open_ranges, 0);
 }
 
+TEST_F(Trace, RangesOfOpsCarryTheirScopes) {
+  Graph g;
+  Value x = g.input("x", f32, {4}), y;
+  {
+    const Scope layer("layer3");
+    y = tanh(x);
+  }
+  g.output("y", sum(y));
+  Program p = compile(g, {.fuse = false});
+  p.write(x, std::vector<float>{1, 2, 3, 4});
+  p.run(interactive);
+  EXPECT_EQ(count("op: tanh in layer3"), 1);
+  EXPECT_EQ(count("op: sum"), 1);
+}
+
 #ifdef GRAPHSINK_EMULATED
 TEST_F(Trace, WhatShouldHaveBeenALaunchIsAFallback) {
   Graph g;

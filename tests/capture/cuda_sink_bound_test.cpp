@@ -20,12 +20,19 @@ class SinkCacheBound : public Guest {
       for (int i = 0; i < kernels; ++i) guest_add(s, sums_[0], amount);
     };
   }
+  // What a key of so many kernels takes, as SinkReport::bytes counts it.
+  std::size_t bytes_of(int kernels) {
+    SinkCache sinks;
+    for (int i = 0; i < 2; ++i) sinks.run(stream_, Key{1}, adds(0, kernels));
+    return sinks.report().bytes;
+  }
+  // Three keys of one kernel fit, and a fourth does not.
+  std::size_t three_graphs() { return bytes_of(1) * 7 / 2; }
 };
 
-constexpr std::size_t kThreeGraphs = 40 << 10;  // of one node each, see SinkReport::bytes
-
 TEST_F(SinkCacheBound, TheLeastRecentlyUsedGoes) {
-  SinkCache sinks({.max_bytes = kThreeGraphs});
+  const std::size_t bound = three_graphs();
+  SinkCache sinks({.max_bytes = bound});
   for (int key : {1, 2, 3}) sink(sinks, key, adds(key));
   sinks.run(stream_, Key{1}, adds(1));
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -38,11 +45,12 @@ TEST_F(SinkCacheBound, TheLeastRecentlyUsedGoes) {
   sinks.run(stream_, Key{2}, adds(2));
   EXPECT_EQ(sinks.report().launches, launches + 1) << "2 is not";
   EXPECT_EQ(read(sums_[0]), 3 * (1 + 2 + 3 + 4) + 1 + 1 + 2);
-  EXPECT_LE(sinks.report().bytes, kThreeGraphs);
+  EXPECT_LE(sinks.report().bytes, bound);
 }
 
 TEST_F(SinkCacheBound, AGraphThatIsAboutToGoIsUpdatedInPlace) {
-  SinkCache sinks({.max_bytes = kThreeGraphs});
+  const std::size_t bound = three_graphs();
+  SinkCache sinks({.max_bytes = bound});
   int expected = 0;
   for (int key = 1; key <= 20; ++key) {
     sink(sinks, key, adds(key));
@@ -62,7 +70,7 @@ TEST_F(SinkCacheBound, AGraphThatIsAboutToGoIsUpdatedInPlace) {
 
 // Four kernels and three edges, in a chain or as a star: the cache asks CUDA, which refuses.
 TEST_F(SinkCacheBound, WhatCudaDoesNotUpdateIsInstantiatedAnew) {
-  SinkCache sinks({.max_bytes = 90 << 10});
+  SinkCache sinks({.max_bytes = bytes_of(4) * 9 / 4});
   cudaStream_t sides[2] = {};
   cudaEvent_t forked = nullptr, joined[2] = {};
   ASSERT_EQ(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming), cudaSuccess);
@@ -158,7 +166,7 @@ TEST_F(SinkCacheBound, KeysThatDriveEachOtherOutAreSaidOnce) {
     ASSERT_EQ(messages_.size(), fits ? 0u : 1u) << sinks.report();
     if (fits) continue;
     for (const char* part : {"keys are dropped and captured again in turn", "may take 250 KiB",
-                             "one key takes up to about 20", "SinkOptions::max_bytes"}) {
+                             "one key takes up to about 16", "SinkOptions::max_bytes"}) {
       EXPECT_TRUE(contains(messages_[0], part)) << messages_[0];
     }
     EXPECT_TRUE(contains(to_string(sinks.report()), "captured again in turn")) << sinks.report();
@@ -193,8 +201,9 @@ TEST_F(SinkCacheBound, IsAShareOfTheDevicesMemory) {
   SinkCache sinks;
   sink(sinks, 1, adds(1));
   EXPECT_EQ(sinks.report().max_bytes, total / 64);
-  SinkCache bounded({.max_bytes = kThreeGraphs});
-  EXPECT_EQ(bounded.report().max_bytes, kThreeGraphs);
+  const std::size_t bound = three_graphs();
+  SinkCache bounded({.max_bytes = bound});
+  EXPECT_EQ(bounded.report().max_bytes, bound);
 }
 
 #ifdef GRAPHSINK_EMULATED
@@ -208,7 +217,8 @@ TEST_F(SinkCacheBound, WithoutTheDevicesAnswerItIsSaid) {
 }
 
 TEST_F(SinkCacheBound, ARefusedUpdateIsCounted) {
-  SinkCache sinks({.max_bytes = kThreeGraphs});
+  const std::size_t bound = three_graphs();
+  SinkCache sinks({.max_bytes = bound});
   emu::fail("cudaGraphExecUpdate", 1, cudaErrorGraphExecUpdateFailure, true);
   for (int key = 1; key <= 10; ++key) {
     sink(sinks, key, adds(key));
@@ -220,13 +230,13 @@ TEST_F(SinkCacheBound, ARefusedUpdateIsCounted) {
   EXPECT_EQ(report.instantiations, 10u);
   EXPECT_EQ(report.updates, 0u);
   EXPECT_GE(report.update_refusals, 7u);
-  EXPECT_LE(report.bytes, kThreeGraphs);
+  EXPECT_LE(report.bytes, bound);
 }
 
 TEST_F(SinkCacheBound, ManyCallsOverManyKeysTakeBoundedMemory) {
   constexpr int kKeys = 1000, kCalls = 100'000, kRepeats = 4;
-  constexpr std::size_t kGraph = 22 << 10;  // bytes of a captured key, on average
-  SinkCache sinks({.max_bytes = 16 * kGraph});
+  const std::size_t average = bytes_of(2);
+  SinkCache sinks({.max_bytes = 16 * average});
   const std::size_t live_before = emu::live_objects().total();
   std::size_t most_bytes = 0, most_live = 0;
   for (int i = 0; i < kCalls; ++i) {
@@ -241,7 +251,7 @@ TEST_F(SinkCacheBound, ManyCallsOverManyKeysTakeBoundedMemory) {
   for (int i = 0; i < kCalls; ++i) expected += 1 + i / kRepeats % kKeys % 3;
   EXPECT_EQ(read(sums_[0]), expected);
   const SinkReport report = sinks.report();
-  EXPECT_LE(most_bytes, 20 * kGraph) << "what is in flight may exceed the bound";
+  EXPECT_LE(most_bytes, 20 * average) << "what is in flight may exceed the bound";
   EXPECT_LE(most_live - live_before, 20u * 3) << "a graph, an executable graph and an event for each key";
   EXPECT_EQ(report.warm, kCalls / kRepeats + 0u);
   EXPECT_EQ(report.launches, kCalls - report.warm);

@@ -33,7 +33,7 @@ TEST_F(SinkCacheRuns, AKeyIsWarmThenCapturedThenLaunched) {
   EXPECT_EQ(report.keys, 1u);
   EXPECT_EQ(report.captured, 1u);
   EXPECT_EQ(report.as_is + report.inside + report.refused + report.evictions, 0u);
-  EXPECT_GE(report.bytes, 2u * 10 * 1024) << "two nodes";
+  EXPECT_GE(report.bytes, (112u + 2 * 5 / 2) * 1024) << "a graph of two nodes";
   EXPECT_TRUE(report.failures.empty());
 }
 
@@ -304,7 +304,7 @@ TEST_F(SinkCacheRuns, TwoThreadsCaptureAtOnceWhileAThirdAllocates) {
     threads[t] = std::thread([&, t] {
       cudaStream_t stream = nullptr;
       (void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-      SinkCache sinks({.max_bytes = 40 << 10});  // so that many are captured
+      SinkCache sinks({.max_bytes = 400 << 10});  // so that many are captured
       for (int i = 0; i < kRuns; ++i) {
         sinks.run(stream, Key{i / 4}, [&](cudaStream_t s) { guest_add(s, sums_[t], 1); });
       }

@@ -36,7 +36,7 @@ TEST_F(SinkSteps, AreOneLaunch) {
   EXPECT_EQ(report.launches, 4u);
   EXPECT_EQ(report.loops, 3u);
   EXPECT_EQ(report.captures, 1u);
-  EXPECT_GE(report.bytes, 4u * 10 * 1024) << "the step, its copy, the loop and its count";
+  EXPECT_GE(report.bytes, 2u * 112 * 1024 + 4 * 2560) << "the step, its copy, the loop and its count";
   EXPECT_TRUE(messages_.empty());
   EXPECT_TRUE(contains(to_string(report), "4 calls of 15 steps: 4 launches (3 of several steps), 1 warm"))
       << to_string(report);

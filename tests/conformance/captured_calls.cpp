@@ -28,6 +28,20 @@ std::vector<Case> captured_memory_cases() {
              r.call("cudaGraphLaunch", cudaGraphLaunch(instantiate(r, graph), stream));
              r.call("cudaStreamSynchronize", cudaStreamSynchronize(stream));
            }},
+          {"captured.memory_outside_of_launches",
+           "1.4 cudaPointerGetAttributes of memory that a graph allocates [tests of this library on an H200]",
+           {returns("cudaPointerGetAttributes", cudaSuccess, Status::kNone), gives("type", cudaMemoryTypeUnregistered)},
+           [](Recorder& r) {
+             const cudaStream_t stream = make_capturing(r);
+             void* memory = nullptr;
+             r.need("cudaMallocAsync", cudaMallocAsync(&memory, 256, stream));
+             r.need("cudaFreeAsync", cudaFreeAsync(memory, stream));
+             cudaGraph_t graph = nullptr;
+             r.need("cudaStreamEndCapture", cudaStreamEndCapture(stream, &graph));
+             cudaPointerAttributes attributes = {};
+             r.call("cudaPointerGetAttributes", cudaPointerGetAttributes(&attributes, memory));
+             r.value("type", attributes.type);
+           }},
           {"captured.pageable_copy",
            "1.4 cudaMemcpyAsync of pageable memory is read at replay [doc]",
            {returns("cudaMemcpyAsync", cudaSuccess, Status::kActive), capture_ends(),

@@ -198,7 +198,7 @@ TEST_P(SinkBesideCapture, EverythingThatACacheDoes) {
   const emu::LiveObjects before = emu::live_objects();
   ForeignCapture capture(GetParam());
   {
-    SinkCache sinks({.max_bytes = 25 << 10, .check_every = 1});
+    SinkCache sinks({.max_bytes = 260 << 10, .check_every = 1});
     auto add = [&](cudaStream_t s) { guest_add(s, sum, 1); };
     for (int i = 0; i < 3; ++i) sinks.run(stream, Key{"named"}, add);
     sinks.write_node_names("/dev/null");  // of the first graph, which is not an update of another

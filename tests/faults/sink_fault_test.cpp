@@ -89,7 +89,7 @@ class SinkFaults : public ::testing::Test {
   }
   // Ends what is in flight, by a call that a SinkCache does not make.
   void wait() { (void)cudaDeviceSynchronize(); }
-  SinkOptions options() { return {.max_bytes = 90 << 10, .check_every = 2}; }
+  SinkOptions options() { return {.max_bytes = 275 << 10, .check_every = 2}; }
 
   // The function fails at its nth call, or at all from the nth on.
   void run_case(const std::string& function, int nth, cudaError_t code, bool for_ever) {

@@ -13,11 +13,12 @@ fi
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$source/../.." && pwd)
-# In the build folder, at one depth: so a compiler cache knows the library's objects after the first of these builds.
 scratch=$build/package_test
-rm -rf "$scratch"
+# Beside the build, and with its options: so a compiler cache knows the objects of the shared library.
+shared=$build.shared
+rm -rf "$scratch" "$shared"
 mkdir "$scratch"
-trap 'rm -rf "$scratch"' EXIT
+trap 'rm -rf "$scratch" "$shared"' EXIT
 
 fail() {
   echo "package test: $*" >&2
@@ -113,11 +114,11 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
   check_prefix static-tar "$scratch/static.tar"
 
   echo "building the shared library"
-  quietly shared.configure cmake -G Ninja -S "$root" -B "$scratch/shared" "${library_options[@]}" \
-    -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
-  quietly shared.build cmake --build "$scratch/shared"
-  version=$(sed -n 's/^Version: //p' "$scratch/shared/graphsink.pc")
-  library=$scratch/shared/libgraphsink.so.$version
+  quietly shared.configure cmake -G Ninja -S "$root" -B "$shared" "${library_options[@]}" \
+    "-DGRAPHSINK_WERROR=$(cached GRAPHSINK_WERROR)" -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
+  quietly shared.build cmake --build "$shared"
+  version=$(sed -n 's/^Version: //p' "$shared/graphsink.pc")
+  library=$shared/libgraphsink.so.$version
   readelf -d "$library" | grep -q "soname: \[libgraphsink.so.${version%.*}\]" || fail "expected the soname .so.${version%.*}"
   # Of the library nothing can be seen but what the headers declare, and what the compiler makes of std templates.
   nm -DC --defined-only "$library" | cut -c 20- >"$scratch/symbols"
@@ -127,7 +128,7 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
   if grep -E 'graphsink::(Session|BoundPlan|CpuDevice|StepRunner|Walk|add_op)' "$scratch/symbols"; then
     fail "expected what no public header declares to be hidden"
   fi
-  check_packages shared "$scratch/shared" libgraphsink-dev "libgraphsink${version%.*}"
+  check_packages shared "$shared" libgraphsink-dev "libgraphsink${version%.*}"
   libraries=$(dirname "$(find "$scratch/shared.root" -name 'libgraphsink.so')")
   export LD_LIBRARY_PATH=$libraries
   check_prefix shared-deb "$scratch/shared.root/usr"
@@ -136,23 +137,24 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
   unset LD_LIBRARY_PATH
 fi
 
-# parent NAME TEXT: a project that contains graphsink, which the text brings in.
+# parent TEXT: a project that contains graphsink, which the text brings in. The library's build folder is named, so that
+# both ways to bring it in share its objects.
 parent() {
-  mkdir "$scratch/$1.project"
-  cat >"$scratch/$1.project/CMakeLists.txt" <<TEXT
+  mkdir -p "$scratch/inside.project"
+  cat >"$scratch/inside.project/CMakeLists.txt" <<TEXT
 cmake_minimum_required(VERSION 3.25)
 project(parent LANGUAGES CXX)
-$2
+$1
 add_executable(uses_graphsink $source/main.cpp)
 target_link_libraries(uses_graphsink PRIVATE graphsink::graphsink)
 add_executable(own_op $source/own_op.cu)
 target_link_libraries(own_op PRIVATE graphsink::graphsink)
 graphsink_device_sources(own_op)
 TEXT
-  quietly "$1.configure" cmake -G Ninja -S "$scratch/$1.project" -B "$scratch/$1" "${library_options[@]}"
+  quietly inside.configure cmake -G Ninja -S "$scratch/inside.project" -B "$scratch/inside" "${library_options[@]}"
 }
 
-parent inside "add_subdirectory($root graphsink)"
+parent "add_subdirectory($root graphsink)"
 grep -q '^-- graphsink: flavour cpu, the default, because GRAPHSINK_FLAVOUR is not set; .*=cuda .*=emulated' \
   "$scratch/inside.configure.log" || fail "expected the project inside of another to say which flavour it took, and why"
 ninja -C "$scratch/inside" -t targets all >"$scratch/targets"
@@ -174,11 +176,12 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
   quietly inside.build cmake --build "$scratch/inside" --target uses_graphsink own_op
   check_programs "$scratch/inside"
   echo "inside: add_subdirectory() works"
-  parent fetched "include(FetchContent)
-FetchContent_Declare(graphsink SOURCE_DIR $root)
+  rm "$scratch/inside/uses_graphsink" "$scratch/inside/own_op"
+  parent "include(FetchContent)
+FetchContent_Declare(graphsink SOURCE_DIR $root BINARY_DIR $scratch/inside/graphsink)
 FetchContent_MakeAvailable(graphsink)"
-  quietly fetched.build cmake --build "$scratch/fetched" --target uses_graphsink own_op
-  check_programs "$scratch/fetched"
+  quietly fetched.build cmake --build "$scratch/inside" --target uses_graphsink own_op
+  check_programs "$scratch/inside"
   echo "fetched: FetchContent works"
 fi
 

@@ -33,6 +33,7 @@ TEST(ExplainDot, InvariantCopiesOnCuda) {
 }
 TEST(ExplainDot, FurtherDevice) { expect_golden("further_device_cuda.dot", further_device_plan().explain_dot()); }
 TEST(ExplainDot, HostOpOnCuda) { expect_golden("host_op_cuda.dot", host_op_plan().explain_dot()); }
+TEST(ExplainDot, ScopesOnCuda) { expect_golden("scopes_cuda.dot", testing::scopes_plan().explain_dot()); }
 TEST(ExplainDot, ChoiceOnCuda) { expect_golden("choice_cuda.dot", testing::choice_plan().explain_dot()); }
 TEST(ExplainDot, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.dot", host_loop_plan().explain_dot()); }
 TEST(ExplainDot, BranchInLoopOnCuda) { expect_golden("branch_loop_cuda.dot", branch_in_loop_plan().explain_dot()); }

@@ -53,6 +53,25 @@ Plan branch_in_loop_plan() {
   return plan_for(g, Target::cuda13());
 }
 
+Plan scopes_plan() {
+  Graph g;
+  const auto layer = [](const Value& x) {
+    const Variable w("w", Tensor(f32, {4, 4}));
+    return tanh(matmul(x, w));
+  };
+  Value x = g.input("x", f32, {4, 4});
+  {
+    const Scope encoder("encoder");
+    for (int i = 0; i < 2; ++i) {
+      const Scope scope("layer" + std::to_string(i));
+      x = layer(x);
+    }
+    x = emit(cpu_plus_one, {x})[0];
+  }
+  g.output("y", sum(x));
+  return plan_for(g, Target::cuda13());
+}
+
 Plan choice_plan() {
   Graph g;
   Value x = g.input("x", f32, {4});

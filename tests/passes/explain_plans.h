@@ -24,6 +24,8 @@ Plan invariant_copies_plan();
 Plan branch_in_loop_plan();
 // Results whose sizes depend on data, with a bound and without one.
 Plan found_size_plan();
+// Two layers that one function makes in scopes of their own, and an op on the host in the scope around them.
+Plan scopes_plan();
 // A choice among three bodies, of which one does nothing.
 Plan choice_plan();
 // A scan around an op on the host and around a loop that is a WHILE node, unrolled.

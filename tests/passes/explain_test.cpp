@@ -43,6 +43,8 @@ TEST(ExplainJson, InvariantCopiesOnCuda) {
 }
 TEST(ExplainJson, HostOpOnCuda) { expect_golden("host_op_cuda.json", host_op_plan().explain_json()); }
 TEST(ExplainJson, LoopWithHostOpOnCuda) { expect_golden("host_loop_cuda.json", host_loop_plan().explain_json()); }
+TEST(ExplainText, ScopesOnCuda) { expect_golden("scopes_cuda.txt", testing::scopes_plan().explain()); }
+TEST(ExplainJson, ScopesOnCuda) { expect_golden("scopes_cuda.json", testing::scopes_plan().explain_json()); }
 TEST(ExplainText, FurtherDevice) { expect_golden("further_device_cuda.txt", further_device_plan().explain()); }
 TEST(ExplainJson, FurtherDevice) { expect_golden("further_device_cuda.json", further_device_plan().explain_json()); }
 
