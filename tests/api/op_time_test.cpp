@@ -51,6 +51,26 @@ TEST_P(OnDevice, OpsAreMeasuredAndDescribed) {
   EXPECT_EQ(runs_of(ops, "end_step"), 5);
 }
 
+// In the order of one stream, whatever the number of streams that the plan has.
+TEST_P(OnDevice, AStepOfSeveralStreamsIsMeasuredInALaunch) {
+  Graph g;
+  const Value x = g.input("x", f32, {64, 64});
+  Value left = x, right = tanh(x);
+  for (int i = 0; i < 4; ++i) {
+    left = matmul(left, x);
+    right = matmul(x, right);
+  }
+  g.output("y", left + right);
+  std::string warnings;
+  Program p = compile(g, {.fuse = false, .log = [&](LogLevel, std::string_view text) { warnings += text; }});
+  p.write(x, Tensor::full(f32, {64, 64}, 0.01));
+  p.run();
+  EXPECT_TRUE(!is_cuda() || p.plan().streams > 1);
+  const std::vector<OpTime> ops = p.time_ops(2);
+  EXPECT_EQ(runs_of(ops, "matmul"), 2 * 8);
+  EXPECT_EQ(warnings, "");
+}
+
 // The loop runs 4 times in each step, and one of two bodies is never run.
 TEST_P(OnDevice, RunsOfBodiesAreCounted) {
   Graph g;

@@ -254,10 +254,16 @@ Streams StreamCapture::own_streams(Streams like) {
   return levels_[depth_].take(like);
 }
 
+// A stream that occurs more than once, as where one stream serves all of a plan's, gets one.
 Streams StreamCapture::Level::take(Streams like) {
   streams.clear();
   std::map<Calls*, std::size_t> used;
   for (Stream* stream : like) {
+    const auto first = static_cast<std::size_t>(std::find(like.begin(), like.end(), stream) - like.begin());
+    if (first < streams.size()) {
+      streams.push_back(streams[first]);
+      continue;
+    }
     Calls& calls = cuda_stream(*stream).calls();
     auto& of_device = owned[&calls];
     std::size_t index = used[&calls]++;
