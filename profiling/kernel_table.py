@@ -232,7 +232,8 @@ def main():
             print_launches(launches)
         if arguments.json:
             with open(arguments.json, "w", encoding="utf-8") as file:
-                json.dump({"rows": rows, "scopes": {scope: time for time, scope in by_scope}, "launches": {str(g): c for g, c in launches.launches.items()}}, file, indent=1)
+                json.dump({"rows": rows, "scopes": {scope: time for time, scope in by_scope},
+                           "launches": {str(g): c for g, c in launches.launches.items()}}, file, indent=1)
     except Problem as e:
         print(f"kernel_table: {e}", file=sys.stderr)
         return 1
