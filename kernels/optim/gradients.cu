@@ -1,4 +1,6 @@
 // What happens to gradients before an update: their norm, their sum over micro-steps, and the decision to update.
+#include <limits>
+
 #include "kernels/optim/optimizer.h"
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
@@ -188,10 +190,16 @@ struct ControlOperands {
   FloatRef clip_norm;
 };
 
+// As f32. A limit that is too small for f32 stays one: 0 would be no limit.
+HD float limit_of(double clip) {
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  return clip > 0 && clip < kLeast ? kLeast : static_cast<float>(clip);
+}
+
 HD void decide(const ControlAttrs& attrs, const ControlOperands& from, const Decision& to) {
   const double clip = from.clip_norm.address == nullptr ? attrs.clip_norm : from.clip_norm.get();
   decide(attrs, *from.step, from.norm == nullptr ? 0.0f : *from.norm,
-         from.loss_scale == nullptr ? 1.0f : *from.loss_scale, static_cast<float>(clip), to);
+         from.loss_scale == nullptr ? 1.0f : *from.loss_scale, limit_of(clip), to);
 }
 
 __global__ void decide_update(ControlAttrs attrs, ControlOperands from, Decision to) {

@@ -86,6 +86,15 @@ TEST_P(OptimizerValues, HaveTheBitsOfTheSameNumbers) {
 // Of one number that the loss pulls by 1.
 double next(double w, double decay, double clip) { return w - 0.5 * (std::min(1.0, clip) + decay * w); }
 
+TEST_P(OptimizerValues, ALimitTooSmallForF32IsNotNone) {
+  Graph g;
+  const Variable w("w", Tensor::scalar(8.0)), clip("clip", Tensor::scalar(1e-60));
+  sgd(g.value(w), {w}, {.lr = 0.5, .gradients = {.clip_norm = clip}});
+  Program p = compile(g, {.target = GetParam()});
+  p.run();
+  EXPECT_NEAR(w.read().at(0), 8.0, 1e-12);
+}
+
 TEST_P(OptimizerValues, AreReadInEveryStep) {
   for (Mode mode : {interactive, sink}) {
     Graph g;
