@@ -154,11 +154,10 @@ function(graphsink_compile_for_programs name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE graphsink graphsink_options)
   target_link_libraries(${name} PRIVATE graphsink_source_dir)
-  # For a test, and for any program of a build that is slow anyway, compiling takes longer than running. So these are
-  # compiled without optimization, except for sources that set their own options. Kernels are excepted too, because their
-  # stacks on the software device are small.
-  if((GRAPHSINK_SANITIZE OR GRAPHSINK_COVERAGE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
-     AND NOT "${ARGN}" MATCHES "[.]cu")
+  # For a test, and for any program under a sanitizer, compiling takes longer than running. So these are compiled
+  # without optimization, except for sources that set their own options. Kernels are excepted too, because their stacks
+  # on the software device are small.
+  if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND NOT "${ARGN}" MATCHES "[.]cu")
     target_compile_options(${name} PRIVATE -O0)
   elseif(GRAPHSINK_COVERAGE)
     target_compile_options(${name} PRIVATE -O1)
