@@ -138,7 +138,7 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
 fi
 
 # parent TEXT: a project that contains graphsink, which the text brings in. The library's build folder is named, so that
-# both ways to bring it in share its objects.
+# both ways to bring it in share its objects. No compiler cache knows these: they are compiled without optimization.
 parent() {
   mkdir -p "$scratch/inside.project"
   cat >"$scratch/inside.project/CMakeLists.txt" <<TEXT
@@ -151,7 +151,8 @@ add_executable(own_op $source/own_op.cu)
 target_link_libraries(own_op PRIVATE graphsink::graphsink)
 graphsink_device_sources(own_op)
 TEXT
-  quietly inside.configure cmake -G Ninja -S "$scratch/inside.project" -B "$scratch/inside" "${library_options[@]}"
+  quietly inside.configure cmake -G Ninja -S "$scratch/inside.project" -B "$scratch/inside" "${library_options[@]}" \
+    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0
 }
 
 parent "add_subdirectory($root graphsink)"
