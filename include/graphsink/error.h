@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -17,7 +16,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // has a last parameter `Where where = Where::current()`, which is the line that calls it.
 class Where {
  public:
-  Where() = default;  // no place
+  constexpr Where() = default;  // no place
   // For code that is called from another language; in the scope of the calling thread. `file` is not copied: it must
   // outlive every Where and every Error.
   Where(const char* file, std::uint32_t line);
@@ -26,15 +25,15 @@ class Where {
     return {here.file_name(), here.line()};
   }
 
-  const char* file_name() const noexcept { return file_; }
-  std::uint32_t line() const noexcept { return line_; }  // from 1; 0 where no line is known
-  // "encoder/layer3"; empty outside of scopes. As long-lived as the longest-lived copy of this Where.
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr std::uint32_t line() const noexcept { return line_; }  // from 1; 0 where no line is known
+  // "encoder/layer3"; empty outside of scopes. Valid until the process ends.
   std::string_view scope() const noexcept { return scope_ ? std::string_view(*scope_) : std::string_view(); }
 
  private:
   const char* file_ = "";
   std::uint32_t line_ = 0;
-  std::shared_ptr<const std::string> scope_;  // null outside of scopes
+  const std::string* scope_ = nullptr;  // null outside of scopes
 };
 
 // "train.cpp:12" (the last path component only), or "" for a default-constructed Where.

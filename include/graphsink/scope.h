@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 
 #include "graphsink/error.h"
@@ -28,7 +27,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // keep the names that they were given, because the host asks for them by name.
 //
 // A Scope is a variable of a block: it ends before the one around it, on the thread that made it, and other threads do
-// not see it.
+// not see it. The process keeps each name until it ends, once: name parts of models, not steps or requests.
 class Scope {
  public:
   // Throws Error for an empty name, and for one that is not UTF-8.
@@ -43,7 +42,7 @@ class Scope {
   friend class Where;
 
   const Scope* outer_;
-  std::shared_ptr<const std::string> path_;  // "encoder/layer3"
+  const std::string* path_;  // "encoder/layer3"
 };
 
 }  // namespace graphsink

@@ -16,7 +16,7 @@ namespace {
 // "matmul", or "matmul in layer3".
 TraceName trace_name(const PlanNode& node) {
   if (node.where.scope().empty()) return TraceName(node.op->name.data());
-  return TraceName((std::string(node.op->name) + " in ").append(node.where.scope()).c_str());
+  return TraceName(std::string(node.op->name).append(" in ").append(node.where.scope()).c_str());
 }
 
 void* address_of(const Buffer& buffer, const Addresses& a) {

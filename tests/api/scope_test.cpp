@@ -17,6 +17,7 @@ using testing::contains;
 using testing::message_of;
 using testing::OnDevice;
 
+static_assert(std::is_trivially_copyable_v<Where> && std::is_trivially_destructible_v<Where>, "nvcc needs it");
 static_assert(!std::is_copy_constructible_v<Scope> && !std::is_move_constructible_v<Scope>);
 
 std::string here() { return std::string(Where::current().scope()); }
