@@ -34,7 +34,7 @@ inline Thrown thrown() noexcept {
       const std::string_view scope = e.where().scope();
       const int length =
           std::snprintf(what.problem, sizeof what.problem, "%s:%u%s%.*s: ", file, unsigned{e.where().line()},
-                        scope.empty() ? "" : " in ", static_cast<int>(scope.size()), scope.data());
+                        scope.empty() ? "" : " in ", static_cast<int>(scope.size()), scope.empty() ? "" : scope.data());
       used = std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof what.problem - 1);
     }
     std::snprintf(what.problem + used, sizeof what.problem - used, "%s: %s", e.op().c_str(), e.problem().c_str());

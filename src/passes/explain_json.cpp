@@ -124,11 +124,16 @@ class Writer {
     });
   }
 
+  void add_place(const Where& where) {
+    text_or_null("where", line_of(where));
+    text_or_null("scope", std::string(where.scope()));
+  }
+
   void add(const Reason& reason) {
     object([&] {
       json_.member("what", reason.what);
       json_.member("why", reason.why);
-      text_or_null("where", to_string(reason.where));
+      add_place(reason.where);
       json_.member("cost", reason.cost);
       json_.member("remedy", reason.remedy);
     });
@@ -181,8 +186,7 @@ class Writer {
       json_.member("kind", name_of(task.kind));
       json_.member("op", node ? std::string(node->op->name) : name_of(task.kind));
       const Where where = node ? node->where : task.control >= 0 ? plan_.controls[at(task.control)].where : Where();
-      text_or_null("where", line_of(where));
-      text_or_null("scope", std::string(where.scope()));
+      add_place(where);
       json_.member("device", node && node->on_host ? "host" : device_name(plan_, device_of(plan_, task)));
       json_.member("stream", stream);
       add_numbers("after", task.after);

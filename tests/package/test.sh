@@ -115,7 +115,8 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
 
   echo "building the shared library"
   quietly shared.configure cmake -G Ninja -S "$root" -B "$shared" "${library_options[@]}" \
-    "-DGRAPHSINK_WERROR=$(cached GRAPHSINK_WERROR)" -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
+    "-DGRAPHSINK_WERROR=$(cached GRAPHSINK_WERROR)" -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF \
+    -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
   quietly shared.build cmake --build "$shared"
   version=$(sed -n 's/^Version: //p' "$shared/graphsink.pc")
   library=$shared/libgraphsink.so.$version
