@@ -83,7 +83,8 @@ endif()
 
 # Reading these headers takes half of the time in which a file of the library or a program is compiled, so each target
 # with several files reads them once. Every file includes what it uses all the same: the presets with clang compile each
-# file alone (CMAKE_DISABLE_PRECOMPILE_HEADERS).
+# file alone (CMAKE_DISABLE_PRECOMPILE_HEADERS). With CMAKE_UNITY_BUILD eight files are compiled as one, so that what is
+# local to a file must not have the name of what is local to another file of its target.
 set(GRAPHSINK_COMMON_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <cmath> <cstdint> <cstring> <functional> <limits> <map>
     <memory> <mutex> <optional> <set> <span> <string> <vector> "${PROJECT_SOURCE_DIR}/include/graphsink/graphsink.h")
 function(graphsink_precompile target)
@@ -104,11 +105,10 @@ function(graphsink_layer name below)
   if(TARGET graphsink_nvtx)
     target_link_libraries(graphsink_${name} PRIVATE $<BUILD_INTERFACE:graphsink_nvtx>)
   endif()
-  # Only the layers whose coverage tests/run.sh checks are compiled this way. The others are compiled as in the presets
-  # cpu and cuda, so that a compiler cache has them for all three.
+  # Only the layers whose coverage tests/run.sh checks: an object that counts lines contains the folder of its build, so
+  # a compiler cache does not know it in another clone.
   if(GRAPHSINK_COVERAGE AND name MATCHES "^(device|exec|capture|kernels)$")
-    target_compile_options(graphsink_${name} PRIVATE --coverage -O1 -g0)
-    target_compile_definitions(graphsink_${name} PRIVATE GRAPHSINK_COVERAGE)
+    target_compile_options(graphsink_${name} PRIVATE --coverage)
     target_link_options(graphsink_${name} PUBLIC --coverage)
   endif()
   foreach(layer IN LISTS below)
@@ -159,8 +159,6 @@ function(graphsink_compile_for_programs name)
   # on the software device are small.
   if((GRAPHSINK_SANITIZE OR CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests") AND NOT "${ARGN}" MATCHES "[.]cu")
     target_compile_options(${name} PRIVATE -O0)
-  elseif(GRAPHSINK_COVERAGE)
-    target_compile_options(${name} PRIVATE -O1)
   endif()
   # Undefined behaviour is checked in the library and the software device. Checks in the tests themselves would take a
   # quarter of their compile time.

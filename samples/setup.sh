@@ -105,7 +105,8 @@ gs_progress() {
     }'
 }
 
-# gs_build PRESET [TARGET...]: configures and builds build/PRESET; all targets if none is named.
+# gs_build PRESET [TARGET...]: configures and builds build/PRESET; all targets if none is named. Several files are compiled
+# as one, which takes less than half of the time of each file alone; GS_UNITY=OFF compiles each alone.
 gs_build() {
   local preset=$1 nvcc
   shift
@@ -127,7 +128,7 @@ gs_build() {
     return 2
   fi
   gs_say "build $preset: configuring"
-  gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" "${for_gpu[@]}" "${GS_CMAKE_ARGS[@]}" || return 1
+  gs_logged "$preset.configure" cmake -S "$GS_ROOT" --preset "$preset" "-DCMAKE_UNITY_BUILD=${GS_UNITY:-ON}" "${for_gpu[@]}" "${GS_CMAKE_ARGS[@]}" || return 1
   gs_say "build $preset: compiling ($jobs jobs)"
   local log=$GS_LOGS/$preset.build.log
   if ! cmake --build "$GS_ROOT/build/$preset" --parallel "$jobs" "${targets[@]}" 2>&1 </dev/null |

@@ -8,7 +8,7 @@ cd "$GS_ROOT"
 # shellcheck disable=SC2034  # read by gs_build
 GS_CMAKE_ARGS=(-DGRAPHSINK_WERROR=ON)
 
-presets=(cpu cuda cuda-pack emulated cpu-asan cpu-tsan emulated-asan emulated-tsan emulated-coverage cpu-clang emulated-clang)
+presets=(cpu cuda cuda-pack emulated cpu-asan cpu-tsan emulated-asan emulated-tsan cpu-clang emulated-clang)
 tests_run=0
 stage_lines=()
 not_checked=()
@@ -26,26 +26,29 @@ stage            CI tier                                                 in addi
 formatting       clang-format 14
 scripts          shellcheck; profiling/results/README.md and the tables
                  of README.md are up to date
-emulated         every test, seed 0 of the software CUDA device, on a    seeds 1 to 9; 20,000 random graphs in place of
-                 build that counts lines of the CUDA backend; faults at  500; faults at every call; determinism 20 times
-                 every 3rd call; a German locale, another time zone, no  in place of 4; 60 mutants and the faults that
-                 home directory; profiling/gpu_check.sh --dry-run        work by chance (tests/mutate.py)
+emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call; two
+                 the address sanitizer, and the library and the device   CPU-hours of fuzzing for each reader of files
+                 under that for undefined behaviour, seed 1; lines of
+                 the CUDA backend are counted; device memory closed by
+                 pages; C locale; 50 of the random graphs, faults at
+                 every 11th call, no determinism, no sources for NVRTC
+emulated         optimized, seed 0, where that is more than the above:   every test, seeds 0 to 9; 20,000 random graphs
+                 500 random graphs, faults at every 3rd call, samples,   in place of 500; faults at every call;
+                 bench, models; a German locale, another time zone, no   determinism 20 times in place of 4; 60 mutants
+                 home directory, in which planner, files and misuse are  and the faults that work by chance
+                 tested, too; profiling/gpu_check.sh --dry-run           (tests/mutate.py)
 compiled         tests of whole programs on the software device, and 50  every test
                  of the random graphs, with kernels that are compiled
                  at run time
-emulated-asan    every test program under the address sanitizer, and     samples and bench; faults at every call; two
-                 the library and the software device under that for      CPU-hours of fuzzing for each reader of files
-                 undefined behaviour, seed 1; device memory closed by
-                 pages; C locale; 50 of the random graphs, faults at
-                 every 11th call, no determinism, no sources for NVRTC
 emulated-tsan    folders of tests that have threads under the thread
                  sanitizer, seed 2; no samples, bench or models; 50 of
                  the random graphs, faults at every 31st call of five of
                  eight workloads, no choice of a mode over thousands of
                  steps, no formulas and special values of element-wise
                  ops, no sources for NVRTC
-cuda             nvcc compiles every kernel as fast as it can, and two   the whole preset, optimized
-                 kernel files for every architecture; links the
+cuda             each file alone, as users compile it: nvcc compiles     the whole preset, optimized
+                 every kernel as fast as it can, and two kernel files
+                 for every architecture; links the
                  library, test_device and a project that uses the
                  installed library; NVRTC compiles sources of fused
                  kernels; where a GPU answers the whole preset, and
@@ -195,26 +198,20 @@ add_foreign_environment() {
   fi
 }
 
-# On a build that counts which lines of the CUDA backend run.
+# The optimized build, in a foreign environment: what is left out or cut short under a sanitizer, and what is quick.
 check_emulated() {
-  local seed preset=$emulated_preset
-  [[ $preset == emulated-coverage ]] || skip coverage 'no gcovr (package gcovr)'
-  gs_build "$preset" || return 1
-  find "build/$preset" -name '*.gcda' -delete
+  local seed tests=(-E '^(api|capture|conformance|cuda_emulator|device|exec|fusion|kernels)')
+  [[ -z ${GS_FULL:-} ]] || tests=()
+  gs_build emulated || return 1
   for seed in "${seeds[@]}"; do
     test_environment=("GS_EMU_SEED=$seed")
     add_foreign_environment
     gs_say "seed $seed of the software device"
-    say_protection "$preset" || return 1
-    run_ctest "$preset" "emulated.seed$seed" || return 1
+    say_protection emulated || return 1
+    run_ctest emulated "emulated.seed$seed" "${tests[@]}" || return 1
   done
-  # Again for its summary: how much of what the software device answers a GPU has confirmed.
-  "build/$preset/bin/conformance_record" --check tests/conformance/golden.txt || return 1
-  [[ $preset == emulated ]] || check_coverage "build/$preset" || return 1
-  # Behind the coverage, because these programs count lines, too.
-  gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
   gs_say 'rehearsal of profiling/gpu_check.sh'
-  gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run --build "build/$preset"
+  gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run --build build/emulated
 }
 
 # With kernels that are compiled at run time, as on a GPU: a host compiler stands for NVRTC.
@@ -224,19 +221,29 @@ check_compiled() {
   cache=$(mktemp -d)
   test_environment=(GS_EMU_SEED=3 "GS_EMU_COMPILER=$(command -v g++)" "GRAPHSINK_KERNEL_CACHE=$cache" GS_GRAPHS=50
     "GTEST_FILTER=*cuda*:*Cuda*:Sink*:Enqueue.*:CallerStream.*:NodeNames.*:ProgrammaticLaunchOption.*:Parts/*:RandomGraph.ThoseThat*")
-  run_ctest "$emulated_preset" emulated.compiled "${tests[@]}" || return 1
+  run_ctest emulated emulated.compiled "${tests[@]}" || return 1
   gs_say "$(find "$cache" -type f | wc -l) kernels were compiled"
   rm -rf "$cache"
 }
 
 # Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
+# On the software device lines of the CUDA backend are counted, too.
 check_asan() {
   local exclude=(-E '^(samples|bench)$') targets=(test_programs)
   if [[ -n ${GS_FULL:-} ]]; then exclude=() targets=(); fi
   gs_build "$1" "${targets[@]}" || return 1
+  find "build/$1" -name '*.gcda' -delete
   test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 LC_ALL=C TZ=UTC)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
-  run_ctest "$1" "$1" -LE slow "${exclude[@]}"
+  run_ctest "$1" "$1" -LE slow "${exclude[@]}" || return 1
+  [[ $1 == emulated* ]] || return 0
+  # Again for its summary: how much of what the software device answers a GPU has confirmed.
+  "build/$1/bin/conformance_record" --check tests/conformance/golden.txt || return 1
+  if command -v gcovr >/dev/null; then
+    check_coverage "build/$1"
+  else
+    skip coverage 'no gcovr (package gcovr)'
+  fi
 }
 
 check_tsan() {
@@ -266,7 +273,7 @@ check_mutants() {
 }
 
 check_cuda() {
-  local preset=cuda-compile
+  local preset=cuda-compile GS_UNITY=OFF
   local targets=(graphsink graphsink_all_architectures test_device existing_trainer_sunk test_fusion)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
@@ -283,7 +290,7 @@ check_cuda() {
 
 # The second compiler, with the short counts.
 check_clang() {
-  local preset compiled=(cpu-clang)
+  local preset compiled=(cpu-clang) GS_UNITY=OFF
   [[ $sanitized != emulated ]] || compiled+=(emulated-clang)
   test_environment=(-u GS_FULL)
   for preset in "${compiled[@]}"; do
@@ -295,7 +302,7 @@ check_clang() {
 check_gpu_check() {
   gs_build cuda-pack || return 1
   gs_logged gpu_check.full env -u GS_FULL GS_PACK_BUILD=build/cuda-pack profiling/gpu_check.sh --dry-run --full \
-    --build "build/$emulated_preset"
+    --build build/emulated
 }
 
 # The emulated stages run the CPU device, too: here is what only this flavour has.
@@ -355,25 +362,21 @@ cache_summary() {
   fi
 }
 
-# The emulated build that this run makes; its rehearsals use it again.
-emulated_preset=emulated-coverage
-
 check_all() {
-  command -v gcovr >/dev/null || emulated_preset=emulated
   command -v ccache >/dev/null && ccache --zero-stats >/dev/null
   stage formatting 20 check_format
   stage scripts 20 check_scripts
   sanitized=cpu
-  if gs_has_cuda_headers; then
-    sanitized=emulated # which has the CPU device too
-    stage emulated 450 check_emulated
-    stage compiled 150 check_compiled
+  if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
+  stage "$sanitized-asan" 900 check_asan "$sanitized-asan"
+  [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
+  if [[ $sanitized == emulated ]]; then
+    stage emulated 400 check_emulated
+    stage compiled 200 check_compiled
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
-  stage "$sanitized-asan" 650 check_asan "$sanitized-asan"
-  [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
   stage "$sanitized-tsan" 400 check_tsan "$sanitized-tsan"
   if gs_has_nvcc; then
     stage cuda 180 check_cuda

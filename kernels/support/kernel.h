@@ -89,13 +89,12 @@ inline Value reduce_in_lanes_in_blocks(std::int64_t n, Value none, const Add add
 
 // Loops are compiled for three vector widths, and vector_level() chooses one at run time. All give the same bits,
 // because nothing is contracted or reordered. The baseline has no instruction for a fused multiply-add and calls the C
-// library, which takes much longer. Builds with sanitizers or line counts have one width, because their speed does not
-// matter; so do builds with clang.
+// library, which takes much longer. Builds with sanitizers have one width, because their speed does not matter; so do
+// builds with clang.
 // A body is passed by reference and copied where it is used. A call by value would copy it with loads that are wider
 // than the stores that have just written it. Processors cannot forward these to such a load, which waits until they are
 // in the cache: 13 ns a call for a body that has captured 8 numbers, on an AMD EPYC (Zen 4).
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(GRAPHSINK_COVERAGE)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define GRAPHSINK_VECTOR_LEVELS
 template <class Body>
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] void for_each_index_avx512(std::int64_t n,

@@ -87,11 +87,11 @@ const OpDef round_op{.name = "round", .infer = infer_like_first, .bodies = {roun
 
 // --- the model
 
-struct Parameters {
+struct HeteroParameters {
   Variable table, seen, w1, b1, w2, b2;
 };
 
-Parameters make_parameters(std::int64_t vocabulary, const HeteroOptions& o) {
+HeteroParameters make_parameters(std::int64_t vocabulary, const HeteroOptions& o) {
   return {Variable("table", Tensor::uniform({o.buckets, o.width}, o.seed, -0.5f, 0.5f)),
           Variable("seen", Tensor(f32, {o.buckets, 1})),
           Variable("w1", Tensor::kaiming({o.width, o.hidden}, o.seed + 1)),
@@ -108,7 +108,7 @@ Value round_trip(Value hidden) {
 }
 
 // i32 [batch, context] -> logits [batch, vocabulary]
-Value logits_of(Graph& graph, const Value& tokens, const Parameters& p, const HeteroOptions& o) {
+Value logits_of(Graph& graph, const Value& tokens, const HeteroParameters& p, const HeteroOptions& o) {
   Value buckets = emit(hash_op, {tokens}, HashAttrs{o.buckets})[0];
   Value seen = graph.value(p.seen);
   Value weight = rsqrt((embedding(seen, buckets) + 1.0) / (mean(seen) + 1.0));
@@ -133,7 +133,7 @@ Value losses_of(Graph& graph, const Value& logits, const Value& targets) {
 Model hetero(std::shared_ptr<const Text> text, const HeteroOptions& options) {
   auto places = static_cast<std::int64_t>(text->tokens.size()) - options.context;
   if (places < 1) throw Error("hetero", Where(), "the text is shorter than its context", "give a longer text");
-  Parameters p = make_parameters(static_cast<std::int64_t>(text->vocabulary.size()), options);
+  HeteroParameters p = make_parameters(static_cast<std::int64_t>(text->vocabulary.size()), options);
   Model model;
   model.name = "hetero";
   Value x = model.graph.feed("x", i32, {options.batch, options.context});

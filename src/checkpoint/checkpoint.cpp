@@ -18,7 +18,6 @@ namespace graphsink {
 namespace {
 
 constexpr const char* kStep = "step";  // metadata: the number of a program's next step
-constexpr const char* kAgain = "copy the file again, or write it again with write_checkpoint()";
 
 // A regular file and its size; memory is never taken for more than that.
 class InputFile {
@@ -41,7 +40,7 @@ class InputFile {
   std::uint64_t size() const { return size_; }
   void read(void* to, std::uint64_t bytes) {
     stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
-    if (!stream_) refuse("is truncated: it shrank while it was read", kAgain);
+    if (!stream_) refuse("is truncated: it shrank while it was read", kWriteAgain);
   }
   void skip(std::uint64_t bytes) { stream_.seekg(static_cast<std::streamoff>(bytes), std::ios::cur); }
   [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
@@ -58,7 +57,7 @@ class InputFile {
 std::uint64_t read_header_size(InputFile& file) {
   unsigned char bytes[8];
   if (file.size() < sizeof bytes) {
-    file.refuse("header size: expected 8 bytes, the file has " + std::to_string(file.size()), kAgain);
+    file.refuse("header size: expected 8 bytes, the file has " + std::to_string(file.size()), kWriteAgain);
   }
   file.read(bytes, sizeof bytes);
   std::uint64_t size = 0;
@@ -66,7 +65,7 @@ std::uint64_t read_header_size(InputFile& file) {
   if (size > kMaxHeader || size > file.size() - sizeof bytes) {
     file.refuse("header size: " + std::to_string(size) + " bytes, the file has " + std::to_string(file.size()) +
                     " and headers at most " + std::to_string(kMaxHeader),
-                kAgain);
+                kWriteAgain);
   }
   return size;
 }
@@ -143,7 +142,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& path, Where where) {
     Tensor tensor(*entry.dtype->dtype, entry.shape, where);
     file.read(tensor.data(), tensor.bytes());
     if (const auto bad = find_bad_boolean(tensor)) {
-      file.refuse(tensor_text(entry.name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1", kAgain);
+      file.refuse(tensor_text(entry.name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1", kWriteAgain);
     }
     checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
   }

@@ -91,7 +91,7 @@ bool lock_new(int file) {
 
 // Removes a temporary file whose writer has died: nobody has it locked.
 void remove_if_left_behind(const fs::path& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return;
   struct stat status;
   if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
@@ -150,7 +150,7 @@ void FileWriter::open_partial() {
     partial_ = directory / (prefix + random_digits());
     // O_EXCL follows no symbolic link, and opens nothing that is there. Whoever may not read the old file may not read
     // the new one either, at no time.
-    const int file = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_replaced ? 0600 : 0666);
+    const int file = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_replaced ? 0600 : 0666);
     if (file < 0 && errno == EEXIST) continue;
     if (file < 0) refuse("open", errno);
     if (lock_new(file)) {
@@ -186,7 +186,7 @@ void FileWriter::commit() {
   if (rename(partial_.c_str(), target_.c_str()) != 0) refuse("rename", errno);
   close(std::exchange(file_, -1));
   // The name is durable when its directory is. Some file systems cannot sync one, and then nothing better can be done.
-  int handle = open(directory_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int handle = ::open(directory_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle < 0) return;
   int code = fsync(handle) == 0 ? 0 : errno;
   close(handle);

@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
-constexpr const char* kAgain = "copy the file again, or write it again with write_checkpoint()";
 
 constexpr FileDType kDTypes[] = {
     {"F64", 64, DType::f64},      {"F32", 32, DType::f32},     {"F16", 16, DType::f16},
@@ -150,7 +149,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   };
 
   [[noreturn]] void refuse(const std::string& field, const std::string& reason) const {
-    throw Error(file_, where_, field + ": " + reason, kAgain);
+    throw Error(file_, where_, field + ": " + reason, kWriteAgain);
   }
   [[noreturn]] void refuse_twice(std::string_view key) const { refuse("header", in_quotes(key) + " occurs twice"); }
   [[noreturn]] void refuse_field(const char* field, const std::string& reason) const {

@@ -14,6 +14,9 @@ namespace graphsink {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // of the reference implementation
 
+// What mends a file that cannot be read.
+constexpr const char* kWriteAgain = "copy the file again, or write it again with write_checkpoint()";
+
 // An element type of the format.
 struct FileDType {
   std::string_view name;

@@ -106,7 +106,7 @@ bool is_over(const Lifetime& lifetime, const Timing& timing) {
 }
 
 // Buffers that share memory for their whole life, because ops work in place. They are placed as one.
-struct Group {
+struct InPlaceGroup {
   std::size_t bytes = 0;
   Lifetime life;  // from the first definition to the last use
   std::vector<int> buffers;
@@ -123,10 +123,10 @@ class InPlace {
     for (std::size_t i = 0; i < plan.sequences.size(); ++i)
       for (const Task& task : plan.tasks_of(static_cast<int>(i)))
         if (task.kind == TaskKind::call) consider(plan.nodes[at(task.node)]);
-    std::erase_if(groups_, [](const Group& group) { return group.buffers.empty(); });
+    std::erase_if(groups_, [](const InPlaceGroup& group) { return group.buffers.empty(); });
   }
 
-  std::vector<Group> take() { return std::move(groups_); }
+  std::vector<InPlaceGroup> take() { return std::move(groups_); }
 
  private:
   void consider(const PlanNode& node) {
@@ -147,7 +147,7 @@ class InPlace {
 
   // Merges the groups if the input ends at the very task that defines the output, and all other uses of the input are
   // complete by then.
-  static bool merge(Group& input, Group& output) {
+  static bool merge(InPlaceGroup& input, InPlaceGroup& output) {
     const Timing& task = output.life.defined;
     if (input.life.last_end != task.end || input.bytes != output.bytes) return false;
     if (!is_complete(input.life.needed, task)) return false;
@@ -159,23 +159,23 @@ class InPlace {
 
   const Plan& plan_;
   std::vector<int> group_of_;
-  std::vector<Group> groups_;
+  std::vector<InPlaceGroup> groups_;
 };
 
 // Places the groups by best fit, in the order of their definition, in O(n log n). The memory of a group is reused by
 // later groups.
 class BestFit {
  public:
-  std::size_t run(std::vector<Group>& groups) {
+  std::size_t run(std::vector<InPlaceGroup>& groups) {
     std::vector<std::size_t> by_end(groups.size());
     for (std::size_t i = 0; i < groups.size(); ++i) by_end[i] = i;
     std::sort(by_end.begin(), by_end.end(),
               [&](std::size_t a, std::size_t b) { return groups[a].life.last_end < groups[b].life.last_end; });
     std::size_t released = 0;
-    for (Group& group : groups) {
+    for (InPlaceGroup& group : groups) {
       for (; released < by_end.size() && groups[by_end[released]].life.last_end < group.life.defined.begin;
            ++released) {
-        const Group& dead = groups[by_end[released]];
+        const InPlaceGroup& dead = groups[by_end[released]];
         release({dead.offset, dead.bytes, dead.life});
       }
       group.offset = place(group);
@@ -218,7 +218,7 @@ class BestFit {
     insert(hole);
   }
 
-  std::size_t place(const Group& group) {
+  std::size_t place(const InPlaceGroup& group) {
     int tries = 64;  // the number of holes to try; a hole may still be in use on another stream
     for (auto it = by_size_.lower_bound({group.bytes, 0}); it != by_size_.end() && tries-- > 0; ++it) {
       auto entry = by_offset_.find(it->second);
@@ -242,12 +242,12 @@ class BestFit {
   std::size_t end_ = 0;
 };
 
-bool may_overlap_in_time(const Group& a, const Group& b) {
+bool may_overlap_in_time(const InPlaceGroup& a, const InPlaceGroup& b) {
   return !is_over(a.life, b.life.defined) && !is_over(b.life, a.life.defined);
 }
 
 // Places the largest group first, each at the lowest offset that is free for the group's whole life.
-std::size_t largest_first(std::vector<Group>& groups) {
+std::size_t largest_first(std::vector<InPlaceGroup>& groups) {
   std::vector<std::size_t> order(groups.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
@@ -255,7 +255,7 @@ std::size_t largest_first(std::vector<Group>& groups) {
   std::size_t end = 0;
   std::vector<std::size_t> placed;  // indices of the groups, by offset
   for (std::size_t index : order) {
-    Group& group = groups[index];
+    InPlaceGroup& group = groups[index];
     std::size_t offset = 0;
     for (std::size_t other : placed) {
       if (!may_overlap_in_time(group, groups[other])) continue;
@@ -271,16 +271,16 @@ std::size_t largest_first(std::vector<Group>& groups) {
   return end;
 }
 
-std::size_t place_all(Plan& plan, std::vector<Group> groups) {
+std::size_t place_all(Plan& plan, std::vector<InPlaceGroup> groups) {
   std::size_t bytes = BestFit().run(groups);
   if (groups.size() <= kSmallPlan) {
-    std::vector<Group> packed = groups;
+    std::vector<InPlaceGroup> packed = groups;
     if (std::size_t other = largest_first(packed); other < bytes) {
       bytes = other;
       groups = std::move(packed);
     }
   }
-  for (const Group& group : groups)
+  for (const InPlaceGroup& group : groups)
     for (int buffer : group.buffers) plan.buffers[at(buffer)].offset = group.offset;
   return bytes;
 }
@@ -312,10 +312,10 @@ std::vector<Lifetime> lifetimes(const Plan& plan) {
 }
 
 void assign_memory(Plan& plan) {
-  std::vector<std::vector<Group>> devices(plan.devices.size());
-  std::vector<Group> host;
+  std::vector<std::vector<InPlaceGroup>> devices(plan.devices.size());
+  std::vector<InPlaceGroup> host;
   plan.value_bytes = 0;
-  for (Group& group : InPlace(plan, lifetimes(plan)).take()) {
+  for (InPlaceGroup& group : InPlace(plan, lifetimes(plan)).take()) {
     const Buffer& first = plan.buffers[at(group.buffers[0])];
     bool is_host = first.storage == Storage::host_arena;
     if (!is_host) plan.value_bytes += group.bytes * group.buffers.size();

@@ -4,7 +4,7 @@
 #include "counted_new.h"
 #include "graphsink/graphsink.h"
 
-namespace graphsink {
+namespace graphsink::allocation_test {
 namespace {
 
 using testing::allocations;
@@ -71,4 +71,4 @@ TEST(Allocation, ThatFailsInAReportReachesTheCaller) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::allocation_test

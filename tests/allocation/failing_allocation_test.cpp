@@ -16,7 +16,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::failing_allocation_test {
 namespace {
 
 using testing::FailingAllocation;
@@ -172,4 +172,4 @@ INSTANTIATE_TEST_SUITE_P(On, FailingAllocations, ::testing::ValuesIn(targets()),
 });
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::failing_allocation_test

@@ -6,7 +6,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::argument_test {
 namespace {
 
 using testing::OnDevice;
@@ -152,4 +152,4 @@ TEST_P(OnDevice, AnErrorOfABodyKeepsItsRemedy) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::argument_test

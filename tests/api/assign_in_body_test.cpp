@@ -9,7 +9,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::assign_in_body_test {
 namespace {
 
 using testing::contains;
@@ -618,4 +618,4 @@ TEST_P(AssignInBodies, ChecksOfADiscardedBodyAreForgotten) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::assign_in_body_test

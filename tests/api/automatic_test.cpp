@@ -9,7 +9,7 @@
 #include "api/program_access.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::automatic_test {
 namespace {
 
 using testing::device_name;
@@ -211,4 +211,4 @@ TEST_P(Automatic, GuardsSeeItsRuns) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::automatic_test

@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "resident_bytes.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::blas_memory_test {
 namespace {
 
 std::size_t mapped_bytes() {
@@ -66,4 +66,4 @@ TEST(BlasMemory, ThatALimitLeavesIsTaken) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::blas_memory_test

@@ -10,7 +10,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::body_kinds_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -181,4 +181,4 @@ TEST_P(BodyKinds, AreNodesOfTheLaunchIfTheyMay) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::body_kinds_test

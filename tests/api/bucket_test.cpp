@@ -8,7 +8,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::bucket_test {
 namespace {
 
 using testing::contains;
@@ -303,4 +303,4 @@ TEST_P(Buckets, PaddingDoesNotShowInTraining) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::bucket_test

@@ -9,7 +9,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::callers_memory_test {
 namespace {
 
 using testing::contains;
@@ -223,4 +223,4 @@ TEST_P(CallersMemoryTest, OutputsThatAreTheSameMemoryAreRefusedAndAVariableThatH
 INSTANTIATE_TEST_SUITE_P(Devices, CallersMemoryTest, ::testing::ValuesIn(testing::devices()), testing::device_name);
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::callers_memory_test

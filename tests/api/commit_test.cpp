@@ -11,7 +11,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::commit_test {
 namespace {
 
 using testing::OnDevice;
@@ -262,4 +262,4 @@ TEST_P(StartOfTheStep, IsWhatTheCommitReads) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::commit_test

@@ -13,7 +13,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::control_flow_table_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -911,4 +911,4 @@ TEST_P(ControlFlow, GivesWhatTheHostComputesInEveryMode) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::control_flow_table_test

@@ -9,7 +9,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::control_flow_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -504,4 +504,4 @@ TEST(LoopsWithALimit, RefuseWhatOthersRefuse) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::control_flow_test

@@ -18,7 +18,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::cuda_beside_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -284,4 +284,4 @@ TEST_F(CudaBeside, TheLoopIsUnorderedWithTheRest) {
 #endif
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_beside_test

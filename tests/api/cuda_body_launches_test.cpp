@@ -11,7 +11,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::cuda_body_launches_test {
 namespace {
 
 using testing::breaks_op;
@@ -313,4 +313,4 @@ TEST_F(CudaBodyLaunches, ABodyThatCannotBeCapturedAfterAllRunsOpByOpAndSaysWhy) 
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_body_launches_test

@@ -14,7 +14,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::cuda_caller_stream_test {
 namespace {
 
 using testing::contains;
@@ -156,4 +156,4 @@ TEST_F(CallerStream, EachRunMayHaveAnother) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_caller_stream_test

@@ -11,7 +11,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::cuda_callers_memory_test {
 namespace {
 
 using testing::contains;
@@ -128,4 +128,4 @@ TEST_F(CudaCallersMemory, OfAnotherDeviceIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_callers_memory_test

@@ -18,7 +18,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::cuda_enqueue_test {
 namespace {
 
 using testing::breaks_op;
@@ -706,4 +706,4 @@ TEST(EnqueueOnTheCpu, IsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_enqueue_test

@@ -12,7 +12,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::cuda_external_op_test {
 namespace {
 
 using testing::contains;
@@ -227,4 +227,4 @@ TEST_F(CudaExternal, HasNoFunctionForAProgramOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_external_op_test

@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "graphsink/graphsink.h"
 
-namespace graphsink {
+namespace graphsink::cuda_guards_test {
 namespace {
 
 TEST(CudaGuards, AuditFindsAFrozenHostValue) {
@@ -157,4 +157,4 @@ TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_guards_test

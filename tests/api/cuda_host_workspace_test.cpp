@@ -8,7 +8,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::cuda_host_workspace_test {
 namespace {
 
 using testing::kModes;
@@ -147,4 +147,4 @@ TEST_F(CudaHostWorkspace, ServesAConvolutionOnTheHost) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_host_workspace_test

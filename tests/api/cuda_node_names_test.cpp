@@ -17,7 +17,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_node_names_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -238,4 +238,4 @@ TEST(NodeNamesOnTheCpu, AreRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_node_names_test

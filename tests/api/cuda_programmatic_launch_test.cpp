@@ -8,7 +8,7 @@
 #include "graphsink/graphsink.h"
 #include "messages.h"
 
-namespace graphsink {
+namespace graphsink::cuda_programmatic_launch_test {
 namespace {
 
 using testing::contains;
@@ -86,4 +86,4 @@ TEST_F(ProgrammaticLaunchOption, OpsAreTimedOneAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_programmatic_launch_test

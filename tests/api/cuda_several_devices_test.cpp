@@ -11,7 +11,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::cuda_several_devices_test {
 namespace {
 
 using testing::contains;
@@ -400,4 +400,4 @@ TEST(SeveralDevicesOnCpu, LabelsChangeNothing) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_several_devices_test

@@ -6,7 +6,7 @@
 #include "graphsink/cuda.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::cuda_traits_test {
 namespace {
 
 using testing::outside_op;
@@ -72,4 +72,4 @@ TEST_F(CudaTraits, SeveralStepsTakeSeveralLaunchesWhereALoopCannotHoldIt) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_traits_test

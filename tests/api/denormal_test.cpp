@@ -11,7 +11,7 @@
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-namespace graphsink {
+namespace graphsink::denormal_test {
 namespace {
 
 using testing::OnDevice;
@@ -118,5 +118,5 @@ TEST(Denormals, AreZerosInEagerOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::denormal_test
 #endif

@@ -9,7 +9,7 @@
 #include "messages.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::error_test {
 namespace {
 
 struct Row {
@@ -356,4 +356,4 @@ TEST(Message, NamesAPlaceThatWasGiven) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::error_test

@@ -8,7 +8,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::external_op_test {
 namespace {
 
 using testing::contains;
@@ -191,4 +191,4 @@ TEST(ExternalOpMisuse, IsNamedWithItsRemedy) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::external_op_test

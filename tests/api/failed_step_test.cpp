@@ -7,7 +7,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::failed_step_test {
 namespace {
 
 using testing::cpu_refuse_negative;
@@ -400,4 +400,4 @@ TEST_P(OnDevice, ANumberThatIsNotFiniteNamesWhatTheUserWrote) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::failed_step_test

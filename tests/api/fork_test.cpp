@@ -5,7 +5,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::fork_test {
 namespace {
 
 using testing::OnDevice;
@@ -65,4 +65,4 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fork_test

@@ -6,7 +6,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::guards_test {
 namespace {
 
 using testing::OnDevice;
@@ -173,4 +173,4 @@ TEST(Guards, AReplayThatDiffersIsAnError) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::guards_test

@@ -10,7 +10,7 @@
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::invariant_copies_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -357,4 +357,4 @@ TEST_P(OnDevice, CopiesHaveMemoryOfTheirOwnThatIsKnownBefore) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::invariant_copies_test

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "test_ops.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::log_test {
 namespace {
 
 // Destroys a program whose step has failed.
@@ -67,4 +67,4 @@ TEST(Logs, EachProgramHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::log_test

@@ -13,7 +13,7 @@
 #include "graphsink/graphsink.h"
 #include "resident_bytes.h"
 
-namespace graphsink {
+namespace graphsink::many_programs_test {
 namespace {
 
 using testing::kSanitized;
@@ -83,4 +83,4 @@ TEST(ManyPrograms, FitIntoLimitedAddresses) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::many_programs_test

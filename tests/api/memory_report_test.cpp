@@ -5,7 +5,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::memory_report_test {
 namespace {
 
 class MemoryReports : public OnDevice {};
@@ -98,4 +98,4 @@ TEST_P(MemoryReports, FollowWhatIsAllocated) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::memory_report_test

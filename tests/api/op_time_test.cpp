@@ -6,7 +6,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::op_time_test {
 namespace {
 
 using testing::contains;
@@ -179,4 +179,4 @@ TEST_P(OnDevice, WhatCannotBeTimedIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_time_test

@@ -3,7 +3,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::open_dimension_test {
 namespace {
 
 using testing::kModes;
@@ -250,4 +250,4 @@ TEST_P(OnDevice, GradientsOfOperandsThatTurnOutToBroadcast) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::open_dimension_test

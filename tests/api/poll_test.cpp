@@ -10,7 +10,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::poll_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -175,4 +175,4 @@ TEST(TryRead, GivesConsecutiveValuesWhileStepsWriteThem) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::poll_test

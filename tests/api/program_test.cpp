@@ -11,7 +11,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::program_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -401,4 +401,4 @@ TEST(Eager, AFailingOpThrowsAndTheNextOneRuns) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::program_test

@@ -3,7 +3,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::record_test {
 namespace {
 
 using testing::kModes;
@@ -73,4 +73,4 @@ TEST(Records, ACapacityIsChecked) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::record_test

@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::scope_test {
 namespace {
 
 using testing::contains;
@@ -222,4 +222,4 @@ TEST_P(OnDevice, AnErrorThrownByABodyKeepsItsScope) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::scope_test

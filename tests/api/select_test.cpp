@@ -9,7 +9,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::select_test {
 namespace {
 
 using testing::contains;
@@ -670,4 +670,4 @@ TEST_P(Select, SizesThatNeverSettleAreToldOf) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::select_test

@@ -11,7 +11,7 @@
 #include "program_fixture.h"
 #include "resident_bytes.h"
 
-namespace graphsink {
+namespace graphsink::shape_cache_test {
 namespace {
 
 using testing::contains;
@@ -420,4 +420,4 @@ TEST_P(ShapeCache, ANegativeNumberOfStepsIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::shape_cache_test

@@ -5,7 +5,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::size_test {
 namespace {
 
 using testing::OnDevice;
@@ -218,4 +218,4 @@ TEST(SizeTotals, StepsOfSlicesReachFromEndToEnd) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::size_test

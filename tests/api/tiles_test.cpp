@@ -13,7 +13,7 @@
 
 #include "tiles_cases.h"
 
-namespace graphsink {
+namespace graphsink::tiles_test {
 namespace {
 
 struct Results {
@@ -324,4 +324,4 @@ TEST(SharedLaunches, ANumberOfThreadsOutOfRangeIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::tiles_test

@@ -66,7 +66,7 @@ const bool is_attached = (InitializeInjectionNvtx2_fnptr = attach, true);
 
 }  // namespace
 
-namespace graphsink {
+namespace graphsink::trace_test {
 namespace {
 
 int count(const char* name) {
@@ -143,7 +143,7 @@ TEST_F(Trace, WhatShouldHaveBeenALaunchIsAFallback) {
 #endif
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::trace_test
 #else
 TEST(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   GTEST_SKIP() << "no NVTX headers: ranges compile to nothing";

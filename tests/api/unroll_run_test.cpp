@@ -11,7 +11,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::unroll_run_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -272,4 +272,4 @@ TEST_P(UnrolledSteps, AnIterationThatFailsCommitsNothing) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::unroll_run_test

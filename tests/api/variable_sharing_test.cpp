@@ -8,7 +8,7 @@
 #include "ir/graph_data.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::variable_sharing_test {
 namespace {
 
 using testing::OnDevice;
@@ -141,4 +141,4 @@ TEST_P(OnDevice, ProgramsThatShareVariablesFollowOneAnother) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::variable_sharing_test

@@ -10,7 +10,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::variable_threads_test {
 namespace {
 
 using testing::OnDevice;
@@ -353,4 +353,4 @@ TEST_P(OnDevice, ABodyCannotCallItsOwnProgram) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::variable_threads_test

@@ -6,7 +6,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::write_ahead_test {
 namespace {
 
 using testing::OnDevice;
@@ -68,4 +68,4 @@ TEST_P(OnDevice, ManyWritesKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::write_ahead_test

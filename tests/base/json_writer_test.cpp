@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace graphsink {
+namespace graphsink::json_writer_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -49,4 +49,4 @@ TEST(JsonWriter, WhatIsNotUtf8IsReplaced) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::json_writer_test

@@ -5,7 +5,7 @@
 
 #include "graphsink/error.h"
 
-namespace graphsink {
+namespace graphsink::printable_test {
 namespace {
 
 TEST(Printable, Utf8IsWhatUnicodeSays) {
@@ -44,4 +44,4 @@ TEST(Printable, AnErrorIsOneLine) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::printable_test

@@ -7,7 +7,7 @@
 #include <locale>
 #include <sstream>
 
-namespace graphsink {
+namespace graphsink::tensor_test {
 namespace {
 
 template <class T>
@@ -49,4 +49,4 @@ TEST(TensorText, OtherNumbersFollowTheStream) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::tensor_test

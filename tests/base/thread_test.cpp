@@ -5,7 +5,7 @@
 
 #include "default_stack.h"
 
-namespace graphsink {
+namespace graphsink::thread_test {
 namespace {
 
 using testing::DefaultStack;
@@ -48,4 +48,4 @@ TEST(Threads, ThatTheSystemHasNotAreAnError) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::thread_test

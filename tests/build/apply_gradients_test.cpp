@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::apply_gradients_test {
 namespace {
 
 using testing::contains;
@@ -177,4 +177,4 @@ TEST(ApplyGradients, WhatCannotBeMeantIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::apply_gradients_test

@@ -14,7 +14,7 @@
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::control_flow_gradient_test {
 namespace {
 
 class ControlFlowGradient : public testing::OnDevice {
@@ -840,4 +840,4 @@ TEST_P(ControlFlowGradient, ABranchTrains) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::control_flow_gradient_test

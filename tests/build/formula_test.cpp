@@ -4,7 +4,7 @@
 #include "graphsink/graphsink.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::formula_test {
 namespace {
 
 // An op whose gradient is that of its formula: of both inputs, which may be one value.
@@ -50,4 +50,4 @@ TEST(Formulas, MustReturnTheOutputs) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::formula_test

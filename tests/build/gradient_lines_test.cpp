@@ -7,7 +7,7 @@
 #include "ir/system_ops.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::gradient_lines_test {
 namespace {
 
 std::vector<Value> grad_by_operators(const GradArgs& a) { return {a.grads[0] * a.outputs[0] + exp(a.inputs[0])}; }
@@ -37,4 +37,4 @@ TEST(GradientLines, AreThoseOfTheUsersOp) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::gradient_lines_test

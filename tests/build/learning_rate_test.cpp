@@ -6,7 +6,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::learning_rate_test {
 namespace {
 
 class LearningRates : public ::testing::TestWithParam<DeviceId> {};
@@ -80,4 +80,4 @@ TEST(LearningRates, SchedulesThatCannotBeFollowedAreRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::learning_rate_test

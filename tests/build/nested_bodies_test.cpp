@@ -13,7 +13,7 @@
 #include "ir/system_ops.h"
 #include "messages.h"
 
-namespace graphsink {
+namespace graphsink::nested_bodies_test {
 namespace {
 
 using testing::contains;
@@ -200,4 +200,4 @@ TEST(LongChain, FitsASmallStack) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::nested_bodies_test

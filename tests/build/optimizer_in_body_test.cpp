@@ -9,7 +9,7 @@
 #include "messages.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::optimizer_in_body_test {
 namespace {
 
 using testing::contains;
@@ -378,4 +378,4 @@ TEST(OptimizersInBodies, SayWhatTheyCannot) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::optimizer_in_body_test

@@ -9,7 +9,7 @@
 #include "ir/graph_data.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::optimizer_options_test {
 namespace {
 
 constexpr std::int64_t kSizes[] = {3, 1025, 1};
@@ -358,4 +358,4 @@ TEST(OptimizerOptions, AtTheirLimitsAreTaken) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::optimizer_options_test

@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::optimizer_values_test {
 namespace {
 
 using testing::contains;
@@ -155,4 +155,4 @@ TEST(OptimizerValues, OfOtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::optimizer_values_test

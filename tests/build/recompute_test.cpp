@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::recompute_test {
 namespace {
 
 using testing::contains;
@@ -238,4 +238,4 @@ TEST(RecomputeRefusal, AnotherNumberOfValues) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::recompute_test

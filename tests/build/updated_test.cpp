@@ -10,7 +10,7 @@
 #include "messages.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::updated_test {
 namespace {
 
 using testing::contains;
@@ -205,4 +205,4 @@ TEST(Updated, SaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::updated_test

@@ -6,7 +6,7 @@
 
 #include "guest_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_bound_test {
 namespace {
 
 class SinkCacheBound : public Guest {
@@ -261,4 +261,4 @@ TEST_F(SinkCacheBound, ManyCallsOverManyKeysTakeBoundedMemory) {
 #endif
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_bound_test

@@ -7,7 +7,7 @@
 
 #include "guest_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_cache_test {
 namespace {
 
 class SinkCacheRuns : public Guest {};
@@ -372,4 +372,4 @@ TEST_F(SinkCacheRuns, TheStreamsDeviceIsTheCurrentOneOfEachCall) {
 #endif
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_cache_test

@@ -5,7 +5,7 @@
 #include "child_graph.h"
 #include "guest_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_check_test {
 namespace {
 
 class SinkCacheChecks : public Guest {
@@ -284,4 +284,4 @@ TEST_F(SinkCacheChecks, StrictlyAChangeIsAnError) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_check_test

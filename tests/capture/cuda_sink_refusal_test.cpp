@@ -6,7 +6,7 @@
 
 #include "guest_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_refusal_test {
 namespace {
 
 // What the function does besides adding 1, and what the reason and the remedy must name.
@@ -460,4 +460,4 @@ TEST_F(SinkCacheRefuses, ACaptureThatAnotherThreadBreaksSaysSo) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_refusal_test

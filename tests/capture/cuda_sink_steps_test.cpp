@@ -5,7 +5,7 @@
 
 #include "guest_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_steps_test {
 namespace {
 
 class SinkSteps : public Guest {
@@ -201,4 +201,4 @@ TEST_F(SinkSteps, ALoopUnderWayOutlivesItsCache) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_steps_test

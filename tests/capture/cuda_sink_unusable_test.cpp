@@ -2,7 +2,7 @@
 #include "guest_fixture.h"
 
 #ifdef GRAPHSINK_EMULATED
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_sink_unusable_test {
 namespace {
 
 class SinkCacheUnusable : public Guest {
@@ -87,5 +87,5 @@ TEST_F(SinkCacheUnusable, AStreamThatIsGoneIsAnError) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_sink_unusable_test
 #endif

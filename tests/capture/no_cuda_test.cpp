@@ -5,7 +5,7 @@
 #include "graphsink/capture.h"
 #include "messages.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::no_cuda_test {
 namespace {
 
 TEST(SinkCacheWithoutCuda, SaysSoAtOnceAndNamesTheLine) {
@@ -17,5 +17,5 @@ TEST(SinkCacheWithoutCuda, SaysSoAtOnceAndNamesTheLine) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::no_cuda_test
 #endif

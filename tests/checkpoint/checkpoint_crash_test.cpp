@@ -46,7 +46,7 @@ int rename(const char* from, const char* to) noexcept {
 }
 }
 
-namespace graphsink {
+namespace graphsink::checkpoint_crash_test {
 namespace {
 
 Checkpoint checkpoint_of(float value) {
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(, CheckpointCrash, testing::Bool(),
                          [](const auto& p) { return p.param ? "OverAnOldOne" : "OfTheFirstOne"; });
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::checkpoint_crash_test

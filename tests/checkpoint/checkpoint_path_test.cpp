@@ -13,7 +13,7 @@
 #include "graphsink/checkpoint.h"
 #include "temporary_directory.h"
 
-namespace graphsink {
+namespace graphsink::checkpoint_path_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -237,4 +237,4 @@ TEST(CheckpointPath, SeveralWritersOfOneFileDoNotDisturbEachOther) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::checkpoint_path_test

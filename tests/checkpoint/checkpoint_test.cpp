@@ -11,7 +11,7 @@
 #include "graphsink/graphsink.h"
 #include "temporary_directory.h"
 
-namespace graphsink {
+namespace graphsink::checkpoint_test {
 namespace {
 
 std::string bytes_of(const std::filesystem::path& path) {
@@ -347,4 +347,4 @@ TEST(Restore, OfVariablesAloneWarnsThatTheStepStays) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::checkpoint_test

@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-namespace conformance {
+namespace conformance::child_test::child_test {
 namespace {
 
 class ChildTest : public ::testing::Test {
@@ -51,4 +51,4 @@ TEST_F(ChildTest, EndsAProcessThatHangs) {
 TEST_F(ChildTest, SaysWhenThereIsNoProgram) { EXPECT_EQ("did not start", run_in_child("/nowhere", "a.case").problem); }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::child_test::child_test

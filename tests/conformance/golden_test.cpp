@@ -6,7 +6,7 @@
 #include <cstring>
 #include <sstream>
 
-namespace conformance {
+namespace conformance::golden_test::golden_test {
 namespace {
 
 Case make_case(const char* name, std::vector<Answer> expected) { return {name, "a row", std::move(expected), nullptr}; }
@@ -129,4 +129,4 @@ TEST(Golden, ARunConfirmsWhatItAnsweredAndNoMore) {
 }
 
 }  // namespace
-}  // namespace conformance
+}  // namespace conformance::golden_test::golden_test

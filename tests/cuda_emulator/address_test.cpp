@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::address_test {
 namespace {
 
 class AddressTest : public EmulatorTest {
@@ -142,4 +142,4 @@ TEST_F(AddressTest, PinnedMemoryThatTheHostHasNotWrittenYetShowsWithSomeSeed) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::address_test

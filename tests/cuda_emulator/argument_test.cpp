@@ -5,7 +5,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::argument_test {
 namespace {
 
 class ArgumentTest : public EmulatorTest {
@@ -162,4 +162,4 @@ TEST_F(ArgumentTest, ACooperativeLaunchNeedsAFunction) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::argument_test

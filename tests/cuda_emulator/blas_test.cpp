@@ -9,7 +9,7 @@
 
 #define ASSERT_BLAS(call) ASSERT_EQ(CUBLAS_STATUS_SUCCESS, call) << #call
 
-namespace emu_test {
+namespace emu_test::blas_test {
 namespace {
 
 struct Shape {
@@ -254,4 +254,4 @@ TEST_F(BlasTest, DoesNotReadCWhenBetaIsZeroAndCountsFaults) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::blas_test

@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::capture_test {
 namespace {
 
 class CaptureTest : public EmulatorTest {
@@ -375,4 +375,4 @@ TEST_F(CaptureTest, ForgetsItsPlaceInTheStream) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::capture_test

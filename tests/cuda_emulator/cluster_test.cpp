@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::cluster_test {
 namespace {
 
 class ClusterTest : public EmulatorTest {
@@ -106,4 +106,4 @@ TEST_F(ClusterTest, StaysInAnExecWhoseNewGraphSaysNothingOfIt) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::cluster_test

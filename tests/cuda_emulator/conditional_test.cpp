@@ -3,7 +3,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::conditional_test {
 namespace {
 
 using Body = std::function<void(cudaStream_t)>;
@@ -275,4 +275,4 @@ TEST_F(ConditionalTest, FailsWhenTheConditionIsSetOutsideItsGraph) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::conditional_test

@@ -8,7 +8,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::control_test {
 namespace {
 
 class ControlTest : public EmulatorTest {};
@@ -253,4 +253,4 @@ TEST_F(ControlTest, TheHostCannotTouchDeviceMemory) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::control_test

@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::error_log_test {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -130,4 +130,4 @@ TEST_F(ErrorLogTest, EndsWithItsCallback) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::error_log_test

@@ -9,7 +9,7 @@
 
 #define ASSERT_BLAS(call) ASSERT_EQ(CUBLAS_STATUS_SUCCESS, call) << #call
 
-namespace emu_test {
+namespace emu_test::gemm_test {
 namespace {
 
 constexpr int kM = 5, kN = 3, kK = 7, kBatches = 2;
@@ -231,4 +231,4 @@ TEST_F(GemmTest, CanFail) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::gemm_test

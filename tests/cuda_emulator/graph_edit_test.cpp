@@ -3,7 +3,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::graph_edit_test {
 namespace {
 
 class GraphEditTest : public EmulatorTest {
@@ -221,4 +221,4 @@ TEST_F(GraphEditTest, DevicesHaveStreamsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::graph_edit_test

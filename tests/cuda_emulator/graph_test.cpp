@@ -9,7 +9,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::graph_test {
 namespace {
 
 class GraphTest : public EmulatorTest {
@@ -374,4 +374,4 @@ TEST_F(GraphTest, RefusesNodesOfOthersAndUnknownKernels) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::graph_test

@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::guest_call_test {
 namespace {
 
 class GuestCallTest : public EmulatorTest {
@@ -208,4 +208,4 @@ TEST_F(GuestCallTest, ResetIsRefusedDuringACapture) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::guest_call_test

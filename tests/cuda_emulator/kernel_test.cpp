@@ -3,7 +3,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::kernel_test {
 namespace {
 
 class KernelTest : public EmulatorTest {};
@@ -170,4 +170,4 @@ TEST_F(KernelTest, ShowsUninitializedMemory) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::kernel_test

@@ -1,7 +1,7 @@
 // Allocation in stream order, and memory that graphs allocate.
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::memory_async_test {
 namespace {
 
 class AsyncMemoryTest : public EmulatorTest {
@@ -175,4 +175,4 @@ TEST_F(AsyncMemoryTest, MemoryOfANodeIsNotTheProgramsToFree) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::memory_async_test

@@ -6,7 +6,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::mistake_test {
 namespace {
 
 class MistakeTest : public EmulatorTest {};
@@ -119,4 +119,4 @@ TEST_F(MistakeTest, AWriteOutsideOfTheDevicesMemoryEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::mistake_test

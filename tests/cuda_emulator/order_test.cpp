@@ -8,7 +8,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::order_test {
 namespace {
 
 class OrderTest : public EmulatorTest {
@@ -251,4 +251,4 @@ TEST_F(OrderTest, MeasuresTimeBetweenEvents) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::order_test

@@ -5,7 +5,7 @@
 #include "plain_kernels.h"
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::plain_kernel_test {
 namespace {
 
 class PlainKernelTest : public EmulatorTest {};
@@ -97,4 +97,4 @@ TEST_F(PlainKernelTest, FailuresNameTheLineOfTheFileAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::plain_kernel_test

@@ -4,7 +4,7 @@
 
 #include "test_support.h"
 
-namespace emu_test {
+namespace emu_test::user_object_test {
 namespace {
 
 // What a destructor leaves behind. live_objects() returns after the destructors that are due.
@@ -187,4 +187,4 @@ TEST_F(UserObjectTest, GraphUnderCaptureTakesObjects) {
 }
 
 }  // namespace
-}  // namespace emu_test
+}  // namespace emu_test::user_object_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace graphsink {
+namespace graphsink::adaptive_spin_test {
 namespace {
 
 // How often a wait spins that ends when it sleeps.
@@ -61,4 +61,4 @@ TEST(AdaptiveSpin, LearnsNothingFromAWaitThatIsExpectedToBeLong) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::adaptive_spin_test

@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 
-namespace graphsink {
+namespace graphsink::cpu_arena_test {
 namespace {
 
 // By which processors of AMD find a line of the first-level cache (Lipp et al. 2020, "Take A Way", for Zen 2).
@@ -32,4 +32,4 @@ TEST(CpuArena, LinesOfDifferentArenasDoNotHaveTheSameHash) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cpu_arena_test

@@ -12,7 +12,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_capture_test {
 namespace {
 
 class CudaCaptureTest : public CudaDeviceTest {};
@@ -229,4 +229,4 @@ TEST_F(CudaCaptureTest, WhatNeedsALiveStreamIsRefusedWhileCapturing) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_capture_test

@@ -12,7 +12,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_captured_body_test {
 namespace {
 
 class CudaCapturedBodyTest : public CudaDeviceTest {};
@@ -231,4 +231,4 @@ TEST_F(CudaCapturedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_captured_body_test

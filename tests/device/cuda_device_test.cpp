@@ -7,7 +7,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_device_test {
 namespace {
 
 TEST_F(CudaDeviceTest, TargetHasTheRulesOfCuda) {
@@ -215,4 +215,4 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
 #endif
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_device_test

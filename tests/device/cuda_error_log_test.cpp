@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace graphsink {
+namespace graphsink::cuda_error_log_test {
 namespace {
 
 using Messages = std::vector<std::string>;
@@ -76,4 +76,4 @@ TEST(ErrorLogText, MessagesThatAreNotUnderstoodAreKept) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_error_log_test

@@ -12,7 +12,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_matmul_test {
 namespace {
 
 struct MatmulCase {
@@ -205,4 +205,4 @@ TEST_F(MatmulFaultTest, PrepareWaitsForItsTrial) {
 #endif
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_matmul_test

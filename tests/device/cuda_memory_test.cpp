@@ -6,7 +6,7 @@
 
 #include "cuda_device_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_memory_test {
 namespace {
 
 class CudaMemoryTest : public CudaDeviceTest {};
@@ -139,4 +139,4 @@ TEST_F(CudaMemoryTest, MemoryMayBeMadeWhileCapturing) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_memory_test

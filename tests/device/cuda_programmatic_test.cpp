@@ -6,7 +6,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_programmatic_test {
 namespace {
 
 // What it captures is no kernel here.
@@ -157,4 +157,4 @@ TEST_F(CudaProgrammaticTest, AKernelThatDoesNotWaitIsFoundInACapturedGraph) {
 #endif
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_programmatic_test

@@ -13,7 +13,7 @@
 #include "base/at.h"
 #include "base/in_body.h"
 
-namespace graphsink {
+namespace graphsink::helpers_test {
 namespace {
 
 void add_to(std::vector<int>& calls, std::int64_t first, std::int64_t end) {
@@ -114,4 +114,4 @@ TEST_P(HelpersOf, SeveralStreamsShareAtTheSameTime) {
 INSTANTIATE_TEST_SUITE_P(Counts, HelpersOf, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::helpers_test

@@ -8,7 +8,7 @@
 
 #include "base/at.h"
 
-namespace graphsink {
+namespace graphsink::loop_choice_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -82,4 +82,4 @@ TEST_F(LoopChoiceTest, LearnsFromManyShortRunsOfTheLoop) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::loop_choice_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace graphsink {
+namespace graphsink::memory_map_test {
 namespace {
 
 constexpr std::uintptr_t kBase = 1 << 20;
@@ -44,4 +44,4 @@ TEST(MemoryMap, IsWhatAnArrayOfStatesWouldBe) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::memory_map_test

@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-namespace graphsink {
+namespace graphsink::memory_order_test {
 namespace {
 
 constexpr auto kRelease = std::memory_order_release, kAcquire = std::memory_order_acquire,
@@ -182,4 +182,4 @@ TEST(MemoryOrder, NoFailureGetsLost) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::memory_order_test

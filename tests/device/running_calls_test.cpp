@@ -4,7 +4,7 @@
 
 #include <deque>
 
-namespace graphsink {
+namespace graphsink::running_calls_test {
 namespace {
 
 TEST(RunningCalls, EachHasASlotAndATimeOfItsOwn) {
@@ -36,4 +36,4 @@ TEST(RunningCalls, MoreThanThereAreSlotsAreNotSeen) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::running_calls_test

@@ -9,7 +9,7 @@
 
 #include "base/at.h"
 
-namespace graphsink {
+namespace graphsink::schedule_choice_test {
 namespace {
 
 constexpr int kRound = ScheduleChoice::kBetweenRounds;
@@ -118,4 +118,4 @@ TEST(ScheduleChoice, IsTheSameUntilTheLaunchHasEnded) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::schedule_choice_test

@@ -6,7 +6,7 @@
 #include "device/cpu/queue.h"
 #include "device/cpu/workers.h"
 
-namespace graphsink {
+namespace graphsink::stack_test {
 namespace {
 
 using testing::DefaultStack;
@@ -34,4 +34,4 @@ TEST(Stacks, OfQueuesAreLargeUnderASmallLimit) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::stack_test

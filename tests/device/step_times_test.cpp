@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace graphsink {
+namespace graphsink::step_times_test {
 namespace {
 
 constexpr std::uint32_t kCapacity = StepTimes::kCapacity;
@@ -65,4 +65,4 @@ TEST(StepTimes, CountingGoesRound) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::step_times_test

@@ -17,7 +17,7 @@
 #include "device/cpu/helpers.h"
 #include "device/cpu/workers.h"
 
-namespace graphsink {
+namespace graphsink::thread_team_test {
 namespace {
 
 TEST(ThreadTeams, AThreadAnswersTheLastCall) {
@@ -92,4 +92,4 @@ TEST(ThreadTeams, WithoutThreadsTheFirstCallSaysSo) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::thread_team_test

@@ -13,7 +13,7 @@
 #include "base/at.h"
 #include "base/in_body.h"
 
-namespace graphsink {
+namespace graphsink::workers_test {
 namespace {
 
 std::ptrdiff_t threads() {
@@ -97,4 +97,4 @@ TEST_P(WorkersOf, HaveNoThreadsAfterAWhileAndGetNewOnes) {
 INSTANTIATE_TEST_SUITE_P(Counts, WorkersOf, ::testing::Values(1, 2, 3, 8));
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::workers_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace graphsink {
+namespace graphsink::capture_policy_test {
 namespace {
 
 constexpr std::int64_t kNever = -1;
@@ -170,4 +170,4 @@ TEST(CapturePolicy, AutomaticGainsWithShapesThatComeBack) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::capture_policy_test

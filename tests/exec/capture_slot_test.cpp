@@ -13,7 +13,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::capture_slot_test {
 namespace {
 
 using testing::OnDevice;
@@ -116,4 +116,4 @@ TEST_F(CaptureFails, OnlyAtTheLaunchWhichDropsTheGraph) {
 #endif
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::capture_slot_test

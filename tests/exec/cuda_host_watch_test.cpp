@@ -12,7 +12,7 @@
 #include "graphsink/graphsink.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::cuda_host_watch_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -113,4 +113,4 @@ TEST(HostWatch, AnOpThatComesBackIsNot) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::cuda_host_watch_test

@@ -13,7 +13,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::launch_queue_test {
 namespace {
 
 using testing::OnDevice;
@@ -215,4 +215,4 @@ TEST(LaunchQueue, AProgramIsDestroyedWithLaunchesQueued) {
 #endif
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::launch_queue_test

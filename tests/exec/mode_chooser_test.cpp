@@ -10,7 +10,7 @@
 #include <functional>
 #include <random>
 
-namespace graphsink {
+namespace graphsink::mode_chooser_test {
 namespace {
 
 using Turn = ModeChooser::Turn;
@@ -392,4 +392,4 @@ TEST(ModeChooser, ReportIsASentence) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::mode_chooser_test

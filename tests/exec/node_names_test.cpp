@@ -14,7 +14,7 @@
 #include "messages.h"
 #include "temporary_directory.h"
 
-namespace graphsink {
+namespace graphsink::node_names_test {
 namespace {
 
 using testing::contains;
@@ -98,4 +98,4 @@ TEST_F(NodeNamesFiles, OnTheCpuThereAreNoneAndThatIsSaid) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::node_names_test

@@ -8,7 +8,7 @@
 
 #include "busy_time.h"
 
-namespace graphsink {
+namespace graphsink::run_gate_test {
 namespace {
 
 constexpr std::chrono::milliseconds kStep{300};
@@ -37,4 +37,4 @@ TEST(RunGate, AProgramThatWaitsForAnotherUserSleeps) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::run_gate_test

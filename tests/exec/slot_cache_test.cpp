@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace graphsink {
+namespace graphsink::slot_cache_test {
 namespace {
 
 struct Slot {
@@ -131,4 +131,4 @@ TEST_F(SlotCacheTest, DropsOneAndVisitsTheOthers) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::slot_cache_test

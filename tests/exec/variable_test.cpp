@@ -3,7 +3,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::variable_test {
 namespace {
 
 using testing::kModes;
@@ -93,4 +93,4 @@ TEST_P(OnDevice, AVariableStaysOnItsDevice) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::variable_test

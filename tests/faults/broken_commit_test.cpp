@@ -6,7 +6,7 @@
 #include "fault_fixture.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::broken_commit_test {
 namespace {
 
 using testing::contains;
@@ -107,4 +107,4 @@ TEST_F(Fault, ABrokenCommitIsSaidToAThreadThatWaitedToReadTheVariable) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::broken_commit_test

@@ -6,7 +6,7 @@
 #include "emulator.h"
 #include "graphsink/cuda.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_fault_test {
 namespace {
 
 class FaultTest : public CudaDeviceTest {
@@ -146,4 +146,4 @@ TEST_F(FaultTest, PinnedMemoryThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_fault_test

@@ -7,7 +7,7 @@
 #include "graphsink/graphsink.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::fallback_test {
 namespace {
 
 struct Sum {
@@ -185,4 +185,4 @@ TEST_P(UnendedCapture, OfALoopsBodyIsGivenUpBeforeThatAroundIt) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fallback_test

@@ -14,7 +14,7 @@
 #include "graphsink/cuda.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::fault_test {
 namespace {
 
 using testing::busy_share;
@@ -277,4 +277,4 @@ TEST_F(Fault, AnInvariantCopyThatFailsIsMadeByTheNextRun) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fault_test

@@ -13,7 +13,7 @@
 #include "messages.h"
 #include "phases.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::foreign_capture_test {
 namespace {
 
 struct Foreign {
@@ -245,4 +245,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, SinkBesideCapture, ::testing::ValuesIn(kForeign)
 });
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::foreign_capture_test

@@ -9,7 +9,7 @@
 #include "fault_fixture.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::no_memory_test {
 namespace {
 
 using testing::contains;
@@ -152,4 +152,4 @@ TEST_F(NoMemoryForOtherShapes, NothingIsGivenUpThatAStepUnderWayUses) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::no_memory_test

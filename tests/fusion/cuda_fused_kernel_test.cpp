@@ -13,7 +13,7 @@
 #include "kernels/runtime/fused_source.h"
 #include "plan_text.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_fused_kernel_test {
 namespace {
 
 using Op = std::function<Value(Value, Value)>;
@@ -486,4 +486,4 @@ TEST(FusedSources, EveryOneCompilesWithNvrtc) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_fused_kernel_test

@@ -8,7 +8,7 @@
 #include "fusion_fixture.h"
 #include "ir/fused.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_fused_places_test {
 namespace {
 
 Value variable(Graph& g, const char* name, const Shape& shape, std::uint64_t seed, DType dtype = f32) {
@@ -100,4 +100,4 @@ TEST_F(FusedPlaces, InTheBodyOfALoop) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_fused_places_test

@@ -8,7 +8,7 @@
 #include "device/cuda/kernel_cache.h"
 #include "fusion_fixture.h"
 
-namespace graphsink::testing {
+namespace graphsink::testing::cuda_kernel_cache_test {
 namespace {
 
 namespace files = std::filesystem;
@@ -223,4 +223,4 @@ TEST_F(CachedFusion, AFolderThatCannotBeWrittenChangesNothing) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::cuda_kernel_cache_test

@@ -8,7 +8,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::data_gradient_test {
 namespace {
 
 class DataGradients : public ::testing::TestWithParam<DeviceId> {
@@ -194,4 +194,4 @@ TEST_P(DataGradients, FollowOpenDimensionsWithTheSameBitsInEveryMode) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::data_gradient_test

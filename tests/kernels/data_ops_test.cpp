@@ -10,7 +10,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::data_ops_test {
 namespace {
 
 class DataOps : public ::testing::TestWithParam<DeviceId> {
@@ -373,4 +373,4 @@ TEST(DataOpsRefusals, NameTheOpTheProblemAndTheLine) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::data_ops_test

@@ -6,7 +6,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::dtype_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -201,4 +201,4 @@ TEST_P(Casts, NumbersOf64Bits) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::dtype_test

@@ -6,7 +6,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::fused_pairs_test {
 namespace {
 
 using testing::OnDevice;
@@ -103,4 +103,4 @@ TEST_P(FusedPairs, KeepAResultThatOthersUse) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fused_pairs_test

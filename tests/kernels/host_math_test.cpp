@@ -13,7 +13,7 @@
 #include "kernels/support/host_pow.h"
 #include "kernels/support/host_trigonometry.h"
 
-namespace graphsink {
+namespace graphsink::host_math_test {
 namespace {
 
 template <class T>
@@ -209,4 +209,4 @@ TEST(HostMath, OfPowersDoesNotDependOnHowTheExponentIsGiven) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::host_math_test

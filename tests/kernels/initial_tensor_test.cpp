@@ -6,7 +6,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::initial_tensor_test {
 namespace {
 
 // The largest magnitude of many uniform samples is the bound of their range, up to one part in a thousand.
@@ -64,4 +64,4 @@ TEST(InitialTensor, TheSameSeedGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::initial_tensor_test

@@ -10,7 +10,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::long_line_test {
 namespace {
 
 class LongLines : public ::testing::TestWithParam<DeviceId> {
@@ -335,4 +335,4 @@ TEST_P(LongLines, InALoop) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::long_line_test

@@ -6,7 +6,7 @@
 #include "test_ops.h"
 #include "tests/op_table/op_case.h"
 
-namespace graphsink {
+namespace graphsink::op_accuracy_test {
 namespace {
 
 class OpAccuracy : public ::testing::TestWithParam<DeviceId> {};
@@ -79,4 +79,4 @@ TEST_P(OpAccuracy, GradientsOfDivisionOverflowOnlyIfTheyDoNotFit) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_accuracy_test

@@ -10,7 +10,7 @@
 #include "passes/passes.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_behaviour_test {
 namespace {
 
 constexpr Mode kModes[] = {interactive_serial, interactive_parallel, sink};
@@ -302,4 +302,4 @@ TEST_P(OpBehaviour, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_behaviour_test

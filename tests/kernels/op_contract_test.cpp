@@ -9,7 +9,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_contract_test {
 namespace {
 
 class OpContract : public ::testing::TestWithParam<DeviceId> {
@@ -372,4 +372,4 @@ TEST_P(OpContract, NumbersTakeTheDtypeOfTheOtherOperand) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_contract_test

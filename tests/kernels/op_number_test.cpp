@@ -8,7 +8,7 @@
 #include "test_ops.h"
 #include "tests/op_table/op_case.h"
 
-namespace graphsink {
+namespace graphsink::op_number_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -218,4 +218,4 @@ TEST(OpNumbers, OfRandomOpsAreChecked) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_number_test

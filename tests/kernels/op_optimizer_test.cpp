@@ -7,7 +7,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_optimizer_test {
 namespace {
 
 class OpOptimizer : public ::testing::TestWithParam<DeviceId> {
@@ -263,4 +263,4 @@ TEST_P(OpOptimizer, LearningRateOfEitherDtype) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_optimizer_test

@@ -8,7 +8,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_order_test {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -222,4 +222,4 @@ TEST(OrderRefusals, NameTheOpAndTheProblem) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_order_test

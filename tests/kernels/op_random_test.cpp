@@ -8,7 +8,7 @@
 #include "kernels/random/philox.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_random_test {
 namespace {
 
 constexpr Mode kModes[] = {interactive_serial, interactive_parallel, sink};
@@ -321,4 +321,4 @@ TEST(RandomOps, RefuseWhatTheyCannotTake) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_random_test

@@ -5,7 +5,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_refusal_test {
 namespace {
 
 struct Refusal {
@@ -176,4 +176,4 @@ TEST(OpRefusals, NameTheOpTheProblemAndTheLine) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_refusal_test

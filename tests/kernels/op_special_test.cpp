@@ -11,7 +11,7 @@
 #include "test_ops.h"
 #include "tests/op_table/op_case.h"
 
-namespace graphsink {
+namespace graphsink::op_special_test {
 namespace {
 
 using testing::Array;
@@ -244,4 +244,4 @@ TEST(OpSpecials, HaveARowForEveryFloatOp) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_special_test

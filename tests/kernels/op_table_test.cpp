@@ -12,7 +12,7 @@
 #include "test_ops.h"
 #include "tests/op_table/op_case.h"
 
-namespace graphsink {
+namespace graphsink::op_table_test {
 namespace {
 
 using testing::Array;
@@ -304,4 +304,4 @@ TEST(OpTable, HasARowForEveryOp) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_table_test

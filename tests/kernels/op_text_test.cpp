@@ -8,7 +8,7 @@
 #include "graphsink/graphsink.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::op_text_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -167,4 +167,4 @@ TEST(TextOps, RefuseWhatTheyCannotTake) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::op_text_test

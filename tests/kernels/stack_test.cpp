@@ -4,7 +4,7 @@
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::stack_test {
 namespace {
 
 using testing::device_name;
@@ -83,4 +83,4 @@ TEST(Stack, RefusesWhatHasNoSlices) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::stack_test

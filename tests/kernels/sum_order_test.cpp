@@ -12,7 +12,7 @@
 #include "kernels/reduce/float_pairs.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::sum_order_test {
 namespace {
 
 // Numbers of different sizes, each of them once more with the other sign. What is left of their sum is what was
@@ -80,4 +80,4 @@ TEST(SumOrder, IsTheSameWithVectorsOfEachLength) {
 #endif
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::sum_order_test

@@ -7,7 +7,7 @@
 
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::window_ops_test {
 namespace {
 
 class WindowOps : public ::testing::TestWithParam<DeviceId> {
@@ -185,4 +185,4 @@ TEST_P(WindowOps, PoolsOfManyWindows) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::window_ops_test

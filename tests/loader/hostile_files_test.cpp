@@ -10,7 +10,7 @@
 #include "reader_samples.h"
 #include "resident_bytes.h"
 
-namespace graphsink {
+namespace graphsink::hostile_files_test {
 namespace {
 
 struct Hostile {
@@ -264,4 +264,4 @@ TEST(HostileFiles, IdxFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::hostile_files_test

@@ -12,7 +12,7 @@
 #include "samples/models/source_dir.h"
 #include "temporary_directory.h"
 
-namespace graphsink {
+namespace graphsink::loader_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,7 +69,7 @@ void expect_words(const std::string& message, const std::vector<std::string>& wo
   for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
 }
 
-class LoaderTest : public testing::Test {
+class LoaderTest : public ::testing::Test {
  protected:
   fs::path write(const std::string& name, const std::string& bytes) const {
     std::ofstream(directory_ / name, std::ios::binary) << bytes;
@@ -343,4 +343,4 @@ TEST(RealDataTest, TheLicenseIsTextEnoughWhereThereIsNoOther) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::loader_test

@@ -7,7 +7,7 @@
 #include "program_fixture.h"
 #include "samples/models/branch.h"
 
-namespace graphsink {
+namespace graphsink::branch_test {
 namespace {
 
 constexpr std::int64_t kHidden = 16;
@@ -172,4 +172,4 @@ TEST_P(Branch, IsOneLaunchWithABranchForTheLayersAndOneForTheirGradient) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::branch_test

@@ -13,7 +13,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink {
+namespace graphsink::determinism_test {
 namespace {
 
 using testing::kModes;
@@ -119,4 +119,4 @@ TEST_P(Determinism, StepsOfWorkloads) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::determinism_test

@@ -12,7 +12,7 @@
 #include "program_fixture.h"
 #include "samples/models/dynamic.h"
 
-namespace graphsink {
+namespace graphsink::dynamic_test {
 namespace {
 
 constexpr models::DynamicSizes kSizes{.width = 8, .longest = 16, .batch = 2, .lr = 1e-2};
@@ -136,4 +136,4 @@ TEST(DynamicErrors, ATextThatIsTooShortIsRefused) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::dynamic_test

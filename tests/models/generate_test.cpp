@@ -11,7 +11,7 @@
 #include "program_fixture.h"
 #include "samples/models/generate.h"
 
-namespace graphsink {
+namespace graphsink::generate_test {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
@@ -240,4 +240,4 @@ TEST_P(Generate, TheWorkloadGoesOnWhereItHasEnded) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::generate_test

@@ -7,7 +7,7 @@
 #include "program_fixture.h"
 #include "samples/models/jacobi.h"
 
-namespace graphsink {
+namespace graphsink::jacobi_test {
 namespace {
 
 constexpr models::JacobiOptions kSizes{.size = 24, .tolerance = 0.05};
@@ -105,4 +105,4 @@ TEST_P(Jacobi, CountedOnTheHostItIsTheSame) {
 TEST(JacobiErrors, APlateWithoutInnerCellsIsRefused) { EXPECT_THROW(models::jacobi({.size = 2}), Error); }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::jacobi_test

@@ -7,7 +7,7 @@
 #include "samples/models/text_model.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::model_test {
 namespace {
 
 // p + scale * direction
@@ -83,4 +83,4 @@ TEST(Gradient, OfGptAlongRandomDirections) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::model_test

@@ -10,7 +10,7 @@
 
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::nonzero_test {
 namespace {
 
 constexpr models::MlpTraining kTraining{.batch = 16, .examples = 64, .lr = 1e-2, .seed = 3};
@@ -69,4 +69,4 @@ TEST_P(Nonzero, EverySizeTrainsTheSameModel) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::nonzero_test

@@ -12,7 +12,7 @@
 #include "samples/models/text_model.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::text_model_test {
 namespace {
 
 std::shared_ptr<const Text> license() {
@@ -189,4 +189,4 @@ TEST(TextModelPlans, AnLstmOfLoopsHasATenthOfTheNodes) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::text_model_test

@@ -115,7 +115,7 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
 
   echo "building the shared library"
   quietly shared.configure cmake -G Ninja -S "$root" -B "$shared" "${library_options[@]}" \
-    "-DGRAPHSINK_WERROR=$(cached GRAPHSINK_WERROR)" -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF \
+    "-DGRAPHSINK_WERROR=$(cached GRAPHSINK_WERROR)" "-DCMAKE_UNITY_BUILD=$(cached CMAKE_UNITY_BUILD)" -DBUILD_SHARED_LIBS=ON -DGRAPHSINK_BUILD_TESTS=OFF \
     -DGRAPHSINK_BUILD_SAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/usr
   quietly shared.build cmake --build "$shared"
   version=$(sed -n 's/^Version: //p' "$shared/graphsink.pc")
@@ -139,7 +139,8 @@ if [[ $flavour == cpu && -z $sanitize ]]; then
 fi
 
 # parent TEXT: a project that contains graphsink, which the text brings in. The library's build folder is named, so that
-# both ways to bring it in share its objects. No compiler cache knows these: they are compiled without optimization.
+# both ways to bring it in share its objects. No compiler cache knows these: they are compiled without optimization, and
+# several files as one.
 parent() {
   mkdir -p "$scratch/inside.project"
   cat >"$scratch/inside.project/CMakeLists.txt" <<TEXT
@@ -153,7 +154,7 @@ target_link_libraries(own_op PRIVATE graphsink::graphsink)
 graphsink_device_sources(own_op)
 TEXT
   quietly inside.configure cmake -G Ninja -S "$scratch/inside.project" -B "$scratch/inside" "${library_options[@]}" \
-    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0
+    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DCMAKE_UNITY_BUILD=ON
 }
 
 parent "add_subdirectory($root graphsink)"

@@ -7,7 +7,7 @@
 #include "program_fixture.h"
 #include "same_outputs.h"
 
-namespace graphsink {
+namespace graphsink::avoid_copies_test {
 namespace {
 
 using testing::device_name;
@@ -323,4 +323,4 @@ TEST(Strided, AWholeTensor) {
 INSTANTIATE_TEST_SUITE_P(Devices, AvoidCopiesCase, ::testing::ValuesIn(testing::devices()), device_name);
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::avoid_copies_test

@@ -12,7 +12,7 @@
 #include "passes/passes.h"
 #include "plan_ops.h"
 
-namespace graphsink {
+namespace graphsink::body_islands_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -154,4 +154,4 @@ TEST(BodyIslands, BodiesInBodiesAreDividedToo) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::body_islands_test

@@ -10,7 +10,7 @@
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 
-namespace graphsink {
+namespace graphsink::coalesce_copies_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -209,4 +209,4 @@ TEST(CoalesceCopies, LeavesNoTaskBehind) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::coalesce_copies_test

@@ -6,7 +6,7 @@
 #include "graphsink/graphsink.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::explain_dot_test {
 namespace {
 
 using testing::branch_in_loop_plan;
@@ -159,4 +159,4 @@ TEST(ExplainDot, JoinsWithoutDataAreDashed) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::explain_dot_test

@@ -7,7 +7,7 @@
 #include "schedule.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::explain_test {
 namespace {
 
 using testing::branch_in_loop_plan;
@@ -287,4 +287,4 @@ TEST(Explain, NamesMayHoldAnything) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::explain_test

@@ -10,7 +10,7 @@
 #include "program_fixture.h"
 #include "same_outputs.h"
 
-namespace graphsink {
+namespace graphsink::fuse_elementwise_test {
 namespace {
 
 using testing::expect_same_bits;
@@ -779,4 +779,4 @@ TEST(FuseElementwise, KernelsReduceRowsThatKeepTheDeviceBusy) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fuse_elementwise_test

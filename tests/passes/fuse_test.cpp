@@ -6,7 +6,7 @@
 #include "program_fixture.h"
 #include "same_outputs.h"
 
-namespace graphsink {
+namespace graphsink::fuse_test {
 namespace {
 
 using testing::device_name;
@@ -226,4 +226,4 @@ TEST_P(FuseCase, EmptyProducts) {
 INSTANTIATE_TEST_SUITE_P(Devices, FuseCase, ::testing::ValuesIn(testing::devices()), device_name);
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fuse_test

@@ -8,7 +8,7 @@
 #include "kernels/runtime/fused_layout.h"
 #include "plan_text.h"
 
-namespace graphsink {
+namespace graphsink::fused_slices_test {
 namespace {
 
 using testing::expect_same_bits;
@@ -173,4 +173,4 @@ TEST(FusedSlices, RunsAreSharedByThreads) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::fused_slices_test

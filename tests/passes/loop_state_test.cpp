@@ -10,7 +10,7 @@
 #include "passes/passes.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::loop_state_test {
 namespace {
 
 Plan plan_for(const Graph& g) { return make_plan(g, Target::cuda13(), system_ops()); }
@@ -265,4 +265,4 @@ TEST(Stacks, ThatAreNotClearedLiveAsLongAsTheLoop) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::loop_state_test

@@ -8,7 +8,7 @@
 #include "passes/passes.h"
 #include "schedule.h"
 
-namespace graphsink {
+namespace graphsink::order_test {
 namespace {
 
 // Random copies among few buffers: every kind of conflict between reads and writes.
@@ -102,4 +102,4 @@ TEST(Order, EffectsInBodiesFollowThoseOutside) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::order_test

@@ -18,7 +18,7 @@
 #include "passes/passes.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::place_test {
 namespace {
 
 Plan plan_for(const Graph& graph, const PlanOptions& options = {}) {
@@ -324,4 +324,4 @@ TEST(Place, CutsIntoTheFewestIslands) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::place_test

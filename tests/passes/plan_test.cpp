@@ -13,7 +13,7 @@
 #include "schedule.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::plan_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -340,4 +340,4 @@ TEST(Plan, ALongChainNeedsOnePlaceInMemory) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::plan_test

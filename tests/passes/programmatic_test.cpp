@@ -8,7 +8,7 @@
 #include "plan_ops.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::programmatic_test {
 namespace {
 
 using testing::expect_golden;
@@ -184,4 +184,4 @@ TEST(Programmatic, Explained) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::programmatic_test

@@ -8,7 +8,7 @@
 #include "ir/system_ops.h"
 #include "test_ops.h"
 
-namespace graphsink {
+namespace graphsink::simplify_test {
 namespace {
 
 // An op whose attributes cannot be compared.
@@ -134,4 +134,4 @@ TEST(Simplify, EveryHandleAndNameCanBeRead) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::simplify_test

@@ -8,7 +8,7 @@
 #include "passes/passes.h"
 #include "plan_ops.h"
 
-namespace graphsink {
+namespace graphsink::traits_test {
 namespace {
 
 TEST(Traits, AnOpThatTheHostIssuesKeepsToAStreamOfItsDevice) {
@@ -46,4 +46,4 @@ TEST(Traits, ABodyThatIsNullIsNone) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::traits_test

@@ -11,7 +11,7 @@
 #include "passes/passes.h"
 #include "plan_ops.h"
 
-namespace graphsink {
+namespace graphsink::unroll_test {
 namespace {
 
 using testing::cpu_plus_one;
@@ -320,4 +320,4 @@ TEST(Unroll, NotToThousandsOfNodes) {
 }
 
 }  // namespace
-}  // namespace graphsink
+}  // namespace graphsink::unroll_test

@@ -102,7 +102,7 @@ Values attend(Site& s) {
 
 constexpr Family kU = Family::unary, kB = Family::binary, kC = Family::choice;
 
-const Kind kKinds[] = {
+const Kind kArithmeticKinds[] = {
     {"neg", kU, 1, 3, unary<neg>},
     {"abs", kU, 1, 2, unary<abs>},
     {"exp", kU, 1, 2, [](Site& s) { return Values{s.tame(exp(s.floating(0), s.placement))}; }},
@@ -206,6 +206,6 @@ const Kind kKinds[] = {
 
 }  // namespace
 
-std::span<const Kind> arithmetic_kinds() { return kKinds; }
+std::span<const Kind> arithmetic_kinds() { return kArithmeticKinds; }
 
 }  // namespace graphsink::testing

@@ -59,7 +59,7 @@ Values cpu_effect_of(Site& s) {
   return emit(cpu_effect, {s.any(0)}, EffectAttrs{s.building.effects, s.entry.id});
 }
 
-const Kind kKinds[] = {
+const Kind kCpuKinds[] = {
     {"cpu_mix", Family::cpu_only, 2, 0,
      [](Site& s) {
        Value x = Site::as(s.any(0), f32);
@@ -71,6 +71,6 @@ const Kind kKinds[] = {
 
 }  // namespace
 
-std::span<const Kind> cpu_kinds() { return kKinds; }
+std::span<const Kind> cpu_kinds() { return kCpuKinds; }
 
 }  // namespace graphsink::testing

@@ -20,7 +20,7 @@
 #include "emulator.h"
 #endif
 
-namespace graphsink::testing {
+namespace graphsink::testing::differential_test {
 namespace {
 
 constexpr std::uint64_t kBaseSeed = 20'000'000;
@@ -234,4 +234,4 @@ TEST(RandomGraph, FailuresAreShrunk) {
 }
 
 }  // namespace
-}  // namespace graphsink::testing
+}  // namespace graphsink::testing::differential_test

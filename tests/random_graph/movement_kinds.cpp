@@ -119,7 +119,7 @@ Values arg(Site& s) {
   return {(s.random.chance(50) ? argmax : argmin)(x, s.axis(x), s.random.chance(50), s.placement)};
 }
 
-const Kind kKinds[] = {
+const Kind kMovementKinds[] = {
     {"gather", Family::gather, 2, 3, gathers},
     {"scatter_add", Family::gather, 3, 2, scatters},
     {"embedding", Family::gather, 2, 1, embeds},
@@ -179,6 +179,6 @@ const Kind kKinds[] = {
 
 }  // namespace
 
-std::span<const Kind> movement_kinds() { return kKinds; }
+std::span<const Kind> movement_kinds() { return kMovementKinds; }
 
 }  // namespace graphsink::testing

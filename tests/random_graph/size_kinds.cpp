@@ -84,13 +84,13 @@ Values found(Site& s) {
   return {s.tame(sum(Padded{tanh(chosen.values), chosen.count})), s.tame(extra), mul(cast(chosen.count, f32), 0.125)};
 }
 
-const Kind kKinds[] = {
+const Kind kSizeKinds[] = {
     {"open_rows", Family::source, 2, 0, open_rows},
     {"found", Family::order, 2, 0, found},
 };
 
 }  // namespace
 
-std::span<const Kind> size_kinds() { return kKinds; }
+std::span<const Kind> size_kinds() { return kSizeKinds; }
 
 }  // namespace graphsink::testing

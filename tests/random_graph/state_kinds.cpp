@@ -415,7 +415,7 @@ Values scanned(Site& s) {
   return {made.state[0], made.outputs[0]};
 }
 
-const Kind kKinds[] = {
+const Kind kStateKinds[] = {
     {"input", Family::source, 0, 0, [](Site& s) { return Values{source(s, false)}; }},
     {"feed", Family::source, 0, 0, [](Site& s) { return Values{source(s, true)}; }},
     {"constant", Family::source, 0, 0,
@@ -442,6 +442,6 @@ const Kind kKinds[] = {
 
 }  // namespace
 
-std::span<const Kind> state_kinds() { return kKinds; }
+std::span<const Kind> state_kinds() { return kStateKinds; }
 
 }  // namespace graphsink::testing

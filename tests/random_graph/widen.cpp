@@ -26,7 +26,7 @@ class Widening {
  private:
   void find_ids(const Entry& entry) {
     next_id_ = std::max(next_id_, entry.id + 1);
-    if (entry.kind == kVariable) variables_.push_back(entry.id);
+    if (entry.kind == variable_) variables_.push_back(entry.id);
     for (const auto& body : entry.bodies)
       for (const Entry& inner : body) find_ids(inner);
   }
@@ -45,13 +45,13 @@ class Widening {
   Pick rate() { return {rates_.empty() ? -1 : rates_[draw(rates_.size())], 0}; }
 
   void widen(Entry& entry) {
-    if (random_.chance(60)) entry.wide = kWide[static_cast<std::size_t>(entry.kind)] ? bits() : 0;
+    if (random_.chance(60)) entry.wide = wide_[static_cast<std::size_t>(entry.kind)] ? bits() : 0;
     for (auto& body : entry.bodies) {
       for (Entry& inner : body) widen(inner);
       if (random_.chance(30)) body.insert(body.begin(), drawing({entry.picks[0].entry, 0}));
       if (random_.chance(20)) body.push_back(assignment({body.empty() ? entry.picks[1].entry : body.back().id, 0}));
     }
-    if (entry.kind == kLoop && entry.wide != 0) add_to_condition(entry);
+    if (entry.kind == loop_ && entry.wide != 0) add_to_condition(entry);
   }
 
   Entry drawing(const Pick& like) {
@@ -114,7 +114,7 @@ class Widening {
     auto parameter = [&] { return Pick{parameters_[draw(parameters_.size())], 0}; };
     std::vector<Entry>& entries = recipe_.entries;
     for (Entry& known : entries)
-      if (known.kind == kOptimizer) known.picks.insert(known.picks.end(), {rate(), rate()});
+      if (known.kind == optimizer_) known.picks.insert(known.picks.end(), {rate(), rate()});
     for (int n = 1 + random_.below(3); n > 0; --n) {
       const std::size_t half = entries.size() / 2, place = half + draw(entries.size() - half + 1);
       const Pick before{entries[draw(place)].id, 0};
@@ -136,8 +136,9 @@ class Widening {
     if (random_.chance(35)) options.default_placement = random_.chance(50) ? on_cpu : on_device;
   }
 
-  static inline const int kVariable = kind_of("variable"), kOptimizer = kind_of("optimizer"), kLoop = kind_of("while_");
-  static inline const std::vector<bool> kWide = [] {
+  // Not static: the table of kinds is filled before main(), in no certain order.
+  const int variable_ = kind_of("variable"), optimizer_ = kind_of("optimizer"), loop_ = kind_of("while_");
+  const std::vector<bool> wide_ = [] {
     std::vector<bool> wide(kinds().size());
     for (const char* name : {"optimizer", "while_", "switch_", "attention", "found"}) wide[kind_of(name)] = true;
     return wide;
