@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""What a change of structure must not change: results of every workload in every mode and of random graphs, as hashes,
+and what each step takes: launches, kernels, copies, memory. Texts are the LICENSE; images are those of ../shared/data, or
+made up where there are none.
+
+usage: behaviour.py --record FILE BUILD...     writes them; a build has graphsink-bench and test_random_graph
+       behaviour.py --compare FILE BUILD...    exit 1 if a result differs from the file's, or if a step takes more
+
+Hashes are those of one kind of processor: matrix products on the CPU are OpenBLAS's, which has several kernels.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HASHES = ("loss_hash", "state_hash")
+COUNTS = ("graph_launches_per_step", "kernels_per_step", "copies_per_step", "host_nodes_per_step", "api_calls_per_step",
+          "conditional_nodes", "arena_bytes", "live_bytes", "islands")
+MODES = "interactive-serial,interactive-parallel,split-serial,split-parallel,sink,split-sink"  # automatic measures
+
+
+def environment(**more):
+    return {**os.environ, "GS_EMU_SEED": "0", **more}
+
+
+def workloads(build, steps_per_launch):
+    command = [f"{build}/bin/graphsink-bench", "--untimed", "--size", "test", "--steps", "20", "--threads", "2", "--mode", MODES,
+               "--steps-per-launch", str(steps_per_launch), "--text", str(ROOT / "LICENSE"), "--json", "-"]
+    run = subprocess.run(command, capture_output=True, env=environment(), text=True)
+    if run.returncode != 0:
+        sys.exit(run.stderr)
+    report = json.loads(run.stdout)  # what was left out is on stderr
+    rows = {}
+    for row in report["rows"]:
+        name = f"{row['workload']} {row['device']} {row['mode']} x{steps_per_launch}"
+        rows[name] = {field: row[field] for field in (*HASHES, *COUNTS)}
+        if row["device"] == "cpu":
+            del rows[name]["copies_per_step"]  # whether a value is copied depends on who is faster, host or device
+    return report["machine"], rows
+
+
+def random_graphs(build, count):
+    """A hash for each seed."""
+    with tempfile.NamedTemporaryFile("r") as file:
+        hashes = environment(GS_HASHES=file.name, GS_GRAPHS=str(count))
+        subprocess.run([f"{build}/bin/test_random_graph", "--gtest_brief=1", "--gtest_filter=*InEveryMode*"], check=True,
+                       stdout=subprocess.DEVNULL, env=hashes)
+        return dict(sorted(line.split() for line in file.read().splitlines()))
+
+
+def observed(builds, graphs):
+    result = {"machine": {}, "workloads": {}, "random_graphs": {}}
+    for build in builds:
+        flavour = None
+        for steps_per_launch in (1, 16):
+            machine, rows = workloads(build, steps_per_launch)
+            flavour = machine["flavour"]
+            result["machine"] = {field: machine[field] for field in ("cpu", "blas", "compiler")}
+            result["workloads"].update({f"{flavour}: {name}": row for name, row in rows.items()})
+        result["random_graphs"][flavour] = random_graphs(build, graphs)
+        print(f"{flavour}: {len(result['workloads'])} rows of workloads so far, "
+              f"{len(result['random_graphs'][flavour])} random graphs", flush=True)
+    return result
+
+
+def differences(before, after):
+    """Sentences; those about fewer launches or less memory are no failures and begin with 'less'."""
+    if before["machine"] != after["machine"]:
+        yield f"less comparable: recorded on {before['machine']}, this is {after['machine']}"
+    for name, row in after["workloads"].items():
+        old = before["workloads"].get(name)
+        if old is None:
+            yield f"{name}: not in the file"
+            continue
+        for field, value in row.items():
+            if value != old[field]:
+                is_less = field in COUNTS and None not in (value, old[field]) and value < old[field]
+                yield f"{'less: ' if is_less else ''}{name}: {field} {old[field]} -> {value}"
+    for flavour, graphs in after["random_graphs"].items():
+        for seed, value in graphs.items():
+            old = before["random_graphs"].get(flavour, {}).get(seed)
+            if old != value:
+                yield f"{flavour}: random graph {seed}: {old} -> {value}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--record", metavar="FILE", type=pathlib.Path)
+    what.add_argument("--compare", metavar="FILE", type=pathlib.Path)
+    parser.add_argument("--graphs", type=int, default=500, help="random graphs of each build (default: 500)")
+    parser.add_argument("builds", metavar="BUILD", nargs="+")
+    arguments = parser.parse_args()
+    seen = observed(arguments.builds, arguments.graphs)
+    if arguments.record:
+        arguments.record.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n")
+        return 0
+    failed = False
+    for text in differences(json.loads(arguments.compare.read_text()), seen):
+        print(text)
+        failed |= not text.startswith("less")
+    print("DIFFERENT" if failed else "the same")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
