@@ -16,8 +16,8 @@ not_checked=()
 usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
-  (nothing)        the CI tier, below; it is meant to take 30 minutes on 2 cores with an empty compiler cache, takes more
-                   than an hour on the slowest machine seen, and says what each stage took
+  (nothing)        the CI tier, below; it is meant to take 50 minutes on 2 cores with an empty compiler cache, takes
+                   longer on slow machines, and says what each stage took
   --full           all of it with the long counts, in hours
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
 Presets: ${presets[*]}
@@ -25,7 +25,8 @@ Presets: ${presets[*]}
 stage            CI tier                                                 in addition with --full
 formatting       clang-format 14
 scripts          shellcheck; profiling/results/README.md and the tables
-                 of README.md are up to date
+                 of README.md are up to date; rules of structure
+                 (tests/structure.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call; two
                  the address sanitizer, and the library and the device   CPU-hours of fuzzing for each reader of files
                  under that for undefined behaviour, seed 1; lines of
@@ -158,7 +159,8 @@ check_scripts() {
   else
     skip scripts 'no shellcheck (package shellcheck)'
   fi
-  gs_logged results_page profiling/results_page.py --check
+  gs_logged results_page profiling/results_page.py --check || return 1
+  gs_logged structure tests/structure.py --check
 }
 
 # Says how the software device of a built preset keeps the host out of device memory, which its own test proves first.
@@ -368,18 +370,18 @@ check_all() {
   stage scripts 20 check_scripts
   sanitized=cpu
   if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
-  stage "$sanitized-asan" 900 check_asan "$sanitized-asan"
+  stage "$sanitized-asan" 1050 check_asan "$sanitized-asan"
   [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
   if [[ $sanitized == emulated ]]; then
-    stage emulated 400 check_emulated
-    stage compiled 200 check_compiled
+    stage emulated 570 check_emulated
+    stage compiled 120 check_compiled
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
-  stage "$sanitized-tsan" 400 check_tsan "$sanitized-tsan"
+  stage "$sanitized-tsan" 800 check_tsan "$sanitized-tsan"
   if gs_has_nvcc; then
-    stage cuda 180 check_cuda
+    stage cuda 250 check_cuda
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
@@ -395,7 +397,7 @@ check_all() {
       skip gpu_check 'it needs the emulated stage, and nvcc of CUDA 13'
     fi
   fi
-  stage cpu 150 check_cpu
+  stage cpu 300 check_cpu
   if [[ -n ${GS_FULL:-} ]]; then
     if [[ $(uname -m) == aarch64 ]]; then
       skip arm64 'this machine is one: the stage cpu has its tests'

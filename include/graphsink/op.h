@@ -61,6 +61,9 @@ struct OpTraits {
   bool only_views = false;
   // If the first operand has the type of the output, the output is a copy of it. Plans have no node for the op then.
   bool copies_same_type = false;
+  // A result takes much more time to compute than to read from memory, as that of a matrix product does. The gradient
+  // of a loop keeps such results of all iterations; others it computes again.
+  bool costly = false;
   // All that the CUDA body enqueues are kernels that it gives to CudaArgs::launch(). Each begins with
   // wait_for_inputs(), and is compiled for compute capability 9.0 or above. It enqueues at least one, unless an operand
   // or an output has no elements. A captured graph may then launch them programmatically: see
@@ -335,6 +338,45 @@ class OpBodies {
 // i * steps[k] of in[k]. A step is 1, or 0 for an operand of one element. `out` may be an operand whose step is 1.
 using ElementwiseRow = void (*)(std::int64_t size, const void* const* in, const std::int64_t* steps, void* out);
 
+// A scalar function that the planner knows: it computes some of them to count the iterations of a loop, and joins others
+// with the matrix product in front of them.
+enum class Scalar : std::uint8_t {
+  other,
+  add,
+  subtract,
+  multiply,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  equal,
+  not_equal,
+  logical_and,
+  logical_or,
+  relu,
+  gelu,
+  silu,
+  tanh,
+  sigmoid,
+};
+
+// How an element-wise op computes an element of its result. The argument of the functions is the types of the operands,
+// then that of the output.
+struct Elements {
+  // The function of the operands, in their order. The planner treats ops with the same one alike.
+  Scalar scalar = Scalar::other;
+  // The same as an expression in C++, such as "a + b", for kernels that are compiled while the program runs. x is the
+  // operand, or a and b are the operands, or a, b and c. T is the type that `type` names, and R is the type of an
+  // element of the result. It may call the functions of kernels/support/scalar.h.
+  std::string_view text = {};
+  // The C++ type T in which `text` is computed, and to which operands are converted first; empty: they are not
+  // converted. On CUDA devices the planner joins such ops into one kernel. nullptr: it does not, and needs no text.
+  std::string_view (*type)(std::span<const TensorType> types) = nullptr;
+  // The function that computes a row on the CPU, with the bits of the CPU body. The planner joins such ops into one
+  // node, which computes them block by block. If it is nullptr, or returns nullptr, the op is not joined with others.
+  ElementwiseRow (*row)(std::span<const TensorType> types) = nullptr;
+};
+
 // Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
 // `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one.
 using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
@@ -364,8 +406,8 @@ struct Fused {
 
 // How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
 // others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
-// attributes alone, so that results do not depend on the number of threads. The CPU body runs all of them. Of a node
-// with a workspace, tiles must not use the same part of it.
+// attributes alone, so that results do not depend on the number of threads. An op with tiles needs no CPU body; one
+// that has both computes the same in both. Of a node with a workspace, tiles must not use the same part of it.
 struct Tiles {
   std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
@@ -392,24 +434,12 @@ struct OpDef {
   // Chooses and loads everything that the body needs: library handles, algorithms, kernels, workspace. nullptr if there
   // is nothing to prepare.
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
-  // Of element-wise ops: the scalar expression that they compute, such as "a + b", in C++. x is the operand, or a and b
-  // are the operands, or a, b and c. T is the type that `expr_type` names, and R is the type of an element of the
-  // result. It may call the functions of kernels/support/scalar.h.
-  std::string_view expr = {};
-  // Of element-wise ops with one output: returns the C++ type T in which `expr` is computed, and to which operands are
-  // converted first; empty: they are not converted. `types` are those of the operands, then that of the output. On CUDA
-  // devices the planner joins such ops into one kernel, which is compiled while the program runs. If it is nullptr, the
-  // op is not joined with others there.
-  std::string_view (*expr_type)(std::span<const TensorType> types) = nullptr;
+  // How an element-wise op with one output computes an element. Operands are broadcast as in NumPy.
+  Elements elements = {};
   // The functions that compute the op, one for each device or architecture. A CUDA body only enqueues work on
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
-  // Of element-wise ops with one output, whose operands are broadcast as in NumPy: returns the function that computes a
-  // row on the CPU, with the bits of the CPU body. `types` are those of the operands, then that of the output. The
-  // planner joins such ops into one node, which computes them block by block. If it is nullptr, or returns nullptr, the
-  // op is not joined with others.
-  ElementwiseRow (*row)(std::span<const TensorType> types) = nullptr;
   // Of ops with one output that is cheap to compute in parts, such as those that only move elements: computes a part on
   // the CPU, with the bits of the CPU body and with what prepare() returned, but without a workspace. The planner joins
   // such an op with the element-wise ops that use its result. If it is nullptr, the op is not joined with others.
@@ -417,7 +447,7 @@ struct OpDef {
   // Of ops with one operand and one output, which reduce rows: the planner joins such an op with the element-wise ops
   // that compute its operand. If nothing is given, it does not.
   RowReduction row_reduction = {};
-  // The tiles of the CPU body. An op without any is one tile.
+  // The work on the CPU in tiles. An op without any is one tile, its CPU body.
   Tiles tiles = {};
   // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, and so is `formula`, grad() throws
   // Error, naming the op.
@@ -441,10 +471,13 @@ struct OpDef {
   // with its attributes. The planner calls it where nodes around this one only move elements, which are not needed
   // then. The results must be bit-identical.
   Fused (*strided)(const StridedArgs&) = nullptr;
-  // Returns the floating-point operations of one execution, a multiply-add counted as two, for profiles, which show the
-  // rate. nullptr where the rate says little, because the op waits for memory: then profiles show none.
+  // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
+  // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
 };
+
+// Runs all tiles of an op, then joins them: the CPU body of an op that has tiles and no such body.
+void run_all_tiles(const CpuArgs& args);
 
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires
 // the highest capability. nullptr if there is none.

@@ -4,9 +4,9 @@
 namespace graphsink {
 namespace {
 
-BINARY_EXPRESSION(Add, a + b);
-BINARY_EXPRESSION(Sub, a - b);
-BINARY_EXPRESSION(Mul, a* b);
+BINARY_SCALAR(Add, add, a + b);
+BINARY_SCALAR(Sub, subtract, a - b);
+BINARY_SCALAR(Mul, multiply, a* b);
 BINARY_EXPRESSION(Div, a / b);
 
 BINARY_EXPRESSION(PowExpression, math::pow(a, b));

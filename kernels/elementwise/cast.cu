@@ -60,10 +60,8 @@ const OpDef cast_op{.name = "cast",
                     .in_place = kElementwiseInPlace<1>,
                     .traits = {.kernels_wait = true},
                     .prepare = prepare_cast,
-                    .expr = "convert<R>(x)",
-                    .expr_type = as_stored,
+                    .elements = {.text = "convert<R>(x)", .type = as_stored, .row = cast_row},
                     .bodies = {elementwise_cpu<1>, elementwise_cuda<1>},
-                    .row = cast_row,
                     .tiles = kElementTiles<elementwise_part<1>>,
                     .grad = cast_grad};
 

@@ -8,15 +8,15 @@
 namespace graphsink {
 namespace {
 
-BINARY_EXPRESSION(Less, a < b);
-BINARY_EXPRESSION(LessEqual, a <= b);
-BINARY_EXPRESSION(Greater, a > b);
-BINARY_EXPRESSION(GreaterEqual, a >= b);
-BINARY_EXPRESSION(Equal, a == b);
-BINARY_EXPRESSION(NotEqual, a != b);
-BINARY_EXPRESSION(LogicalAnd, a&& b);
-BINARY_EXPRESSION(LogicalOr, a || b);
-BINARY_EXPRESSION(LogicalXor, a != b);
+BINARY_SCALAR(Less, less, a < b);
+BINARY_SCALAR(LessEqual, less_equal, a <= b);
+BINARY_SCALAR(Greater, greater, a > b);
+BINARY_SCALAR(GreaterEqual, greater_equal, a >= b);
+BINARY_SCALAR(Equal, equal, a == b);
+BINARY_SCALAR(NotEqual, not_equal, a != b);
+BINARY_SCALAR(LogicalAnd, logical_and, a&& b);
+BINARY_SCALAR(LogicalOr, logical_or, a || b);
+BINARY_SCALAR(LogicalXor, not_equal, a != b);
 
 template <class F, class... More>
 constexpr OpDef comparison(std::string_view name) {

@@ -145,10 +145,8 @@ const OpDef where_op{.name = "where",
                      .in_place = kInPlace,
                      .traits = {.kernels_wait = true},
                      .prepare = prepare_where,
-                     .expr = "a ? b : c",
-                     .expr_type = as_stored,
+                     .elements = {.text = "a ? b : c", .type = as_stored, .row = where_row},
                      .bodies = {where_cpu, where_cuda},
-                     .row = where_row,
                      .tiles = kElementTiles<where_part>,
                      .grad = where_grad};
 

@@ -215,34 +215,35 @@ template <class Activation, bool has_bias>
 constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
-          .bodies = {run_all_tiles<kFusedTiles<Activation, has_bias>>, fused_cuda<Activation, has_bias>},
+          .bodies = {fused_cuda<Activation, has_bias>},
           .tiles = kFusedTiles<Activation, has_bias>,
           .fuse = fuse,
           .flops = matmul_flops};
 }
 
 struct FusedActivation {
-  std::string_view expr;  // of the op that follows
+  Scalar next;  // what the op that follows computes
   OpDef plain, with_bias;
 };
 constexpr FusedActivation kActivations[] = {
-    {Relu::kText, fused_op<Relu, false>("matmul_relu"), fused_op<Relu, true>("matmul_bias_relu")},
-    {Gelu::kText, fused_op<Gelu, false>("matmul_gelu"), fused_op<Gelu, true>("matmul_bias_gelu")},
-    {Silu::kText, fused_op<Silu, false>("matmul_silu"), fused_op<Silu, true>("matmul_bias_silu")},
-    {Tanh::kText, fused_op<Tanh, false>("matmul_tanh"), fused_op<Tanh, true>("matmul_bias_tanh")},
-    {Sigmoid::kText, fused_op<Sigmoid, false>("matmul_sigmoid"), fused_op<Sigmoid, true>("matmul_bias_sigmoid")}};
+    {Scalar::relu, fused_op<Relu, false>("matmul_relu"), fused_op<Relu, true>("matmul_bias_relu")},
+    {Scalar::gelu, fused_op<Gelu, false>("matmul_gelu"), fused_op<Gelu, true>("matmul_bias_gelu")},
+    {Scalar::silu, fused_op<Silu, false>("matmul_silu"), fused_op<Silu, true>("matmul_bias_silu")},
+    {Scalar::tanh, fused_op<Tanh, false>("matmul_tanh"), fused_op<Tanh, true>("matmul_bias_tanh")},
+    {Scalar::sigmoid, fused_op<Sigmoid, false>("matmul_sigmoid"), fused_op<Sigmoid, true>("matmul_bias_sigmoid")}};
 
 template <bool has_bias>
 Fused fuse_activation(const FuseArgs& a) {
   for (const FusedActivation& activation : kActivations)
-    if (a.next.expr == activation.expr) return {has_bias ? &activation.with_bias : &activation.plain, a.attrs};
+    if (a.next.elements.scalar == activation.next)
+      return {has_bias ? &activation.with_bias : &activation.plain, a.attrs};
   return {};
 }
 constexpr OpDef matmul_bias_op = fused_op<NoActivation, true>("matmul_bias", fuse_activation<true>);
 
 // A vector that is added to every row.
 bool is_bias(const FuseArgs& a) {
-  if (a.next.expr != "a + b") return false;
+  if (a.next.elements.scalar != Scalar::add) return false;
   const Shape& bias = a.next_inputs[static_cast<std::size_t>(1 - a.operand)].shape;
   return bias.rank() > 0 && bias.rank() <= a.output.shape.rank() && bias[-1] == a.output.shape[-1] &&
          bias.size() == bias[-1];
@@ -258,8 +259,9 @@ Fused fuse_matmul(const FuseArgs& a) {
 
 const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
+                      .traits = {.costly = true},
                       .prepare = prepare_matmul_op,
-                      .bodies = {run_all_tiles<kMatmulTiles>, matmul_cuda},
+                      .bodies = {matmul_cuda},
                       .tiles = kMatmulTiles,
                       .grad = matmul_grad,
                       .fuse = fuse_matmul,

@@ -135,7 +135,7 @@ constexpr OpDef gather_like_op(std::string_view name, void (*infer)(InferArgs&))
           .infer = infer,
           .traits = {.kernels_wait = true},
           .prepare = prepare_gather,
-          .bodies = {run_all_tiles<kGatherTiles>, gather_cuda},
+          .bodies = {gather_cuda},
           .tiles = kGatherTiles,
           .grad = gather_grad};
 }

@@ -84,7 +84,7 @@ const OpDef one_hot_op{.name = "one_hot",
                        .infer = infer_one_hot,
                        .traits = {.kernels_wait = true},
                        .prepare = prepare_one_hot,
-                       .bodies = {run_all_tiles<kOneHotTiles>, one_hot_cuda},
+                       .bodies = {one_hot_cuda},
                        .tiles = kOneHotTiles};
 
 }  // namespace

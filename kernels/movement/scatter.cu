@@ -262,7 +262,7 @@ const OpDef scatter_add_op{.name = "scatter_add",
                            .infer = infer_scatter_add,
                            .in_place = kInPlace,
                            .prepare = prepare_add,
-                           .bodies = {run_all_tiles<kStrips<kScatter>>, add_cuda<kScatter>},
+                           .bodies = {add_cuda<kScatter>},
                            .tiles = kStrips<kScatter>,
                            .grad = scatter_add_grad};
 
@@ -272,7 +272,7 @@ const OpDef gather_grad_op{.name = "gather_grad",
                            .infer = infer_gather_grad,
                            .access = gather_grad_access,
                            .prepare = prepare_add,
-                           .bodies = {run_all_tiles<kStrips<kGatherGrad>>, add_cuda<kGatherGrad>},
+                           .bodies = {add_cuda<kGatherGrad>},
                            .tiles = kStrips<kGatherGrad>,
                            .grad = gather_grad_grad};
 

@@ -139,7 +139,7 @@ std::vector<Value> sort_grad(const GradArgs& a) {
 const OpDef sort_op{.name = "sort",
                     .infer = infer_sort,
                     .prepare = prepare_sort,
-                    .bodies = {run_all_tiles<kSortTiles>, sort_cuda},
+                    .bodies = {sort_cuda},
                     .tiles = kSortTiles,
                     .grad = sort_grad};
 

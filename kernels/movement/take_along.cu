@@ -228,7 +228,7 @@ const OpDef add_along_op{.name = "take_along_axis_grad",
                          .access = grad_access,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_add,
-                         .bodies = {run_all_tiles<kAddTiles>, add_cuda},
+                         .bodies = {add_cuda},
                          .tiles = kAddTiles,
                          .grad = grad_of_grad};
 
@@ -240,7 +240,7 @@ const OpDef take_along_op{.name = "take_along_axis",
                           .infer = infer_take,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_take,
-                          .bodies = {run_all_tiles<kTakeTiles>, take_cuda},
+                          .bodies = {take_cuda},
                           .tiles = kTakeTiles,
                           .grad = take_grad};
 
@@ -251,7 +251,7 @@ const OpDef place_along_op{.name = "place_along_axis",
                            .access = grad_access,
                            .traits = {.kernels_wait = true},
                            .prepare = prepare_place,
-                           .bodies = {run_all_tiles<kPlaceTiles>, place_cuda},
+                           .bodies = {place_cuda},
                            .tiles = kPlaceTiles,
                            .grad = grad_of_grad};
 

@@ -143,7 +143,7 @@ std::vector<Value> top_k_grad(const GradArgs& a) {
 const OpDef top_k_op{.name = "top_k",
                      .infer = infer_top_k,
                      .prepare = prepare_top_k,
-                     .bodies = {run_all_tiles<kTopKTiles>, top_k_cuda},
+                     .bodies = {top_k_cuda},
                      .tiles = kTopKTiles,
                      .grad = top_k_grad};
 

@@ -75,7 +75,7 @@ constexpr OpDef triangle_op(std::string_view name) {
           .in_place = kInPlace,
           .traits = {.kernels_wait = true},
           .prepare = prepare_triangle,
-          .bodies = {run_all_tiles<kTriangleTiles>, triangle_cuda},
+          .bodies = {triangle_cuda},
           .tiles = kTriangleTiles,
           .grad = triangle_grad};
 }

@@ -287,17 +287,17 @@ std::uint64_t attention_flops(const BodyArgs& a) {
 
 constexpr OpDef forward_op(std::string_view name) {
   return {.name = name,
-          .traits = {.kernels_wait = true},
+          .traits = {.costly = true, .kernels_wait = true},
           .prepare = prepare_attention,
-          .bodies = {run_all_tiles<kForwardTiles>, forward},
+          .bodies = {forward},
           .tiles = kForwardTiles,
           .flops = attention_flops<2>};
 }
 constexpr OpDef backward_op(std::string_view name) {
   return {.name = name,
-          .traits = {.kernels_wait = true},
+          .traits = {.costly = true, .kernels_wait = true},
           .prepare = prepare_attention_grad,
-          .bodies = {run_all_tiles<kBackwardTiles>, backward},
+          .bodies = {backward},
           .tiles = kBackwardTiles,
           .flops = attention_flops<5>};
 }

@@ -333,7 +333,7 @@ const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .in_place = kInPlace,
                                   .traits = {.kernels_wait = true},
                                   .prepare = prepare_cross_entropy_grad,
-                                  .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                                  .bodies = {backward},
                                   .tiles = kBackwardTiles,
                                   .formula = grad_formula};
 
@@ -348,7 +348,7 @@ const OpDef cross_entropy_op{.name = "cross_entropy",
                              .infer = infer_cross_entropy,
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_cross_entropy,
-                             .bodies = {run_all_tiles<kForwardTiles>, forward},
+                             .bodies = {forward},
                              .tiles = kForwardTiles,
                              .grad = cross_entropy_grad};
 

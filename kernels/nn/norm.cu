@@ -345,7 +345,7 @@ const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_norm_grad,
-                         .bodies = {run_all_tiles<kNormGradTiles>, norm_grad_cuda},
+                         .bodies = {norm_grad_cuda},
                          .tiles = kNormGradTiles,
                          .formula = grad_formula};
 
@@ -361,7 +361,7 @@ constexpr OpDef op(std::string_view name) {
           .infer = infer_norm,
           .traits = {.kernels_wait = true},
           .prepare = prepare_norm,
-          .bodies = {run_all_tiles<kNormTiles>, norm_cuda},
+          .bodies = {norm_cuda},
           .tiles = kNormTiles,
           .grad = norm_grad};
 }

@@ -336,7 +336,7 @@ const OpDef softmax_grad_op{.name = "softmax_grad",
                             .in_place = kGradInPlace,
                             .traits = {.kernels_wait = true},
                             .prepare = prepare_softmax_grad,
-                            .bodies = {run_all_tiles<kBackwardTiles>, backward},
+                            .bodies = {backward},
                             .tiles = kBackwardTiles,
                             .formula = grad_formula};
 
@@ -350,7 +350,7 @@ constexpr OpDef op(std::string_view name) {
           .in_place = kInPlace,
           .traits = {.kernels_wait = true},
           .prepare = prepare_softmax,
-          .bodies = {run_all_tiles<kForwardTiles>, forward},
+          .bodies = {forward},
           .tiles = kForwardTiles,
           .grad = softmax_grad};
 }

@@ -279,7 +279,7 @@ const OpDef cumsum_op{.name = "cumsum",
                       .infer = infer_cumsum,
                       .in_place = kInPlace,
                       .prepare = prepare_cumsum,
-                      .bodies = {run_all_tiles<kCumsumTiles>, cumsum_cuda},
+                      .bodies = {cumsum_cuda},
                       .tiles = kCumsumTiles,
                       .grad = cumsum_grad};
 

@@ -132,7 +132,7 @@ constexpr OpDef extreme_op(std::string_view name) {
           .infer = infer<false>,
           .traits = {.kernels_wait = true},
           .prepare = prepare<CpuExtreme, Extreme, Order>,
-          .bodies = {reduction_cpu, reduction_cuda},
+          .bodies = {reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, extreme_operation<Order>>,
           .tiles = kReductionTiles,
           .grad = extreme_grad};
@@ -143,7 +143,7 @@ constexpr OpDef place_op(std::string_view name) {
           .infer = infer<true>,
           .traits = {.kernels_wait = true},
           .prepare = prepare<CpuArgExtreme, ArgExtreme, Order>,
-          .bodies = {reduction_cpu, reduction_cuda},
+          .bodies = {reduction_cuda},
           .tiles = kReductionTiles};
 }
 const OpDef max_op = extreme_op<Larger>("max");

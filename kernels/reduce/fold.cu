@@ -198,7 +198,7 @@ constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
           .infer = infer,
           .traits = {.kernels_wait = true},
           .prepare = prepare_fold<OnCpu, OnCuda, Ts...>,
-          .bodies = {reduction_cpu, reduction_cuda},
+          .bodies = {reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, fold_operation<OnCuda, Ts...>>,
           .tiles = kReductionTiles,
           .grad = grad};

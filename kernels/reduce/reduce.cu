@@ -113,7 +113,7 @@ std::int64_t count_sum_like_tiles(const BodyArgs& a) {
   return is_copy(a.in_type(0), a.out_type(0)) ? 1 : count_reduction_tiles(a);
 }
 void run_sum_like_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
-  if (is_copy(a.in_type(0), a.out_type(0))) return sum_like_body<const CpuArgs, reduction_cpu>(a);
+  if (is_copy(a.in_type(0), a.out_type(0))) return sum_like_body<const CpuArgs, run_all_tiles>(a);
   run_reduction_tiles(a, first, end);
 }
 constexpr Alias kSumLikeInPlace[] = {{0, 0}};
@@ -127,7 +127,7 @@ constexpr OpDef reduction_op(std::string_view name) {
           .infer = infer_sum,
           .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
-          .bodies = {reduction_cpu, reduction_cuda},
+          .bodies = {reduction_cuda},
           .row_reduction = kRowReduction<SumAttrs, sum_operation>,
           .tiles = kReductionTiles,
           .grad = sum_grad};
@@ -144,7 +144,7 @@ const OpDef sum_like_op{
     .in_place = kSumLikeInPlace,
     .traits = {.copies_same_type = true, .kernels_wait = true},
     .prepare = prepare_sum_like,
-    .bodies = {sum_like_body<const CpuArgs, reduction_cpu>, sum_like_body<CudaArgs, reduction_cuda>},
+    .bodies = {sum_like_body<const CpuArgs, run_all_tiles>, sum_like_body<CudaArgs, reduction_cuda>},
     .tiles = {count_sum_like_tiles, run_sum_like_tiles, join_reduction_tiles},
     .grad = sum_like_grad};
 

@@ -398,7 +398,6 @@ inline void join_reduction_tiles(const CpuArgs& a) {
   plan.cpu_join(plan, a);
 }
 inline constexpr Tiles kReductionTiles{count_reduction_tiles, run_reduction_tiles, join_reduction_tiles};
-inline void reduction_cpu(const CpuArgs& a) { run_all_tiles<kReductionTiles>(a); }
 inline void run_reduction_rows(const CpuArgs& a, std::int64_t rows, const void* in, void* out) {
   const auto& plan = a.local<ReductionPlan>();
   plan.cpu_rows(plan, rows, in, out);

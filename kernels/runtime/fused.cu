@@ -175,7 +175,7 @@ constexpr OpDef fused_op() {
   OpDef op{.name = "fused",
            .traits = {.kernels_wait = true},
            .prepare = prepare_fused,
-           .bodies = {run_all_tiles<kFusedTiles>, run_fused_kernel},
+           .bodies = {run_fused_kernel},
            .tiles = kFusedTiles};
   if constexpr (inputs > 0) op.in_place = kInPlace<inputs>;
   return op;

@@ -9,16 +9,13 @@
 namespace graphsink {
 namespace {
 
-// As in OpDef::expr, in the order of Arithmetic.
-constexpr std::array<std::string_view, static_cast<std::size_t>(Arithmetic::none)> kExpressions = {"a + b", "a - b",
-                                                                                                   "a* b"};
-
 template <int number>
 float compute(float a, float b) {
-  static_assert(number < static_cast<int>(kExpressions.size()));
-  if constexpr (number == 0) return a + b;
-  if constexpr (number == 1) return a - b;
-  if constexpr (number == 2) return a * b;
+  constexpr auto kArithmetic = static_cast<Arithmetic>(number);
+  static_assert(kArithmetic < Arithmetic::none);
+  if constexpr (kArithmetic == Arithmetic::add) return a + b;
+  if constexpr (kArithmetic == Arithmetic::sub) return a - b;
+  if constexpr (kArithmetic == Arithmetic::mul) return a * b;
 }
 
 // Which operands have more than one element: both of the first op or either; the other one of the second op, or not.
@@ -48,7 +45,7 @@ void pair_row(std::int64_t size, const void* const* in, const std::int64_t*, voi
   });
 }
 
-constexpr std::size_t kKinds = kExpressions.size(), kPatterns = std::size(kSteps);
+constexpr std::size_t kKinds = static_cast<std::size_t>(Arithmetic::none), kPatterns = std::size(kSteps);
 
 template <std::size_t... numbers>
 constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_sequence<numbers...>) {
@@ -80,9 +77,17 @@ void affine_row(std::int64_t size, const float* x, const Affine* expressions, fl
 Arithmetic arithmetic_of(const FusedOp& op) {
   const bool is_f32 =
       std::all_of(op.types.begin(), op.types.end(), [](auto& type) { return type.dtype == DType::f32; });
-  if (!is_f32 || !op.op->row) return Arithmetic::none;
-  return static_cast<Arithmetic>(std::find(kExpressions.begin(), kExpressions.end(), op.op->expr) -
-                                 kExpressions.begin());
+  if (!is_f32 || !op.op->elements.row) return Arithmetic::none;
+  switch (op.op->elements.scalar) {
+    case Scalar::add:
+      return Arithmetic::add;
+    case Scalar::subtract:
+      return Arithmetic::sub;
+    case Scalar::multiply:
+      return Arithmetic::mul;
+    default:
+      return Arithmetic::none;
+  }
 }
 
 ElementwiseRow row_of(const FusedPair& pair) {

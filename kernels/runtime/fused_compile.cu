@@ -113,8 +113,8 @@ class Compiling {
     FusedInstruction made;
     made.op = &op;
     made.operands = static_cast<int>(op.operands.size());
-    if (op.op->row) {
-      made.row = op.op->row(op.types);
+    if (op.op->elements.row) {
+      made.row = op.op->elements.row(op.types);
     } else {
       made.part = op.op->part;
       if (!made.part) made.rows = op.op->row_reduction.run;

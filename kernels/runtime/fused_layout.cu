@@ -42,7 +42,7 @@ bool are_short(const FusedAttrs& group, std::size_t slices, const RunsInInput& r
 // Whether the op reads nothing but values that lie in runs, and single numbers, and can compute what lies between the
 // runs, too, whatever that is: no op of floating-point numbers fails because of its operands.
 bool computes_runs(const FusedOp& op) {
-  if (!op.op->row) return false;
+  if (!op.op->elements.row) return false;
   for (std::size_t i = 0; i < op.operands.size(); ++i)
     if (op.operands[i].op < 0 && (op.operands[i].input < 0 || op.types[i].shape.size() != 1)) return false;
   return std::all_of(op.types.begin(), op.types.end(), [](const TensorType& type) { return is_float(type.dtype); });

@@ -233,7 +233,7 @@ class Writing {
   std::string function(std::size_t k) const {
     static constexpr const char* kNames[][3] = {{"x"}, {"a", "b"}, {"a", "b", "c"}};
     const FusedOp& op = attrs_.ops[k];
-    const std::string_view computed = op.op->expr_type(op.types);
+    const std::string_view computed = op.op->elements.type(op.types);
     const std::string result = element_type(op.types.back().dtype);
     std::string text = "\n// " + std::string(op.op->name) + "\n__device__ inline " + result + " op" + number(k) + "(";
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -243,7 +243,7 @@ class Writing {
     text += ") {\n";
     if (!computed.empty()) text += "  using T [[maybe_unused]] = " + std::string(computed) + ";\n";
     text += "  using R [[maybe_unused]] = " + result + ";\n";
-    return text + "  return static_cast<R>(" + std::string(op.op->expr) + ");\n}\n";
+    return text + "  return static_cast<R>(" + std::string(op.op->elements.text) + ");\n}\n";
   }
 
   // Where the element is that an op reads as its operand i, in compute().

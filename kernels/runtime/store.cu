@@ -62,7 +62,7 @@ const OpDef store_op{.name = "store",
                      .access = store_access,
                      .traits = {.kernels_wait = true},
                      .prepare = load_kernels<store_tensors>,
-                     .bodies = {run_all_tiles<kStoreTiles>, store_cuda},
+                     .bodies = {store_cuda},
                      .tiles = kStoreTiles};
 
 }  // namespace graphsink

@@ -1,4 +1,4 @@
-// Element-wise ops. One scalar expression yields the CPU body, the kernels and the text in OpDef::expr.
+// Element-wise ops. One scalar expression yields the CPU body, the kernels and Elements::text.
 #pragma once
 
 #include <string_view>
@@ -11,31 +11,21 @@
 #include "kernels/support/tiles.h"
 
 // Defines a functor for an expression in x, in a and b, or in a, b and c, all of type T. half and bfloat16 use the
-// functor with T = float.
-#define UNARY_EXPRESSION(Name, ...)                         \
+// functor with T = float. The planner knows those with a Scalar.
+#define GRAPHSINK_SCALAR(Name, scalar, parameters, ...)     \
   struct Name {                                             \
+    static constexpr Scalar kScalar = Scalar::scalar;       \
     static constexpr std::string_view kText = #__VA_ARGS__; \
     template <class T>                                      \
-    HD static auto apply(T x) {                             \
+    HD static auto apply parameters {                       \
       return __VA_ARGS__;                                   \
     }                                                       \
   }
-#define BINARY_EXPRESSION(Name, ...)                        \
-  struct Name {                                             \
-    static constexpr std::string_view kText = #__VA_ARGS__; \
-    template <class T>                                      \
-    HD static auto apply(T a, T b) {                        \
-      return __VA_ARGS__;                                   \
-    }                                                       \
-  }
-#define TERNARY_EXPRESSION(Name, ...)                       \
-  struct Name {                                             \
-    static constexpr std::string_view kText = #__VA_ARGS__; \
-    template <class T>                                      \
-    HD static auto apply(T a, T b, T c) {                   \
-      return __VA_ARGS__;                                   \
-    }                                                       \
-  }
+#define UNARY_SCALAR(Name, scalar, ...) GRAPHSINK_SCALAR(Name, scalar, (T x), __VA_ARGS__)
+#define BINARY_SCALAR(Name, scalar, ...) GRAPHSINK_SCALAR(Name, scalar, (T a, T b), __VA_ARGS__)
+#define UNARY_EXPRESSION(Name, ...) UNARY_SCALAR(Name, other, __VA_ARGS__)
+#define BINARY_EXPRESSION(Name, ...) BINARY_SCALAR(Name, other, __VA_ARGS__)
+#define TERNARY_EXPRESSION(Name, ...) GRAPHSINK_SCALAR(Name, other, (T a, T b, T c), __VA_ARGS__)
 
 namespace graphsink {
 
@@ -262,7 +252,7 @@ void elementwise_cuda(CudaArgs& a) {
   const auto& plan = a.local<ElementwisePlan<N>>();
   plan.cuda(plan.layout, a);
 }
-// OpDef::expr_type of ops whose operands are not converted before.
+// Elements::type of ops whose operands are not converted before.
 inline std::string_view as_stored(std::span<const TensorType>) { return ""; }
 template <int N>
 inline constexpr Alias kElementwiseInPlace[N] = {};
@@ -328,9 +318,9 @@ ElementwiseRow choose_row(std::span<const TensorType> types) {
   return row;
 }
 
-// OpDef::expr_type.
+// Elements::type.
 template <class... Ts>
-std::string_view choose_expr_type(std::span<const TensorType> types) {
+std::string_view choose_type(std::span<const TensorType> types) {
   std::string_view name;
   ((is_computed_in<Ts>(types[0].dtype) ? void(name = type_name<Ts>()) : void()), ...);
   return name;
@@ -355,10 +345,8 @@ constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)
           .in_place = kElementwiseInPlace<N>,
           .traits = {.kernels_wait = true},
           .prepare = prepare_elementwise<F, N, Ts...>,
-          .expr = F::kText,
-          .expr_type = choose_expr_type<Ts...>,
+          .elements = {F::kScalar, F::kText, choose_type<Ts...>, choose_row<F, N, Ts...>},
           .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
-          .row = choose_row<F, N, Ts...>,
           .tiles = kElementTiles<elementwise_part<N>>,
           .grad = grad,
           .formula = formula};

@@ -40,11 +40,4 @@ struct RowRange {
       : first(first_tile * rows_of_tile(width)), end(std::min(rows, end_tile * rows_of_tile(width))) {}
 };
 
-// The CPU body of an op with these tiles.
-template <const Tiles& tiles>
-void run_all_tiles(const CpuArgs& a) {
-  tiles.run(a, 0, tiles.count(a));
-  if (tiles.join && a.node().workspace_bytes > 0) tiles.join(a);
-}
-
 }  // namespace graphsink

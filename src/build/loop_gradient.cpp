@@ -31,7 +31,7 @@ struct Backward::LoopGradient {
       if (b.depends_(body.parameters[j])) active.push_back(j);
     for (int made : body.nodes) {
       const Node& maker = graph.nodes[at(made)];
-      if (maker.op->flops == nullptr) continue;
+      if (!maker.op->traits.costly) continue;
       for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back(with_sum({made, k}));
     }
   }
@@ -96,7 +96,8 @@ struct Backward::LoopGradient {
     uses += static_cast<int>(std::count(body.results.begin(), body.results.end(), value));
     if (uses != 1 || user < 0) return -1;  // that it is stacked does not count: a gradient may have asked for that
     const Node& sum = graph.nodes[at(user)];
-    const bool is_sum = sum.op->expr == "a + b" || sum.op->expr == "a - b";
+    const Scalar scalar = sum.op->elements.scalar;
+    const bool is_sum = scalar == Scalar::add || scalar == Scalar::subtract;
     return is_sum && sum.outputs[0] == graph.type(value) ? user : -1;
   }
 

@@ -156,14 +156,21 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
               "give emit() the struct that the op reads");
 }
 
+void run_all_tiles(const CpuArgs& a) {
+  const Tiles& tiles = a.node().op->tiles;
+  tiles.run(a, 0, tiles.count(a));
+  if (tiles.join && a.node().workspace_bytes > 0) tiles.join(a);
+}
+
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
+  static constexpr OpBody kTiles(run_all_tiles);
   const OpBody* best = nullptr;
   for (const OpBody& body : op.bodies) {
     bool is_set = body.cpu != nullptr || body.cuda != nullptr;
     bool fits = is_set && body.device == device && body.least_capability <= capability;
     if (fits && (best == nullptr || body.least_capability > best->least_capability)) best = &body;
   }
-  return best;
+  return best == nullptr && device == DeviceKind::cpu && op.tiles.run ? &kTiles : best;
 }
 
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {

@@ -39,7 +39,7 @@ Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
   const OpDef& op = *node.op;
   const std::size_t operands = node.inputs.size();
   if (op.row_reduction.operation && row_width(ir, node) > 0) return Role::by_row;
-  if (!op.expr_type || op.expr.empty() || operands < 1 || operands > 3) return Role::none;
+  if (!op.elements.type || operands < 1 || operands > 3) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   for (std::size_t i = 0; i < operands; ++i)
     if (access_of(op, i, operands) != Access::read) return Role::none;
@@ -49,13 +49,13 @@ Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
 Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
   if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(ir, node);
   if (row_width(ir, node) > 0) return Role::by_row;
-  if (!node.op->row && !node.op->part) return Role::none;
+  if (!node.op->elements.row && !node.op->part) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   if (node.inputs.size() > kMaxFusedOperands) return Role::none;
   if (node.op->part) return Role::by_part;
   std::vector<TensorType> types = ir.types(node.inputs);
   types.push_back(node.outputs[0]);
-  return node.op->row(types) ? Role::by_element : Role::none;
+  return node.op->elements.row(types) ? Role::by_element : Role::none;
 }
 
 // Packing groups saves a node, but they run one after the other where they could run side by side. That pays up to so

@@ -53,23 +53,34 @@ Number stored(DType dtype, double value) {
   }
 }
 
-// What the op computes from two numbers, or nothing if it is none of the ops known here. They are known by their
-// expressions (OpDef::expr).
-Number computed(std::string_view expression, DType result, double a, double b) {
-  std::string expr(expression);
-  std::erase(expr, ' ');
-  if (expr == "a<b") return a < b;
-  if (expr == "a<=b") return a <= b;
-  if (expr == "a>b") return a > b;
-  if (expr == "a>=b") return a >= b;
-  if (expr == "a==b") return a == b;
-  if (expr == "a!=b") return a != b;
-  if (expr == "a&&b") return a != 0 && b != 0;
-  if (expr == "a||b") return a != 0 || b != 0;
-  if (expr == "a+b") return stored(result, a + b);
-  if (expr == "a-b") return stored(result, a - b);
-  if (expr == "a*b") return stored(result, a * b);
-  return {};
+// What an op computes from two numbers, or nothing if it is none of the ops known here.
+Number computed(Scalar scalar, DType result, double a, double b) {
+  switch (scalar) {
+    case Scalar::less:
+      return a < b;
+    case Scalar::less_equal:
+      return a <= b;
+    case Scalar::greater:
+      return a > b;
+    case Scalar::greater_equal:
+      return a >= b;
+    case Scalar::equal:
+      return a == b;
+    case Scalar::not_equal:
+      return a != b;
+    case Scalar::logical_and:
+      return a != 0 && b != 0;
+    case Scalar::logical_or:
+      return a != 0 || b != 0;
+    case Scalar::add:
+      return stored(result, a + b);
+    case Scalar::subtract:
+      return stored(result, a - b);
+    case Scalar::multiply:
+      return stored(result, a * b);
+    default:
+      return {};
+  }
 }
 
 class Counting {
@@ -168,9 +179,10 @@ class Counting {
       const std::optional<Course> course = follow(node, scope);
       return course && at(v.output) < course->state.size() ? course->state[at(v.output)] : std::nullopt;
     }
-    if (node.inputs.size() != 2 || node.op->expr.empty()) return {};
+    const Scalar scalar = node.op->elements.scalar;
+    if (node.inputs.size() != 2 || scalar == Scalar::other) return {};
     const Number a = value(node.inputs[0], scope), b = value(node.inputs[1], scope);
-    return a && b ? computed(node.op->expr, type.dtype, *a, *b) : std::nullopt;
+    return a && b ? computed(scalar, type.dtype, *a, *b) : std::nullopt;
   }
 
   PlannerIr& ir_;

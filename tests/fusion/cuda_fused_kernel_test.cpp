@@ -333,8 +333,8 @@ TEST_F(Fusion, AnOpOfTheUserMayHaveACodeThatDoesNotCompile) {
   static const OpDef base = [] {
     OpDef op{.name = "user_twice",
              .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
-             .expr = "twice(x)",
-             .expr_type = [](std::span<const TensorType>) -> std::string_view { return "float"; },
+             .elements = {.text = "twice(x)",
+                          .type = [](std::span<const TensorType>) -> std::string_view { return "float"; }},
              .bodies = {[](CudaArgs&) {}}};
     return op;
   }();

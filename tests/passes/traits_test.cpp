@@ -45,5 +45,16 @@ TEST(Traits, ABodyThatIsNullIsNone) {
   EXPECT_EQ(body_for(op, DeviceKind::cpu), nullptr);
 }
 
+TEST(Traits, TilesAreTheCpuBodyOfAnOpWithoutOne) {
+  const Tiles tiles{[](const BodyArgs&) { return std::int64_t{1}; }, [](const CpuArgs&, std::int64_t, std::int64_t) {}};
+  const OpDef op{.name = "op", .tiles = tiles};
+  ASSERT_NE(body_for(op, DeviceKind::cpu), nullptr);
+  EXPECT_EQ(body_for(op, DeviceKind::cpu)->cpu, run_all_tiles);
+  EXPECT_EQ(body_for(op, DeviceKind::cuda, 90), nullptr);
+  OpBody::Cpu own = [](const CpuArgs&) {};
+  const OpDef with_body{.name = "op", .bodies = {own}, .tiles = tiles};
+  EXPECT_EQ(body_for(with_body, DeviceKind::cpu)->cpu, own);
+}
+
 }  // namespace
 }  // namespace graphsink::traits_test
