@@ -338,8 +338,8 @@ class OpBodies {
 // i * steps[k] of in[k]. A step is 1, or 0 for an operand of one element. `out` may be an operand whose step is 1.
 using ElementwiseRow = void (*)(std::int64_t size, const void* const* in, const std::int64_t* steps, void* out);
 
-// A scalar function that the planner knows: it computes some of them to count the iterations of a loop, and joins others
-// with the matrix product in front of them.
+// A scalar function that the planner knows: it computes some of them to count the iterations of a loop, and joins
+// others with the matrix product in front of them.
 enum class Scalar : std::uint8_t {
   other,
   add,
