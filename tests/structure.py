@@ -109,20 +109,18 @@ def members_with_nested(text, name):
 
 
 def longest_function():
-    """(lines, path, first line) of the longest body that begins in the first column, as clang-format writes functions, or
-    within a class."""
+    """(lines, path, first line) of the longest function. As clang-format writes them, it ends with a brace alone in the column
+    of its first line: column 0, or 2 in a class."""
     best = (0, None, 0)
     for path in sources("src", "kernels"):
-        lines = path.read_text().splitlines()
-        opened = {}
-        for number, line in enumerate(lines):
-            indent = len(line) - len(line.lstrip())
-            if re.search(r"\)( const)?( noexcept)?( override)? \{$", line) and not line.lstrip().startswith(
-                    ("if", "for", "while", "switch", "}", "else", "do")):
-                opened[indent] = number
-            elif line.strip() in ("}", "};") and indent in opened:
-                length = number - opened.pop(indent) + 1
-                best = max(best, (length, path, opened.get(indent, number - length + 2)), key=lambda entry: entry[0])
+        first = {}  # by column, the last line that begins there
+        text = re.sub(r'R"\(.*?\)"', lambda raw: "R" + "\n" * raw[0].count("\n"), path.read_text(), flags=re.DOTALL)
+        for number, line in enumerate(text.splitlines(), 1):
+            column = len(line) - len(line.lstrip())
+            if line.strip() == "}" and column in first:
+                best = max(best, (number - first[column] + 1, path, first[column]), key=lambda entry: entry[0])
+            elif line.strip() and column in (0, 2) and not line.lstrip().startswith("//"):
+                first[column] = number
     return best
 
 

@@ -2,13 +2,18 @@
 // dynamic linker knows nothing.
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iterator>
-#include <map>
-#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runtime.h"
 
@@ -27,11 +32,26 @@ std::uintptr_t load_address() {
   return address;
 }
 
-std::map<std::uintptr_t, std::string> read_symbols() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::map<std::uintptr_t, std::string> names;
-  if (bytes.size() < sizeof(Elf64_Ehdr) || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0) return names;
+// A file in memory, until the process ends; empty if it cannot be read.
+std::string_view mapped(const char* path) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  struct stat status;
+  void* bytes = MAP_FAILED;
+  if (fstat(file, &status) == 0)
+    bytes = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  if (bytes == MAP_FAILED) return {};
+  return {static_cast<const char*>(bytes), static_cast<std::size_t>(status.st_size)};
+}
+
+using Symbol = std::pair<std::uintptr_t, const char*>;
+
+// By address. A program of a sanitizer has 250 MB: its names stay where they are.
+std::vector<Symbol> read_symbols() {
+  std::vector<Symbol> symbols;
+  const std::string_view bytes = mapped("/proc/self/exe");
+  if (bytes.size() < sizeof(Elf64_Ehdr) || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0) return symbols;
   Elf64_Ehdr header;
   std::memcpy(&header, bytes.data(), sizeof header);
   auto section = [&](std::size_t i) {
@@ -39,6 +59,7 @@ std::map<std::uintptr_t, std::string> read_symbols() {
     std::memcpy(&found, bytes.data() + header.e_shoff + i * sizeof found, sizeof found);
     return found;
   };
+  const std::uintptr_t loaded_at = load_address();
   for (std::size_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr table = section(i);
     if (table.sh_type != SHT_SYMTAB) continue;
@@ -46,18 +67,23 @@ std::map<std::uintptr_t, std::string> read_symbols() {
     for (std::size_t at = 0; at < table.sh_size; at += sizeof(Elf64_Sym)) {
       Elf64_Sym symbol;
       std::memcpy(&symbol, bytes.data() + table.sh_offset + at, sizeof symbol);
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC) names[load_address() + symbol.st_value] = texts + symbol.st_name;
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC)
+        symbols.emplace_back(loaded_at + symbol.st_value, texts + symbol.st_name);
     }
   }
-  return names;
+  // Stable, because the last name in the table of a function with several is the one that symbol_of() returns.
+  std::stable_sort(symbols.begin(), symbols.end(), [](const Symbol& a, const Symbol& b) { return a.first < b.first; });
+  return symbols;
 }
 
 }  // namespace
 
 const char* symbol_of(const void* function) {
-  static const std::map<std::uintptr_t, std::string>& names = *new std::map(read_symbols());  // used until exit
-  const auto found = names.find(reinterpret_cast<std::uintptr_t>(function));
-  if (found != names.end()) return found->second.c_str();
+  static const std::vector<Symbol>& symbols = *new std::vector(read_symbols());  // used until exit
+  const auto address = reinterpret_cast<std::uintptr_t>(function);
+  auto behind = std::upper_bound(symbols.begin(), symbols.end(), address,
+                                 [](std::uintptr_t wanted, const Symbol& symbol) { return wanted < symbol.first; });
+  if (behind != symbols.begin() && std::prev(behind)->first == address) return std::prev(behind)->second;
   Dl_info info;  // of a kernel that was compiled at run time
   return dladdr(function, &info) != 0 ? info.dli_sname : nullptr;
 }
