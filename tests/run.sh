@@ -16,7 +16,7 @@ not_checked=()
 usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
-  (nothing)        the CI tier, below; it is meant to take 50 minutes on 2 cores with an empty compiler cache, takes
+  (nothing)        the CI tier, below; it is meant to take 45 minutes on 2 cores with an empty compiler cache, takes
                    longer on slow machines, and says what each stage took
   --full           all of it with the long counts, in hours
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
@@ -370,18 +370,18 @@ check_all() {
   stage scripts 20 check_scripts
   sanitized=cpu
   if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
-  stage "$sanitized-asan" 1050 check_asan "$sanitized-asan"
+  stage "$sanitized-asan" 850 check_asan "$sanitized-asan"
   [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
   if [[ $sanitized == emulated ]]; then
-    stage emulated 570 check_emulated
+    stage emulated 550 check_emulated
     stage compiled 120 check_compiled
     [[ -z ${GS_FULL:-} ]] || stage mutants 7200 check_mutants
   else
     skip emulated 'no CUDA headers in /usr/local/cuda/include'
   fi
-  stage "$sanitized-tsan" 800 check_tsan "$sanitized-tsan"
+  stage "$sanitized-tsan" 650 check_tsan "$sanitized-tsan"
   if gs_has_nvcc; then
-    stage cuda 250 check_cuda
+    stage cuda 230 check_cuda
   else
     skip cuda 'no nvcc of CUDA 13'
   fi
