@@ -106,7 +106,7 @@ gs_progress() {
 }
 
 # gs_build PRESET [TARGET...]: configures and builds build/PRESET; all targets if none is named. Several files are compiled
-# as one, which takes about 0.7 of the time of each file alone; GS_UNITY=OFF compiles each alone.
+# as one, which takes less time; GS_UNITY=OFF compiles each alone.
 gs_build() {
   local preset=$1 nvcc
   shift

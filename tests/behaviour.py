@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a change of structure must not change: results of every workload in every mode and of random graphs, as hashes,
 and what each step takes: launches, kernels, copies, memory. Texts are the LICENSE; images are those of ../shared/data, or
-made up where there are none.
+made up where there are none (`data` in the file).
 
 usage: behaviour.py --record FILE BUILD...     writes them; a build has graphsink-bench and test_random_graph
        behaviour.py --compare FILE BUILD...    exit 1 if a result differs from the file's, or if a step takes more
@@ -35,21 +35,25 @@ def workloads(build, steps_per_launch):
         sys.exit(run.stderr)
     report = json.loads(run.stdout)  # what was left out is on stderr
     rows = {}
+    data = sorted({f"{row['data']['name']} {row['data']['checksum']}" for row in report["rows"] if row["data"]})
     for row in report["rows"]:
         name = f"{row['workload']} {row['device']} {row['mode']} x{steps_per_launch}"
         rows[name] = {field: row[field] for field in (*HASHES, *COUNTS)}
         if row["device"] == "cpu":
             del rows[name]["copies_per_step"]  # whether a value is copied depends on who is faster, host or device
-    return report["machine"], rows
+    return {**report["machine"], "data": data}, rows
 
 
 def random_graphs(build, count):
     """A hash for each seed."""
     with tempfile.NamedTemporaryFile("r") as file:
         hashes = environment(GS_HASHES=file.name, GS_GRAPHS=str(count))
-        subprocess.run([f"{build}/bin/test_random_graph", "--gtest_brief=1", "--gtest_filter=*InEveryMode*"], check=True,
-                       stdout=subprocess.DEVNULL, env=hashes)
-        return dict(sorted(line.split() for line in file.read().splitlines()))
+        run = subprocess.run([f"{build}/bin/test_random_graph", "--gtest_brief=1", "--gtest_filter=*InEveryMode*"],
+                             stdout=subprocess.PIPE, env=hashes, text=True)
+        graphs = dict(sorted(line.split() for line in file.read().splitlines()))
+    if run.returncode != 0 or len(graphs) != count:
+        sys.exit(f"{run.stdout}{build}: {len(graphs)} of {count} random graphs have a hash")
+    return graphs
 
 
 def observed(builds, graphs):
@@ -59,7 +63,7 @@ def observed(builds, graphs):
         for steps_per_launch in (1, 16):
             machine, rows = workloads(build, steps_per_launch)
             flavour = machine["flavour"]
-            result["machine"] = {field: machine[field] for field in ("cpu", "blas", "compiler")}
+            result["machine"] = {field: machine[field] for field in ("cpu", "blas", "compiler", "data")}
             result["workloads"].update({f"{flavour}: {name}": row for name, row in rows.items()})
         result["random_graphs"][flavour] = random_graphs(build, graphs)
         print(f"{flavour}: {len(result['workloads'])} rows of workloads so far, "
@@ -71,6 +75,9 @@ def differences(before, after):
     """Sentences; those about fewer launches or less memory are no failures and begin with 'less'."""
     if before["machine"] != after["machine"]:
         yield f"less comparable: recorded on {before['machine']}, this is {after['machine']}"
+    for name in before["workloads"]:
+        if name.split(":")[0] in after["random_graphs"] and name not in after["workloads"]:
+            yield f"{name}: in the file, and not here"
     for name, row in after["workloads"].items():
         old = before["workloads"].get(name)
         if old is None:
@@ -92,7 +99,7 @@ def main():
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--record", metavar="FILE", type=pathlib.Path)
     what.add_argument("--compare", metavar="FILE", type=pathlib.Path)
-    parser.add_argument("--graphs", type=int, default=500, help="random graphs of each build (default: 500)")
+    parser.add_argument("--graphs", type=int, default=500, help="random graphs of each build, a multiple of 10 (default: 500)")
     parser.add_argument("builds", metavar="BUILD", nargs="+")
     arguments = parser.parse_args()
     seen = observed(arguments.builds, arguments.graphs)

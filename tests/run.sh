@@ -71,7 +71,8 @@ cpu              builds library, samples and bench with g++ alone; runs  every t
                  and the CPU bodies with baseline, AVX2 and AVX-512
                  instructions; on one core: test_api
 
-Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs.
+Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs;
+             GS_UNITY=OFF compiles each file alone.
 Exit: 0 all passed, 1 a stage failed, 2 wrong usage or something is missing.
 TEXT
 }

@@ -30,7 +30,7 @@ INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 KIND = re.compile(r"DeviceKind::|\.kind\(\)|\bis_cuda\(|\bis_cpu\(")
 # Source text of an op, which only the writers of kernels may read: whatever else depended on it would change when it is
 # written in another way.
-TEXT = re.compile(r'elements\.text\b|\bkText\b')
+TEXT = re.compile(r'elements\.text\b|\bkText\b|\.text\s*[!=]=|[!=]=\s*[\w.>-]*\.text\b')
 WRITERS = {"kernels/support/elementwise.h", "kernels/runtime/fused_source.cu"}
 
 

@@ -370,11 +370,14 @@ struct Elements {
   // element of the result. It may call the functions of kernels/support/scalar.h.
   std::string_view text = {};
   // The C++ type T in which `text` is computed, and to which operands are converted first; empty: they are not
-  // converted. On CUDA devices the planner joins such ops into one kernel. nullptr: it does not, and needs no text.
+  // converted. On CUDA devices the planner joins ops that have it and a text into one kernel. nullptr: never.
   std::string_view (*type)(std::span<const TensorType> types) = nullptr;
   // The function that computes a row on the CPU, with the bits of the CPU body. The planner joins such ops into one
   // node, which computes them block by block. If it is nullptr, or returns nullptr, the op is not joined with others.
   ElementwiseRow (*row)(std::span<const TensorType> types) = nullptr;
+
+  // A kernel that is compiled while the program runs can compute it.
+  bool is_written() const { return type != nullptr && !text.empty(); }
 };
 
 // Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from

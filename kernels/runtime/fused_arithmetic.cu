@@ -9,13 +9,14 @@
 namespace graphsink {
 namespace {
 
+constexpr std::array kArithmetic = {Scalar::add, Scalar::subtract, Scalar::multiply};
+
 template <int number>
 float compute(float a, float b) {
-  constexpr auto kArithmetic = static_cast<Arithmetic>(number);
-  static_assert(kArithmetic < Arithmetic::none);
-  if constexpr (kArithmetic == Arithmetic::add) return a + b;
-  if constexpr (kArithmetic == Arithmetic::sub) return a - b;
-  if constexpr (kArithmetic == Arithmetic::mul) return a * b;
+  constexpr Scalar kScalar = kArithmetic[number];
+  if constexpr (kScalar == Scalar::add) return a + b;
+  if constexpr (kScalar == Scalar::subtract) return a - b;
+  if constexpr (kScalar == Scalar::multiply) return a * b;
 }
 
 // Which operands have more than one element: both of the first op or either; the other one of the second op, or not.
@@ -45,7 +46,7 @@ void pair_row(std::int64_t size, const void* const* in, const std::int64_t*, voi
   });
 }
 
-constexpr std::size_t kKinds = static_cast<std::size_t>(Arithmetic::none), kPatterns = std::size(kSteps);
+constexpr std::size_t kKinds = kArithmetic.size(), kPatterns = std::size(kSteps);
 
 template <std::size_t... numbers>
 constexpr std::array<ElementwiseRow, sizeof...(numbers)> make_rows(std::index_sequence<numbers...>) {
@@ -74,32 +75,28 @@ void affine_row(std::int64_t size, const float* x, const Affine* expressions, fl
 
 }  // namespace
 
-Arithmetic arithmetic_of(const FusedOp& op) {
+Scalar arithmetic_of(const FusedOp& op) {
   const bool is_f32 =
       std::all_of(op.types.begin(), op.types.end(), [](auto& type) { return type.dtype == DType::f32; });
-  if (!is_f32 || !op.op->elements.row) return Arithmetic::none;
-  switch (op.op->elements.scalar) {
-    case Scalar::add:
-      return Arithmetic::add;
-    case Scalar::subtract:
-      return Arithmetic::sub;
-    case Scalar::multiply:
-      return Arithmetic::mul;
-    default:
-      return Arithmetic::none;
-  }
+  const Scalar scalar = op.op->elements.scalar;
+  const bool is_known = std::find(kArithmetic.begin(), kArithmetic.end(), scalar) != kArithmetic.end();
+  return is_f32 && op.op->elements.row && is_known ? scalar : Scalar::other;
 }
 
 ElementwiseRow row_of(const FusedPair& pair) {
-  const Arithmetic first = arithmetic_of(pair.first), second = arithmetic_of(pair.second);
-  if (first == Arithmetic::none || second == Arithmetic::none) return nullptr;
+  const auto number_of = [](const FusedOp& op) {
+    return static_cast<std::size_t>(std::find(kArithmetic.begin(), kArithmetic.end(), arithmetic_of(op)) -
+                                    kArithmetic.begin());
+  };
+  const std::size_t first = number_of(pair.first), second = number_of(pair.second);
+  if (first == kKinds || second == kKinds) return nullptr;
   auto is_pattern = [&](const Steps& steps) {
     return steps.a == (pair.steps[0] != 0) && steps.b == (pair.steps[1] != 0) && steps.c == (pair.steps[2] != 0);
   };
   const auto steps = static_cast<std::size_t>(std::find_if(std::begin(kSteps), std::end(kSteps), is_pattern) - kSteps);
   if (steps == kPatterns) return nullptr;
   const auto operand = static_cast<std::size_t>(pair.operand);
-  const std::size_t kinds = static_cast<std::size_t>(first) * kKinds + static_cast<std::size_t>(second);
+  const std::size_t kinds = first * kKinds + second;
   return kRows[(kinds * 2 + operand) * kPatterns + steps];
 }
 

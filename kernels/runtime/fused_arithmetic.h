@@ -8,9 +8,8 @@
 
 namespace graphsink {
 
-enum class Arithmetic : std::uint8_t { add, sub, mul, none };
-// What the op computes of two operands that are f32; none if it is another op.
-Arithmetic arithmetic_of(const FusedOp& op);
+// What the op computes of two operands that are f32, if it adds, subtracts or multiplies them; else Scalar::other.
+Scalar arithmetic_of(const FusedOp& op);
 
 // Two ops of a group, of which the second is the only one that uses the result of the first.
 struct FusedPair {

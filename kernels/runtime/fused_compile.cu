@@ -207,21 +207,21 @@ class Compiling {
   // Adds the op to the expressions, if it is one of an element and a number and there is room for it.
   static bool add_affine(const FusedInstruction& made, std::vector<AffinePlaces>& places) {
     if (!made.row || made.operands != 2 || made.steps[0] + made.steps[1] != 1) return false;
-    const Arithmetic kind = arithmetic_of(*made.op);
-    if (kind == Arithmetic::none) return false;
+    const Scalar kind = arithmetic_of(*made.op);
+    if (kind == Scalar::other) return false;
     const std::size_t x = vector_operand(made);
     const int number = made.from[1 - x];
-    const bool is_reversed = kind == Arithmetic::sub && x == 1;  // the number - x
-    const bool fits = !places.empty() && places.back().summand < 0 && kind != Arithmetic::mul;
+    const bool is_reversed = kind == Scalar::subtract && x == 1;  // the number - x
+    const bool fits = !places.empty() && places.back().summand < 0 && kind != Scalar::multiply;
     if (!fits && places.size() == kMostAffine) return false;
     if (!fits) places.emplace_back();
     AffinePlaces& last = places.back();
-    if (kind == Arithmetic::mul) {
+    if (kind == Scalar::multiply) {
       last.factor = number;
     } else {
       last.summand = number;
       if (is_reversed) last.factor_sign = -1;
-      if (kind == Arithmetic::sub && !is_reversed) last.summand_sign = -1;
+      if (kind == Scalar::subtract && !is_reversed) last.summand_sign = -1;
     }
     return true;
   }

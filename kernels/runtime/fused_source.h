@@ -23,8 +23,8 @@ struct FusedKernelSource {
   Extent grid, block;
 };
 
-// `types` are those of the inputs of the node, then of its outputs. Precondition: every op has Elements::type, or
-// reduces rows and has a RowReduction::operation.
+// `types` are those of the inputs of the node, then of its outputs. Precondition: every op has Elements::is_written(),
+// or reduces rows and has a RowReduction::operation.
 FusedKernelSource fused_kernel_source(const FusedAttrs& attrs, std::span<const TensorType> types);
 
 // Elements that a thread handles at once where no operand is broadcast.

@@ -39,7 +39,7 @@ Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
   const OpDef& op = *node.op;
   const std::size_t operands = node.inputs.size();
   if (op.row_reduction.operation && row_width(ir, node) > 0) return Role::by_row;
-  if (!op.elements.type || operands < 1 || operands > 3) return Role::none;
+  if (!op.elements.is_written() || operands < 1 || operands > 3) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   for (std::size_t i = 0; i < operands; ++i)
     if (access_of(op, i, operands) != Access::read) return Role::none;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+namespace key_test {
 namespace {
 
 using graphsink::Key;
@@ -97,3 +98,4 @@ TEST(KeyTest, ReadsAsItsParts) {
 }
 
 }  // namespace
+}  // namespace key_test

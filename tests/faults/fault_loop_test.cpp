@@ -18,6 +18,7 @@ namespace graphsink::testing {
 
 extern const char* const cuda_libraries;  // files, with colons between them
 
+namespace fault_loop_test {
 namespace {
 
 // Of the calls of a phase every kStride-th fails, beginning with call 1 + first_call(); with GS_FULL=1 every call.
@@ -349,4 +350,5 @@ TEST_P(FaultWorkloads, CallAllThatTheProductCalls) {
 INSTANTIATE_TEST_SUITE_P(All, FaultWorkloads, ::testing::Values(kWorkloads[0]));
 
 }  // namespace
+}  // namespace fault_loop_test
 }  // namespace graphsink::testing

@@ -13,6 +13,7 @@ namespace graphsink::testing {
 
 extern const char* const sink_libraries;  // files, with colons between them
 
+namespace sink_fault_test {
 namespace {
 
 constexpr int kSteps = 15 + 6 + 1 + 2 + 3;  // that run() does
@@ -196,4 +197,5 @@ TEST_F(SinkFaults, ALostDeviceIsAnError) {
 }
 
 }  // namespace
+}  // namespace sink_fault_test
 }  // namespace graphsink::testing

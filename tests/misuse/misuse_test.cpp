@@ -11,6 +11,7 @@
 #include "misuse.h"
 
 namespace graphsink::testing {
+namespace misuse_test {
 namespace {
 
 constexpr auto kLimit = std::chrono::seconds(60);
@@ -66,13 +67,14 @@ TEST(MisuseTable, RowsHaveDifferentNames) {
 }
 
 }  // namespace
+}  // namespace misuse_test
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.where.file_name() << ": " << row.name; }
 
 }  // namespace graphsink::testing
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string_view(argv[1]) == "--row") return graphsink::testing::run_row(argv[2]);
+  if (argc == 3 && std::string_view(argv[1]) == "--row") return graphsink::testing::misuse_test::run_row(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

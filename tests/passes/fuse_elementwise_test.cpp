@@ -780,5 +780,22 @@ TEST(FuseElementwise, KernelsReduceRowsThatKeepTheDeviceBusy) {
   EXPECT_EQ(ops_of_kernels(1024, 4097), "[tanh exp sum]");
 }
 
+// Without a text there is nothing of which a kernel could be made.
+template <bool has_text>
+const OpDef user_op{.name = "user_op",
+                    .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                    .elements = {.text = has_text ? "x" : "",
+                                 .type = [](std::span<const TensorType>) -> std::string_view { return "float"; }},
+                    .bodies = {[](CudaArgs&) {}}};
+TEST(FuseElementwise, AnOpIsJoinedInAKernelIfItHasAText) {
+  auto ops_of_kernels = [](const OpDef& op) {
+    Graph g;
+    g.output("z", tanh(emit(op, {exp(g.input("x", f32, {64}))})[0]));
+    return ops_of(make_plan(g, compiling_target(), system_ops()));
+  };
+  EXPECT_EQ(ops_of_kernels(user_op<true>), "[exp user_op tanh]");
+  EXPECT_EQ(ops_of_kernels(user_op<false>), "exp user_op tanh");
+}
+
 }  // namespace
 }  // namespace graphsink::fuse_elementwise_test
