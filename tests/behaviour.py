@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a change of structure must not change: results of every workload in every mode and of random graphs, as hashes,
-and what each step takes: launches, kernels, copies, memory. Texts are the LICENSE; images are those of ../shared/data, or
-made up where there are none (`data` in the file).
+and what each step takes: launches, kernels, copies, memory. Of a build for the CPU also instructions, which valgrind
+counts where it is installed: those of a step, and those of a program of 100,000 nodes until it runs. Texts are the
+LICENSE; images are those of ../shared/data, or made up where there are none (`data` in the file).
 
 usage: behaviour.py --record FILE BUILD...     writes them; a build has graphsink-bench and test_random_graph
        behaviour.py --compare FILE BUILD...    exit 1 if a result differs from the file's, or if a step takes more
@@ -12,6 +13,8 @@ import argparse
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,6 +59,24 @@ def random_graphs(build, count):
     return graphs
 
 
+def instructions(build):
+    """Of one thread in user mode: those of a step, by workload; and of building, compiling and binding a long chain."""
+
+    def count(workload, steps, nodes=1000):
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"{build}/bin/graphsink-bench", "--untimed",
+                   "--device", "cpu", "--size", "test", "--threads", "1", "--mode", "sink", "--workload", workload, "--steps",
+                   str(steps), "--nodes", str(nodes), "--text", str(ROOT / "LICENSE")]
+        run = subprocess.run(command, capture_output=True, env=environment(), text=True)
+        counted = re.search(r"Collected : (\d+)", run.stderr)
+        if run.returncode != 0 or not counted:
+            sys.exit(run.stderr)
+        return int(counted[1])
+
+    result = {f"step of {name}": (count(name, 120) - count(name, 20)) // 100 for name in ("chain", "mlp", "lstm")}
+    one, three = (count("chain", steps, 100_000) for steps in (1, 3))
+    return {**result, "100,000 nodes": one - 2 * (three - one)}  # there are 3 steps of warm-up
+
+
 def observed(builds, graphs):
     result = {"machine": {}, "workloads": {}, "random_graphs": {}}
     for build in builds:
@@ -66,6 +87,8 @@ def observed(builds, graphs):
             result["machine"] = {field: machine[field] for field in ("cpu", "blas", "compiler", "data")}
             result["workloads"].update({f"{flavour}: {name}": row for name, row in rows.items()})
         result["random_graphs"][flavour] = random_graphs(build, graphs)
+        if flavour == "cpu" and shutil.which("valgrind"):
+            result["instructions"] = instructions(build)
         print(f"{flavour}: {len(result['workloads'])} rows of workloads so far, "
               f"{len(result['random_graphs'][flavour])} random graphs", flush=True)
     return result
@@ -94,6 +117,18 @@ def differences(before, after):
                 yield f"{flavour}: random graph {seed}: {old} -> {value}"
 
 
+def more_instructions(before, after):
+    for name, old in before.get("instructions", {}).items():
+        if name not in after.get("instructions", {}):
+            yield f"less compared: instructions of {name} are not counted (no build of flavour cpu, or no valgrind)"
+            continue
+        count = after["instructions"][name]
+        ratio = count / old
+        limit = 1.02 if name.startswith("step") else 1.1
+        text = f"{name}: {old:,} -> {count:,} instructions, {ratio:.3f} times"
+        yield text if ratio > limit else f"less than {limit} times: {text}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
@@ -107,7 +142,8 @@ def main():
         arguments.record.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n")
         return 0
     failed = False
-    for text in differences(json.loads(arguments.compare.read_text()), seen):
+    before = json.loads(arguments.compare.read_text())
+    for text in (*differences(before, seen), *more_instructions(before, seen)):
         print(text)
         failed |= not text.startswith("less")
     print("DIFFERENT" if failed else "the same")
