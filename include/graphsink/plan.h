@@ -141,7 +141,7 @@ struct Island {
   bool beside = false;          // runs on a stream of its own, beside those islands before it that it is not after
   bool starts_beside = false;   // when this one is done, another that runs beside those after it can begin
   std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
-  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see split_islands(); else empty
+  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see Plan::split_islands; else empty
 };
 
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
@@ -285,6 +285,9 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;
   std::vector<Island> islands;
+  // Those of the mode split_sink, in which ops on the host are islands of their own: the same, with the parts of each
+  // that has some in place of it, and numbered accordingly. Empty if that makes no difference.
+  std::vector<Island> split_islands;
   int streams = 1;                   // number of streams that the schedule uses
   std::vector<int> stream_devices;   // per stream: its device, an index into `devices`; stream 0 is on device 0
   std::size_t host_arena_bytes = 0;  // of values; workspaces of ops on the host come on top (PlanFacts)
@@ -354,10 +357,6 @@ struct Plan {
   // a branch or loop to the first task of each body.
   std::string explain_dot() const;
 };
-
-// The islands of the mode split_sink, in which ops on the host are islands of their own: those of the plan, with the
-// parts of each that has some in place of it, and numbered accordingly. Empty if that makes no difference.
-std::vector<Island> split_islands(const Plan& plan);
 
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite

@@ -99,7 +99,6 @@ PlanFacts facts_of(const PreparedNodes& nodes) {
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
                      const Addresses& addresses, Devices devices)
     : plan_(std::move(plan)),
-      split_islands_(split_islands(*plan_)),
       prepared_(std::move(nodes)),
       check_host_(HostFlagAttrs{&addresses.host_status->failed, &addresses.host_status->node}),
       host_arena_(addresses.host_arena),

@@ -105,7 +105,7 @@ class BoundPlan {
   // The islands of `mode`, which is one of those that sink. For split_sink the list is empty if there is nothing to
   // split.
   const std::vector<Island>& islands_of(Mode mode) const {
-    return mode == split_sink ? split_islands_ : plan_->islands;
+    return mode == split_sink ? plan_->split_islands : plan_->islands;
   }
 
  private:
@@ -116,7 +116,6 @@ class BoundPlan {
   void issue_body(int sequence, Devices devices, Streams streams, const Issuing& how) const;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<Island> split_islands_;  // see split_islands()
   std::shared_ptr<const PreparedNodes> prepared_;
   // Attributes that hold addresses, which the plan does not know.
   Attrs check_host_, end_step_;

@@ -10,7 +10,7 @@ namespace graphsink {
 namespace {
 
 std::vector<Mode> candidates(const Plan& plan) {
-  if (split_islands(plan).empty()) return {sink, interactive_serial};
+  if (plan.split_islands.empty()) return {sink, interactive_serial};
   return {sink, split_sink, interactive_serial};
 }
 

@@ -62,14 +62,13 @@ struct Place {
   Strided part;
 };
 
+bool is_strided(const IrNode& node) { return node.is_live && node.op->strided; }
+
 class Avoiding {
  public:
-  explicit Avoiding(PlannerIr& ir) : ir_(ir), uses_(ir.nodes.size()) {}
+  explicit Avoiding(PlannerIr& ir) : ir_(ir), uses_(ir) {}
 
   AvoidedCopies run() {
-    const auto is_strided = [](const IrNode& node) { return node.is_live && node.op->strided; };
-    if (std::none_of(ir_.nodes.begin(), ir_.nodes.end(), is_strided)) return {};
-    find_uses();
     // Nodes change when all is decided: until then, values have their old names.
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
       if (is_strided(ir_.nodes[id])) decide(static_cast<int>(id));
@@ -91,11 +90,6 @@ class Avoiding {
   }
 
  private:
-  struct Uses {
-    std::vector<int> readers;     // a node once for each operand
-    bool has_other_uses = false;  // of its type, or as a result
-  };
-
   // A node that moves a result on, and which of its operands that is.
   struct Step {
     int node;
@@ -116,22 +110,6 @@ class Avoiding {
   // Whether the op only moves elements, so that it can tell where outputs lie within the operand, or the reverse.
   bool moves_to_outputs(const IrNode& node) const { return node.op->output_within || is_view(node); }
   bool moves_operands(const IrNode& node) const { return node.op->operand_within || is_view(node); }
-
-  Uses& uses_of(ValueRef v) { return uses_[at(v.node)][at(v.output)]; }
-
-  void find_uses() {
-    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) uses_[id].resize(ir_.nodes[id].outputs.size());
-    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
-      const IrNode& node = ir_.nodes[id];
-      for (std::size_t i = 0; node.is_live && i < node.inputs.size(); ++i) {
-        Uses& uses = uses_of(node.inputs[i]);
-        is_read(node, i) ? uses.readers.push_back(static_cast<int>(id)) : void(uses.has_other_uses = true);
-      }
-    }
-    ir_.for_each_result([&](ValueRef v) {
-      if (ir_.node(v).is_live) uses_of(v).has_other_uses = true;
-    });
-  }
 
   void decide(int id) {
     const IrNode& node = ir_.nodes[at(id)];
@@ -268,14 +246,14 @@ class Avoiding {
   // The one node that moves the value on, or -1. Other nodes may use a result of the node `id` itself, if they can read
   // it where it lies then.
   int mover_of(ValueRef value, int id) {
-    const Uses& uses = uses_of(value);
-    if (uses.has_other_uses) return -1;
+    if (uses_.is_result(value)) return -1;
     int mover = -1;
-    for (int reader : uses.readers) {
-      const IrNode& node = ir_.nodes[at(reader)];
+    for (Use use : uses_.of(value)) {
+      const IrNode& node = ir_.nodes[at(use.node)];
+      if (!is_read(node, at(use.operand))) return -1;
       if (value.node == id && node.op->strided && node.is_beside(ir_.nodes[at(id)])) continue;
       if (mover >= 0 || !moves_operands(node)) return -1;
-      mover = reader;
+      mover = use.node;
     }
     return mover >= 0 && ir_.nodes[at(mover)].is_beside(ir_.nodes[at(id)]) ? mover : -1;
   }
@@ -295,7 +273,7 @@ class Avoiding {
   }
 
   PlannerIr& ir_;
-  std::vector<std::vector<Uses>> uses_;          // by node and output
+  Uses uses_;
   std::map<int, IrNode> changed_;                // by number
   std::map<std::pair<int, int>, Place> placed_;  // results of changed nodes, by node and output
   Replacements replacements_;
@@ -303,6 +281,8 @@ class Avoiding {
 
 }  // namespace
 
-AvoidedCopies avoid_copies(PlannerIr& ir) { return Avoiding(ir).run(); }
+AvoidedCopies avoid_copies(PlannerIr& ir) {
+  return std::any_of(ir.nodes.begin(), ir.nodes.end(), is_strided) ? Avoiding(ir).run() : AvoidedCopies();
+}
 
 }  // namespace graphsink

@@ -1,5 +1,5 @@
-// Removes nodes and states of loops that nothing needs. A state is needed if the loop's condition, an effect or a used
-// result depends on it. verify() keeps all states of a loop, because one result that is used keeps the node.
+// Removes nodes, and states and stacks of loops, that nothing needs. A state is needed if the loop's condition, an
+// effect or a used result depends on it.
 #include <algorithm>
 #include <utility>
 
@@ -33,6 +33,8 @@ class Dropping {
       IrNode& node = ir_.nodes[id];
       node.is_live = node.is_live && is_needed_[id];
       if (node.is_live && node.op == &while_op) drop_states(static_cast<int>(id));
+      if (!node.is_live)
+        for (int body : node.bodies) ir_.regions[at(body)] = {};
     }
     for (IrRegion& region : ir_.regions)
       std::erase_if(region.nodes, [&](int id) { return !ir_.nodes[at(id)].is_live; });

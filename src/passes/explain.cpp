@@ -219,8 +219,8 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   const bool has_body_launches = std::any_of(plan.sequences.begin(), plan.sequences.end(),
                                              [](const Sequence& sequence) { return !sequence.islands.empty(); });
   if (has_body_launches) text += " and those of bodies";
-  if (std::vector<Island> split = split_islands(plan); !split.empty())
-    text += ", " + std::to_string(launches_per_step(split)) + " in " + std::string(to_string(split_sink));
+  if (!plan.split_islands.empty())
+    text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
   text += copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)

@@ -58,7 +58,7 @@ class Writer {
         text_or_null("obstacle", plan_.programmatic.obstacle);
       });
       add_islands("islands", plan_.islands);
-      add_islands("split_islands", split_islands(plan_));
+      add_islands("split_islands", plan_.split_islands);
       array("tasks", plan_.sequences[0].tasks, [&](int id) { add_task(id, plan_.tasks[at(id)].stream); });
       add_shape_cache();
       json_.key("reasons");

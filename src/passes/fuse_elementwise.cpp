@@ -82,21 +82,11 @@ class Grouping {
         plan_(plan),
         position_(ir.nodes.size(), -1),
         roles_(ir.nodes.size(), Role::none),
-        uses_(ir.nodes.size()),
+        uses_(ir),
         group_of_(ir.nodes.size(), -1) {
     number_nodes(0);
     for (int id : order_) on_host_before_.push_back(on_host_before_.back() + ir_.nodes[at(id)].is_on_host);
-    for (int id : order_) {
-      roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], target_of(id));
-      for (ValueRef v : ir_.nodes[at(id)].inputs) uses_[at(v.node)].nodes.push_back(id);
-      // A body may return a value from outside of it, which is then needed when the branch or loop runs.
-      for (int body : ir_.nodes[at(id)].bodies) {
-        for (ValueRef v : ir_.regions[at(body)].results) uses_[at(v.node)].nodes.push_back(id);
-        for (const IrStacked& stacked : ir_.regions[at(body)].stacked)
-          for (ValueRef v : {stacked.value, stacked.place}) uses_[at(v.node)].nodes.push_back(id);
-      }
-    }
-    ir_.for_each_result([&](ValueRef v) { uses_[at(v.node)].is_result = true; });
+    for (int id : order_) roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], target_of(id));
   }
 
   FusionReport run() {
@@ -119,11 +109,6 @@ class Grouping {
 
  private:
   const Target& target_of(int id) const { return plan_.devices[at(ir_.nodes[at(id)].device)].target; }
-
-  struct Uses {
-    std::vector<int> nodes;
-    bool is_result = false;  // of a region, or it is an output, a record or what a Variable is assigned
-  };
 
   // The order in which nodes run: those of a body come before the node whose body it is.
   void number_nodes(int region) {
@@ -230,10 +215,10 @@ class Grouping {
       all.widest = std::max(all.widest, group.widest);
       all.has_parts = all.has_parts || group.has_parts;
       for (int op : group.exposed) {
-        bool is_exposed = uses_[at(op)].is_result;
-        for (int user : uses_[at(op)].nodes) {
-          if (is_inside(user)) continue;
-          if (position_[at(user)] < last) return false;
+        bool is_exposed = uses_.is_result({op, 0});
+        for (Use use : uses_.of({op, 0})) {
+          if (is_inside(use.node)) continue;
+          if (position_[at(use.node)] < last) return false;
           is_exposed = true;
         }
         if (is_exposed) all.exposed.push_back(op);
@@ -290,9 +275,9 @@ class Grouping {
     std::size_t operands = 0, results = 0;
     for (ValueRef v : group.inputs) {
       const IrNode& node = ir_.node(v);
-      if (is_source(*node.op) || uses_[at(v.node)].is_result) continue;
-      const std::vector<int>& users = uses_[at(v.node)].nodes;
-      if (std::none_of(users.begin(), users.end(), [&](int user) { return position_[at(user)] >= now; }))
+      if (is_source(*node.op) || uses_.is_result(v)) continue;
+      const std::span<const Use> uses = uses_.of(v);
+      if (std::none_of(uses.begin(), uses.end(), [&](Use use) { return position_[at(use.node)] >= now; }))
         operands += ir_.type(v).bytes();
     }
     for (int op : group.exposed) results += ir_.nodes[at(op)].outputs[0].bytes();
@@ -300,10 +285,9 @@ class Grouping {
   }
 
   bool is_needed_outside(int op, const std::vector<int>& ops) const {
-    const Uses& uses = uses_[at(op)];
-    return uses.is_result || std::any_of(uses.nodes.begin(), uses.nodes.end(), [&](int user) {
-             return std::find(ops.begin(), ops.end(), user) == ops.end();
-           });
+    const std::span<const Use> uses = uses_.of({op, 0});
+    const auto is_inside = [&](Use use) { return std::find(ops.begin(), ops.end(), use.node) != ops.end(); };
+    return uses_.is_result({op, 0}) || !std::all_of(uses.begin(), uses.end(), is_inside);
   }
 
   // The inputs of a group, and how many of them, at most kMaxFusedInPlace, outputs may overwrite: those of which each
@@ -389,7 +373,7 @@ class Grouping {
   std::vector<int> order_, position_;
   std::vector<int> on_host_before_{0};  // by position: the number of ops on the host before it
   std::vector<Role> roles_;
-  std::vector<Uses> uses_;
+  Uses uses_;
   std::vector<int> group_of_;  // by node: an index into groups_, or -1
   std::vector<Group> groups_;  // those that became part of another are empty
   Replacements replacements_;

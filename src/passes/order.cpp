@@ -130,7 +130,7 @@ class Streams {
   void place_beside() {
     beside_.assign(plan_.tasks.size(), -1);
     place_beside(plan_.islands);
-    place_beside(split_islands(plan_));
+    place_beside(plan_.split_islands);
     last_beside_ = used_ - 1;
   }
 

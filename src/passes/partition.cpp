@@ -300,12 +300,7 @@ void divide_bodies(Plan& plan, const Task& task, std::vector<bool>& sinks) {
   }
 }
 
-}  // namespace
-
-bool is_on_host(const Plan& plan, const Task& task) {
-  return task.kind == TaskKind::call && plan.nodes[at(task.node)].on_host;
-}
-
+// See Plan::split_islands.
 std::vector<Island> split_islands(const Plan& plan) {
   std::vector<Island> result;
   std::vector<int> first;  // per island of the plan: the index of its first part
@@ -327,6 +322,12 @@ std::vector<Island> split_islands(const Plan& plan) {
   if (result.size() == plan.islands.size()) return {};
   mark_starts(result);
   return result;
+}
+
+}  // namespace
+
+bool is_on_host(const Plan& plan, const Task& task) {
+  return task.kind == TaskKind::call && plan.nodes[at(task.node)].on_host;
 }
 
 bool sinks_whole(const Plan& plan) { return plan.islands.size() == 1 && plan.islands[0].sunk; }
@@ -373,6 +374,7 @@ Obstacle make_islands(Plan& plan) {
 void partition(Plan& plan) {
   Obstacle obstacle = make_islands(plan);
   Numbering(plan).run();
+  plan.split_islands = split_islands(plan);
   bool is_on_one_device = used_further_devices(plan).empty();
   plan.loop_over_steps =
       sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.op == nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,15 +78,58 @@ struct PlannerIr {
   // records, outputs and what Variables are assigned.
   template <class Visit>
   void for_each_result(Visit&& visit) {
-    for (IrRegion& region : regions) {
-      for (ValueRef& v : region.results) visit(v);
-      for (IrStacked& stacked : region.stacked) visit(stacked.value), visit(stacked.place);
-    }
-    for (NamedValue& record : records) visit(record.value);
-    for (IrOutput& output : outputs) visit(output.value);
-    for (VariableUse& use : variables)
+    for_each_result(*this, visit);
+  }
+  template <class Visit>
+  void for_each_result(Visit&& visit) const {
+    for_each_result(*this, visit);
+  }
+  // The part of it that a region returns or stacks.
+  template <class Region, class Visit>
+  static void for_each_result_of(Region& region, Visit&& visit) {
+    for (auto& v : region.results) visit(v);
+    for (auto& stacked : region.stacked) visit(stacked.value), visit(stacked.place);
+  }
+
+ private:
+  template <class Ir, class Visit>
+  static void for_each_result(Ir& ir, Visit& visit) {
+    for (auto& region : ir.regions) for_each_result_of(region, visit);
+    for (auto& record : ir.records) visit(record.value);
+    for (auto& output : ir.outputs) visit(output.value);
+    for (auto& use : ir.variables)
       if (use.assigned.node >= 0) visit(use.assigned);
   }
+};
+
+// A use of a value: as an operand of a node, or, if `operand` is -1, as what a body of the node returns or stacks.
+struct Use {
+  int node;
+  int operand;
+
+  bool is_of_body() const { return operand < 0; }
+};
+
+// The uses of each value by live nodes, as they are when this is made: what a pass changes meanwhile does not show.
+class Uses {
+ public:
+  explicit Uses(const PlannerIr& ir);
+
+  // In ascending order of nodes; a node that has several operands of this value stands there several times.
+  std::span<const Use> of(ValueRef v) const {
+    const std::size_t i = index(v);
+    return {uses_.data() + begin_[i], begin_[i + 1] - begin_[i]};
+  }
+  // Whether it is a result of a region, an output, a record or what a Variable is assigned.
+  bool is_result(ValueRef v) const { return is_result_[index(v)]; }
+
+ private:
+  std::size_t index(ValueRef v) const { return first_[at(v.node)] + at(v.output); }
+
+  std::vector<std::size_t> first_;  // by node: the index of its first output
+  std::vector<std::size_t> begin_;  // by output: in uses_
+  std::vector<Use> uses_;
+  std::vector<bool> is_result_;  // by output
 };
 
 // By node and output of a value: the value that is used in its place.
@@ -96,8 +140,8 @@ inline void replace(ValueRef& v, const Replacements& replacements) {
 // Replaces them wherever they are used.
 void replace_uses(PlannerIr& ir, const Replacements& replacements);
 
-// Copies what the graph computes, with the types that follow from the shapes of its open inputs. Nodes that nothing
-// needs, and that have no effect, are not live. Throws Error where an op refuses the shapes.
+// Copies the graph, drops what it does not need, and finds the types of what is left, which follow from the shapes of
+// the open inputs. Throws Error where an op refuses these.
 PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
 
 // Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "base/at.h"
@@ -8,132 +6,70 @@
 namespace graphsink {
 namespace {
 
-class Verification {
- public:
-  Verification(const GraphData& graph, const InputShapes& shapes) : graph_(graph) {
-    ir_.nodes.resize(graph.nodes.size());
-    live_stacks_.resize(graph.regions.size());
-    for (const auto& [node, shape] : shapes) shapes_[node] = shape;
-  }
-
-  PlannerIr run() {
-    mark_live();
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
-      if (ir_.nodes[id].is_live) copy_node(id);
-    for (std::size_t r = 0; r < graph_.regions.size(); ++r) {
-      const Region& region = graph_.regions[r];
-      ir_.regions.push_back({live_nodes(region), region.parameters, region.results, std::move(live_stacks_[r]), -1});
-    }
-    ir_.variables = graph_.variables;
-    ir_.variable_index = graph_.variable_index;
-    ir_.records = graph_.records;
-    for (const NamedValue& output : graph_.outputs) ir_.outputs.push_back({output.name, output.value, output.value});
-    return std::move(ir_);
-  }
-
- private:
-  void mark(ValueRef v, std::vector<int>& work) {
-    if (graph_.nodes[at(v.node)].op == &while_op) mark_stack(v, work);
-    if (ir_.node(v).is_live) return;
-    ir_.node(v).is_live = true;
-    work.push_back(v.node);
-  }
-
-  // Of the stacks of a loop, those that are used are computed.
-  void mark_stack(ValueRef v, std::vector<int>& work) {
-    const int body = graph_.nodes[at(v.node)].bodies[0];
-    const Region& region = graph_.regions[at(body)];
-    const int number = v.output - static_cast<int>(region.parameters.size());
-    auto& live = live_stacks_[at(body)];
-    auto is_it = [&](const IrStacked& known) { return known.output == v.output; };
-    if (number < 0 || std::any_of(live.begin(), live.end(), is_it)) return;
-    const auto& [value, place] = region.stacked[at(number)];
-    live.push_back({value, place, v.output, false});
-    mark(value, work);
-    mark(place, work);
-  }
-
-  // Tells whether the node itself or one of its bodies has an effect on the host.
-  bool has_effect(const Node& node) const {
-    if (node.op->traits.host_effect) return true;
-    for (int body : node.bodies)
-      for (int id : graph_.regions[at(body)].nodes)
-        if (has_effect(graph_.nodes[at(id)])) return true;
-    return false;
-  }
-
-  void mark_live() {
-    std::vector<int> work;
-    for (const NamedValue& named : graph_.records) mark(named.value, work);
-    for (const NamedValue& named : graph_.outputs) mark(named.value, work);
-    for (const VariableUse& use : graph_.variables)
-      if (use.assigned.node >= 0) mark(use.assigned, work), mark(use.read, work);
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      const Node& node = graph_.nodes[id];
-      if (node.region != 0) continue;
-      if (has_effect(node) || writes_variables(*node.op, node.inputs.size())) mark({static_cast<int>(id), 0}, work);
-    }
-    while (!work.empty()) {
-      const Node& node = graph_.nodes[at(work.back())];
-      work.pop_back();
-      for (ValueRef input : node.inputs) mark(input, work);
-      for (int body : node.bodies) {
-        const Region& region = graph_.regions[at(body)];
-        for (ValueRef v : region.parameters) mark(v, work);
-        for (ValueRef v : region.results) mark(v, work);
-        for (int id : region.nodes)
-          if (has_effect(graph_.nodes[at(id)])) mark({id, 0}, work);
-      }
-    }
-  }
-
-  const TensorType& type(ValueRef v) const { return ir_.type(v); }
-
-  std::vector<int> live_nodes(const Region& region) const {
-    std::vector<int> live;
-    std::copy_if(region.nodes.begin(), region.nodes.end(), std::back_inserter(live),
-                 [&](int id) { return ir_.nodes[at(id)].is_live; });
-    return live;
-  }
-
-  void copy_node(std::size_t id) {
-    const Node& node = graph_.nodes[id];
-    IrNode& copy = ir_.nodes[id];
+// The whole graph, with the types that the user saw.
+PlannerIr copy_of(const GraphData& graph) {
+  PlannerIr ir;
+  ir.nodes.reserve(graph.nodes.size());
+  for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    IrNode& copy = ir.nodes.emplace_back();
     copy.op = node.op;
     copy.attrs = node.attrs;
     copy.inputs = node.inputs;
+    copy.outputs = node.outputs;
     copy.bodies = node.bodies;
-    copy.region = node.region;
-    copy.placement = node.placement;
     copy.where = node.where;
-    copy.origin = graph_.origin_of(static_cast<int>(id));
+    copy.placement = node.placement;
+    copy.region = node.region;
+    copy.origin = graph.origin_of(static_cast<int>(id));
     copy.is_inside = node.is_inside;
-    copy.outputs = infer(static_cast<int>(id));
-    expect_known_sizes(node, copy.outputs);
+    copy.is_live = true;
+  }
+  for (const Region& region : graph.regions) {
+    ir.regions.push_back({region.nodes, region.parameters, region.results, {}, -1});
+    auto output = static_cast<int>(region.parameters.size());
+    for (const Stacked& stacked : region.stacked)
+      ir.regions.back().stacked.push_back({stacked.value, stacked.place, output++, false});
+  }
+  ir.variables = graph.variables;
+  ir.variable_index = graph.variable_index;
+  ir.records = graph.records;
+  for (const NamedValue& output : graph.outputs) ir.outputs.push_back({output.name, output.value, output.value});
+  return ir;
+}
+
+// Finds the types of all live nodes, with the sizes that their open inputs have.
+class Inference {
+ public:
+  Inference(const GraphData& graph, const InputShapes& shapes, PlannerIr& ir)
+      : graph_(graph), shapes_(shapes.begin(), shapes.end()), ir_(ir) {}
+
+  void run() {
+    for (const IrNode& node : ir_.nodes)
+      if (node.is_live && node.op == &while_op) find_initial_values(node);
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+      IrNode& node = ir_.nodes[id];
+      if (!node.is_live) continue;
+      std::vector<TensorType> types = infer(static_cast<int>(id));
+      expect_known_sizes(node, types);
+      node.outputs = std::move(types);
+    }
+  }
+
+ private:
+  const TensorType& type(ValueRef v) const { return ir_.type(v); }
+
+  void find_initial_values(const IrNode& loop) {
+    const std::vector<ValueRef>& parameters = ir_.regions[at(loop.bodies[0])].parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) initial_[parameters[i].node] = loop.inputs[i];
   }
 
   std::vector<TensorType> infer(int id) {
-    const Node& node = graph_.nodes[at(id)];
-    if (node.op == &parameter_op) return {type(node.attrs.as<ParameterAttrs>().initial)};
+    const IrNode& node = ir_.nodes[at(id)];
+    if (node.op == &parameter_op) return {type(initial_.at(id))};
     if (auto given = shapes_.find(id); given != shapes_.end()) return {{node.outputs[0].dtype, given->second}};
-    if (node.op == &while_op) {
-      std::vector<TensorType> out;
-      const auto& results = graph_.regions[at(node.bodies[0])].results;
-      for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) {
-        out.push_back(type(node.inputs[i]));
-        expect_same(node, out.back(), type(results[i]));
-      }
-      for (std::size_t k = out.size(); k < node.outputs.size(); ++k) out.push_back(stack_type(node, k));
-      return out;
-    }
-    if (is_branch(*node.op)) {
-      std::vector<TensorType> out;
-      for (ValueRef v : graph_.regions[at(node.bodies[0])].results) out.push_back(type(v));
-      for (int body : node.bodies)
-        for (std::size_t i = 0; i < out.size(); ++i)
-          expect_same(node, out[i], type(graph_.regions[at(body)].results[i]));
-      return out;
-    }
+    if (node.op == &while_op) return types_of_loop(node);
+    if (is_branch(*node.op)) return types_of_branch(node);
     input_types_.clear();
     for (ValueRef v : node.inputs) input_types_.push_back(type(v));
     InferArgs infer(node.op->name, input_types_, node.attrs, node.where);
@@ -141,19 +77,32 @@ class Verification {
     return std::move(infer.outputs());
   }
 
-  // The type of a loop's output that stacks a value. Of one that is not used it is not known, and not asked for.
-  TensorType stack_type(const Node& node, std::size_t output) const {
-    const Region& body = graph_.regions[at(node.bodies[0])];
-    const ValueRef value = body.stacked[output - body.parameters.size()].value;
-    if (!ir_.node(value).is_live) return node.outputs[output];
-    Shape shape{body.limit};
-    for (std::int64_t dim : type(value).shape.dims()) shape.push_back(dim);
-    return {type(value).dtype, shape};
+  std::vector<TensorType> types_of_branch(const IrNode& node) const {
+    std::vector<TensorType> types = ir_.types(ir_.regions[at(node.bodies[0])].results);
+    for (int body : node.bodies)
+      for (std::size_t i = 0; i < types.size(); ++i)
+        expect_same(node, types[i], type(ir_.regions[at(body)].results[i]));
+    return types;
+  }
+
+  std::vector<TensorType> types_of_loop(const IrNode& node) const {
+    const IrRegion& body = ir_.regions[at(node.bodies[0])];
+    std::vector<TensorType> types;
+    for (std::size_t i = 0; i < body.parameters.size(); ++i) {
+      types.push_back(type(node.inputs[i]));
+      expect_same(node, types.back(), type(body.results[i]));
+    }
+    for (const IrStacked& stacked : body.stacked) {
+      Shape shape{graph_.regions[at(node.bodies[0])].limit};
+      for (std::int64_t dim : type(stacked.value).shape.dims()) shape.push_back(dim);
+      types.push_back({type(stacked.value).dtype, shape});
+    }
+    return types;
   }
 
   // While building the graph, the user may have read the size of any dimension that is not open. So these sizes must
   // stay the same.
-  void expect_known_sizes(const Node& node, const std::vector<TensorType>& types) const {
+  static void expect_known_sizes(const IrNode& node, const std::vector<TensorType>& types) {
     for (std::size_t j = 0; j < types.size(); ++j) {
       const TensorType& known = node.outputs[j];
       bool fits = types[j].dtype == known.dtype && types[j].shape.rank() == known.shape.rank();
@@ -167,7 +116,7 @@ class Verification {
     }
   }
 
-  static void expect_same(const Node& node, const TensorType& a, const TensorType& b) {
+  static void expect_same(const IrNode& node, const TensorType& a, const TensorType& b) {
     if (a != b) {
       throw Error(std::string(node.op->name), node.where,
                   "with these input shapes a body returns " + to_string(b) + " where " + to_string(a) + " is expected",
@@ -176,14 +125,19 @@ class Verification {
   }
 
   const GraphData& graph_;
-  std::map<int, Shape> shapes_;
-  PlannerIr ir_;
-  std::vector<std::vector<IrStacked>> live_stacks_;  // by region
-  std::vector<TensorType> input_types_;              // of the current node; a member, so that its memory is reused
+  const std::map<int, Shape> shapes_;
+  PlannerIr& ir_;
+  std::map<int, ValueRef> initial_;      // by parameter of a loop
+  std::vector<TensorType> input_types_;  // of the current node; a member, so that its memory is reused
 };
 
 }  // namespace
 
-PlannerIr verify(const GraphData& graph, const InputShapes& shapes) { return Verification(graph, shapes).run(); }
+PlannerIr verify(const GraphData& graph, const InputShapes& shapes) {
+  PlannerIr ir = copy_of(graph);
+  drop_unused(ir);
+  Inference(graph, shapes, ir).run();
+  return ir;
+}
 
 }  // namespace graphsink

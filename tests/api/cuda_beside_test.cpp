@@ -150,7 +150,7 @@ TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   const Plan& plan = program.plan();
   EXPECT_EQ(plan.islands.size(), 1u);
   EXPECT_EQ(plan.islands[0].tasks, plan.sequences[0].tasks);
-  std::vector<Island> split = split_islands(plan);
+  const std::vector<Island>& split = plan.split_islands;
   ASSERT_EQ(split.size(), 6u) << program.explain();
   std::vector<int> tasks;
   for (std::size_t i = 0; i < split.size(); ++i) {
@@ -250,7 +250,7 @@ TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
   Variable total("total", Tensor({0.0f, 0.0f}));
   assign(total, g.value(total) + x);
   Program program = compile(g, {.target = cuda(0)});
-  EXPECT_TRUE(split_islands(program.plan()).empty());
+  EXPECT_TRUE(program.plan().split_islands.empty());
   program.write(x, Tensor::full(f32, {9, 2}, 1));
   program.run(split_sink, {.steps = 9});
   program.run(sink, {.steps = 9});

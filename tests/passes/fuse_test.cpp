@@ -147,6 +147,25 @@ const Case kCases[] = {
        output(g, y);
      },
      nullptr},
+    {"ReturnedByABodyBefore",
+     [](Graph& g, const Operands& o) {
+       Value sum = matmul(o.x, o.w) + o.b;
+       Value y = if_(
+           mean(o.x) > 0.0, [&] { return sum; }, [&] { return sum; });
+       output(g, gelu(sum) + y);
+     },
+     nullptr},
+    {"ReturnedByALoopBefore",
+     [](Graph& g, const Operands& o) {
+       Value sum = matmul(o.x, o.w) + o.b;
+       auto [i, y] = while_(
+           {g.constant(Tensor::full(i32, {}, 0)), matmul(o.x, o.w)}, [](Value i, Value) { return i < 2; },
+           [&](Value i, Value) {
+             return std::vector<Value>{i + 1, sum};
+           });
+       output(g, gelu(sum) + y);
+     },
+     nullptr},
 };
 
 class FuseCase : public OnDevice {};

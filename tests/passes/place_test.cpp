@@ -271,7 +271,7 @@ TEST(Place, SplitsIntoTheFewestSubgraphsOfOneDevice) {
     for (const Task& task : plan.tasks_of(0)) kinds.push_back(is_on_host(plan, task));
     ASSERT_EQ(runs(kinds), fewest_runs(plan, kinds)) << "seed " << seed << "\n" << plan.explain();
     if (runs(kinds) > 1) {
-      EXPECT_EQ(runs(split_islands(plan)), runs(kinds)) << "seed " << seed << "\n" << plan.explain();
+      EXPECT_EQ(runs(plan.split_islands), runs(kinds)) << "seed " << seed << "\n" << plan.explain();
     }
     most = std::max(most, runs(kinds));
   }

@@ -193,7 +193,7 @@ void count(const Plan& plan, Counts& counts) {
   }
   for (const Reason& reason : plan.reasons) of_plan["control: unrolled"] += reason.what.ends_with("is unrolled");
   of_plan["plan: in several islands, which split_sink cuts further"] +=
-      plan.islands.size() > 1 && !split_islands(plan).empty();
+      plan.islands.size() > 1 && !plan.split_islands.empty();
   of_plan["plan: of several streams"] += plan.streams > 1;
   of_plan["plan: of three islands or more"] += plan.islands.size() >= 3;
   of_plan["plan: with further devices, in several islands"] +=
