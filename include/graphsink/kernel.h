@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "graphsink/cuda.h"
+#include "graphsink/device_functions.h"
 #include "graphsink/op.h"
 #include "graphsink/version.h"
-#include "graphsink/wait_for_inputs.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
@@ -120,10 +120,6 @@ __device__ inline void fail_step(StepBlock* step, int node, StepError error, std
   step->error = error;
   step->error_index = index;
 }
-
-// The number of this thread in a grid of one dimension, and of all its threads.
-__device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-__device__ inline std::int64_t all_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
 
 #endif
 

@@ -21,11 +21,10 @@ struct NormAttrs {
 
 // --- the kernels: mean and bias are null in rms_norm
 
-template <class T, int kWarps>
+template <class T, class Group>
 __global__ void norm_rows(const T* x, const T* gain, const T* bias, T* out, T* mean, T* rstd, std::int64_t rows,
                           std::int64_t width, T epsilon) {
   wait_for_inputs();
-  using Group = RowGroup<kWarps>;
   T count = static_cast<T>(width);
   for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
     const T* from = x + row * width;
@@ -50,11 +49,10 @@ __global__ void norm_rows(const T* x, const T* gain, const T* bias, T* out, T* m
   }
 }
 
-template <class T, int kWarps>
+template <class T, class Group>
 __global__ void norm_grad_rows(const T* x, const T* gain, const T* mean, const T* rstd, const T* g, T* out,
                                std::int64_t rows, std::int64_t width) {
   wait_for_inputs();
-  using Group = RowGroup<kWarps>;
   T count = static_cast<T>(width);
   for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
     const T *from = x + row * width, *grad = g + row * width;
@@ -170,7 +168,7 @@ template <class T>
 void norm_on(CudaArgs& a) {
   Forward<T> n(a);
   if (n.width == 0) return;
-  auto* kernel = n.width > kWarpRow ? norm_rows<T, kBlockWarps> : norm_rows<T, 1>;
+  auto* kernel = n.width > kWarpRow ? norm_rows<T, ByBlock> : norm_rows<T, ByWarp>;
   a.launch(kernel, row_blocks(n.rows, n.width), kRowBlock, 0, n.x, n.gain, n.bias, n.out, n.mean, n.rstd, n.rows,
            n.width, static_cast<T>(a.attrs<NormAttrs>().epsilon));
 }
@@ -179,7 +177,7 @@ template <class T>
 void norm_grad_on(CudaArgs& a) {
   Backward<T> n(a);
   if (n.width == 0) return;
-  auto* kernel = n.width > kWarpRow ? norm_grad_rows<T, kBlockWarps> : norm_grad_rows<T, 1>;
+  auto* kernel = n.width > kWarpRow ? norm_grad_rows<T, ByBlock> : norm_grad_rows<T, ByWarp>;
   a.launch(kernel, row_blocks(n.rows, n.width), kRowBlock, 0, n.x, n.gain, n.mean, n.rstd, n.g, n.out, n.rows, n.width);
   std::int64_t parts = parts_for(n.rows);
   T* gain_parts = parts == 1 ? n.gain_grad : static_cast<T*>(a.workspace());
@@ -311,11 +309,11 @@ void infer_norm_grad(InferArgs& a) {
 
 template <class T>
 void load_norm(const PrepareArgs& p) {
-  load_kernels<norm_rows<T, 1>, norm_rows<T, kBlockWarps>>(p);
+  load_kernels<norm_rows<T, ByWarp>, norm_rows<T, ByBlock>>(p);
 }
 template <class T>
 void load_norm_grad(const PrepareArgs& p) {
-  load_kernels<norm_grad_rows<T, 1>, norm_grad_rows<T, kBlockWarps>, add_gain_grads<T>, add_parts<T>>(p);
+  load_kernels<norm_grad_rows<T, ByWarp>, norm_grad_rows<T, ByBlock>, add_gain_grads<T>, add_parts<T>>(p);
 }
 Prepared prepare_norm(const PrepareArgs& p) {
   p.in(0).dtype == DType::f32 ? load_norm<float>(p) : load_norm<double>(p);

@@ -50,92 +50,67 @@ HD T softmax_grad_value(T y, T g, T sum, bool is_log) {
   return is_log ? g - math::exp(y) * sum : y * (g - sum);
 }
 
-template <class T, int kWarps>
-__global__ void softmax_rows(const T* x, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
+template <class T, class Group>
+__global__ void softmax_lines(const T* x, T* out, Lines lines, bool is_log) {
   wait_for_inputs();
-  using Group = RowGroup<kWarps>;
-  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
-    const T* from = x + row * length;
-    T* to = out + row * length;
-    Normalizer<Wide<T>> mine;
-    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize) mine.add(from[k]);
-    Wide<T> largest = Group::combine(mine.largest, [](Wide<T> a, Wide<T> b) { return a < b ? b : a; });
-    Wide<T> sum = Group::sum(mine.sum_below(largest));
-    Wide<T> norm = is_log ? math::log(sum) : sum;
-    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      to[k] = T(softmax_value<Wide<T>>(from[k], largest, norm, is_log));
-  }
-}
-
-template <class T>
-__global__ void softmax_columns(const T* x, T* out, Lines lines, bool is_log) {
-  wait_for_inputs();
-  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
-    const T* from = x + lines.first(line);
-    T* to = out + lines.first(line);
-    Normalizer<Wide<T>> all;
-    for (std::int64_t k = 0; k < lines.length; ++k) all.add(from[k * lines.inner]);
-    Wide<T> sum = all.sum_below(all.largest);
-    Wide<T> norm = is_log ? math::log(sum) : sum;
-    for (std::int64_t k = 0; k < lines.length; ++k)
-      to[k * lines.inner] = T(softmax_value<Wide<T>>(from[k * lines.inner], all.largest, norm, is_log));
-  }
-}
-
-template <class T, int kWarps>
-__global__ void softmax_grad_rows(const T* y, const T* g, T* out, std::int64_t rows, std::int64_t length, bool is_log) {
-  wait_for_inputs();
-  using Group = RowGroup<kWarps>;
-  for (std::int64_t row = Group::first_row(); row < rows; row += Group::stride()) {
-    const T *from = y + row * length, *grad = g + row * length;
-    Wide<T> sum(0);
-    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      sum += softmax_grad_term<Wide<T>>(from[k], grad[k], is_log);
-    sum = Group::sum(sum);
-    for (std::int64_t k = Group::lane(); k < length; k += Group::kSize)
-      out[row * length + k] = T(softmax_grad_value<Wide<T>>(from[k], grad[k], sum, is_log));
-  }
-}
-
-template <class T>
-__global__ void softmax_grad_columns(const T* y, const T* g, T* out, Lines lines, bool is_log) {
-  wait_for_inputs();
-  for (std::int64_t line = thread_index(); line < lines.count(); line += all_threads()) {
-    std::int64_t first = lines.first(line);
-    Wide<T> sum(0);
-    for (std::int64_t k = 0; k < lines.length; ++k)
-      sum += softmax_grad_term<Wide<T>>(y[first + k * lines.inner], g[first + k * lines.inner], is_log);
-    for (std::int64_t k = 0; k < lines.length; ++k) {
+  using W = Wide<T>;
+  for (std::int64_t line = Group::first_row(); line < lines.count(); line += Group::stride()) {
+    const std::int64_t first = lines.first(line);
+    Normalizer<W> mine;
+    for (std::int64_t k = Group::lane(); k < lines.length; k += Group::kSize) mine.add(x[first + k * lines.inner]);
+    W largest = Group::combine(mine.largest, [](W a, W b) { return a < b ? b : a; });
+    W sum = Group::sum(mine.sum_below(largest));
+    W norm = is_log ? math::log(sum) : sum;
+    for (std::int64_t k = Group::lane(); k < lines.length; k += Group::kSize) {
       std::int64_t i = first + k * lines.inner;
-      out[i] = T(softmax_grad_value<Wide<T>>(y[i], g[i], sum, is_log));
+      out[i] = T(softmax_value<W>(x[i], largest, norm, is_log));
     }
   }
 }
 
-template <class T>
-void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
-  std::int64_t rows = lines.count();
+template <class T, class Group>
+__global__ void softmax_grad_lines(const T* y, const T* g, T* out, Lines lines, bool is_log) {
+  wait_for_inputs();
+  using W = Wide<T>;
+  for (std::int64_t line = Group::first_row(); line < lines.count(); line += Group::stride()) {
+    const std::int64_t first = lines.first(line);
+    W sum(0);
+    for (std::int64_t k = Group::lane(); k < lines.length; k += Group::kSize) {
+      std::int64_t i = first + k * lines.inner;
+      sum += softmax_grad_term<W>(y[i], g[i], is_log);
+    }
+    sum = Group::sum(sum);
+    for (std::int64_t k = Group::lane(); k < lines.length; k += Group::kSize) {
+      std::int64_t i = first + k * lines.inner;
+      out[i] = T(softmax_grad_value<W>(y[i], g[i], sum, is_log));
+    }
+  }
+}
+
+// Launches a kernel over lines: lines whose elements are not neighbours get a thread each, so that neighbouring threads
+// read neighbours.
+template <class Kernel, class... Args>
+void launch_lines(CudaArgs& a, const Lines& lines, Kernel by_thread, Kernel by_warp, Kernel by_block,
+                  const Args&... args) {
   if (lines.length == 0) return;
   if (lines.inner > 1) {
-    LaunchSize launch = launch_size(rows);
-    return a.launch(softmax_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), lines, is_log);
+    LaunchSize launch = launch_size(lines.count());
+    return a.launch(by_thread, launch.grid, launch.block, 0, args...);
   }
-  auto* kernel = lines.length > kWarpRow ? softmax_rows<T, kBlockWarps> : softmax_rows<T, 1>;
-  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.out<T>(0), rows, lines.length, is_log);
+  a.launch(lines.length > kWarpRow ? by_block : by_warp, row_blocks(lines.count(), lines.length), kRowBlock, 0,
+           args...);
+}
+
+template <class T>
+void softmax_on(CudaArgs& a, const Lines& lines, bool is_log) {
+  launch_lines(a, lines, softmax_lines<T, ByThread>, softmax_lines<T, ByWarp>, softmax_lines<T, ByBlock>, a.in<T>(0),
+               a.out<T>(0), lines, is_log);
 }
 
 template <class T>
 void softmax_grad_on(CudaArgs& a, const Lines& lines, bool is_log) {
-  std::int64_t rows = lines.count();
-  if (lines.length == 0) return;
-  if (lines.inner > 1) {
-    LaunchSize launch = launch_size(rows);
-    return a.launch(softmax_grad_columns<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), lines,
-                    is_log);
-  }
-  auto* kernel = lines.length > kWarpRow ? softmax_grad_rows<T, kBlockWarps> : softmax_grad_rows<T, 1>;
-  a.launch(kernel, row_blocks(rows, lines.length), kRowBlock, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), rows,
-           lines.length, is_log);
+  launch_lines(a, lines, softmax_grad_lines<T, ByThread>, softmax_grad_lines<T, ByWarp>, softmax_grad_lines<T, ByBlock>,
+               a.in<T>(0), a.in<T>(1), a.out<T>(0), lines, is_log);
 }
 
 template <class T>
@@ -306,11 +281,11 @@ void infer_softmax_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
 
 template <class T>
 void load_softmax(const PrepareArgs& p) {
-  load_kernels<softmax_rows<T, 1>, softmax_rows<T, kBlockWarps>, softmax_columns<T>>(p);
+  load_kernels<softmax_lines<T, ByThread>, softmax_lines<T, ByWarp>, softmax_lines<T, ByBlock>>(p);
 }
 template <class T>
 void load_softmax_grad(const PrepareArgs& p) {
-  load_kernels<softmax_grad_rows<T, 1>, softmax_grad_rows<T, kBlockWarps>, softmax_grad_columns<T>>(p);
+  load_kernels<softmax_grad_lines<T, ByThread>, softmax_grad_lines<T, ByWarp>, softmax_grad_lines<T, ByBlock>>(p);
 }
 Prepared prepare_softmax(const PrepareArgs& p) {
   for_dtype<float, double, half, bfloat16>(p.in(0).dtype, [&]<class T>() { load_softmax<T>(p); });

@@ -13,8 +13,8 @@
 //   Value of_row(n, Term*, k)         n terms that lie side by side, from number k on
 #pragma once
 
-#include "kernels/support/block.h"
 #include "kernels/support/extremes.h"
+#include "kernels/support/threads.h"
 
 namespace graphsink {
 
@@ -121,31 +121,5 @@ struct LogSumExp {
     return x.largest == largest ? x.sum : x.sum * math::exp(x.largest - largest);
   }
 };
-
-// Operations whose Value is not a number have one of these of their own.
-template <class T>
-__device__ inline T from_lane_xor(T x, int lanes) {
-  return __shfl_xor_sync(kAllLanes, x, lanes);
-}
-
-// In all lanes. Each step joins the same two Values in both lanes of a pair, so all lanes hold the same bits.
-template <class Op>
-__device__ inline typename Op::Value warp_join(typename Op::Value x) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x = Op::join(x, from_lane_xor(x, offset));
-  return x;
-}
-
-// The same for a block, in its first warp. The block must be one-dimensional and consist of whole warps, and all its
-// threads must make the call. The caller must put a barrier between two calls.
-template <class Op>
-__device__ inline typename Op::Value block_join(typename Op::Value x) {
-  __shared__ typename Op::Value of_warp[kWarp];
-  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  x = warp_join<Op>(x);
-  if (lane == 0) of_warp[warp] = x;
-  __syncthreads();
-  if (warp == 0) x = warp_join<Op>(lane < blockDim.x / kWarp ? of_warp[lane] : Op::none());
-  return x;
-}
 
 }  // namespace graphsink

@@ -33,42 +33,22 @@ struct JoinOf : Op {
   HD static Term add(Term all, Term part, std::int64_t) { return Op::join(all, part); }
 };
 
-template <class Op>
-__global__ void reduce_by_thread(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
+// Element o of the result is made in `parts` parts, by as many groups of threads: out[o * parts + p] is made of part p
+// of its terms.
+template <class Op, class Group>
+__global__ void reduce(const typename Op::Term* x, typename Op::Result* out, Reduction r, std::int64_t parts, Op op) {
   wait_for_inputs();
-  for (std::int64_t o = thread_index(); o < r.outputs.size; o += all_threads()) {
+  const std::int64_t per_part = (r.terms.size + parts - 1) / parts;
+  for (std::int64_t i = Group::first_row(); i < r.outputs.size * parts; i += Group::stride()) {
+    const std::int64_t o = quotient(i, parts), begin = (i - o * parts) * per_part;
+    const std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
     const auto* first = x + r.outputs.find(o);
     auto all = Op::none();
-    for (std::int64_t k = 0; k < r.terms.size; ++k) all = Op::add(all, first[r.terms.find(k)], k);
-    out[o] = op.result(all);
+    for (std::int64_t k = begin + Group::lane(); k < end; k += Group::kSize)
+      all = Op::add(all, first[r.terms.find(k)], k);
+    all = Group::template join<Op>(all);
+    if (Group::lane() == 0) out[i] = op.result(all);
   }
-}
-
-template <class Op>
-__global__ void reduce_by_warp(const typename Op::Term* x, typename Op::Result* out, Reduction r, Op op) {
-  wait_for_inputs();
-  std::int64_t lane = threadIdx.x % kWarp;
-  for (std::int64_t o = thread_index() / kWarp; o < r.outputs.size; o += all_threads() / kWarp) {
-    const auto* first = x + r.outputs.find(o);
-    auto all = Op::none();
-    for (std::int64_t k = lane; k < r.terms.size; k += kWarp) all = Op::add(all, first[r.terms.find(k)], k);
-    all = warp_join<Op>(all);
-    if (lane == 0) out[o] = op.result(all);
-  }
-}
-
-// Block b takes part b % parts of the terms of element b / parts.
-template <class Op>
-__global__ void reduce_by_block(const typename Op::Term* x, typename Op::Result* out, Reduction r, int parts, Op op) {
-  wait_for_inputs();
-  std::int64_t per_part = (r.terms.size + parts - 1) / parts;
-  std::int64_t begin = blockIdx.x % parts * per_part;
-  std::int64_t end = begin + per_part < r.terms.size ? begin + per_part : r.terms.size;
-  const auto* first = x + r.outputs.find(blockIdx.x / parts);
-  auto all = Op::none();
-  for (std::int64_t k = begin + threadIdx.x; k < end; k += blockDim.x) all = Op::add(all, first[r.terms.find(k)], k);
-  all = block_join<Op>(all);
-  if (threadIdx.x == 0) out[blockIdx.x] = op.result(all);
 }
 
 struct ReductionPlan {
@@ -121,19 +101,20 @@ void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
   if (plan.by != By::block) {
     bool by_thread = plan.by == By::thread;
     LaunchSize launch = launch_size(r.outputs.size * (by_thread ? 1 : kWarp));
-    return a.launch(by_thread ? reduce_by_thread<Op> : reduce_by_warp<Op>, launch.grid, launch.block, 0, x, out, r, op);
+    return a.launch(by_thread ? reduce<Op, ByThread> : reduce<Op, ByWarp>, launch.grid, launch.block, 0, x, out, r,
+                    std::int64_t{1}, op);
   }
-  Extent grid{static_cast<unsigned>(r.outputs.size)}, block{static_cast<unsigned>(kThreads)};
-  if (plan.parts == 1) return a.launch(reduce_by_block<Op>, grid, block, 0, x, out, r, 1, op);
+  Extent grid{static_cast<unsigned>(r.outputs.size)}, block{static_cast<unsigned>(kBlock)};
+  if (plan.parts == 1) return a.launch(reduce<Op, ByBlock>, grid, block, 0, x, out, r, std::int64_t{1}, op);
   auto* parts = static_cast<Value*>(a.workspace());
-  a.launch(reduce_by_block<PartOf<Op>>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
-           r, static_cast<int>(plan.parts), PartOf<Op>{op});
+  a.launch(reduce<PartOf<Op>, ByBlock>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
+           r, plan.parts, PartOf<Op>{op});
   Reduction rest;
   rest.outputs.size = r.outputs.size;
   append(rest.outputs, r.outputs.size, {plan.parts});
   rest.terms.size = plan.parts;
   append(rest.terms, plan.parts, {1});
-  a.launch(reduce_by_block<JoinOf<Op>>, grid, block, 0, parts, out, rest, 1, JoinOf<Op>{op});
+  a.launch(reduce<JoinOf<Op>, ByBlock>, grid, block, 0, parts, out, rest, std::int64_t{1}, JoinOf<Op>{op});
 }
 
 // f(offset of the first term, its number, terms, stride) for each row of terms.
@@ -356,11 +337,8 @@ std::int64_t row_width(const TensorType& operand, const Attrs& attrs) {
 // The bodies of `plan` for one operation on either side.
 template <class OnCpu, class OnCuda>
 void choose_op(const PrepareArgs& p, ReductionPlan& plan) {
-  load_kernel(p, reduce_by_thread<OnCuda>);
-  load_kernel(p, reduce_by_warp<OnCuda>);
-  load_kernel(p, reduce_by_block<OnCuda>);
-  load_kernel(p, reduce_by_block<PartOf<OnCuda>>);
-  load_kernel(p, reduce_by_block<JoinOf<OnCuda>>);
+  load_kernels<reduce<OnCuda, ByThread>, reduce<OnCuda, ByWarp>, reduce<OnCuda, ByBlock>,
+               reduce<PartOf<OnCuda>, ByBlock>, reduce<JoinOf<OnCuda>, ByBlock>>(p);
   plan.cpu = reduce_cpu<OnCpu>;
   plan.cpu_rows = reduce_rows_cpu<OnCpu>;
   plan.cpu_parts = reduce_parts_cpu<OnCpu>;

@@ -100,8 +100,8 @@ class Writing {
   }
 
   LaunchSize launch_size_of_group() const {
-    if (attrs_.width == 0) return launch_size(offsets_.empty() ? (size_ + kFusedPack - 1) / kFusedPack : size_);
-    if (row_by_ == By::block) return {{static_cast<unsigned>(rows())}, {static_cast<unsigned>(kThreads)}};
+    if (attrs_.width == 0) return launch_size(offsets_.empty() ? (size_ + kPack - 1) / kPack : size_);
+    if (row_by_ == By::block) return {{static_cast<unsigned>(rows())}, {static_cast<unsigned>(kBlock)}};
     return launch_size(row_by_ == By::warp ? rows() * kWarp : rows());
   }
 
@@ -202,30 +202,18 @@ class Writing {
   }
 
   std::string text() const {
-    std::string text = R"(#include "kernels/support/scalar.h"
-// The header above declares what this one needs.
-#include "graphsink/wait_for_inputs.h"
-)";
-    if (attrs_.width > 0) text += "#include \"kernels/reduce/operations.h\"\n";
-    text += "\nnamespace graphsink {\n\n" + parameters();
-    const bool has_packs = attrs_.width == 0 && offsets_.empty();
+    std::string text = "#include \"kernels/reduce/operations.h\"\n\nnamespace graphsink {\n\n" + parameters();
     for (std::size_t k = 0; k < attrs_.ops.size(); ++k)
       if (!is_reduction(attrs_.ops[k])) text += function(k);
-    text += compute();
-    if (!offsets_.empty()) text += find();
-    if (has_packs) text += pack();
-    text += "\n}  // namespace graphsink\n\nusing namespace graphsink;\n";
-    return text + (attrs_.width > 0 ? kernel_of_rows() : has_packs ? kernel_of_packs() : kernel_of_elements());
+    return text + compute() + "\n}  // namespace graphsink\n\nusing namespace graphsink;\n" + kernel();
   }
 
   std::string parameters() const {
     std::string text = "struct Parameters {\n  const void* in[" + number(std::max<std::size_t>(inputs_, 1)) + "];\n";
     text += "  void* out[" + number(outputs_) + "];\n  std::int64_t size;\n";
     if (attrs_.width > 0) text += "  std::int64_t rows, width;\n";
-    if (!offsets_.empty()) {
-      text += "  std::int64_t dims[" + number(dims_.size()) + "], first[" + number(offsets_.size()) + "];\n";
-      text += "  std::int64_t strides[" + number(offsets_.size()) + "][" + number(dims_.size()) + "];\n";
-    }
+    if (!offsets_.empty())
+      text += "  Offsets<" + number(offsets_.size()) + ", " + number(dims_.size()) + "> offsets;\n";
     return text + "};\n";
   }
 
@@ -279,28 +267,14 @@ class Writing {
     return is_reduction(op_of_output(j)) ? element_type(op_of_output(j).types.front().dtype) : output_type(j);
   }
 
-  // A function that finds the offsets of strided accesses for element i; as Layout::find().
-  std::string find() const {
-    return "\n__device__ inline void find(const Parameters& p, std::int64_t i, std::int64_t (&offsets)[" +
-           number(offsets_.size()) + "]) {\n  for (int k = 0; k < " + number(offsets_.size()) +
-           "; ++k) offsets[k] = p.first[k];\n  for (int d = " + number(dims_.size() - 1) +
-           R"(; d >= 0; --d) {
-    const std::int64_t outer = d > 0 ? quotient(i, p.dims[d]) : 0;
-    const std::int64_t coordinate = i - outer * p.dims[d];
-    for (int k = 0; k < )" +
-           number(offsets_.size()) + R"(; ++k) offsets[k] += coordinate * p.strides[k][d];
-    i = outer;
-  }
-}
-)";
-  }
-
-  std::string kernel_begin() const {
-    return "\nextern \"C\" __global__ void " + kernel_name() + R"((const Parameters p) {
-  wait_for_inputs();
-  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
-)";
+  // The kernel. Its loops and the threads that share them are those of kernels/support/threads.h.
+  std::string kernel() const {
+    const bool has_packs = attrs_.width == 0 && offsets_.empty();
+    return "\nextern \"C\" __global__ void " + kernel_name() + "(const Parameters p) {\n  wait_for_inputs();\n" +
+           (attrs_.width > 0 ? over_rows()
+            : has_packs      ? over_packs()
+                             : over_elements()) +
+           "}\n";
   }
 
   std::string declared_outputs(const std::string& indent, bool are_packs) const {
@@ -333,7 +307,8 @@ class Writing {
   std::string element_body(const std::string& indent) const {
     std::string text;
     if (!offsets_.empty())
-      text += indent + "std::int64_t offsets[" + number(offsets_.size()) + "];\n" + indent + "find(p, i, offsets);\n";
+      text += indent + "std::int64_t offsets[" + number(offsets_.size()) + "];\n" + indent +
+              "p.offsets.find(i, offsets);\n";
     text += declared_outputs(indent, false) + indent + "compute(";
     for (const Access& read : reads_) text += element(read) + ", ";
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j) text += (j == 0 ? "out" : ", out") + number(j);
@@ -342,66 +317,12 @@ class Writing {
     return text;
   }
 
-  std::string kernel_of_elements() const {
-    return kernel_begin() + "  for (std::int64_t i = thread; i < p.size; i += threads) {\n" + element_body("    ") +
-           "  }\n}\n";
+  std::string over_elements() const {
+    return "  for_each_element(p.size, [&](std::int64_t i) {\n" + element_body("    ") + "  });\n";
   }
 
-  // As reduce_by_thread(), reduce_by_warp() and reduce_by_block() in kernels/reduce/reduction.h. Terms are combined in
-  // the same order.
-  std::string kernel_of_rows() const {
-    struct Parts {
-      const char *rows, *terms, *join, *is_first;
-    };
-    static constexpr Parts kByThread = {"row = thread; row < p.rows; row += threads", "k = 0; k < width; ++k", "", ""};
-    static constexpr Parts kByWarp = {"row = thread / kWarp; row < p.rows; row += threads / kWarp",
-                                      "k = threadIdx.x % kWarp; k < width; k += kWarp", "warp_join",
-                                      "if (threadIdx.x % kWarp == 0) "};
-    static constexpr Parts kByBlock = {"row = blockIdx.x; row < p.rows; row += gridDim.x",
-                                       "k = threadIdx.x; k < width; k += blockDim.x", "block_join",
-                                       "if (threadIdx.x == 0) "};
-    const Parts& parts = row_by_ == By::thread ? kByThread : row_by_ == By::warp ? kByWarp : kByBlock;
-    std::string text = kernel_begin() + "  const std::int64_t width = p.width;\n";
-    for (std::size_t j : reductions_) {
-      const FusedOp& op = op_of_output(j);
-      const std::string operation = op.op->row_reduction.operation(op.types.front().dtype, op.attrs);
-      text += "  const auto operation" + number(j) + " = " + operation + ";\n";
-      text += "  using Operation" + number(j) + " = decltype(" + operation + ");\n";
-    }
-    text += "  for (std::int64_t " + std::string(parts.rows) + ") {\n";
-    for (std::size_t j : reductions_) text += "    auto all" + number(j) + " = Operation" + number(j) + "::none();\n";
-    text += "    for (std::int64_t " + std::string(parts.terms) + ") {\n";
-    text += "      const std::int64_t i = row * width + k;\n" + element_body("      ");
-    for (std::size_t j : reductions_) {
-      const std::string n = number(j);
-      text += "      all" + n + " = Operation" + n + "::add(all" + n + ", static_cast<Operation" + n + "::Term>(out" +
-              n + "), k);\n";
-    }
-    text += "    }\n";
-    for (std::size_t j : reductions_) {
-      const std::string n = number(j), joined = parts.join;
-      if (!joined.empty()) text += "    all" + n + " = " + joined + "<Operation" + n + ">(all" + n + ");\n";
-      text += "    " + std::string(parts.is_first) + stored(j, "row") + " = static_cast<" + output_type(j) +
-              ">(operation" + n + ".result(all" + n + "));\n";
-      if (row_by_ == By::block) text += "    __syncthreads();\n";
-    }
-    return text + "  }\n}\n";
-  }
-
-  static const char* pack() {
-    return R"(
-template <class T>
-struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
-  T elements[4];
-};
-)";
-  }
-
-  // As map_contiguous() in kernels/support/elementwise.h.
-  std::string kernel_of_packs() const {
-    std::string text = kernel_begin() + R"(  const std::int64_t packs = p.size / 4;
-  for (std::int64_t k = thread; k < packs; k += threads) {
-)";
+  std::string over_packs() const {
+    std::string text = "  const auto of_pack = [&](std::int64_t k) {\n";
     for (std::size_t r = 0; r < reads_.size(); ++r) {
       const std::string type = element_type(reads_[r].dtype);
       text += "    const " + (reads_[r].place == Place::own
@@ -409,7 +330,7 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
                                         ">*>(p.in[" + number(at(reads_[r].tensor)) + "])[k];\n"
                                   : type + " in" + number(r) + " = " + element(reads_[r]) + ";\n");
     }
-    text += declared_outputs("    ", true) + "    for (int j = 0; j < 4; ++j)\n      compute(";
+    text += declared_outputs("    ", true) + "    for (int j = 0; j < kPack; ++j)\n      compute(";
     for (std::size_t r = 0; r < reads_.size(); ++r)
       text += "in" + number(r) + (reads_[r].place == Place::own ? ".elements[j], " : ", ");
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
@@ -418,8 +339,36 @@ struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
     for (std::size_t j = 0; j < attrs_.outputs.size(); ++j)
       text += "    static_cast<Pack<" + output_type(j) + ">*>(p.out[" + number(at(writes_[j].tensor)) + "])[k] = out" +
               number(j) + ";\n";
-    return text + "  }\n  const std::int64_t i = packs * 4 + thread;\n  if (i < p.size) {\n" + element_body("    ") +
-           "  }\n}\n";
+    return text + "  };\n  for_each_pack(p.size, of_pack, [&](std::int64_t i) {\n" + element_body("    ") + "  });\n";
+  }
+
+  // As the kernel reduce() in kernels/reduce/reduction.h, with the same threads. Terms are combined in the same order.
+  std::string over_rows() const {
+    const char* threads = row_by_ == By::thread ? "ByThread" : row_by_ == By::warp ? "ByWarp" : "ByBlock";
+    std::string text = "  using Group = " + std::string(threads) + ";\n  const std::int64_t width = p.width;\n";
+    for (std::size_t j : reductions_) {
+      const FusedOp& op = op_of_output(j);
+      const std::string operation = op.op->row_reduction.operation(op.types.front().dtype, op.attrs);
+      text += "  const auto operation" + number(j) + " = " + operation + ";\n";
+      text += "  using Operation" + number(j) + " = decltype(" + operation + ");\n";
+    }
+    text += "  for (std::int64_t row = Group::first_row(); row < p.rows; row += Group::stride()) {\n";
+    for (std::size_t j : reductions_) text += "    auto all" + number(j) + " = Operation" + number(j) + "::none();\n";
+    text += "    for (std::int64_t k = Group::lane(); k < width; k += Group::kSize) {\n";
+    text += "      const std::int64_t i = row * width + k;\n" + element_body("      ");
+    for (std::size_t j : reductions_) {
+      const std::string n = number(j);
+      text += "      all" + n + " = Operation" + n + "::add(all" + n + ", static_cast<Operation" + n + "::Term>(out" +
+              n + "), k);\n";
+    }
+    text += "    }\n";
+    for (std::size_t j : reductions_) {
+      const std::string n = number(j);
+      text += "    all" + n + " = Group::join<Operation" + n + ">(all" + n + ");\n";
+      text += "    if (Group::lane() == 0) " + stored(j, "row") + " = static_cast<" + output_type(j) + ">(operation" +
+              n + ".result(all" + n + "));\n";
+    }
+    return text + "  }\n";
   }
 
   const FusedAttrs& attrs_;

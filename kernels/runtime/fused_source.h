@@ -27,9 +27,6 @@ struct FusedKernelSource {
 // or reduces rows and has a RowReduction::operation.
 FusedKernelSource fused_kernel_source(const FusedAttrs& attrs, std::span<const TensorType> types);
 
-// Elements that a thread handles at once where no operand is broadcast.
-constexpr int kFusedPack = 4;
-
 // The headers that such a source may include, under their names.
 std::span<const EmbeddedText> run_time_headers();
 

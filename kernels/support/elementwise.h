@@ -8,6 +8,7 @@
 #include "kernels/support/half_rows.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
+#include "kernels/support/threads.h"
 #include "kernels/support/tiles.h"
 
 // Defines a functor for an expression in x, in a and b, or in a, b and c, all of type T. half and bfloat16 use the
@@ -29,13 +30,6 @@
 
 namespace graphsink {
 
-// The number of elements that a thread handles at once; for f32 these are 128 bits.
-constexpr int kPack = 4;
-template <class T>
-struct alignas(std::min<std::size_t>(sizeof(T) * kPack, 16)) Pack {
-  T elements[kPack];
-};
-
 template <class In, int N>
 struct Operands {
   const In* data[N];
@@ -53,47 +47,45 @@ HD auto apply(const In (&x)[N]) {
   }
 }
 
-// All addresses are aligned to 16 bytes, because buffers are aligned to 256 and a view starts at the beginning of its
-// buffer.
 template <class F, class In, class Out, int N>
 __global__ void map_contiguous(Operands<In, N> in, Out* out, std::int64_t size) {
   wait_for_inputs();
-  std::int64_t packs = size / kPack;
-  for (std::int64_t p = thread_index(); p < packs; p += all_threads()) {
-    Pack<In> x[N];
-    for (int n = 0; n < N; ++n) {
-      if (in.is_repeated[n]) {
-        for (In& element : x[n].elements) element = *in.data[n];
-      } else {
-        x[n] = reinterpret_cast<const Pack<In>*>(in.data[n])[p];
-      }
-    }
-    Pack<Out> y;
-    for (int j = 0; j < kPack; ++j) {
-      In element[N];
-      for (int n = 0; n < N; ++n) element[n] = x[n].elements[j];
-      y.elements[j] = static_cast<Out>(apply<F>(element));
-    }
-    reinterpret_cast<Pack<Out>*>(out)[p] = y;
-  }
-  std::int64_t i = packs * kPack + thread_index();
-  if (i < size) {
-    In element[N];
-    for (int n = 0; n < N; ++n) element[n] = in.data[n][in.is_repeated[n] ? 0 : i];
-    out[i] = static_cast<Out>(apply<F>(element));
-  }
+  for_each_pack(
+      size,
+      [&](std::int64_t p) {
+        Pack<In> x[N];
+        for (int n = 0; n < N; ++n) {
+          if (in.is_repeated[n]) {
+            for (In& element : x[n].elements) element = *in.data[n];
+          } else {
+            x[n] = reinterpret_cast<const Pack<In>*>(in.data[n])[p];
+          }
+        }
+        Pack<Out> y;
+        for (int j = 0; j < kPack; ++j) {
+          In element[N];
+          for (int n = 0; n < N; ++n) element[n] = x[n].elements[j];
+          y.elements[j] = static_cast<Out>(apply<F>(element));
+        }
+        reinterpret_cast<Pack<Out>*>(out)[p] = y;
+      },
+      [&](std::int64_t i) {
+        In element[N];
+        for (int n = 0; n < N; ++n) element[n] = in.data[n][in.is_repeated[n] ? 0 : i];
+        out[i] = static_cast<Out>(apply<F>(element));
+      });
 }
 
 template <class F, class In, class Out, int N>
 __global__ void map_broadcast(Operands<In, N> in, Out* out, Layout<N> layout) {
   wait_for_inputs();
-  for (std::int64_t i = thread_index(); i < layout.size; i += all_threads()) {
+  for_each_element(layout.size, [&](std::int64_t i) {
     std::int64_t offsets[N];
     layout.find(i, offsets);
     In element[N];
     for (int n = 0; n < N; ++n) element[n] = in.data[n][offsets[n]];
     out[i] = static_cast<Out>(apply<F>(element));
-  }
+  });
 }
 
 template <class F, class In, class Out, int N>

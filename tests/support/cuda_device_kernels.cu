@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "graphsink/cuda.h"
-#include "graphsink/wait_for_inputs.h"
+#include "graphsink/device_functions.h"
 
 namespace graphsink::testing {
 namespace {

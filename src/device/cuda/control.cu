@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "device/cuda/control.h"
-#include "graphsink/wait_for_inputs.h"
+#include "graphsink/device_functions.h"
 
 namespace graphsink {
 namespace {

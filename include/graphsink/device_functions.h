@@ -1,6 +1,8 @@
-// How a kernel begins that may be launched programmatically. Kernels that are compiled while the program runs include
-// this alone; others get it with graphsink/kernel.h.
+// What kernels call. Kernels that are compiled while the program runs include this alone; others get it with
+// graphsink/kernel.h.
 #pragma once
+
+#include <cstdint>
 
 #include "graphsink/version.h"
 
@@ -15,6 +17,10 @@ __device__ inline void wait_for_inputs() {
   cudaGridDependencySynchronize();
 #endif
 }
+
+// The number of this thread in a grid of one dimension, and of all its threads.
+__device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ inline std::int64_t all_threads() { return std::int64_t{gridDim.x} * blockDim.x; }
 
 }  // namespace graphsink
 
