@@ -50,15 +50,15 @@ EXPRESSIONS = [
 # Faults that work by chance on some machine or with some order of events: kind, file, what stands there, what it becomes.
 # --chance tries them all.
 CHANCE = [
-    ("wrong memory", "src/exec/bound_plan.cpp", "plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
+    ("wrong memory", "src/exec/issue/bound_plan.cpp", "plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
      "workspaces_[stream] ? workspaces_[stream].get() : static_cast<void*>(on_host[stream])"),
     ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
-    ("wrong memory", "src/exec/program_memory.cpp", "[&] { return target.allocate_host(invariant); }",
+    ("wrong memory", "src/exec/memory/program_memory.cpp", "[&] { return target.allocate_host(invariant); }",
      "[&] { return target.allocate(invariant); }"),
-    ("missing wait", "src/exec/bound_plan.cpp", "if (waited_for != stream || !task.after.empty()) device.wait(*stream);", ""),
-    ("missing wait", "src/exec/step_runner.cpp",
+    ("missing wait", "src/exec/issue/bound_plan.cpp", "if (waited_for != stream || !task.after.empty()) device.wait(*stream);", ""),
+    ("missing wait", "src/exec/issue/step_runner.cpp",
      "if (island.starts_beside) device().make_wait(session_.stream_beside(), stream());", ""),
-    ("missing wait between devices", "src/exec/bound_plan.cpp",
+    ("missing wait between devices", "src/exec/issue/bound_plan.cpp",
      "devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);",
      "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"
      " devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);"),
@@ -66,7 +66,7 @@ CHANCE = [
      'if (type == cudaGraphCondTypeWhile) decide(on);', ""),
     ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, decision_.get(), decision, sizeof(T));\n  wait(stream);",
      "copy(stream, decision_.get(), decision, sizeof(T));"),
-    ("ring overwritten early", "src/exec/launch_queue.cpp",
+    ("ring overwritten early", "src/exec/issue/launch_queue.cpp",
      "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
     ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = ring.next ? *ring.next : 0;",
      "std::uint32_t number = ring.next ? *ring.next : 0;\n  if (ring.next) tell_host(ring.taken, number + 1);"),

@@ -10,8 +10,8 @@
 #include "capture/known_memory.h"
 #include "capture/sunk.h"
 #include "capture/use_of_keys.h"
-#include "exec/node_names.h"
-#include "exec/slot_cache.h"
+#include "exec/capture/node_names.h"
+#include "exec/capture/slot_cache.h"
 #include "graphsink/capture.h"
 
 namespace graphsink {

@@ -13,7 +13,7 @@
 #include "capture/guest_capture.h"
 #include "device/cuda/captured_graph.h"
 #include "device/cuda/target.h"
-#include "exec/capture_slot.h"
+#include "exec/capture/capture_slot.h"
 #include "graphsink/key.h"
 
 namespace graphsink {

@@ -148,7 +148,7 @@ class Model {
 
 // A ring for two values: the device puts each and then tells how many there are, the host reads the number, the oldest
 // value, and the number again. It keeps the value unless that may have been overwritten meanwhile, by the step in
-// progress too (exec/records.cpp and device/step_times.h).
+// progress too (exec/report/records.cpp and device/step_times.h).
 bool ring_shows_a_later_value(std::memory_order put, std::memory_order read) {
   constexpr int kCount = 0, kFirst = 1, kSecond = 2;
   Model model({store(kFirst, 1, put), store(kCount, 1, kRelease), store(kSecond, 2, put), store(kCount, 2, kRelease),

@@ -1,5 +1,5 @@
 // Tests CapturePolicy with a fake clock.
-#include "exec/capture_policy.h"
+#include "exec/capture/capture_policy.h"
 
 #include <gtest/gtest.h>
 

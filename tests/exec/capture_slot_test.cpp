@@ -1,5 +1,5 @@
 // Tests CaptureSlot with work that belongs to no Plan.
-#include "exec/capture_slot.h"
+#include "exec/capture/capture_slot.h"
 
 #include <gtest/gtest.h>
 

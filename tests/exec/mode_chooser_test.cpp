@@ -1,5 +1,5 @@
 // Tests ModeChooser with a fake clock.
-#include "exec/mode_chooser.h"
+#include "exec/choose/mode_chooser.h"
 
 #include <gtest/gtest.h>
 

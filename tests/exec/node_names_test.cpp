@@ -1,5 +1,5 @@
 // The names of captured nodes where no profiler and no CUDA device is needed: pipes, and programs on the CPU.
-#include "exec/node_names.h"
+#include "exec/capture/node_names.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "exec/run_gate.h"
+#include "exec/memory/run_gate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tests SlotCache: which slots are kept, and which are destroyed.
-#include "exec/slot_cache.h"
+#include "exec/capture/slot_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include "cuda_device_kernels.h"
 #include "device/cuda/open.h"
-#include "exec/launch_queue.h"
+#include "exec/issue/launch_queue.h"
 #include "messages.h"
 
 namespace graphsink::testing {

@@ -1,0 +1,65 @@
+#include "exec/issue/host_watch.h"
+
+#include <algorithm>
+
+namespace graphsink {
+
+namespace {
+std::string milliseconds(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms";
+}
+}  // namespace
+
+HostWatch::HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
+                     std::chrono::milliseconds patience, Log log)
+    : calls_(calls),
+      launches_(launches),
+      loops_(std::move(loops)),
+      patience_(patience),
+      log_(std::move(log)),
+      thread_([this] { watch(); }) {}
+
+HostWatch::~HostWatch() {
+  {
+    std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void HostWatch::watch() {
+  std::unique_lock lock(mutex_);
+  auto pause = std::max(patience_ / 4, std::chrono::milliseconds(1));
+  while (!changed_.wait_for(lock, pause, [&] { return is_over_; })) look(RunningCalls::now());
+}
+
+void HostWatch::look_at_launches(std::chrono::nanoseconds now) {
+  std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
+  if (wait == 0) return;
+  std::uint32_t begun = launches_.taken();
+  if (wait != seen_.wait || begun != seen_.begun) seen_ = {wait, begun, now, {}};
+  auto age = now - seen_.since;
+  if (age < std::max(2 * seen_.reported, std::chrono::nanoseconds(patience_))) return;
+  seen_.reported = age;
+  log_.warn({"no launch has ended for ", milliseconds(age), ", and the program waits for one; its loops: ", loops_,
+             "; give one that may not end WhileOptions::max_iterations"});
+}
+
+void HostWatch::look(std::chrono::nanoseconds now) {
+  look_at_launches(now);
+  for (std::size_t i = 0; i < RunningCalls::kSlots; ++i) {
+    const BoundNode* node = calls_.slots[i].node.load(std::memory_order_acquire);
+    std::int64_t since = calls_.slots[i].since.load(std::memory_order_relaxed);
+    if (!node) continue;
+    Reported& reported = reported_[i];
+    auto age = now - std::chrono::nanoseconds(since);
+    auto next = reported.since == since ? 2 * reported.age : std::chrono::nanoseconds(patience_);
+    if (age < next) continue;
+    reported = {since, age};
+    log_.warn({node->op->name, " (", to_string(node->where), ") has been running on the host for ", milliseconds(age),
+               ", and its step waits for it"});
+  }
+}
+
+}  // namespace graphsink

@@ -1,0 +1,73 @@
+// Reports CPU bodies that do not come back, and launches with loops that do not end.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "device/running_calls.h"
+#include "exec/issue/launch_queue.h"
+
+namespace graphsink {
+
+// Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
+// for a program with loops, while one of its calls waits and no launch has begun for so long. `calls`, the nodes in it,
+// and `launches` must outlive it.
+class HostWatch {
+ public:
+  // `loops`: names the loops of a step, for a message; "" if there are none.
+  HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
+            std::chrono::milliseconds patience, Log log);
+  ~HostWatch();
+
+  // The program's thread waits for launches, or issues them, while one lives. `watch` may be null.
+  class Wait {
+   public:
+    explicit Wait(HostWatch* watch) : watch_(watch && !watch->loops_.empty() ? watch : nullptr) {
+      if (watch_) watch_->waits_since_.store(RunningCalls::now().count(), std::memory_order_relaxed);
+    }
+    ~Wait() {
+      if (watch_) watch_->waits_since_.store(0, std::memory_order_relaxed);
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    HostWatch* watch_;
+  };
+
+ private:
+  void watch();
+  void look(std::chrono::nanoseconds now);
+  void look_at_launches(std::chrono::nanoseconds now);
+
+  const RunningCalls& calls_;
+  const LaunchQueue& launches_;
+  const std::string loops_;
+  std::chrono::milliseconds patience_;
+  Log log_;
+  std::atomic<std::int64_t> waits_since_{0};  // RunningCalls::now() in ns; 0: the program's thread does not wait
+  // What was seen of launches: the wait, how many had begun and since when, and the age that was reported last.
+  struct Launches {
+    std::int64_t wait = 0;
+    std::uint32_t begun = 0;
+    std::chrono::nanoseconds since{}, reported{};
+  } seen_;
+  // Per slot: what was reported last, and how long it had been running then.
+  struct Reported {
+    std::int64_t since = 0;
+    std::chrono::nanoseconds age{};
+  };
+  std::array<Reported, RunningCalls::kSlots> reported_{};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+  Thread thread_;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,184 @@
+#include "exec/issue/program_shapes.h"
+
+#include <algorithm>
+#include <string>
+
+#include "passes/explain.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+std::vector<Mode> candidates(const Plan& plan) {
+  if (plan.split_islands.empty()) return {sink, interactive_serial};
+  return {sink, split_sink, interactive_serial};
+}
+
+}  // namespace
+
+ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
+                       std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses, Devices devices,
+                       bool begins_interactive, Captures& spares_of_program)
+    : number(number_),
+      bound(std::move(plan), std::move(nodes), addresses, devices),
+      spares(spares_of_program),
+      chooser(candidates(bound.plan()), begins_interactive) {
+  captures.islands.resize(bound.plan().islands.size());
+  captures.split_islands.resize(bound.islands_of(split_sink).size());
+  for (const Sequence& sequence : bound.plan().sequences) captures.bodies.emplace_back(sequence.islands.size());
+}
+
+bool ShapeEntry::is_captured(Mode mode) const {
+  auto are_captured = [](const std::vector<Island>& islands, const std::vector<CaptureSlot>& slots) {
+    for (std::size_t i = 0; i < islands.size(); ++i)
+      if (islands[i].sunk && !slots[i].is_captured()) return false;
+    return true;
+  };
+  if (!are_captured(bound.islands_of(mode), mode == split_sink ? captures.split_islands : captures.islands))
+    return false;
+  for (std::size_t i = 0; i < captures.bodies.size(); ++i)
+    if (!are_captured(plan().sequences[i].islands, captures.bodies[i])) return false;
+  return true;
+}
+
+PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
+  PlanFacts facts = bound.facts();
+  if (policy.wants_times() && times.interactive_steps > 0 && captures.is_empty()) {
+    facts.reasons.push_back({"these input shapes", Where(), "not captured yet: " + policy.reason(times),
+                             "one launch for each op",
+                             "run more steps with them, or set CompileOptions::capture_after"});
+  }
+  auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
+    if (!slot.is_refused()) return;
+    const CaptureFailed& why = *slot.failure();
+    facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
+  };
+  captures.for_each_slot([&](const CaptureSlot& slot) {
+    const bool is_loop = &slot == &captures.loop;
+    add(slot, is_loop ? kStepByStep : kOpByOp, is_loop ? "one launch for each step" : "one launch for each op");
+  });
+  return facts;
+}
+
+std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
+  const CaptureSlot& loop = captures.loop;
+  if (several_steps) return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
+  std::optional<CaptureInfo> sum;
+  auto add = [&](const std::vector<CaptureSlot>& slots) {
+    for (const CaptureSlot& slot : slots) {
+      if (!slot.is_captured()) continue;
+      if (!sum) sum.emplace();
+      *sum += slot.graph().info();
+    }
+  };
+  add(captures.islands);
+  const std::vector<Island>& islands = plan().islands;
+  const bool sinks = std::any_of(islands.begin(), islands.end(), [](const Island& island) { return island.sunk; });
+  if (sinks && !sum) return std::nullopt;  // the bodies were captured for split_sink
+  for (const auto& slots : captures.bodies) add(slots);
+  return sum;
+}
+
+void Captures::for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const {
+  auto visit_all = [&](const std::vector<CaptureSlot>& slots) {
+    for (const CaptureSlot& slot : slots) visit(slot);
+  };
+  visit_all(islands);
+  visit_all(split_islands);
+  for (const auto& slots : bodies) visit_all(slots);
+  visit(loop);
+}
+
+void Captures::for_each(FunctionRef<void(const CapturedGraph&)> visit) const {
+  for_each_slot([&](const CaptureSlot& slot) {
+    if (slot.is_captured()) visit(slot.graph());
+  });
+}
+
+bool Captures::is_empty() const {
+  bool found = false;
+  for_each([&](const CapturedGraph&) { found = true; });
+  return !found;
+}
+
+std::size_t Captures::bytes() const {
+  std::size_t sum = 0;
+  for_each([&](const CapturedGraph& graph) { sum += graph.info().bytes; });
+  return sum;
+}
+
+std::size_t ShapeEntry::bytes() const { return sizeof *this + bound.bytes() + captures.bytes(); }
+
+void ProgramShapes::select(const InputShapes& shapes) {
+  current_ = cache_.find(shapes);
+  unbound_.reset();
+  prepared_.reset();
+}
+
+const Plan& ProgramShapes::plan(FunctionRef<Plan()> make) {
+  if (current_) return current_->plan();
+  if (!unbound_) unbound_ = std::make_shared<const Plan>(make());
+  return *unbound_;
+}
+
+PlanFacts ProgramShapes::facts() const {
+  PlanFacts facts = current_ ? current_->facts(policy_) : prepared_ ? facts_of(*prepared_) : PlanFacts();
+  if (policy_.is_asked()) {
+    ShapeCacheFacts& cache = facts.shape_cache.emplace();
+    cache_.for_each([&](const ShapeEntry& entry) { cache.captured += !entry.captures.is_empty(); });
+    cache.shapes = size();
+    cache.bytes = bytes();
+    cache.evicted = evicted();
+  }
+  return facts;
+}
+
+void ProgramShapes::prepare(Devices devices) {
+  if (!prepared_) prepared_ = std::make_shared<const PreparedNodes>(graphsink::prepare(*unbound_, devices));
+}
+
+void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, Devices devices) {
+  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices,
+                                            policy_.is_slower_sunk(), spares_);
+  current_ = &cache_.add(shapes, std::move(entry));
+  unbound_.reset();
+  prepared_.reset();
+}
+
+void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
+  std::size_t kept = size(), bytes = this->bytes();
+  auto is_busy = [&](const ShapeEntry& entry) {
+    if (&entry == current_ || entry.is_in_callers_graph) return true;
+    return !is_done && !launches.is_over(entry.last_launch);
+  };
+  std::size_t dropped = cache_.trim(is_busy, [&](ShapeEntry& entry) {
+    if (!entry.captures.is_empty()) spares_ = std::move(entry.captures);
+  });
+  if (this->bytes() > cache_.most_bytes()) spares_ = {};
+  if (dropped == 0 || std::exchange(has_said_full_, true)) return;
+  log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
+             std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
+             " dropped; shapes that come back are planned and captured again; raise ",
+             kept > cache_.most_slots() ? "CompileOptions::shape_cache_shapes" : "CompileOptions::shape_cache_bytes",
+             ", or pad inputs to fewer shapes"});
+}
+
+void ProgramShapes::drop_all() {
+  current_ = nullptr;
+  unbound_.reset();
+  prepared_.reset();
+  drop_others();
+}
+
+void ProgramShapes::drop_others() {
+  spares_ = {};
+  cache_.clear([&](const ShapeEntry& entry) { return &entry == current_ || entry.is_in_callers_graph; });
+}
+
+bool ProgramShapes::is_in_callers_graph() const {
+  bool found = false;
+  cache_.for_each([&](const ShapeEntry& entry) { found = found || entry.is_in_callers_graph; });
+  return found;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,123 @@
+// The plans of a program, one for each set of input shapes, with everything that was made for them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/log.h"
+#include "exec/capture/capture_policy.h"
+#include "exec/capture/capture_slot.h"
+#include "exec/capture/slot_cache.h"
+#include "exec/choose/mode_chooser.h"
+#include "exec/issue/bound_plan.h"
+#include "exec/issue/launch_queue.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+
+// What was captured for one set of shapes.
+struct Captures {
+  // Of the islands of the plan, those that the host drives remain as they are.
+  std::vector<CaptureSlot> islands, split_islands;
+  std::vector<std::vector<CaptureSlot>> bodies;  // per sequence of the plan: of its islands, for all modes that sink
+  CaptureSlot loop;                              // many steps in one launch
+
+  std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  void for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const;
+  void for_each(FunctionRef<void(const CapturedGraph&)> visit) const;
+  bool is_empty() const;
+  std::size_t bytes() const;
+};
+
+// What a program keeps for one set of shapes of its inputs.
+struct ShapeEntry {
+  // Captures may use up what `spares` holds, which must outlive this.
+  ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
+             const Addresses& addresses, Devices devices, bool begins_interactive, Captures& spares);
+
+  const Plan& plan() const { return bound.plan(); }
+  bool has_run() const { return times.interactive_steps > 0; }
+  // Whether every island of that mode, and of the bodies that the host drives, that can be captured is.
+  bool is_captured(Mode mode) const;
+  // What is known of the plan beyond the plan itself: workspaces, and why captures were refused or not made yet.
+  PlanFacts facts(const CapturePolicy& policy) const;
+  // Of a capture of several steps, or else of all captures that a step of `sink` launches; empty: there are none.
+  std::optional<CaptureInfo> captured(bool several_steps) const;
+  // An estimate of all memory that goes with these shapes.
+  std::size_t bytes() const;
+
+  std::size_t number;  // in the cache of the program
+  BoundPlan bound;
+  ShapeTimes times;
+  std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
+  bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
+  Captures captures;                 // made when CapturePolicy says so
+  Captures& spares;                  // of shapes that were dropped; the next captures may change them in place
+  ModeChooser chooser;               // of run(automatic)
+  // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
+  std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
+  std::set<const BoundNode*> warned;
+};
+
+// What becomes of work that could not be captured, for messages.
+constexpr const char *kOpByOp = "a step runs op by op", *kStepByStep = "a run of several steps takes several launches";
+
+// The entries, and the plan for the shapes that were written last before it has an entry. Used by one thread at a time.
+class ProgramShapes {
+ public:
+  ProgramShapes(std::size_t most_bytes, std::size_t most_shapes, const CapturePolicy& policy, const Log& log)
+      : policy_(policy), cache_(most_bytes, most_shapes), log_(log) {}
+
+  // Selects other input shapes. Their plan is made when plan() is called, because the shapes of several inputs may have
+  // to change together.
+  void select(const InputShapes& shapes);
+  // The entry for the shapes selected last; null as long as their plan is not bound.
+  ShapeEntry* current() const { return current_; }
+
+  // The plan for the shapes selected last, made by `make` on the first call.
+  const Plan& plan(FunctionRef<Plan()> make);
+  // What is known of that plan beyond it.
+  PlanFacts facts() const;
+  // Lets the ops of that plan choose what they need. Preconditions of both: plan() was called, and there is no
+  // current() entry.
+  void prepare(Devices devices);
+  bool is_prepared() const { return prepared_ != nullptr; }
+  // Makes the entry, which is current() from now on. Precondition: it is prepared.
+  void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
+
+  // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
+  // never the current one, nor one of which a launch may be running. What was captured for the last of them is kept if
+  // there is room, to be changed in place by the next capture. `is_done`: no launch of the program is.
+  void trim(const LaunchQueue& launches, bool is_done);
+  // Drops all but the current one. Precondition of both: no launch of the program is running.
+  void drop_others();
+  // Drops all, and the plan: what they were bound to has changed. Precondition: !is_in_callers_graph().
+  void drop_all();
+  // Whether a graph of the caller's uses one of them.
+  bool is_in_callers_graph() const;
+
+  void for_each_captured(FunctionRef<void(const CapturedGraph&)> visit) const {
+    cache_.for_each([&](const ShapeEntry& entry) { entry.captures.for_each(visit); });
+  }
+  ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
+  std::size_t size() const { return cache_.size(); }
+  std::size_t bytes() const { return cache_.bytes() + spares_.bytes(); }
+  std::uint64_t evicted() const { return cache_.evicted(); }
+
+ private:
+  const CapturePolicy& policy_;
+  Captures spares_;  // before the entries, which refer to it
+  SlotCache<InputShapes, ShapeEntry> cache_;
+  Log log_;
+  bool has_said_full_ = false;
+  ShapeEntry* current_ = nullptr;
+  std::shared_ptr<const Plan> unbound_;            // where there is no current entry, the plan, once it is made,
+  std::shared_ptr<const PreparedNodes> prepared_;  // and what its nodes chose
+};
+
+}  // namespace graphsink

@@ -1,0 +1,216 @@
+#include "exec/issue/step_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/at.h"
+#include "base/trace.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+namespace {
+
+// Tells whether several steps run as one launch.
+bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
+  return mode == sink && entry.plan().loop_over_steps && steps > 1;
+}
+
+double host_ns() {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+StepRunner::StepRunner(Session& session, const StepStatus& status, CapturePolicy& policy, const Log& log,
+                       OnCapture on_capture)
+    : session_(session),
+      status_(status),
+      policy_(policy),
+      log_(log),
+      on_capture_(std::move(on_capture)),
+      host_clock_(host_ns) {}
+
+void StepRunner::allocate(Control* control) {
+  launches_.allocate(device(), &control->block, &control->next_launch);
+  more_ = &control->block.more;
+}
+
+Streams StepRunner::streams(const ShapeEntry& entry, Mode mode) {
+  return streams(entry, mode.width == Mode::Width::one_stream ? Session::Spread::serial : Session::Spread::parallel);
+}
+
+void StepRunner::push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first_slice, std::int64_t end_slice) {
+  params_.first_slice = static_cast<std::int32_t>(first_slice);
+  params_.end_slice = static_cast<std::int32_t>(end_slice);
+  params_.acknowledged = status_.acknowledged();
+  params_.times = TimeTag::can_name(entry.number) ? times_ : nullptr;
+  params_.tag = TimeTag(entry.number, is_sunk, turn_).value();
+  launches_.push(params_, device(), stream());
+  entry.last_launch = launches_.pushed();
+}
+
+void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  if (mode.execution == Mode::Execution::sunk) {
+    run_sunk(entry, mode, first, end);
+  } else {
+    run_interactive(entry, mode, first, end);
+  }
+}
+
+void StepRunner::enqueue(ShapeEntry& entry, Stream& callers, std::shared_ptr<void> owner) {
+  GRAPHSINK_TRACE(capture, "capture");
+  struct Inside {
+    Device& device;
+    ~Inside() { device.leave_capture(); }
+  } inside{device()};
+  Streams all = streams(entry, sink);
+  device().enter_capture(all, callers, std::move(owner));
+  device().begin(*all[0], launches_.standing_ring());
+  entry.bound.issue_all(session_.devices(), all);
+  entry.is_in_callers_graph = true;
+}
+
+bool StepRunner::is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const {
+  if (!entry.is_captured(mode)) return false;
+  return !is_one_launch(entry, mode, steps) || entry.captures.loop.is_captured();
+}
+
+void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  Streams all = streams(entry, mode);
+  push_params(entry, false, first, end);
+  device().begin(*all[0], launches_.ring());
+  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, {mode.host_ops});
+  entry.times.interactive_steps += end - first;
+}
+
+void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end) {
+  auto issue = [&](Streams all) {
+    device().begin(*all[0], launches_.ring());
+    entry.bound.issue_all(session_.devices(), all, {.clock = &clock});
+  };
+  CaptureSlot& slot = clock.captured;
+  if (sinks_whole(entry.plan()) && !slot.capture(device(), streams(entry, interactive_serial), issue))
+    log_.warn({"time_ops() issues the steps op by op, their capture failed: ", slot.failure()->what()});
+  for (std::int64_t step = first; step < end; ++step) {
+    push_params(entry, false, step, step + 1);
+    if (slot.is_captured()) {
+      slot.launch(device(), stream());
+    } else {
+      issue(streams(entry, interactive_serial));
+    }
+  }
+}
+
+// Runs steps [first, end) as launches. The first steps for each set of input shapes are issued op by op; then the step
+// is captured.
+void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  const std::int64_t op_by_op = entry.is_captured(mode) ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
+  if (op_by_op > 0) {
+    run_interactive(entry, interactive_serial, first, first + op_by_op);
+    first += op_by_op;
+    if (policy_.steps_to_wait(entry.times) > 0 || (first == end && policy_.wants_times())) return;
+  }
+  if (!entry.is_captured(mode) && !capture_islands(entry, mode)) {
+    GRAPHSINK_TRACE(fallback, "op by op");
+    fallbacks_ += static_cast<std::uint64_t>(end - first);
+    if (first < end) run_interactive(entry, interactive_serial, first, end);
+    return;
+  }
+  if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
+    GRAPHSINK_TRACE(launch, "launch");
+    push_params(entry, true, first, end);
+    entry.captures.loop.launch(device(), stream(), end - first);
+    return;
+  }
+  for (std::int64_t step = first; step < end; ++step) launch_islands(entry, mode, step);
+}
+
+// Runs one step island by island. Islands that run beside launches go to a second stream, and so do the launches of
+// bodies in them. No other launch uses that stream, because all streams of a launch are part of its capture.
+void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step) {
+  GRAPHSINK_TRACE(launch, "launch");
+  push_params(entry, true, step, step + 1);
+  const auto& islands = entry.bound.islands_of(mode);
+  auto& slots = entry.captures.slots_of(mode);
+  int last_beside = -1;  // the last island on the second stream for which the program's stream has not waited
+  auto join = [&] {
+    if (std::exchange(last_beside, -1) >= 0) device().make_wait(stream(), session_.stream_beside());
+  };
+  auto launch_of_body = [&](int sequence, std::size_t island, Stream& on) {
+    entry.captures.bodies[at(sequence)][island].launch(device(), on);
+  };
+  const LaunchInBody launch_in_body(launch_of_body);
+  auto issue = [&](const Island& island, Session::Spread spread) {
+    entry.bound.issue(island.tasks, session_.devices(), streams(entry, spread),
+                      {mode.host_ops, nullptr, &launch_in_body});
+  };
+  for (int i = 0; i < static_cast<int>(islands.size()); ++i) {
+    const Island& island = islands[at(i)];
+    if (island.beside) {
+      issue(island, Session::Spread::serial_beside);
+      last_beside = i;
+      continue;
+    }
+    for (int before : island.after)
+      if (islands[at(before)].beside) join();
+    if (island.sunk) {
+      slots[at(i)].launch(device(), stream());
+    } else {
+      if (i == 0) device().begin(stream(), launches_.ring());
+      issue(island, Session::Spread::serial);
+    }
+    if (island.starts_beside) device().make_wait(session_.stream_beside(), stream());
+  }
+  join();
+}
+
+bool StepRunner::capture(ShapeEntry& entry, CaptureSlot& slot, std::unique_ptr<CapturedGraph> spare, Mode mode,
+                         FunctionRef<void(Streams)> issue, const char* otherwise) {
+  if (slot.is_captured()) return true;
+  if (slot.is_refused()) return false;
+  GRAPHSINK_TRACE(capture, "capture");
+  if (!slot.capture(device(), streams(entry, mode), issue, std::move(spare))) {
+    log_.warn({otherwise, ", its capture failed: ", slot.failure()->what()});
+    return false;
+  }
+  has_captured_ = true;
+  if (on_capture_) on_capture_(entry, slot.graph());
+  return true;
+}
+
+bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
+  const double begun = host_clock_();
+  auto capture_all = [&](const std::vector<Island>& islands, bool begin_step, std::vector<CaptureSlot>& slots,
+                         std::vector<CaptureSlot>& spares) {
+    for (std::size_t i = 0; i < islands.size(); ++i) {
+      if (!islands[i].sunk) continue;
+      auto issue = [&](Streams all) {
+        if (i == 0 && begin_step) device().begin(*all[0], launches_.ring());
+        entry.bound.issue(islands[i].tasks, session_.devices(), all);
+      };
+      auto spare = i < spares.size() ? spares[i].take() : nullptr;
+      if (!capture(entry, slots[i], std::move(spare), mode, issue, kOpByOp)) return false;
+    }
+    return true;
+  };
+  if (!capture_all(entry.bound.islands_of(mode), true, entry.captures.slots_of(mode), entry.spares.slots_of(mode)))
+    return false;
+  std::vector<CaptureSlot> none;
+  for (std::size_t i = 0; i < entry.captures.bodies.size(); ++i) {
+    auto& spares = i < entry.spares.bodies.size() ? entry.spares.bodies[i] : none;
+    if (!capture_all(entry.plan().sequences[i].islands, false, entry.captures.bodies[i], spares)) return false;
+  }
+  policy_.captured(host_clock_() - begun);
+  return true;
+}
+
+bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
+  auto issue = [&](Streams all) {
+    device().begin(*all[0], launches_.ring());
+    device().loop(all, more_, [&](Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
+  };
+  return capture(entry, entry.captures.loop, nullptr, mode, issue, kStepByStep);
+}
+
+}  // namespace graphsink

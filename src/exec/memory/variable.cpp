@@ -1,0 +1,124 @@
+#include "exec/memory/variable.h"
+
+#include <algorithm>
+
+#include "base/in_body.h"
+
+namespace graphsink {
+namespace {
+
+// Keeps the given programs outside of their calls while it lives.
+class Held {
+ public:
+  explicit Held(const std::vector<std::shared_ptr<RunGate>>& gates) : gates_(gates) {
+    for (const auto& gate : gates_) gate->hold();
+  }
+  ~Held() {
+    for (const auto& gate : gates_) gate->release();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  const std::vector<std::shared_ptr<RunGate>>& gates_;
+};
+
+}  // namespace
+
+DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value)
+    : transfer_(std::move(transfer)), type_(value.type()), memory_(transfer_->allocate(type_.bytes())) {
+  write(value);
+}
+
+DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, void* memory)
+    : transfer_(std::move(transfer)), type_(type), memory_(memory, [](void*) {}), is_callers_(true) {}
+
+void DeviceVariable::add_user(const std::shared_ptr<RunGate>& gate) {
+  std::lock_guard lock(mutex_);
+  users_.push_back(gate);
+}
+
+void DeviceVariable::touch_users(const RunGate* except) const {
+  for (const auto& gate : users_)
+    if (gate.get() != except) gate->touch();
+}
+
+void DeviceVariable::set_broken(const Error& why) {
+  std::lock_guard lock(mutex_);
+  broken_ = why;
+  touch_users();
+}
+
+void DeviceVariable::require_whole() const {
+  std::lock_guard lock(mutex_);
+  if (broken_) throw Error(*broken_);
+}
+
+void DeviceVariable::wait_for_user() {
+  if (last_user_) transfer_->wait(*last_user_);
+}
+
+Tensor DeviceVariable::read() {
+  fork_mark_.require_parent("Variable::read", Where());
+  Tensor tensor(type_);
+  const Held users(users_);
+  require_whole();  // checked only now that no commit can break off
+  wait_for_user();
+  transfer_->download(tensor.data(), memory_.get(), tensor.bytes());
+  return tensor;
+}
+
+void DeviceVariable::write(const Tensor& tensor) {
+  fork_mark_.require_parent("Variable::write", Where());
+  touch_users();
+  const Held users(users_);
+  ++version_;
+  wait_for_user();
+  try {
+    transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());
+  } catch (const Error& e) {
+    set_broken(Error(e.op(), e.where(), "a write to the Variable broke off: " + e.problem(), "write it again"));
+    throw;
+  }
+  std::lock_guard lock(mutex_);
+  broken_.reset();
+}
+
+void DeviceVariable::take(Device& device, const std::shared_ptr<Stream>& stream, const RunGate& gate) {
+  if (last_user_ == stream) return;
+  fork_mark_.require_parent("run", Where());
+  if (users_.size() > 1 && InBody::here()) {
+    throw Error("run", Where(),
+                "was called by the body of an op, and other programs use Variables of this program, too",
+                "run the program before or after the step that the body is part of");
+  }
+  touch_users(&gate);
+  for (const auto& user : users_)
+    if (user.get() != &gate) user->wait_until_outside();
+  if (last_user_) device.make_wait(*stream, *last_user_);
+  last_user_ = stream;
+}
+
+void DeviceVariable::released_by(const Stream& stream, const RunGate& gate) noexcept {
+  if (last_user_.get() == &stream) last_user_.reset();
+  std::lock_guard lock(mutex_);
+  std::erase_if(users_, [&](const auto& known) { return known.get() == &gate; });
+}
+
+std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::shared_ptr<Transfer>& transfer,
+                                        const std::shared_ptr<RunGate>& gate, const Where& where) {
+  VariableData& data = *variable.data();
+  std::lock_guard lock(data.lock);
+  if (!data.storage) data.storage = std::make_shared<DeviceVariable>(transfer, data.value);
+  auto home = std::static_pointer_cast<DeviceVariable>(data.storage);
+  DeviceId here = transfer->device().target().id;
+  if (home->device_id() != here) {
+    throw Error("Variable \"" + data.name + "\"", where,
+                "lives on " + to_string(home->device_id()) + ", this program on " + to_string(here),
+                "compile both programs for one device, or copy it into another Variable");
+  }
+  home->add_user(gate);
+  return home;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,73 @@
+#include "exec/report/records.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "graphsink/memory.h"
+#include "passes/explain.h"
+#include "passes/passes.h"
+
+namespace graphsink {
+
+void Records::allocate(const Plan& plan, Device& device, Allocator& allocator, const Where& where) {
+  std::size_t bytes = ring_bytes(plan);
+  memory_ =
+      allocator.allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
+                         "give record() a smaller capacity, record fewer values, or " + std::string(kEndOthers), where,
+                         [&] { return device.allocate_host(bytes); });
+  auto* ring = static_cast<double*>(memory_.get());
+  for (const PlanRecord& record : plan.records) {
+    records_.push_back({record.name, ring, static_cast<std::uint32_t>(record.capacity)});
+    ring += record.capacity;
+  }
+}
+
+Records::Record& Records::find(std::string_view name, const Where& where) {
+  for (Record& record : records_)
+    if (record.name == name) return record;
+  throw Error("read", where, "no record \"" + std::string(name) + "\"",
+              "call graph.record(name, value) before compile()");
+}
+
+void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
+                   FunctionRef<void(const std::vector<double>&)> get, const Where& where) {
+  Record& taken = find(name, where);
+  std::atomic_ref written(recorded);
+  std::uint32_t end = written.load(std::memory_order_acquire);
+  std::uint32_t unread = end - taken.read, count = std::min(unread, taken.capacity);
+  std::uint32_t first = end - count;
+  std::vector<double> values(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    values[i] = std::atomic_ref(taken.ring[(first + i) % taken.capacity]).load(std::memory_order_acquire);
+  if (may_run) {
+    // Steps that ended since the first load, and the step in progress, may have overwritten the oldest values.
+    std::uint32_t oldest = written.load(std::memory_order_relaxed) + 1 - taken.capacity;
+    auto lost = static_cast<std::int32_t>(oldest - first);
+    if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));
+  }
+  get(values);
+  taken.read = end;
+  note_lost(taken, unread - static_cast<std::uint32_t>(values.size()));
+}
+
+void Records::note_lost(Record& record, std::uint32_t count) {
+  if (count > 0 && record.lost == 0) {
+    log_.warn({"record \"", record.name, "\": ", std::to_string(count), " values were lost, newer ones overwrote them ",
+               "before they were read; read() more often, or give record() a capacity of more than ",
+               std::to_string(record.capacity)});
+  }
+  record.lost += count;
+}
+
+std::vector<std::pair<std::string, Tensor>> Records::stored(std::uint32_t first, std::uint32_t end) const {
+  std::vector<std::pair<std::string, Tensor>> result;
+  for (const Record& record : records_) {
+    std::uint32_t count = std::min(end - first, record.capacity);
+    std::vector<double> values;
+    for (std::uint32_t k = end - count; k != end; ++k) values.push_back(record.ring[k % record.capacity]);
+    result.emplace_back(record.name, Tensor({count}, values));
+  }
+  return result;
+}
+
+}  // namespace graphsink
