@@ -2,7 +2,7 @@
 #include <string>
 
 #include "api/program_impl.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 

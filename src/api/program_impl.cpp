@@ -9,7 +9,7 @@
 #include "base/at.h"
 #include "base/in_body.h"
 #include "base/in_capture.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -27,6 +27,9 @@
 
 namespace graphsink {
 
+// As memory of the caller is known by: "Variable "w"".
+std::string name_of(const Variable& variable);
+
 class Program::Impl final : private Allocator {
  public:
   Impl(const Graph& graph, const CompileOptions& options, const Where& where);

@@ -1,7 +1,7 @@
 // What each op takes.
 #include "api/program_impl.h"
 #include "base/at.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -3,93 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "base/at.h"
-#include "base/in_body.h"
-#include "base/printable.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
 namespace {
-
-void infer_input(InferArgs& a) {
-  const auto& attrs = a.attrs<InputAttrs>();
-  Shape shape;
-  for (const Dim& dim : attrs.dims) {
-    if (dim.size < 0 && !dim.bucket.is_every_size())
-      a.fail("the example of a dimension of \"" + attrs.name + "\" is larger than all of its bucket, " +
-                 to_string(dim.bucket),
-             "add a larger size");
-    if (dim.size < 0)
-      a.fail("a dimension of \"" + attrs.name + "\" is " + std::to_string(dim.size), "give sizes of at least 0");
-    shape.push_back(dim.size);
-  }
-  a.out(attrs.dtype, shape);
-}
-void infer_constant(InferArgs& a) {
-  const TensorType& type = a.attrs<ConstantAttrs>().tensor->type();
-  a.out(type.dtype, type.shape);
-}
-void infer_variable(InferArgs& a) {
-  const TensorType& type = a.attrs<VariableAttrs>().variable.type();
-  a.out(type.dtype, type.shape);
-}
-void infer_step(InferArgs& a) { a.out(DType::i32, {}); }
-void infer_random_state(InferArgs& a) { a.out(DType::i32, {2}); }
-void infer_parameter(InferArgs& a) {
-  const TensorType& type = a.attrs<ParameterAttrs>().type;
-  a.out(type.dtype, type.shape);
-}
-
-// The body would wait for the end of the step that it is part of.
-void refuse_in_body(const Variable& variable, const std::string& call) {
-  if (!InBody::here()) return;
-  throw Error("Variable \"" + variable.name() + "\"", Where(), call + "() was called by the body of an op",
-              "give the op the Variable's value as an operand, and assign() what it returns");
-}
-
-// The dimensions of an input in one of the trials.
-TensorType in_trial(const GraphData& graph, const InputAttrs& attrs, std::size_t trial) {
-  TensorType type{attrs.dtype, {}};
-  for (const Dim& dim : attrs.dims) {
-    bool is_doubled = dim.is_open && (trial == 1 || (trial > 1 && graph.open_examples[trial - 2] == dim.size));
-    std::int64_t twice = dim.size > std::numeric_limits<std::int64_t>::max() / 2 ? dim.size : 2 * dim.size;
-    type.shape.push_back(dim.is_open && trial == 0 ? 1 : is_doubled ? twice : dim.size);
-  }
-  return type;
-}
-
-void mark_open_dimensions(GraphData& graph, Node& node) {
-  constexpr std::size_t kMost = 8;  // each is another trial of all ops
-  const auto& attrs = node.attrs.as<InputAttrs>();
-  for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
-    if (!attrs.dims[i].is_open) continue;
-    node.outputs[0].shape.mark_open(static_cast<int>(i));
-    bool is_known = std::ranges::count(graph.open_examples, attrs.dims[i].size) > 0;
-    if (!is_known && graph.open_examples.size() < kMost) graph.open_examples.push_back(attrs.dims[i].size);
-  }
-  if (!node.outputs[0].shape.has_open()) return;
-  for (std::size_t k = 0; k < graph.trials(); ++k) node.trials.push_back({in_trial(graph, attrs, k)});
-}
-
-Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
-  InferArgs infer(op.name, {}, attrs, where);
-  infer_outputs(op, infer);
-  Node node;
-  node.op = &op;
-  node.attrs = std::move(attrs);
-  node.outputs = std::move(infer.outputs());
-  node.where = where;
-  if (&op == &input_op || &op == &feed_op) mark_open_dimensions(graph, node);
-  // Sources stand for memory that outlives any body, wherever they were first named.
-  int region = &op == &parameter_op ? graph.current_region : 0;
-  int saved = std::exchange(graph.current_region, region);
-  int id = graph.add_node(std::move(node));
-  graph.current_region = saved;
-  return graph.value({id, 0});
-}
 
 void check_name(const std::vector<NamedValue>& taken, const std::string& name, const char* call, const Where& where) {
   for (const NamedValue& other : taken) {
@@ -100,209 +20,13 @@ void check_name(const std::vector<NamedValue>& taken, const std::string& name, c
   }
 }
 
-// For a Value that is made in a body and used outside of it.
-[[noreturn]] void refuse_inside(const GraphData& graph, ValueRef v, std::string_view op, const Where& where) {
-  int region = graph.nodes[at(v.node)].region;
-  const Region& body = graph.regions[at(region)];
-  std::string control(body.op->name);
-  throw Error(std::string(op), where,
-              graph.describe(v) + " is in a body of the " + control + " at " + to_string(body.where) +
-                  " and has no value outside of it",
-              "return it from the body, or compute it before the " + control);
-}
-
 }  // namespace
-
-const OpDef input_op{.name = "input", .infer = infer_input};
-const OpDef feed_op{.name = "feed", .infer = infer_input};
-const OpDef constant_op{.name = "constant", .infer = infer_constant};
-const OpDef variable_op{.name = "variable", .infer = infer_variable};
-const OpDef step_op{.name = "step", .infer = infer_step};
-const OpDef random_state_op{.name = "random_state", .infer = infer_random_state};
-const OpDef parameter_op{.name = "parameter", .infer = infer_parameter};
-
-int GraphData::add_node(Node node) {
-  int id = static_cast<int>(nodes.size());
-  node.region = current_region;
-  nodes.push_back(std::move(node));
-  regions[at(current_region)].nodes.push_back(id);
-  return id;
-}
-
-bool GraphData::is_within(int region, int outer) const {
-  while (region != outer && region >= 0) region = regions[at(region)].parent;
-  return region == outer;
-}
-
-std::string GraphData::describe(ValueRef v) const {
-  const Node& node = nodes[at(v.node)];
-  std::string name(node.op->name), place = to_string(node.where);
-  return place.empty() ? name : name + " at " + place;
-}
-
-std::string GraphData::describe_body(int region) const {
-  const Region& body = regions[at(region)];
-  const std::string place = to_string(body.where);
-  return "the body of the " + std::string(body.op->name) + (place.empty() ? "" : " at " + place);
-}
-
-ValueRef GraphData::visible(const Value& value, std::string_view op, const Where& where) const {
-  const bool is_ours = value.valid() && value.graph().get() == this;
-  if (!is_ours || value.node() < 0 || at(value.node()) >= nodes.size()) {
-    const std::string seen = !value.valid()  ? "it is default-constructed or moved from"
-                             : !is_ours      ? "it belongs to another graph"
-                             : value.eager() ? "an Eager has computed it, and keeps no graph"
-                                             : "it was made in a body that has been built again since";
-    throw Error(std::string(op), where, "not a Value of this graph: " + seen,
-                "pass a Value that an op of this graph returned");
-  }
-  ValueRef ref{value.node(), value.output()};
-  if (!is_within(current_region, nodes[at(ref.node)].region)) refuse_inside(*this, ref, op, where);
-  return ref;
-}
-
-TensorType GraphData::type_in_trial(ValueRef v, std::size_t trial) const {
-  const Node& node = nodes[at(v.node)];
-  if (trial < node.trials.size()) return node.trials[trial][at(v.output)];
-  return {type(v).dtype, type(v).shape.examples()};  // it is older than the open dimension that the trial is about
-}
-
-void GraphData::set_outputs_like(Node& node, std::span<const ValueRef> values) const {
-  node.outputs.clear();
-  node.trials.assign(trials(), {});
-  for (ValueRef v : values) {
-    node.outputs.push_back(type(v));
-    for (std::size_t k = 0; k < trials(); ++k) node.trials[k].push_back(type_in_trial(v, k));
-  }
-}
-
-VariableUse& GraphData::use(const Variable& variable, const Where& where) {
-  require_valid(variable, "Variable", where);
-  auto [entry, is_new] = variable_index.try_emplace(variable.data().get(), static_cast<int>(variables.size()));
-  if (is_new) {
-    VariableUse use;
-    use.variable = variable;
-    use.read = {add_source(*this, variable_op, VariableAttrs{variable}, where).node(), 0};
-    variables.push_back(std::move(use));
-  }
-  return variables[at(entry->second)];
-}
-
-void GraphData::note_start_of_body() {
-  std::vector<ValueRef> now;
-  for (const VariableUse& use : variables) now.push_back(use.assigned);
-  assigned_at_start.resize(regions.size());
-  assigned_at_start[at(current_region)] = std::move(now);
-}
-
-bool GraphData::is_assigned_here(const VariableUse& use) const {
-  ValueRef start;
-  if (current_region > 0) {
-    const auto& known = assigned_at_start[at(current_region)];
-    const auto number = at(static_cast<int>(&use - variables.data()));
-    if (number < known.size()) start = known[number];
-  }
-  return !(use.assigned == start);
-}
-
-Variable GraphData::make_variable(const std::string& name, const Tensor& initial, const Where& where) {
-  Variable made(name, initial, where);
-  if (current_region == 0) return made;
-  if (next_made < made_in_bodies.size()) {
-    const Variable& known = made_in_bodies[next_made];
-    if (known.name() == made.name() && known.type() == made.type()) return made_in_bodies[next_made++];
-    made_in_bodies.resize(next_made);  // another call than when the body was built before
-  }
-  ++next_made;
-  made_in_bodies.push_back(std::move(made));
-  return made_in_bodies.back();
-}
-
-std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {
-  if (upload_now) {  // an Eager has no steps: its random ops are counted
-    Tensor state(DType::i32, {2});
-    state.as<std::int32_t>()[0] = random_ops_run++;
-    return {upload_now(state)};
-  }
-  if (random_state.node < 0) random_state = {add_source(*this, random_state_op, {}, where).node(), 0};
-  std::vector<Value> sources{value(random_state)};
-  for (int r = current_region; r > 0; r = regions[at(r)].parent) {
-    if (!regions[at(r)].is_loop) continue;
-    if (regions[at(r)].counter.now.node < 0) {
-      int inner = std::exchange(current_region, r);
-      Value first = Graph(shared_from_this()).constant(Tensor::full(DType::i32, {}, 0.0), where);
-      ValueRef initial{first.node(), first.output()};
-      Value now = add_source(*this, parameter_op, ParameterAttrs{type(initial), initial}, where), after = next(now);
-      current_region = inner;
-      regions[at(r)].counter = {{first.node(), 0}, {now.node(), 0}, {after.node(), after.output()}};
-    }
-    sources.push_back(value(regions[at(r)].counter.now));
-  }
-  return sources;
-}
 
 TensorType Value::type(Where where) const {
   if (!valid()) {
     throw Error("Value", where, "a default-constructed or moved-from Value", "use a Value that an op returned");
   }
   return eager_ ? eager_->type : graph_->type({node_, output_});
-}
-
-void require_valid(const Variable& variable, std::string_view op, const Where& where) {
-  if (variable.valid()) return;
-  throw Error(std::string(op), where,
-              "a Variable refers to nothing: it is default-constructed, moved from, or the lr of an optimizer whose "
-              "learning rate is a schedule or is given elsewhere",
-              "give it a name and an initial Tensor, or the optimizer a number as its learning rate");
-}
-
-Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
-  if (!where.scope().empty()) name.insert(0, "/").insert(0, where.scope());
-  initial.require_valid("Variable \"" + name + "\"", where);
-  if (!is_utf8(name)) {
-    throw Error("Variable \"" + name + "\"", where, "its name is not UTF-8, so no checkpoint can hold it",
-                "give a name in UTF-8");
-  }
-  data_->name = std::move(name);
-  data_->type = initial.type();
-  data_->value = std::move(initial);
-}
-
-const std::string& Variable::name(Where where) const {
-  require_valid(*this, "Variable", where);
-  return data_->name;
-}
-
-const TensorType& Variable::type(Where where) const {
-  require_valid(*this, "Variable", where);
-  return data_->type;
-}
-
-Tensor Variable::read(Where where) const {
-  require_valid(*this, "Variable", where);
-  refuse_in_body(*this, "read");
-  std::lock_guard lock(data_->lock);
-  Tensor value = data_->storage ? data_->storage->read() : data_->value;
-  for (const auto& known : data_->writers)
-    if (auto writer = known.lock()) writer->report_failed_step();
-  return value;
-}
-
-void Variable::write(const Tensor& tensor, Where where) {
-  require_valid(*this, "Variable", where);
-  std::string op = "Variable \"" + name() + "\"";
-  tensor.require_valid(op, where);
-  if (tensor.type() != type()) {
-    throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
-                "write a tensor of its type");
-  }
-  refuse_in_body(*this, "write");
-  std::lock_guard lock(data_->lock);
-  if (data_->storage) {
-    data_->storage->write(tensor);
-  } else {
-    data_->value = tensor;
-  }
 }
 
 Arg::Arg(Value value, Where where) : content_(std::move(value)), where_(where) {}
@@ -430,7 +154,7 @@ Value Graph::step(Where where) { return add_source(data_of(*this, where), step_o
 namespace {
 ValueRef resolve(GraphData& graph, const Arg& arg, const char* call) {
   auto outside = [&](ValueRef ref) {
-    if (graph.nodes[at(ref.node)].region != 0) refuse_inside(graph, ref, call, arg.where());
+    if (graph.nodes[at(ref.node)].region != 0) graph.refuse_inside(ref, call, arg.where());
     return ref;
   };
   if (const auto* variable = std::get_if<Variable>(&arg.content())) {

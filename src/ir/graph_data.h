@@ -236,6 +236,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   // Returns the value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that was made in the
   // body under construction or in one around it; other Values have no memory there.
   ValueRef visible(const Value& value, std::string_view op, const Where& where) const;
+  // Throws Error for a Value that is made in a body and used outside of it.
+  [[noreturn]] void refuse_inside(ValueRef v, std::string_view op, const Where& where) const;
   // What random ops draw from: the step and the seed, then the iteration of each loop around the current region, the
   // innermost first. `next` makes the value that follows an iteration.
   std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
@@ -259,6 +261,8 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
 
 // The data that `graph` refers to. Throws Error if it was moved from, or is that of an Eager.
 GraphData& data_of(const Graph& graph, const Where& where);
+// Adds the node of a source op: in the step, whatever body is under construction, but for a parameter.
+Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where);
 Value add_input(GraphData& graph, InputAttrs attrs, const Where& where);
 // Throws Error, in the name of `op`, for a Variable that refers to nothing.
 void require_valid(const Variable& variable, std::string_view op, const Where& where);

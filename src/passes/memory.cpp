@@ -362,38 +362,4 @@ std::size_t live_bytes(const Plan& plan, int device) {
   return peak;
 }
 
-std::size_t rounded_block(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 256;
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return bytes;  // a larger allocation fails anyway
-  return std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-}
-
-std::vector<int> node_streams(const Plan& plan) {
-  std::vector<int> result(plan.nodes.size(), 0);
-  auto visit = [&](auto& self, const Task& task, int stream) -> void {
-    if (task.node >= 0) result[at(task.node)] = stream;
-    for (int body : task.bodies)
-      for (const Task& inner : plan.tasks_of(body)) self(self, inner, stream);
-  };
-  for (const Task& task : plan.tasks_of(0)) visit(visit, task, task.stream);
-  return result;
-}
-
-Workspaces workspaces(const Plan& plan, const PlanFacts& facts) {
-  Workspaces result{std::vector<std::size_t>(at(plan.streams)), std::vector<std::size_t>(at(plan.streams))};
-  std::vector<int> stream_of = node_streams(plan);
-  for (std::size_t i = 0; i < facts.workspaces.size(); ++i) {
-    const PlanNode& node = plan.nodes[i];
-    std::size_t& most = (node.on_host ? result.host : result.device)[at(stream_of[i])];
-    most = std::max(most, facts.workspaces[i]);
-  }
-  return result;
-}
-
-std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts) {
-  std::size_t bytes = plan.host_arena_bytes;
-  for (std::size_t workspace : workspaces(plan, facts).host) bytes += workspace ? rounded_block(workspace) : 0;
-  return bytes;
-}
-
 }  // namespace graphsink

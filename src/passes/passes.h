@@ -1,12 +1,10 @@
 // The passes that finish a Plan after lower() has made its nodes and schedule (planner_ir.h declares the passes before
-// that), and functions that several passes share. All are pure functions on plain data.
+// that), and what they share. All are pure functions on plain data.
 #pragma once
 
-#include <span>
-
-#include "graphsink/memory.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 
@@ -28,21 +26,6 @@ Dependencies dependencies(const Plan& plan, int sequence = 0);
 // The first task of the commit, which is the end of the schedule and runs after all else, on stream 0.
 int first_commit_task(const Plan& plan);
 
-// The number of the device that carries out the task; of a copy, the further device that takes part in it, or 0.
-int device_of(const Plan& plan, const Task& task);
-
-// The numbers of the further devices that the plan uses.
-std::vector<int> used_further_devices(const Plan& plan);
-
-// "cuda:1".
-std::string device_name(const Plan& plan, int device);
-
-// Whether the whole step is one launch.
-bool sinks_whole(const Plan& plan);
-
-// Whether the task is the CPU body of an op, on a device with separate memory.
-bool is_on_host(const Plan& plan, const Task& task);
-
 // Adds a task to the end of a sequence. Returns its id.
 int add_task(Plan& plan, int sequence, Task task);
 
@@ -55,7 +38,6 @@ void assign_streams(Plan& plan);
 
 // Decides which kernels captured graphs launch programmatically.
 void choose_programmatic_launches(Plan& plan);
-constexpr int kLeastProgrammaticSm = 90;
 
 // Gives each arena buffer an offset such that buffers that may be live at once do not overlap.
 void assign_memory(Plan& plan);
@@ -92,28 +74,5 @@ constexpr int kForever = 1 << 30;
 
 // Lifetimes of all buffers in arenas and in the host arena, in order of definition, without those that are never used.
 std::vector<Lifetime> lifetimes(const Plan& plan);
-
-// Bytes of the rings of all records.
-std::size_t ring_bytes(const Plan& plan);
-
-// The bytes that a block of device memory takes when `bytes` are allocated.
-std::size_t rounded_block(std::size_t bytes);
-
-// By node: the stream on which it runs. Nodes of a body run on the stream of the branch or loop.
-std::vector<int> node_streams(const Plan& plan);
-
-// Bytes of scratch memory for each stream: the largest workspace that an op on that stream asks for, or 0 if the facts
-// do not include workspaces. Ops on the host of a device with separate memory have their workspaces in host memory.
-struct Workspaces {
-  std::vector<std::size_t> device;
-  std::vector<std::size_t> host;
-};
-Workspaces workspaces(const Plan& plan, const PlanFacts& facts);
-
-// Bytes of the host arena: the values of ops on the host, then their workspaces, stream by stream.
-std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts);
-
-// Like memory_report(), with the given number of bytes for the slices of each feed.
-MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes);
 
 }  // namespace graphsink

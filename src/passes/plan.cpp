@@ -91,15 +91,6 @@ void refuse_overflow(const Plan& plan) {
 
 std::string to_string(DeviceId id) { return id.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(id.index); }
 
-std::vector<int> used_further_devices(const Plan& plan) {
-  std::vector<int> devices;
-  for (std::size_t i = 1; i < plan.devices.size(); ++i)
-    if (plan.devices[i].step_block >= 0) devices.push_back(static_cast<int>(i));
-  return devices;
-}
-
-std::string device_name(const Plan& plan, int device) { return to_string(plan.devices[at(device)].target.id); }
-
 int add_task(Plan& plan, int sequence, Task task) {
   int id = static_cast<int>(plan.tasks.size());
   plan.tasks.push_back(std::move(task));

@@ -19,7 +19,7 @@
 #include "device/cpu/tile_cost.h"
 #include "device/cpu/tile_schedule.h"
 #include "graphsink/memory.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "graphsink/memory.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "device/cuda/device.h"
 #include "device/cuda/run_once.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace blas_lt {

@@ -13,7 +13,7 @@
 #include "device/cuda/control.h"
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/target.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

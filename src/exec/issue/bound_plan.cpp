@@ -8,7 +8,7 @@
 #include "base/trace.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "passes/explain.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

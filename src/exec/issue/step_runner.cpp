@@ -6,7 +6,7 @@
 
 #include "base/at.h"
 #include "base/trace.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/trace.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

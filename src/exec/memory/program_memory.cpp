@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/at.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 

@@ -5,7 +5,7 @@
 
 #include "base/at.h"
 #include "base/number_text.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {

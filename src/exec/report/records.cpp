@@ -5,7 +5,7 @@
 
 #include "graphsink/memory.h"
 #include "passes/explain.h"
-#include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 

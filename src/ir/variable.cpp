@@ -1,0 +1,76 @@
+#include <mutex>
+
+#include "base/in_body.h"
+#include "base/printable.h"
+#include "ir/graph_data.h"
+
+namespace graphsink {
+namespace {
+
+// The body would wait for the end of the step that it is part of.
+void refuse_in_body(const Variable& variable, const std::string& call) {
+  if (!InBody::here()) return;
+  throw Error("Variable \"" + variable.name() + "\"", Where(), call + "() was called by the body of an op",
+              "give the op the Variable's value as an operand, and assign() what it returns");
+}
+
+}  // namespace
+
+void require_valid(const Variable& variable, std::string_view op, const Where& where) {
+  if (variable.valid()) return;
+  throw Error(std::string(op), where,
+              "a Variable refers to nothing: it is default-constructed, moved from, or the lr of an optimizer whose "
+              "learning rate is a schedule or is given elsewhere",
+              "give it a name and an initial Tensor, or the optimizer a number as its learning rate");
+}
+
+Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
+  if (!where.scope().empty()) name.insert(0, "/").insert(0, where.scope());
+  initial.require_valid("Variable \"" + name + "\"", where);
+  if (!is_utf8(name)) {
+    throw Error("Variable \"" + name + "\"", where, "its name is not UTF-8, so no checkpoint can hold it",
+                "give a name in UTF-8");
+  }
+  data_->name = std::move(name);
+  data_->type = initial.type();
+  data_->value = std::move(initial);
+}
+
+const std::string& Variable::name(Where where) const {
+  require_valid(*this, "Variable", where);
+  return data_->name;
+}
+
+const TensorType& Variable::type(Where where) const {
+  require_valid(*this, "Variable", where);
+  return data_->type;
+}
+
+Tensor Variable::read(Where where) const {
+  require_valid(*this, "Variable", where);
+  refuse_in_body(*this, "read");
+  std::lock_guard lock(data_->lock);
+  Tensor value = data_->storage ? data_->storage->read() : data_->value;
+  for (const auto& known : data_->writers)
+    if (auto writer = known.lock()) writer->report_failed_step();
+  return value;
+}
+
+void Variable::write(const Tensor& tensor, Where where) {
+  require_valid(*this, "Variable", where);
+  std::string op = "Variable \"" + name() + "\"";
+  tensor.require_valid(op, where);
+  if (tensor.type() != type()) {
+    throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
+                "write a tensor of its type");
+  }
+  refuse_in_body(*this, "write");
+  std::lock_guard lock(data_->lock);
+  if (data_->storage) {
+    data_->storage->write(tensor);
+  } else {
+    data_->value = tensor;
+  }
+}
+
+}  // namespace graphsink
