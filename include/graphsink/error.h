@@ -41,11 +41,23 @@ std::string line_of(const Where& where);
 // The same and the scope, if there is one: "train.cpp:12 in encoder/layer3".
 std::string to_string(const Where& where);
 
+// What kind of failure an Error is, for programs that go on in different ways.
+enum class ErrorCode : std::uint8_t {
+  misuse,         // a call, an op or its operands are wrong: the program has to be changed
+  unavailable,    // the machine or the build lacks what was asked for: a device, a driver, a library, threads
+  out_of_memory,  // of a device or of the host: smaller sizes may fit
+  device_lost,    // nothing more can run on the device in this process: restart it from a checkpoint
+  step_failed,    // a step committed nothing, because of its numbers or because the body of an op threw
+  io,             // a file cannot be read or written, or holds something else than was expected
+};
+// "out_of_memory".
+std::string_view to_string(ErrorCode code);
+
 // what() reads "train.cpp:12: matmul: inner dimensions differ: [32, 784] x [700, 256]; remedy: ...". It is one line:
 // control characters, and bytes that are not UTF-8, are escaped in all texts, as "\n" and "\x1b".
 class Error : public std::runtime_error {
  public:
-  Error(std::string op, Where where, std::string problem, std::string remedy);
+  Error(std::string op, Where where, std::string problem, std::string remedy, ErrorCode code = ErrorCode::misuse);
 
   // The op, the file or the call that refused.
   const std::string& op() const noexcept { return op_; }
@@ -55,12 +67,14 @@ class Error : public std::runtime_error {
   const std::string& problem() const noexcept { return problem_; }
   // What the user can do about it.
   const std::string& remedy() const noexcept { return remedy_; }
+  ErrorCode code() const noexcept { return code_; }
 
  private:
   std::string op_;
   Where where_;
   std::string problem_;
   std::string remedy_;
+  ErrorCode code_;
 };
 
 }  // namespace graphsink

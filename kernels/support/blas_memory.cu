@@ -38,7 +38,8 @@ void expect_room(int buffers, int threads) {
               "OpenBLAS needs addresses for " + std::to_string(kBufferMebibytes) + " MiB for each of " +
                   std::to_string(threads) + " threads, and a limit of the process leaves fewer",
               "raise the limit (ulimit -v, ulimit -d), compile with fewer threads (CompileOptions::threads), or start "
-              "with OPENBLAS_NUM_THREADS=1");
+              "with OPENBLAS_NUM_THREADS=1",
+              ErrorCode::out_of_memory);
 }
 
 // The threads of OpenBLAS, which this library does not use, start when the process does, and each takes a buffer at

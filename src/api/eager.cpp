@@ -106,7 +106,8 @@ class EagerRunner {
     device_->upload(*stream_, block_.get(), &clean, sizeof clean);
     const HostStatus thrown = std::exchange(status_, {});
     if (thrown.failed) throw body_error(std::string(op.name), where, thrown.what);
-    throw Error(std::string(op.name), where, to_string(block.error, block.error_index), "mend its input");
+    throw Error(std::string(op.name), where, to_string(block.error, block.error_index), "mend its input",
+                ErrorCode::step_failed);
   }
 
   std::shared_ptr<Device> device_;

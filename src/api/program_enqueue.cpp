@@ -10,7 +10,7 @@ Stream& Program::Impl::callers_stream(const char* call, void* stream, const Wher
   try {
     return session_.borrowed_stream(stream);
   } catch (const Error& e) {
-    throw Error(call, where, "the stream of the caller: " + e.problem(), e.remedy());
+    throw Error(call, where, "the stream of the caller: " + e.problem(), e.remedy(), e.code());
   }
 }
 
@@ -57,7 +57,8 @@ void Program::Impl::enqueue(void* stream, const std::shared_ptr<Impl>& self, con
   try {
     runner_.enqueue(*shapes_.current(), callers, self);
   } catch (const Error& e) {
-    throw Error("enqueue", where, e.op() + ": " + e.problem(), e.remedy() + "; end the capture, and destroy its graph");
+    throw Error("enqueue", where, e.op() + ": " + e.problem(), e.remedy() + "; end the capture, and destroy its graph",
+                e.code());
   }
   is_in_callers_graph_ = true;
   status_.set_has_outputs(true);

@@ -138,7 +138,7 @@ void Program::Impl::wait_for_caller(void* stream, const Where& where) {
   try {
     device().make_wait(this->stream(), session_.borrowed_stream(stream));
   } catch (const Error& e) {
-    throw Error("run", where, "RunOptions::stream: " + e.problem(), e.remedy());
+    throw Error("run", where, "RunOptions::stream: " + e.problem(), e.remedy(), e.code());
   }
 }
 

@@ -57,7 +57,7 @@ Error Program::Impl::no_memory(const std::string& what, const std::string& remed
     text += (i ? ", " : "") + value.name + " " + to_string(value.type) + " " + bytes_text(value.bytes) +
             (place.empty() ? "" : " (" + place + ")");
   }
-  return Error("memory of " + to_string(device().target().id), where, text, remedy);
+  return Error("memory of " + to_string(device().target().id), where, text, remedy, ErrorCode::out_of_memory);
 }
 
 }  // namespace graphsink

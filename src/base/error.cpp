@@ -31,11 +31,17 @@ std::string to_string(const Where& where) {
   return text;
 }
 
-Error::Error(std::string op, Where where, std::string problem, std::string remedy)
+std::string_view to_string(ErrorCode code) {
+  constexpr std::string_view kNames[] = {"misuse", "unavailable", "out_of_memory", "device_lost", "step_failed", "io"};
+  return kNames[static_cast<std::size_t>(code)];
+}
+
+Error::Error(std::string op, Where where, std::string problem, std::string remedy, ErrorCode code)
     : std::runtime_error(printable(compose(op, where, problem, remedy))),
       op_(printable(op)),
       where_(where),
       problem_(printable(problem)),
-      remedy_(printable(remedy)) {}
+      remedy_(printable(remedy)),
+      code_(code) {}
 
 }  // namespace graphsink

@@ -93,7 +93,8 @@ Tensor::Tensor(const TensorType& type, Where where) : type_(type) {
   try {
     bytes_.resize(bytes);
   } catch (const std::bad_alloc&) {
-    throw Error("Tensor", where, "there is not enough memory for " + to_string(type), "use smaller sizes");
+    throw Error("Tensor", where, "there is not enough memory for " + to_string(type), "use smaller sizes",
+                ErrorCode::out_of_memory);
   }
 }
 

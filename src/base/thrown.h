@@ -47,7 +47,8 @@ inline Thrown thrown() noexcept {
 }
 
 inline Error body_error(std::string op, const Where& where, const Thrown& what) {
-  return Error(std::move(op), where, std::string("its body threw: ") + what.problem, what.remedy);
+  return Error(std::move(op), where, std::string("its body threw: ") + what.problem, what.remedy,
+               ErrorCode::step_failed);
 }
 
 }  // namespace graphsink

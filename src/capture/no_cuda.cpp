@@ -9,7 +9,8 @@ SinkCache::Impl& SinkCache::impl(const Where&) const { return *impl_; }
 
 SinkCache::SinkCache(SinkOptions, Where where) {
   throw Error("SinkCache", where, "this build of graphsink has no CUDA, so there is nothing to capture",
-              "build graphsink with GRAPHSINK_FLAVOUR=cuda, or call the function without a SinkCache");
+              "build graphsink with GRAPHSINK_FLAVOUR=cuda, or call the function without a SinkCache",
+              ErrorCode::unavailable);
 }
 SinkCache::~SinkCache() = default;
 SinkCache::SinkCache(SinkCache&&) noexcept = default;

@@ -85,7 +85,7 @@ void SinkCache::Impl::run_key(Sunk& sunk, cudaStream_t stream, Work work, std::i
   if (options_.strict) {
     const CaptureFailed& why = *sunk.slot.failure();
     throw Error("sink", where, "the work of key " + to_string(sunk.key) + " cannot be launched: " + why.problem(),
-                why.remedy());
+                why.remedy(), why.code());
   }
   GRAPHSINK_TRACE(fallback, "as it is");
   if (outcome == Outcome::has_run) {
@@ -114,7 +114,7 @@ bool SinkCache::Impl::is_inside(cudaStream_t stream, const Where& where) {
     if (lost_.empty()) lost_ = problem;
     problem = "the device is lost: " + lost_;
   }
-  throw Error("sink", where, problem, remedy_for(code));
+  throw Error("sink", where, problem, remedy_for(code), error_code_of(code));
 }
 
 // The address of a stream that was destroyed may be that of another one on another device.
@@ -176,7 +176,7 @@ GuestDevice& SinkCache::Impl::device_of(cudaStream_t stream, const Where& where)
   const cudaError_t code = cudaStreamGetDevice(stream, &device);
   if (code != cudaSuccess) {
     (void)cudaGetLastError();
-    throw Error("sink", where, describe(code, "cudaStreamGetDevice"), remedy_for(code));
+    throw Error("sink", where, describe(code, "cudaStreamGetDevice"), remedy_for(code), error_code_of(code));
   }
   if (const auto known = devices_.find(device); known != devices_.end()) return known->second;
   GuestDevice& opened = devices_.try_emplace(device, device, log_).first->second;

@@ -47,7 +47,7 @@ SinkCache::Impl::Outcome SinkCache::Impl::check(Sunk& sunk, cudaStream_t stream,
     throw;
   } catch (const Error& e) {
     if (calls.is_lost()) throw;
-    sunk.slot.drop(CaptureFailed(e.op(), e.where(), e.problem(), e.remedy()));
+    sunk.slot.drop(CaptureFailed(e.op(), e.where(), e.problem(), e.remedy(), e.code()));
   }
   note_failure(sunk, *sunk.slot.failure(), kAsItIs);
   return Outcome::failed;

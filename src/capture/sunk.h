@@ -91,7 +91,7 @@ std::unique_ptr<CapturedGraph> as_capture(const Sunk& sunk, const Make& make) {
     throw;
   } catch (const Error& e) {
     if (sunk.device.calls->is_lost()) throw;
-    throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy());
+    throw CaptureFailed(e.op(), e.where(), e.problem(), e.remedy(), e.code());
   }
 }
 

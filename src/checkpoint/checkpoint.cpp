@@ -44,7 +44,7 @@ class InputFile {
   }
   void skip(std::uint64_t bytes) { stream_.seekg(static_cast<std::streamoff>(bytes), std::ios::cur); }
   [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
-    throw Error(name_, where_, problem, remedy);
+    throw Error(name_, where_, problem, remedy, ErrorCode::io);
   }
 
  private:
@@ -99,9 +99,10 @@ Tensor fit(const Tensor& tensor, const Variable& variable, const RestoreOptions&
   }
   std::string seen = ": expected " + to_string(wanted) + ", seen " + to_string(tensor.type());
   if (tensor.shape() != wanted.shape)
-    throw Error(source, where, field + "shape" + seen, "give a checkpoint of a model of the same sizes");
+    throw Error(source, where, field + "shape" + seen, "give a checkpoint of a model of the same sizes", ErrorCode::io);
   if (tensor.dtype() == wanted.dtype) return tensor;
-  if (!options.convert) throw Error(source, where, field + "dtype" + seen, "set convert to have it converted");
+  if (!options.convert)
+    throw Error(source, where, field + "dtype" + seen, "set convert to have it converted", ErrorCode::io);
   return tensor.to(wanted.dtype);
 }
 
@@ -120,7 +121,7 @@ std::int64_t Checkpoint::number(std::string_view name, Where where) const {
                 "metadata \"" + shortened(name) + "\": " +
                     (found == metadata.end() ? "is missing"
                                              : "expected a whole number, seen \"" + shortened(found->second) + "\""),
-                "give a checkpoint that this program wrote");
+                "give a checkpoint that this program wrote", ErrorCode::io);
   }
   return number;
 }
@@ -177,7 +178,7 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
     if (by_name.contains(name)) return;
     if (!options.allow_unused) {
       throw Error(source, where, tensor_text(name) + " belongs to no Variable",
-                  "give a checkpoint of this model, or set allow_unused");
+                  "give a checkpoint of this model, or set allow_unused", ErrorCode::io);
     }
     result.unused.push_back(name);
   };
@@ -192,11 +193,11 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
         throw Error(source, where,
                     tensor_text(name) + ", dtype: expected " + to_string(variable.type()) + ", seen " +
                         shortened(foreign->second) + ", which this library does not have",
-                    "convert the tensor to a dtype that read_checkpoint() loads");
+                    "convert the tensor to a dtype that read_checkpoint() loads", ErrorCode::io);
       }
       if (!options.allow_missing) {
         throw Error(source, where, "has no " + tensor_text(name),
-                    "give a checkpoint of this model, or set allow_missing");
+                    "give a checkpoint of this model, or set allow_missing", ErrorCode::io);
       }
       result.missing.push_back(name);
       continue;
@@ -235,7 +236,7 @@ Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOp
   std::int64_t step = options.without_step ? 0 : checkpoint.number(kStep, where);
   if (step > std::numeric_limits<std::int32_t>::max()) {
     throw Error(name_of(checkpoint), where, "metadata \"step\": " + std::to_string(step) + " is not below 2^31",
-                "give a checkpoint that this program wrote");
+                "give a checkpoint that this program wrote", ErrorCode::io);
   }
   try {
     program.sync(where);

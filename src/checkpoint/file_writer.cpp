@@ -135,7 +135,7 @@ FileWriter::FileWriter(fs::path path, Where where) : path_(std::move(path)), whe
     throw Error(
         path_.string(), where_,
         "cannot be written: it is " + std::string(kind_of(is_directory ? fs::file_type::directory : status.type())),
-        "name a file");
+        "name a file", ErrorCode::io);
   }
   open_partial();
 }
@@ -196,7 +196,8 @@ void FileWriter::commit() {
 void FileWriter::refuse(const char* call, int code) const {
   throw Error(path_.string(), where_,
               std::string("cannot be written: ") + call + ": " + std::generic_category().message(code),
-              code == ENOENT ? "make its directory first" : "check the directory, its permissions and its free space");
+              code == ENOENT ? "make its directory first" : "check the directory, its permissions and its free space",
+              ErrorCode::io);
 }
 
 }  // namespace graphsink

@@ -149,7 +149,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   };
 
   [[noreturn]] void refuse(const std::string& field, const std::string& reason) const {
-    throw Error(file_, where_, field + ": " + reason, kWriteAgain);
+    throw Error(file_, where_, field + ": " + reason, kWriteAgain, ErrorCode::io);
   }
   [[noreturn]] void refuse_twice(std::string_view key) const { refuse("header", in_quotes(key) + " occurs twice"); }
   [[noreturn]] void refuse_field(const char* field, const std::string& reason) const {

@@ -38,7 +38,8 @@ using Memory = std::shared_ptr<void>;
 // An allocation failed. The message says what the device knows; the caller adds what the memory was for.
 class OutOfMemory : public Error {
  public:
-  using Error::Error;
+  OutOfMemory(std::string op, Where where, std::string problem, std::string remedy)
+      : Error(std::move(op), where, std::move(problem), std::move(remedy), ErrorCode::out_of_memory) {}
 };
 
 // Bytes that are allocated now. Shared with the memory, which may outlive its device and be freed by any thread.

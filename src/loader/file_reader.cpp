@@ -50,7 +50,7 @@ std::vector<std::uint8_t> FileReader::read(std::uint64_t count) {
 }
 
 void FileReader::refuse(const std::string& problem, const std::string& remedy) const {
-  throw Error(name_, where_, problem, remedy);
+  throw Error(name_, where_, problem, remedy, ErrorCode::io);
 }
 
 void FileReader::refuse_stream() const {

@@ -78,14 +78,15 @@ std::filesystem::path find_in(const std::filesystem::path& directory, std::strin
   if (std::filesystem::exists(gzipped, ignored)) return gzipped;
   throw Error(plain.string(), where, "no such file, and none with .gz",
               "get " + std::string(kImages) + ".gz and " + std::string(kLabels) +
-                  ".gz from https://ossci-datasets.s3.amazonaws.com/mnist/, or use seeded_digits()");
+                  ".gz from https://ossci-datasets.s3.amazonaws.com/mnist/, or use seeded_digits()",
+              ErrorCode::io);
 }
 
 IdxFile read_ranked(const std::filesystem::path& path, int rank, const char* what, Where where) {
   IdxFile file = read_idx(path, kMostIdxBytes, where);
   if (file.shape.rank() != rank) {
     throw Error(path.string(), where, std::string("expected ") + what + ", seen " + to_string(file.shape),
-                "give an MNIST file");
+                "give an MNIST file", ErrorCode::io);
   }
   return file;
 }
@@ -126,13 +127,13 @@ Digits read_digits(const std::filesystem::path& directory, Where where) {
     throw Error(labels_path.string(), where,
                 "expected " + std::to_string(count) + " labels, one for each image of " + images_path.string() +
                     ", seen " + std::to_string(labels.shape[0]),
-                "use the two files of one set");
+                "use the two files of one set", ErrorCode::io);
   }
   for (std::size_t i = 0; i < labels.bytes.size(); ++i) {
     if (labels.bytes[i] > 9) {
       throw Error(labels_path.string(), where,
                   "expected labels 0 to 9, seen " + std::to_string(labels.bytes[i]) + " at " + std::to_string(i),
-                  "give the labels of digits");
+                  "give the labels of digits", ErrorCode::io);
     }
   }
 

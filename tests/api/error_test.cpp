@@ -16,6 +16,7 @@ struct Row {
   const char* name;
   std::function<void()> act;
   std::vector<const char*> words;  // what the message must contain, besides this file's line
+  ErrorCode code = ErrorCode::misuse;
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -114,7 +115,8 @@ const Row kRows[] = {
        compile(g).bind();
      },
      {"no room for the arena (65536.0 GiB)", "out of memory", "its largest values are", "tanh f32[16777216, 1048576]",
-      "error_test.cpp:", "use smaller batches"}},
+      "error_test.cpp:", "use smaller batches"},
+     ErrorCode::out_of_memory},
     {"NoRoomForAnInput",
      [] {
        Graph g;
@@ -122,14 +124,16 @@ const Row kRows[] = {
        compile(g).bind();
      },
      {"no room for an input", "out of memory", "input \"pixels\" f32[16777216, 1048576] 65536.0 GiB",
-      "use smaller shapes"}},
+      "use smaller shapes"},
+     ErrorCode::out_of_memory},
     {"NoRoomForWorkspaces",
      [] {
        Graph g;
        g.output("y", emit(hungry, {g.feed("x", f32, {64})})[0]);
        compile(g).bind();
      },
-     {"no room for the workspaces", "out of memory", "the program needs 1073741824.0 GiB", "use smaller batches"}},
+     {"no room for the workspaces", "out of memory", "the program needs 1073741824.0 GiB", "use smaller batches"},
+     ErrorCode::out_of_memory},
     {"NoGradient",
      [] {
        Graph g;
@@ -259,7 +263,8 @@ const Row kRows[] = {
        g.record("s", sum(g.feed("x", f32, {1})));
        compile(g, {.target = cuda(97)});
      },
-     {"cuda:97", "remedy"}},
+     {"cuda:97", "remedy"},
+     ErrorCode::unavailable},
     {"EmbeddingIndices",
      [] {
        Graph g;
@@ -313,6 +318,7 @@ TEST_P(Message, NamesTheOpWhatWasSeenAndTheRemedy) {
       EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << "no \"" << word << "\" in: " << e.what();
     }
     EXPECT_FALSE(e.remedy().empty());
+    EXPECT_EQ(e.code(), GetParam().code) << to_string(e.code());
   }
 }
 

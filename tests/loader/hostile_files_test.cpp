@@ -184,6 +184,7 @@ void expect_all_refused(const std::vector<Hostile>& files, const Read& read) {
       EXPECT_EQ(e.op(), path.string()) << file.name;
       EXPECT_NE(e.problem().find(file.says), std::string::npos) << file.name << ": " << e.what();
       EXPECT_FALSE(e.remedy().empty()) << file.name;
+      EXPECT_EQ(e.code(), ErrorCode::io) << file.name;
       EXPECT_LT(std::string(e.what()).size(), 1000u) << file.name;
     }
   }

@@ -59,6 +59,7 @@ std::string message_of(Call call) {
     call();
   } catch (const Error& error) {
     EXPECT_FALSE(error.remedy().empty()) << error.what();
+    EXPECT_EQ(error.code(), ErrorCode::io) << error.what();
     EXPECT_NE(std::string(error.what()).find("loader_test.cpp:"), std::string::npos) << error.what();
     return error.what();
   }

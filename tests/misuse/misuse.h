@@ -31,6 +31,12 @@ struct Row {
         act(misuse),
         line(error_line),
         where(row_where) {}
+
+  ErrorCode code = ErrorCode::misuse;
+  Row with(ErrorCode other) && {
+    code = other;
+    return std::move(*this);
+  }
 };
 
 // All rows, in the order of the table.

@@ -1153,10 +1153,10 @@ std::span<const Row> misuses() {
           "writes_uncaptured",
           {"a commit is part of one launch"},
           [] { emit(writes_uncaptured, {graph().value(w())}); }},
-      Row{"BodyThrows", "refuse_negative", {"negative input"}, [] { run(emit(cpu_refuse_negative, {-x()})[0]); }},
+      Row{"BodyThrows", "refuse_negative", {"negative input"}, [] { run(emit(cpu_refuse_negative, {-x()})[0]); }}.with(ErrorCode::step_failed),
 
       // --- programs: compile and write
-      Row{"NoSuchDevice", "cuda:97", {"remedy"}, [] { compile(graph(), {.target = cuda(97)}); }, Line::none},
+      Row{"NoSuchDevice", "cuda:97", {"remedy"}, [] { compile(graph(), {.target = cuda(97)}); }, Line::none}.with(ErrorCode::unavailable),
       Row{"WriteOtherShape",
           "write(\"x\")",
           {"takes f32[3], was given f32[2]"},
@@ -1291,21 +1291,21 @@ std::span<const Row> misuses() {
           [] { program().read(Graph().constant(Tensor({1.0f}))); }},
       Row{"SetNegativeSteps", "set_steps", {"-1 steps"}, [] { program().set_steps(-1); }},
       Row{"SetTooManySteps", "set_steps", {"2^31"}, [] { program().set_steps(std::int64_t{1} << 31); }},
-      Row{"GatherOutOfRange", "gather", {"lies outside the axis"}, [] { run(gather(floats(2), cast(x(), i32))); }},
+      Row{"GatherOutOfRange", "gather", {"lies outside the axis"}, [] { run(gather(floats(2), cast(x(), i32))); }}.with(ErrorCode::step_failed),
       Row{"EmbeddingOutOfRange",
           "embedding",
           {"lies outside the axis", "step 0"},
-          [] { run(embedding(floats(2, 2), cast(x(), i32))); }},
+          [] { run(embedding(floats(2, 2), cast(x(), i32))); }}.with(ErrorCode::step_failed),
       Row{"ScatterOutOfRange",
           "scatter_add",
           {"lies outside the axis"},
-          [] { run(scatter_add(floats(2), cast(x(), i32), x())); }},
+          [] { run(scatter_add(floats(2), cast(x(), i32), x())); }}.with(ErrorCode::step_failed),
       Row{"TargetOutOfRange",
           "cross_entropy",
           {"is not a class"},
-          [] { run(cross_entropy(floats(3, 2), cast(x(), i32))); }},
-      Row{"NotFinite", "check_finite", {"is not finite"}, [] { run(check_finite(x() / 0.0)); }},
-      Row{"NotFiniteAnywhere", "log", {"is not finite"}, [] { run(log(-x()), {.check_finite = true}); }},
+          [] { run(cross_entropy(floats(3, 2), cast(x(), i32))); }}.with(ErrorCode::step_failed),
+      Row{"NotFinite", "check_finite", {"is not finite"}, [] { run(check_finite(x() / 0.0)); }}.with(ErrorCode::step_failed),
+      Row{"NotFiniteAnywhere", "log", {"is not finite"}, [] { run(log(-x()), {.check_finite = true}); }}.with(ErrorCode::step_failed),
 
       Row{"ReadOfARecordAfterAFailedStep",
           "gather",
@@ -1313,14 +1313,14 @@ std::span<const Row> misuses() {
           [] {
             Program p = with_failed_step();
             p.read("s");
-          }},
+          }}.with(ErrorCode::step_failed),
       Row{"ReadOfAnOutputAfterAFailedStep",
           "gather",
           {"lies outside the axis"},
           [] {
             Program p = with_failed_step();
             p.read_output("y");
-          }},
+          }}.with(ErrorCode::step_failed),
       Row{"PollAfterAFailedStep",
           "gather",
           {"lies outside the axis"},
@@ -1328,7 +1328,7 @@ std::span<const Row> misuses() {
             Program p = with_failed_step();
             while (!p.poll()) {
             }
-          }},
+          }}.with(ErrorCode::step_failed),
 
       // --- Variables, Tensors and Shapes
       Row{"VariableOtherType", "Variable \"w\"", {"f32[3]", "f32[2]"}, [] { w().write(Tensor({1.0f, 2.0f})); }},
@@ -1384,45 +1384,45 @@ std::span<const Row> misuses() {
           [] {
             Eager eager(target());
             gather(eager.tensor({1}), eager.tensor(Tensor({5})));
-          }},
+          }}.with(ErrorCode::step_failed),
       Row{"EagerNotFinite",
           "check_finite",
           {"is not finite"},
           [] {
             Eager eager(target());
             check_finite(log(eager.tensor({-1})));
-          }},
+          }}.with(ErrorCode::step_failed),
       Row{"EagerBodyThrows",
           "refuse_negative",
           {"negative input"},
-          [] { emit(cpu_refuse_negative, {Eager().tensor({-1})}); }},
+          [] { emit(cpu_refuse_negative, {Eager().tensor({-1})}); }}.with(ErrorCode::step_failed),
 
       // --- checkpoints
-      Row{"CheckpointIsNotThere", nullptr, {"nothing", "cannot be opened"}, [] { read_checkpoint(directory() / "nothing"); }},
-      Row{"CheckpointIsADirectory", nullptr, {"not a regular file"}, [] { read_checkpoint(directory().path()); }},
-      Row{"CheckpointIsEmpty", nullptr, {"header size"}, [] { read_checkpoint(file("c", "")); }},
-      Row{"CheckpointHeaderIsTooLarge", nullptr, {"header size"}, [] { read_checkpoint(file("c", "12345678")); }},
-      Row{"CheckpointIsNoJson", nullptr, {"header", "not JSON"}, [] { read_checkpoint(checkpoint_file("{", 0)); }},
-      Row{"CheckpointIsNoObject", nullptr, {"not a JSON object"}, [] { read_checkpoint(checkpoint_file("1", 0)); }},
+      Row{"CheckpointIsNotThere", nullptr, {"nothing", "cannot be opened"}, [] { read_checkpoint(directory() / "nothing"); }}.with(ErrorCode::io),
+      Row{"CheckpointIsADirectory", nullptr, {"not a regular file"}, [] { read_checkpoint(directory().path()); }}.with(ErrorCode::io),
+      Row{"CheckpointIsEmpty", nullptr, {"header size"}, [] { read_checkpoint(file("c", "")); }}.with(ErrorCode::io),
+      Row{"CheckpointHeaderIsTooLarge", nullptr, {"header size"}, [] { read_checkpoint(file("c", "12345678")); }}.with(ErrorCode::io),
+      Row{"CheckpointIsNoJson", nullptr, {"header", "not JSON"}, [] { read_checkpoint(checkpoint_file("{", 0)); }}.with(ErrorCode::io),
+      Row{"CheckpointIsNoObject", nullptr, {"not a JSON object"}, [] { read_checkpoint(checkpoint_file("1", 0)); }}.with(ErrorCode::io),
       Row{"CheckpointIsTruncated",
           nullptr,
           {"tensor \"w\"", "data_offsets", "is not within the 3 bytes"},
-          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3)); }},
+          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3)); }}.with(ErrorCode::io),
       Row{"CheckpointOfUnknownDtype",
           nullptr,
           {"tensor \"w\", dtype", "seen \"F8\""},
-          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}})", 1)); }},
+          [] { read_checkpoint(checkpoint_file(R"({"w":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}})", 1)); }}.with(ErrorCode::io),
       Row{"CheckpointOfABadBoolean",
           nullptr,
           {"tensor \"w\"", "neither 0 nor 1"},
           [] {
             std::string header = R"({"w":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}})";
             read_checkpoint(file("c", std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + "2"));
-          }},
+          }}.with(ErrorCode::io),
       Row{"CheckpointInAMissingDirectory",
           nullptr,
           {"nowhere"},
-          [] { write_checkpoint(directory() / "nowhere" / "c", Checkpoint()); }},
+          [] { write_checkpoint(directory() / "nowhere" / "c", Checkpoint()); }}.with(ErrorCode::io),
       Row{"CheckpointNameIsTaken",
           nullptr,
           {"__metadata__", "another name"},
@@ -1434,7 +1434,7 @@ std::span<const Row> misuses() {
       Row{"CheckpointHasNoSuchNumber",
           "the checkpoint",
           {"metadata \"step\": is missing"},
-          [] { Checkpoint().number("step"); }},
+          [] { Checkpoint().number("step"); }}.with(ErrorCode::io),
       Row{"CheckpointNumberIsText",
           "the checkpoint",
           {"metadata \"step\": expected a whole number, seen \"x\""},
@@ -1442,7 +1442,7 @@ std::span<const Row> misuses() {
             Checkpoint checkpoint;
             checkpoint.metadata["step"] = "x";
             checkpoint.number("step");
-          }},
+          }}.with(ErrorCode::io),
       Row{"SnapshotOfTwoOfOneName",
           "snapshot",
           {"two Variables are named \"w\""},
@@ -1450,28 +1450,28 @@ std::span<const Row> misuses() {
       Row{"RestoreOfWhatIsMissing",
           "the checkpoint",
           {"no tensor \"w\"", "allow_missing"},
-          [] { restore(std::vector{w()}, Checkpoint()); }},
+          [] { restore(std::vector{w()}, Checkpoint()); }}.with(ErrorCode::io),
       Row{"RestoreOfWhatIsUnused",
           "the checkpoint",
           {"\"v\" belongs to no Variable", "allow_unused"},
-          [] { restore({}, checkpoint_of("v", Tensor({1.0f}))); }},
+          [] { restore({}, checkpoint_of("v", Tensor({1.0f}))); }}.with(ErrorCode::io),
       Row{"RestoreOfAnotherShape",
           "the checkpoint",
           {"\"w\", shape", "f32[3]", "f32[1]"},
-          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1.0f}))); }},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1.0f}))); }}.with(ErrorCode::io),
       Row{"RestoreOfAnotherDtype",
           "the checkpoint",
           {"\"w\", dtype", "f32[3]", "i32[3]", "convert"},
-          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1, 2, 3}))); }},
+          [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1, 2, 3}))); }}.with(ErrorCode::io),
 
       // --- loaders
-      Row{"IdxIsNotThere", nullptr, {"nothing"}, [] { read_idx(directory() / "nothing"); }},
-      Row{"IdxIsNoIdx", nullptr, {"remedy"}, [] { read_idx(file("idx", "this is no IDX file")); }},
-      Row{"IdxIsEmpty", nullptr, {"remedy"}, [] { read_idx(file("idx", "")); }},
-      Row{"DigitsAreNotThere", nullptr, {"t10k-images-idx3-ubyte"}, [] { read_digits(directory().path()); }},
+      Row{"IdxIsNotThere", nullptr, {"nothing"}, [] { read_idx(directory() / "nothing"); }}.with(ErrorCode::io),
+      Row{"IdxIsNoIdx", nullptr, {"remedy"}, [] { read_idx(file("idx", "this is no IDX file")); }}.with(ErrorCode::io),
+      Row{"IdxIsEmpty", nullptr, {"remedy"}, [] { read_idx(file("idx", "")); }}.with(ErrorCode::io),
+      Row{"DigitsAreNotThere", nullptr, {"t10k-images-idx3-ubyte"}, [] { read_digits(directory().path()); }}.with(ErrorCode::io),
       Row{"NoDigits", "seeded_digits", {"0"}, [] { seeded_digits(0, 1); }, Line::none},
-      Row{"TextIsNotThere", nullptr, {"nothing"}, [] { read_text(directory() / "nothing"); }},
-      Row{"TextIsTooShort", nullptr, {"256"}, [] { read_text(file("text", "short")); }},
+      Row{"TextIsNotThere", nullptr, {"nothing"}, [] { read_text(directory() / "nothing"); }}.with(ErrorCode::io),
+      Row{"TextIsTooShort", nullptr, {"256"}, [] { read_text(file("text", "short")); }}.with(ErrorCode::io),
       Row{"TokenOutsideTheVocabulary",
           "decode",
           {"1"},

@@ -23,6 +23,7 @@ std::string compare(const Row& row, const Error& e) {
   for (const char* word : row.words)
     if (text.find(word) == std::string::npos) wrong += "there is no \"" + std::string(word) + "\"\n";
   if (e.remedy().empty()) wrong += "there is no remedy\n";
+  if (e.code() != row.code) wrong.append("its code is ").append(to_string(e.code())).append("\n");
   auto rows = misuses();
   auto index = static_cast<std::size_t>(&row - rows.data());
   auto before = rows[index > 0 ? index - 1 : index].where.line();

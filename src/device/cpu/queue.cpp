@@ -38,7 +38,7 @@ void CpuQueue::start() {
   } catch (const std::system_error& e) {
     sleep_->state.store(Thread::ended);
     throw Error("cpu", Where(), std::string("there is no thread for a stream: ") + e.what(),
-                "end other threads of this process, or raise the limit on them (ulimit -u)");
+                "end other threads of this process, or raise the limit on them (ulimit -u)", ErrorCode::unavailable);
   } catch (...) {
     sleep_->state.store(Thread::ended);
     throw;

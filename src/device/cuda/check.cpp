@@ -62,12 +62,33 @@ const char* remedy_for(cudaError_t code) {
   }
 }
 
+ErrorCode error_code_of(cudaError_t code) {
+  if (is_sticky(code)) return ErrorCode::device_lost;
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return ErrorCode::out_of_memory;
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoDevice:
+    case cudaErrorInitializationError:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorNotSupported:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+      return ErrorCode::unavailable;
+    default:
+      return ErrorCode::misuse;
+  }
+}
+
 std::string describe(cudaError_t code, const char* call) {
   return std::string(call) + " returned " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")";
 }
 
 CudaFailure::CudaFailure(cudaError_t code, const char* call, const BoundNode& node)
-    : Error(std::string(node.op->name), node.where, describe(code, call), remedy_for(code)), code_(code), call_(call) {}
+    : Error(std::string(node.op->name), node.where, describe(code, call), remedy_for(code), error_code_of(code)),
+      code_(code),
+      call_(call) {}
 
 void check_cuda(int code, const char* call, const BoundNode& node) {
   if (code != cudaSuccess) throw CudaFailure(static_cast<cudaError_t>(code), call, node);
@@ -80,14 +101,15 @@ void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {
   std::string problem = describe(code, call);
   if (is_sticky(code)) {
     if (!is_lost()) fate_->lost = (node ? op + ": " : std::string()) + problem;
-    throw Error(op, where, problem, remedy_for(code));
+    throw Error(op, where, problem, remedy_for(code), error_code_of(code));
   }
-  if (is_capturing()) throw CaptureFailed(op, where, problem, remedy_for(code));
-  throw Error(op, where, problem, remedy_for(code));
+  if (is_capturing()) throw CaptureFailed(op, where, problem, remedy_for(code), error_code_of(code));
+  throw Error(op, where, problem, remedy_for(code), error_code_of(code));
 }
 
 void Calls::throw_lost() const {
-  throw Error(device_name(device_), Where(), "the device is lost: " + fate_->lost, remedy_for(cudaErrorLaunchFailure));
+  throw Error(device_name(device_), Where(), "the device is lost: " + fate_->lost, remedy_for(cudaErrorLaunchFailure),
+              ErrorCode::device_lost);
 }
 
 CurrentDevice::CurrentDevice(Calls& calls) : calls_(calls) {

@@ -118,8 +118,9 @@ inline constexpr const char* kCaptureRemedy =
 // Tells whether this error destroys the context. The process must then end.
 bool is_sticky(cudaError_t code);
 
-// What a user can do about a failed call.
+// What a user can do about a failed call, and what kind of failure it is.
 const char* remedy_for(cudaError_t code);
+ErrorCode error_code_of(cudaError_t code);
 
 // Logs a failure that cannot be thrown, such as one in a destructor. Clears the last error of the thread.
 void log_failure(const Log& log, const char* call, const char* code) noexcept;

@@ -242,7 +242,7 @@ void CudaDevice::call(Stream& stream, const BoundNode& node) {
     if (calls_->is_lost()) throw;
     bool names_op = e.op() == node.op->name;
     throw CaptureFailed(std::string(node.op->name), node.where, names_op ? e.problem() : e.op() + ": " + e.problem(),
-                        e.remedy());
+                        e.remedy(), e.code());
   }
   capture_->note(on, &node);
 }

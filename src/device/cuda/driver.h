@@ -16,7 +16,8 @@ void find_driver_function(Calls& calls, const char* name, F& function) {
   calls.check(cudaGetDriverEntryPointByVersion(name, &entry, kSince, cudaEnableDefault, &found),
               "cudaGetDriverEntryPointByVersion");
   if (found != cudaDriverEntryPointSuccess) {
-    throw Error(name, Where(), "the driver does not have this function", "install a driver for CUDA 13");
+    throw Error(name, Where(), "the driver does not have this function", "install a driver for CUDA 13",
+                ErrorCode::unavailable);
   }
   function = reinterpret_cast<F>(entry);
 }

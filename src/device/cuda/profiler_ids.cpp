@@ -17,7 +17,7 @@ namespace {
 void expect_success(int code, const char* call) {
   if (code == 0) return;
   throw Error("node names", Where(), std::string(call) + " fails with CUPTI's error " + std::to_string(code),
-              "see CUptiResult in cupti_result.h");
+              "see CUptiResult in cupti_result.h", ErrorCode::unavailable);
 }
 
 }  // namespace
@@ -33,7 +33,8 @@ ProfilerIds::ProfilerIds() : get_node_id_(cuptiGetGraphNodeId), get_exec_id_(cup
   if (get_node_id_ && get_exec_id_) return;
   if (problem.empty()) problem = name + " lacks a function";
   throw Error("node names", Where(), "CUPTI, which knows the ids that profilers show, cannot be used: " + problem,
-              "install CUPTI, a part of the CUDA toolkit, and put its folder into LD_LIBRARY_PATH");
+              "install CUPTI, a part of the CUDA toolkit, and put its folder into LD_LIBRARY_PATH",
+              ErrorCode::unavailable);
 }
 
 std::uint64_t ProfilerIds::of(cudaGraphNode_t node) const {

@@ -25,7 +25,8 @@ std::shared_ptr<Calls> open_calls(int index, const Log& log, const Calls* beside
     throw Error(to_string(DeviceId{DeviceKind::cuda, index}), Where(),
                 "there are " + std::to_string(count) + " CUDA devices",
                 count == 0 ? "compile for gs::cpu()"
-                           : "use an index below " + std::to_string(count) + ", or compile for gs::cpu()");
+                           : "use an index below " + std::to_string(count) + ", or compile for gs::cpu()",
+                ErrorCode::unavailable);
   }
   return std::make_shared<Calls>(index, count == 1, log, beside);
 }

@@ -288,7 +288,8 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
       issue_one(id);
     } catch (const Error& e) {
       if (!before_commit || device.counters().kernels == *before_commit) throw;
-      throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy());
+      throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy(),
+                         e.code());
     }
   }
   for (int s = 1; s < plan_->streams; ++s)

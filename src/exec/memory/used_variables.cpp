@@ -100,7 +100,8 @@ void UsedVariables::require_whole() const {
 
 void UsedVariables::set_broken(const BrokenCommit& why) const {
   Error broken(why.op(), why.where(), why.problem(),
-               "write their values from before the step to all Variables that the program assigns; " + why.remedy());
+               "write their values from before the step to all Variables that the program assigns; " + why.remedy(),
+               why.code());
   for (const auto& [data, used] : variables_)
     if (used.is_written) used.home->set_broken(broken);
 }

@@ -77,7 +77,8 @@ void DeviceVariable::write(const Tensor& tensor) {
   try {
     transfer_->upload(memory_.get(), tensor.data(), tensor.bytes());
   } catch (const Error& e) {
-    set_broken(Error(e.op(), e.where(), "a write to the Variable broke off: " + e.problem(), "write it again"));
+    set_broken(
+        Error(e.op(), e.where(), "a write to the Variable broke off: " + e.problem(), "write it again", e.code()));
     throw;
   }
   std::lock_guard lock(mutex_);

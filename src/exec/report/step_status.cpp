@@ -124,13 +124,14 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
                        : error == StepError::size ? kRoomRemedy
                                                   : kRemedy;
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
-  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy));
+  if (node >= graph_.nodes.size())
+    return &failure_.emplace(Error("step", where, problem, remedy, ErrorCode::step_failed));
   const Node& source = graph_.nodes[node];
   std::string op = graph_.name_of(source);
   if (!writes_variables(*source.op, source.inputs.size()))
-    return &failure_.emplace(Error(op, source.where, problem, remedy));
+    return &failure_.emplace(Error(op, source.where, problem, remedy, ErrorCode::step_failed));
   BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
-                      "an op that writes Variables must not throw");
+                      "an op that writes Variables must not throw", ErrorCode::step_failed);
   variables_.set_broken(broken);
   return &failure_.emplace(broken);
 }
