@@ -5,7 +5,9 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +43,29 @@ inline constexpr Placement on_cpu{Placement::Kind::cpu};
 // The program's target. Without effect in a program for cpu().
 inline constexpr Placement on_device{Placement::Kind::device};
 
+// As an end of slice() and of an Index: takes all elements that remain in the direction of the step.
+inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
+
+// What Value::operator[] takes. Remembers the user's line for errors.
+class Index {
+ public:
+  template <std::integral T>
+  Index(T element, Where where = Where::current())  // NOLINT: implicit, for x[i]
+      : begin_(static_cast<std::int64_t>(element)), where_(where) {}
+  template <std::integral T, std::integral U>
+  Index(T begin, U end, Where where = Where::current())
+      : begin_(static_cast<std::int64_t>(begin)), end_(static_cast<std::int64_t>(end)), where_(where) {}
+
+  std::int64_t begin() const { return begin_; }
+  std::optional<std::int64_t> end() const { return end_; }  // none: the element `begin` alone
+  const Where& where() const { return where_; }
+
+ private:
+  std::int64_t begin_;
+  std::optional<std::int64_t> end_;
+  Where where_;
+};
+
 // One output of one node of a graph.
 class Value {
  public:
@@ -54,6 +79,11 @@ class Value {
   TensorType type(Where where = Where::current()) const;
   DType dtype(Where where = Where::current()) const { return type(where).dtype; }
   Shape shape(Where where = Where::current()) const { return type(where).shape; }
+
+  // x[i] is without the first axis: element i of it, from the end if i is negative. x[{a, b}] keeps the axis: its
+  // elements from a up to b, as slice() counts them; to_end is an end, too. The results are copies. Throws Error for an
+  // element that is not there, as far as the size of the axis is known.
+  Value operator[](const Index& index) const;
 
   // For the library's own layers.
   const std::shared_ptr<GraphData>& graph() const { return graph_; }
@@ -143,6 +173,9 @@ class Arg {
   Where where_;
   bool is_bool_ = false;
 };
+
+// Values as operands of a line.
+std::vector<Arg> operands(std::span<const Value> values, const Where& where);
 
 // One dimension of an input: a fixed size, or open, which means that the size comes with each write(). The graph is
 // built with an example of the size, which all ops must accept. dim(x, d) gives the actual size as a Value.

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -111,27 +112,38 @@ inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, Pl
   return matmul(std::move(a), std::move(b), MatmulOptions{transpose_a, transpose_b}, placement);
 }
 
+// The axes of a reduction, counted from the end if negative: sum(x, 1), sum(x, {0, -1}). None: all of them.
+struct Axes {
+  std::vector<int> list;
+
+  Axes() = default;
+  template <std::same_as<int> T>  // so that neither a number nor a bool is taken for an axis
+  Axes(T axis) : list{axis} {}    // NOLINT: implicit, as are all of these
+  Axes(std::initializer_list<int> axes) : list(axes) {}
+  Axes(std::vector<int> axes) : list(std::move(axes)) {}
+};
+
 // Sum and mean over the given axes, or over all if `axes` is empty. Reduced axes are dropped, or kept with size 1 if
 // keep_axes is set. Both take floats; f16 and bf16 are summed in f32 and rounded once. sum and sum_like also take i32
 // and i64, which wrap around.
-Value sum(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
-Value mean(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
+Value sum(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value mean(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
 // The variance of floats over axes as in sum: the sum of squared deviations divided by n - correction, where n is the
 // number of elements. `correction` is 0 as in NumPy, or 1 for the unbiased estimate of PyTorch. Throws Error unless
 // correction < n; if an axis is open, n is not known, and n = correction gives NaN.
-Value var(Arg x, std::vector<int> axes = {}, bool keep_axes = false, double correction = 0, Placement placement = {});
+Value var(Arg x, Axes axes = {}, bool keep_axes = false, double correction = 0, Placement placement = {});
 // The product over axes as in sum, of floats (computed in f64 and rounded once) or of i32 and i64, which wrap around.
 // The product of no elements is 1. A second derivative makes n * n elements of n that are multiplied along an axis.
-Value prod(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
+Value prod(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
 // log(sum(exp(x))) of floats over axes as in sum, correct also where exp(x) would overflow. -inf for no elements.
-Value logsumexp(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
+Value logsumexp(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
 // Whether any, or all, of the booleans are true, over axes as in sum.
-Value any(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
-Value all(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
+Value any(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value all(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
 // The largest or the smallest element over axes as in sum, of any dtype but boolean. The result is NaN if an element is
 // NaN. Equal elements share the gradient equally, and so do NaNs. Throws Error if there is no element.
-Value max(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
-Value min(Arg x, std::vector<int> axes = {}, bool keep_axes = false, Placement placement = {});
+Value max(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value min(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
 // The index of that element along one axis, as i32: of equal elements the first, and the first NaN if there is one. The
 // axis has at most 2^31 - 1 elements.
 Value argmax(Arg x, int axis, bool keep_axis = false, Placement placement = {});
@@ -226,8 +238,6 @@ Value permute(Arg x, std::vector<int> axes, Placement placement = {});
 Value tril(Arg x, std::int64_t diagonal = 0, Placement placement = {});
 Value triu(Arg x, std::int64_t diagonal = 0, Placement placement = {});
 
-// As an end of slice(): takes all elements that remain in the direction of the step.
-inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
 // x[begin:end:step, ...] as in NumPy: negative bounds count from the end, and bounds outside the axis are moved to its
 // nearest end. Axes without bounds are taken whole, and missing steps are 1. The result is a copy.
 Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> ends,
@@ -240,6 +250,15 @@ Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> aft
 Value concat(const std::vector<Arg>& values, int axis, Placement placement = {}, Where where = Where::current());
 // Joins Values of one shape along a new axis.
 Value stack(const std::vector<Arg>& values, int axis = 0, Placement placement = {}, Where where = Where::current());
+// The same for what an op has returned, such as split().
+template <std::same_as<std::vector<Value>> Values>
+Value concat(const Values& values, int axis, Placement placement = {}, Where where = Where::current()) {
+  return concat(operands(values, where), axis, placement, where);
+}
+template <std::same_as<std::vector<Value>> Values>
+Value stack(const Values& values, int axis = 0, Placement placement = {}, Where where = Where::current()) {
+  return stack(operands(values, where), axis, placement, where);
+}
 // The reverse of concat: splits x along an axis into parts of these sizes, or into `parts` parts of one size.
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Placement placement = {});
 std::vector<Value> split(Arg x, int parts, int axis, Placement placement = {});
@@ -379,5 +398,17 @@ inline Value operator<(Arg a, Arg b) { return less(std::move(a), std::move(b)); 
 inline Value operator<=(Arg a, Arg b) { return less_equal(std::move(a), std::move(b)); }
 inline Value operator>(Arg a, Arg b) { return greater(std::move(a), std::move(b)); }
 inline Value operator>=(Arg a, Arg b) { return greater_equal(std::move(a), std::move(b)); }
+// Element by element, as all operators: none of them tells whether two Values are the same node, and && and || compute
+// both operands.
+inline Value operator==(Arg a, Arg b) { return equal(std::move(a), std::move(b)); }
+inline Value operator!=(Arg a, Arg b) { return not_equal(std::move(a), std::move(b)); }
+inline Value operator!(Arg x) { return logical_not(std::move(x)); }
+inline Value operator&&(Arg a, Arg b) { return logical_and(std::move(a), std::move(b)); }
+inline Value operator||(Arg a, Arg b) { return logical_or(std::move(a), std::move(b)); }
+// Make the handle refer to a new Value; what it referred to stays as it is. To change a Variable, see assign().
+inline Value& operator+=(Value& a, Arg b) { return a = add(Arg(a, b.where()), b); }
+inline Value& operator-=(Value& a, Arg b) { return a = sub(Arg(a, b.where()), b); }
+inline Value& operator*=(Value& a, Arg b) { return a = mul(Arg(a, b.where()), b); }
+inline Value& operator/=(Value& a, Arg b) { return a = div(Arg(a, b.where()), b); }
 
 }  // namespace graphsink

@@ -102,6 +102,8 @@ class Tensor {
   // Element i (row-major) as a double, whatever the dtype: i64 of more than 53 bits are rounded. Throws Error unless
   // 0 <= i < shape().size().
   double at(std::int64_t i, Where where = Where::current()) const;
+  // The only element, as a double. Throws Error if there are none or several.
+  double item(Where where = Where::current()) const;
   // The same elements in another dtype, converted as the op cast() does.
   Tensor to(DType dtype, Where where = Where::current()) const;
 

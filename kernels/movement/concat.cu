@@ -172,18 +172,12 @@ Strided split_output(const MoveArgs& a, int output, const Strided& operand) {
   return piece_within(a.types.subspan(at(a.inputs)), output, a.attrs.as<SplitAttrs>().axis, operand);
 }
 
-Value concat_of(const std::vector<Value>& values, int axis, Where where) {
-  std::vector<Arg> args;
-  for (const Value& value : values) args.emplace_back(value, where);
-  return concat(args, axis);
-}
-
 // Parts that no gradient reaches have zeros.
 Value whole_gradient(const GradArgs& a, int axis) {
   std::vector<Value> parts;
   for (std::size_t i = 0; i < a.outputs.size(); ++i)
     parts.push_back(a.grads[i].valid() ? a.grads[i] : broadcast_like(Arg(0.0, a.where), a.outputs[i]));
-  return concat_of(parts, axis, a.where);
+  return concat(operands(parts, a.where), axis);
 }
 
 std::vector<Value> split_like_grad(const GradArgs& a) {

@@ -153,11 +153,11 @@ const OpDef argmin_op = place_op<Smaller>("argmin");
 
 }  // namespace
 
-Value max(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
-  return emit(max_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
+Value max(Arg x, Axes axes, bool keep_axes, Placement placement) {
+  return emit(max_op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
 }
-Value min(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
-  return emit(min_op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
+Value min(Arg x, Axes axes, bool keep_axes, Placement placement) {
+  return emit(min_op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
 }
 Value argmax(Arg x, int axis, bool keep_axis, Placement placement) {
   return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, placement)[0];

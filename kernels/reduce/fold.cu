@@ -211,22 +211,22 @@ const OpDef prod_op = fold_op<Product, Product, float, double, half, bfloat16, s
 const OpDef logsumexp_op = fold_op<CpuLogSumExp, LogSumExp, float, double, half, bfloat16>(
     "logsumexp", infer_fold<float, double, half, bfloat16>, logsumexp_grad);
 
-Value folded(const OpDef& op, const Arg& x, std::vector<int> axes, bool keep_axes, Placement placement) {
-  return emit(op, {x}, ReduceAttrs{std::move(axes), keep_axes}, placement)[0];
+Value folded(const OpDef& op, const Arg& x, Axes axes, bool keep_axes, Placement placement) {
+  return emit(op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
 }
 
 }  // namespace
 
-Value any(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+Value any(Arg x, Axes axes, bool keep_axes, Placement placement) {
   return folded(any_op, x, std::move(axes), keep_axes, placement);
 }
-Value all(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+Value all(Arg x, Axes axes, bool keep_axes, Placement placement) {
   return folded(all_op, x, std::move(axes), keep_axes, placement);
 }
-Value prod(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+Value prod(Arg x, Axes axes, bool keep_axes, Placement placement) {
   return folded(prod_op, x, std::move(axes), keep_axes, placement);
 }
-Value logsumexp(Arg x, std::vector<int> axes, bool keep_axes, Placement placement) {
+Value logsumexp(Arg x, Axes axes, bool keep_axes, Placement placement) {
   return folded(logsumexp_op, x, std::move(axes), keep_axes, placement);
 }
 

@@ -160,6 +160,14 @@ void Tensor::require_valid(const std::string& op, const Where& where) const {
               "make it from a type or from values");
 }
 
+double Tensor::item(Where where) const {
+  if (shape(where).size() != 1) {
+    throw Error("Tensor::item", where, to_string(type_) + " has " + std::to_string(type_.shape.size()) + " elements",
+                "use at(i), or read an output of one element");
+  }
+  return at(0, where);
+}
+
 double Tensor::at(std::int64_t i, Where where) const {
   if (i < 0 || i >= shape(where).size()) {
     throw Error("Tensor::at", where, "element " + std::to_string(i) + " of " + to_string(type_),

@@ -115,7 +115,20 @@ void check_attention(const Composed& c, const Value& q, const Value& k, const Va
 
 }  // namespace
 
-Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Placement placement) {
+Value Value::operator[](const Index& index) const {
+  const Where& where = index.where();
+  const Shape shape = this->shape(where);
+  if (shape.rank() == 0) throw Error("index", where, "a scalar has no axis", "use the scalar itself");
+  const std::int64_t i = index.begin(), size = shape[0];
+  if (index.end()) return slice(Arg(*this, where), {i}, {*index.end()});
+  if (!shape.is_open(0) && (i < -size || i >= size)) {
+    throw Error("index", where, std::to_string(i) + " of " + to_string(type(where)),
+                "use an index from " + std::to_string(-size) + " to " + std::to_string(size - 1));
+  }
+  return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 ? to_end : i + 1}), where), 0);
+}
+
+Value var(Arg x, Axes axes, bool keep_axes, double correction, Placement placement) {
   Composed c("var", x.where(), placement);
   Value operand = c.values({x})[0];
   c.expect_floats(operand, "the operand");
@@ -126,9 +139,9 @@ Value var(Arg x, std::vector<int> axes, bool keep_axes, double correction, Place
   } catch (const Error& e) {  // the axes are wrong
     c.fail(e.problem(), e.remedy());
   }
-  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), placement), axes, keep_axes);
+  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), placement), axes.list, keep_axes);
   if (correction != 0) {
-    std::variant<double, Value> count = count_over(c, operand, axes, wide.dtype());
+    std::variant<double, Value> count = count_over(c, operand, axes.list, wide.dtype());
     if (const double* n = std::get_if<double>(&count)) {
       if (*n <= correction) {
         c.fail("the correction " + number_text(correction) + " is not below the number of elements, " + number_text(*n),

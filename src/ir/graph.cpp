@@ -50,6 +50,13 @@ Arg& Arg::operator=(const Arg&) = default;
 Arg& Arg::operator=(Arg&&) noexcept = default;
 Arg::~Arg() = default;
 
+std::vector<Arg> operands(std::span<const Value> values, const Where& where) {
+  std::vector<Arg> args;
+  args.reserve(values.size());
+  for (const Value& value : values) args.emplace_back(value, where);
+  return args;
+}
+
 Graph::Graph() : data_(std::make_shared<GraphData>()) {}
 
 GraphData& data_of(const Graph& graph, const Where& where) {

@@ -51,7 +51,7 @@ double variance_of(const Group& group, double correction) {
 }
 
 OpRow fold_row(std::string name, std::vector<DType> dtypes, const Axes& axes, const std::vector<Case>& more,
-               Value (*op)(Arg, std::vector<int>, bool, Placement), double (*f)(const Group&)) {
+               Value (*op)(Arg, graphsink::Axes, bool, Placement), double (*f)(const Group&)) {
   std::vector<Case> cases = axes.cases;
   for (const Case& operands : more)
     if (axes.axes.empty()) cases.push_back(operands);

@@ -13,9 +13,9 @@ std::vector<int> axes(Site& s, const Value& x) {
     if (s.random.chance(40)) result.push_back(s.random.chance(50) ? d : d - x.shape().rank());
   return result;
 }
-template <Value (*op)(Arg, std::vector<int>, bool, Placement)>
+template <Value (*op)(Arg, Axes, bool, Placement)>
 Values reduce(Site& s) {
-  constexpr Value (*kMean)(Arg, std::vector<int>, bool, Placement) = mean;
+  constexpr Value (*kMean)(Arg, Axes, bool, Placement) = mean;
   Value x = s.number(0);
   if (op == kMean || op == logsumexp) x = s.floating(0);
   if (op == prod) x = clamp(x, -1, 1);
