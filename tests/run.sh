@@ -26,7 +26,8 @@ stage            CI tier                                                 in addi
 formatting       clang-format 14
 scripts          shellcheck; profiling/results/README.md and the tables
                  of README.md are up to date; rules of structure
-                 (tests/structure.py)
+                 and of comments (tests/structure.py,
+                 tests/comments.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call; two
                  the address sanitizer, and the library and the device   CPU-hours of fuzzing for each reader of files
                  under that for undefined behaviour, seed 1; lines of
@@ -161,7 +162,8 @@ check_scripts() {
     skip scripts 'no shellcheck (package shellcheck)'
   fi
   gs_logged results_page profiling/results_page.py --check || return 1
-  gs_logged structure tests/structure.py --check
+  gs_logged structure tests/structure.py --check || return 1
+  gs_logged comments tests/comments.py
 }
 
 # Says how the software device of a built preset keeps the host out of device memory, which its own test proves first.

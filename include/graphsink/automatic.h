@@ -1,4 +1,4 @@
-// What the mode `automatic` has measured and chosen.
+// AutomaticReport: the measurements and the choice of the mode `automatic`.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class Bucket {
   static constexpr std::int64_t kPowersOfTwo = -1;
 
   std::int64_t step_ = 0;            // kPowersOfTwo, or of multiples; 0: neither
-  std::vector<std::int64_t> sizes_;  // of one_of(), ascending
+  std::vector<std::int64_t> sizes_;  // sizes of one_of(), ascending
 };
 
 // 1, 2, 4, 8 and so on.

@@ -62,7 +62,7 @@ struct SinkOptions {
   LogFunction log{};
 };
 
-// What one call of SinkCache::run() does.
+// Options of one call of SinkCache::run().
 struct SinkRunOptions {
   // Repeats the function's work so many times, as if run() was called so often, but as one launch where CUDA can hold
   // the work in a loop. It cannot if the work has host functions, memory that is allocated in stream order or
@@ -80,17 +80,18 @@ struct SinkFailure {
   std::uint64_t count = 0;
 };
 
-// What a SinkCache did so far. A call of run() has one step, or SinkRunOptions::steps.
+// Report of a SinkCache: counts of its work so far, and the keys that it holds. A call of run() has one step, or
+// SinkRunOptions::steps.
 struct SinkReport {
-  std::uint64_t calls = 0;     // of run()
-  std::uint64_t steps = 0;     // of all these calls
+  std::uint64_t calls = 0;     // calls of run()
+  std::uint64_t steps = 0;     // steps of all these calls
   std::uint64_t warm = 0;      // steps that ran as they are, because their key was new
   std::uint64_t as_is = 0;     // steps that ran as they are for one of the failures below
   std::uint64_t inside = 0;    // steps on a stream that was being captured: their work became a part of that capture
-  std::uint64_t launches = 0;  // of one step, or of several in a loop
+  std::uint64_t launches = 0;  // launches of one step, or of several in a loop
   std::uint64_t loops = 0;     // launches of several steps
-  std::uint64_t captures = 0;  // that succeeded
-  std::uint64_t checks = 0;    // of launches, see SinkOptions::check_every
+  std::uint64_t captures = 0;  // captures that succeeded
+  std::uint64_t checks = 0;    // checks of launches, see SinkOptions::check_every
   // Whether work that the function gives to the legacy stream by mistake is found: with
   // SinkOptions::watch_legacy_stream or check_every.
   bool watches_legacy_stream = false;
@@ -103,7 +104,7 @@ struct SinkReport {
   std::size_t keys = 0;         // that the cache holds now
   std::size_t captured = 0;     // those of them that are captured
   std::size_t refused = 0;      // those whose capture has failed three times, or whose work has changed
-  // What the keys take together: an estimate of 112 KiB for each captured graph and 2.5 KiB for each node of it,
+  // Memory that the keys take together: an estimate of 112 KiB for each captured graph and 2.5 KiB for each node of it,
   // because CUDA does not say (see CaptureInfo::bytes), and what the cache itself keeps for each key.
   std::size_t bytes = 0;
   std::size_t max_bytes = 0;          // the bound of `bytes`; 0 before the first call where the device decides
@@ -130,7 +131,7 @@ class SinkCache {
   SinkCache& operator=(SinkCache&&) noexcept;
 
   // Enqueues the work of `enqueue` on `stream`, once: by calling it, or by launching what it enqueued when it was last
-  // called with this key and this stream. What it throws when it is called as it is passes through.
+  // called with this key and this stream. If it throws when it is called as it is, the exception passes through.
   //
   // `enqueue` is called with the stream to use, whose device is the current one meanwhile. It may fork to other streams
   // by events, if it joins them again, and call cuBLAS, CUB, NCCL and cudaLaunchHostFunc. It may be called twice in one
@@ -141,8 +142,8 @@ class SinkCache {
   //
   // All its work must go to the given stream or to forks of it: what it gives to a stream that does not take part runs
   // at the capture and is missing from every launch. Where that is a call of this library (run() of a Program or of a
-  // SinkCache), the call throws Error, and so the capture fails. What other threads give to the stream during a capture
-  // becomes a part of it, and every launch repeats it.
+  // SinkCache), the call throws Error, and so the capture fails. Work that other threads give to the stream during a
+  // capture becomes a part of it, and every launch repeats it.
   //
   // An event that the function records is a part of the capture: outside, after a launch, CUDA refuses to wait for it
   // or to measure with it. Record events for others after run(), or with cudaEventRecordExternal while the stream
@@ -157,7 +158,7 @@ class SinkCache {
   // calls, after 16 more, and so on, and by try_again(). Where a check finds that the work has changed, it is refused
   // until try_again().
   //
-  // What the function returns is dropped. Throws Error in strict mode where a capture fails, for less than one step,
+  // The function's return value is dropped. Throws Error in strict mode where a capture fails, for less than one step,
   // for a stream that does not exist, where a CUDA error has ended the process's context, with the first such error
   // that the cache has seen, and for a cache that was moved from, as do all members.
   template <class Enqueue>
@@ -175,10 +176,10 @@ class SinkCache {
     }
   }
 
-  // For SinkOptions::check_every: says that these bytes of device memory are alive until forget_memory(). What a
-  // captured node was given of registered memory must lie in the same registration at each check. An address that was
-  // in no registration must still be one that CUDA knows, which tells nothing of memory that an allocator of your own,
-  // or cudaFreeAsync(), keeps for later.
+  // For SinkOptions::check_every: says that these bytes of device memory are alive until forget_memory(). An address of
+  // registered memory that a captured node was given must lie in the same registration at each check. An address that
+  // was in no registration must still be one that CUDA knows, which tells nothing of memory that an allocator of your
+  // own, or cudaFreeAsync(), keeps for later.
   void register_memory(const void* memory, std::size_t bytes);
   void forget_memory(const void* memory);
 

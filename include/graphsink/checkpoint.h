@@ -61,7 +61,7 @@ Checkpoint snapshot(Program& program, Where where = Where::current());
 // name, and for a failed step of a program that writes one of them.
 Checkpoint snapshot(std::span<const Variable> variables, Where where = Where::current());
 
-// What restore() accepts beyond a checkpoint of exactly these Variables.
+// Options of restore(): deviations that it accepts from a checkpoint of exactly these Variables.
 struct RestoreOptions {
   bool allow_missing = false;  // Variables that are not in the checkpoint keep their values
   bool allow_unused = false;   // tensors without a Variable are ignored, whatever their dtype

@@ -8,7 +8,8 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// What the program did so far, counted where it happens: calls of the device's API, nodes of the captured graphs.
+// Counts of the work of a program so far, taken where the work happens: calls of the device's API, nodes of the
+// captured graphs.
 struct Counters {
   std::uint64_t api_calls = 0;  // CUDA calls; on the CPU: pushes to a device queue
   std::uint64_t graph_launches = 0;
@@ -16,7 +17,8 @@ struct Counters {
   // a launch counts what its graph holds, which may be more.
   std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
-  std::uint64_t shared = 0;  // of the kernels issued one by one on the CPU: those whose tiles several threads may share
+  // Kernels issued one by one on the CPU whose tiles several threads may share. They are included in `kernels`.
+  std::uint64_t shared = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t captures = 0;
   // Kernels of groups of element-wise ops (CompileOptions::fuse) that were compiled, and those that a cache on disk
@@ -32,8 +34,9 @@ struct Counters {
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // the same for pinned memory of the host
-  // What the program keeps for sets of input shapes, see CompileOptions::shape_cache_bytes: how many sets there are, an
-  // estimate of what they take together, and how many were dropped so far.
+  // Sets of input shapes for which the program keeps plans, workspaces and captured graphs, see
+  // CompileOptions::shape_cache_bytes: the number of sets, an estimate of the bytes that they take together, and the
+  // number of sets that were dropped so far.
   std::uint64_t cached_shapes = 0;
   std::uint64_t cached_bytes = 0;
   std::uint64_t evicted_shapes = 0;
@@ -60,17 +63,17 @@ struct Counters {
   }
 };
 
-// What one captured graph holds. For loops over steps, the body counts once.
+// Contents of one captured graph. For loops over steps, the body counts once.
 struct CaptureInfo {
   int kernels = 0;
   int copies = 0;
   int host_nodes = 0;
   int conditional_nodes = 0;
   int empty_nodes = 0;
-  int allocations = 0;  // of memory, in stream order
+  int allocations = 0;  // nodes that allocate memory, in stream order
   int frees = 0;
   int edges = 0;
-  int programmatic_edges = 0;  // of them: the kernel behind is launched before the one in front has ended
+  int programmatic_edges = 0;  // part of `edges`: the kernel behind is launched before the one in front has ended
   // Kernels and copies of the CPU of which several threads compute parts, or that run at once. Launches are measured
   // now and then, and share less where that is faster.
   int shared = 0;

@@ -30,7 +30,7 @@ struct Extent {
 // function that returned it.
 void check_cuda(int code, const char* call, const BoundNode& node);
 
-// What a CUDA body has launched, and how it launches.
+// Number of kernels that a CUDA body has launched, and how it launches them.
 struct CudaLaunches {
   std::uint64_t kernels = 0;
   bool calls_library = false;  // some of the kernels are a library's
@@ -39,7 +39,7 @@ struct CudaLaunches {
   bool others_are_programmatic = false;
 };
 
-// What a CUDA body knows of its node, and how it enqueues work. Valid during the body.
+// Access of a CUDA body to its node, and functions with which it enqueues work. Valid during the body.
 class CudaArgs : public BodyArgs {
  public:
   CudaArgs(const BoundNode& node, CudaDevice& device, cudaStream_t stream, CudaLaunches* launches)

@@ -1,5 +1,5 @@
-// What kernels call. Kernels that are compiled while the program runs include this alone; others get it with
-// graphsink/kernel.h.
+// Functions that kernels call. Kernels that are compiled while the program runs include this header alone; others get
+// it with graphsink/kernel.h.
 #pragma once
 
 #include <cstdint>

@@ -41,11 +41,11 @@ std::string line_of(const Where& where);
 // The same and the scope, if there is one: "train.cpp:12 in encoder/layer3".
 std::string to_string(const Where& where);
 
-// What kind of failure an Error is, for programs that go on in different ways.
+// Kind of failure that an Error reports, for programs that go on in different ways.
 enum class ErrorCode : std::uint8_t {
   misuse,         // a call, an op or its operands are wrong: the program has to be changed
   unavailable,    // the machine or the build lacks what was asked for: a device, a driver, a library, threads
-  out_of_memory,  // of a device or of the host: smaller sizes may fit
+  out_of_memory,  // memory of a device or of the host does not suffice: smaller sizes may fit
   device_lost,    // nothing more can run on the device in this process: restart it from a checkpoint
   step_failed,    // a step committed nothing, because of its numbers or because the body of an op threw
   io,             // a file cannot be read or written, or holds something else than was expected
@@ -63,9 +63,9 @@ class Error : public std::runtime_error {
   const std::string& op() const noexcept { return op_; }
   // The user's line, not ours; line() is 0 where no user line is known.
   const Where& where() const noexcept { return where_; }
-  // What was expected and what was seen, with shapes.
+  // Description of the problem: what was expected and what was seen, with shapes.
   const std::string& problem() const noexcept { return problem_; }
-  // What the user can do about it.
+  // Advice: what the user can do about the problem.
   const std::string& remedy() const noexcept { return remedy_; }
   ErrorCode code() const noexcept { return code_; }
 

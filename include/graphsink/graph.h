@@ -46,7 +46,7 @@ inline constexpr Placement on_device{Placement::Kind::device};
 // As an end of slice() and of an Index: takes all elements that remain in the direction of the step.
 inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
 
-// What Value::operator[] takes. Remembers the user's line for errors.
+// Argument of Value::operator[]: an element or a range of elements. Remembers the user's line for errors.
 class Index {
  public:
   template <std::integral T>
@@ -182,7 +182,7 @@ std::vector<Arg> operands(std::span<const Value> values, const Where& where);
 struct Dim {
   std::int64_t size = 0;
   bool is_open = false;
-  Bucket bucket{};                  // of an open dimension
+  Bucket bucket{};                  // rule by which the sizes of an open dimension are rounded up
   Dim(std::int64_t n) : size(n) {}  // NOLINT: implicit
   Dim(int n) : size(n) {}           // NOLINT: implicit
   Dim(std::int64_t n, bool open) : size(n), is_open(open) {}

@@ -1,5 +1,5 @@
-// What CUDA bodies and their kernels begin with: the size of a launch, loading before a capture, C++ types for dtypes,
-// and failing the step. The functions for kernels are there in files that a CUDA compiler sees. See
+// Basic functions for CUDA bodies and their kernels: the size of a launch, loading before a capture, C++ types for
+// dtypes, and failing the step. The functions for kernels are there in files that a CUDA compiler sees. See
 // samples/04_custom_cuda_op.cu.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // written as a loop:
 //   for (std::int64_t i = thread_index(); i < items; i += all_threads()) ...
 struct LaunchSize {
-  static constexpr std::int64_t kThreads = 256;     // of a block, unless there is less to do
-  static constexpr std::int64_t kMaxBlocks = 4096;  // of a grid
+  static constexpr std::int64_t kThreads = 256;     // threads of a block, unless there is less to do
+  static constexpr std::int64_t kMaxBlocks = 4096;  // largest number of blocks of a grid
 
   Extent grid, block;
 };

@@ -15,7 +15,7 @@ enum class LogLevel : std::uint8_t { warning, error };
 // Takes a message, one line without an end of line, whose control characters are escaped as in an Error; the view is
 // valid during the call. Called on the thread that meets the failure, also in destructors of Programs, and of Variables
 // that outlive theirs: it must stay callable until all of them are gone, take calls of several threads at once, and
-// call nothing of graphsink. What it throws is dropped, and the message goes to spdlog.
+// call nothing of graphsink. If it throws, the exception is dropped, and the message goes to spdlog.
 using LogFunction = std::function<void(LogLevel level, std::string_view message)>;
 
 }  // namespace graphsink

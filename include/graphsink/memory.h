@@ -13,7 +13,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // One value and its memory.
 struct ValueMemory {
   std::string name;  // "matmul", "variable \"w1\"", "feed \"x\"", "constant"
-  TensorType type;   // of a feed: of one slice
+  TensorType type;   // type of the value; for a feed, of one slice
   std::size_t bytes = 0;
   Where where;  // the user's line; line() is 0 for Variables
 };
@@ -36,12 +36,12 @@ struct MemoryReport {
   std::size_t host_arena = 0;        // values and scratch memory of ops on the host, if the device has separate memory
   std::size_t invariant_copies = 0;  // cached copies, for these ops, of inputs and Variables that no step changes
   std::size_t staging = 0;  // buffers through which data is copied to the device; they grow with the first writes
-  std::size_t status = 0;   // what steps report to the host
+  std::size_t status = 0;   // memory for what steps report to the host
 
   // How well the arena is used.
   std::size_t values = 0;  // sum of all values that a step computes
   std::size_t live = 0;    // the largest sum of values that are needed at the same time, see live_bytes()
-  std::size_t packed = 0;  // what the values take in the arena; `arena` is this, rounded up by the device
+  std::size_t packed = 0;  // size of the values in the arena; `arena` is this, rounded up by the device
 
   // The ten largest values, the largest first; of equal ones, the one that is computed first.
   std::vector<ValueMemory> largest;

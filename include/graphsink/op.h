@@ -28,7 +28,7 @@ class CudaArgs;
 struct GradArgs;
 struct FuseArgs;
 
-// What a node does with one of its operands.
+// How a node uses one of its operands.
 enum class Access : std::uint8_t {
   read,        // reads its elements
   shape_only,  // uses only its type: the op neither waits for the elements nor keeps them in memory
@@ -38,8 +38,8 @@ enum class Access : std::uint8_t {
   write,
 };
 
-// What the planner has to know about an op before the op runs. If an op cannot be captured and its traits do not say
-// so, its capture fails and all steps run op by op.
+// Properties of an op that the planner has to know before the op runs. If an op cannot be captured and its traits do
+// not say so, its capture fails and all steps run op by op.
 struct OpTraits {
   // The outputs depend not only on inputs and attributes but also on the step, the program's seed and the node's number
   // (BoundNode::id), so that two equal nodes draw different numbers.
@@ -47,15 +47,15 @@ struct OpTraits {
   // The op does something that the graph cannot see: it prints, reads a file or counts. Such a node runs even if
   // nothing uses its outputs, and it runs after all nodes with an effect that were built before it.
   bool host_effect = false;
-  // Of an op with a host effect: it may run more than once for one step, because it only looks whether the step must
-  // fail, for example. Steps in which a result turns out to have another size run again (select.h).
+  // The op may run more than once for one step although it has a host effect, because it only looks whether the step
+  // must fail, for example. Steps in which a result turns out to have another size run again (select.h).
   bool repeatable = false;
   // Stream capture can record what the CUDA body does. Set it to false for a body that waits for the device or calls a
   // library that does; the host then issues the op in every step, between two launches.
   bool capturable = true;
-  // What the CUDA body enqueues may be part of the body of a conditional node: kernels, copies and memsets within one
-  // device, and child graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the host drives
-  // the loops and branches around the op, and a run of several steps takes several launches.
+  // The CUDA body enqueues only work that may be part of the body of a conditional node: kernels, copies and memsets
+  // within one device, and child graphs of these (CUDA Programming Guide, "Conditional Graph Nodes"). If false, the
+  // host drives the loops and branches around the op, and a run of several steps takes several launches.
   bool allowed_in_bodies = true;
   // All outputs are views (OpDef::views) and the bodies do nothing, so that plans have no node for the op.
   bool only_views = false;
@@ -89,9 +89,9 @@ class Attrs {
   }
 
   // Attributes are equal if they are copies of each other, or if their structs have one type whose operator== returns
-  // true. Of two nodes with equal inputs and equal attributes the planner computes only one. An operator== must
-  // therefore return false for any difference that changes the outputs, such as between 0.0 and -0.0. If the struct has
-  // no operator==, the planner computes both nodes.
+  // true. If two nodes have equal inputs and equal attributes, the planner computes only one of them. An operator==
+  // must therefore return false for any difference that changes the outputs, such as between 0.0 and -0.0. If the
+  // struct has no operator==, the planner computes both nodes.
   friend bool operator==(const Attrs& a, const Attrs& b) {
     if (a.data_ == b.data_) return true;
     return a.type_ && b.type_ && *a.type_ == *b.type_ && a.are_equal_ && a.are_equal_(a.data_.get(), b.data_.get());
@@ -172,7 +172,7 @@ std::string to_string(StepError error, std::int64_t index);
 // `seed`. All else is for the plan's own begin and end nodes.
 struct StepBlock {
   std::int32_t step = 0;       // number of this step, counted from 0: the steps committed so far
-  std::uint32_t seed = 0;      // of the program; it must follow `step`, because random ops read both as one value
+  std::uint32_t seed = 0;      // seed of the program; it must follow `step`, because random ops read both as one value
   std::uint32_t ok = 1;        // 0 if this step has failed and must commit nothing
   std::int32_t slice = 0;      // which slice of the feeds this step reads
   std::int32_t end_slice = 1;  // the slice at which the launch ends, not included
@@ -194,7 +194,7 @@ struct StepBlock {
   std::int64_t size = 0;
 };
 
-// What OpDef::prepare returns for one node of a plan.
+// Result of OpDef::prepare for one node of a plan.
 struct Prepared {
   std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
   std::size_t workspace = 0;         // bytes of scratch memory that the body needs while it runs
@@ -243,7 +243,7 @@ struct BoundNode {
   Where where;
 };
 
-// What CPU and CUDA bodies have in common: access to their node.
+// Common base of the arguments of CPU and CUDA bodies: access to their node.
 class BodyArgs {
  public:
   explicit BodyArgs(const BoundNode& node) : node_(&node) {}
@@ -400,8 +400,8 @@ struct RowReduction {
   std::string (*operation)(DType operand, const Attrs& attrs) = nullptr;
 };
 
-// What OpDef::fuse returns: the op that computes two nodes at once, with its attributes. No op means that they cannot
-// be fused.
+// Result of OpDef::fuse: the op that computes two nodes at once, with its attributes. No op means that they cannot be
+// fused.
 struct Fused {
   const struct OpDef* op = nullptr;
   Attrs attrs;
@@ -410,7 +410,7 @@ struct Fused {
 // How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
 // others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
 // attributes alone, so that results do not depend on the number of threads. An op with tiles needs no CPU body; one
-// that has both computes the same in both. Of a node with a workspace, tiles must not use the same part of it.
+// that has both computes the same in both. If a node has a workspace, its tiles must not use the same part of it.
 struct Tiles {
   std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
@@ -443,36 +443,37 @@ struct OpDef {
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
-  // Of ops with one output that is cheap to compute in parts, such as those that only move elements: computes a part on
-  // the CPU, with the bits of the CPU body and with what prepare() returned, but without a workspace. The planner joins
-  // such an op with the element-wise ops that use its result. If it is nullptr, the op is not joined with others.
+  // Computes a part of the output on the CPU, with the bits of the CPU body and with what prepare() returned, but
+  // without a workspace. For ops with one output that is cheap to compute in parts, such as those that only move
+  // elements. The planner joins such an op with the element-wise ops that use its result. If it is nullptr, the op is
+  // not joined with others.
   OutputPart part = nullptr;
-  // Of ops with one operand and one output, which reduce rows: the planner joins such an op with the element-wise ops
-  // that compute its operand. If nothing is given, it does not.
+  // How an op with one operand and one output reduces rows. The planner joins such an op with the element-wise ops that
+  // compute its operand. If nothing is given, it does not.
   RowReduction row_reduction = {};
   // The work on the CPU in tiles. An op without any is one tile, its CPU body.
   Tiles tiles = {};
   // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, and so is `formula`, grad() throws
   // Error, naming the op.
   std::vector<Value> (*grad)(const GradArgs&) = nullptr;
-  // Of ops without `grad`, such as those that compute the gradient of another op: builds values that equal the outputs
-  // from the inputs, by ops that have gradients. grad() differentiates these nodes in place of the op, which still
-  // computes the outputs. Inputs of f16 and bf16 are given as f32.
+  // Builds values that equal the outputs, from the inputs and by ops that have gradients. For ops without `grad`, such
+  // as those that compute the gradient of another op. grad() differentiates the nodes of these values in place of the
+  // op, which still computes the outputs. Inputs of f16 and bf16 are given as f32.
   std::vector<Value> (*formula)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
-  // Of ops with neither: the reason, as the end of a sentence, for the Error of grad().
+  // Reason why the op has neither `grad` nor `formula`, as the end of a sentence, for the Error of grad().
   std::string_view no_gradient_because = {};
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
   // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;
-  // Of ops whose outputs are elements of the first operand, moved: returns where those of an output lie within the
-  // tensor that holds the first operand as `operand` says.
+  // Returns where the elements of an output lie within the tensor that holds the first operand as `operand` says. For
+  // ops whose outputs are elements of the first operand, moved.
   Strided (*output_within)(const MoveArgs&, int output, const Strided& operand) = nullptr;
-  // Of ops whose only output is all elements of all operands, moved: returns where those of an operand lie within the
-  // tensor that holds the output as `output` says.
+  // Returns where the elements of an operand lie within the tensor that holds the output as `output` says. For ops
+  // whose only output is all elements of all operands, moved.
   Strided (*operand_within)(const MoveArgs&, int operand, const Strided& output) = nullptr;
-  // Of ops that can read their operands and write their results as parts of other tensors: returns the op that does so,
-  // with its attributes. The planner calls it where nodes around this one only move elements, which are not needed
-  // then. The results must be bit-identical.
+  // Returns the op that reads the same operands and writes the same results as parts of other tensors, with its
+  // attributes. For ops that can be computed so. The planner calls it where nodes around this one only move elements,
+  // which are not needed then. The results must be bit-identical.
   Fused (*strided)(const StridedArgs&) = nullptr;
   // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
   // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
@@ -509,7 +510,7 @@ struct GradArgs {
   std::span<const bool> needed;  // per input: whether its gradient will be used
   const Attrs& attrs;
   Where where;  // the user's line of the node, which the gradient's nodes carry, too
-  int node;     // what the bodies of the op will find as a.node().id
+  int node;     // number that the bodies of the op will find as a.node().id
 };
 
 // Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does

@@ -149,15 +149,15 @@ Value min(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {
 Value argmax(Arg x, int axis, bool keep_axis = false, Placement placement = {});
 Value argmin(Arg x, int axis, bool keep_axis = false, Placement placement = {});
 struct TopK {
-  Value values, indices;  // of one shape; the dtype of x, and i32
+  Value values, indices;  // values of the dtype of x, and indices of i32, both of one shape
 };
 // The k largest elements along an axis, the largest first, and their indices; the axis then has size k, from 1 to 1024.
-// Of equal elements the first comes first, and NaNs come before all numbers. Takes any dtype but boolean. The gradient
-// of the values goes to the chosen elements.
+// Equal elements keep their order, and NaNs come before all numbers. Takes any dtype but boolean. The gradient of the
+// values goes to the chosen elements.
 TopK top_k(Arg x, std::int64_t k, int axis = -1, Placement placement = {});
 
 struct Sorted {
-  Value values, indices;  // of the shape of x; the dtype of x, and i32
+  Value values, indices;  // values of the dtype of x, and indices of i32, both of the shape of x
 };
 // Sorts the elements along an axis, the smallest first unless `descending` is set, and returns them with their indices
 // in x. Equal elements keep their order, and NaN counts as the largest. Takes any dtype but boolean. The gradient of
@@ -283,7 +283,8 @@ Value embedding(Arg table, Arg indices, Placement placement = {});
 
 struct Conv2dOptions {
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};  // for h and w
-  std::int64_t groups = 1;  // of the o filters, filter i is applied to the channels of group i / (o / groups) only
+  // Number of groups. Filter i of the o filters is applied only to the channels of group i / (o / groups).
+  std::int64_t groups = 1;
   friend bool operator==(const Conv2dOptions&, const Conv2dOptions&) = default;
 };
 // Convolution of images [n, c, h, w] with filters [o, c / groups, kh, kw]. The result is [n, o, h', w'] with
@@ -324,7 +325,7 @@ Value rms_norm(Arg x, Arg gain, double epsilon = 1e-5, Placement placement = {})
 
 struct BatchNorm {
   Value y;               // has the shape of x
-  Value mean, variance;  // of the batch, [c]; the variance is divided by the number of elements
+  Value mean, variance;  // mean and variance of the batch, [c]; the variance is divided by the number of elements
 };
 // Normalizes each channel c of x [n, c, ...] over all other axes, for training: (x - mean) / sqrt(variance + epsilon) *
 // gain + bias, where gain and bias are [c]. The caller keeps running statistics for evaluation, for example

@@ -30,7 +30,7 @@ struct LossScale {
   Variable variable = {};
 };
 
-// What happens to the gradients before an update.
+// Treatment of the gradients before an update: clipping, averaging over steps, and the scale of the loss.
 struct GradientOptions {
   // The largest norm of the gradients of all parameters together; larger ones are scaled down to it. 0 means no limit.
   // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled. A Value may also be
@@ -76,7 +76,7 @@ struct CosineSchedule {
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
   double final = 0.1;
-  DType dtype = f32;  // of the rate: f64 for parameters of f64
+  DType dtype = f32;  // dtype of the rate: f64 for parameters of f64
 };
 // Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error for a
 // schedule that ends before its warm-up, and for numbers that are negative or not finite.
@@ -84,7 +84,7 @@ Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where 
 
 struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
-  std::vector<Variable> group_lr;  // of each group; not valid() if it is the optimizer's or was a Value
+  std::vector<Variable> group_lr;  // learning rate of each group; not valid() if it is the optimizer's or was a Value
   // The optimizer's state, as far as the options need it: "<optimizer>.loss_scale" (or LossScale::variable),
   // "<optimizer>.micro_step" (in a body), "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates"
   // and "<optimizer>.since_change"; then for each parameter, in order, "<parameter>.adamw.m" and "<parameter>.adamw.v",

@@ -32,7 +32,7 @@ int cuda_device_count() noexcept;
 // A plan uses at most this many streams, on all its devices together.
 inline constexpr int kMaxStreams = 8;
 
-// What a device can do, and so what one launch on it may hold.
+// Capabilities of a device, which determine what one launch on it may hold.
 struct Target {
   DeviceId id;
   std::string name = "cpu";          // "NVIDIA H200"
@@ -56,7 +56,7 @@ struct Target {
   static Target cuda13(int sm = 90);
 };
 
-// What kind of memory a buffer is, from which its address follows when the plan is bound.
+// Kind of memory of a buffer. Its address follows from the kind when the plan is bound.
 enum class Storage : std::uint8_t {
   arena,            // device memory, at `offset` of the program's arena on that device
   host_arena,       // pinned host memory, at `offset`
@@ -76,10 +76,10 @@ enum class Storage : std::uint8_t {
 // A piece of memory that holds one or several values, one after the other in time.
 struct Buffer {
   Storage storage = Storage::arena;
-  std::size_t bytes = 0;   // of the value; not rounded
-  std::size_t offset = 0;  // of arenas and invariant copies: a multiple of 256
+  std::size_t bytes = 0;   // bytes of the value, not rounded
+  std::size_t offset = 0;  // offset in bytes in the arena or among the invariant copies: a multiple of 256
   int index = -1;
-  int device = 0;  // whose memory, where it is a device's: an index into Plan::devices
+  int device = 0;  // index into Plan::devices of the device whose memory it is, if it is a device's
 };
 
 // A call of an op: a node of the graph, several that were fused, or one that a pass added.
@@ -93,8 +93,8 @@ struct PlanNode {
   std::int16_t device = 0;        // if not on_host: where it runs, an index into Plan::devices
   bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
   std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
-  std::vector<TensorType> types;  // of the operands
-  // Of its kernels, in a captured graph.
+  std::vector<TensorType> types;  // types of the operands
+  // Kernels of the node that a captured graph launches programmatically.
   ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
 };
 
@@ -112,25 +112,25 @@ struct Fork {
 // One item of a plan's schedule. Its id is its index in Plan::tasks; sequences, islands and forks refer to ids.
 struct Task {
   TaskKind kind = TaskKind::call;
-  int node = -1;           // of a call: index into Plan::nodes
-  int source = -1;         // of a copy: a buffer; of a branch or loop: that of the predicate; of a choice: of the index
-  int destination = -1;    // of a copy: a buffer
+  int node = -1;           // index into Plan::nodes, if the task is a call
+  int source = -1;         // buffer that is read: a copy's source, a branch's or loop's predicate, or a choice's index
+  int destination = -1;    // buffer that is written, if the task is a copy
   int stream = 0;          // which of the plan's streams
   std::vector<int> after;  // the streams it waits for: for all that was issued to them before this task
-  std::vector<int>
-      bodies;  // of a branch: then, else; of a choice: 0, 1, ..; of a loop: its body. Indices into Plan::sequences
+  // Indices into Plan::sequences: then and else of a branch, bodies 0, 1, .. of a choice, or the body of a loop.
+  std::vector<int> bodies;
   std::vector<Fork> forks;  // the waits to make before this task is issued
-  int control = -1;         // of a branch, choice or loop: index into Plan::controls
+  int control = -1;         // index into Plan::controls, if the task is a branch, choice or loop
 };
 
-// What there is to say of a branch, choice or loop beside its task.
+// Properties of a branch, choice or loop that its task does not hold.
 struct PlanControl {
   Where where;
   // Why the host drives it: an index into Plan::reasons. -1: it is an IF, SWITCH or WHILE node of the launch around it.
   int reason = -1;
-  int iterations = -1;  // of a loop: how often it runs; -1: that depends on data, or is more than 1024
-  // Of a loop: buffers that its iterations fill slice by slice, and that nothing writes before. They live as long as
-  // the whole loop.
+  int iterations = -1;  // number of iterations of a loop; -1: it depends on data, or is more than 1024
+  // Buffers that the iterations of a loop fill slice by slice, and that nothing writes before. They live as long as the
+  // whole loop.
   std::vector<int> filled;
 };
 
@@ -138,17 +138,18 @@ struct PlanControl {
 struct Island {
   std::vector<int> tasks;  // ids, in the order in which they are issued
   bool sunk = true;
-  bool beside = false;          // runs on a stream of its own, beside those islands before it that it is not after
-  bool starts_beside = false;   // when this one is done, another that runs beside those after it can begin
-  std::vector<int> after{};     // the islands that must be done before this one begins: their numbers, ascending
-  std::vector<Island> parts{};  // of a launch with ops on the host, in split_sink: see Plan::split_islands; else empty
+  bool beside = false;         // runs on a stream of its own, beside those islands before it that it is not after
+  bool starts_beside = false;  // when this one is done, another that runs beside those after it can begin
+  std::vector<int> after{};    // the islands that must be done before this one begins: their numbers, ascending
+  // Parts of a launch with ops on the host, in split_sink: see Plan::split_islands. Else empty.
+  std::vector<Island> parts{};
 };
 
 // The schedule of the whole step, or of the body of a loop or branch: an order that respects every dependency.
 struct Sequence {
   std::vector<int> tasks;  // ids
-  // Of a body that the host drives, if a launch can hold a part of it: the launches, and what is issued op by op
-  // between them, one after the other. Else empty. Those of the step are Plan::islands.
+  // Islands of a body that the host drives, if a launch can hold a part of it: the launches, and what is issued op by
+  // op between them, one after the other. Else empty. The islands of the step are Plan::islands.
   std::vector<Island> islands{};
 };
 
@@ -193,8 +194,8 @@ struct Reason {
   std::string what;    // "hash_tokens runs on the host"
   Where where;         // the user's line; may be empty
   std::string why;     // the rule that forced the decision
-  std::string cost;    // what it costs in each step
-  std::string remedy;  // what the user can do
+  std::string cost;    // cost of the decision in each step
+  std::string remedy;  // advice to the user: what to do about it
   int node = -1;       // number of the node in the graph; -1 if it is not about one node
 };
 
@@ -202,7 +203,7 @@ struct Reason {
 struct PlanSource {
   int node = -1;     // number in the graph
   std::string name;  // empty for constants
-  TensorType type;   // of a feed: of one slice
+  TensorType type;   // type of the data; for a feed, of one slice
   Where where;
 };
 struct PlanFeed {
@@ -213,7 +214,7 @@ struct PlanRecord {
   std::string name;
   int buffer = -1;
   TensorType type;
-  std::int64_t capacity = 0;  // of its ring, in values: a power of two
+  std::int64_t capacity = 0;  // number of values that its ring holds: a power of two
 };
 struct PlanOutput {
   std::string name;  // empty for Values that are read by handle
@@ -226,32 +227,32 @@ struct PlanOutput {
 // One of the devices that a plan may use, and what it needs there.
 struct PlanDevice {
   Target target;
-  int step_block = -1;  // of a further device: the buffer in which its ops report; -1: no node runs there
+  int step_block = -1;  // buffer in which the ops of a further device report; -1: no node runs there
   std::size_t arena_bytes = 0;
-  std::size_t invariant_bytes = 0;  // of invariant copies
+  std::size_t invariant_bytes = 0;  // bytes of invariant copies
 };
 
 // The sets of input shapes that a program keeps; see CompileOptions::shape_cache_bytes and shape_cache_shapes.
 struct ShapeCacheFacts {
   std::size_t shapes = 0;
-  std::size_t captured = 0;  // of them
+  std::size_t captured = 0;  // number of these sets that are captured
   std::size_t bytes = 0;     // an estimate
   std::uint64_t evicted = 0;
 };
 
-// What is known of a plan only once a program has bound it or run it.
+// Facts of a plan that are known only once a program has bound it or run it.
 struct PlanFacts {
   std::vector<std::size_t>
       workspaces;               // bytes of scratch memory that each of Plan::nodes asks for; empty: not asked yet
   std::vector<Reason> reasons;  // launches that are not captured yet, or that the device refused to capture
-  std::optional<ShapeCacheFacts> shape_cache;  // of a graph with open dimensions
+  std::optional<ShapeCacheFacts> shape_cache;  // has a value for a graph with open dimensions
 };
 
-// What became of element-wise ops, and reductions of their rows, that were joined: see CompileOptions::fuse.
+// Result of joining element-wise ops, and reductions of their rows: see CompileOptions::fuse.
 struct FusionReport {
-  std::size_t ops = 0;    // so many ops
-  std::size_t nodes = 0;  // became so many nodes
-  std::size_t bytes = 0;  // of results that are not stored in memory any more
+  std::size_t ops = 0;    // number of ops that were joined
+  std::size_t nodes = 0;  // number of nodes that they became
+  std::size_t bytes = 0;  // bytes of results that are not stored in memory any more
   std::string obstacle;   // why ops that could be joined stay separate, or ""
 };
 
@@ -259,13 +260,13 @@ struct FusionReport {
 // where they are (OpDef::strided). CompileOptions::fuse turns that off, too.
 struct AvoidedCopies {
   std::size_t ops = 0;
-  std::size_t bytes = 0;  // of their results
+  std::size_t bytes = 0;  // bytes of the results of these ops
 };
 
-// What became of CompileOptions::programmatic_launch.
+// Result of CompileOptions::programmatic_launch.
 struct ProgrammaticReport {
   bool is_on = false;
-  std::size_t nodes = 0;  // whose first kernel is launched so
+  std::size_t nodes = 0;  // nodes whose first kernel is launched programmatically
   std::string obstacle;   // why none is, though it was asked for, or ""
 };
 
@@ -290,7 +291,7 @@ struct Plan {
   std::vector<Island> split_islands;
   int streams = 1;                   // number of streams that the schedule uses
   std::vector<int> stream_devices;   // per stream: its device, an index into `devices`; stream 0 is on device 0
-  std::size_t host_arena_bytes = 0;  // of values; workspaces of ops on the host come on top (PlanFacts)
+  std::size_t host_arena_bytes = 0;  // bytes of values; workspaces of ops on the host come on top (PlanFacts)
   std::size_t host_invariant_bytes = 0;
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
   bool loop_over_steps = true;  // several steps can be one launch
@@ -362,7 +363,7 @@ struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // see CompileOptions::fuse
   bool programmatic_launch = false;       // see CompileOptions::programmatic_launch
-  Placement default_placement{};          // of nodes for which the user asks for none
+  Placement default_placement{};          // placement of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };
 constexpr std::size_t kMaxFurtherTargets = 4;

@@ -57,8 +57,8 @@ struct CompileOptions {
   // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
-  // first. Of a function that is made of several ops, such as attention() with a mask, only the results count, and of a
-  // gradient what it hands on: inside, -inf may stand for what is masked. Slow.
+  // first. For a function that is made of several ops, such as attention() with a mask, only the results are checked,
+  // and for a gradient only what it hands on: inside, -inf may stand for what is masked. Slow.
   bool check_finite = false;
   // Computes a product together with the bias and the activation that follow it, and element-wise ops together that use
   // each other's results, or that are small and of one shape; attention reads and writes its operands where they lie,
@@ -87,20 +87,22 @@ struct CompileOptions {
   // f16 are kept, because they are computed in f32. GPU kernels always compute with denormals. If this is false, CPU
   // bodies do so too. Only x86-64 processors are told; others compute with denormals.
   bool flush_denormals = true;
-  // Of the CPU device: how many threads work on a step, the caller's not counted. In the modes that sink, which thread
-  // computes which part of which op is decided when the step is captured. How much is shared follows the machine: now
-  // and then a launch is measured that shares less or nothing, and what was faster is kept. In interactive_parallel,
-  // threads that no stream needs help with the op that runs; in interactive_serial, one thread computes all. 0: as many
-  // as the process may use cores. Results do not depend on it. compile() refuses a negative number, and more than
-  // 1024. If the process has a limit on its memory (ulimit -v), compile() has OpenBLAS take 128 MiB of addresses for
-  // each thread, and throws Error if the limit leaves too little: OpenBLAS itself would wait for them forever.
+  // Number of threads that work on a step on the CPU device, the caller's not counted. In the modes that sink, which
+  // thread computes which part of which op is decided when the step is captured. How much is shared follows the
+  // machine: now and then a launch is measured that shares less or nothing, and what was faster is kept. In
+  // interactive_parallel, threads that no stream needs help with the op that runs; in interactive_serial, one thread
+  // computes all. 0: as many as the process may use cores. Results do not depend on it. compile() refuses a negative
+  // number, and more than 1024. If the process has a limit on its memory (ulimit -v), compile() has OpenBLAS take 128
+  // MiB of addresses for each thread, and throws Error if the limit leaves too little: OpenBLAS itself would wait for
+  // them forever.
   int threads = 0;
   // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
   // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.
   Placement default_placement{};
   // compile() throws Error, with all reasons, unless the whole step is one launch.
   bool require_whole_graph = false;
-  // Of random ops, which draw the same numbers for the same seed, step and graph in every mode and order of execution.
+  // Seed of the random ops, which draw the same numbers for the same seed, step and graph in every mode and order of
+  // execution.
   std::uint32_t seed = 0;
   // A warning is logged when an op has been running on the host of a GPU for longer than this, and again each time that
   // duration doubles, because its step and everybody who waits for the step hang. For a program with while_ loops, on
@@ -113,9 +115,9 @@ struct CompileOptions {
   // never dropped, and neither are shapes whose steps may still be running. Counters::cached_bytes tells what they
   // take.
   std::size_t shape_cache_bytes = std::size_t{1} << 30;
-  // The same as a number of sets: of more, the least recently used ones are dropped. What was captured for the last of
-  // them is kept, and the next capture changes it in place where the device can do that
-  // (Counters::graph_updates), which is cheaper than a capture from nothing.
+  // The same limit as a number of sets: if there are more, the least recently used ones are dropped. The captured
+  // graphs of the set that was dropped last are kept, and the next capture changes them in place where the device can
+  // do that (Counters::graph_updates), which is cheaper than a capture from nothing.
   std::size_t shape_cache_shapes = std::numeric_limits<std::size_t>::max();
   // After how many steps with the same input shapes the modes that sink capture the step. Only for graphs with open
   // dimensions; without any, the first step runs interactively and is then captured. 0: when it pays. Then what
@@ -245,17 +247,18 @@ class Program {
   // loaded and memory is allocated in the first step.
   //
   // The program does not know of launches of the caller's graph. Before any other call on the program, or on its
-  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). What write(),
-  // set_steps(), set_seed() or Variable::write() gives then is there for the next launch. write() with
-  // WriteOptions::stream is the one call that needs no wait. No other program may use the Variables meanwhile.
+  // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). Data, steps and
+  // seeds that are given then by write(), set_steps(), set_seed() or Variable::write() are there for the next launch.
+  // write() with WriteOptions::stream is the one call that needs no wait. No other program may use the Variables
+  // meanwhile.
   //
   // The caller's graph keeps all that the step uses alive: the program may be destroyed while launches of it are under
-  // way or still to come, and these compute what they would have computed. What was captured for these input shapes is
-  // kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA then tells
-  // the library on a thread where nothing can be freed, so the next call of this library frees it: compile(), or a call
-  // but poll() and try_read(), or the destructor, of a Program or SinkCache, on any thread. Until then
-  // CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. Of a step that fails after
-  // the program was destroyed, only the log tells, when it is freed.
+  // way or still to come, and these compute what they would have computed. Everything that was captured for these input
+  // shapes is kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA
+  // then tells the library on a thread where nothing can be freed, so the next call of this library frees it:
+  // compile(), or a call but poll() and try_read(), or the destructor, of a Program or SinkCache, on any thread. Until
+  // then CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. If a step fails after
+  // the program was destroyed, only the log tells of the failure, when all this is freed.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
@@ -312,8 +315,8 @@ class Program {
   // all steps. Throws Error unless 0 <= steps < 2^31.
   void set_steps(std::int64_t steps, Where where = Where::current());
   Counters counters(Where where = Where::current()) const;
-  // What run(automatic) has measured and chosen for the input shapes written last. Does not wait, so that the last
-  // steps may not be included yet.
+  // Returns the measurements and the choice of run(automatic) for the input shapes written last. Does not wait, so that
+  // the last steps may not be included yet.
   AutomaticReport automatic_report(Where where = Where::current());
   // Counts the nodes that `sink` has captured for the input shapes written last, for launches of one step or of several
   // steps. Empty if nothing was captured yet.

@@ -22,9 +22,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 //   }
 //
 // Scopes nest: one within another is "encoder/layer3". The bodies of loops and branches belong to the scopes around
-// them, and what grad() adds belongs to the scope of the op whose gradient it is. What optimizers add belongs to the
-// scope of their call, and what they keep for a parameter is named after the parameter. Inputs, records and outputs
-// keep the names that they were given, because the host asks for them by name.
+// them, and what grad() adds belongs to the scope of the op whose gradient it is. Nodes and Variables that optimizers
+// add belong to the scope of their call; only Variables that they keep for a parameter are named after the parameter.
+// Inputs, records and outputs keep the names that they were given, because the host asks for them by name.
 //
 // A Scope is a variable of a block: it ends before the one around it, on the thread that made it, and other threads do
 // not see it. The process keeps each name until it ends, once: name parts of models, not steps or requests.

@@ -34,9 +34,9 @@ class ResultSize {
   ResultSize(int most) : rule_(std::int64_t{most}) {}      // NOLINT: implicit
   ResultSize(Bucket bucket) : rule_(std::move(bucket)) {}  // NOLINT: implicit; the number rounded up by a rule
   bool is_bound() const { return std::holds_alternative<std::int64_t>(rule_); }
-  // Of a bound size: the upper bound.
+  // Returns the upper bound. Requires is_bound().
   std::int64_t most() const { return std::get<std::int64_t>(rule_); }
-  // Of any other: the rule by which the number of elements is rounded up.
+  // Returns the rule by which the number of elements is rounded up. Requires that is_bound() is false.
   const Bucket& bucket() const { return std::get<Bucket>(rule_); }
 
  private:

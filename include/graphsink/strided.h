@@ -18,7 +18,7 @@ class Attrs;
 struct Strided {
   Shape shape;
   std::int64_t first = 0;
-  std::array<std::int64_t, Shape::kMaxRank> strides{};  // of the axes of `shape`, in elements
+  std::array<std::int64_t, Shape::kMaxRank> strides{};  // strides of the axes of `shape`, in elements
   int tensor = 0;                                       // which other tensor: see StridedArgs
 
   // All elements of a tensor, in its own memory.
@@ -38,8 +38,9 @@ struct MoveArgs {
 // The argument of OpDef::strided: a node, and where its operands lie.
 struct StridedArgs {
   const Attrs& attrs;
-  // Of inputs, then outputs. `tensor` is a number among the inputs of the op that strided() returns, and for an output
-  // among its outputs. Strides are from 0 to 2^31 - 1; that of the last axis is 1, unless the axis has one element.
+  // Places of the inputs, then of the outputs. `tensor` is a number among the inputs of the op that strided() returns,
+  // and for an output among its outputs. Strides are from 0 to 2^31 - 1; that of the last axis is 1, unless the axis
+  // has one element.
   std::span<const Strided> operands;
 };
 

@@ -49,7 +49,7 @@ constexpr std::size_t size_of(DType dtype) {
 }
 // f16 or bf16: for storage, computed in f32.
 constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-// Of any size.
+// Whether the dtype is a float type, of any size: f16, bf16, f32 or f64.
 constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || is_half(dtype); }
 // "f32", "i64", "bool".
 std::string_view to_string(DType dtype);

@@ -1,7 +1,7 @@
 // The version of graphsink, and what marks its public symbols.
 #pragma once
 
-// Of these headers. Before 1.0, versions with different minor numbers are not compatible.
+// Version of these headers. Before 1.0, versions with different minor numbers are not compatible.
 #define GRAPHSINK_VERSION_MAJOR 0
 #define GRAPHSINK_VERSION_MINOR 1
 #define GRAPHSINK_VERSION_PATCH 0

@@ -36,9 +36,10 @@ struct Pow : PowExpression {
 };
 BINARY_EXPRESSION(Minimum, a < b || a != a ? a : b);  // a NaN in either operand is the result
 BINARY_EXPRESSION(Maximum, a > b || a != a ? a : b);
-// Of the base a and the exponent b.
+// The slope along the base, from the base a and the exponent b.
 BINARY_EXPRESSION(PowSlope, b == T(0) ? T(0) : b * math::pow(a, b - T(1)));
-// Of the base a and the power b: the slope along the exponent, 0 where the base is 0 and the exponent is not negative.
+// The slope along the exponent, from the base a and the power b; 0 where the base is 0 and the exponent is not
+// negative.
 BINARY_EXPRESSION(PowLog, a == T(0) && b <= T(1) ? T(0) : b * math::log(a));
 TERNARY_EXPRESSION(DivSlope, negative_quotient(a, b, c));
 
@@ -81,7 +82,7 @@ std::vector<Value> div_grad(const GradArgs& a) {
   return result;
 }
 
-// Of y = -(a * b / c): -b/c, -a/c and -y/c.
+// Slopes of y = -(a * b / c) along a, b and c: -b/c, -a/c and -y/c.
 std::vector<Value> div_slope_grad(const GradArgs& a) {
   const Value factors[] = {a.inputs[1], a.inputs[0], a.outputs[0]};
   std::vector<Value> result(3);

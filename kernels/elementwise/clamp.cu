@@ -14,9 +14,9 @@ struct ClampAttrs {
   }
 };
 
-// Of x and both bounds: low is at most high, and a NaN stays one.
+// Operands: a is x, b and c are the bounds. The low one is at most the high one, and a NaN in x stays one.
 TERNARY_EXPRESSION(Clamp, a < b ? b : c < a ? c : a);
-// Of the gradient a, x and the result: a where x is within the bounds, on them included, or a NaN.
+// Operands: the gradient a, x, and the result. Returns a where x is within the bounds, on them included, or a NaN.
 TERNARY_EXPRESSION(ClampGrad, b == c || b != b ? a : T(0));
 
 Value clamp_formula(const Value& a, const Value& x, const Value& y) {

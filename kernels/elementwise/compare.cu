@@ -16,7 +16,7 @@ BINARY_SCALAR(Equal, equal, a == b);
 BINARY_SCALAR(NotEqual, not_equal, a != b);
 BINARY_SCALAR(LogicalAnd, logical_and, a&& b);
 BINARY_SCALAR(LogicalOr, logical_or, a || b);
-BINARY_SCALAR(LogicalXor, not_equal, a != b);  // of booleans the same
+BINARY_SCALAR(LogicalXor, not_equal, a != b);  // booleans: xor is not_equal
 
 template <class F, class... More>
 constexpr OpDef comparison(std::string_view name) {

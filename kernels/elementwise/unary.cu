@@ -18,8 +18,8 @@ UNARY_EXPRESSION(Round, math::rint(x));
 UNARY_EXPRESSION(Erf, math::erf(x));
 UNARY_EXPRESSION(LogicalNot, !x);
 
-// Sets out[i] = near(x[i]) where host_math::is_near(x[i]), else far(x[i]), in blocks that mostly need no far(), for
-// whose sake the loop has calls.
+// Sets out[i] = anywhere(x[i]); near(x[i]) is the same where host_math::is_near(x[i]). Fast path per block: if all x
+// are near, a loop without calls; else each element by itself.
 template <class In, class Out, class Near, class Anywhere>
 void trigonometric_row(std::int64_t size, const In* x, Out* out, const Near& near, const Anywhere& anywhere) {
   constexpr std::int64_t kBlock = 1024;
@@ -54,13 +54,13 @@ struct Cos : CosExpression {
   }
 };
 
-// Of the gradient a and the forward output b.
+// Gradients, from the gradient a of the output and the output b.
 BINARY_EXPRESSION(ReluGrad, b <= T(0) ? T(0) : a);  // a where b is NaN
 BINARY_EXPRESSION(SqrtGrad, a* T(0.5) / b);
 BINARY_EXPRESSION(RsqrtGrad, a* T(-0.5) * b * b * b);
 BINARY_EXPRESSION(TanhGrad, a*(T(1) - b * b));
 BINARY_EXPRESSION(SigmoidGrad, a* b*(T(1) - b));
-// Of the gradient a and the input b.
+// Gradients, from the gradient a of the output and the input b.
 BINARY_EXPRESSION(AbsGrad, b > T(0) ? a : b < T(0) ? -a : b == T(0) ? T(0) : b);
 BINARY_EXPRESSION(SinGrad, a* math::cos(b));
 BINARY_EXPRESSION(CosGrad, -(a* math::sin(b)));

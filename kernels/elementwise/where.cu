@@ -91,7 +91,7 @@ void select_part(const CpuArgs& args, std::int64_t begin, std::int64_t size, voi
   const std::int64_t row = layout.row(), end = begin + size;
   const std::int64_t steps[] = {layout.step(0), layout.step(1), layout.step(2)};
   W* out = static_cast<W*>(result);
-  std::int64_t in_row = begin % row;  // of the first element
+  std::int64_t in_row = begin % row;  // place of the first element in its row
   for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
     count = std::min(row - in_row, end - i);
     std::int64_t offsets[3];

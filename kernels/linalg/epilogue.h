@@ -1,5 +1,5 @@
-// What follows a product in the same op: a bias for each column, then an activation. Every step is rounded as it would
-// be by an op of its own.
+// Steps that follow a product in the same op: a bias for each column, then an activation. Every step is rounded as it
+// would be by an op of its own.
 #pragma once
 
 #include "kernels/support/activation.h"
@@ -18,7 +18,7 @@ template <class T>
 struct EpilogueData {
   const T* product;
   const T* bias;  // nullptr: none
-  T* sum;         // of product and bias; nullptr: not needed
+  T* sum;         // product plus bias; nullptr: not needed
   T* out;
   std::int64_t rows;
   std::int64_t columns;

@@ -170,7 +170,7 @@ void fused_cuda(CudaArgs& a) {
       a.out_type(0).dtype, [&]<class T>() { run_epilogue<Activation>(epilogue_of<T>(a, has_bias), a); });
 }
 
-// What follows a tile of the product is computed while the tile is in the cache.
+// Bias and activation of a tile of the product are computed while the tile is in the cache.
 template <class Activation, bool has_bias>
 void run_fused_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const std::int64_t rows_of_batch = a.local<PreparedProduct>().product.m;
@@ -200,13 +200,13 @@ Prepared prepare_fused(const PrepareArgs& p) {
   return prepare_matmul_op(p);
 }
 
-// Of the product alone.
+// Floating-point operations of the product alone.
 std::uint64_t matmul_flops(const BodyArgs& a) {
   const auto& attrs = a.attrs<MatmulAttrs>();
   const Shape& lhs = a.in_type(0).shape;
   const Product p = product_of(lhs, a.in_type(1).shape, attrs);
   if (p.m == 0) return 0;
-  const std::int64_t terms = attrs.sums_batches ? lhs.size() / p.m : p.k;  // of each element of the result
+  const std::int64_t terms = attrs.sums_batches ? lhs.size() / p.m : p.k;  // terms of each element of the result
   return 2 * static_cast<std::uint64_t>(a.out_type(0).shape.size() * terms);
 }
 
@@ -222,7 +222,7 @@ constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) =
 }
 
 struct FusedActivation {
-  Scalar next;  // what the op that follows computes
+  Scalar next;  // function of the op that follows
   OpDef plain, with_bias;
 };
 constexpr FusedActivation kActivations[] = {

@@ -76,7 +76,7 @@ void rows_cuda(CudaArgs& a) {
   });
 }
 
-// Of words of the whole.
+// Words of the whole in one tile.
 std::int64_t words_of_tile(const RowsPlan& plan) { return kTileElements * 4 / plan.word; }
 std::int64_t count_word_tiles(const BodyArgs& a) {
   const auto& plan = a.local<RowsPlan>();
@@ -213,8 +213,8 @@ const OpDef concat_op{.name = "concat",
 
 struct SplitAttrs {
   int axis;
-  std::vector<std::int64_t> sizes;  // else
-  int parts = 0;                    // of equal size
+  std::vector<std::int64_t> sizes;  // sizes of the parts, if `parts` is 0
+  int parts = 0;                    // number of parts of equal size, or 0
   friend bool operator==(const SplitAttrs&, const SplitAttrs&) = default;
 };
 

@@ -75,7 +75,7 @@ void gather_lines(const std::byte* x, const std::int32_t* indices, std::byte* ou
   }
 }
 
-// Of lines of the result.
+// Number of tiles. A tile is some lines of the result.
 std::int64_t count_gather_tiles(const BodyArgs& a) {
   const auto& p = a.local<IndexedPlan>();
   return count_row_tiles(p.outer * p.count, p.width);
@@ -90,7 +90,7 @@ void run_gather_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const std::int64_t begin = lines < p.count ? range.first % p.count : 0;
   const std::int64_t used = std::min(lines, p.count), to_last = std::min(used, p.count - begin);
   const bool is_bad = any_is_bad(all + begin, to_last, p.rows) || any_is_bad(all, used - to_last, p.rows);
-  std::int64_t size = 0;  // of lines that follow each other with the same indices of the axes before the indexed one
+  std::int64_t size = 0;  // lines that follow each other with the same indices of the axes before the indexed one
   for (std::int64_t line = range.first; line < range.end; line += size) {
     const std::int64_t outer = line / p.count, k = line - outer * p.count;
     size = std::min(p.count - k, range.end - line);

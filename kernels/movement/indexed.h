@@ -1,4 +1,4 @@
-// What the ops that read or add elements of an axis at indices share.
+// Code that the ops share which read or add elements of an axis at indices.
 #pragma once
 
 #include "kernels/support/kernel.h"

@@ -11,13 +11,13 @@ namespace graphsink {
 namespace {
 
 struct NonzeroPlan {
-  std::int64_t size = 0;  // of the operand
+  std::int64_t size = 0;  // elements of the operand
   std::int64_t rows = 0;
   std::int64_t most_too_few = -1;  // the largest number of elements that belongs to fewer rows
   bool is_bound = false;           // rows are what the user has room for, not what the program planned for
-  int axes = 1;                    // of a place; 1 if it is a number
+  int axes = 1;                    // numbers in a place, one for each axis; 1 if a place is one number
   std::int64_t dims[Shape::kMaxRank] = {};
-  std::size_t select_bytes = 0;  // of the workspace, behind the places and their number
+  std::size_t select_bytes = 0;  // bytes of the workspace behind the places and their number
 
   // Part `axis` of a place.
   HD std::int32_t index(std::int64_t place, int axis) const {

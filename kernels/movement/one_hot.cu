@@ -41,7 +41,7 @@ void one_hot_cuda(CudaArgs& a) {
   });
 }
 
-// Of lines.
+// Number of tiles. A tile is some lines of the result, one line for each index.
 std::int64_t count_one_hot_tiles(const BodyArgs& a) {
   return count_row_tiles(a.in_type(0).shape.size(), a.attrs<OneHotAttrs>().classes);
 }

@@ -79,7 +79,7 @@ __global__ void add_at_keys(const T* base, const Key* keys, const T* updates, T*
       std::int64_t column = first + c * kWarp;
       sums[c] = base != nullptr && column < p.width ? static_cast<Wide<T>>(base[line * p.width + column]) : Wide<T>(0);
     }
-    std::int64_t at = 0, end = p.count;  // of the first key of the row
+    std::int64_t at = 0, end = p.count;  // bounds of the search for the first key of the row
     while (at < end) {
       std::int64_t middle = (at + end) / 2;
       (keys[middle] < key_of(row, 0) ? at = middle + 1 : end = middle);
@@ -115,7 +115,8 @@ const Key* sort_keys(CudaArgs& a, const ScatterPlan& plan) {
   return keys;
 }
 
-// Of scatter_add: base, indices, updates; of the gradient of gather: gradient, indices, shape of the result.
+// Numbers of two operands; -1: no such operand. scatter_add has base, indices, updates; the gradient of gather has
+// gradient, indices, shape of the result.
 struct ScatterOperands {
   int base, updates;
 };
@@ -132,7 +133,7 @@ void add_on(CudaArgs& a) {
            a.in<T>(operands.updates), a.out<T>(0), p, stretches);
 }
 
-// What a tile adds up: columns of the result at one index of the axes before the indexed one.
+// Columns of the result that a tile adds up, at one index of the axes before the indexed one.
 constexpr std::int64_t kStrip = 64;
 std::int64_t strips_of(const IndexedPlan& p) { return std::max<std::int64_t>(1, (p.width + kStrip - 1) / kStrip); }
 

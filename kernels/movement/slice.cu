@@ -39,7 +39,7 @@ struct SliceAttrs {
 struct Window {
   int rank = 0;
   std::int64_t size = 1;
-  std::int64_t first = 0;  // of the part, which is read backwards where the step is negative
+  std::int64_t first = 0;  // element of the part that lies first; axes with a negative step are read backwards
   std::int64_t dims[Shape::kMaxRank] = {};
   Range parts[Shape::kMaxRank] = {};  // steps are positive
   std::int64_t strides[Shape::kMaxRank] = {};

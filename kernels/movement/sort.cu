@@ -65,7 +65,7 @@ void sort_on(CudaArgs& a, const Lines& lines) {
   a.launch(sort_lines<T, Order>, blocks, block, 0, a.in<T>(0), a.out<T>(0), a.out<std::int32_t>(1), lines, padded);
 }
 
-// Of tile `tile` of lines.
+// Sorts the lines of tile `tile`.
 template <class T, class Order>
 void sort_on(const CpuArgs& a, const Lines& lines, std::int64_t tile) {
   auto* items = static_cast<Placed<Compared<T>>*>(a.workspace()) + tile * lines.length;

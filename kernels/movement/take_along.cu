@@ -147,7 +147,7 @@ void add_cuda(CudaArgs& a) {
   for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype, [&]<class T>() { add_on<T>(a, lines); });
 }
 
-// Of both gradients: by the indices of the axes before the one that has places.
+// Tiles of both gradients: each has some indices of the axes before the one that has places.
 std::int64_t outer_size(const TwoLines& lines) { return (lines.of.length + lines.taken.length) * lines.of.inner; }
 std::int64_t count_grad_tiles(const BodyArgs& a) {
   const TwoLines lines = lines_of_grad(a);
@@ -218,7 +218,7 @@ Prepared prepare_place(const PrepareArgs& p) {
   return {};
 }
 
-// Of either gradient.
+// The gradient of either gradient op.
 std::vector<Value> grad_of_grad(const GradArgs& a) {
   return {take_along_axis(Arg(a.grads[0], a.where), a.inputs[1], a.attrs.as<TakeAlongAttrs>().axis), Value(), Value()};
 }

@@ -15,7 +15,7 @@ struct TopKAttrs {
   friend bool operator==(const TopKAttrs&, const TopKAttrs&) = default;
 };
 
-constexpr int kMost = 1024;  // of a line
+constexpr int kMost = 1024;  // elements to choose from a line, at most
 static_assert(kMost < kBlockSort);
 
 // A block for each line sorts its first elements, then the best k so far with the next ones in place of the others. The
@@ -64,7 +64,7 @@ void top_k_on(CudaArgs& a, const Lines& lines, int k) {
            static_cast<int>(size));
 }
 
-// Of tile `tile` of lines.
+// Chooses the k largest elements of each line of tile `tile`.
 template <class T>
 void top_k_on(const CpuArgs& a, const Lines& lines, int k, std::int64_t tile) {
   using Item = Placed<Compared<T>>;

@@ -31,7 +31,7 @@ struct StridedAttention {
   std::vector<Strided> operands;  // inputs, then outputs, of the op that takes whole tensors
 };
 
-// What prepare() gives the bodies: sizes, and where the operands lie.
+// Data from prepare() for the bodies: sizes, and where the operands lie.
 constexpr int kMostOperands = 10;
 struct AttentionLayout {
   AttentionSizes sizes;
@@ -64,7 +64,7 @@ std::shared_ptr<AttentionLayout> layout_of(const PrepareArgs& p) {
   return layout;
 }
 
-// What the bodies read and write. Operands are numbered as in AttentionLayout.
+// Tensors that the bodies read and write. Operands are numbered as in AttentionLayout.
 class AttentionArgs {
  public:
   AttentionArgs(const BodyArgs& args, int inputs)

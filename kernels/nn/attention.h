@@ -1,4 +1,4 @@
-// What the bodies of attention share.
+// Code that the bodies of attention share.
 #pragma once
 
 #include "kernels/support/block.h"
@@ -9,7 +9,7 @@ constexpr std::int64_t kMaxHeadWidth = 128;
 
 // Sizes of q [batches, heads_of_batch, queries, width] and of k and v [batches, heads_of_batch, keys, width].
 struct AttentionSizes {
-  std::int64_t heads = 0;  // of all batches together
+  std::int64_t heads = 0;  // heads of all batches together
   std::int64_t heads_of_batch = 1;
   std::int64_t queries = 0, keys = 0, width = 0;
   bool is_causal = false;
@@ -54,8 +54,8 @@ struct Heads {
   }
 };
 
-// Of each query, for the gradient: the largest score, and the logarithm of the sum of exp(score - largest). They are
-// kept apart, because added up, scores far from 0 would lose the digits of the logarithm.
+// Two numbers of each query, for the gradient: the largest score, and the logarithm of the sum of exp(score - largest).
+// They are kept apart, because added up, scores far from 0 would lose the digits of the logarithm.
 template <class T>
 struct AttentionNorms {
   T *largest, *log_sum;
@@ -66,7 +66,8 @@ struct AttentionNorms {
   }
 };
 
-// What is subtracted from scores of which `largest` is the largest: where that is -inf, their exponentials are 0.
+// The number to subtract from scores before exp(); `largest` is their maximum. If that is -inf, it is 0, so that all
+// exponentials are 0.
 template <class T>
 HD T subtrahend(T largest) {
   return largest == T(-INFINITY) ? T(0) : largest;

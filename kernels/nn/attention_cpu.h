@@ -8,7 +8,7 @@
 
 namespace graphsink {
 
-constexpr std::int64_t kCpuQueries = 64;  // of a tile
+constexpr std::int64_t kCpuQueries = 64;  // queries of a tile
 constexpr std::int64_t kCpuKeys = 256;
 constexpr std::int64_t kSummedKeys = 128;  // by one product: a longer sum takes BLAS longer
 
@@ -87,7 +87,7 @@ void attend_head(const AttentionSizes& s, HeadRows<const T> q, HeadRows<const T>
   double sum[kCpuQueries];
   clear(out, s.queries, s.width);
   std::fill_n(norms.largest, s.queries, -std::numeric_limits<T>::infinity());
-  std::fill_n(norms.log_sum, s.queries, T(0));  // of a query that sees no key
+  std::fill_n(norms.log_sum, s.queries, T(0));  // result for queries that see no key
   for_each_tile(s, [&](const AttentionTile& t) {
     if (t.at == 0) std::fill_n(sum, t.rows, 0.0);
     multiply_rows(t, s, static_cast<T>(s.scale), q, k, scores);

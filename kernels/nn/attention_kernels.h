@@ -13,8 +13,8 @@ template <class T, int kWidth_, int kTile_>
 struct AttentionBlock {
   static constexpr int kWidth = kWidth_, kTile = kTile_;
   static constexpr int kSide = std::min(kTile, 16);
-  static constexpr int kRows = kTile / kSide;      // of a thread
-  static constexpr int kColumns = kWidth / kSide;  // of a thread, in results of kWidth columns
+  static constexpr int kRows = kTile / kSide;      // rows of a thread
+  static constexpr int kColumns = kWidth / kSide;  // columns of a thread, in results of kWidth columns
   static constexpr unsigned kThreads = kSide * kSide;
   using Vectors = T[kTile][kWidth + 1];
   using Scores = T[kTile][kTile + 1];

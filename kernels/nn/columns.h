@@ -63,8 +63,8 @@ void col2im(CudaArgs& a, const Windows& w, std::int64_t planes, const T* columns
   LaunchSize launch = launch_size(size);
   a.launch(sum_columns<T>, launch.grid, launch.block, 0, columns, x, w, size);
 }
-// --- the CPU makes the columns of some rows of windows at a time: columns[plane, ky, kx, oy - rows.begin, ox], of
-// which those of two elements of a window are `distance` apart
+// --- the CPU makes the columns of some rows of windows at a time: columns[plane, ky, kx, oy - rows.begin, ox].
+// `distance`: elements from the columns of one window element (ky, kx) to those of the next.
 
 // f(element (0, 0) of the plane, ky, kx, its columns) for each element of a window.
 template <class T, class X, class F>

@@ -14,9 +14,9 @@ namespace {
 constexpr std::int64_t kMostColumns = std::int64_t{64} << 20;  // bytes, unless one image has more
 
 struct ConvPlan : ConvSizes {
-  ConvUnits units;           // of the CPU
+  ConvUnits units;           // division of the work on the CPU
   std::int64_t at_once = 1;  // images whose columns are in memory together on the GPU; divides `images`
-  PreparedProduct product;   // of the GPU
+  PreparedProduct product;   // product on the GPU
   std::size_t columns_bytes = 0, parts_bytes = 0;  // first in the workspace; the product's follows
 };
 
@@ -73,7 +73,7 @@ Pair strides_of(const ConvPlan& plan, Operand operand) {
 Prepared finish(const PrepareArgs& p, ConvPlan plan, Product product, Operand lhs, Operand rhs, Operand out) {
   auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
   if (!p.cuda) {
-    (void)prepare_product(p, product);  // whose limits are those of BLAS
+    (void)prepare_product(p, product);  // result not used: the call throws Error above the limits of BLAS
     plan.units = conv_units(plan, out, element);
     auto scratch = static_cast<std::size_t>(plan.units.tiles * plan.units.scratch * element);
     return {std::make_shared<ConvPlan>(std::move(plan)), scratch};

@@ -13,7 +13,7 @@ struct ConvSizes {
   bool is_plain = false;  // the columns are the image itself
 
   std::int64_t image_size() const { return channels * windows.pixels(); }
-  std::int64_t column_rows() const { return channels * windows.window_size(); }  // of all groups
+  std::int64_t column_rows() const { return channels * windows.window_size(); }  // rows of columns, all groups
   std::int64_t columns_size() const { return column_rows() * windows.windows(); }
   std::int64_t result_size() const { return filters * windows.windows(); }
   std::int64_t filter_size() const { return filters * column_rows() / groups; }
@@ -21,20 +21,20 @@ struct ConvSizes {
 
   std::int64_t group_channels() const { return channels / groups; }
   std::int64_t group_filters() const { return filters / groups; }
-  std::int64_t group_rows() const { return column_rows() / groups; }  // of columns
+  std::int64_t group_rows() const { return column_rows() / groups; }  // rows of columns, one group
 };
 
 // How the CPU divides the work. A unit is computed alone; a tile is some units, one after another, in its part of the
 // workspace. Units of the convolution are some rows of the result of an image. Units of the gradients are some channels
 // of a group, of an image or of the filters.
 struct ConvUnits {
-  std::int64_t rows = 1;      // of windows whose columns are made at once
-  std::int64_t channels = 0;  // whose columns are made at once
+  std::int64_t rows = 1;      // rows of windows whose columns are made at once
+  std::int64_t channels = 0;  // channels whose columns are made at once
   std::int64_t units = 0, tiles = 1;
   int distance = 0;          // between rows of columns
   std::int64_t scratch = 0;  // elements for the columns of a tile
 };
-enum class ConvOperand : std::uint8_t { image, filters, result };  // of conv2d
+enum class ConvOperand : std::uint8_t { image, filters, result };  // tensors of conv2d
 
 constexpr std::int64_t pieces(std::int64_t size, std::int64_t piece) {
   return piece == 0 ? 0 : (size + piece - 1) / piece;
@@ -42,9 +42,9 @@ constexpr std::int64_t pieces(std::int64_t size, std::int64_t piece) {
 
 // `out` is what is computed.
 inline ConvUnits conv_units(const ConvSizes& s, ConvOperand out, std::int64_t element_bytes) {
-  constexpr std::int64_t kElements = 1 << 14;  // of columns at a time, unless there are fewer windows than the next
-  constexpr std::int64_t kWindows = 128;       // at least, so that BLAS seldom copies the other operand
-  constexpr std::int64_t kChannelRows = 64;    // of columns, at most, of the channels of a unit
+  constexpr std::int64_t kElements = 1 << 14;  // column elements at a time; more if these are under kWindows windows
+  constexpr std::int64_t kWindows = 128;       // fewest windows, so that BLAS seldom copies the other operand
+  constexpr std::int64_t kChannelRows = 64;    // rows of columns of a unit, at most, unless it has one channel
   constexpr std::int64_t kMostTiles = 16, kMostBytes = 16 << 20;
   const Windows& w = s.windows;
   ConvUnits u;

@@ -27,7 +27,7 @@ HD T row_loss(T x, T largest, T log_sum) {
   return largest - x + log_sum;
 }
 
-// Of each row.
+// For each row of logits: the largest one, and the logarithm of the sum of exp(logit - largest).
 template <class T>
 struct Normalizers {
   T *largest, *log_sum;

@@ -39,7 +39,8 @@ HD void for_each_reader(const Windows& w, std::int64_t iy, std::int64_t ix, cons
   }
 }
 
-// What an element of the result, or of the gradient, is; (y, x) is its place in plane `plane`.
+// Each kind of pooling computes one element of plane `plane`: element (oy, ox) of the result, or (iy, ix) of the
+// gradient.
 struct MaxPool {
   template <class T>
   HD static T result(const T* x, const Windows& w, std::int64_t plane, std::int64_t oy, std::int64_t ox) {

@@ -133,7 +133,7 @@ void softmax_row(const T* x, T* out, std::int64_t length, bool is_log) {
 // Neighbouring columns together, to read memory in order.
 constexpr std::int64_t kColumns = 256;
 
-// Of `columns` columns, at most kColumns, whose rows are `inner` elements apart.
+// Softmax of `columns` columns, at most kColumns, whose rows are `inner` elements apart.
 template <class T>
 void softmax_block(const T* x, T* out, std::int64_t length, std::int64_t inner, std::int64_t columns, bool is_log) {
   using W = Wide<T>;

@@ -1,4 +1,4 @@
-// What happens to gradients before an update: their norm, their sum over micro-steps, and the decision to update.
+// Ops on gradients before an update: their norm, their sum over micro-steps, and the decision to update.
 #include <limits>
 
 #include "kernels/optim/optimizer.h"

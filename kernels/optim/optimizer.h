@@ -1,4 +1,4 @@
-// What the optimizers share. An optimizer is a struct of its options with
+// Code that the optimizers share. An optimizer is a struct of its options with
 //   Attrs                              the op's attributes, of which it is made, as `options`
 //   kStates                            tensors of state for each parameter
 //   factors<S>(lr, t)                  the numbers that all elements share in update t, counted from 1
@@ -47,7 +47,8 @@ HD auto factors_of(Update update, const UpdateControls& controls) {
   return update.template factors<S>(controls.learning_rate.get(), *controls.updates + 1);
 }
 
-// Of parameters of dtype T. Those of 16 bits have a master copy behind their states: there the update is computed.
+// Type of the states of a parameter of dtype T. A 16-bit parameter has a master copy behind its states: the update is
+// computed there.
 template <class T>
 using StateOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>

@@ -5,7 +5,7 @@
 
 namespace graphsink {
 
-// What every optimizer reads before its tensors.
+// Operands that every optimizer reads, in front of its tensors.
 enum UpdateOperand : int {
   kUpdates,        // i32: updates before this one
   kApply,          // boolean: nothing happens where it is false
@@ -33,7 +33,8 @@ extern const OpDef adamw_op;     // AdamwAttrs
 // The same of f16 and bf16 parameters, each with one tensor more at the end: its master copy in f32, which is updated
 // and then rounded to the parameter. Gradients are of the parameter's dtype or f32.
 extern const OpDef sgd_16_op, momentum_16_op, adamw_16_op;
-// What each of them would write, as values: the same operands, and an output for each that is written.
+// Ops that return the updated tensors instead of writing them. They have the same operands as the ops above, and an
+// output for each tensor that these write.
 extern const OpDef updated_sgd_op, updated_momentum_op, updated_adamw_op;
 extern const OpDef updated_sgd_16_op, updated_momentum_16_op, updated_adamw_16_op;
 
@@ -65,7 +66,7 @@ struct LossScaleAttrs {
   int interval = 2000;
 };
 extern const OpDef count_update_op;
-// What it would write, as values.
+// An op whose outputs are the values that count_update_op would write.
 extern const OpDef updated_counts_op;
 
 constexpr std::string_view kNoGradientOfUpdate = "what an optimizer computes is not differentiated";

@@ -268,10 +268,11 @@ constexpr OpDef random_op(std::string_view name) {
 const OpDef uniform_op = random_op<Uniform>("random_uniform");
 const OpDef normal_op = random_op<Normal>("random_normal");
 
-// For attributes that give the type.
+// Operands of an op with attributes that give the type.
 std::vector<Arg> random_operands(std::string_view op, const Graph& graph, const Where& where) {
   std::vector<Value> sources = sources_of(data_of(graph, where), op, where);
-  std::vector<Arg> operands{Arg(sources[0], where)};  // whose type is not looked at
+  // The first operand stands in for `like`. Its type is ignored: attributes give the type.
+  std::vector<Arg> operands{Arg(sources[0], where)};
   for (const Value& source : sources) operands.emplace_back(source);
   return operands;
 }
@@ -324,7 +325,7 @@ const OpDef integers_op{.name = "randint",
 
 struct DropoutAttrs {
   double probability;
-  int node = -1;  // whose mask it is; -1: its own
+  int node = -1;  // node whose mask is drawn again (backward); -1: this node's
 };
 
 template <class Args>

@@ -179,7 +179,7 @@ void cumsum_on(CudaArgs& a, const Walk& walk) {
   }
 }
 
-// So many lines together whose elements are neighbours; fewer at the end.
+// Scans up to kTogether adjacent lines at once, so that memory is read in order; the last group may be smaller.
 template <class T, std::int64_t kTogether>
 void scan_lines(const CpuArgs& a, const Walk& walk, const RowRange& range) {
   using S = std::conditional_t<std::is_same_v<Wide<T>, float>, double, T>;
@@ -222,7 +222,8 @@ void cumsum_cuda(CudaArgs& a) {
   for_number(a.in_type(0).dtype, [&]<class T>() { cumsum_on<T>(a, walk); });
 }
 
-// Of lines. Tiles that are less than kNeighbours wide would read every cache line several times.
+// Elements of a line, for the size of tiles, which are whole lines. It is limited where lines are adjacent: tiles of
+// fewer than kNeighbours lines would read every cache line several times.
 std::int64_t tile_length(const Lines& lines) {
   return lines.inner == 1 ? lines.length : std::min(lines.length, kTileElements / kNeighbours);
 }

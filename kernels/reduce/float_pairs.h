@@ -34,7 +34,7 @@ struct LastPairs {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
-// Of pairs of f32, the sum is one of f64; of pairs of shorter floats, one of f32.
+// Sums of 8 pairs. Pairs of f32 are added in f64, pairs of shorter floats in f32.
 [[gnu::target("arch=x86-64-v4")]] inline __m512d add_8_pairs(const float* x, const float* y) {
   return _mm512_add_pd(_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(x)),
                        _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(y)));
@@ -56,7 +56,7 @@ template <class T>
   return _mm_cvtsd_f64(_mm_add_sd(of2, _mm_unpackhi_pd(of2, of2)));
 }
 
-// Of n pairs.
+// The sum of n pairs.
 template <class T>
 [[gnu::flatten, gnu::noinline, gnu::target("arch=x86-64-v4")]] double sum_pairs_avx512(std::int64_t n, const T* x,
                                                                                        const T* y) {

@@ -171,7 +171,7 @@ std::vector<Value> prod_grad(const GradArgs& a) {
 
 // --- the gradient of logsumexp
 
-// Of the gradient a, a term b and the result c, -inf where there was no other term.
+// The gradient of a term b, from the gradient a of the result c, which is -inf where all terms are.
 TERNARY_EXPRESSION(LogSumExpGrad, a* math::exp(b - (c == T(-INFINITY) ? T(0) : c)));
 Value logsumexp_formula(const Value& a, const Value& x, const Value& y) {
   return a * exp(x - where(equal(y, -INFINITY), 0.0, y));

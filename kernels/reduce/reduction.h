@@ -54,12 +54,13 @@ __global__ void reduce(const typename Op::Term* x, typename Op::Result* out, Red
 struct ReductionPlan {
   void (*cpu)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // elements
   void (*cpu_rows)(const ReductionPlan&, std::int64_t rows, const void* in, void* out) = nullptr;     // if they lie so
-  // Of elements whose terms are made in parts: these parts, counted over all elements; and what joins them.
+  // Functions for elements whose terms are reduced in parts: cpu_parts makes parts [first, end), counted over all
+  // elements, and cpu_join joins them.
   void (*cpu_parts)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;
   void (*cpu_join)(const ReductionPlan&, const CpuArgs&) = nullptr;
   void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
   Reduction reduction;
-  double divisor = 1;  // of a sum
+  double divisor = 1;  // number by which a sum is divided
   enum class By { thread, warp, block } by = By::thread;
   std::int64_t parts = 1;  // per element, when a block or, on the CPU, a tile is not enough
   std::size_t value = 0;   // bytes of the Value of a part
@@ -266,8 +267,8 @@ void join_parts_cpu(const ReductionPlan& plan, const CpuArgs& a) {
     a.out<typename Op::Result>(0)[o] = op.result(std::accumulate(part, part + plan.parts, Op::none(), Op::join));
 }
 constexpr std::int64_t kLeastInParts = 2 * kTileElements;
-// Rows that a group reduces have the bits of those that are reduced alone, so neither may be in parts. Of such rows at
-// least four values fit into kMaxFusedRowBytes.
+// Rows that a group reduces have the bits of those that are reduced alone, so neither may be in parts. In a
+// group, the rows of at least four values together fit into kMaxFusedRowBytes, so such rows are short enough.
 static_assert(kMaxFusedRowBytes / 4 < kLeastInParts);
 template <class Op>
 std::int64_t count_parts_on_cpu(const Layout<1>& terms) {

@@ -181,7 +181,7 @@ constexpr OpDef fused_op() {
   return op;
 }
 
-// What lies within larger tensors is not overwritten in place.
+// Tensors within larger ones are not overwritten in place: fused_kernel_ops[0] has no output in place of an input.
 Fused place_within(const StridedArgs& a) {
   FusedAttrs attrs = a.attrs.as<FusedAttrs>();
   attrs.places.assign(a.operands.begin(), a.operands.end());

@@ -8,15 +8,15 @@
 
 namespace graphsink {
 
-// What the op computes of two operands that are f32, if it adds, subtracts or multiplies them; else Scalar::other.
+// The function of an op that adds, subtracts or multiplies two operands of f32; Scalar::other for any other op.
 Scalar arithmetic_of(const FusedOp& op);
 
 // Two ops of a group, of which the second is the only one that uses the result of the first.
 struct FusedPair {
   const FusedOp& first;
   const FusedOp& second;
-  int operand;  // of `second`: the result of `first`
-  // Of the operands of `first`, and of the other operand of `second`: as in ElementwiseRow, 0 or 1.
+  int operand;  // number of the operand of `second` that is the result of `first`
+  // Steps of the two operands of `first`, then of the other operand of `second`: 0 or 1, as in ElementwiseRow.
   std::int64_t steps[3];
 };
 

@@ -85,7 +85,7 @@ class Compiling {
     return static_cast<int>(plan_->steps.size()) - 1;
   }
 
-  // Of the result of op k, which is not computed.
+  // Adds the slice of an input that is the result of op k. Such a result is not computed.
   void add_slice(std::size_t k) {
     const FusedOp& op = ops()[k];
     const std::int32_t element = element_bytes(op.types.back());
@@ -169,7 +169,8 @@ class Compiling {
     }
   }
 
-  // Of neighbours that compute with numbers, each of the result of the one before, which nothing else uses.
+  // Joins neighbouring instructions into one if each computes with a number, all but the first with the result of the
+  // one before, and nothing else uses that result.
   void join_affine() {
     std::vector<FusedInstruction>& all = plan_->instructions;
     std::vector<FusedInstruction> joined;
@@ -197,7 +198,7 @@ class Compiling {
   // The operand that is not one number, of an op of which the other is.
   static std::size_t vector_operand(const FusedInstruction& made) { return made.steps[0] == 0 ? 1 : 0; }
 
-  // Of neighbours: whether the second is the only one that uses the result of the first, which is in a register.
+  // Whether the result of `first` is in a register and only its neighbour `second` uses it.
   bool continues(const FusedInstruction& first, const FusedInstruction& second) const {
     if (!first.op || !second.op || !is_register(first.to)) return false;
     return last_use_[at(number_of(*first.op))] == number_of(*second.op);
@@ -226,7 +227,7 @@ class Compiling {
     return true;
   }
 
-  // Of pairs of neighbours, of which the second is the only one that uses the result of the first.
+  // Joins neighbouring instructions in pairs, if only the second uses the result of the first.
   void join_pairs() {
     std::vector<FusedInstruction>& all = plan_->instructions;
     std::size_t kept = 0;
@@ -274,7 +275,7 @@ class Compiling {
       for (int input = 0; input < p_.inputs; ++input) {
         const bool is_read_later = std::any_of(std::next(stored), instructions.end(),
                                                [&](const FusedInstruction& made) { return reads(made, input); });
-        if (!is_read_later) continue;  // of any type: it may be a view of the input that the output overwrites
+        if (!is_read_later) continue;  // input of any type: it may be a view of the one that the output overwrites
         if (kept < 0) {
           plan_->steps.push_back(0);
           kept = static_cast<int>(plan_->steps.size()) - 1;
@@ -287,7 +288,7 @@ class Compiling {
 
   const PrepareArgs& p_;
   std::shared_ptr<FusedPlan> plan_;
-  std::int64_t elements_ = 0;   // of each result but those of reductions
+  std::int64_t elements_ = 0;   // elements of each result, except of reductions
   std::vector<int> result_of_;  // by op: the place of its result, or -1
   std::vector<int> last_use_;   // by op: the last op of the group that uses its result, or -1
   std::vector<int> free_;       // registers

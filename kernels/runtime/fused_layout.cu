@@ -7,7 +7,8 @@
 namespace graphsink {
 namespace {
 
-// Of an op that only moves elements of an input of the group: where they lie, if they lie in runs.
+// Returns where in an input of the group the elements of the op's result lie. Returns nothing if the op does more than
+// move elements of one input of the group, or if they do not lie in runs.
 std::optional<RunsInInput> runs_of(const FusedOp& op) {
   if (!op.op->part || !op.op->output_within || op.operands.size() != 1 || op.operands[0].input < 0) return {};
   const Strided all = op.op->output_within(MoveArgs{op.attrs, op.types, 1}, 0, Strided::whole(op.types[0].shape));

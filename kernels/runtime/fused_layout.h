@@ -17,8 +17,8 @@ struct RunsInInput {
 };
 
 // A group computes runs of neighbours: of each register, and of each input that is read in place, runs begin `pitch`
-// elements apart; those of an output follow one another. What lies between two runs is computed like everything else,
-// and not used. By default each element is a run.
+// elements apart; those of an output follow one another. Elements between two runs are computed like all others, and
+// not used. By default each element is a run.
 struct FusedLayout {
   std::int64_t run = 1, pitch = 1;
   std::vector<std::optional<RunsInInput>> in_place;  // by op: if it is not computed, but read in its input

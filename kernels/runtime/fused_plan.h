@@ -12,15 +12,15 @@
 
 namespace graphsink {
 
-constexpr std::size_t kScratchBytes = 24 << 10;  // of results that are not outputs
+constexpr std::size_t kScratchBytes = 24 << 10;  // bytes for registers, mostly results that are not outputs
 constexpr std::int64_t kMostInBlock = 4096;      // elements
 // Where elements are: the inputs, the outputs, slices in inputs, then registers, which are parts of the scratch memory.
 // There is at most one slice or register for each op, and one register for each operand that is broadcast, and for each
 // output.
 constexpr std::size_t kMaxRegisters = kMaxFusedOps + kMaxFusedInputs + kMaxFusedOutputs;
 constexpr std::size_t kMaxPlaces = kMaxFusedInputs + kMaxFusedOutputs + kMaxRegisters;
-// Even the largest group has blocks of kPartElements. So many results are alive at once at most, because each op can
-// end the lives of kMaxFusedOperands results at best, and begins one.
+// Most results of a group that are alive at once: each op can end the lives of kMaxFusedOperands results at best, and
+// begins one. The scratch memory has room for blocks of kPartElements even in the largest group.
 constexpr std::size_t kMostAlive = ((kMaxFusedOperands - 1) * kMaxFusedOps + 1) / kMaxFusedOperands;
 static_assert(kScratchBytes / (kMostAlive + kMaxFusedOperands + kMaxFusedOutputs) / sizeof(double) >=
               static_cast<std::size_t>(kPartElements));
@@ -41,20 +41,20 @@ struct AffinePlaces {
 
 // Computes a block of one result.
 struct FusedInstruction {
-  ElementwiseRow row = nullptr;                // of an element-wise op
-  OutputPart part = nullptr;                   // of an op that computes parts
-  decltype(RowReduction::run) rows = nullptr;  // of a reduction
-  // Of several ops of one element and one number each, computed together: the elements are at from[0], the numbers at
-  // these places. Else it is empty.
+  ElementwiseRow row = nullptr;                // function of an element-wise op, or of a pair of them
+  OutputPart part = nullptr;                   // function of an op that computes parts
+  decltype(RowReduction::run) rows = nullptr;  // function of a reduction
+  // Several ops that are computed together, each of one element and one number: the elements are at from[0], the
+  // numbers at these places. Empty in other instructions.
   std::vector<AffinePlaces> affine;
   bool stores_runs = false;  // from a register to an output
-  // Of an operand that is broadcast, which is laid out element by element for the ops that use it: if there is none of
-  // the above.
+  // Layout of a broadcast operand. If none of the above is set, the instruction copies the operand element by element
+  // for the op that uses it.
   Layout<1> layout;
   int word = 1;  // bytes of an element
 
   const FusedOp* op = nullptr;
-  std::shared_ptr<const void> local;  // of a part or a reduction
+  std::shared_ptr<const void> local;  // data from OpDef::prepare, if `part` or `rows` is set
   int operands = 0;
   std::array<int, kMaxFusedOperands> from{};  // places; -1: only the type is used
   std::array<std::int64_t, kMaxFusedOperands> steps{};

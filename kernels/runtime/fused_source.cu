@@ -84,14 +84,14 @@ class Writing {
     return at(count);
   }
 
-  // Of all results but those of reductions.
+  // Shape of all results except those of reductions.
   const Shape& shape() const { return attrs_.ops.front().types.back().shape; }
   const FusedOp& op_of_output(std::size_t j) const { return attrs_.ops[at(attrs_.outputs[j])]; }
   std::string output_type(std::size_t j) const { return element_type(op_of_output(j).types.back().dtype); }
 
   std::int64_t rows() const { return size_ / attrs_.width; }
 
-  // What the kernel would use that reduces these rows alone.
+  // Threads (one, a warp or a block) that would share a row in a kernel that only reduces these rows.
   By choose_row_kernel() const {
     const bool is_reduced[Shape::kMaxRank] = {false, true};
     const ReductionPlan plan = plan_reduction(Shape{rows(), attrs_.width}, is_reduced);
@@ -262,7 +262,7 @@ class Writing {
     return text + "}\n";
   }
 
-  // Of an element of output j or, if it is a reduction, of a term.
+  // Type of an element of output j or, if the output is a reduction, of a term.
   std::string element_type_of(std::size_t j) const {
     return is_reduction(op_of_output(j)) ? element_type(op_of_output(j).types.front().dtype) : output_type(j);
   }
@@ -372,7 +372,7 @@ class Writing {
   }
 
   const FusedAttrs& attrs_;
-  std::size_t inputs_ = 0, outputs_ = 0;  // of the node
+  std::size_t inputs_ = 0, outputs_ = 0;  // numbers of inputs and outputs of the node
   std::int64_t size_ = 0;
   std::vector<Access> reads_;
   std::vector<Access> writes_;              // by result of the group

@@ -1,4 +1,4 @@
-// What kernels that NVRTC compiles use of the C++ standard library and of the CUDA headers. NVRTC has neither, and
+// Parts of the C++ standard library and of the CUDA headers for kernels that NVRTC compiles. NVRTC has neither, and
 // finds this text under the names of the standard headers (kernels/runtime/fused_source.h).
 #ifndef GRAPHSINK_NVRTC_STD
 #define GRAPHSINK_NVRTC_STD
@@ -50,7 +50,7 @@ constexpr To bit_cast(const From& from) {
   return __builtin_bit_cast(To, from);
 }
 
-// Of the integers that are elements.
+// Limits of the integer types that elements may have.
 template <class T>
 struct numeric_limits {
   static constexpr bool has_infinity = false;

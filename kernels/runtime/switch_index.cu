@@ -49,7 +49,7 @@ void infer_index(InferArgs& a) {
 }  // namespace
 
 const OpDef switch_index_op{
-    .name = "switch_",  // what its Error names
+    .name = "switch_",  // name of the op in its Error
     .infer = infer_index,
     .traits = {.kernels_wait = true},
     .prepare = load_kernels<check_index<std::int32_t>, check_index<std::int64_t>, check_index<std::uint8_t>>,

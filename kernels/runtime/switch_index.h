@@ -1,4 +1,4 @@
-// What checks the index of a switch_.
+// The op that checks the index of a switch_.
 #pragma once
 
 #include "graphsink/op.h"

@@ -20,7 +20,7 @@ constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
 
 // --- begin_step
 
-constexpr int kFeeds = 64;                      // of one launch
+constexpr int kFeeds = 64;                      // feeds of one launch, at most
 constexpr std::int64_t kChunk = kThreads * 64;  // bytes for a block
 struct Feeds {
   void* out[kFeeds];
@@ -71,7 +71,7 @@ const OpDef begin_op{.name = "begin_step",
 
 // --- end_step
 
-constexpr int kRecords = 128;  // of one launch
+constexpr int kRecords = 128;  // records of one launch, at most
 struct Records {
   const void* value[kRecords];
   double* ring[kRecords];
@@ -205,7 +205,7 @@ __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
 void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
 
 const OpDef check_device_op{.name = "check_device",
-                            .traits = {.host_effect = true, .kernels_wait = true},  // of the commit, as check_host
+                            .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host
                             .prepare = load_kernels<read_step_block>,
                             .bodies = {check_device_cuda}};
 

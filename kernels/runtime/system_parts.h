@@ -12,7 +12,7 @@ extern const OpDef fused_ops[];            // fused.cu
 extern const OpDef fused_kernel_ops[];     // fused.cu
 extern const OpDef lap_op;                 // lap.cu
 
-// Of the CUDA body of fused_ops: fused_kernel.cu.
+// Preparation and body of fused_ops on a CUDA device, in fused_kernel.cu.
 Prepared prepare_fused_kernel(const PrepareArgs& p);
 void run_fused_kernel(CudaArgs& a);
 

@@ -24,7 +24,7 @@ void infer_limit(InferArgs& a) { a.expect_inputs(1); }
 
 }  // namespace
 
-const OpDef while_limit_op{.name = "while_",  // what its Error names
+const OpDef while_limit_op{.name = "while_",  // name of the op in its Error
                            .infer = infer_limit,
                            .traits = {.host_effect = true, .repeatable = true, .kernels_wait = true},
                            .prepare = load_kernels<refuse_more>,

@@ -1,4 +1,4 @@
-// What fails the step of a loop that did not end in time.
+// The op that fails the step of a loop that did not end in time.
 #pragma once
 
 #include "graphsink/op.h"

@@ -11,7 +11,7 @@
 #include "graphsink/error.h"
 #include "kernels/support/blas.h"
 
-// Of OpenBLAS, for its own functions. A build of it that does not export them has none here.
+// Functions that OpenBLAS has for its own use. Both are null here if its build does not export them.
 extern "C" {
 __attribute__((weak)) void* blas_memory_alloc(int);
 __attribute__((weak)) void blas_memory_free(void*);

@@ -201,7 +201,7 @@ void map_cpu(const Layout<N>& layout, const CpuArgs& a, std::int64_t begin, std:
   std::int64_t steps[N];
   for (int n = 0; n < N; ++n) steps[n] = layout.step(n);
   Out* out = static_cast<Out*>(result);
-  std::int64_t in_row = begin % row;  // of the first element
+  std::int64_t in_row = begin % row;  // place of the first element in its row
   for (std::int64_t i = begin, count = 0; i < end; i += count, out += count, in_row = 0) {
     count = std::min(row - in_row, end - i);
     std::int64_t offsets[N] = {};
@@ -212,7 +212,7 @@ void map_cpu(const Layout<N>& layout, const CpuArgs& a, std::int64_t begin, std:
   }
 }
 
-// What prepare() chooses: the bodies for the dtypes, and the layout for the shapes.
+// Choice of prepare(): the bodies for the dtypes, and the layout for the shapes.
 template <int N>
 struct ElementwisePlan {
   void (*cpu)(const Layout<N>&, const CpuArgs&, std::int64_t begin, std::int64_t size, void* out) = nullptr;

@@ -58,7 +58,7 @@ inline double scaled(double p, double shifted) {
 
 // Overflows to infinity and underflows through the denormals to 0.
 inline float exp(float x) {
-  constexpr float kMost = 88.72283f;  // of which exp() is finite
+  constexpr float kMost = 88.72283f;  // largest x with a finite exp()
   float y = x < -104.0f ? -104.0f : x;
   auto [q, shifted] = exp_parts(y);
   // A result that may be denormal is made 2^64 times as large, and then scaled down.
@@ -76,7 +76,7 @@ inline float exp_of_moderate(float x) {
 inline double exp(double x) {
   constexpr double kLog2E = 1.4426950408889634;
   constexpr double kLog2High = 6.93147180369123816490e-01, kLog2Low = 1.90821492927058770002e-10;
-  constexpr double kMost = 709.78271289338397;  // of which exp() is finite
+  constexpr double kMost = 709.78271289338397;  // largest x with a finite exp()
   double y = x < -746.0 ? -746.0 : x;
   double shifted = std::fma(y, kLog2E, kRound64);
   double n = shifted - kRound64;

@@ -6,7 +6,7 @@
 
 namespace graphsink::host_math {
 
-// Of a NaN, too.
+// Whether sin_near() and cos_near() are right for x. True for a NaN, too.
 template <class T>
 inline bool is_near(T x) {
   return !(std::fabs(x) > T(1e5));
@@ -56,7 +56,8 @@ inline Quarter64 quarter_of(double x) {
   double q = shifted - kRound64;
   double exact = std::fma(q, -kFirst, x), second = q * kSecond;
   double r = exact - second;
-  // What the difference lost, by Knuth's algorithm, which needs no order of the operands, and what the product lost.
+  // Rounding errors: that of the difference, by Knuth's algorithm, which needs no order of the operands, and that of
+  // the product.
   double back = r - exact, lost = exact - (r - back) - (second + back);
   double lost_in_product = std::fma(q, kSecond, -second);
   return {r, std::fma(q, -kThird, lost - lost_in_product), std::bit_cast<std::uint64_t>(shifted)};

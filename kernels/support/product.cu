@@ -34,7 +34,7 @@ BlasMatrix<T> rhs_of(const Product& p, const T* data) {
 // with tiles of 128 rows, 10 % with 64, 40 % with 16.)
 constexpr std::int64_t kTileProducts = 1 << 20;
 constexpr std::int64_t kTileLines = 128, kFewTileLines = 64;
-constexpr std::int64_t kMostTiles = 16;  // of one matrix
+constexpr std::int64_t kMostTiles = 16;  // tiles of one matrix
 
 // How many rows or columns of a matrix, whichever there are more of, or how many matrices of a batch are a tile. The
 // number of tiles of a matrix is a power of two, so that two or four threads have equal shares.

@@ -10,14 +10,14 @@ namespace graphsink {
 // [k, m] if transposed; rhs is [k, n], or [n, k] if transposed. The matrices of the result fill one piece of memory
 // without gaps, in any order. The matrices of an operand may repeat.
 struct Product {
-  DType dtype = DType::f32;  // of the operands; products of f16 and bf16 are summed in f32
+  DType dtype = DType::f32;  // type of the operands; products of f16 and bf16 are summed in f32
   // The result of an f16 or bf16 product is f32; if false, it is rounded to the dtype of the operands.
   bool f32_out = false;
   bool tf32 = false;  // only for f32: a GPU may round the operands to TF32
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   Layout<3> batches;             // the elements of lhs, rhs and out at which the matrices begin
-  std::int64_t alignment = 256;  // of the three pointers, in bytes
+  std::int64_t alignment = 256;  // bytes to which the three pointers are aligned
   DType out_dtype() const { return f32_out ? DType::f32 : dtype; }
 };
 

@@ -129,7 +129,7 @@ HD T negative_quotient(T a, T b, T c) {
   T larger = math::abs(a) > math::abs(b) ? a : b, smaller = math::abs(a) > math::abs(b) ? b : a;
   return math::abs(c) < T(1) ? -(smaller / c * larger) : -(larger / c * smaller);
 }
-// Of the gradient a: all of it to the operand that is the result, half if the other one is, too.
+// Share of an operand in the gradient: all if the operand is the result, half if the other one is, too; else 0.
 template <class T>
 HD T share(T gradient, bool is_own, bool is_other) {
   return !is_own ? T(0) : is_other ? T(0.5) * gradient : gradient;

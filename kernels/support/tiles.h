@@ -11,7 +11,7 @@ namespace graphsink {
 constexpr std::int64_t kTileElements = 16384;
 static_assert(kTileElements % kPartElements == 0);
 
-// Of an op that computes parts of its output, as elements.
+// Number of tiles of an op that computes parts of its output (OutputPart). A tile is up to kTileElements elements.
 inline std::int64_t count_element_tiles(const BodyArgs& a) {
   return std::max<std::int64_t>(1, (a.out_type(0).shape.size() + kTileElements - 1) / kTileElements);
 }
@@ -26,7 +26,7 @@ void run_element_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 template <OutputPart part>
 constexpr Tiles kElementTiles{count_element_tiles, run_element_tiles<part>};
 
-// Of an op that computes rows of `width` elements, each alone: how many rows a tile has, and how many tiles there are.
+// Number of rows of a tile, and number of tiles, for an op that computes rows of `width` elements, each alone.
 constexpr std::int64_t rows_of_tile(std::int64_t width) {
   return std::max<std::int64_t>(1, kTileElements / std::max<std::int64_t>(1, width));
 }

@@ -22,7 +22,7 @@ Program& Program::operator=(Program&& other) noexcept {
 Program::~Program() { close(); }
 
 void Program::close() noexcept {
-  // What graphs of the caller's hold is freed when they are gone, but the program's own work ends now.
+  // Graphs of the caller's that hold the Impl keep it until they are gone, but the program's own work ends now.
   if (impl_.use_count() > 1) (void)impl_->finish();
   impl_.reset();
   LeftBehind::free_all();

@@ -1,5 +1,4 @@
-// What a Program does before it runs: it plans for the shapes written last, allocates memory and binds the plan to
-// addresses.
+// Preparation of a run: a Program plans for the shapes written last, allocates memory and binds the plan to addresses.
 #include <algorithm>
 #include <system_error>
 #include <utility>

@@ -1,4 +1,4 @@
-// What a Program is made of.
+// Program::Impl: the parts of a Program, and its private functions.
 #pragma once
 
 #include <memory>
@@ -108,8 +108,8 @@ class Program::Impl final : private Allocator {
   void wait_for_caller(void* stream, const Where& where);
   // The same for a write; throws Error for a stream that is being captured.
   void begin_write(void* stream, const Where& where);
-  // What the host has given to the program's stream is there for the next launch of a graph of the caller's, which is
-  // not ordered with that stream.
+  // Ends a write: the next launch of a graph of the caller's, which is not ordered with the program's stream, finds all
+  // that the host has given to that stream.
   void finish_write(const WriteOptions& options);
   void refresh_invariant_copies();
   // Runs steps [first, end of the run) and returns that end. If a step has found that a result has another size than
@@ -120,7 +120,7 @@ class Program::Impl final : private Allocator {
   // Waits for the run; whether a step failed only because of the size of a result. Then the plan for that size is
   // selected, and the failure forgotten.
   bool has_missed_size();
-  std::uint32_t committed_steps() const;  // of those that have ended, modulo 2^32
+  std::uint32_t committed_steps() const;  // number of steps that have ended and committed, modulo 2^32
   // Throws Error for an op that must not run twice for one step.
   void refuse_effects() const;
   // If issuing failed half-way: waits for all streams, so that the program can go on.
@@ -130,7 +130,7 @@ class Program::Impl final : private Allocator {
   const CompileOptions options_;
   const Log log_;
   const GraphData graph_;                      // the snapshot
-  const std::shared_ptr<GraphData> original_;  // whose Values name inputs and outputs
+  const std::shared_ptr<GraphData> original_;  // the caller's graph; its Values name inputs and outputs
   RunningCalls running_calls_;
   Session session_;
   UsedVariables variables_;
@@ -147,7 +147,7 @@ class Program::Impl final : private Allocator {
   ArgumentAudit argument_audit_;
   NodeNamesFile node_names_;
   ReplayAudit replay_audit_;
-  std::unique_ptr<OpClock> op_clock_;  // of the last time_ops(), if it failed: its steps may still be running
+  std::unique_ptr<OpClock> op_clock_;  // clock of the last time_ops(), if that failed: its steps may still be running
   std::optional<HostWatch> watch_;     // once a plan has ops on the host or loops; gone before what it looks at
   bool is_in_callers_graph_ = false;   // a step was captured by enqueue()
   bool is_unsettled_ = false;          // issuing failed half-way: streams may be busy that stream() does not wait for

@@ -1,4 +1,4 @@
-// What memory a Program takes, and what it does when there is not enough.
+// Memory that a Program takes, and how a Program acts when there is not enough.
 #include <algorithm>
 
 #include "api/program_impl.h"

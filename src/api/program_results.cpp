@@ -1,4 +1,4 @@
-// What a Program reports of its steps: failures, records, outputs and counters.
+// Reports of a Program on its steps: failures, records, outputs and counters.
 #include <limits>
 #include <utility>
 

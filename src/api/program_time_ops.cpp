@@ -1,4 +1,4 @@
-// What each op takes.
+// Program::time_ops(): how long each op takes.
 #include "api/program_impl.h"
 #include "base/at.h"
 #include "passes/plan_queries.h"

@@ -1,4 +1,5 @@
-// What a Program reads: data that the caller writes, and memory of the caller that it uses in place of its own.
+// Program::write() and bind_memory(): data that the caller writes, and memory of the caller that a Program uses in
+// place of its own.
 #include <algorithm>
 #include <utility>
 

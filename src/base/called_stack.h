@@ -8,8 +8,8 @@
 
 namespace graphsink {
 
-// Made in a function on the calling thread. What lies in this part when such a called function has returned is over.
-// Holds nothing on a stack that is not the thread's own, such as a fiber's.
+// Made in a function on the calling thread. Variables that lie in this part are gone when the called function has
+// returned. Holds nothing on a stack that is not the thread's own, such as a fiber's.
 class CalledStack {
  public:
   CalledStack() = default;

@@ -3,9 +3,9 @@
 
 namespace graphsink {
 
-// While an InCapture lives, its thread calls such a function. What the thread gives to streams that take no part in the
-// capture happens at the capture alone, and is missing from every launch: so calls of the library that give work to
-// streams of its own throw Error there.
+// While an InCapture lives, its thread calls such a function. Work that the thread gives to streams that take no part
+// in the capture happens at the capture alone, and is missing from every launch: so calls of the library that give work
+// to streams of its own throw Error there.
 class InCapture {
  public:
   InCapture() noexcept { ++depth_; }

@@ -58,7 +58,7 @@ class JsonWriter {
 
   std::string text_;
   int indent_;
-  std::vector<bool> has_elements_;  // of each object and array that is open
+  std::vector<bool> has_elements_;  // by open object and array, the innermost last: whether it has elements
   bool is_after_key_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What must not be freed where its last owner goes.
+// Objects that must not be freed where their last owner goes.
 #pragma once
 
 #include <atomic>

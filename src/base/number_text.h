@@ -22,7 +22,7 @@ inline std::string number_text(double value) {
   return {text.data(), end};
 }
 
-// Of an address: "0x7f3c00000000".
+// Text of an address: "0x7f3c00000000".
 inline std::string address_text(std::uintptr_t address) {
   std::array<char, 16> digits;
   auto end = std::to_chars(digits.data(), digits.data() + digits.size(), address, 16).ptr;

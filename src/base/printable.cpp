@@ -7,7 +7,7 @@ namespace {
 
 constexpr bool is_between(unsigned char byte, unsigned first, unsigned last) { return first <= byte && byte <= last; }
 
-// Of a character: U+0000 to U+001F, and U+007F to U+009F.
+// Whether the character is one of U+0000 to U+001F, or of U+007F to U+009F.
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;

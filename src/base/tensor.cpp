@@ -63,7 +63,7 @@ void with_element_type(DType dtype, const F& f) {
 struct Fans {
   std::int64_t in = 1, out = 1;
 };
-// Of a shape with elements.
+// Fan-in and fan-out of a shape that has elements.
 Fans fans(const Shape& shape, OutputAxis outputs) {
   if (shape.rank() < 2) return {1, shape.size()};
   if (outputs == OutputAxis::by_rank) outputs = shape.rank() == 2 ? OutputAxis::last : OutputAxis::first;
@@ -73,7 +73,8 @@ Fans fans(const Shape& shape, OutputAxis outputs) {
   return {shape.size() / out, shape.size() / in};
 }
 
-// Of a number above 0. Those of C libraries differ in the last bit: here are only operations that IEEE 754 rounds.
+// Natural logarithm of a number above 0. Those of C libraries differ in the last bit: here are only operations that
+// IEEE 754 rounds.
 double natural_logarithm(double x) {
   constexpr double kLog2 = 0x1.62e42fefa39efp-1, kRootOfHalf = 0x1.6a09e667f3bcdp-1;
   int exponent;

@@ -1,4 +1,4 @@
-// What the body of an op threw, kept for the Error of its step.
+// Exception from the body of an op, kept as text for the Error of its step.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 
 namespace graphsink {
 
-// What a thread does in a range. Profilers can show and hide ranges by category.
+// Work that a thread does in a range. Profilers can show and hide ranges by category.
 enum class TraceCategory : unsigned {
   plan = 1,  // plans, and binds the plan to memory
   capture,

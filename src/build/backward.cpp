@@ -288,7 +288,8 @@ void Backward::add_captured(int body, int outermost, Captured& captured) const {
   for (const Stacked& stacked : region.stacked) add(stacked.value);
 }
 
-// What hands the gradient on to an output: "mul at train.cpp:12 in its body". Of bodies in a body, the innermost.
+// Describes the node of a body that hands the gradient on to an output: "mul at train.cpp:12 in its body". If bodies
+// are nested, it is in the innermost.
 std::string Backward::inside(const Node& node, std::size_t output) const {
   for (int body : node.bodies) {
     ValueRef result = graph_->regions[at(body)].results[output];

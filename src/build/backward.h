@@ -1,4 +1,4 @@
-// What grad() does: a walk back from a loss, which adds the nodes of the gradients to the graph.
+// The work of grad(): a walk back from a loss, which adds the nodes of the gradients to the graph.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ class Backward {
   std::vector<Value> run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first);
 
  private:
-  // What the bodies of a control node take from outside and hand gradients on to.
+  // Values that the bodies of a control node take from outside and hand gradients on to.
   struct Captured {
     std::vector<ValueRef> values;
     // Nodes of a loop's body whose gradients come from all iterations at once, behind the loop: slice_at of a stack

@@ -35,8 +35,8 @@ class BodyCopy {
 
   GraphData& graph_;
   Where where_;
-  // Of each node that existed before: 1 + the number of its copy or of what takes its place, 0: it is outside, -1: it
-  // is not copied.
+  // By node that existed at construction: 1 + the number of its copy or of the node that takes its place; 0: it is
+  // outside; -1: it is not copied.
   std::vector<int> copies_;
 };
 

@@ -1,4 +1,4 @@
-// What ops that are made of other ops have in common.
+// Common code of ops that are made of other ops.
 #pragma once
 
 #include <initializer_list>
@@ -14,8 +14,8 @@
 
 namespace graphsink {
 
-// What the parts of one composed op share: its name, the user's line and placement. Errors name the op, not its parts,
-// and CompileOptions::check_finite checks its results alone: finish() says which these are.
+// Data that the parts of one composed op share: its name, the user's line and placement. Errors name the op, not its
+// parts, and CompileOptions::check_finite checks its results alone: finish() says which these are.
 class Composed {
  public:
   Composed(std::string_view op, Where where, Placement placement = {}) : placement(placement), op_(op), where_(where) {}

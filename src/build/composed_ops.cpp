@@ -269,7 +269,7 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
   Value scores = mul(c.arg(products), c.arg(scale), placement);
   check_broadcast(c, extra, scores);
   if (!is_mask) scores = add(c.arg(scores), c.arg(extra), placement);
-  // What each query sees, of booleans that broadcast to the scores; invalid: all of it.
+  // Booleans that broadcast to the scores: whether a query sees a key. Invalid: each query sees all keys.
   Value seen = is_mask ? extra : Value();
   if (options.causal) {
     Value row = unsqueeze(c.arg(arange(c.arg(queries), 2, i32, placement)), 1),

@@ -62,7 +62,7 @@ bool Dependence::carry_on() {
   for (const Region& region : graph_.regions) {
     if (!region.is_loop) continue;
     std::size_t known =
-        std::min(region.parameters.size(), region.results.size());  // of a body under construction: none
+        std::min(region.parameters.size(), region.results.size());  // a body under construction has no results
     for (std::size_t i = 0; i < known; ++i)
       if ((*this)(region.results[i]) && mark(region.parameters[i])) is_new = true;
   }

@@ -35,7 +35,7 @@ class Dependence {
 
   const GraphData& graph_;
   int begin_;
-  std::vector<ValueRef> early_origins_;  // of nodes before `begin_`
+  std::vector<ValueRef> early_origins_;  // origins that are values of nodes before `begin_`
   std::vector<std::size_t> first_;       // per node from `begin_` on: where its outputs are in depends_
   std::vector<bool> depends_;
 };

@@ -175,8 +175,8 @@ struct Backward::LoopGradient {
     return false;
   }
 
-  // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. What
-  // nothing uses then is not computed.
+  // Lets the nodes from `first` and the bodies from `first_region` on use another value that has the same bits. Nodes
+  // that nothing uses then are not computed.
   void replace(ValueRef value, ValueRef other, int first, std::size_t first_region) {
     auto replace_in = [&](std::vector<ValueRef>& values) { std::replace(values.begin(), values.end(), value, other); };
     for (std::size_t n = at(first); n < graph.nodes.size(); ++n) {
@@ -237,7 +237,7 @@ struct Backward::LoopGradient {
   int id;
   const Node& node;
   const Region body;            // a copy: the graph grows
-  std::vector<Value> upstream;  // of the outputs; invalid: none
+  std::vector<Value> upstream;  // gradients of the outputs; invalid: none
   const Captured captured;
   std::vector<std::size_t> active;   // numbers of the states through which gradients flow
   std::vector<Expensive> expensive;  // kept, not computed again

@@ -105,7 +105,7 @@ class Builder {
   // In a body, what an update computes is assigned to the Variables, which the commit then stores.
   bool in_body() const { return graph_.data()->current_region != 0; }
 
-  // What no parameter names: two optimizers of one kind are told apart by the scopes of their calls.
+  // Variable that is not named after a parameter: the scopes of their calls tell two optimizers of one kind apart.
   Variable named(const std::string& name, const Tensor& initial) const {
     return graph_.data()->make_variable(std::string(method_.name) + "." + name, initial, where_);
   }
@@ -146,7 +146,8 @@ class Builder {
     return gradients;
   }
 
-  // What tells the first and the last of accumulated gradients: in a body, how often it has run since an update.
+  // Number that tells the first and the last of accumulated gradients: the step or, in a body that accumulates, how
+  // often it has run since an update.
   Value micro_step() {
     if (!in_body() || options_.accumulate == 1) return graph_.step(where_);
     if (!micro_step_.valid()) {
@@ -200,7 +201,7 @@ class Builder {
     return counters_.operands[2];
   }
 
-  // Of an Arg that is no number.
+  // Returns the Value of an Arg that is no number.
   Value value_of(const Arg& given) {
     if (const auto* value = std::get_if<Value>(&given.content())) return *value;
     return graph_.value(std::get<Variable>(given.content()), given.where());
@@ -236,7 +237,7 @@ class Builder {
     return graph_.value(parameter, where_);
   }
 
-  // What an update takes of one parameter, and what it writes.
+  // Operands that an update takes for one parameter, and the Variables that it writes.
   struct Tensors {
     std::vector<Value> operands;
     std::vector<Variable> written;
@@ -259,7 +260,7 @@ class Builder {
     update(method_.ops_16, true, group, gradients, lr, controls);
   }
 
-  // Of the parameters that are 16-bit, or of the others.
+  // Updates the parameters that are 16-bit, or the others.
   void update(const UpdateOps& ops, bool is_16_bit, const ParameterGroup& group, std::span<const Value> gradients,
               const Value& lr, const Controls& controls) {
     std::vector<Tensors> parameters;
@@ -311,10 +312,10 @@ class Builder {
   Method method_;
   GradientOptions options_;
   Where where_;
-  std::vector<Variable> parameters_;  // of all groups
+  std::vector<Variable> parameters_;  // parameters of all groups
   Optimizer result_;
-  std::vector<Value> results_;  // that are more than parts of the update
-  Tensors counters_;            // of count_update_op, if there is one
+  std::vector<Value> results_;  // values that are more than parts of the update
+  Tensors counters_;            // operands of count_update_op, and Variables that it writes, if there is one
   Value micro_step_;            // in a body, once it is needed
   LossScaleAttrs count_attrs_;
 };

@@ -15,12 +15,12 @@ struct UpdateOps {
   const OpDef* values;
 };
 
-// What distinguishes the optimizers.
+// Parts in which the optimizers differ.
 struct Method {
-  const char* name;  // of the optimizer, a string literal
+  const char* name;  // name of the optimizer, a string literal
   const char* call;  // the function that the user calls, a string literal
   UpdateOps ops{};
-  UpdateOps ops_16{};  // of 16-bit parameters
+  UpdateOps ops_16{};  // ops for 16-bit parameters
   std::vector<const char*> states{};
   std::function<Attrs(double weight_decay)> attrs;
   Arg lr;

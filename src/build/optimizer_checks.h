@@ -9,7 +9,7 @@
 
 namespace graphsink {
 
-// What the user calls, and where.
+// Function that the user calls, and where.
 struct OptimizerCall {
   const char* function;
   Where where;

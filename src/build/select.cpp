@@ -113,7 +113,7 @@ Unique unique(Arg x, const ResultSize& size, Placement placement) {
   const Value before = maximum(c.arg(sub(c.arg(place), c.arg(1), placement)), c.arg(0), placement);
   const Value other =
       not_equal(c.arg(sorted.values), c.arg(gather(c.arg(sorted.values), c.arg(before), 0, placement)), placement);
-  // Of each group of equal elements the first.
+  // True for the first of each group of equal elements.
   const Value first = logical_or(c.arg(equal(c.arg(place), c.arg(0), placement)), c.arg(other), placement);
   const Padded begins = find_nonzero(c, first, true, size, x.where());
   Unique result;

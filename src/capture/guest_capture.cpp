@@ -134,7 +134,7 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
       exception = thrown();
     }
     if (!had_error) failed.note(cudaPeekAtLastError(), "a call in the function");
-    if (exception) refused = refused_call();  // what fails from here on may be its consequence
+    if (exception) refused = refused_call();  // failures from here on may be consequences of the exception
     const cudaError_t joined = link(given, origin.get());
     failed.note(joined, "cudaEventRecord");
     // A stream that waits for an event of a broken capture does not join it: what it is given runs.

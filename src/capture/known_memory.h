@@ -9,7 +9,7 @@ namespace graphsink {
 
 class KnownMemory {
  public:
-  // A range of addresses. What was registered before and overlaps it is forgotten.
+  // Adds a range of addresses. Ranges that were registered before and overlap it are forgotten.
   void add(std::uintptr_t begin, std::size_t bytes) {
     for (auto range = ranges_.begin(); range != ranges_.end();) {
       const bool overlaps = range->first < begin + bytes && begin < range->first + range->second.bytes;

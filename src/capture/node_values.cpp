@@ -245,7 +245,7 @@ class GraphReader {
   // The same for all graphs that this reads.
   Numbers<std::string> classes_;
   Numbers<std::pair<std::string, std::vector<Given>>> identities_;
-  std::map<std::uintptr_t, Allocation> allocations_;  // of the graph that is read, by address
+  std::map<std::uintptr_t, Allocation> allocations_;  // allocations of the graph that is read, by address
 };
 
 template <class T>
@@ -299,7 +299,8 @@ std::string first_difference(const Node& before, const Node& now) {
   return before.name + " has another number of parameters than before";
 }
 
-// Of work that is the same but for its order: the first that depends on other work.
+// Names the first work that depends on other work than before; "" if there is none. Precondition: the work of both
+// graphs is the same but for its order.
 std::string first_reordered(const Reading& before, const Reading& now) {
   for (const auto& [identity, names] : before.by_identity) {
     const auto found = now.by_identity.find(identity);

@@ -1,4 +1,4 @@
-// What the nodes of a captured graph were given, which every launch repeats.
+// Values that the nodes of a captured graph were given, which every launch repeats.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -81,7 +81,7 @@ void SinkCache::Impl::run_key(Sunk& sunk, cudaStream_t stream, Work work, std::i
     steps -= launched;
   }
   if (steps == 0) return;
-  sunk.loop.reset();  // of a captured graph that is gone
+  sunk.loop.reset();  // the loop was made of a captured graph that is gone
   if (options_.strict) {
     const CaptureFailed& why = *sunk.slot.failure();
     throw Error("sink", where, "the work of key " + to_string(sunk.key) + " cannot be launched: " + why.problem(),

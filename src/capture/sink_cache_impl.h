@@ -1,4 +1,4 @@
-// What a SinkCache is made of.
+// SinkCache::Impl: the parts of a SinkCache, and its private functions.
 #pragma once
 
 #include <atomic>
@@ -82,7 +82,7 @@ class SinkCache::Impl {
   void drop(Sunk& sunk, CaptureSlot& slot, cudaError_t code, const char* call, const char* consequence);
   // Says once that launches copy pageable memory of the host.
   void note_pageable_copy(const CudaCapturedGraph& graph, const Key& key);
-  // What a failure leads to, for the log.
+  // Consequences of a failure, for the log.
   static constexpr const char *kAsItIs = " runs as it is: ", *kStepByStep = " takes a launch for each step: ";
   static constexpr const char* kTriedAgain =
       "; if only the first calls do this, SinkOptions::warm_runs leaves them out; the key is tried again ever more "

@@ -1,4 +1,4 @@
-// What a SinkCache keeps for one key.
+// State that a SinkCache keeps for one key.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 
 namespace graphsink {
 
-// What is needed to capture on one device.
+// Objects that captures on one device need.
 struct GuestDevice {
   std::shared_ptr<Calls> calls;
   GuestCapture capture;
@@ -33,7 +33,7 @@ struct GivenAddress {
   std::string place;               // "kernel add(int*, int), parameter 0"
 };
 
-// What is kept for one key on one stream. An executable graph runs on one stream at a time.
+// State that is kept for one key on one stream. An executable graph runs on one stream at a time.
 struct Sunk {
   static constexpr int kFirstAttemptAfter = 8, kMostCallsBetweenAttempts = 1 << 20;
 
@@ -80,7 +80,8 @@ struct Sunk {
   }
 };
 
-// What fails in `make` is a failed capture, but for what nothing can be run after.
+// Calls `make`, and turns an Error of it into CaptureFailed, unless nothing can be run after it: StreamLost, or a lost
+// device.
 template <class Make>
 std::unique_ptr<CapturedGraph> as_capture(const Sunk& sunk, const Make& make) {
   try {

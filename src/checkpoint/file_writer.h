@@ -32,7 +32,7 @@ class FileWriter {
   [[noreturn]] void refuse(const char* call, int code) const;
 
   std::filesystem::path path_;     // as given
-  std::filesystem::path target_;   // what it leads to
+  std::filesystem::path target_;   // file that `path_` leads to
   std::filesystem::path partial_;  // beside the target
   Where where_;
   int file_ = -1;

@@ -131,7 +131,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   }
 
  private:
-  // What the next value is, or of what the next key is.
+  // Role of the next value, or the object whose key is next.
   enum class Place {
     document,
     header,
@@ -158,7 +158,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   [[noreturn]] void refuse_fields() const {
     refuse(tensor_text(entry().name), "expected the fields dtype, shape and data_offsets, and no others");
   }
-  // Of a value that cannot be in its place.
+  // Refuses a value that cannot be in its place.
   [[noreturn]] void refuse_value(const std::string& seen) const {
     switch (place_) {
       case Place::metadata_value:
@@ -309,8 +309,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   SafetensorsHeader header_;
   Place place_ = Place::document;
   bool has_metadata_ = false;
-  std::string key_;  // of the metadata
-  // Of the entry that is being read.
+  std::string key_;  // current key of the metadata
+  // State of the entry that is being read.
   bool has_shape_ = false;
   std::uint64_t elements_ = 1;  // without dimensions of 0
   int offsets_ = -1;            // how many were read; -1: the field has not been met

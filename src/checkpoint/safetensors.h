@@ -12,15 +12,15 @@
 
 namespace graphsink {
 
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // of the reference implementation
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // limit of the reference implementation, in bytes
 
-// What mends a file that cannot be read.
+// Remedy for a file that cannot be read.
 constexpr const char* kWriteAgain = "copy the file again, or write it again with write_checkpoint()";
 
 // An element type of the format.
 struct FileDType {
   std::string_view name;
-  unsigned bits;               // of an element
+  unsigned bits;               // bits of an element
   std::optional<DType> dtype;  // none: tensors of this library cannot have it
 };
 

@@ -77,7 +77,7 @@ struct CapturedKernel {
 // A node of a captured graph as profilers know it.
 struct ProfiledNode {
   std::uint64_t id = 0;             // that profilers show as the original of the node that they saw running
-  const BoundNode* node = nullptr;  // whose body captured it; null: of no op
+  const BoundNode* node = nullptr;  // op whose body captured it; null: of no op
   std::string work;                 // "kernel scale(float*, float)", "memcpy"
 };
 struct ProfiledNodes {
@@ -93,8 +93,8 @@ class CapturedGraph {
   // Its kernels in a fixed order, including those of bodies. Empty on a device whose captures keep no arguments. Throws
   // Error if a call of the device fails. The device must exist.
   virtual std::vector<CapturedKernel> kernels() const { return {}; }
-  // What profilers can show of it, bodies included, in a fixed order. Empty on a device that no profiler looks at.
-  // Throws Error if the ids cannot be had. The device must exist.
+  // Its nodes that profilers can show, those of bodies included, in a fixed order. Empty on a device that no profiler
+  // looks at. Throws Error if the ids cannot be had. The device must exist.
   virtual ProfiledNodes profiled_nodes() const { return {}; }
 };
 
@@ -133,7 +133,7 @@ class FeedMemory {
   // `stream`, a live one, still reads. The result is the address at which work that is given to it until the next call
   // finds them. Throws OutOfMemory.
   virtual const void* write(Stream& stream, const void* source, std::size_t bytes) = 0;
-  virtual std::size_t bytes() const = 0;  // of the memory it holds
+  virtual std::size_t bytes() const = 0;  // size of the memory that it holds
 };
 
 class Device {
@@ -199,9 +199,9 @@ class Device {
   virtual void cancel_capture(Streams streams) noexcept = 0;
   // Sinking into a capture that somebody else has begun on `callers`, a stream of borrow_stream(). Until
   // leave_capture(), everything given to streams[0] goes to `callers`, and the other streams fork from it; at the end
-  // streams[0] must wait for them. What was given until an exception stays in the capture; call leave_capture() then,
-  // too. `owner` lives as long as the captured graph, what is made of it, or a launch of these: it must own all that
-  // the work uses. If the capture is broken already, it is not kept.
+  // streams[0] must wait for them. Work given until an exception stays in the capture; call leave_capture() then, too.
+  // `owner` lives as long as the captured graph, what is made of it, or a launch of these: it must own all that the
+  // work uses. If the capture is broken already, it is not kept.
   virtual bool is_captured_by_others(Stream& /*callers*/) { return false; }
   virtual void enter_capture(Streams, Stream& /*callers*/, std::shared_ptr<void> /*owner*/) {}
   virtual void leave_capture() noexcept {}
@@ -212,10 +212,10 @@ class Device {
   // as the device can tell.
   virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
 
-  // What the device knows of an address.
+  // State of the memory at an address, as far as the device knows it.
   virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
 
-  // What the device was asked to do so far (fallbacks are the executor's).
+  // Counts of what the device was asked to do so far (fallbacks are the executor's).
   virtual Counters counters() const = 0;
 
  protected:
@@ -225,7 +225,7 @@ class Device {
 // How CPU bodies run, those on the host of a CUDA device too.
 struct CpuOptions {
   bool flush_denormals = true;  // they treat denormals as zeros, whatever the setting of the thread that runs them
-  int threads = 0;              // of the CPU device, for each launch; 0: the cores that the process may use
+  int threads = 0;              // threads of the CPU device for each launch; 0: one per core that the process may use
   bool share_all = false;       // these share also what is too small to gain from that
 };
 

@@ -16,9 +16,9 @@
 
 namespace graphsink {
 
-// What one launch, or one run of interactive steps, works on. A GPU reads it over the bus by two loads of 16 bytes.
+// Parameters of one launch, or of one run of interactive steps. A GPU reads them over the bus by two loads of 16 bytes.
 struct alignas(32) LaunchParams {
-  std::int32_t first_slice = 0;  // of the feeds
+  std::int32_t first_slice = 0;  // first slice of the feeds that is read
   std::int32_t end_slice = 1;
   std::uint32_t seed = 0;
   // How many failures have been reported to the user, modulo 2^32. If the number differs from that of the launch

@@ -16,7 +16,7 @@ void GraphData::compose(int composition, int first, std::span<const ValueRef> re
     const bool is_result = std::any_of(results.begin(), results.end(), [&](ValueRef v) { return at(v.node) == id; });
     if (!is_result) nodes[id].is_inside = true;
   }
-  // What only shows another value, or may become that value, is not checked itself.
+  // A node that only shows its operand, or may be replaced by it, is not checked itself, so its operand is.
   for (ValueRef v : results) {
     while (v.node >= first) {
       const Node& node = nodes[at(v.node)];

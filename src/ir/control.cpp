@@ -159,7 +159,7 @@ Values branch_values(GraphData& graph, const OpDef& op, ValueRef decision,
     after.emplace_back(graph);
   }
   check_results(graph, node);
-  // What Variables are behind the branch is a result of it, too.
+  // A branch also returns the Variables that any of its bodies assigned, so that later reads see the new value.
   const std::size_t outputs = graph.regions[at(node.bodies[0])].results.size();
   for (int variable : assigned)
     for (std::size_t k = 0; k < after.size(); ++k)

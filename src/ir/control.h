@@ -30,7 +30,7 @@ void check_state_size(const char* op, std::size_t returned, std::size_t expected
 ValueRef check_state(const char* op, const GraphData& graph, std::size_t number, const Value& returned,
                      const TensorType& expected, const Where& where);
 
-// What while_() does without a limit; errors name `op`.
+// Builds the loop of a while_() without a limit; errors name `op`.
 Values loop_values(const char* op, std::span<const Arg> init, const std::function<Value(const Values&)>& condition,
                    const std::function<Values(const Values&)>& body);
 

@@ -8,8 +8,8 @@
 
 namespace graphsink {
 
-// What is built from here on, in bodies of the current region, can be taken back as if it had never been. Stacks that
-// were added to loops from before stay, unused.
+// A Draft can take back all that is built after its construction in bodies of the current region, as if it had never
+// been. Stacks that were added to loops from before stay, unused.
 class Draft {
  public:
   explicit Draft(GraphData& graph);
@@ -19,7 +19,7 @@ class Draft {
   GraphData& graph_;
   std::size_t nodes_, regions_, records_, outputs_, next_made_;
   std::vector<VariableUse> variables_;
-  // What the regions around had.
+  // State of the current region, or of one around it, at construction.
   struct Around {
     int region;
     LoopCounter counter;

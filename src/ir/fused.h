@@ -26,7 +26,7 @@ struct FusedOp {
   int id = -1;          // the node's number in the user's graph
   int graph_node = -1;  // see PlanNode::graph_node
   std::vector<FusedOperand> operands;
-  std::vector<TensorType> types;  // of the operands, then of the result
+  std::vector<TensorType> types;  // types of the operands, then of the result
 };
 
 // The attributes of a node that is a group. All results in the group have the same number of elements, except those of

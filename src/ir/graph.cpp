@@ -123,7 +123,7 @@ Value Graph::value(const Variable& variable, Where where) {
 }
 
 namespace {
-// What the commit writes to the Variable.
+// Returns the value that the commit writes to the Variable.
 Value committed_value(GraphData& graph, const VariableUse& use, const Where& where) {
   for (Update& update : graph.updates) {
     const auto found = std::ranges::find(update.variables, use.variable);

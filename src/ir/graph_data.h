@@ -1,4 +1,4 @@
-// What the handles of graph.h point to.
+// Data that the handles of graph.h point to.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Node {
   Where where;
   Placement placement;
   int region = 0;
-  // Of a copy that grad() made of a node: the number of that node, from which random ops draw. -1: the node is no copy.
+  // Number of the original if grad() made this node as a copy; random ops draw from it. -1: the node is no copy.
   int copy_of = -1;
   // The number of the composition that the node is a part of; -1: the user wrote the op itself.
   int composition = -1;
@@ -46,8 +46,8 @@ struct Node {
   std::vector<int> bodies;  // if_: then, else; switch_: those of 0, 1, ..; while_: body
 };
 
-// What the user wrote in place of several nodes: a function that is made of several ops, or the gradient of an op or of
-// such a function. Of compositions in a composition, the outermost counts.
+// Name for several nodes that the user did not write one by one: a function that is made of several ops, or the
+// gradient of an op or of such a function. If compositions are nested, the outermost counts.
 struct Composition {
   std::string_view op;  // a string literal
   int gradients = 0;    // 1: its gradient, 2: the gradient of that, ..
@@ -70,7 +70,7 @@ struct Stacked {
 struct Region {
   int parent = -1;
   const OpDef* op = nullptr;  // the control node that the body belongs to
-  Where where;                // of that node
+  Where where;                // source location of the control node
   std::vector<int> nodes;
   std::vector<ValueRef> parameters;  // while_: the state at the beginning of an iteration
   std::vector<ValueRef> results;     // while_: the next state, then the predicate; else: the results
@@ -83,7 +83,7 @@ struct Region {
   bool runs_to_limit = false;  // it never stops before
   // while_: its body is a loop over a part of the iterations, because of WhileOptions::recompute.
   bool is_of_segments = false;
-  // while_: what the loop has as outputs behind its state: see Stacked.
+  // while_: stacks, which are the outputs of the loop behind its state, a slice per iteration (see Stacked).
   std::vector<Stacked> stacked{};
 };
 
@@ -92,10 +92,11 @@ struct InputAttrs {
   std::string name;
   DType dtype = DType::f32;
   std::vector<Dim> dims;
-  // Of an input that true_size() has made: the input whose size it is, and the axis. write() of that one writes it.
+  // Node of the input whose size this one holds, and the axis, if true_size() made this one; else -1 and 0. write() of
+  // that input writes this one, too.
   int size_of = -1;
   int axis = 0;
-  // Of an input without data, whose size is that of the result of nonzero_op; the program sets it (select.h).
+  // True for an input without data, whose size is that of the result of nonzero_op; the program sets it (select.h).
   bool is_result_size = false;
 };
 struct ConstantAttrs {
@@ -123,7 +124,7 @@ extern const OpDef constant_op;
 extern const OpDef variable_op;
 extern const OpDef step_op;
 extern const OpDef random_state_op;  // i32 [2]: the step and the seed
-extern const OpDef parameter_op;     // of a loop body
+extern const OpDef parameter_op;     // parameter of a loop body
 // Control flow; bodies are regions.
 extern const OpDef if_op;
 extern const OpDef switch_op;
@@ -137,7 +138,7 @@ inline bool is_source(const OpDef& op) {
 // Whether its node runs one of several bodies, by the value of its only input.
 inline bool is_branch(const OpDef& op) { return &op == &if_op || &op == &switch_op; }
 
-// What `op` does with one of its operands.
+// How a node of `op` uses one of its operands.
 inline Access access_of(const OpDef& op, std::size_t operand, std::size_t operands) {
   return op.access ? op.access(static_cast<int>(operand), static_cast<int>(operands)) : Access::read;
 }
@@ -160,10 +161,10 @@ struct NamedValue {
   std::string name;
   ValueRef value;
   Where where;
-  std::int64_t capacity = 0;  // of a record's ring; 0: the plan's choice
+  std::int64_t capacity = 0;  // capacity of a record's ring; 0: the plan's choice
 };
 
-// What is known in a graph about a Variable.
+// Use of a Variable in a graph: the values that it is read and assigned as, and whether an op commits it.
 struct VariableUse {
   Variable variable;
   ValueRef read{};      // the variable_op node
@@ -209,7 +210,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   int add_composition(Composition composition);  // returns its number
   // Makes the nodes from `first` on parts of a composition that has these results.
   void compose(int composition, int first, std::span<const ValueRef> results);
-  // What the user wrote: the composition, or the op.
+  // The composition that the node is a part of, or else its own op, as the user wrote it.
   Composition written_as(const Node& node) const;
   // The same for texts: "softmax", "gradient of softmax".
   std::string name_of(const Node& node) const;
@@ -238,13 +239,13 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   ValueRef visible(const Value& value, std::string_view op, const Where& where) const;
   // Throws Error for a Value that is made in a body and used outside of it.
   [[noreturn]] void refuse_inside(ValueRef v, std::string_view op, const Where& where) const;
-  // What random ops draw from: the step and the seed, then the iteration of each loop around the current region, the
-  // innermost first. `next` makes the value that follows an iteration.
+  // Values that random ops draw from: the step and the seed, then the iteration of each loop around the current region,
+  // the innermost first. `next` makes the value that follows an iteration.
   std::vector<Value> random_sources(const std::function<Value(const Value&)>& next, const Where& where);
   // The node standing for the Variable's value at the start of the step.
   VariableUse& use(const Variable& variable, const Where& where);
 
-  std::vector<Update> updates;  // of the Variables that optimizers commit
+  std::vector<Update> updates;  // updates of the Variables that optimizers commit
 
   // By region and Variable: what was assigned when the body began.
   std::vector<std::vector<ValueRef>> assigned_at_start;

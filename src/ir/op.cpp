@@ -200,7 +200,7 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
     for (const TensorType& type : a.outputs()) (void)type.bytes();
   } catch (const Error& e) {
     if (e.op() == op.name) throw;
-    a.fail(e.problem(), e.remedy());  // of a Shape, which does not know the op
+    a.fail(e.problem(), e.remedy());  // error of a Shape, which does not know the op
   }
   if (op.traits.only_views && op.views.size() != a.outputs().size())
     a.fail("has .only_views, and outputs that are no views", "list all outputs in .views, or leave .only_views out");
@@ -237,8 +237,8 @@ std::vector<TensorType> outputs_in_trial(const GraphData& graph, const Node& nod
   return std::ranges::equal(infer.outputs(), node.outputs, is_alike) ? infer.outputs() : node.outputs;
 }
 
-// Marks the dimensions of the outputs that differ in a trial. What this misses is refused when the program meets other
-// sizes.
+// Marks the dimensions of the outputs that differ in a trial. Dimensions that this misses are refused when the program
+// meets other sizes.
 void find_open_dimensions(const GraphData& graph, Node& node) {
   auto is_open = [&](ValueRef input) { return graph.type(input).shape.has_open(); };
   if (std::ranges::none_of(node.inputs, is_open)) return;

@@ -31,7 +31,7 @@ struct SystemOps {
   // Inputs: values, and an i32 scalar, their place. The outputs, [places, ...], each take one there, and keep the rest.
   // NodeAttrs names the loop, which fails the step if there is no such place.
   const OpDef* store_at = nullptr;
-  // Of stacks of as many slices each, the slices at a place: kernels/runtime/stack.h.
+  // Takes the slices at one place from stacks with equal numbers of slices: see kernels/runtime/stack.h.
   const OpDef* slice_at = nullptr;
   // A group of element-wise ops, as FusedAttrs says. fused[k] is the op whose outputs may be stored in the
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
@@ -60,7 +60,7 @@ struct HostFlagAttrs {
   const std::int32_t* node = nullptr;
 };
 
-// What end_step tells the host while later steps run. In memory from Device::allocate_host.
+// State that end_step reports to the host while later steps run. In memory from Device::allocate_host.
 struct Progress {
   std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
   std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next six members
@@ -72,7 +72,7 @@ struct Progress {
   std::int64_t size = 0;
 };
 struct EndAttrs {
-  std::vector<std::int64_t> capacities;  // of the ring of each record; powers of two
+  std::vector<std::int64_t> capacities;  // by record: capacity of its ring, a power of two
   Progress* progress = nullptr;          // known when the plan is bound
 };
 

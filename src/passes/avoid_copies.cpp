@@ -14,7 +14,7 @@
 namespace graphsink {
 namespace {
 
-// What the node uses of an operand is more than its type.
+// Whether the node uses more of an operand than its type.
 bool is_read(const IrNode& node, std::size_t operand) {
   return access_of(*node.op, operand, node.inputs.size()) != Access::shape_only;
 }
@@ -39,12 +39,12 @@ bool reshape(Strided& part, const Shape& shape) {
     }
     if (covered != run) return false;
   }
-  while (axis > 0) result.strides[at(--axis)] = 1;  // of a part without axes; these have one element
+  while (axis > 0) result.strides[at(--axis)] = 1;  // axes of one element, left if the part has no axes
   part = result;
   return true;
 }
 
-// What StridedArgs promises.
+// Whether the strides of the part are as StridedArgs promises.
 bool is_supported(const Strided& part) {
   const int last = part.shape.rank() - 1;
   if (last >= 0 && part.shape[last] != 1 && part.strides[at(last)] != 1) return false;

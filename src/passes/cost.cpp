@@ -15,7 +15,7 @@ struct Traffic {
   std::size_t in = 0, in_if_new = 0, out = 0;
 };
 
-// What the calls of one node of the graph cost. There are several calls if a loop was unrolled.
+// Cost of the calls of one node of the graph. There are several calls if a loop was unrolled.
 struct HostCost {
   std::size_t calls = 0;
   std::set<int> read, written;  // buffers

@@ -1,4 +1,5 @@
-// What tasks read and write, and which they must follow for it.
+// Finds the buffers that tasks read and write, and the earlier tasks that each must follow, because of these buffers or
+// of effects on the host.
 #include <algorithm>
 
 #include "base/at.h"

@@ -143,7 +143,7 @@ class Dropping {
 
   void drop_states(int id) {
     const std::vector<bool>& needed = needed_outputs_[at(id)];
-    std::vector<int> places(needed.size(), -1);  // of each output, its new number
+    std::vector<int> places(needed.size(), -1);  // by output: its new number; -1: it is dropped
     int kept = 0;
     for (std::size_t j = 0; j < needed.size(); ++j) {
       if (!needed[j]) continue;
@@ -172,9 +172,10 @@ class Dropping {
   std::vector<bool> is_needed_, has_effect_;       // by node
   std::vector<State> state_of_;                    // by node
   std::vector<std::vector<bool>> needed_outputs_;  // by node; of loops
-  // What is marked, and its operands not yet. Loops that use each other's results may be many, so this is no recursion.
+  // Nodes, and outputs of loops, that are marked, and their operands not yet. Loops that use each other's results may
+  // be many, so these are lists, and there is no recursion.
   std::vector<int> nodes_;
-  std::vector<ValueRef> outputs_;  // of loops
+  std::vector<ValueRef> outputs_;  // outputs of loops
   Replacements replacements_;
 };
 

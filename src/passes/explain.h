@@ -1,4 +1,4 @@
-// What the text, the JSON and the DOT of a plan have in common.
+// Functions that the text, the JSON and the DOT of a plan have in common.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace graphsink {
 
 enum class CopyDirection : std::uint8_t { to_host, to_device, within_device, between_devices };
-// Between two buffers.
+// Direction of a copy between two buffers.
 CopyDirection direction_of(const Plan& plan, int source, int destination);
-// Of a task that is a copy, or an invariant copy.
+// Direction of a task that is a copy, or of an invariant copy.
 template <class Copy>
 CopyDirection direction_of(const Plan& plan, const Copy& copy) {
   return direction_of(plan, copy.source, copy.destination);
@@ -21,7 +21,7 @@ CopyDirection direction_of(const Plan& plan, const Copy& copy) {
 // Counts over tasks and the tasks of their bodies. A task of a body counts once, however often it runs.
 struct TaskCounts {
   std::size_t nodes = 0;
-  std::size_t host_nodes = 0;  // of them
+  std::size_t host_nodes = 0;  // those of `nodes` that run on the host
   std::size_t copies = 0;
   std::size_t to_host_bytes = 0;
   std::size_t to_device_bytes = 0;
@@ -44,7 +44,7 @@ std::string name_of_body(TaskKind kind, std::size_t which);
 const char* conditional_node(const Plan& plan, const Task& task);
 // "WHILE node, 4 iterations", "driven by the host".
 std::string control_text(const Plan& plan, const Task& task);
-// What one run of a body costs: "4 ops, 1 on the host, 4 copies, 16 B to the host, 1 launch". Bodies in it count once.
+// Cost of one run of a body: "4 ops, 1 on the host, 4 copies, 16 B to the host, 1 launch". Bodies in it count once.
 std::string body_cost_text(const Plan& plan, int body);
 // "one launch", or "driven by the host, beside the islands before it, after 0".
 std::string island_text(const Island& island);
@@ -53,7 +53,7 @@ std::string memory_text(const Plan& plan, int buffer);
 // "f32[32], i32[32], ...", "commits 2 variables", "1 record", "".
 std::string result_text(const Plan& plan, const PlanNode& node);
 
-// Of a node that is a group of fused ops, their names in order; of others nothing.
+// Names of the ops of a node that is a group of fused ops, in order. Empty for other nodes.
 std::vector<std::string> fused_ops(const PlanNode& node);
 
 // The first lines of the text: what sinks, which bytes are copied, and how much memory is needed.

@@ -35,7 +35,7 @@ class Fusing {
   int take_next(IrNode& fused, int last) {
     const ValueRef value{last, 0};
     const std::span<const Use> uses = uses_.of(value);
-    // What a body computes with must be there before its branch or loop, and what it computes may not be.
+    // A node of a body needs the value before its branch or loop begins; the fused node may run later.
     const auto is_by_body = [&](Use use) {
       return !use.is_of_body() && ir_.nodes[at(use.node)].region != ir_.nodes[at(last)].region;
     };

@@ -68,9 +68,9 @@ struct Group {
   std::vector<int> exposed;  // those whose results are needed outside of the group
   std::vector<ValueRef> inputs;
   std::vector<ValueRef> whole_inputs;  // those that ops read by part
-  std::int64_t elements = 0;           // of each result but those of reductions
+  std::int64_t elements = 0;           // elements of each result, except results of reductions
   std::size_t widest = 0;              // bytes of an element of a value
-  std::int64_t width = 0;              // of the rows that are reduced, or 0
+  std::int64_t width = 0;              // elements of each row that is reduced; 0: none is
   bool has_parts = false;              // ops that compute parts
 };
 

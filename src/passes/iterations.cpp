@@ -1,5 +1,5 @@
 // Counts the iterations of loops that depend on nothing but constants, such as those of scan(), by computing their
-// counters and conditions. What is computed here has the same bits on every device: sums, differences and products that
+// counters and conditions. Values computed here have the same bits on every device: sums, differences and products that
 // are exact or correctly rounded, and comparisons. Denormal numbers are not known here, because devices differ: CPU
 // bodies may read and write them as zeros, and kernels compute with them.
 #include <algorithm>
@@ -53,7 +53,7 @@ Number stored(DType dtype, double value) {
   }
 }
 
-// What an op computes from two numbers, or nothing if it is none of the ops known here.
+// Result of an op on two numbers. Nothing if the op is none of those known here, or if stored() returns nothing.
 Number computed(Scalar scalar, DType result, double a, double b) {
   switch (scalar) {
     case Scalar::less:
@@ -103,7 +103,7 @@ class Counting {
   struct Course {
     int iterations = 0;
     std::vector<Number> state;                  // at the end
-    std::vector<std::vector<Number>> places{};  // of each stack, iteration by iteration
+    std::vector<std::vector<Number>> places{};  // by stack and iteration: the place that is written
   };
 
   void visit(int region, Scope& scope) {

@@ -47,7 +47,8 @@ class Joining {
       replacements_[{nodes[p], 0}] = {id, static_cast<int>(node.outputs.size())};
       node.inputs.insert(node.inputs.end() - 1, stack);
       node.outputs.push_back(other.outputs[0]);
-      node.is_inside = node.is_inside || other.is_inside;  // what is not was checked when the stack was written
+      // Values that are not inside were checked when they were written to the stack.
+      node.is_inside = node.is_inside || other.is_inside;
       other.is_live = false;
     }
   }

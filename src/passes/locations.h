@@ -9,7 +9,7 @@ namespace graphsink {
 
 class Locations {
  public:
-  static constexpr int kHost = -1;  // the host, where other numbers are those of devices
+  static constexpr int kHost = -1;  // number of the host as a place; devices count from 0
 
   // Both are used for as long as this lives; buffers, Variables and copies are added to the plan.
   Locations(const PlannerIr& ir, Plan& plan);
@@ -41,7 +41,7 @@ class Locations {
 
  private:
   using Table = std::vector<int>;  // per value: a buffer, -1: none
-  struct Copy {                    // of a value, not to the target
+  struct Copy {                    // copy of a value to the host or to a further device
     int sequence;
     ValueRef value;
     int place;
@@ -57,7 +57,7 @@ class Locations {
 
   const PlannerIr& ir_;
   Plan& plan_;
-  std::vector<int> first_output_;  // of each node: where its values are in the tables
+  std::vector<int> first_output_;  // by node: index of its first output in the tables
   std::vector<Table> devices_;
   Table host_;
   std::vector<Copy> copies_;

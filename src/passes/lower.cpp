@@ -372,9 +372,9 @@ class Lowering {
   }
 
   // Brings what the commit reads to the device before it begins: if there were a copy within the commit, the tasks
-  // before that copy would not count as part of the commit. What an op of the commit reads is the value at the start of
-  // the step, so that a Variable which the commit has overwritten by then is copied, too. An op may read a Variable
-  // again that it writes itself, and is given the copy.
+  // before that copy would not count as part of the commit. An op of the commit reads the value that a Variable has at
+  // the start of the step, so a Variable that the commit has overwritten by then is copied, too. An op may read a
+  // Variable again that it writes itself, and is given the copy.
   void prepare_commits() {
     std::set<int> overwritten;
     std::map<int, int> copies;

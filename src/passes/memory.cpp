@@ -186,7 +186,7 @@ class BestFit {
  private:
   struct Hole {
     std::size_t offset, bytes;
-    Lifetime life;  // of the groups that were there
+    Lifetime life;  // lifetime of the groups that were there
   };
 
   void insert(const Hole& hole) {

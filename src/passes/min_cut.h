@@ -11,8 +11,8 @@
 namespace graphsink {
 
 // A minimum cut between a source and a sink: the vertices are parted so that the capacities of all edges that lead from
-// the source's side to the sink's are the least in sum. Of several such cuts, the one with the fewest vertices on the
-// sink's side. By maximum flow along shortest paths (Y. Dinitz, 1970).
+// the source's side to the sink's are the least in sum. If there are several such cuts, this is the one with the fewest
+// vertices on the sink's side. By maximum flow along shortest paths (Y. Dinitz, 1970).
 class MinCut {
  public:
   static constexpr int kSource = 0;

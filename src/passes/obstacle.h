@@ -1,4 +1,4 @@
-// What the body of a conditional node cannot hold.
+// Ops that the body of a conditional node cannot hold.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@ namespace graphsink {
 // An op that the body of a conditional node cannot hold, and the rule that says so. If `op` is null, there is none.
 struct Obstacle {
   const OpDef* op = nullptr;
-  Where where;  // of the node
+  Where where;  // source location of the node
   bool is_on_host = false;
   std::string why;
   std::string remedy;
 };
-// Of one node; `on_host` tells whether its CPU body runs although the target is a device with separate memory.
+// Returns the obstacle that one node is. `on_host` tells whether its CPU body runs although the target is a device with
+// separate memory.
 Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, bool on_host);
 
 // Returns the traits that limit which launches can hold the node. A CPU body becomes a host node in a launch, so the

@@ -118,7 +118,7 @@ class Grouping {
     return id;
   }
 
-  const std::vector<int>& tasks_;  // of the sequence
+  const std::vector<int>& tasks_;  // ids of the tasks of the sequence
   std::vector<Kind> kinds_;        // by task id
   Dependencies users_;
   std::vector<std::size_t> waits_for_;

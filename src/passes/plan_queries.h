@@ -1,4 +1,4 @@
-// What there is to ask about a Plan: all that the code which runs plans needs of the passes.
+// Queries about a Plan that the code which runs plans needs of the passes.
 #pragma once
 
 #include <span>

@@ -16,7 +16,7 @@ namespace graphsink {
 struct IrNode {
   const OpDef* op = nullptr;
   Attrs attrs;
-  std::vector<ValueRef> inputs;     // of nodes of the same PlannerIr
+  std::vector<ValueRef> inputs;     // values of nodes of the same PlannerIr
   std::vector<TensorType> outputs;  // all sizes are known
   std::vector<int> bodies;          // regions: those of an if_ or switch_ in order, the body of a while_
   Where where;
@@ -28,7 +28,7 @@ struct IrNode {
   bool is_inside = false;  // as Node::is_inside, of all outputs
   bool is_live = false;    // The others are not computed, and have no types.
   // Set by place().
-  bool is_on_host = false;  // of a device with separate memory
+  bool is_on_host = false;  // whether it runs on the host, and the target is a device with separate memory
   int device = 0;           // where it runs if it does not run on the host, counted as in PlanNode
 
   bool is_beside(const IrNode& other) const { return is_on_host == other.is_on_host && device == other.device; }
@@ -38,7 +38,7 @@ struct IrNode {
 struct IrStacked {
   ValueRef value;
   ValueRef place;
-  int output = 0;          // of the loop
+  int output = 0;          // number of this output of the loop
   bool is_filled = false;  // every place is written, whenever the loop runs; set by count_iterations()
 };
 
@@ -47,7 +47,8 @@ struct IrRegion {
   std::vector<ValueRef> parameters;
   std::vector<ValueRef> results;
   std::vector<IrStacked> stacked;
-  // Of a loop: how often it runs, or -1 if that depends on data or is more than 1024; set by count_iterations().
+  // Number of iterations, if this is the body of a loop; -1: it depends on data or is more than 1024. Set by
+  // count_iterations().
   int iterations = -1;
 };
 
@@ -145,8 +146,8 @@ void replace_uses(PlannerIr& ir, const Replacements& replacements);
 PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
 
 // Computes once what the graph computes several times: nodes of one op, with equal attributes and inputs, in one region
-// and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are. Of a node that
-// only copies its operand, the operand is used instead.
+// and with one placement. Random ops, ops with an effect and ops that write Variables stay as they are. A node that
+// only copies its operand is dropped, and the operand is used instead.
 void simplify(PlannerIr& ir);
 
 // Removes what nothing needs: nodes, and states of loops that reach neither a result that is used, nor the condition,

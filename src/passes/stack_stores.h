@@ -12,7 +12,7 @@ struct StackStore {
   ValueRef place;
   std::vector<ValueRef> values;
   std::vector<ValueRef> stacks;  // outputs of the loop
-  int position = -1;             // of the node of the body behind which it runs; -1: it runs first
+  int position = -1;             // index, in the body, of the node behind which it runs; -1: it runs first
 };
 
 // The stores of a loop, two for each place at most: at the beginning of an iteration one of the state, and of what

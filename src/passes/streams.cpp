@@ -49,7 +49,8 @@ class Streams {
   void place_beside(const std::vector<Island>& islands) {
     int stream = -1;
     for (const Island& island : islands) {
-      if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;  // or it is an island of both modes
+      // Islands that have a stream already are in plan_.islands and in plan_.split_islands.
+      if (!island.beside || beside_[at(island.tasks[0])] >= 0) continue;
       if (stream < 0) stream = new_stream(0);
       for (int i : island.tasks) beside_[at(i)] = stream;
       std::size_t next = 0;  // the first island after all those it waits for on other streams

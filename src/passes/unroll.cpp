@@ -33,13 +33,14 @@ class Choice {
     return is_chosen_;
   }
 
-  // Of a control node: why no conditional node can hold it.
+  // Reason why no conditional node can hold this control node.
   const Obstacle& obstacle(int id) const { return obstacles_[at(id)]; }
 
  private:
   bool is_obstructed(int id) const { return obstacles_[at(id)].op != nullptr; }
 
-  // Of a node with bodies, what obstructs it; of another node, whether it would obstruct one around it.
+  // Returns the obstacle to a node with bodies. For a node without bodies, returns the obstacle that it would be to a
+  // control node around it. Obstacle::op is null if there is none.
   Obstacle find_obstacle(const IrNode& node) const {
     if (is_source(*node.op)) return {};
     if (node.bodies.empty()) return obstacle_of(target_, *node.op, node.where, node.is_on_host);

@@ -128,7 +128,7 @@ class Inference {
   const std::map<int, Shape> shapes_;
   PlannerIr& ir_;
   std::map<int, ValueRef> initial_;      // by parameter of a loop
-  std::vector<TensorType> input_types_;  // of the current node; a member, so that its memory is reused
+  std::vector<TensorType> input_types_;  // input types of the current node; a member, so that its memory is reused
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a stream of the CPU records while it is capturing: an array of pre-bound calls.
+// Work that a CPU stream records while it is capturing: an array of pre-bound calls.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct CpuCapturedItem {
   const BoundNode* node = nullptr;
   enum class Kind : std::uint8_t { call, copy, begin, branch, choice, loop } kind = Kind::call;
   void* destination = nullptr;
-  const void* source = nullptr;  // of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
+  const void* source = nullptr;  // source of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
   std::size_t bytes = 0;
   std::vector<CpuItems> bodies;
 };

@@ -94,8 +94,8 @@ class CpuCapturedGraph : public CapturedGraph {
 
   CpuItems items_;
   Workers& workers_;
-  std::vector<std::unique_ptr<TileSchedule>> schedules_;  // what they share becomes less
-  std::optional<ScheduleChoice> choice_;                  // among these, and none of them
+  std::vector<std::unique_ptr<TileSchedule>> schedules_;  // one schedule per degree of sharing, most sharing first
+  std::optional<ScheduleChoice> choice_;                  // picks a schedule, or none (one thread runs all)
   bool shares_in_loops_ = false;
   std::chrono::steady_clock::duration last_{};  // time of the last launch
   CaptureInfo info_;

@@ -23,7 +23,7 @@ class CpuSlots {
   struct Slot {
     Memory memory;
     std::size_t size = 0;
-    std::shared_ptr<const CpuProgress> progress;  // of the queue that reads it, until `number` tasks are done
+    std::shared_ptr<const CpuProgress> progress;  // progress of the queue that reads it until `number` tasks are done
     std::uint64_t number = 0;
     bool is_read() const { return progress && progress->done() < number; }
   };
@@ -85,13 +85,13 @@ class CpuDevice : public Device {
                       const Bodies& bodies);
 
   const CpuOptions options_;
-  Workers workers_;  // of launches
-  Helpers helpers_;  // of streams to which nodes are given one by one
+  Workers workers_;  // threads that run launches together
+  Helpers helpers_;  // helpers of streams to which nodes are given one by one
   Counters counters_;
   std::shared_ptr<HeldBytes> held_ = std::make_shared<HeldBytes>();
   // Holds the data of uploads to busy streams.
   CpuSlots staging_{held_, &HeldBytes::host};
-  std::unique_ptr<CpuItems> items_;  // of the capture in progress
+  std::unique_ptr<CpuItems> items_;  // items of the capture in progress
 };
 
 }  // namespace graphsink

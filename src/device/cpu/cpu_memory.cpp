@@ -37,7 +37,8 @@ class CpuArena : public Arena {
       if (found == MAP_FAILED) continue;
       base_ = static_cast<std::byte*>(found);
       reserved_ = kPiece;
-      // What the kernel maps next, it maps at the other end of this hole, and further arenas where a hole is as large.
+      // The kernel makes its next mappings at the other end of this hole, and those of further arenas where a hole is
+      // as large.
       if (room > kPiece) munmap(base_ + kPiece, room - kPiece);
       return;
     }
@@ -100,7 +101,7 @@ class CpuArena : public Arena {
   std::shared_ptr<HeldBytes> held_;
   std::byte* base_ = nullptr;
   std::size_t reserved_ = 0;  // addresses
-  std::size_t size_ = 0;      // of them with memory
+  std::size_t size_ = 0;      // bytes with memory, from base_ on
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Memory of the host, in which the CPU is a device. What is allocated is counted as long as it is held.
+// Memory of the host, in which the CPU is a device. Allocations are counted as long as they are held.
 #pragma once
 
 #include <atomic>

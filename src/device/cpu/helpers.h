@@ -43,10 +43,10 @@ class Helpers {
   const int count_;
   std::atomic<int> streams_{0};   // threads of streams that have work
   std::atomic<int> helping_{0};   // helpers that look for work or do it
-  std::mutex mutex_;              // of jobs_
+  std::mutex mutex_;              // lock for the list jobs_
   Job* jobs_ = nullptr;           // a list of those of which some tiles may not be taken yet
   std::condition_variable left_;  // a helper has left a job
-  AdaptiveSpin spin_;             // of streams that wait for helpers
+  AdaptiveSpin spin_;             // spin of streams that wait for helpers
   ThreadTeam team_;
 };
 

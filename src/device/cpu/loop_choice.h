@@ -7,9 +7,9 @@
 
 namespace graphsink {
 
-// A launch may run a loop for minutes, while other programs come and go. What they cost comes in quanta, the
-// milliseconds that the system gives to each: most iterations lose nothing, and a few lose much. So what ScheduleChoice
-// compares are means over windows of time that are longer than that. A window may go on in the loop's next launch.
+// A launch may run a loop for minutes, while other programs come and go. The cost of these comes in quanta, the
+// milliseconds that the system gives to each: most iterations lose nothing, and a few lose much. So ScheduleChoice
+// compares means over windows of time that are longer than that. A window may go on in the loop's next launch.
 class LoopChoice {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -78,7 +78,7 @@ class CpuQueue : public Stream {
   // Shared with the thread, whose last action is to set `ended`: the queue may be destroyed right after that.
   struct Sleep {
     alignas(64) std::atomic<Thread> state{Thread::ended};
-    std::mutex mutex;  // of awakened
+    std::mutex mutex;  // mutex of the condition variable `awakened`
     std::condition_variable awakened;
   };
 
@@ -101,7 +101,7 @@ class CpuQueue : public Stream {
   // Not in the cache line of head_: the thread reads these for each task, and every push takes that line from it.
   alignas(64) const std::shared_ptr<Sleep> sleep_ = std::make_shared<Sleep>();
   std::shared_ptr<CpuProgress> progress_ = std::make_shared<CpuProgress>();
-  std::vector<std::shared_ptr<const CpuProgress>> others_;  // of queues that this one has waited for
+  std::vector<std::shared_ptr<const CpuProgress>> others_;  // progress of queues that this one has waited for
   std::atomic<bool> stop_{false};
   const void* owner_;
   const bool flush_denormals_;

@@ -31,7 +31,7 @@ bool ScheduleChoice::has_rival_won() const {
   return true;
 }
 
-// What is usual follows slowly.
+// The usual time follows the measured times slowly.
 bool ScheduleChoice::is_slower_than_usual(double time) {
   slow_ = usual_ > 0 && time > kSlow * usual_ ? slow_ + 1 : 0;
   usual_ = usual_ > 0 ? usual_ + (time - usual_) / 32 : time;

@@ -43,7 +43,7 @@ class ScheduleChoice {
 
   const int ways_;
   int best_ = 0, rival_ = 0;
-  int launch_ = -kWarmUp;  // of the trial; negative: so many launches are left until the next round
+  int launch_ = -kWarmUp;  // launch of the trial, from 0; negative: minus the launches left until the next round
   std::array<Turn, kTurns> turns_{};
   double usual_ = 0;  // time of the best way; 0: not known
   int slow_ = 0;      // launches in a row that took longer

@@ -23,7 +23,7 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  // Calls all threads. What the caller did before, they see. Returns false, without a call, if the system has no
+  // Calls all threads, which see all that the caller wrote before. Returns false, without a call, if the system has no
   // threads for the team, which is logged the first time. Any thread may call.
   bool call() noexcept;
 
@@ -39,7 +39,7 @@ class ThreadTeam {
   const std::function<void(int thread)> body_;
 
   alignas(64) std::atomic<int> calls_{0};  // so far, modulo 2^32
-  std::mutex mutex_;                       // of what follows, and of writes of calls_
+  std::mutex mutex_;                       // lock for the members below that are not atomic, and for writes of calls_
   std::condition_variable called_;
   std::vector<Thread> threads_;
   // Where the threads, and the thread that called them, were last; -1: not known.

@@ -19,8 +19,8 @@ double cost_of_copy(std::size_t bytes);
 // the largest tile takes `largest` ns.
 bool is_worth_sharing(double total, double largest, int workers, double least_saving);
 
-// What sharing must save at least to be worth it that threads come together before and after, and that data goes from
-// one core to another. The first is for cores that share a cache, the second for those that do not.
+// Least saving, in ns, for which sharing is worth its cost: threads come together before and after, and data goes from
+// one core to another. The first value is for cores that share a cache, the second for those that do not.
 constexpr double kLeastSaving = 6000, kLeastSavingOfDistantCores = 4 * kLeastSaving;
 // Shares whatever can be shared, even where that takes longer.
 constexpr double kNoSaving = 1;

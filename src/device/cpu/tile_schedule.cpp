@@ -73,7 +73,7 @@ bool joins_tiles_of(const CpuCapturedItem& item) {
 
 TileSchedule::TileSchedule(const CpuItems& items, int workers, const Sharing& sharing)
     : items_(items), workers_(workers), sharing_(sharing) {
-  std::vector<std::vector<Range>> together;  // what the items of the phase touch
+  std::vector<std::vector<Range>> together;  // memory that each item of the phase touches
   std::size_t first = 0;
   auto end_phase = [&](std::size_t end) {
     if (end > first) add_phase(first, end);

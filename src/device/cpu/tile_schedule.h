@@ -2,8 +2,8 @@
 //
 // The items of the graph are put into phases, in their order. All items of a phase are independent of each other. Each
 // worker has a fixed list of tiles in each phase, and the workers meet between phases (static scheduling of tiles over
-// all workers as in Ma et al. 2020, "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks").
-// What is too small to be shared is left to worker 0, without a meeting. Tiles do not depend on the number of workers,
+// all workers as in Ma et al. 2020, "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks"). Work
+// that is too small to be shared is left to worker 0, without a meeting. Tiles do not depend on the number of workers,
 // so results do not, either.
 #pragma once
 
@@ -20,8 +20,9 @@ namespace graphsink {
 
 class TileSchedule {
  public:
-  // What is shared: see is_worth_sharing(). Iterations of loops are shared by the least saving of `in_loops` that is
-  // the fastest, or are left to worker 0; loops in loops, and all loops if there is none, by that around them.
+  // Rule of sharing: work is shared if that saves at least `least_saving` ns, see is_worth_sharing(). Iterations of a
+  // loop are shared by the least saving of `in_loops` that is the fastest, or are left to worker 0. Loops in loops, and
+  // all loops if `in_loops` is empty, use the least saving around them.
   struct Sharing {
     double least_saving;
     std::vector<double> in_loops{};
@@ -50,10 +51,13 @@ class TileSchedule {
       control,  // item `first`, of which all workers run the body that is chosen
     } kind = Kind::alone;
     std::size_t first = 0, end = 0;
-    bool meets_first = false;                           // of a phase: something before it is not known to be complete
-    std::vector<std::vector<Share>> shares;             // of a phase, by worker
-    std::vector<std::unique_ptr<TileSchedule>> bodies;  // of a loop with a choice: of its body, by way
-    std::unique_ptr<LoopChoice> choice{};               // for worker 0; the last way is that it runs the body alone
+    // For a phase: whether workers meet first, because something before it is not known to be complete.
+    bool meets_first = false;
+    // For a phase: its shares, by worker.
+    std::vector<std::vector<Share>> shares;
+    // For control: schedules of its bodies; for a loop with a choice, schedules of its one body, by way.
+    std::vector<std::unique_ptr<TileSchedule>> bodies;
+    std::unique_ptr<LoopChoice> choice{};  // for worker 0; the last way is that it runs the body alone
   };
 
   void add_phase(std::size_t first, std::size_t end);

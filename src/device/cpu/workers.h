@@ -25,8 +25,8 @@ class Workers {
   // a call, if another thread is in run(), or if the system has no threads for the workers.
   bool run(FunctionRef<void(int worker)> f);
 
-  // In f: returns when all workers have called it as often as this one. What a worker did before is seen by all
-  // workers afterwards. `is_long_expected`: the workers had very different amounts of work.
+  // In f: returns when all workers have called it as often as this one. Writes that a worker made before are seen by
+  // all workers afterwards. `is_long_expected`: the workers had very different amounts of work.
   void meet(bool is_long_expected = false);
 
   // In f: all workers call it, and get what `decide` returns to worker 0, which is the only one that calls it. It is
@@ -42,8 +42,8 @@ class Workers {
   alignas(64) std::atomic<int> meetings_{0};  // that are over, modulo 2^32
   // In turns: while a worker may still read one, nobody writes it, because that would take another meeting.
   std::int32_t decisions_[2] = {};
-  AdaptiveSpin spin_;   // of those that have arrived
-  ThreadTeam threads_;  // of workers 1, 2, ...
+  AdaptiveSpin spin_;   // spin of workers that have arrived and wait
+  ThreadTeam threads_;  // threads of workers 1, 2, ...
 };
 
 }  // namespace graphsink

@@ -86,7 +86,7 @@ class CudaArena : public Arena {
     CurrentDevice current(*calls_);
     if (bytes > capacity_) throw_out_of_memory(*calls_, "the address range of an arena", bytes);
     std::size_t more = rounded(bytes) - size_;
-    // What may throw for want of memory comes before the block.
+    // Calls that may throw for want of memory come before the block is added.
     blocks_.reserve(blocks_.size() + 2);
     calls_->memory->set(base() + size_, more, MemoryState::live);
     try {

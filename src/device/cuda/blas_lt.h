@@ -18,8 +18,8 @@ struct MatmulSpec {
   bool transpose_a = false, transpose_b = false;
   bool tf32 = false;                               // compute f32 products in TF32; if false, in f32
   std::int64_t batches = 1;                        // at most 2^31 - 1
-  std::array<std::int64_t, 3> batch_strides = {};  // of lhs, rhs and out, in elements
-  std::size_t alignment = 256;                     // of the three pointers, in bytes
+  std::array<std::int64_t, 3> batch_strides = {};  // strides between batches of lhs, rhs and out, in elements
+  std::size_t alignment = 256;                     // alignment of each of the three pointers, in bytes
   bool f32_out = false;  // the result of an f16 or bf16 product is f32; if false, it has the dtype of the operands
   DType out_dtype() const { return f32_out ? DType::f32 : dtype; }
   auto operator<=>(const MatmulSpec&) const = default;

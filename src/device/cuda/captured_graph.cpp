@@ -29,7 +29,7 @@ bool may_be_in_body(cudaGraphNodeType type) {
   }
 }
 
-// What an H200 took, see CaptureInfo::bytes.
+// Estimates of the device memory of a graph and of each node, from an H200; see CaptureInfo::bytes.
 constexpr std::size_t kBytesPerGraph = 112 * 1024, kBytesPerNode = 2560;
 
 void add(CaptureInfo& info, cudaGraphNodeType type) {
@@ -269,7 +269,7 @@ void CudaCapturedGraph::require_lasting_memory(const CalledStack& while_capturin
       });
 }
 
-// Of memory that the graph allocates for itself CUDA knows nothing while no launch is under way.
+// CUDA knows nothing of memory that the graph allocates for itself while no launch is under way.
 std::string CudaCapturedGraph::pageable_copy() const {
   struct Range {
     const std::byte* begin;

@@ -13,13 +13,13 @@
 
 namespace graphsink {
 
-// What is known about the nodes of a graph only while it is captured. CUDA 13.0 cannot read the bodies of a conditional
-// node back later.
+// Facts about the nodes of a graph that are known only while it is captured. CUDA 13.0 cannot read the bodies of a
+// conditional node back later.
 struct CapturedNodes {
   // The op a node belongs to; null for nodes of the runtime itself.
   std::unordered_map<cudaGraphNode_t, const BoundNode*> owners;
   std::unordered_set<const BoundNode*> library_callers;                  // ops whose kernels may be those of a library
-  std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // of the conditional nodes
+  std::unordered_map<cudaGraphNode_t, std::vector<cudaGraph_t>> bodies;  // body graphs of conditional nodes
 };
 
 class CudaCapturedGraph : public CapturedGraph {
@@ -70,7 +70,7 @@ class CudaCapturedGraph : public CapturedGraph {
   bool has_clusters_ = false;   // a kernel runs in clusters of several thread blocks
 };
 
-// What is logged once of pageable_copy().
+// Warning that is logged once, followed by the text of pageable_copy().
 inline constexpr const char* kPageableCopy =
     "each launch repeats a copy of pageable host memory, which must exist and hold what is meant as long as the work "
     "may "

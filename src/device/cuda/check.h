@@ -118,7 +118,7 @@ inline constexpr const char* kCaptureRemedy =
 // Tells whether this error destroys the context. The process must then end.
 bool is_sticky(cudaError_t code);
 
-// What a user can do about a failed call, and what kind of failure it is.
+// Remedy for a failed call, to tell the user, and the kind of the failure.
 const char* remedy_for(cudaError_t code);
 ErrorCode error_code_of(cudaError_t code);
 

@@ -82,7 +82,7 @@ class CudaDevice : public Device {
   template <class T>
   T read_decision(Stream& stream, const T* decision);
 
-  const bool flush_denormals_;  // of CPU bodies
+  const bool flush_denormals_;  // whether CPU bodies treat denormals as zeros
   std::shared_ptr<Calls> calls_;
   const std::shared_ptr<const Nvrtc> compiler_;
   CudaStream setup_stream_;  // for setting up memory; never captured

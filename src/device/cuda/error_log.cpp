@@ -51,7 +51,7 @@ std::string LoggedFailure::to_string() const {
 
 std::vector<LoggedFailure> read_error_log(const std::vector<std::string>& messages) {
   std::vector<LoggedFailure> failures;
-  std::string explanation;  // of the failure that the next message names
+  std::string explanation;  // explanation of the failure that the next message names
   auto add_explanation = [&] {
     if (!explanation.empty()) failures.push_back({"", "", 0, std::exchange(explanation, {})});
   };

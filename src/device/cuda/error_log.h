@@ -1,4 +1,4 @@
-// What CUDA's error log says of the calls of this thread.
+// Failures of this thread's calls, as CUDA's error log reports them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ namespace graphsink {
 struct LoggedFailure {
   std::string call;  // a function of the driver: "cuMemAlloc"; empty if the log does not name it
   std::string code;  // "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; empty if the log does not name it
-  int number = 0;    // of the code, which is the same for the runtime and the driver; 0 if it is not known
+  int number = 0;    // number of the code, the same for the runtime and the driver; 0 if it is not known
   std::string text;  // the driver's explanation; may be empty
 
   // "cuMemAlloc returned CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (API call conflicts with ...)"
@@ -45,7 +45,7 @@ class ErrorLog {
 
   // Whether the listener is registered, so that no failure stays unheard.
   bool is_heard() const { return handle_ != nullptr; }
-  // What made the capture fail, or empty; see find_cause().
+  // The failure that made the capture fail, as text; empty if the log does not tell. See find_cause().
   std::string cause(cudaError_t last) const;
 
  private:

@@ -24,7 +24,7 @@ constexpr std::uint64_t kMostCode = std::uint64_t{1} << 26;
 // A file is this, then the key, then the code.
 struct Header {
   char magic[8];
-  std::uint64_t key_bytes, code_bytes, checksum;  // of the key and the code
+  std::uint64_t key_bytes, code_bytes, checksum;  // sizes of key and code in bytes; checksum of both
 };
 
 // FNV-1a.

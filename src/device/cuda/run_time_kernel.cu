@@ -23,7 +23,7 @@ struct RunTimeKernel {
   cudaKernel_t kernel = nullptr;
 };
 
-// What a device has compiled so far, by source.
+// Kernels that a device has compiled, or loaded from the cache on disk, so far, by source.
 class RunTimeKernels {
  public:
   RunTimeKernels(Calls& calls, int sm, const Nvrtc& compiler)

@@ -8,7 +8,7 @@
 namespace graphsink {
 namespace {
 
-constexpr double kWeight = 0.25;  // of a new value in a moving average
+constexpr double kWeight = 0.25;  // weight of a new value in a moving average
 
 void average(double& mean, std::int64_t& count, double value) {
   mean = count++ == 0 ? value : mean + kWeight * (value - mean);

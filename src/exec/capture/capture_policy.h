@@ -4,9 +4,9 @@
 //
 // A shape that has run n steps is expected to run n more, as in the ski rental problem (Karlin, Manasse, Rudolph and
 // Sleator, "Competitive snoopy caching", Algorithmica 3, 1988): it is captured once its steps so far would have saved,
-// sunk, what a capture takes. Then the total is at most twice that of somebody who knows the future. What a sunk step
-// saves is measured on the shapes that were captured before, as the difference of the mean step op by op and the mean
-// sunk step of the same shape.
+// sunk, what a capture takes. Then the total is at most twice that of somebody who knows the future. The time that a
+// sunk step saves is measured on the shapes that were captured before, as the difference of the mean step op by op and
+// the mean sunk step of the same shape.
 //
 // The modes that sink do what they are asked for: they capture after kMostSteps steps at the latest. The mode
 // `automatic` promises not to be slower than op by op: it captures only as long as what captures took, less what sunk
@@ -18,14 +18,14 @@
 
 namespace graphsink {
 
-// What is known of one set of shapes.
+// Step count and step times of one set of shapes.
 struct ShapeTimes {
   std::int64_t interactive_steps = 0;  // issued so far
   // The steps that were measured. The first kWarmUp of each kind warm caches up and do not count.
   struct Kind {
     static constexpr std::int64_t kWarmUp = 2;
     std::int64_t seen = 0;
-    double sum_ns = 0;  // of those that count
+    double sum_ns = 0;  // time of the steps that count
     bool counts() const { return seen > kWarmUp; }
     double mean_ns() const { return sum_ns / static_cast<double>(seen - kWarmUp); }
   };
@@ -38,7 +38,7 @@ class CapturePolicy {
   static constexpr std::int64_t kUnknownSteps =
       ShapeTimes::Kind::kWarmUp + 2;                // the same while it is not known what a capture takes or saves
   static constexpr std::int64_t kAnywaySteps = 64;  // `automatic` may capture then although it did not pay before
-  static constexpr double kAutomaticShare = 0.01;   // of the time of all steps
+  static constexpr double kAutomaticShare = 0.01;   // share of the time of all steps that captures may cost `automatic`
 
   // `has_open_shapes`: whether there can be several sets of shapes; else the second step is captured. `after`:
   // CompileOptions::capture_after.
@@ -55,7 +55,7 @@ class CapturePolicy {
   // Whether sunk steps were not faster than steps op by op so far.
   bool is_slower_sunk() const { return wants_times() && gains_ > 0 && gain_ns_ <= 0; }
 
-  // What the captures for one set of shapes took.
+  // Notes how long the captures for one set of shapes took, in ns.
   void captured(double ns);
   // A step of these shapes is done.
   void completed(ShapeTimes& shape, bool sunk, double ns);

@@ -12,7 +12,7 @@
 
 namespace graphsink {
 
-// Used by one thread at a time. What the captured work uses must outlive the slot.
+// Used by one thread at a time. Everything that the captured work uses must outlive the slot.
 class CaptureSlot {
  public:
   // A capture can fail because of something outside, for example another thread that waits for the whole device; then a

@@ -10,7 +10,7 @@
 
 namespace graphsink {
 
-// What a step took, in ns. Empty: what the device measured.
+// Function that says how long a step in this mode took, in ns. If it is empty, the device's measurement counts.
 using StepClock = std::function<double(Mode)>;
 
 class MeasuredRuns {
@@ -37,7 +37,7 @@ class MeasuredRuns {
   StepRunner& runner_;
   const StepStatus& status_;
   StepClock step_clock_;
-  std::uint32_t times_read_ = 0;  // of StepTimes
+  std::uint32_t times_read_ = 0;  // number of the next entry of StepTimes to read, modulo 2^32
 };
 
 }  // namespace graphsink

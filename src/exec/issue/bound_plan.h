@@ -18,7 +18,7 @@
 
 namespace graphsink {
 
-// What a bound plan uses on one of its devices.
+// Addresses of memory that a bound plan uses on one of its devices.
 struct DeviceAddresses {
   std::byte* arena = nullptr;
   StepBlock* block = nullptr;
@@ -87,7 +87,7 @@ class BoundPlan {
   std::size_t bytes() const { return bytes_; }
   void* host_arena() const { return host_arena_.get(); }  // host_arena_bytes() of it
   void* address(int buffer) const { return addresses_[at(buffer)]; }
-  const BoundNode& node(int number) const { return nodes_[at(number)]; }  // of plan().nodes
+  const BoundNode& node(int number) const { return nodes_[at(number)]; }  // bound form of plan().nodes[number]
 
   // Gives these tasks, of the schedule or of an island of it or of a body, to the streams, of which there are
   // plan().streams (possibly one and the same for each device); all work is joined in streams[0]. Whether the streams
@@ -126,7 +126,7 @@ class BoundPlan {
   std::vector<void*> addresses_;         // per buffer
   std::vector<void*> pointers_;          // operands of all nodes
   std::vector<BoundNode> nodes_;
-  std::vector<TraceName> names_;  // of their ops
+  std::vector<TraceName> names_;  // names of their ops, for traces
   std::size_t bytes_ = 0;
   std::vector<Memory> workspaces_;  // per stream, of its device; those of the host are in host_arena_
 };

@@ -52,7 +52,7 @@ class HostWatch {
   std::chrono::milliseconds patience_;
   Log log_;
   std::atomic<std::int64_t> waits_since_{0};  // RunningCalls::now() in ns; 0: the program's thread does not wait
-  // What was seen of launches: the wait, how many had begun and since when, and the age that was reported last.
+  // Launches as they were seen last: the wait, how many had begun and since when, and the age that was reported last.
   struct Launches {
     std::int64_t wait = 0;
     std::uint32_t begun = 0;

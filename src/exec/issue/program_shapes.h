@@ -20,9 +20,9 @@
 
 namespace graphsink {
 
-// What was captured for one set of shapes.
+// Captured graphs for one set of shapes.
 struct Captures {
-  // Of the islands of the plan, those that the host drives remain as they are.
+  // One slot for each of Plan::islands and Plan::split_islands; the slots of islands that the host drives stay empty.
   std::vector<CaptureSlot> islands, split_islands;
   std::vector<std::vector<CaptureSlot>> bodies;  // per sequence of the plan: of its islands, for all modes that sink
   CaptureSlot loop;                              // many steps in one launch
@@ -34,7 +34,7 @@ struct Captures {
   std::size_t bytes() const;
 };
 
-// What a program keeps for one set of shapes of its inputs.
+// Entry of a program for one set of shapes of its inputs: the bound plan, its captures and its step times.
 struct ShapeEntry {
   // Captures may use up what `spares` holds, which must outlive this.
   ShapeEntry(std::size_t number, std::shared_ptr<const Plan> plan, std::shared_ptr<const PreparedNodes> nodes,
@@ -44,9 +44,10 @@ struct ShapeEntry {
   bool has_run() const { return times.interactive_steps > 0; }
   // Whether every island of that mode, and of the bodies that the host drives, that can be captured is.
   bool is_captured(Mode mode) const;
-  // What is known of the plan beyond the plan itself: workspaces, and why captures were refused or not made yet.
+  // Facts about the plan that the plan itself does not hold: workspaces, and why captures were refused or not made yet.
   PlanFacts facts(const CapturePolicy& policy) const;
-  // Of a capture of several steps, or else of all captures that a step of `sink` launches; empty: there are none.
+  // Contents of the capture of several steps if `several_steps`, else of all captures that a step of `sink` launches,
+  // added up. Empty if there are none.
   std::optional<CaptureInfo> captured(bool several_steps) const;
   // An estimate of all memory that goes with these shapes.
   std::size_t bytes() const;
@@ -57,14 +58,14 @@ struct ShapeEntry {
   std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
   bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
   Captures captures;                 // made when CapturePolicy says so
-  Captures& spares;                  // of shapes that were dropped; the next captures may change them in place
-  ModeChooser chooser;               // of run(automatic)
+  Captures& spares;                  // captures of dropped shapes; the next captures may change them in place
+  ModeChooser chooser;               // mode chooser of run(automatic)
   // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
   std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
   std::set<const BoundNode*> warned;
 };
 
-// What becomes of work that could not be captured, for messages.
+// Text for messages: how work runs that could not be captured.
 constexpr const char *kOpByOp = "a step runs op by op", *kStepByStep = "a run of several steps takes several launches";
 
 // The entries, and the plan for the shapes that were written last before it has an entry. Used by one thread at a time.
@@ -81,7 +82,7 @@ class ProgramShapes {
 
   // The plan for the shapes selected last, made by `make` on the first call.
   const Plan& plan(FunctionRef<Plan()> make);
-  // What is known of that plan beyond it.
+  // Facts about that plan that the plan itself does not hold.
   PlanFacts facts() const;
   // Lets the ops of that plan choose what they need. Preconditions of both: plan() was called, and there is no
   // current() entry.
@@ -91,8 +92,9 @@ class ProgramShapes {
   void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
 
   // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
-  // never the current one, nor one of which a launch may be running. What was captured for the last of them is kept if
-  // there is room, to be changed in place by the next capture. `is_done`: no launch of the program is.
+  // never the current one, nor one of which a launch may be running. The captures of the last dropped entry that has
+  // any are kept if there is room, so that the next capture can change them in place. `is_done`: no launch of the
+  // program is running.
   void trim(const LaunchQueue& launches, bool is_done);
   // Drops all but the current one. Precondition of both: no launch of the program is running.
   void drop_others();
@@ -116,8 +118,11 @@ class ProgramShapes {
   Log log_;
   bool has_said_full_ = false;
   ShapeEntry* current_ = nullptr;
-  std::shared_ptr<const Plan> unbound_;            // where there is no current entry, the plan, once it is made,
-  std::shared_ptr<const PreparedNodes> prepared_;  // and what its nodes chose
+  // Plan for the shapes selected last, before it is bound to memory; null until plan() makes it, and while an entry is
+  // current.
+  std::shared_ptr<const Plan> unbound_;
+  // Choices of the nodes of unbound_, made by prepare(); null before that.
+  std::shared_ptr<const PreparedNodes> prepared_;
 };
 
 }  // namespace graphsink

@@ -61,7 +61,7 @@ class Session {
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<Device*> pointers_;
   std::vector<std::shared_ptr<Stream>> streams_;       // per device: its main stream
-  std::vector<std::unique_ptr<Stream>> more_streams_;  // of the target
+  std::vector<std::unique_ptr<Stream>> more_streams_;  // further streams of the target
   void* borrowed_handle_ = nullptr;
   std::unique_ptr<Stream> borrowed_;
   std::array<Stream*, kMaxStreams> given_{};  // by streams_for()

@@ -17,7 +17,7 @@
 
 namespace graphsink {
 
-// What steps are marked with in StepTimes: their entry, whether they were sunk, and a number of the caller's.
+// Label of a measured step in StepTimes: its entry, whether it was sunk, and a number of the caller's.
 class TimeTag {
  public:
   explicit TimeTag(std::uint64_t value) : value_(value) {}

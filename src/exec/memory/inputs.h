@@ -63,15 +63,15 @@ class Inputs {
     const InputAttrs* attrs = nullptr;
     bool is_feed = false;
     bool has_open = false;
-    Shape shape;              // of one slice
+    Shape shape;              // shape of one slice
     std::int64_t slices = 0;  // 0: nothing was written yet
     std::uint64_t version = 0;
-    std::unique_ptr<Arena> input;      // of an input
+    std::unique_ptr<Arena> input;      // memory of an input; null for a feed
     void* callers = nullptr;           // memory of the caller's in which an input lives; null: it lives in `input`
-    std::unique_ptr<FeedMemory> feed;  // of a feed
+    std::unique_ptr<FeedMemory> feed;  // memory of a feed; null for an input
     const void* first_slice = nullptr;
     std::vector<int> sizes;         // the inputs that tell true sizes of this one
-    std::vector<std::byte> padded;  // what was padded last
+    std::vector<std::byte> padded;  // data that was padded last
   };
   // The data, padded with zeros to a larger shape. Valid until the next call for this input.
   static const void* padded(Entry& entry, const std::byte* data, const Shape& from, const Shape& to);

@@ -13,7 +13,7 @@
 
 namespace graphsink {
 
-// What the host and the steps of a program tell each other, in one piece of device memory.
+// Data that the host and the steps of a program exchange, in one piece of device memory.
 struct Control {
   StepBlock block;
   FeedTable feeds;

@@ -7,8 +7,8 @@
 namespace graphsink {
 
 // Each program has one gate, which each Variable that the program uses knows. The program is inside while one of its
-// calls uses its device. What the program found when it last took its Variables, each under its lock, holds as long as
-// the epoch has not changed.
+// calls uses its device. The state that the program found when it last took its Variables, each under its lock, holds
+// as long as the epoch has not changed.
 //
 // The program and other users of its Variables exclude each other as in Dekker's algorithm. The program marks itself as
 // inside, then reads the epoch. Another user changes the epoch, then reads whether the program is inside, and waits
@@ -92,7 +92,7 @@ class RunGate {
     return &identity;
   }
 
-  int depth_ = 0;  // of nested calls; used by the program's thread alone
+  int depth_ = 0;  // number of nested calls; used by the program's thread alone
   std::atomic<std::uint64_t> epoch_ = 1;
   std::atomic<int> is_inside_ = 0;
   std::atomic<int> holds_ = 0;

@@ -1,4 +1,4 @@
-// What CompileOptions::guards asks for. Nothing here is part of a step.
+// Implementation of CompileOptions::guards: poison, arguments, replay_every. Nothing here is part of a step.
 #pragma once
 
 #include <string>
@@ -48,7 +48,7 @@ class ReplayAudit {
 
  private:
   struct State {
-    std::vector<Tensor> variables;  // of the plan
+    std::vector<Tensor> variables;  // values of Plan::variables, in their order
     StepStatus::Saved status;
   };
   State state(const Plan& plan) const;

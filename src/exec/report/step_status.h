@@ -1,4 +1,4 @@
-// What the steps of a program tell the host: which one failed and why, how far they are, how long they took.
+// Reports of a program's steps to the host: which step failed and why, how far they are, how long they took.
 #pragma once
 
 #include <functional>
@@ -61,8 +61,8 @@ class StepStatus {
   void note_broken_off();
 
   // Precondition of both: all steps are over, and none had failed before the last run. If a step of the run failed
-  // because the result of a node has another size than was planned for: that node, and how many elements it found. Of
-  // several the first in the graph, on which the others may depend.
+  // because the result of a node has another size than was planned for: that node, and how many elements it found. If
+  // there are several such nodes, the first in the graph is reported, because the others may depend on it.
   struct SizeMiss {
     int node = -1;
     std::int64_t elements = 0;
@@ -92,14 +92,15 @@ class StepStatus {
   Failure* find(const Where& where);
   // The failure counts as reported.
   void acknowledge();
-  // What a body threw, if one did. Once.
+  // The exception that a body on the host threw, as an Error; empty if none did. Returns it once, and waits for the
+  // program's stream.
   std::optional<Error> take_exception();
 
   const GraphData& graph_;
   const Session& session_;
   const UsedVariables& variables_;
   StepBlock* block_ = nullptr;      // on the target
-  Memory host_, progress_, times_;  // of the host; the device writes progress_ and times_
+  Memory host_, progress_, times_;  // memory of the host; the device writes progress_ and times_
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
   std::function<void()> on_acknowledged_;
