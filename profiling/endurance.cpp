@@ -69,7 +69,7 @@ class Trainer {
     for (std::int64_t i = 0; i < steps; ++i) program_->run(sink);
     program_->sync();
   }
-  double loss() { return program_->read_output("loss").at(0); }
+  double loss() { return program_->output("loss").at(0); }
   Counters counters() const { return program_->counters(); }
 
  private:

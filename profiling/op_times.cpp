@@ -236,7 +236,7 @@ std::pair<double, double> means_of(Program& program, int outputs) {
   double sum = 0, absolute = 0;
   std::int64_t count = 0;
   for (int output = 0; output < outputs; ++output) {
-    Tensor y = program.read_output("y" + std::to_string(output));
+    Tensor y = program.output("y" + std::to_string(output));
     count += y.shape().size();
     for (std::int64_t i = 0; i < y.shape().size(); ++i) {
       sum += y.at(i);

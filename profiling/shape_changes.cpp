@@ -65,7 +65,7 @@ class Trial {
     }
     program_->sync();
     times_.push_back(us_since(begun) / static_cast<double>(options_.steps));
-    (void)program_->read("loss");
+    (void)program_->records("loss");
   }
 
   Mode mode() const { return mode_; }

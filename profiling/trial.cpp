@@ -72,7 +72,7 @@ void Trial::run_fed(std::int64_t first, std::int64_t end) {
 }
 
 void Trial::take_losses() {
-  std::vector<double> losses = program_.read<double>("loss");
+  std::vector<double> losses = program_.records<double>("loss");
   losses_.insert(losses_.end(), losses.begin(), losses.end());
 }
 

@@ -21,7 +21,7 @@ int main() try {
   step.run(gs::interactive);           // op by op
   step.run(gs::sink);                  // the same plan, one launch
   step.run(gs::sink, {.steps = 100});  // one launch, 100 training steps
-  std::vector<float> losses = step.read("loss");
+  std::vector<float> losses = step.records("loss");
   std::cout << losses.size() << " steps, loss " << losses.front() << " -> " << losses.back() << "\n";
   return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {

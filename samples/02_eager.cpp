@@ -21,7 +21,7 @@ int main() try {
   program.write(a, gs::Eager::read(x));
   program.write(b, gs::Eager::read(y));
   program.run(gs::sink);
-  std::cout << "z of the graph = " << program.read_output("z") << "\n";
+  std::cout << "z of the graph = " << program.output("z") << "\n";
   return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
   std::cerr << "error: " << e.what() << "\n";

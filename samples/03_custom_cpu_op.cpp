@@ -42,9 +42,9 @@ int main() try {
   gs::Program program = gs::compile(g, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
   std::cout << program.explain();
   program.run(gs::sink);
-  std::cout << "gradient = " << program.read_output("gradient") << "\n";
+  std::cout << "gradient = " << program.output("gradient") << "\n";
   program.run(gs::sink, {.steps = 9});
-  std::vector<float> losses = program.read("loss");
+  std::vector<float> losses = program.records("loss");
   std::cout << "loss " << losses.front() << " -> " << losses.back() << "\n";
   return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {

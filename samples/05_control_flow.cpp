@@ -31,9 +31,9 @@ int main() try {
     for (float start : {1.0f, 100.0f}) {
       program.write(u0, gs::Tensor::scalar(start));
       program.run(mode);
-      std::cout << gs::to_string(mode) << " from " << start << ": root " << program.read_output("root").at(0)
-                << " after " << program.read_output("iterations").at(0) << " iterations, branch gives "
-                << program.read_output("rounded").at(0) << "\n";
+      std::cout << gs::to_string(mode) << " from " << start << ": root " << program.output("root").at(0) << " after "
+                << program.output("iterations").at(0) << " iterations, branch gives " << program.output("rounded").at(0)
+                << "\n";
     }
   }
   if (auto captured = program.captured())

@@ -69,7 +69,7 @@ int main(int argc, char** argv) try {
   program.write(bytes, all_bytes);
   program.write(next, all_next);
   program.run(gs::sink, {.steps = kSteps});
-  std::vector<float> losses = program.read("loss");
+  std::vector<float> losses = program.records("loss");
   std::cout << kSteps << " steps on " << text.source << ", loss " << losses.front() << " -> " << losses.back() << "\n";
   if (auto captured = program.captured(); captured && captured->host_nodes > 0)
     std::cout << "the launch holds " << captured->host_nodes << " host node\n";

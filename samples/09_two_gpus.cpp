@@ -33,7 +33,7 @@ int main() try {
   program.write(x, inputs);
   program.write(wanted, sums);
   program.run(gs::sink, {.steps = kSteps});
-  std::vector<float> losses = program.read("loss");
+  std::vector<float> losses = program.records("loss");
   std::cout << devices << " GPUs at hand: " << losses.size() << " steps, loss " << losses.front() << " -> "
             << losses.back() << "\n";
   return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed

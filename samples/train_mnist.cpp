@@ -37,7 +37,7 @@ double test(const models::Mlp& mlp, const gs::Digits& digits, gs::DeviceId devic
     program.write(
         x, images.subspan(static_cast<std::size_t>(first * pixels), static_cast<std::size_t>(kTestBatch * pixels)));
     program.run(gs::sink);
-    gs::Tensor logits = program.read_output("logits");
+    gs::Tensor logits = program.output("logits");
     const float* row = logits.as<float>().data();
     for (std::int64_t i = first; i < first + kTestBatch; ++i, row += kClasses)
       right += std::max_element(row, row + kClasses) - row == labels[static_cast<std::size_t>(i)];
@@ -69,7 +69,7 @@ int train(const Options& options) {
     models::feed(program, model, step, count);
     program.run(mode, {.steps = count});
     step += count;
-    progress.show(step, program.read("loss").back());
+    progress.show(step, program.records("loss").back());
   }
   std::printf("test accuracy: %.1f %%\n", 100.0 * test(mlp, *data.digits, device));
   return 0;

@@ -98,7 +98,7 @@ int train(Options options) {
     models::feed(program, model, step, count);
     program.run(mode, {.steps = count});
     step += count;
-    progress.show(step, program.read("loss").back());
+    progress.show(step, program.records("loss").back());
     if (step == next_evaluation || step == options.steps) {
       std::printf("held out at step %ld: %.4f nats a character\n", long{step}, evaluation.loss());
       if (!options.save.empty()) save(options, program);

@@ -255,12 +255,12 @@ class Graph {
   // element; neither says which graph the assignment belongs to, which is why the function does not take them.
   void assign(const Variable& variable, Arg value);
 
-  // Records `value`, a float scalar, in every step. Program::read(name) returns the values of all steps since its last
-  // call, as far as RecordOptions::capacity has room for them. Throws Error for a second record with the same name, for
-  // a value that is not one float, and for a negative capacity.
+  // Records `value`, a float scalar, in every step. Program::records(name) returns the values of all steps since its
+  // last call, as far as RecordOptions::capacity has room for them. Throws Error for a second record with the same
+  // name, for a value that is not one float, and for a negative capacity.
   void record(std::string name, Arg value, const RecordOptions& options = {});
-  // Makes the value that the last step of a run computes readable by Program::read_output(name) and
-  // Program::read(value).
+  // Makes the value that the last step of a run computes readable by Program::output(name) and
+  // Program::output(value).
   void output(std::string name, Arg value);
 
   const std::shared_ptr<GraphData>& data() const { return data_; }

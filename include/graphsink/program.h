@@ -163,9 +163,9 @@ struct WriteOptions {
 // inside the body of one of the program's own ops, because it would wait for itself. When a CUDA call fails, Error
 // names the call and nothing is lost: steps() returns how many steps were committed, and the next run() goes on from
 // there. There are two exceptions. If issuing op by op fails in the middle of a commit, or an op that writes Variables
-// throws, the Variables of that commit hold values of two steps: run(), sync(), read() and Variable::read() throw until
-// each of them was written. After an error that ends the CUDA context, every call that needs the device throws that
-// error.
+// throws, the Variables of that commit hold values of two steps: run(), sync(), records(), output() and
+// Variable::read() throw until each of them was written. After an error that ends the CUDA context, every call that
+// needs the device throws that error.
 class Program {
  public:
   Program(Program&&) noexcept;
@@ -256,9 +256,9 @@ class Program {
   // way or still to come, and these compute what they would have computed. Everything that was captured for these input
   // shapes is kept until the graph, what the caller cloned and instantiated from it, and their launches are gone. CUDA
   // then tells the library on a thread where nothing can be freed, so the next call of this library frees it:
-  // compile(), or a call but poll() and try_read(), or the destructor, of a Program or SinkCache, on any thread. Until
-  // then CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. If a step fails after
-  // the program was destroyed, only the log tells of the failure, when all this is freed.
+  // compile(), or a call but poll() and try_records(), or the destructor, of a Program or SinkCache, on any thread.
+  // Until then CompileOptions::log may be called. Memory of bind_memory() stays the caller's to keep. If a step fails
+  // after the program was destroyed, only the log tells of the failure, when all this is freed.
   //
   // In a capture this waits until what run() has issued is done. CompileOptions::guards do not look at launches of the
   // caller's graph.
@@ -282,7 +282,7 @@ class Program {
   // recorded than RecordOptions::capacity, the newest have overwritten the oldest: the first time a warning is logged,
   // and lost_records() counts them.
   template <class T = float>
-  std::vector<T> read(std::string_view name, Where where = Where::current()) {
+  std::vector<T> records(std::string_view name, Where where = Where::current()) {
     std::vector<T> values;
     read_record(
         name, [&](const std::vector<double>& taken) { values.assign(taken.begin(), taken.end()); }, where);
@@ -291,21 +291,21 @@ class Program {
   // The same without sync(): returns what steps that are done have recorded since the last read, oldest first, and
   // nothing if there is none yet. Later steps may still be running, even those of the same launch. Returns at most one
   // value less than the capacity. Never waits and makes no call to the device. A value that was returned here is not
-  // returned again by read(). Does not report failed steps; sync() and poll() do.
+  // returned again by records(). Does not report failed steps; sync() and poll() do.
   template <class T = float>
-  std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
+  std::vector<T> try_records(std::string_view name, Where where = Where::current()) {
     std::vector<T> values;
     take_record(
         name, [&](const std::vector<double>& taken) { values.assign(taken.begin(), taken.end()); }, where);
     return values;
   }
-  // The number of values recorded under `name` that were overwritten before they were read, as far as read() and
-  // try_read() have noticed.
+  // The number of values recorded under `name` that were overwritten before they were read, as far as records() and
+  // try_records() have noticed.
   std::int64_t lost_records(std::string_view name, Where where = Where::current()) const;
   // Calls sync(), then returns a copy of an output, by name or by Value. Outputs can be read until the next run().
   // Throws Error if a step of the last run failed, because it left no outputs.
-  Tensor read_output(std::string_view name, Where where = Where::current());
-  Tensor read(const Value& output, Where where = Where::current());
+  Tensor output(std::string_view name, Where where = Where::current());
+  Tensor output(const Value& value, Where where = Where::current());
 
   // Sets the seed of random ops from the next run() on. Nothing is captured again.
   void set_seed(std::uint32_t seed, Where where = Where::current());

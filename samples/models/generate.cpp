@@ -52,9 +52,9 @@ std::string continue_text(const TextModel& model, const Text& text, std::int64_t
     program.write(most, Tensor::scalar(static_cast<std::int32_t>(count)));
     program.run(sink);
   }
-  Tensor tokens = program.read_output("tokens");
+  Tensor tokens = program.output("tokens");
   auto first = tokens.as<std::int32_t>().begin();
-  return text.decode({first, first + static_cast<std::ptrdiff_t>(program.read_output("count").at(0))});
+  return text.decode({first, first + static_cast<std::ptrdiff_t>(program.output("count").at(0))});
 }
 
 Model generator(const TextModel& text_model, const Text& text, std::int64_t length) {

@@ -120,7 +120,7 @@ Evaluation::Evaluation(const TextModel& model, std::shared_ptr<const Text> text,
 
 double Evaluation::loss() {
   program_->run(sink, {.steps = kEvaluationBatches});
-  std::vector<double> losses = program_->read<double>("loss");
+  std::vector<double> losses = program_->records<double>("loss");
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
 }
 

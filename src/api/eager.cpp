@@ -148,7 +148,7 @@ Tensor Eager::read(const Value& value, Where where) {
     throw Error(
         "Eager::read", where,
         value.valid() ? "the Value belongs to a Graph" : "a default-constructed or moved-from Value",
-        value.valid() ? "use Program::read() after a run" : "use a Value that an op on Values of an Eager returned");
+        value.valid() ? "use Program::output() after a run" : "use a Value that an op on Values of an Eager returned");
   }
   return value.graph()->download_now(value);
 }

@@ -95,8 +95,8 @@ void Program::take_record(std::string_view name, const GetValues& get, Where whe
 void Program::read_record(std::string_view name, const GetValues& get, Where where) {
   impl(where).read_record(name, get, where);
 }
-Tensor Program::read_output(std::string_view name, Where where) { return impl(where).read_output(name, where); }
-Tensor Program::read(const Value& output, Where where) { return impl(where).read_output(output, where); }
+Tensor Program::output(std::string_view name, Where where) { return impl(where).output(name, where); }
+Tensor Program::output(const Value& value, Where where) { return impl(where).output(value, where); }
 void Program::set_seed(std::uint32_t seed, Where where) { impl(where).set_seed(seed); }
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
   return impl(where).lost_records(name, where);

@@ -56,8 +56,8 @@ class Program::Impl final : private Allocator {
   void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);
   void read_record(std::string_view name, const GetValues& get, const Where& where);
   std::int64_t lost_records(std::string_view name, const Where& where) { return records_.lost(name, where); }
-  Tensor read_output(std::string_view name, const Where& where);
-  Tensor read_output(const Value& value, const Where& where);
+  Tensor output(std::string_view name, const Where& where);
+  Tensor output(const Value& value, const Where& where);
   void set_seed(std::uint32_t seed) { runner_.set_seed(seed); }
   std::int64_t steps(const Where& where);
   void set_steps(std::int64_t steps, const Where& where);

@@ -57,20 +57,20 @@ void Program::Impl::read_record(std::string_view name, const GetValues& get, con
   take_record(name, false, get, where);
 }
 
-Tensor Program::Impl::read_output(std::string_view name, const Where& where) {
+Tensor Program::Impl::output(std::string_view name, const Where& where) {
   for (const PlanOutput& output : plan().outputs) {
     if (output.name != name) continue;
-    return read_output(Value(original_, output.node, output.output), where);
+    return this->output(Value(original_, output.node, output.output), where);
   }
-  throw Error("read", where, "no output \"" + std::string(name) + "\"",
+  throw Error("output", where, "no output \"" + std::string(name) + "\"",
               "call graph.output(name, value) before compile()");
 }
 
-Tensor Program::Impl::read_output(const Value& value, const Where& where) {
-  require_caller("read", where);
+Tensor Program::Impl::output(const Value& value, const Where& where) {
+  require_caller("output", where);
   const RunGate::Inside inside(variables_.gate());
   if (!value.valid() || value.graph() != original_) {
-    throw Error("read", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
+    throw Error("output", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");
   }
   auto find = [&](const Plan& plan) -> const PlanOutput* {
     for (const PlanOutput& output : plan.outputs)
@@ -78,13 +78,13 @@ Tensor Program::Impl::read_output(const Value& value, const Where& where) {
     return nullptr;
   };
   if (!find(plan())) {
-    throw Error("read", where, "the Value is not an output", "call graph.output(name, value) before compile()");
+    throw Error("output", where, "the Value is not an output", "call graph.output(name, value) before compile()");
   }
   const ShapeEntry* entry = shapes_.current();
-  if (!entry || !entry->has_run()) throw Error("read", where, "the program has not run yet", "call run() first");
+  if (!entry || !entry->has_run()) throw Error("output", where, "the program has not run yet", "call run() first");
   sync(where);
   if (!status_.has_outputs()) {
-    throw Error("read", where, "a step of the last run failed, which left no outputs",
+    throw Error("output", where, "a step of the last run failed, which left no outputs",
                 "mend what failed the step, and run() again");
   }
   const PlanOutput& output = *find(entry->plan());

@@ -63,7 +63,7 @@ std::shared_ptr<GraphData> graph_of(std::string_view op, std::span<const Arg> ar
     }
     if (graph && graph != value->graph()) {
       throw Error(std::string(op), arg.where(), "the operands belong to two graphs",
-                  "build both in one graph, or carry the data over with read() and write()");
+                  "build both in one graph, or carry the data over with Program::output() and write()");
     }
     graph = value->graph();
   }

@@ -52,7 +52,7 @@ struct IrRegion {
   int iterations = -1;
 };
 
-// A value that Program::read_output() returns: by its name, or by the handle `origin` of the user's graph.
+// A value that Program::output() returns: by its name, or by the handle `origin` of the user's graph.
 struct IrOutput {
   std::string name;
   ValueRef value;

@@ -74,7 +74,7 @@ class Cycle {
     while (program_->steps() < kSteps) program_->run(kModes[program_->steps()]);
     program_->sync();
   }
-  void read() { losses_ = program_->read("loss"); }
+  void read() { losses_ = program_->records("loss"); }
   void save() { write_checkpoint(file_, snapshot(*program_)); }
   void overwrite() {
     for (Variable& w : weights_) w.write(Tensor(f32, w.type().shape));

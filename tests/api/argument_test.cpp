@@ -29,7 +29,7 @@ TEST_P(OnDevice, WritesTakeWhateverLiesInARow) {
   Program p = compile(g);
   auto expect = [&](double first) {
     p.run();
-    Tensor y = p.read_output("y");
+    Tensor y = p.output("y");
     for (int i : {0, 1, 2}) EXPECT_EQ(y.at(i), 2 * (first + i));
   };
   p.write(x, std::array<float, 3>{1, 2, 3});
@@ -56,9 +56,9 @@ TEST_P(OnDevice, NumbersMayBeOfAnyIntegerType) {
   EXPECT_THROW((void)(n - std::numeric_limits<std::uint64_t>::max()), Error);
   Program p = compile(g);
   p.run();
-  EXPECT_EQ(p.read_output("x").at(0), 11);
-  EXPECT_EQ(p.read_output("n").as<std::int64_t>()[0], (std::int64_t{1} << 60) + 1);
-  EXPECT_EQ(p.read_output("least").as<std::int64_t>()[0], std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(p.output("x").at(0), 11);
+  EXPECT_EQ(p.output("n").as<std::int64_t>()[0], (std::int64_t{1} << 60) + 1);
+  EXPECT_EQ(p.output("least").as<std::int64_t>()[0], std::numeric_limits<std::int64_t>::min());
 }
 
 TEST_P(OnDevice, ControlFlowTakesAndReturnsVectors) {
@@ -88,12 +88,12 @@ TEST_P(OnDevice, ControlFlowTakesAndReturnsVectors) {
   Program p = compile(g);
   p.write(x, std::array{1.0f});
   p.run();
-  EXPECT_EQ(p.read_output("state").at(0), 16);
-  EXPECT_EQ(p.read_output("chosen").at(0), 2);
+  EXPECT_EQ(p.output("state").at(0), 16);
+  EXPECT_EQ(p.output("chosen").at(0), 2);
   p.write(x, std::array{3.0f});
   p.run();
-  EXPECT_EQ(p.read_output("state").at(0), 12);
-  EXPECT_EQ(p.read_output("chosen").at(0), 300);
+  EXPECT_EQ(p.output("state").at(0), 12);
+  EXPECT_EQ(p.output("chosen").at(0), 300);
 }
 
 TEST(Arguments, ALoopOverAVectorKnowsItsLine) {

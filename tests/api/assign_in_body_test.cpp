@@ -422,7 +422,7 @@ TEST_P(AssignInBody, DoesWhatASequentialProgramDoes) {
     }
     p.write(x, std::vector<double>(given.begin() + 4, given.end()));
     p.run(mode, {.steps = 4});
-    EXPECT_EQ(p.read<double>("y"), wanted);
+    EXPECT_EQ(p.records<double>("y"), wanted);
     EXPECT_EQ(v.read().at(0), state.v);
     EXPECT_EQ(w.read().at(0), state.w);
   }
@@ -481,9 +481,9 @@ TEST_P(AssignInBodies, GradientsFlowThroughThem) {
   p.write(x, std::vector<double>{0.5});
   p.run(sink);
   const double last = 2 * std::pow(1.5, 3) * 0.5;
-  EXPECT_DOUBLE_EQ(p.read_output("slope0").at(0), 2 * last * last / 2);
-  EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), 2 * last * 3 * last / 1.5);
-  EXPECT_DOUBLE_EQ(p.read_output("slope2").at(0), 2 * last * last / 0.5);
+  EXPECT_DOUBLE_EQ(p.output("slope0").at(0), 2 * last * last / 2);
+  EXPECT_DOUBLE_EQ(p.output("slope1").at(0), 2 * last * 3 * last / 1.5);
+  EXPECT_DOUBLE_EQ(p.output("slope2").at(0), 2 * last * last / 0.5);
   EXPECT_EQ(v.read().at(0), last);
 }
 
@@ -512,8 +512,8 @@ TEST_P(AssignInBodies, GradientsFlowThroughConditionsThatAssign) {
         of_factor = of_factor * (0.5 + i) + factor;
         factor *= 0.5 + i;
       }
-      EXPECT_DOUBLE_EQ(p.read_output("slope0").at(0), factor);
-      EXPECT_DOUBLE_EQ(p.read_output("slope1").at(0), start * of_factor);
+      EXPECT_DOUBLE_EQ(p.output("slope0").at(0), factor);
+      EXPECT_DOUBLE_EQ(p.output("slope1").at(0), start * of_factor);
       start *= factor;
       EXPECT_DOUBLE_EQ(v.read().at(0), start);
     }

@@ -56,7 +56,7 @@ class Automatic : public OnDevice {
     p.sync();
   }
   Results results(Program& p, Training& training) {
-    Results results{p.read<double>("loss"), {}, p.steps()};
+    Results results{p.records<double>("loss"), {}, p.steps()};
     Tensor w = training.w.read();
     for (std::int64_t i = 0; i < w.shape().size(); ++i) results.weights.push_back(w.at(i));
     return results;

@@ -164,12 +164,12 @@ TEST_P(BodyKinds, AreNodesOfTheLaunchIfTheyMay) {
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 5) * 0.25f - 0.25f;
   p.write(x, data);
   for (int i = 0; i < 3; ++i) p.run(sink);
-  const Tensor sunk = p.read_output("y");
+  const Tensor sunk = p.output("y");
   EXPECT_EQ(p.counters().fallbacks, 0u);
   Program q = compile(g, {.target = device()});
   q.write(x, data);
   for (int i = 0; i < 3; ++i) q.run(interactive_serial);
-  EXPECT_EQ(std::memcmp(sunk.data(), q.read_output("y").data(), sunk.bytes()), 0);
+  EXPECT_EQ(std::memcmp(sunk.data(), q.output("y").data(), sunk.bytes()), 0);
   if (is_legal()) {
     EXPECT_EQ(p.captured()->conditional_nodes, static_cast<int>(plan.controls.size())) << p.explain();
     EXPECT_NE(p.explain().find(std::string(control().node) + " node"), std::string::npos) << p.explain();

@@ -164,8 +164,8 @@ TEST_P(Buckets, SizesOfOneBucketShareAPlanAndACapture) {
     for (int size : {5, 8, 6, 7, 5, 8}) {
       p.write(x, numbers(size, 1));
       for (int i = 0; i < 2; ++i) p.run(mode);
-      EXPECT_EQ(p.read_output("size").at(0), size);
-      const Tensor doubled = p.read_output("doubled"), mask = p.read_output("mask");
+      EXPECT_EQ(p.output("size").at(0), size);
+      const Tensor doubled = p.output("doubled"), mask = p.output("mask");
       ASSERT_EQ(doubled.type().shape, Shape({8}));
       for (int i = 0; i < 8; ++i) {
         EXPECT_EQ(mask.at(i), i < size) << size;
@@ -190,7 +190,7 @@ TEST_P(Buckets, SeveralAxesArePadded) {
       given.as<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i + 1);
     p.write(x, given);
     p.run();
-    const Tensor padded = p.read_output("x");
+    const Tensor padded = p.output("x");
     const Shape& shape = padded.type().shape;
     ASSERT_EQ(shape, Shape({rows <= 3 ? 3 : 6, 2, columns <= 4 ? 4 : 6, 2}));
     std::int64_t at = 0, next = 1;
@@ -199,8 +199,8 @@ TEST_P(Buckets, SeveralAxesArePadded) {
         for (int c = 0; c < shape[2]; ++c)
           for (int d = 0; d < 2; ++d)
             ASSERT_EQ(padded.at(at++), a < rows && c < columns ? next++ : 0) << rows << " x " << columns;
-    EXPECT_EQ(p.read_output("rows").at(0), rows);
-    EXPECT_EQ(p.read_output("columns").at(0), columns);
+    EXPECT_EQ(p.output("rows").at(0), rows);
+    EXPECT_EQ(p.output("columns").at(0), columns);
   }
 }
 
@@ -212,8 +212,8 @@ TEST_P(Buckets, WithoutABucketTheTrueSizeIsTheSize) {
   Program p = compile(g);
   p.write(x, numbers(15, 1));
   p.run();
-  EXPECT_EQ(p.read_output("rows").at(0), 5.0);
-  EXPECT_EQ(p.read_output("columns").at(0), 3.0);
+  EXPECT_EQ(p.output("rows").at(0), 5.0);
+  EXPECT_EQ(p.output("columns").at(0), 3.0);
 }
 
 TEST(BucketsOfAnEager, DoNotExist) {
@@ -242,12 +242,12 @@ TEST_P(Buckets, MaskedMeanLeavesOutWhatTheMaskDoes) {
   rows.as<bool>()[0] = rows.as<bool>()[2] = true;
   p.write(mask, rows);
   p.run();
-  EXPECT_EQ(p.read_output("mean").at(0), 3.0);
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(p.read_output("gradient").at(i), i / 2 == 1 ? 0.0 : 0.25) << i;
+  EXPECT_EQ(p.output("mean").at(0), 3.0);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(p.output("gradient").at(i), i / 2 == 1 ? 0.0 : 0.25) << i;
   p.write(mask, Tensor(boolean, {3, 1}));
   p.run();
-  EXPECT_EQ(p.read_output("mean").at(0), 0.0);
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(p.read_output("gradient").at(i), 0.0) << i;
+  EXPECT_EQ(p.output("mean").at(0), 0.0);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(p.output("gradient").at(i), 0.0) << i;
 }
 
 // Two layers, trained on batches of any size, with or without a bucket.
@@ -273,7 +273,7 @@ struct Model {
       p.write(targets, classes);
       p.run(mode);
     }
-    std::vector<double> results = p.read<double>("loss");
+    std::vector<double> results = p.records<double>("loss");
     for (const Variable& variable : {w1, w2}) {
       const Tensor value = variable.read();
       for (std::int64_t i = 0; i < value.type().shape.size(); ++i) results.push_back(value.at(i));

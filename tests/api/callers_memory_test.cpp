@@ -71,7 +71,7 @@ TEST_P(CallersMemoryTest, IsReadAndWrittenInPlaceInEveryMode) {
     input.write({1, 0, 1});
     weights.write({5, 6, 7});
     p.run(mode);
-    EXPECT_EQ(p.read_output("y").as<float>()[2], 7.0f) << to_string(mode);
+    EXPECT_EQ(p.output("y").as<float>()[2], 7.0f) << to_string(mode);
     EXPECT_EQ(output.read(), (std::vector<float>{5, 0, 7})) << to_string(mode);
     EXPECT_EQ(weights.read(), (std::vector<float>{6, 7, 8})) << to_string(mode);
     w.write(Tensor({3}, std::vector<float>{0, 1, 2}));
@@ -103,7 +103,7 @@ TEST_P(CallersMemoryTest, IsReadAnewByOpsOnTheHost) {
       input.write({value, value});
       weights.write({10 * value, 10 * value});
       p.run(mode);
-      EXPECT_EQ(p.read_output("y").as<float>()[1], 2 * (value + 1) + 10 * value + 1) << to_string(mode) << " " << i;
+      EXPECT_EQ(p.output("y").as<float>()[1], 2 * (value + 1) + 10 * value + 1) << to_string(mode) << " " << i;
     }
   }
 }
@@ -116,7 +116,7 @@ TEST_P(CallersMemoryTest, MayBeChanged) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1, 2});
   p.run();
-  EXPECT_EQ(p.read(y).as<float>()[1], 4.0f);
+  EXPECT_EQ(p.output(y).as<float>()[1], 4.0f);
   std::size_t own = p.memory().inputs;
   TheirMemory first = memory(2), second = memory(2), out = memory(2);
   first.write({3, 4});
@@ -212,7 +212,7 @@ TEST_P(CallersMemoryTest, OutputsThatAreTheSameMemoryAreRefusedAndAVariableThatH
     EXPECT_TRUE(contains(message, word)) << message;
   p->bind_memory(y, first.address(), first.bytes());
   p->run();
-  EXPECT_EQ(p->read(same).as<float>()[1], 2.0f);
+  EXPECT_EQ(p->output(same).as<float>()[1], 2.0f);
   EXPECT_EQ(first.read()[1], 2.0f);
   p->bind_memory(same, second.address(), second.bytes());
   message = message_of([&] { p->run(); });

@@ -252,7 +252,7 @@ TEST_P(StartOfTheStep, IsWhatTheCommitReads) {
     Program p = compile(g, {.target = device});
     for (int i = 0; i < 2; ++i) p.run(mode);
     p.run(mode, {.steps = 3});
-    std::vector<double> seen = p.read<double>("w"), rates = p.read<double>("rate");
+    std::vector<double> seen = p.records<double>("w"), rates = p.records<double>("rate");
     ASSERT_EQ(rates.size(), 5u);
     seen.push_back(w.read().at(0));
     for (std::size_t i = 0; i < rates.size(); ++i)

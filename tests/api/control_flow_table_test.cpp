@@ -898,7 +898,7 @@ TEST_P(ControlFlow, GivesWhatTheHostComputesInEveryMode) {
     for (const Numbers& input : {Numbers{1, 2, 3, 4}, {-1, 0.5, 2, -3}, {0.25, 1, 1.5, 0.5}, {0, 0, 0, 0}}) {
       p.write(x, std::vector<float>(input.begin(), input.end()));
       p.run(mode);
-      const Tensor read = p.read_output("y");
+      const Tensor read = p.output("y");
       Numbers y;
       for (std::int64_t i = 0; i < read.shape().size(); ++i) y.push_back(read.at(i));
       expect_near(y, row.expected(input));

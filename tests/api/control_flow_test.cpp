@@ -36,8 +36,8 @@ TEST_P(OnDevice, LoopIsAConditionalNode) {
       p.write(limit, std::vector<float>{bound});
       p.run(mode);
       p.run(mode);
-      EXPECT_EQ(p.read_output("n").at(0), wanted);
-      EXPECT_EQ(p.read_output("u").at(2), 3.0 * std::pow(2.0, wanted));
+      EXPECT_EQ(p.output("n").at(0), wanted);
+      EXPECT_EQ(p.output("u").at(2), 3.0 * std::pow(2.0, wanted));
     }
     if (mode == sink) {
       EXPECT_EQ(p.captured()->conditional_nodes, 1);
@@ -63,8 +63,8 @@ TEST_P(OnDevice, LoopStateMaySwap) {
     p.write(a, std::vector<float>{1, 2});
     p.write(b, std::vector<float>{3, 4});
     for (int i = 0; i < 2; ++i) p.run(mode);
-    EXPECT_EQ(p.read_output("x").at(0), 3.0) << to_string(mode);
-    EXPECT_EQ(p.read_output("y").at(1), 2.0) << to_string(mode);
+    EXPECT_EQ(p.output("x").at(0), 3.0) << to_string(mode);
+    EXPECT_EQ(p.output("y").at(1), 2.0) << to_string(mode);
   }
 }
 
@@ -80,7 +80,7 @@ TEST_P(OnDevice, BranchIsAConditionalNode) {
     for (float sign : {1.0f, -1.0f, 1.0f}) {
       p.write(x, std::vector<float>(4, sign));
       p.run(mode);
-      EXPECT_NEAR(p.read_output("y").at(3), sign > 0 ? 2.0 : std::tanh(-1.0) - 1.0, 1e-6);
+      EXPECT_NEAR(p.output("y").at(3), sign > 0 ? 2.0 : std::tanh(-1.0) - 1.0, 1e-6);
     }
     if (mode == sink) {
       EXPECT_EQ(p.captured()->conditional_nodes, 1);
@@ -113,7 +113,7 @@ TEST_P(OnDevice, ValuesLiveOnBesideABranchAndALoop) {
       p.run(mode);
       double b = v * 3, a = v + 7, c = v > 0 ? std::tanh(v * 2) + b : b - a * 2, s = c + b * 2;
       for (int i = 0; i < 2; ++i) s = s * s + a;
-      EXPECT_NEAR(p.read_output("y").at(3), s + c + b + a, 1e-5 * std::abs(s));
+      EXPECT_NEAR(p.output("y").at(3), s + c + b + a, 1e-5 * std::abs(s));
     }
   }
 }
@@ -139,7 +139,7 @@ TEST_P(OnDevice, BranchInsideALoop) {
     for (auto [start, wanted] : {std::pair{6.0f, 8}, {27.0f, 111}, {1.0f, 0}}) {
       p.write(x, std::vector<float>{start});
       p.run(mode);
-      EXPECT_EQ(p.read_output("n").at(0), wanted);
+      EXPECT_EQ(p.output("n").at(0), wanted);
     }
     if (mode == sink) {
       EXPECT_EQ(p.captured()->conditional_nodes, 2);
@@ -158,7 +158,7 @@ TEST_P(OnDevice, CpuOnlyOpInALoopIsDrivenByTheHost) {
     Program p = compile(g);
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);
-    results.push_back(p.read_output("y").at(1));
+    results.push_back(p.output("y").at(1));
     if (mode == sink && is_cuda()) {
       EXPECT_EQ(p.counters().graph_launches, 2 * (2 + 3u)) << "two islands and three iterations, twice";
     }
@@ -182,7 +182,7 @@ TEST_P(OnDevice, CpuOnlyOpsInABranchAndAfterItUseTheSameValue) {
     for (float v : {-1.0f, 2.0f, -3.0f}) {
       p.write(x, std::vector<float>{v, v});
       p.run(mode);
-      EXPECT_EQ(p.read_output("sum").at(1), v * 4 + (v > 0 ? 2 : 1));
+      EXPECT_EQ(p.output("sum").at(1), v * 4 + (v > 0 ? 2 : 1));
     }
   }
 }
@@ -200,7 +200,7 @@ TEST_P(OnDevice, CpuOnlyOpsInALoopAndAfterItUseTheSameValue) {
     for (float v : {3.0f, -2.0f, 5.0f}) {
       p.write(x, std::vector<float>{v, v});
       p.run(mode);
-      EXPECT_EQ(p.read_output("sum").at(1), v > 0 ? v * 3 + 1 : v) << "no iteration, or one";
+      EXPECT_EQ(p.output("sum").at(1), v > 0 ? v * 3 + 1 : v) << "no iteration, or one";
     }
   }
 }
@@ -284,7 +284,7 @@ TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
     EXPECT_EQ(p.plan().streams, is_cuda() ? 4 : 2) << "there also for the loop, and for what it waits for";
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);
-    results.push_back(p.read_output("sum").at(1));
+    results.push_back(p.output("sum").at(1));
     EXPECT_EQ(p.counters().fallbacks, 0u) << to_string(mode);
   }
   EXPECT_EQ(results[0], results[1]);
@@ -357,9 +357,9 @@ TEST_P(OnDevice, TheDrawOfAConditionDecides) {
       EXPECT_EQ(options.max_iterations, 2);
       return std::optional<int>();
     }
-    const double ran = p.read<double>("n")[0];
-    EXPECT_EQ(p.read<double>("draws")[0], ran + 1);
-    EXPECT_GE(p.read<double>("last")[0], 0.5);
+    const double ran = p.records<double>("n")[0];
+    EXPECT_EQ(p.records<double>("draws")[0], ran + 1);
+    EXPECT_GE(p.records<double>("last")[0], 0.5);
     return std::optional<int>(static_cast<int>(ran));
   };
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
@@ -451,8 +451,8 @@ TEST_P(OnDevice, AnIndexOfEveryIntegerTypeChooses) {
       for (int index : {1, 0}) {
         p.write(i, Tensor::full(dtype, {}, index));
         p.run(mode);
-        EXPECT_EQ(p.read_output("y").at(0), index == 1 ? 15 : 6);
-        EXPECT_EQ(p.read_output("slope").at(0), index == 1 ? 5 : 2);
+        EXPECT_EQ(p.output("y").at(0), index == 1 ? 15 : 6);
+        EXPECT_EQ(p.output("slope").at(0), index == 1 ? 5 : 2);
       }
       // Numbers whose low bits are those of a body choose none.
       for (double index : {0x1p32, 0x1p32 + 1, -0x1p40, 255.0}) {

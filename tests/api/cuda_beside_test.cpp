@@ -123,7 +123,7 @@ TEST_F(CudaBeside, AStepHasTheSameBitsAndLaunches) {
     if (mode == sink) {
       EXPECT_EQ(program.counters().graph_launches, launches) << "the first of 9 steps is issued op by op";
     }
-    seen.push_back({program.read_output("y").at(0), program.read_output("z").at(1), program.read_output("sum").at(1)});
+    seen.push_back({program.output("y").at(0), program.output("z").at(1), program.output("sum").at(1)});
   }
   for (const auto& values : seen) EXPECT_EQ(values, seen[0]);
 }
@@ -176,7 +176,7 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
     EXPECT_EQ(program.counters().captures, mode == split_sink ? 4u : mode == sink ? 1u : 0u);
     EXPECT_EQ(program.counters().fallbacks, 0u);
     seen.push_back(ops.total.read());
-    seen.push_back(program.read_output("late"));
+    seen.push_back(program.output("late"));
   }
   for (std::size_t i = 0; i < seen.size(); ++i)
     EXPECT_EQ(std::memcmp(seen[i].data(), seen[i % 2].data(), seen[i].bytes()), 0) << i;
@@ -216,7 +216,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   Program program = compile(g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
   program.write(x, std::vector<float>{2, 4});
   program.run(split_sink);
-  EXPECT_EQ(program.read_output("y").at(1), 7);
+  EXPECT_EQ(program.output("y").at(1), 7);
   meeting.has_begun = false;
   meeting.is_awaited = true;
   program.run(split_sink);
@@ -224,7 +224,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   meeting.is_awaited = false;
   EXPECT_FALSE(meeting.is_missed) << "it ran after the launch\n" << program.explain();
   EXPECT_EQ(meeting.thread.load(), std::this_thread::get_id());
-  EXPECT_EQ(program.read_output("y").at(1), 7);
+  EXPECT_EQ(program.output("y").at(1), 7);
   EXPECT_EQ(program.counters().graph_launches, 3u);
 }
 

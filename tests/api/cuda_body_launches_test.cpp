@@ -100,7 +100,7 @@ class CudaBodyLaunches : public ::testing::Test {
       EXPECT_TRUE(launches >= least && launches <= most) << launches << " launches, n is " << row.n << "\n"
                                                          << p.explain();
       EXPECT_EQ(after.captures, before.captures);
-      seen.push_back(values(p.read_output("y")));
+      seen.push_back(values(p.output("y")));
       seen.push_back(values(model.total.read()));
     }
     EXPECT_EQ(p.counters().fallbacks, 0u);
@@ -277,7 +277,7 @@ TEST_F(CudaBodyLaunches, EachSetOfShapesHasItsOwn) {
   auto run = [&](int size) {
     p.write(x, std::vector<float>(static_cast<std::size_t>(size), 0.5f));
     for (int i = 0; i < 2; ++i) p.run(sink);
-    EXPECT_EQ(p.read_output("y").shape(), Shape({size}));
+    EXPECT_EQ(p.output("y").shape(), Shape({size}));
     return p.counters();
   };
   const Counters first = run(3);

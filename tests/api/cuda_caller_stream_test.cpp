@@ -82,7 +82,7 @@ TEST_F(CallerStream, ARunComesBetweenWhatIsBeforeAndBehindIt) {
       }
       EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
       EXPECT_EQ(order.names, expected) << to_string(mode);
-      EXPECT_EQ(p.read_output("y").at(1), 15.0);
+      EXPECT_EQ(p.output("y").at(1), 15.0);
     }
   }
 }
@@ -113,7 +113,7 @@ TEST_F(CallerStream, AStreamThatIsCapturedIsRefusedAndItsCaptureGoesOn) {
   EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
   EXPECT_EQ(p.steps(), 1);
   p.run(sink, {.stream = stream_});
-  EXPECT_EQ(p.read_output("y").at(0), 9.0);
+  EXPECT_EQ(p.output("y").at(0), 9.0);
 }
 
 TEST_F(CallerStream, AStreamOfAnotherDeviceIsRefused) {
@@ -130,7 +130,7 @@ TEST_F(CallerStream, AStreamOfAnotherDeviceIsRefused) {
   for (const char* word : {"the stream belongs to cuda:1, the program runs on cuda:0", "cudaSetDevice(0)"})
     EXPECT_TRUE(contains(message, word)) << message;
   p.run(sink, {.stream = stream_});
-  EXPECT_EQ(p.read_output("y").at(0), 9.0);
+  EXPECT_EQ(p.output("y").at(0), 9.0);
   EXPECT_EQ(cudaSuccess, cudaStreamDestroy(there));
 #ifdef GRAPHSINK_EMULATED
   emu::set_device_count(1);

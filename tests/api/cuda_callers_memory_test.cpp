@@ -79,7 +79,7 @@ TEST_F(CudaCallersMemory, IsBoundAnewWhenTheLaunchesHaveEnded) {
     p.bind_memory(y_, second, kBytes);
     EXPECT_EQ(emu::outstanding(), 0u);
     p.run(sink);
-    EXPECT_EQ(p.read(y_).at(1), 4.0);
+    EXPECT_EQ(p.output(y_).at(1), 4.0);
   }
   EXPECT_EQ(cudaSuccess, cudaFree(first));
   EXPECT_EQ(cudaSuccess, cudaFree(second));
@@ -106,7 +106,7 @@ TEST_F(CudaCallersMemory, OfAnotherKindIsRefused) {
   EXPECT_EQ(cudaSuccess, cudaMemset(mine, 0, kBytes));
   EXPECT_EQ(cudaSuccess, cudaDeviceSynchronize());
   p.run();
-  EXPECT_EQ(p.read(y_).at(1), 0.0);
+  EXPECT_EQ(p.output(y_).at(1), 0.0);
   EXPECT_EQ(cudaSuccess, cudaFree(mine));
 }
 

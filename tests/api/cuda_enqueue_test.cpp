@@ -127,15 +127,15 @@ TEST_F(Enqueue, AStepInAGraphOfTheCallersTrainsAsRunDoes) {
   EXPECT_EQ(p.steps(), 1) << "what is captured does not run";
   launch(exec, 11);
   EXPECT_EQ(p.steps(), 12);
-  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
-  EXPECT_EQ(p.read_output("loss").at(0), by_run.read_output("loss").at(0));
+  EXPECT_EQ(p.records("loss"), by_run.records("loss"));
+  EXPECT_EQ(p.output("loss").at(0), by_run.output("loss").at(0));
   EXPECT_EQ(values(w_.read()), values(other.read()));
   int sum = 0;
   EXPECT_EQ(cudaSuccess, cudaMemcpy(&sum, sum_, sizeof sum, cudaMemcpyDefault));
   EXPECT_EQ(sum, 11 * 11);
   p.run();
   by_run.run();
-  EXPECT_EQ(p.read("loss"), by_run.read("loss")) << "the program goes on from there";
+  EXPECT_EQ(p.records("loss"), by_run.records("loss")) << "the program goes on from there";
 }
 
 TEST_F(Enqueue, OnALiveStreamItIsARun) {
@@ -145,7 +145,7 @@ TEST_F(Enqueue, OnALiveStreamItIsARun) {
     by_run.run();
     p.enqueue(stream_);
   }
-  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  EXPECT_EQ(p.records("loss"), by_run.records("loss"));
   EXPECT_EQ(p.counters().graph_launches, 3u);
 }
 
@@ -285,7 +285,7 @@ TEST_P(EnqueueOutlives, CallsThatNeverWaitFreeNothing) {
   destroy_graphs();
   const std::size_t live = emu::live_objects().total();
   EXPECT_TRUE(other.poll());
-  EXPECT_EQ(other.try_read("loss").size(), 1u);
+  EXPECT_EQ(other.try_records("loss").size(), 1u);
   EXPECT_EQ(emu::live_objects().total(), live);
   other.sync();
   EXPECT_LT(emu::live_objects().total(), live);
@@ -331,8 +331,8 @@ TEST_F(Enqueue, ALaunchReadsWhatTheHostGaveBefore) {
     sums.push_back(static_cast<float>(i + 8 * 100 * (i - i % 2)));
     steps.push_back(i % 3 == 0 ? static_cast<float>(10 * i) : steps.back() + 1);
   }
-  EXPECT_EQ(p.read("sum"), sums);
-  EXPECT_EQ(p.read("step"), steps);
+  EXPECT_EQ(p.records("sum"), sums);
+  EXPECT_EQ(p.records("step"), steps);
 }
 
 // In the order of a stream nobody waits: neither is a write too late for the launch behind it, nor too early for the
@@ -352,10 +352,10 @@ TEST_F(Enqueue, AWriteInTheOrderOfAStream) {
     sums.push_back(256.0f * static_cast<float>(i));
   }
   ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
-  EXPECT_EQ(p.read("sum"), sums);
+  EXPECT_EQ(p.records("sum"), sums);
   p.write(x, Tensor(f32, {256}), {.stream = stream_});
   p.run(sink, {.stream = stream_});
-  EXPECT_EQ(p.read("sum"), std::vector<float>{0});
+  EXPECT_EQ(p.records("sum"), std::vector<float>{0});
 }
 
 TEST_F(Enqueue, AWriteInTheOrderOfACaptureIsRefused) {
@@ -368,7 +368,7 @@ TEST_F(Enqueue, AWriteInTheOrderOfACaptureIsRefused) {
   EXPECT_TRUE(contains(message, "is being captured")) << message;
   EXPECT_TRUE(contains(message, "bind_memory()")) << message;
   p.run();
-  EXPECT_EQ(p.read("loss"), std::vector<float>{18.0625f}) << "nothing was written";
+  EXPECT_EQ(p.records("loss"), std::vector<float>{18.0625f}) << "nothing was written";
 }
 
 TEST_F(Enqueue, SeveralStepsAndSeveralGraphs) {
@@ -383,7 +383,7 @@ TEST_F(Enqueue, SeveralStepsAndSeveralGraphs) {
   launch(three);
   launch(one, 2);
   launch(three);
-  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  EXPECT_EQ(p.records("loss"), by_run.records("loss"));
 }
 
 TEST_F(Enqueue, InTheFunctionOfASinkCache) {
@@ -399,7 +399,7 @@ TEST_F(Enqueue, InTheFunctionOfASinkCache) {
   }
   EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
   EXPECT_EQ(sinks.report().launches, 7u) << sinks.report();
-  EXPECT_EQ(p.read("loss"), by_run.read("loss"));
+  EXPECT_EQ(p.records("loss"), by_run.records("loss"));
   sinks.clear();
 }
 
@@ -467,7 +467,7 @@ TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
   for (const auto& input : inputs) {
     p.write(x, input);
     p.run(interactive_serial);
-    expected.push_back(p.read_output("y"));
+    expected.push_back(p.output("y"));
   }
   ASSERT_GT(p.plan().streams, 1);
   cudaGraphExec_t exec = capture([&] {
@@ -484,11 +484,11 @@ TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
     p.write(x, inputs[i]);
     p.sync();
     launch(exec);
-    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+    EXPECT_EQ(values(p.output("y")), values(expected[i]));
     launch(again);
-    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+    EXPECT_EQ(values(p.output("y")), values(expected[i]));
     p.run(sink);
-    EXPECT_EQ(values(p.read_output("y")), values(expected[i]));
+    EXPECT_EQ(values(p.output("y")), values(expected[i]));
   }
 }
 
@@ -499,7 +499,7 @@ TEST_F(Enqueue, TwoCapturesAtOnceDoNotShareStreams) {
   Program p = compile(g, {.target = cuda(0)});
   p.write(x, std::vector<float>{1, 2, 3, 4});
   p.run();
-  const Tensor expected = p.read_output("y");
+  const Tensor expected = p.output("y");
   cudaStream_t other = nullptr;
   ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
   cudaGraphExec_t outer = capture([&] {
@@ -513,7 +513,7 @@ TEST_F(Enqueue, TwoCapturesAtOnceDoNotShareStreams) {
   p.write(x, std::vector<float>{0, 0, 0, 0});
   p.sync();
   launch(outer);
-  EXPECT_NE(values(p.read_output("y")), values(expected));
+  EXPECT_NE(values(p.output("y")), values(expected));
   EXPECT_EQ(nodes_of(0), nodes_of(1));
   EXPECT_EQ(cudaSuccess, cudaStreamDestroy(other));
 }
@@ -532,7 +532,7 @@ TEST_F(Enqueue, RandomOpsDrawNewNumbersAndFollowTheSeed) {
   launch(exec, 3);
   p.set_seed(9);
   launch(exec, 2);
-  EXPECT_EQ(p.read("r"), by_run.read("r"));
+  EXPECT_EQ(p.records("r"), by_run.records("r"));
 }
 
 TEST_F(Enqueue, AFailedStepIsReportedAndLaterOnesCommitAgain) {
@@ -554,11 +554,11 @@ TEST_F(Enqueue, AFailedStepIsReportedAndLaterOnesCommitAgain) {
   EXPECT_TRUE(contains(message, "log")) << message;
   EXPECT_TRUE(contains(message, "in step 2")) << message;
   EXPECT_EQ(p.steps(), 2);
-  EXPECT_TRUE(contains(message_of([&] { p.read_output("y"); }), "left no outputs")) << "nothing was launched since";
+  EXPECT_TRUE(contains(message_of([&] { p.output("y"); }), "left no outputs")) << "nothing was launched since";
   p.write(x, std::vector<float>{1, 4});
   p.sync();
   launch(exec, 3);
-  EXPECT_NEAR(p.read_output("y").at(1), std::log(4.0), 1e-6);
+  EXPECT_NEAR(p.output("y").at(1), std::log(4.0), 1e-6);
   EXPECT_EQ(p.steps(), 5);
   EXPECT_EQ(count.read().at(0), 5.0);
 }
@@ -610,7 +610,7 @@ TEST_F(Enqueue, WhatItCapturedIsKeptWhateverTheShapeCacheHolds) {
   p.write(x, std::vector<float>(8, 3.0f));
   p.sync();
   launch(exec);
-  EXPECT_EQ(values(p.read_output("y")), std::vector<float>(8, 7.0f));
+  EXPECT_EQ(values(p.output("y")), std::vector<float>(8, 7.0f));
 }
 
 TEST_F(Enqueue, HostOpsOfTheStreamAreHostNodes) {
@@ -620,16 +620,16 @@ TEST_F(Enqueue, HostOpsOfTheStreamAreHostNodes) {
   Program p = compile(g, {.target = cuda(0)});
   p.write(x, std::vector<float>{1, 2});
   p.run();
-  const Tensor expected = p.read_output("y");
+  const Tensor expected = p.output("y");
   cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
   p.write(x, std::vector<float>{0, 0});
   p.sync();
   launch(exec);
-  EXPECT_EQ(p.read_output("y").at(0), 3.0);
+  EXPECT_EQ(p.output("y").at(0), 3.0);
   p.write(x, std::vector<float>{1, 2});
   p.sync();
   launch(exec);
-  EXPECT_EQ(values(p.read_output("y")), values(expected));
+  EXPECT_EQ(values(p.output("y")), values(expected));
 }
 
 struct Refusal {
@@ -693,7 +693,7 @@ TEST_F(Enqueue, ABrokenCaptureIsAnErrorAndTheProgramGoesOn) {
   EXPECT_NE(cudaSuccess, cudaStreamEndCapture(stream_, &graph));
   (void)cudaGetLastError();
   p.run(interactive_serial);
-  EXPECT_EQ(p.read_output("y").at(1), 5.0);
+  EXPECT_EQ(p.output("y").at(1), 5.0);
 }
 
 TEST(EnqueueOnTheCpu, IsRefused) {

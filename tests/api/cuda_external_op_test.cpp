@@ -62,7 +62,7 @@ TEST_F(CudaExternal, IsCapturedWithTheRestOfTheStep) {
   for (int i = 0; i < 6; ++i) {
     p.write(x, Tensor::scalar<std::int32_t>(i));
     p.run(i == 0 ? interactive_serial : sink);
-    EXPECT_EQ(p.read_output("y").at(0), 2 * (3 * (i + 1) + 1));
+    EXPECT_EQ(p.output("y").at(0), 2 * (3 * (i + 1) + 1));
   }
   EXPECT_EQ(calls_, 2) << "once op by op, once for the capture";
   EXPECT_EQ(p.counters().graph_launches, 5u);
@@ -167,7 +167,7 @@ TEST_F(CudaExternal, MayBeInALoop) {
   while (expected < 1000) expected = 3 * expected + 1;
   for (Mode mode : testing::kModes) {
     p.run(mode);
-    EXPECT_EQ(p.read_output("y").at(0), expected) << to_string(mode);
+    EXPECT_EQ(p.output("y").at(0), expected) << to_string(mode);
   }
 }
 
@@ -182,7 +182,7 @@ TEST_F(CudaExternal, ChoosesTheFunctionByPlace) {
     Program p = compile(g, {.target = cuda(0)});
     p.write(x, Tensor::scalar<std::int32_t>(5));
     p.run();
-    EXPECT_EQ(p.read_output("y").at(0), on_host ? 4.0 : 16.0);
+    EXPECT_EQ(p.output("y").at(0), on_host ? 4.0 : 16.0);
   }
 }
 
@@ -199,7 +199,7 @@ TEST_F(CudaExternal, WhatCannotBeCapturedSaysSo) {
   Program p = compile(g, {.target = cuda(0)});
   p.write(x, Tensor::scalar<std::int32_t>(1));
   for (int i = 0; i < 3; ++i) p.run(sink);
-  EXPECT_EQ(p.read_output("y").at(0), 14.0);
+  EXPECT_EQ(p.output("y").at(0), 14.0);
   EXPECT_EQ(p.counters().fallbacks, 0u);
   EXPECT_TRUE(contains(p.explain(), "guest"));
 }

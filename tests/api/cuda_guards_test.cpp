@@ -89,7 +89,7 @@ TEST(CudaGuards, ArgumentsAreComparedWithThoseOfTheSameKernel) {
   Program p = compile(g, warnings.options());
   p.write(x, std::vector<float>{10});
   for (std::int64_t steps = 1; steps <= 6; ++steps) p.run(sink, {.steps = steps});
-  EXPECT_EQ(p.read_output("y").at(0), 25.0);
+  EXPECT_EQ(p.output("y").at(0), 25.0);
   EXPECT_GT(p.counters().captures, 1u);
   for (const std::string& warning : warnings.all) ADD_FAILURE() << warning;
 }
@@ -122,7 +122,7 @@ TEST(CudaGuards, ArgumentsNameAnAddressOfFreedMemory) {
   Program p = compile(g, warnings.options());
   p.write(x, std::vector<float>{10});
   for (int i = 0; i < 3; ++i) p.run(sink, {.steps = 1 + i});
-  EXPECT_EQ(p.read_output("y").at(0), 10.0);
+  EXPECT_EQ(p.output("y").at(0), 10.0);
   ASSERT_EQ(warnings.all.size(), 1u) << "once for each op";
   EXPECT_EQ(warnings.all[0].find("argument audit: keeps_freed (cuda_guards_test.cpp:"), 0u) << warnings.all[0];
   EXPECT_NE(warnings.all[0].find("was captured with an address of freed memory"), std::string::npos);

@@ -81,7 +81,7 @@ TEST_F(CudaHostWorkspace, IsHostMemoryInEveryMode) {
     Program p = compile(branches.g, {.target = cuda(0)});
     p.write(branches.x, std::vector<float>(64, 0.25f));
     p.run(mode, {.steps = 3});
-    Tensor y = p.read_output("y");
+    Tensor y = p.output("y");
     EXPECT_EQ(branches.seen->overwritten, 0) << to_string(mode);
     ASSERT_FALSE(branches.seen->addresses.empty());
     for (void* address : branches.seen->addresses) {
@@ -140,7 +140,7 @@ TEST_F(CudaHostWorkspace, ServesAConvolutionOnTheHost) {
     p.write(w, Tensor::uniform({4, 3, 3, 3}, 2));
     p.run(sink);
     p.run(sink);
-    return p.read_output("y");
+    return p.output("y");
   };
   Tensor on_host = result_on(cuda(0), on_cpu), on_cpu_alone = result_on(cpu(), {});
   EXPECT_EQ(std::memcmp(on_host.data(), on_cpu_alone.data(), on_cpu_alone.bytes()), 0);

@@ -43,7 +43,7 @@ TEST_F(ProgrammaticLaunchOption, IsCapturedAndGivesTheSame) {
     p->run(sink, {.steps = 3});
     p->run(sink, {.steps = 3});
   }
-  const Tensor a = as_usual.read_output("y"), b = overlapping.read_output("y");
+  const Tensor a = as_usual.output("y"), b = overlapping.output("y");
   EXPECT_TRUE(std::equal(a.as<float>().begin(), a.as<float>().end(), b.as<float>().begin()));
   const auto planned = static_cast<int>(overlapping.plan().programmatic.nodes);
   EXPECT_EQ(planned, static_cast<int>(overlapping.plan().nodes.size()) - 1);

@@ -186,9 +186,9 @@ Outcome train(Model& model, const CompileOptions& options, Mode mode, std::int64
   program.run(mode, {.steps = steps - 2});
   program.run(mode, {.steps = 2});
   Outcome outcome;
-  outcome.losses = program.read<double>("loss");
+  outcome.losses = program.records<double>("loss");
   for (auto [tensor, values] : {std::pair(model.w1.read(), &outcome.w1), std::pair(model.w2.read(), &outcome.w2),
-                                std::pair(program.read_output("h"), &outcome.h)})
+                                std::pair(program.output("h"), &outcome.h)})
     *values = values_of(tensor);
   EXPECT_EQ(program.counters().fallbacks, 0u);
   return outcome;
@@ -241,7 +241,7 @@ TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
     Program program = compile(g, options);
     program.write(x, Tensor::uniform({4, 8}, 5, -1.0f, 1.0f));
     program.run(mode, {.steps = 4});
-    std::vector<double> results = program.read<double>("loss");
+    std::vector<double> results = program.records<double>("loss");
     for (float value : values_of(w.read())) results.push_back(value);
     return results;
   };
@@ -290,7 +290,7 @@ TEST_F(SeveralDevices, WhatNoStepChangesIsCopiedWhenItWasWritten) {
         std::uint64_t before = program.counters().copies;
         program.run(mode);
         std::uint64_t copies = program.counters().copies - before;
-        EXPECT_EQ(values_of(program.read_output("y")), (std::vector{first, second}))
+        EXPECT_EQ(values_of(program.output("y")), (std::vector{first, second}))
             << to_string(mode) << ", peers " << peers;
         return copies;
       };

@@ -30,11 +30,11 @@ TEST_F(CudaTraits, WhatCannotBeCapturedRunsBetweenTwoLaunches) {
   Program program = compile(g, {.target = cuda(0)});
   program.write(x, std::vector<float>{2, 4});
   program.run(interactive_serial);
-  double expected = program.read_output("y").at(1);
+  double expected = program.output("y").at(1);
   program.run(sink);
   std::uint64_t launches = program.counters().graph_launches;
   program.run(sink);
-  EXPECT_EQ(program.read_output("y").at(1), expected);
+  EXPECT_EQ(program.output("y").at(1), expected);
   EXPECT_EQ(program.counters().graph_launches - launches, 2u) << program.explain();
   EXPECT_EQ(program.counters().fallbacks, 0u);
   EXPECT_TRUE(has_reason(program, "its OpDef declares it as not capturable")) << program.explain();
@@ -51,7 +51,7 @@ TEST_F(CudaTraits, TheHostDrivesALoopAroundIt) {
     program.write(x, std::vector<float>{1, 2});
     program.run(sink);
     program.run(sink);
-    EXPECT_EQ(program.read_output("y").at(1), 128) << op->name;
+    EXPECT_EQ(program.output("y").at(1), 128) << op->name;
     EXPECT_EQ(program.counters().fallbacks, 0u) << op->name;
     EXPECT_TRUE(has_reason(program, "a loop is driven by the host")) << program.explain();
   }
@@ -65,7 +65,7 @@ TEST_F(CudaTraits, SeveralStepsTakeSeveralLaunchesWhereALoopCannotHoldIt) {
   program.write(x, std::vector<float>{1, 2});
   program.run(sink);
   program.run(sink, {.steps = 3});
-  EXPECT_EQ(program.read_output("y").at(1), 4);
+  EXPECT_EQ(program.output("y").at(1), 4);
   EXPECT_EQ(program.counters().graph_launches, 3u) << program.explain();
   EXPECT_TRUE(has_reason(program, "outside is declared as not allowed in the body of a conditional node"))
       << program.explain();

@@ -52,7 +52,7 @@ class DenormalOnDevice : public OnDevice {
     p.write(m.x, Tensor::full(f32, {37}, kSmallest));
     const bool before = flushes();
     for (int step = 0; step < 3; ++step) p.run(mode);
-    Tensor written = p.read_output("written"), read = p.read_output("read");
+    Tensor written = p.output("written"), read = p.output("read");
     EXPECT_EQ(flushes(), before);
     const ThreadSetting exact(false);
     expect_all(written, flush ? 0.0f : kDenormal);
@@ -75,7 +75,7 @@ TEST_P(DenormalOnDevice, AreZerosByDefault) {
   Program p = compile(m.g);
   p.write(m.x, Tensor::full(f32, {37}, kSmallest));
   p.run(interactive);
-  EXPECT_EQ(p.read_output("written").at(0), 0);
+  EXPECT_EQ(p.output("written").at(0), 0);
 }
 
 void multiply_and_throw(const CpuArgs&) { throw std::runtime_error("a body that throws"); }
@@ -105,8 +105,8 @@ TEST_P(DenormalOnDevice, OfHalvesAreKept) {
   for (double denormal : {0x1p-24, -0x1p-24, 0x1.ffp-16, -0x1p-15}) {
     p.write(x, Tensor::full(f16, {37}, denormal));
     p.run(interactive);
-    EXPECT_EQ(p.read_output("y").at(0), 2 * denormal);
-    EXPECT_EQ(p.read_output("y").at(36), 2 * denormal);
+    EXPECT_EQ(p.output("y").at(0), 2 * denormal);
+    EXPECT_EQ(p.output("y").at(36), 2 * denormal);
   }
 }
 

@@ -223,7 +223,7 @@ const Row kRows[] = {
      [] {
        Graph g;
        g.record("loss", sum(g.feed("x", f32, {1})));
-       compile(g).read("los");
+       compile(g).records("los");
      },
      {"\"los\"", "graph.record"}},
     {"NotAnOutput",
@@ -235,14 +235,14 @@ const Row kRows[] = {
        Program p = compile(g);
        p.write(x, std::vector<float>{1});
        p.run();
-       p.read(y);
+       p.output(y);
      },
      {"not an output", "graph.output"}},
     {"ReadBeforeRun",
      [] {
        Graph g;
        g.output("y", relu(g.input("x", f32, {1})));
-       compile(g).read_output("y");
+       compile(g).output("y");
      },
      {"has not run", "run()"}},
     {"ZeroSteps",

@@ -46,7 +46,7 @@ TEST_P(External, ComputesValuesFromValuesAndVariables) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1, 2, 3});
   for (Mode mode : testing::kModes) p.run(mode);
-  EXPECT_EQ(p.read_output("sum").at(1), 4 + 10 * 16 + 1);
+  EXPECT_EQ(p.output("sum").at(1), 4 + 10 * 16 + 1);
   EXPECT_EQ(w.read().at(2), 100 * 6 * 6 * 6);
   EXPECT_TRUE(contains(p.explain(), "sum_and_product"));
 }
@@ -59,7 +59,7 @@ TEST_P(External, NoTwoNodesAreMerged) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1, 2});
   p.run();
-  EXPECT_EQ(p.read_output("y").at(1), 64.0);
+  EXPECT_EQ(p.output("y").at(1), 64.0);
 }
 
 TEST_P(External, OutlivesTheScopeThatBuiltIt) {
@@ -80,7 +80,7 @@ TEST_P(External, OutlivesTheScopeThatBuiltIt) {
   g = Graph();
   p->write(x, std::vector<float>{1, 2});
   p->run(interactive_serial);
-  EXPECT_EQ(p->read_output("y").at(1), 6.0);
+  EXPECT_EQ(p->output("y").at(1), 6.0);
   EXPECT_EQ(*watched.lock(), 1);
   p.reset();
   x = Value();
@@ -97,8 +97,8 @@ TEST_P(External, FollowsOpenDimensions) {
   for (std::size_t size : {2, 5, 3}) {
     p.write(x, std::vector<float>(size, 4.0f));
     p.run();
-    EXPECT_EQ(p.read_output("y").type(), (TensorType{f32, {static_cast<std::int64_t>(size)}}));
-    EXPECT_EQ(p.read_output("y").at(size - 1), 8.0);
+    EXPECT_EQ(p.output("y").type(), (TensorType{f32, {static_cast<std::int64_t>(size)}}));
+    EXPECT_EQ(p.output("y").at(size - 1), 8.0);
   }
 }
 
@@ -112,7 +112,7 @@ TEST_P(External, HasAGradientWhereOneIsGiven) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1, 2});
   p.run();
-  EXPECT_EQ(p.read_output("dx").at(1), 2 * 6 * 3.0);
+  EXPECT_EQ(p.output("dx").at(1), 2 * 6 * 3.0);
   Value none = external_op(scaled(1, {{f32, {2}}}), {x})[0];
   EXPECT_TRUE(contains(message_of([&] { grad(sum(none), {x}); }), "scaled"));
 }
@@ -134,7 +134,7 @@ TEST_P(External, HasAWorkspace) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1, 2});
   p.run();
-  EXPECT_EQ(p.read_output("y").at(0), 2.0);
+  EXPECT_EQ(p.output("y").at(0), 2.0);
 }
 
 // An effect keeps a node alive that nothing uses.

@@ -127,10 +127,10 @@ TEST_P(OnDevice, ReadsReportAFailedStepOnce) {
     p.sync();
     p.write(x, std::vector<float>{-1});
     p.run(mode);
-    EXPECT_THROW(p.read("y"), Error);
-    EXPECT_EQ(p.read("y"), (std::vector<float>{2})) << "the failed step has recorded nothing";
+    EXPECT_THROW(p.records("y"), Error);
+    EXPECT_EQ(p.records("y"), (std::vector<float>{2})) << "the failed step has recorded nothing";
     p.run(mode);
-    EXPECT_THROW(p.read_output("y"), Error);
+    EXPECT_THROW(p.output("y"), Error);
     EXPECT_NO_THROW(p.sync());
   }
 }
@@ -254,18 +254,18 @@ TEST_P(OnDevice, AFailedStepLeavesNoOutputs) {
     Lookup lookup;
     Program p = compile(lookup.g);
     lookup.run(p, 0, mode);
-    EXPECT_EQ(p.read_output("row").at(0), 1.0);
+    EXPECT_EQ(p.output("row").at(0), 1.0);
     lookup.run(p, -1, mode);
-    EXPECT_THROW(p.read_output("row"), Error);
+    EXPECT_THROW(p.output("row"), Error);
     try {
-      (void)p.read_output("row");
+      (void)p.output("row");
       FAIL() << "these are not the outputs of a step";
     } catch (const Error& e) {
       EXPECT_NE(e.problem().find("a step of the last run failed"), std::string::npos) << e.what();
     }
     EXPECT_NO_THROW(p.sync());
     lookup.run(p, 2, mode);
-    EXPECT_EQ(p.read_output("row").at(0), 3.0);
+    EXPECT_EQ(p.output("row").at(0), 3.0);
   }
 }
 

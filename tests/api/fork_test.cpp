@@ -46,8 +46,8 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(in_child([&] { p.run(interactive); }), 0);
   EXPECT_EQ(in_child([&] { p.sync(); }), 0);
   EXPECT_EQ(in_child([&] { (void)p.poll(); }), 0);
-  EXPECT_EQ(in_child([&] { (void)p.read("sum"); }), 0);
-  EXPECT_EQ(in_child([&] { (void)p.read_output("x"); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.records("sum"); }), 0);
+  EXPECT_EQ(in_child([&] { (void)p.output("x"); }), 0);
   EXPECT_EQ(in_child([&] { (void)p.steps(); }), 0);
   EXPECT_EQ(in_child([&] { p.set_steps(0); }), 0);
   EXPECT_EQ(in_child([&] { (void)w.read(); }), 0);

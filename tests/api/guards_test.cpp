@@ -45,9 +45,9 @@ TEST_P(OnDevice, ReplayedAndPoisonedRunsGiveTheSameBits) {
     p.write(t.x, Tensor::uniform({4, 2, 4}, 2));
     for (int i = 0; i < 3; ++i) p.run(sink, {.steps = 4});
     Tensor w = t.w.read();
-    std::vector<double> seen = p.read<double>("loss");
+    std::vector<double> seen = p.records<double>("loss");
     for (float value : w.as<float>()) seen.push_back(value);
-    seen.push_back(p.read_output("sum").at(0));
+    seen.push_back(p.output("sum").at(0));
     seen.push_back(static_cast<double>(p.steps()));
     calls = *t.calls;
     return seen;
@@ -123,9 +123,9 @@ TEST_P(OnDevice, AnAuditedRunMayFindAnotherSize) {
   Program p = compile(g, {.guards = {.poison = true, .replay_every = 1}});
   p.write(x, Tensor({4, 4}, std::vector<float>{1, 2, 3, 4, 0, 0, 5, 0, 6, 0, 7, 0, 0, 8, 9, 1}));
   EXPECT_NO_THROW(p.run(sink, {.steps = 4}));
-  EXPECT_EQ(p.read_output("values").shape(), (Shape{3}));
-  EXPECT_EQ(p.read_output("values").at(2), 2.0);
-  EXPECT_EQ(p.read<double>("sum"), (std::vector<double>{10, 5, 13, 18}));
+  EXPECT_EQ(p.output("values").shape(), (Shape{3}));
+  EXPECT_EQ(p.output("values").at(2), 2.0);
+  EXPECT_EQ(p.records<double>("sum"), (std::vector<double>{10, 5, 13, 18}));
 }
 
 // Adds to its output, which it never initialised.
@@ -142,7 +142,7 @@ TEST_P(OnDevice, PoisonShowsWhatNobodyWrote) {
     Program p = compile(g, {.guards = {.poison = poison}});
     p.write(x, std::vector<float>(static_cast<std::size_t>(size), 2));
     p.run(interactive);
-    return p.read_output("y").at(size - 1);
+    return p.output("y").at(size - 1);
   };
   EXPECT_EQ(result(false, 1), 2.0) << "fresh memory happens to be zero";
   EXPECT_TRUE(std::isnan(result(true, 1)));

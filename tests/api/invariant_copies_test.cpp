@@ -146,7 +146,7 @@ TEST_P(OnDevice, AnInputThatIsNotWrittenIsNotCopied) {
       std::uint64_t before = p.counters().copies;
       p.run(mode);
       std::uint64_t count = p.counters().copies - before;
-      EXPECT_EQ(p.read_output("y").at(0), Sums::of(x, 1));
+      EXPECT_EQ(p.output("y").at(0), Sums::of(x, 1));
       return static_cast<int>(count);
     };
     int first = copies(2, true);
@@ -169,7 +169,7 @@ TEST_P(OnDevice, AllModesByTurnsSeeWhatWasWrittenLast) {
       if (round % 2 == 0) p.write(s.x, std::vector<float>{x += 1});
       if (round % 3 == 0) s.w.write(Tensor({w += 1}));
       p.run(mode, {.steps = 1 + round % 3});
-      ASSERT_EQ(p.read_output("y").at(0), Sums::of(x, w));
+      ASSERT_EQ(p.output("y").at(0), Sums::of(x, w));
     }
   }
 }
@@ -188,7 +188,7 @@ TEST_P(OnDevice, WritesFollowTheRunsBefore) {
       p.run(mode, {.steps = 2});
       wanted.insert(wanted.end(), 2, static_cast<float>(i) + 1);
     }
-    EXPECT_EQ(p.read("y"), wanted);
+    EXPECT_EQ(p.records("y"), wanted);
   }
 }
 
@@ -205,7 +205,7 @@ TEST_P(OnDevice, EachBindingHasCopiesOfItsOwn) {
       if (n == 70) w.write(Tensor({v}));
       p.run(kAllModes[round]);
       float seen_w = n == 70 ? v : round == 0 ? 1.0f : static_cast<float>(round * 100 - 30);
-      ASSERT_EQ(p.read_output("y").at(0), static_cast<double>(n) * (v + 1) + seen_w + 1) << round << ", " << n;
+      ASSERT_EQ(p.output("y").at(0), static_cast<double>(n) * (v + 1) + seen_w + 1) << round << ", " << n;
     }
   }
 }
@@ -220,7 +220,7 @@ TEST_P(OnDevice, AnotherProgramAssignsTheVariable) {
     reads.write(s.x, std::vector<float>{0});
     for (int i = 0; i < 4; ++i) {
       reads.run(mode);
-      ASSERT_EQ(reads.read_output("y").at(0), 2.0 + 3 * i);
+      ASSERT_EQ(reads.output("y").at(0), 2.0 + 3 * i);
       writes.run(mode, {.steps = 3});
     }
   }
@@ -254,7 +254,7 @@ TEST_P(OnDevice, ACopyIsNotMadeDuringAnotherProgramsRun) {
   writes.run(split_serial);
   writes.sync();
   other.join();
-  EXPECT_EQ(reads.read_output("y").at(0), 4.0);
+  EXPECT_EQ(reads.output("y").at(0), 4.0);
 }
 
 TEST_P(OnDevice, AFailedStepLeavesCopiesAsTheyAre) {
@@ -330,7 +330,7 @@ TEST_P(OnDevice, LoopsOnTheHostReadWhatStandsBeforeThem) {
       if (i % 2 == 0) p.write(x, std::vector<float>{++v});
       w.write(Tensor({static_cast<float>(i)}));
       p.run(mode);
-      ASSERT_EQ(p.read_output("y").at(0), wanted(v, static_cast<float>(i)));
+      ASSERT_EQ(p.output("y").at(0), wanted(v, static_cast<float>(i)));
     }
   }
 }

@@ -40,7 +40,7 @@ TEST(ManyPrograms, NeedLittleMemoryAndNoThreadsWhileTheyDoNothing) {
     Program& p = programs.back();
     p.write(x, std::vector<float>(4, 1.0f));
     for (int k = 0; k < 3; ++k) p.run(sink);
-    ASSERT_EQ(p.read_output("y").at(0), 13.0);
+    ASSERT_EQ(p.output("y").at(0), 13.0);
   }
   auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (threads() > threads_before + kHandful && std::chrono::steady_clock::now() < deadline)
@@ -51,7 +51,7 @@ TEST(ManyPrograms, NeedLittleMemoryAndNoThreadsWhileTheyDoNothing) {
   }
   for (Program& p : programs) {
     p.run(sink);
-    ASSERT_EQ(p.read_output("y").at(0), 17.0);
+    ASSERT_EQ(p.output("y").at(0), 17.0);
   }
 }
 
@@ -74,7 +74,7 @@ TEST(ManyPrograms, FitIntoLimitedAddresses) {
           for (std::size_t size : {4u, 400u, 400000u}) {  // the arenas of the program grow
             programs.back().write(x, std::vector<float>(size, 2.0f));
             programs.back().run(sink);
-            if (programs.back().read_output("y").at(0) != 4.0 * static_cast<double>(size)) std::exit(1);
+            if (programs.back().output("y").at(0) != 4.0 * static_cast<double>(size)) std::exit(1);
           }
         }
         std::exit(0);

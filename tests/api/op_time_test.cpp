@@ -95,7 +95,7 @@ TEST_P(OnDevice, RunsOfBodiesAreCounted) {
   EXPECT_EQ(runs_of(ops, "softmax"), 3);
   ASSERT_NE(find(ops, "sort"), nullptr);
   EXPECT_EQ(runs_of(ops, "sort"), 0);
-  EXPECT_EQ(p.read_output("n").at(0), 4);
+  EXPECT_EQ(p.output("n").at(0), 4);
 }
 
 TEST_P(OnDevice, TimedStepsAreLikeOthers) {
@@ -117,7 +117,7 @@ TEST_P(OnDevice, TimedStepsAreLikeOthers) {
   write(100, 2);
   p.run(sink, {.steps = 2});
   EXPECT_EQ(w.read().at(3), 212);
-  EXPECT_EQ(p.read("sum"), (std::vector<float>{4, 8, 48, 448, 848}));
+  EXPECT_EQ(p.records("sum"), (std::vector<float>{4, 8, 48, 448, 848}));
 }
 
 // Issued op by op on a GPU, because the step is not one launch.
@@ -136,7 +136,7 @@ TEST_P(OnDevice, OpsOnTheHostAreMeasuredToo) {
   if (is_cuda()) {
     EXPECT_EQ(find(ops, "copy")->bytes, 2 * 256 * sizeof(float));
   }
-  EXPECT_EQ(p.read_output("y").at(0), -2);
+  EXPECT_EQ(p.output("y").at(0), -2);
 }
 
 TEST_P(OnDevice, AFailedTimedStepIsReportedAndTheNextRunIsNotTimed) {

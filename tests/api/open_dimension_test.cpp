@@ -135,13 +135,13 @@ TEST_P(OnDevice, TheSizeOfAnOpenDimensionIsAValue) {
         std::int64_t columns = rows + 1;
         p.write(x, Tensor::full(f32, {rows, columns, 8}, 3.0));
         p.run(mode);
-        Tensor sizes = p.read_output("sizes");
+        Tensor sizes = p.output("sizes");
         EXPECT_EQ(sizes.as<std::int32_t>()[0], rows);
         EXPECT_EQ(sizes.as<std::int32_t>()[1], columns);
         EXPECT_EQ(sizes.as<std::int32_t>()[2], 8);
         EXPECT_EQ(sizes.as<std::int32_t>()[3], columns);
-        EXPECT_EQ(p.read_output("mean").at(0), 3.0);
-        EXPECT_EQ(p.read_output("branch").at(0), static_cast<double>(rows < 5 ? rows : 100 * rows));
+        EXPECT_EQ(p.output("mean").at(0), 3.0);
+        EXPECT_EQ(p.output("branch").at(0), static_cast<double>(rows < 5 ? rows : 100 * rows));
       }
     }
     if (mode == sink) {
@@ -191,11 +191,11 @@ TEST_P(OnDevice, HeadsOfAttentionKeepOpenDimensions) {
       Tensor data = counted({batch, time, 8});
       p.write(x, data);
       p.run(mode);
-      EXPECT_EQ(p.read_output("heads").shape(), (Shape{batch, 2, time, 4}));
-      Tensor back = p.read_output("same"), reversed = p.read_output("reversed"), gradient = p.read_output("gradient");
+      EXPECT_EQ(p.output("heads").shape(), (Shape{batch, 2, time, 4}));
+      Tensor back = p.output("same"), reversed = p.output("reversed"), gradient = p.output("gradient");
       EXPECT_EQ(back.shape(), data.shape());
-      EXPECT_EQ(p.read_output("rows").shape(), (Shape{batch * time, 8}));
-      EXPECT_EQ(p.read_output("shorter").shape(), (Shape{batch, std::max<std::int64_t>(time - 1, 0), 8}));
+      EXPECT_EQ(p.output("rows").shape(), (Shape{batch * time, 8}));
+      EXPECT_EQ(p.output("shorter").shape(), (Shape{batch, std::max<std::int64_t>(time - 1, 0), 8}));
       EXPECT_EQ(reversed.shape(), data.shape());
       for (std::int64_t i = 0; i < data.shape().size(); ++i) {
         EXPECT_EQ(back.at(i), data.at(i));
@@ -218,7 +218,7 @@ TEST(OpenDimensions, ASizeThatWasReadIsNeverAnother) {
   Program p = graphsink::compile(g);
   p.write(x, Tensor(f32, {9}));
   p.run();
-  EXPECT_EQ(p.read_output("middle").shape(), Shape{0});
+  EXPECT_EQ(p.output("middle").shape(), Shape{0});
   p.write(x, Tensor(f32, {5}));
   try {
     p.run();
@@ -242,9 +242,9 @@ TEST_P(OnDevice, GradientsOfOperandsThatTurnOutToBroadcast) {
       p.write(x, Tensor::full(f32, {size}, 2.0));
       p.write(y, counted({size == 1 ? 5 : size}));
       p.run(mode);
-      EXPECT_EQ(p.read_output("gx").shape(), Shape{size});
-      EXPECT_EQ(p.read_output("gx").at(size - 1), size == 1 ? 10.0 : static_cast<double>(size - 1));
-      EXPECT_EQ(p.read_output("gy").at(0), 2.0);
+      EXPECT_EQ(p.output("gx").shape(), Shape{size});
+      EXPECT_EQ(p.output("gx").at(size - 1), size == 1 ? 10.0 : static_cast<double>(size - 1));
+      EXPECT_EQ(p.output("gy").at(0), 2.0);
     }
   }
 }

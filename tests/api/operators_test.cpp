@@ -19,7 +19,7 @@ class Operators : public OnDevice {
     g.output("y", value);
     Program program = compile(g);
     program.run();
-    const Tensor y = program.read_output("y");
+    const Tensor y = program.output("y");
     std::vector<double> all;
     for (std::int64_t i = 0; i < y.shape().size(); ++i) all.push_back(y.at(i));
     return all;

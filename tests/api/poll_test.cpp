@@ -1,4 +1,4 @@
-// What a program reports during a run: poll() and try_read() never wait for a step.
+// What a program reports during a run: poll() and try_records() never wait for a step.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -90,7 +90,7 @@ TEST_P(Polls, NeverWaitForAStepThatIsHeldUp) {
   g.record("x", sum(emit(gate_op, {x}, GateAttrs{&gate})[0]));
   Program p = graphsink::compile(g, {.target = device()});
   EXPECT_TRUE(p.poll());
-  EXPECT_TRUE(p.try_read("x").empty());
+  EXPECT_TRUE(p.try_records("x").empty());
   std::vector<float> slices(kSteps);
   std::iota(slices.begin(), slices.end(), 1.0f);
   p.write(x, slices);
@@ -101,20 +101,20 @@ TEST_P(Polls, NeverWaitForAStepThatIsHeldUp) {
   std::vector<float> seen;
   while (seen.size() < kOpen || gate.arrived() <= kOpen) {
     ASSERT_FALSE(p.poll());
-    append(seen, p.try_read("x"));
+    append(seen, p.try_records("x"));
     std::this_thread::yield();
   }
   for (int i = 0; i < 1000; ++i) {
     ASSERT_FALSE(p.poll());
-    ASSERT_TRUE(p.try_read("x").empty());
+    ASSERT_TRUE(p.try_records("x").empty());
   }
   EXPECT_EQ(seen, std::vector<float>(slices.begin(), slices.begin() + kOpen));
   gate.open(kSteps);
   ASSERT_TRUE(is_done_soon(p));
-  append(seen, p.try_read("x"));
+  append(seen, p.try_records("x"));
   EXPECT_EQ(seen, slices);
   EXPECT_TRUE(p.poll());
-  EXPECT_TRUE(p.read("x").empty());
+  EXPECT_TRUE(p.records("x").empty());
 }
 
 TEST_P(Polls, SayWhatSyncWouldSayOfAFailedStep) {
@@ -130,11 +130,11 @@ TEST_P(Polls, SayWhatSyncWouldSayOfAFailedStep) {
     } catch (const Error& e) {
       EXPECT_TRUE(p.poll()) << "said once";
       p.sync();
-      EXPECT_EQ(p.try_read("x"), (std::vector<float>{7}));
+      EXPECT_EQ(p.try_records("x"), (std::vector<float>{7}));
       p.write(x, std::vector<float>{8});
       p.run(mode());
       EXPECT_TRUE(is_done_soon(p));
-      EXPECT_EQ(p.try_read("x"), (std::vector<float>{8}));
+      EXPECT_EQ(p.try_records("x"), (std::vector<float>{8}));
       return e.what();
     }
     return "nothing was thrown";
@@ -148,7 +148,7 @@ TEST_P(Polls, ReadRefusesNamesThatAreNotRecorded) {
   Graph g;
   g.record("loss", sum(g.feed("x", f32, {1})));
   Program p = graphsink::compile(g, {.target = device()});
-  EXPECT_THROW((void)p.try_read("los"), Error);
+  EXPECT_THROW((void)p.try_records("los"), Error);
 }
 
 // The ring of values wraps around while it is read.
@@ -162,7 +162,7 @@ TEST(TryRead, GivesConsecutiveValuesWhileStepsWriteThem) {
   bool is_done = false;
   while (!is_done) {
     is_done = p.poll();
-    std::vector<double> values = p.try_read<double>("step");
+    std::vector<double> values = p.try_records<double>("step");
     ASSERT_LT(values.size(), static_cast<std::size_t>(kRecordCapacity));
     if (values.empty()) continue;
     ASSERT_GE(values[0], next);
@@ -171,7 +171,7 @@ TEST(TryRead, GivesConsecutiveValuesWhileStepsWriteThem) {
   }
   EXPECT_EQ(next, kSteps);
   p.run(sink, {.steps = kSteps});
-  EXPECT_EQ(p.read<double>("step").size(), static_cast<std::size_t>(kRecordCapacity));
+  EXPECT_EQ(p.records<double>("step").size(), static_cast<std::size_t>(kRecordCapacity));
 }
 
 }  // namespace

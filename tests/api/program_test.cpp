@@ -56,7 +56,7 @@ Outcome train(DeviceId device, Mode mode, std::int64_t per_run) {
   p.write(m.x, images(per_run));
   p.write(m.t, labels(per_run));
   for (std::int64_t done = 0; done < 10; done += per_run) p.run(mode, {.steps = per_run});
-  return {p.read<double>("loss"), m.w1.read(), m.w2.read()};
+  return {p.records<double>("loss"), m.w1.read(), m.w2.read()};
 }
 
 TEST_P(OnDevice, AllModesGiveTheSameBits) {
@@ -108,7 +108,7 @@ TEST_P(OnDevice, ManyStepsAreOneLaunchWithOneLoop) {
   ASSERT_TRUE(p.captured(true).has_value());
   EXPECT_EQ(p.captured(true)->conditional_nodes, 1);
   EXPECT_EQ(p.steps(), 16);
-  EXPECT_EQ(p.read("loss").size(), 16u);
+  EXPECT_EQ(p.records("loss").size(), 16u);
 }
 
 TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
@@ -133,7 +133,7 @@ TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
       p.write(x, Tensor::uniform({6, 300}, 9));
       if (per_run == 1) p.write(x, Tensor::uniform({300}, 9));
       for (std::int64_t done = 0; done < 6; done += per_run) p.run(mode, {.steps = per_run});
-      sums.push_back(p.read<double>("sum"));
+      sums.push_back(p.records<double>("sum"));
       ASSERT_EQ(sums.back().size(), 6u);
       if (mode == sink) {
         EXPECT_EQ(p.counters().fallbacks, 0u);
@@ -158,7 +158,7 @@ TEST_P(OnDevice, FeedsAreReadFromTheSliceOfTheStep) {
     Program p = compile(g);
     p.write(x, std::vector<float>{1, 2, 3, 4});
     p.run(mode, {.steps = 4});
-    EXPECT_EQ(p.read("x"), (std::vector<float>{1, 2, 3, 4})) << to_string(mode);
+    EXPECT_EQ(p.records("x"), (std::vector<float>{1, 2, 3, 4})) << to_string(mode);
     EXPECT_EQ(total.read().at(0), 1234.0) << to_string(mode);
   }
 }
@@ -173,7 +173,7 @@ TEST_P(OnDevice, CpuOnlyOpIsPartOfTheLaunch) {
     for (float v : {1.0f, 5.0f, 7.0f}) {
       p.write(x, std::vector<float>(300, v));
       p.run(mode);
-      EXPECT_EQ(p.read_output("y").at(299), (v * 2 + 1) * 3);
+      EXPECT_EQ(p.output("y").at(299), (v * 2 + 1) * 3);
     }
     if (mode == sink) {
       EXPECT_EQ(p.counters().graph_launches, 2u);
@@ -195,7 +195,7 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
         Tensor t = Tensor::full(f32, {n, 3}, static_cast<double>(n + round));
         p.write(x, t);
         p.run(mode);
-        EXPECT_EQ(p.read_output("mean").at(2), 2.0 * static_cast<double>(n + round)) << to_string(mode);
+        EXPECT_EQ(p.output("mean").at(2), 2.0 * static_cast<double>(n + round)) << to_string(mode);
       }
     }
     if (mode == sink) {
@@ -213,13 +213,13 @@ TEST_P(OnDevice, ShapesOfTwoInputsChangeTogether) {
     p.write(x, Tensor(f32, {n, 2}));
     p.write(t, Tensor(i32, {n}));
     p.run();
-    EXPECT_NEAR(p.read_output("loss").at(0), std::log(2.0), 1e-6);
+    EXPECT_NEAR(p.output("loss").at(0), std::log(2.0), 1e-6);
   }
   p.write(x, Tensor(f32, {5, 2}));
   EXPECT_THROW(p.run(), Error) << "t still has 7 rows";
   p.write(t, Tensor(i32, {5}));
   p.run();
-  EXPECT_NEAR(p.read_output("loss").at(0), std::log(2.0), 1e-6);
+  EXPECT_NEAR(p.output("loss").at(0), std::log(2.0), 1e-6);
 }
 
 TEST_P(OnDevice, ProgramsShareVariables) {
@@ -233,10 +233,10 @@ TEST_P(OnDevice, ProgramsShareVariables) {
   train.write(m.t, labels(1));
   test.write(x, Tensor::uniform({6, 12}, 3));
   test.run();
-  Tensor before = test.read_output("logits");
+  Tensor before = test.output("logits");
   for (int i = 0; i < 5; ++i) train.run();
   test.run();
-  EXPECT_FALSE(same_bits(before, test.read_output("logits")));
+  EXPECT_FALSE(same_bits(before, test.output("logits")));
 }
 
 TEST_P(OnDevice, LearningRateMayBeWrittenBetweenRuns) {
@@ -276,11 +276,11 @@ TEST_P(OnDevice, RecordsAreNeverOnlyTheLast) {
   g.record("n", next);
   Program p = compile(g);
   p.run(sink, {.steps = 3});
-  EXPECT_EQ(p.read("n"), (std::vector<float>{1, 2, 3}));
-  EXPECT_TRUE(p.read("n").empty());
+  EXPECT_EQ(p.records("n"), (std::vector<float>{1, 2, 3}));
+  EXPECT_TRUE(p.records("n").empty());
   p.run(sink, {.steps = 2});
   p.run(interactive);
-  EXPECT_EQ(p.read("n"), (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(p.records("n"), (std::vector<float>{4, 5, 6}));
 }
 
 struct Log {
@@ -350,7 +350,7 @@ TEST(OnCpu, RecordsGoRoundTheirRing) {
     p.run(sink, {.steps = kSteps});
     std::vector<float> wanted(static_cast<std::size_t>(kSteps));
     std::iota(wanted.begin(), wanted.end(), static_cast<float>(first));
-    EXPECT_TRUE(p.read("n") == wanted) << "from " << first;
+    EXPECT_TRUE(p.records("n") == wanted) << "from " << first;
   }
 }
 

@@ -18,20 +18,20 @@ TEST_P(OnDevice, LostRecordsAreCountedAndLoggedOnce) {
     g.record("half", cast(g.step(), f32) * 0.5);
     Program p = compile(g, {.log = [&](LogLevel, std::string_view message) { log.emplace_back(message); }});
     p.run(mode, {.steps = 4});
-    EXPECT_EQ(p.read("step"), (std::vector<float>{0, 1, 2, 3}));
+    EXPECT_EQ(p.records("step"), (std::vector<float>{0, 1, 2, 3}));
     EXPECT_EQ(p.lost_records("step"), 0);
     EXPECT_TRUE(log.empty());
     p.run(mode, {.steps = 10});
-    EXPECT_EQ(p.read("step"), (std::vector<float>{10, 11, 12, 13}));
+    EXPECT_EQ(p.records("step"), (std::vector<float>{10, 11, 12, 13}));
     EXPECT_EQ(p.lost_records("step"), 6);
     ASSERT_EQ(log.size(), 1u);
     EXPECT_NE(log[0].find("record \"step\": 6 values were lost"), std::string::npos) << log[0];
     p.run(mode, {.steps = 5});
     p.sync();
-    EXPECT_EQ(p.try_read("step"), (std::vector<float>{16, 17, 18})) << "the oldest might be in the making";
+    EXPECT_EQ(p.try_records("step"), (std::vector<float>{16, 17, 18})) << "the oldest might be in the making";
     EXPECT_EQ(p.lost_records("step"), 8);
     EXPECT_EQ(log.size(), 1u);
-    EXPECT_EQ(p.read("half").size(), 19u);
+    EXPECT_EQ(p.records("half").size(), 19u);
     EXPECT_EQ(p.lost_records("half"), 0);
   }
 }
@@ -46,12 +46,12 @@ TEST_P(OnDevice, ManyRecordsShareTheirMemoryUnlessTheyAskForMore) {
   EXPECT_LE(p.memory().records, (std::size_t{8} << 20) + (std::size_t{1} << 20));
   p.run(sink, {.steps = 3000});
   for (int i : {0, 127, 128, 199}) {  // 200 records do not fit into one launch of the kernel that stores them
-    std::vector<float> seen = p.read("r" + std::to_string(i));
+    std::vector<float> seen = p.records("r" + std::to_string(i));
     ASSERT_EQ(seen.size(), 3000u);
     EXPECT_EQ(seen.front(), static_cast<float>(i % 4));
     EXPECT_EQ(seen.back(), static_cast<float>(2999 + i % 4));
   }
-  EXPECT_EQ(p.read("long").size(), 3000u);
+  EXPECT_EQ(p.records("long").size(), 3000u);
 }
 
 TEST_P(OnDevice, AGraphWithoutRecordsHasNoRings) {
@@ -60,7 +60,7 @@ TEST_P(OnDevice, AGraphWithoutRecordsHasNoRings) {
   Program p = compile(g);
   EXPECT_LE(p.memory().records, 256u);
   p.run();
-  EXPECT_EQ(p.read_output("step").at(0), 0.0);
+  EXPECT_EQ(p.output("step").at(0), 0.0);
 }
 
 TEST(Records, ACapacityIsChecked) {

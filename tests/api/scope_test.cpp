@@ -106,8 +106,8 @@ TEST(ScopeTest, NamesOfInputsAndOutputsDoNot) {
   Program p = compile(g);
   p.write(x, Tensor({1.0f, 2.0f}));
   p.run();
-  EXPECT_EQ(p.read_output("y").at(1), 4.0);
-  EXPECT_EQ(p.read<float>("z").at(0), 3.0f);
+  EXPECT_EQ(p.output("y").at(1), 4.0);
+  EXPECT_EQ(p.records<float>("z").at(0), 3.0f);
 }
 
 // What an optimizer keeps for a parameter is named after the parameter; the rest begins with the scope of its call, so

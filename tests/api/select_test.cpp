@@ -75,11 +75,11 @@ TEST_P(Select, PlacesOfAllThatIsNotZero) {
           for (int index : {i / 10, i / 2 % 5, i % 2}) wanted.push_back(index);
         }
         const auto count = static_cast<std::int64_t>(wanted_numbers.size());
-        ASSERT_EQ(p.read_output("count").at(0), static_cast<double>(count));
+        ASSERT_EQ(p.output("count").at(0), static_cast<double>(count));
         wanted_numbers.resize(static_cast<std::size_t>(sized.rows(count)));
         wanted.resize(3 * wanted_numbers.size());
-        ASSERT_EQ(numbers_of(p.read_output("numbers")), wanted_numbers);
-        ASSERT_EQ(numbers_of(p.read_output("places")), wanted);
+        ASSERT_EQ(numbers_of(p.output("numbers")), wanted_numbers);
+        ASSERT_EQ(numbers_of(p.output("places")), wanted);
       }
       EXPECT_EQ(p.steps(), 12);
     }
@@ -95,7 +95,7 @@ TEST_P(Select, AllTypesHaveAZero) {
     Program p = compile(g);
     p.write(x, std::vector<float>{0, 2, 0, 1, 1, 0});
     p.run();
-    EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{1, 3, 4, 0})) << to_string(dtype);
+    EXPECT_EQ(numbers_of(p.output("places")), (std::vector<double>{1, 3, 4, 0})) << to_string(dtype);
   }
 }
 
@@ -109,9 +109,9 @@ TEST_P(Select, NothingToChooseFrom) {
     Program p = compile(g);
     p.write(x, Tensor(f32, {0, 2}));
     p.run();
-    EXPECT_EQ(p.read_output("count").at(0), 0);
+    EXPECT_EQ(p.output("count").at(0), 0);
     const std::int64_t rows = size.is_bound() ? size.most() : size.bucket().round_up(0);
-    EXPECT_EQ(p.read_output("places").type().shape, Shape({rows, 2}));
+    EXPECT_EQ(p.output("places").type().shape, Shape({rows, 2}));
   }
 }
 
@@ -132,7 +132,7 @@ TEST_P(Select, MoreThanTheBoundFailsTheStep) {
       EXPECT_TRUE(contains(message, word)) << message;
     p.write(x, std::vector<float>{0, 0, 0, 0, 1, 1});
     p.run(mode);
-    EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{4, 5}));
+    EXPECT_EQ(numbers_of(p.output("places")), (std::vector<double>{4, 5}));
     EXPECT_EQ(steps.read().at(0), 2) << "the failed step committed";
   }
 }
@@ -147,7 +147,7 @@ TEST_P(Select, MoreThanTheLargestBucketFailsTheStep) {
   EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "found 4 elements"));
   p.write(x, std::vector<float>{0, 1, 0, 0, 0, 0});
   p.run();
-  EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{1}));
+  EXPECT_EQ(numbers_of(p.output("places")), (std::vector<double>{1}));
 }
 
 // --- programs whose sizes change
@@ -189,13 +189,13 @@ TEST_P(Select, StepsThatFindAnotherSizeRunOnce) {
         p.write(x, slices);
         p.run(mode, {.steps = kSteps});
       }
-      EXPECT_EQ(p.read<double>("count"), wanted_counts);
+      EXPECT_EQ(p.records<double>("count"), wanted_counts);
       EXPECT_EQ(total.read().at(0), wanted_total);
       std::vector<double> steps;
       for (int i = 0; i < 28; ++i) steps.push_back(i);
-      EXPECT_EQ(p.read<double>("step"), steps);
+      EXPECT_EQ(p.records<double>("step"), steps);
       EXPECT_EQ(p.steps(), 28);
-      const std::vector<double> all_noise = p.read<double>("noise");
+      const std::vector<double> all_noise = p.records<double>("noise");
       ASSERT_EQ(all_noise.size(), 28u);
       EXPECT_EQ(drawn.read().at(0), all_noise.back());
       if (first_noise.empty()) first_noise = all_noise;
@@ -226,8 +226,8 @@ TEST_P(Select, SizesDependOnSizes) {
       }
       p.write(x, values);
       p.run(mode);
-      ASSERT_EQ(numbers_of(p.read_output("odd")), wanted_odd);
-      ASSERT_EQ(numbers_of(p.read_output("larger")), wanted);
+      ASSERT_EQ(numbers_of(p.output("odd")), wanted_odd);
+      ASSERT_EQ(numbers_of(p.output("larger")), wanted);
     }
   }
 }
@@ -286,7 +286,7 @@ TEST_P(Select, AnOrdinaryFailureIsNotLost) {
     p.run(mode);  // commits nothing, as the failure was not reported, and finds another size
     EXPECT_TRUE(contains(message_of([&] { p.sync(); }), "index 9 lies outside")) << to_string(mode);
     p.run(mode);
-    EXPECT_EQ(numbers_of(p.read_output("places")), (std::vector<double>{0, 3, 4, 5}));
+    EXPECT_EQ(numbers_of(p.output("places")), (std::vector<double>{0, 3, 4, 5}));
     EXPECT_EQ(p.steps(), 2);
   }
 }
@@ -307,7 +307,7 @@ TEST_P(Select, AnIndexIntoAWrongSizeIsNoFailure) {
       p.write(x, values);
       p.run(mode);
       const auto found = static_cast<std::int64_t>(std::count(values.begin(), values.end(), 1));
-      const Tensor sizes = p.read_output("sizes");
+      const Tensor sizes = p.output("sizes");
       ASSERT_EQ(sizes.type().shape, Shape({found}));
       double all = 0;
       for (double size : numbers_of(sizes)) all += size;
@@ -373,8 +373,8 @@ TEST_P(Select, StepsBehindTheOneThatFindsAnotherSizeFindNone) {
         for (int n : counts_x) wanted_x.push_back(n * (n + 1) / 2 + n);
         for (int n : counts_y) wanted_y.push_back(n * (n + 1) / 2 + n);
       }
-      EXPECT_EQ(p.read<double>("x"), wanted_x);
-      EXPECT_EQ(p.read<double>("y"), wanted_y);
+      EXPECT_EQ(p.records<double>("x"), wanted_x);
+      EXPECT_EQ(p.records<double>("y"), wanted_y);
     }
   }
 }
@@ -424,11 +424,11 @@ TEST_P(Select, UniqueElements) {
         for (float value : values)
           wanted_inverse.push_back(static_cast<double>(std::distance(counts.begin(), counts.find(value))));
         wanted.resize(rows), wanted_counts.resize(rows);
-        ASSERT_EQ(p.read_output("count").at(0), static_cast<double>(counts.size()));
-        ASSERT_EQ(numbers_of(p.read_output("values")), wanted);
-        ASSERT_EQ(numbers_of(p.read_output("counts")), wanted_counts);
-        ASSERT_EQ(numbers_of(p.read_output("inverse")), wanted_inverse);
-        ASSERT_EQ(p.read_output("inverse").type().shape, Shape({5, 4}));
+        ASSERT_EQ(p.output("count").at(0), static_cast<double>(counts.size()));
+        ASSERT_EQ(numbers_of(p.output("values")), wanted);
+        ASSERT_EQ(numbers_of(p.output("counts")), wanted_counts);
+        ASSERT_EQ(numbers_of(p.output("inverse")), wanted_inverse);
+        ASSERT_EQ(p.output("inverse").type().shape, Shape({5, 4}));
       }
     }
   }
@@ -460,25 +460,25 @@ TEST_P(Select, PaddingHasNoPartInResultsAndGradients) {
   p.write(indices, std::vector<std::int32_t>{2, 1, -5, 99});
   for (Mode mode : kModes) {
     p.run(mode);
-    EXPECT_EQ(numbers_of(p.read_output("sum")), (std::vector<double>{4, 6}));
-    EXPECT_EQ(numbers_of(p.read_output("mean")), (std::vector<double>{2, 3}));
-    EXPECT_EQ(numbers_of(p.read_output("mask")), (std::vector<double>{1, 1, 0, 0}));
-    EXPECT_EQ(numbers_of(p.read_output("added")), (std::vector<double>{0, 0, 3, 4, 1, 2}));
-    EXPECT_EQ(numbers_of(p.read_output("gathered")), (std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0}));
-    const std::vector<double> weight = numbers_of(p.read_output("softmax"));
+    EXPECT_EQ(numbers_of(p.output("sum")), (std::vector<double>{4, 6}));
+    EXPECT_EQ(numbers_of(p.output("mean")), (std::vector<double>{2, 3}));
+    EXPECT_EQ(numbers_of(p.output("mask")), (std::vector<double>{1, 1, 0, 0}));
+    EXPECT_EQ(numbers_of(p.output("added")), (std::vector<double>{0, 0, 3, 4, 1, 2}));
+    EXPECT_EQ(numbers_of(p.output("gathered")), (std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0}));
+    const std::vector<double> weight = numbers_of(p.output("softmax"));
     EXPECT_NEAR(weight[0], 1 / (1 + std::exp(2.0)), 1e-6);
     EXPECT_NEAR(weight[0] + weight[2], 1, 1e-6);
     for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(weight[i], 0);
-    const std::vector<double> of_x = numbers_of(p.read_output("gradient of x"));
+    const std::vector<double> of_x = numbers_of(p.output("gradient of x"));
     for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(of_x[i], 1.5 + 2.0 * static_cast<double>(i + 1), 1e-5) << i;
     for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(of_x[i], 0) << i;
-    EXPECT_EQ(numbers_of(p.read_output("gradient of table")), (std::vector<double>{0, 0, 8, 10, 4, 6}));
+    EXPECT_EQ(numbers_of(p.output("gradient of table")), (std::vector<double>{0, 0, 8, 10, 4, 6}));
   }
   p.write(count, std::vector<std::int32_t>{0});
   p.run();
-  EXPECT_EQ(numbers_of(p.read_output("sum")), (std::vector<double>{0, 0}));
-  EXPECT_TRUE(std::isnan(p.read_output("mean").at(0)));
-  EXPECT_EQ(numbers_of(p.read_output("softmax")), std::vector<double>(8, 0.0));
+  EXPECT_EQ(numbers_of(p.output("sum")), (std::vector<double>{0, 0}));
+  EXPECT_TRUE(std::isnan(p.output("mean").at(0)));
+  EXPECT_EQ(numbers_of(p.output("softmax")), std::vector<double>(8, 0.0));
 }
 
 TEST_P(Select, GradientsGoToWhatWasSelected) {
@@ -492,8 +492,8 @@ TEST_P(Select, GradientsGoToWhatWasSelected) {
     Program p = compile(g);
     p.write(x, std::vector<float>{3, 0, 2, 0, 1, 3});
     p.run();
-    EXPECT_EQ(numbers_of(p.read_output("gradient")), (std::vector<double>{6, 0, 4, 0, 0, 6})) << sized.name;
-    EXPECT_EQ(numbers_of(p.read_output("gradient of unique")), (std::vector<double>{3, 3, 3, 0, 3, 0})) << sized.name;
+    EXPECT_EQ(numbers_of(p.output("gradient")), (std::vector<double>{6, 0, 4, 0, 0, 6})) << sized.name;
+    EXPECT_EQ(numbers_of(p.output("gradient of unique")), (std::vector<double>{3, 3, 3, 0, 3, 0})) << sized.name;
   }
 }
 
@@ -512,7 +512,7 @@ TEST_P(Select, TopPDrawsFromTheMostProbable) {
     std::map<int, int> seen;
     for (int step = 0; step < 5; ++step) {
       program.run(step < 2 ? interactive_serial : sink);
-      for (double choice : numbers_of(program.read_output("drawn"))) ++seen[static_cast<int>(choice)];
+      for (double choice : numbers_of(program.output("drawn"))) ++seen[static_cast<int>(choice)];
     }
     const std::vector<int> order{1, 2, 4, 3, 0};
     double kept = 0;
@@ -534,7 +534,7 @@ TEST_P(Select, TemperatureSharpens) {
   p.write(x, std::vector<float>{1, 2, 4, 3});
   for (int i = 0; i < 10; ++i) {
     p.run();
-    EXPECT_EQ(p.read_output("drawn").at(0), 2);
+    EXPECT_EQ(p.output("drawn").at(0), 2);
   }
 }
 
@@ -568,8 +568,8 @@ TEST_P(Select, InBranchesAndLoops) {
         for (int limit = 0; limit < 4; ++limit)
           if (value > static_cast<float>(limit)) wanted += double{value};
       }
-      EXPECT_EQ(p.read_output("branch").at(0), all > 0 ? positive : -1);
-      EXPECT_EQ(p.read_output("total").at(0), wanted);
+      EXPECT_EQ(p.output("branch").at(0), all > 0 ? positive : -1);
+      EXPECT_EQ(p.output("total").at(0), wanted);
     }
   }
 }

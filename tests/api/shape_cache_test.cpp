@@ -82,11 +82,11 @@ TEST_P(ShapeCache, ManyShapesTakeNoMoreThanTheyMay) {
       p.run(mode, {.steps = 2});
       all.write(reference.x, data);
       all.run(interactive_serial, {.steps = 3});
-      ASSERT_TRUE(equal(p.read(model.sorted), all.read(reference.sorted))) << to_string(mode) << ", run " << i;
+      ASSERT_TRUE(equal(p.output(model.sorted), all.output(reference.sorted))) << to_string(mode) << ", run " << i;
       ASSERT_LE(p.counters().cached_bytes, limit);
     }
     EXPECT_TRUE(equal(model.total.read(), reference.total.read()));
-    EXPECT_EQ(p.read("first"), all.read("first"));
+    EXPECT_EQ(p.records("first"), all.records("first"));
     Counters counters = p.counters();
     EXPECT_GE(counters.cached_shapes, static_cast<std::uint64_t>(kKept - 1));
     EXPECT_EQ(counters.cached_shapes + counters.evicted_shapes, static_cast<std::uint64_t>(kShapes * kRounds));
@@ -127,7 +127,7 @@ TEST_P(ShapeCache, WhatIsInFlightIsNeverDropped) {
         program->run(program == &p ? mode : interactive_serial, {.steps = 2});
       }
     }
-    EXPECT_EQ(p.read("first"), all.read("first")) << to_string(mode);
+    EXPECT_EQ(p.records("first"), all.records("first")) << to_string(mode);
     EXPECT_TRUE(equal(model.total.read(), reference.total.read())) << to_string(mode);
     EXPECT_GT(p.counters().evicted_shapes, 100u);
   }
@@ -279,9 +279,9 @@ TEST_P(ShapeCache, TheNextCaptureChangesWhatWasDroppedInPlace) {
       p.run(sink);
       all.run(interactive_serial);
     }
-    ASSERT_TRUE(equal(p.read(model.y), all.read(reference.y))) << i;
+    ASSERT_TRUE(equal(p.output(model.y), all.output(reference.y))) << i;
   }
-  EXPECT_EQ(p.read("sum"), all.read("sum"));
+  EXPECT_EQ(p.records("sum"), all.records("sum"));
   const Counters counters = p.counters();
   EXPECT_EQ(counters.captures, static_cast<std::uint64_t>(kShapes));
   EXPECT_EQ(counters.graph_update_refusals, 0u);
@@ -303,7 +303,7 @@ TEST_P(ShapeCache, GraphsWithLoopsAreMadeAnew) {
   for (int size = 1; size < 6; ++size) {
     p.write(x, std::vector<float>(static_cast<std::size_t>(size), 1.0f));
     for (int k = 0; k < 3; ++k) p.run(sink);
-    EXPECT_EQ(p.read_output("y").at(size - 1), 8.0);
+    EXPECT_EQ(p.output("y").at(size - 1), 8.0);
   }
   EXPECT_EQ(p.counters().captures, 5u);
   EXPECT_EQ(p.counters().graph_updates + p.counters().graph_update_refusals, 0u);

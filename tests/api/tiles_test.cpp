@@ -31,7 +31,7 @@ Results run(const Build& build, Mode mode, int threads, bool share_all) {
   program.run(mode, {.steps = 2});
   Results results;
   for (const PlanOutput& output : program.plan().outputs)
-    results.outputs.emplace(output.name, program.read_output(output.name));
+    results.outputs.emplace(output.name, program.output(output.name));
   for (const Variable& v : program.plan().variables) results.variables.push_back(v.read());
   results.shared = program.counters().shared;
   if (auto captured = program.captured(true)) results.shared += static_cast<std::uint64_t>(captured->shared);
@@ -166,7 +166,7 @@ TEST(SharedLaunches, AreMeasured) {
       EXPECT_GE(shared, 3);
     }
     EXPECT_EQ(state.read().at(0), std::ldexp(1.0, 31));
-    EXPECT_EQ(program.read_output("y").at(kElements - 1), kElements);
+    EXPECT_EQ(program.output("y").at(kElements - 1), kElements);
   }
 }
 
@@ -215,8 +215,8 @@ TEST(SharedLoops, AreMeasuredInALaunch) {
   program.sync();
   EXPECT_GE(alone, 10);
   EXPECT_GE(iterations - alone, 10);
-  EXPECT_EQ(program.read_output("count").at(0), iterations);
-  EXPECT_EQ(program.read_output("x").at(kElements - 1), kElements - 1);
+  EXPECT_EQ(program.output("count").at(0), iterations);
+  EXPECT_EQ(program.output("x").at(kElements - 1), kElements - 1);
 }
 
 // Each tile waits until as many run as there are threads.
@@ -284,7 +284,7 @@ TEST(SharedNodes, IfTilesFailTheStepCommitsNothing) {
   EXPECT_EQ(model.state.read().at(0), 2);
   program.write(model.x, std::vector<float>(64, 3));
   program.run(interactive_parallel);
-  EXPECT_EQ(program.read_output("y").at(63), 4);
+  EXPECT_EQ(program.output("y").at(63), 4);
   EXPECT_EQ(model.state.read().at(0), 3);
 }
 

@@ -135,7 +135,7 @@ TEST_F(Trace, WhatShouldHaveBeenALaunchIsAFallback) {
   p.run(sink);
   EXPECT_EQ(count("fallback: op by op"), 1);
   EXPECT_EQ(count("launch: launch"), 1);
-  (void)p.read_output("y");
+  (void)p.output("y");
   EXPECT_EQ(count("copy: read"), 1);
   EXPECT_EQ(open_ranges, 0);
   emu::reset();

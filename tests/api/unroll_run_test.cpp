@@ -174,10 +174,10 @@ std::vector<Tensor> run(const Row& row, DeviceId device, Mode mode) {
     for (int i = 0; i < 12; ++i) data.push_back(static_cast<float>((i * 5 + step * 3) % 7) * 0.5f - 1.0f);
     p.write(x, data);
     p.run(mode);
-    for (const PlanOutput& output : p.plan().outputs) results.push_back(p.read_output(output.name));
+    for (const PlanOutput& output : p.plan().outputs) results.push_back(p.output(output.name));
   }
   for (const PlanRecord& record : p.plan().records) {
-    const std::vector<double> values = p.read<double>(record.name);
+    const std::vector<double> values = p.records<double>(record.name);
     results.emplace_back(Shape{static_cast<std::int64_t>(values.size())}, values);
   }
   return results;

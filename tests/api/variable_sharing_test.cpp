@@ -69,7 +69,7 @@ TEST_P(OnDevice, CopiesSeeWhatOthersWrote) {
     Program reads = compile(g);
     auto y = [&] {
       reads.run(mode);
-      return reads.read_output("y").at(0);
+      return reads.output("y").at(0);
     };
     EXPECT_EQ(y(), 1);
     EXPECT_EQ(y(), 1);
@@ -112,11 +112,11 @@ TEST_P(OnDevice, OutputsStayWhatTheyWereUntilTheNextRun) {
       p.run(mode);
       p.write(x, std::vector<float>{3, 4});
       writes.run(mode);
-      EXPECT_EQ(p.read_output("x").at(1), 2.0);
-      EXPECT_EQ(p.read_output("v").at(0), 5.0);
+      EXPECT_EQ(p.output("x").at(1), 2.0);
+      EXPECT_EQ(p.output("v").at(0), 5.0);
       v.write(Tensor::scalar(7.0f));
-      EXPECT_EQ(p.read_output("v").at(0), 5.0);
-      EXPECT_EQ(p.read_output("view").at(0), 5.0);
+      EXPECT_EQ(p.output("v").at(0), 5.0);
+      EXPECT_EQ(p.output("view").at(0), 5.0);
     }
   }
 }

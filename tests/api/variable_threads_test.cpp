@@ -208,8 +208,8 @@ TEST_P(OnDevice, ThreadsThatTrainTheSameParametersLoseNothingAndSeeWholeRuns) {
       Program p = compile(evaluating_graph(parameters, count));
       for (double last = 0; !is_done;) {
         p.run(sink);
-        EXPECT_EQ(p.read_output("difference").at(0), 0.0);
-        double now = p.read_output("count").at(0);
+        EXPECT_EQ(p.output("difference").at(0), 0.0);
+        double now = p.output("count").at(0);
         EXPECT_GE(now, last);
         last = now;
         EXPECT_GE(count.read().at(0), now);
@@ -260,7 +260,7 @@ TEST_P(OnDevice, VariablesAreReadAndWrittenBesideAllCallsOfTheFirstProgram) {
     p.run(i % 2 ? sink : interactive);
     if (i % 3 == 0) (void)p.poll();
     if (i % 7 == 0) (void)p.counters();
-    EXPECT_EQ(p.read_output("y").at(0), i + 1);
+    EXPECT_EQ(p.output("y").at(0), i + 1);
   }
   is_done = true;
   for (std::thread& other : others) other.join();
@@ -328,10 +328,10 @@ TEST_P(OnDevice, ABodyCannotCallItsOwnProgram) {
   Program p = compile(g);
   p.write(x, std::vector<float>{1});
   const std::function<void()> calls[] = {
-      [&] { p.sync(); },       [&] { (void)p.poll(); },    [&] { p.run(); },
-      [&] { p.bind(); },       [&] { (void)p.steps(); },   [&] { p.write(x, std::vector<float>{2}); },
-      [&] { p.set_steps(0); }, [&] { (void)p.read("x"); }, [&] { (void)p.read_output("y"); },
-      [&] { (void)p.read(x); }};
+      [&] { p.sync(); },         [&] { (void)p.poll(); },       [&] { p.run(); },
+      [&] { p.bind(); },         [&] { (void)p.steps(); },      [&] { p.write(x, std::vector<float>{2}); },
+      [&] { p.set_steps(0); },   [&] { (void)p.records("x"); }, [&] { (void)p.output("y"); },
+      [&] { (void)p.output(x); }};
   for (const auto& each : calls) {
     call = each;
     for (Mode mode : testing::kModes) {
@@ -349,7 +349,7 @@ TEST_P(OnDevice, ABodyCannotCallItsOwnProgram) {
   }
   call = [] {};
   p.run();
-  EXPECT_EQ(p.read_output("y").at(0), 1.0);
+  EXPECT_EQ(p.output("y").at(0), 1.0);
 }
 
 }  // namespace

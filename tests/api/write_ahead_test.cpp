@@ -47,7 +47,7 @@ TEST_P(OnDevice, WritesDoNotWaitForTheStepsBefore) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     gated.open.set_value();
     p.run(mode);
-    EXPECT_EQ(p.read("sum"), (std::vector<float>{101, 202, 303}));
+    EXPECT_EQ(p.records("sum"), (std::vector<float>{101, 202, 303}));
   }
 }
 
@@ -64,7 +64,7 @@ TEST_P(OnDevice, ManyWritesKeepTheirOrder) {
     p.run(i % 2 ? sink : interactive);
     wanted.push_back(static_cast<float>(i) * static_cast<float>(size));
   }
-  EXPECT_EQ(p.read("sum"), wanted);
+  EXPECT_EQ(p.records("sum"), wanted);
 }
 
 }  // namespace

@@ -124,12 +124,12 @@ TEST_P(ApplyGradients, OfAScaledLossAreDividedByItsScale) {
   // In step 1, x times the scale is more than a half can be.
   p.write(x, std::vector<float>{0.5f, 128, 0.5f, 0.25f, 0});
   p.run(sink, {.steps = 5});
-  EXPECT_EQ(p.read("scale"), (std::vector<float>{1024, 1024, 512, 512, 1024}));
-  const std::vector<float> norms = p.read("norm");
+  EXPECT_EQ(p.records("scale"), (std::vector<float>{1024, 1024, 512, 512, 1024}));
+  const std::vector<float> norms = p.records("norm");
   EXPECT_EQ(norms[0], 0.5f);
   EXPECT_EQ(norms[1], std::numeric_limits<float>::infinity());
   EXPECT_EQ(norms[3], 0.25f);
-  EXPECT_EQ(p.read("w"), (std::vector<float>{1, 0.75f, 0.75f, 0.5f, 0.375f}));
+  EXPECT_EQ(p.records("w"), (std::vector<float>{1, 0.75f, 0.75f, 0.5f, 0.375f}));
 }
 
 TEST(ApplyGradients, WhatCannotBeMeantIsRefused) {

@@ -26,7 +26,7 @@ class ControlFlowGradient : public testing::OnDevice {
     Program p = compile(g);
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 2; ++i) p.run();
-    return p.read_output("out").at(0);
+    return p.output("out").at(0);
   }
 
   Graph g;
@@ -488,12 +488,12 @@ TEST_P(BranchGradient, IsTheSlopeOfTheLossInAllModes) {
   auto loss_at = [&](double step, const std::vector<Tensor>& direction) {
     write(step, direction);
     p.run(interactive_serial);
-    return p.read_output("loss").at(0);
+    return p.output("loss").at(0);
   };
   auto read_gradients = [&] {
     std::vector<double> read;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor gradient = p.read_output("gradient " + std::to_string(i));
+      const Tensor gradient = p.output("gradient " + std::to_string(i));
       for (std::int64_t k = 0; k < kSize; ++k) read.push_back(gradient.at(k));
     }
     return read;
@@ -531,7 +531,7 @@ TEST_P(ControlFlowGradient, RandomOpsOfABranchDrawTheSameNumbersAgain) {
   double last = 0;
   for (Mode mode : {interactive_serial, sink, sink, sink}) {
     p.run(mode);
-    const Tensor r = p.read_output("made"), gradient = p.read_output("gradient");
+    const Tensor r = p.output("made"), gradient = p.output("gradient");
     double total = 0;
     for (std::int64_t i = 0; i < 64; ++i) {
       EXPECT_EQ(gradient.at(i), r.at(i));
@@ -594,7 +594,7 @@ TEST_P(ControlFlowGradient, RandomOpsOfALoopDrawTheSameNumbersAgain) {
   double last = 0;
   for (Mode mode : {interactive_serial, sink, sink, sink}) {
     p.run(mode);
-    const Tensor made = p.read_output("product"), gradient = p.read_output("gradient");
+    const Tensor made = p.output("product"), gradient = p.output("gradient");
     double total = 0;
     for (std::int64_t i = 0; i < 64; ++i) {
       EXPECT_NEAR(gradient.at(i), made.at(i), 1e-6);  // the factors are multiplied in the other order
@@ -661,7 +661,7 @@ TEST_P(ControlFlowGradient, GradientsOf16BitsAreAddedUpInF32) {
       for (Mode mode : {interactive_serial, sink}) {
         Program p = compile(graph, {.target = GetParam()});
         p.run(mode);
-        EXPECT_EQ(p.read_output("gradient").at(0), static_cast<double>(iterations));
+        EXPECT_EQ(p.output("gradient").at(0), static_cast<double>(iterations));
       }
     }
   }
@@ -683,7 +683,7 @@ TEST_P(ControlFlowGradient, ALoopMayHaveAStateOfOpenSize) {
     for (Mode mode : testing::kModes) {
       p.write(rows, Tensor::full(f32, {size, 2}, 1.0));
       p.run(mode);
-      EXPECT_EQ(p.read_output("gradient").at(0), 2.0 * 3.0 * static_cast<double>(size));
+      EXPECT_EQ(p.output("gradient").at(0), 2.0 * 3.0 * static_cast<double>(size));
     }
 }
 
@@ -806,10 +806,10 @@ TEST_P(ControlFlowGradient, LoopsAndBranchesHaveSecondDerivatives) {
     auto squares_at = [&](const std::vector<double>& numbers) {
       p.write(z, numbers);
       p.run(interactive);
-      return p.read_output("squares").at(0);
+      return p.output("squares").at(0);
     };
     squares_at(at);
-    const Tensor second = p.read_output("second");
+    const Tensor second = p.output("second");
     for (std::size_t i = 0; i < at.size(); ++i) {
       constexpr double kStep = 1e-5;
       std::vector<double> up = at, down = at;

@@ -30,9 +30,9 @@ TEST(Formulas, GiveGradients) {
     g.output("of_square", grad(sum(emit(with_formula, {x, x})[0]), {x})[0]);
     Program p = compile(g, {.target = cpu()});
     p.run(interactive);
-    EXPECT_EQ(p.read_output("of_x").dtype(), dtype);
-    EXPECT_EQ(p.read_output("of_x").at(1), 11.0);
-    EXPECT_EQ(p.read_output("of_square").at(1), 10.0);
+    EXPECT_EQ(p.output("of_x").dtype(), dtype);
+    EXPECT_EQ(p.output("of_x").at(1), 11.0);
+    EXPECT_EQ(p.output("of_square").at(1), 10.0);
   }
 }
 

@@ -52,8 +52,7 @@ TEST_P(LearningRates, SchedulesFollowTheirFormulaInTheirDtype) {
     Program program = compile(g, {.target = GetParam()});
     for (int step = 0; step < 9; ++step) {
       program.run(interactive);
-      EXPECT_NEAR(program.read_output("rate").at(0), rate_at(step, schedule), schedule.dtype == f64 ? 1e-15 : 1e-8)
-          << step;
+      EXPECT_NEAR(program.output("rate").at(0), rate_at(step, schedule), schedule.dtype == f64 ? 1e-15 : 1e-8) << step;
     }
   }
 }

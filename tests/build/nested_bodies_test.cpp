@@ -163,7 +163,7 @@ TEST(NestedBodies, RunOnASmallStack) {
         Program p = compile(g, {.target = cpu()});
         p.write(x, std::vector<float>{1, 2});
         for (int i = 0; i < 2; ++i) p.run(mode);
-        const Tensor y = p.read_output("y");
+        const Tensor y = p.output("y");
         EXPECT_EQ((std::vector<double>{y.at(0), y.at(1)}), wanted) << op << ", " << to_string(mode);
       }
     });

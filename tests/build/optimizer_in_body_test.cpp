@@ -218,7 +218,7 @@ TEST_P(OptimizersInBodies, MayStopEarlyAndBeNested) {
     Program train = compile(g, {.target = GetParam()}), ask = compile(only_loss, {.target = GetParam()});
     while (true) {
       ask.run(interactive);
-      if (!(ask.read_output("loss").at(0) > kEnough)) break;
+      if (!(ask.output("loss").at(0) > kEnough)) break;
       if (iterations++ % 2 == 0) train.run(interactive);
     }
   }
@@ -245,7 +245,7 @@ TEST_P(OptimizersInBodies, MayStopEarlyAndBeNested) {
     Program p = compile(g, {.target = GetParam()});
     p.run(mode);
     p.run(mode);  // there is nothing to do
-    EXPECT_EQ(p.read_output("n").at(0), 0.0);
+    EXPECT_EQ(p.output("n").at(0), 0.0);
     EXPECT_EQ(std::memcmp(w.read().data(), expected.read().data(), 8), 0);
     ASSERT_EQ(optimizer.state[0].name(), "adamw.updates");
     EXPECT_EQ(optimizer.state[0].read().at(0), (iterations + 1) / 2);

@@ -127,7 +127,7 @@ TEST_P(OptimizerOptions, ClippingScalesToTheGlobalNorm) {
   Program program = compile(problem);
   problem.run(program, 10, sink);
   AdamwReference reference(options, kLr);
-  std::vector<double> norms = program.read<double>("norm");
+  std::vector<double> norms = program.records<double>("norm");
   int clipped = 0;
   for (std::int64_t s = 0; s < 10; ++s) {
     Vectors g = gradients(reference.w, s);
@@ -228,7 +228,7 @@ TEST_P(OptimizerOptions, AnOverflowSkipsTheUpdateAndLowersTheLossScale) {
   problem.g.record("norm", optimizer.gradient_norm);
   Program program = compile(problem);
   problem.run(program, 10, sink);
-  std::vector<double> scales = program.read<double>("scale"), norms = program.read<double>("norm");
+  std::vector<double> scales = program.records<double>("scale"), norms = program.records<double>("norm");
   AdamwReference reference(options, kLr);
   double loss_scale = 0x1p125;
   int skipped = 0, since_change = 0;

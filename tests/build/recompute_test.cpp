@@ -52,7 +52,7 @@ Outcome run_while(DeviceId device, Mode mode, std::int64_t limit, int trips, boo
   p.write(most, std::vector<double>{static_cast<double>(trips)});
   for (int i = 0; i < 2; ++i) p.run(mode);
   Outcome outcome;
-  for (const char* name : {"y", "n", "of x", "of w"}) outcome.outputs.push_back(numbers_of(p.read_output(name)));
+  for (const char* name : {"y", "n", "of x", "of w"}) outcome.outputs.push_back(numbers_of(p.output(name)));
   return outcome;
 }
 
@@ -102,7 +102,7 @@ Outcome run_scan(DeviceId device, Mode mode, std::int64_t iterations, bool recom
   for (int i = 0; i < 2; ++i) p.run(mode);
   Outcome outcome;
   for (const char* name : {"state", "stacked", "sums", "of x", "of first", "of w"})
-    outcome.outputs.push_back(numbers_of(p.read_output(name)));
+    outcome.outputs.push_back(numbers_of(p.output(name)));
   return outcome;
 }
 
@@ -182,7 +182,7 @@ TEST_P(Recompute, LoopsInLoops) {
     Program p = compile(g);
     p.write(x, std::vector<double>{0.25, 0.5, 1});
     for (int i = 0; i < 2; ++i) p.run(sink);
-    return std::array{numbers_of(p.read_output("y")), numbers_of(p.read_output("of x"))};
+    return std::array{numbers_of(p.output("y")), numbers_of(p.output("of x"))};
   };
   const auto kept = build(false), again = build(true);
   EXPECT_EQ(again[0], kept[0]);
@@ -206,7 +206,7 @@ TEST_P(Recompute, RandomOpsDrawTheSameNumbersAgain) {
     Program p = compile(g);
     p.write(x, std::vector<double>{0.5, 2});
     for (int i = 0; i < 2; ++i) p.run(mode);
-    const std::vector<double> results = numbers_of(p.read_output("y")), slopes = numbers_of(p.read_output("of x"));
+    const std::vector<double> results = numbers_of(p.output("y")), slopes = numbers_of(p.output("of x"));
     EXPECT_NEAR(slopes[0], results[0] / 0.5, 1e-12);
     EXPECT_NEAR(slopes[1], results[1] / 2, 1e-12);
   }

@@ -90,7 +90,7 @@ TEST_P(Updated, IsWhatTheCommitWrites) {
         p.write(problem.x, std::vector<float>{0.25f * static_cast<float>(step)});
         p.run(mode);
         for (std::size_t i = 0; i < all.size(); ++i) {
-          const Tensor after = p.read_output("after" + std::to_string(i)), committed = all[i].read();
+          const Tensor after = p.output("after" + std::to_string(i)), committed = all[i].read();
           ASSERT_EQ(after.type(), committed.type());
           ASSERT_EQ(std::memcmp(after.data(), committed.data(), after.bytes()), 0)
               << all[i].name() << ", step " << step;
@@ -124,7 +124,7 @@ TEST_P(Updated, MovingAveragesAreNotOneStepLate) {
       }
       norms.push_back(expected[0] * expected[0] + expected[1] * expected[1]);
     }
-    EXPECT_EQ(p.read<double>("norm"), norms);
+    EXPECT_EQ(p.records<double>("norm"), norms);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(average.read().at(i), mean[i]);
   }
 }
@@ -136,7 +136,7 @@ TEST_P(Updated, OfAssignedVariablesIsTheAssignedValue) {
   g.output("v", g.updated(v));
   Program p = compile(g, {.target = GetParam()});
   p.run(sink);
-  EXPECT_EQ(p.read_output("v").at(0), 6.0);
+  EXPECT_EQ(p.output("v").at(0), 6.0);
 }
 
 TEST_P(Updated, InABodyIsTheSameValue) {
@@ -153,8 +153,8 @@ TEST_P(Updated, InABodyIsTheSameValue) {
   Program p = compile(g, {.target = GetParam()});
   p.write(x, std::vector<float>{0});
   p.run(sink);
-  EXPECT_EQ(p.read_output("count").at(0), 3.0);
-  EXPECT_EQ(p.read_output("chosen").at(0), 30.0);
+  EXPECT_EQ(p.output("count").at(0), 3.0);
+  EXPECT_EQ(p.output("chosen").at(0), 30.0);
   std::size_t nodes = 0;
   for (const PlanNode& node : p.plan().nodes) nodes += node.op->name == "updated_sgd" ? 1 : 0;
   EXPECT_EQ(nodes, 1u) << "it is computed once";

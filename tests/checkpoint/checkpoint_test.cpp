@@ -275,8 +275,8 @@ TEST(Restore, AResumedProgramGoesOnBitForBit) {
   second.program->run(sink, {.steps = 4});
   for (std::size_t i = 0; i < variables.size(); ++i)
     EXPECT_TRUE(same(variables[i].read(), undisturbed.program->variables()[i].read())) << variables[i].name();
-  std::vector<float> losses = undisturbed.program->read("loss");
-  EXPECT_EQ(second.program->read("loss"), std::vector<float>(losses.begin() + 3, losses.end()));
+  std::vector<float> losses = undisturbed.program->records("loss");
+  EXPECT_EQ(second.program->records("loss"), std::vector<float>(losses.begin() + 3, losses.end()));
   EXPECT_THROW(second.program->set_steps(-1), Error);
 }
 

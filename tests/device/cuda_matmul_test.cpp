@@ -121,7 +121,7 @@ TEST_F(MatmulTest, AnAlgorithmOfShortPartsIsNotTaken) {
   g.output("sum", matmul(g.constant(terms), g.constant(Tensor::full(f32, {64, 1}, 1.0))));
   Program p = compile(g, {.target = cuda(0)});
   p.run(interactive);
-  EXPECT_EQ(p.read_output("sum").at(0), 0x1p24);
+  EXPECT_EQ(p.output("sum").at(0), 0x1p24);
 }
 
 class MatmulFaultTest : public MatmulTest {
@@ -187,7 +187,7 @@ TEST_F(MatmulFaultTest, AProgramTriesTheProductsOfItsBodies) {
   p.write(x, Tensor::full(f32, {4, 4}, 1));
   p.write(w, Tensor::full(f32, {4, 2}, 1));
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(0), 8);
+  EXPECT_EQ(p.output("y").at(0), 8);
   EXPECT_EQ(emu::calls("cublasLtMatmul"), 2u) << "the trial of the branch not taken, and the last product";
 }
 

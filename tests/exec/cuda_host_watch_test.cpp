@@ -64,7 +64,7 @@ TEST(HostWatch, AnOpThatBlocksIsNamed) {
     Program p = compile(g, {.target = cuda(0), .host_op_patience = 5ms, .log = open_at_second});
     p.write(x, std::vector<float>{3});
     p.run(mode);
-    EXPECT_EQ(p.read_output("y").at(0), 3.0);
+    EXPECT_EQ(p.output("y").at(0), 3.0);
     std::vector<std::string> seen = messages.all();
     ASSERT_GE(seen.size(), 2u);
     EXPECT_EQ(seen[0].find("gate (cuda_host_watch_test.cpp:"), 0u) << seen[0];
@@ -88,7 +88,7 @@ TEST(HostWatch, ALoopThatDoesNotEndIsNamed) {
       for (float n = 64; messages.all().empty() && n < 1e7f; n *= 4) {
         p.write(x, std::vector<float>{n});
         p.run(mode);
-        EXPECT_EQ(p.read_output("y").at(0), 0.0);
+        EXPECT_EQ(p.output("y").at(0), 0.0);
       }
       ASSERT_FALSE(messages.all().empty());
       std::string seen = messages.all()[0];

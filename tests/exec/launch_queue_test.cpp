@@ -35,8 +35,8 @@ struct Told {
     p.write(x, numbers);
   }
   static std::pair<std::vector<double>, std::vector<double>> read(Program& p) {
-    std::vector<double> slices = p.read<double>("slice");
-    return {slices, p.read<double>("random")};
+    std::vector<double> slices = p.records<double>("slice");
+    return {slices, p.records<double>("random")};
   }
 };
 
@@ -72,7 +72,7 @@ TEST_P(OnDevice, QueuedStepsOfOneRunReadTheirOwnSlices) {
   for (Mode mode : {sink, split_sink, automatic}) {
     SCOPED_TRACE(to_string(mode));
     p.run(mode, {.steps = kMoreThanThereAreSlots});
-    EXPECT_EQ(p.read("y"), expected);
+    EXPECT_EQ(p.records("y"), expected);
   }
 }
 
@@ -104,7 +104,7 @@ TEST_P(OnDevice, OtherSlicesAndOtherAddressesReachQueuedLaunchesInOrder) {
       for (int step = 0; step < steps; ++step) expected.push_back(static_cast<float>(step));
     }
   }
-  EXPECT_EQ(p.read("slice"), expected);
+  EXPECT_EQ(p.records("slice"), expected);
 }
 
 // The ring of one program. Its slots cannot be read until `look`, which runs at the first attempt, has returned.
@@ -196,7 +196,7 @@ TEST(LaunchQueue, AFailureLaterInTheStepLeavesHostAndDeviceInStep) {
       p.run(i % 2 ? sink : interactive, {.steps = 1 + i % 2});
       for (int step = 0; step < 1 + i % 2; ++step) expected.push_back(static_cast<float>(step));
     }
-    EXPECT_EQ(p.read("slice"), expected);
+    EXPECT_EQ(p.records("slice"), expected);
   }
   emu::reset();
 }

@@ -25,10 +25,10 @@ TEST_P(OnDevice, ReadsOfAVariableAreThoseBeforeTheCommit) {
     w.write(Tensor::scalar(1.0f));
     Program p = compile(g);
     for (int i = 0; i < 3; ++i) p.run(mode);
-    EXPECT_EQ(p.read("n"), (std::vector<float>{1, 2, 4}));
-    EXPECT_EQ(p.read("w"), (std::vector<float>{1, 0.5, 0}));
-    EXPECT_EQ(p.read_output("n").at(0), 4.0);
-    EXPECT_EQ(p.read_output("w").at(0), 0.0);
+    EXPECT_EQ(p.records("n"), (std::vector<float>{1, 2, 4}));
+    EXPECT_EQ(p.records("w"), (std::vector<float>{1, 0.5, 0}));
+    EXPECT_EQ(p.output("n").at(0), 4.0);
+    EXPECT_EQ(p.output("w").at(0), 0.0);
     EXPECT_EQ(n.read().at(0), 8.0);
     EXPECT_EQ(w.read().at(0), -0.5);
   }
@@ -43,11 +43,11 @@ TEST_P(OnDevice, TheStepAsAnOutputIsThatOfTheRun) {
     Program p = compile(g);
     for (int i = 0; i < 3; ++i) {
       p.run(mode);
-      EXPECT_EQ(p.read_output("step").at(0), i);
-      EXPECT_EQ(p.read_output("vector").at(0), i);
+      EXPECT_EQ(p.output("step").at(0), i);
+      EXPECT_EQ(p.output("vector").at(0), i);
     }
     p.run(mode, {.steps = 2});
-    EXPECT_EQ(p.read_output("step").at(0), 4);
+    EXPECT_EQ(p.output("step").at(0), 4);
   }
 }
 
@@ -77,7 +77,7 @@ TEST_P(OnDevice, AVariableStaysOnItsDevice) {
   };
   Program here = compile(graph_with_n());
   here.run();
-  EXPECT_EQ(here.read_output("twice").at(0), 2.0);
+  EXPECT_EQ(here.output("twice").at(0), 2.0);
   for (DeviceId other : testing::devices()) {
     if (other == GetParam()) continue;
     Program there = graphsink::compile(graph_with_n(), {.target = other});

@@ -27,7 +27,7 @@ TEST_P(BrokenCommit, IsSaidAtEveryCallUntilTheVariablesAreWritten) {
   EXPECT_TRUE(contains(thrown, "broke off while it committed: cudaLaunchKernelEx returned")) << thrown;
   for (const std::string& message :
        {message_of([&] { model.p.run(interactive); }), message_of([&] { model.p.run(sink); }),
-        message_of([&] { model.p.sync(); }), message_of([&] { (void)model.p.read("loss"); }),
+        message_of([&] { model.p.sync(); }), message_of([&] { (void)model.p.records("loss"); }),
         message_of([&] { (void)model.scale.read(); }), message_of([&] { (void)model.total.read(); })}) {
     EXPECT_TRUE(contains(message, "broke off while it committed: cudaLaunchKernelEx returned")) << message;
     EXPECT_TRUE(contains(message, "remedy: write their values from before the step")) << message;
@@ -40,7 +40,7 @@ TEST_P(BrokenCommit, IsSaidAtEveryCallUntilTheVariablesAreWritten) {
   model.p.run(interactive);
   model.p.sync();
   EXPECT_EQ(model.p.steps(), 2);
-  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{2, 1.5}));
+  EXPECT_EQ(model.p.records("loss"), (std::vector<float>{2, 1.5}));
   EXPECT_EQ(model.scale.read().at(0), 1.0);
   EXPECT_EQ(model.total.read().at(0), 3.5);
 }

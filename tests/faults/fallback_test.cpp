@@ -43,7 +43,7 @@ TEST_P(Fallback, OneFailedCaptureCostsOneLaunchAndNoStep) {
   p.run(sink);  // tries again
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 1u);
-  EXPECT_EQ(p.read("x"), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(p.records("x"), (std::vector<float>{1, 1, 1}));
   EXPECT_EQ(model.total.read().at(0), 111.0);
 }
 
@@ -85,7 +85,7 @@ TEST(FallbackOfParts, WhatWasCapturedIsKept) {
   EXPECT_EQ(p.counters().captures, 2u) << "the first was there";
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 2u);
-  EXPECT_EQ(p.read_output("y").at(0), 7.0);
+  EXPECT_EQ(p.output("y").at(0), 7.0);
 }
 
 // A launch that is refused leaves the plan as it was made: what turned out is told by the program.
@@ -154,7 +154,7 @@ class UnendedCapture : public ::testing::TestWithParam<bool> {
     Program p = compile(model.g, {.target = cuda(0)});
     p.write(model.x, std::vector<float>{1});
     for (int i = 0; i < 3; ++i) p.run(sink);
-    EXPECT_EQ(p.read("x"), (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ(p.records("x"), (std::vector<float>{1, 1, 1}));
     EXPECT_EQ(p.counters().graph_launches, 2u);
     EXPECT_EQ(model.total.read().at(0), 111.0);
   }

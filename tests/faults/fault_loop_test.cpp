@@ -159,7 +159,7 @@ void FaultLoop::check_lost(Session& session) {
           session.program->run(sink);
         }),
         error_of([&] { session.program->sync(); }), error_of([&] { (void)session.program->poll(); }),
-        error_of([&] { (void)session.program->read("loss"); }), error_of([&] { (void)session.program->steps(); })};
+        error_of([&] { (void)session.program->records("loss"); }), error_of([&] { (void)session.program->steps(); })};
     for (const std::string& error : errors) EXPECT_TRUE(contains(error, "cudaErrorIllegalAddress")) << error;
   }
 }
@@ -170,7 +170,7 @@ void FaultLoop::restore_broken(Session& session, const Fault& fault, const Refer
   bool names_another = fault.kind == Kind::all_for_ever;  // of which the first may have been no more than logged
   for (int i = 0; i < 2; ++i) {
     std::string errors[] = {error_of([&] { session.program->run(sink); }), error_of([&] { session.program->sync(); }),
-                            error_of([&] { (void)session.program->read("loss"); }),
+                            error_of([&] { (void)session.program->records("loss"); }),
                             error_of([&] { (void)session.read_variables(); })};
     for (const std::string& error : errors)
       EXPECT_TRUE(contains(error, "broke off") && (names_another || names(error, fault.function))) << error;

@@ -31,8 +31,8 @@ TEST_F(Fault, AReadThatFailsLosesNoRecords) {
   model.p.sync();
   const char* call = "cudaStreamSynchronize";  // the values do not need it, sync() does
   emu::fail(call, 1, cudaErrorInvalidValue);
-  EXPECT_TRUE(contains(message_of([&] { (void)model.p.read("loss"); }), call));
-  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{2}));
+  EXPECT_TRUE(contains(message_of([&] { (void)model.p.records("loss"); }), call));
+  EXPECT_EQ(model.p.records("loss"), (std::vector<float>{2}));
 }
 
 TEST_F(Fault, PollAndTryReadWaitForNothingAndCopyNothing) {
@@ -42,7 +42,7 @@ TEST_F(Fault, PollAndTryReadWaitForNothingAndCopyNothing) {
     emu::reset_calls();
     std::size_t polls = 1;
     while (!model.p.poll()) ++polls;
-    EXPECT_EQ(model.p.try_read("loss").size(), 1u);
+    EXPECT_EQ(model.p.try_records("loss").size(), 1u);
     EXPECT_EQ(emu::calls("cudaStreamQuery"), polls);
     // Besides the mode of captures, which poll() sets and restores, nothing else.
     EXPECT_EQ(emu::total_calls(), polls + emu::calls("cudaThreadExchangeStreamCaptureMode"));
@@ -56,7 +56,7 @@ TEST_F(Fault, APollThatFailsSaysSoAndLosesNothing) {
   EXPECT_TRUE(contains(message_of([&] { (void)model.p.poll(); }), "cudaStreamQuery returned"));
   while (!model.p.poll()) {
   }
-  EXPECT_EQ(model.p.try_read("loss"), (std::vector<float>{2}));
+  EXPECT_EQ(model.p.try_records("loss"), (std::vector<float>{2}));
 }
 
 TEST_F(Fault, AWriteThatFailsCountsAsNone) {
@@ -66,7 +66,7 @@ TEST_F(Fault, AWriteThatFailsCountsAsNone) {
   EXPECT_TRUE(contains(message_of([&] { model.p.run(interactive); }), "nothing was written to \"x\""));
   model.p.write(model.x, std::vector<float>{5});
   model.p.run(interactive);
-  EXPECT_EQ(model.p.read("loss"), (std::vector<float>{10}));
+  EXPECT_EQ(model.p.records("loss"), (std::vector<float>{10}));
 }
 
 // Streams that were not joined yet when issuing failed.
@@ -266,14 +266,14 @@ TEST_F(Fault, AnInvariantCopyThatFailsIsMadeByTheNextRun) {
   Program p = compile(g, {.target = cuda(0)});
   p.write(x, std::vector<float>{1});
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(0), 2.0);
+  EXPECT_EQ(p.output("y").at(0), 2.0);
   p.write(x, std::vector<float>{5});
   emu::reset_calls();
   emu::fail("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
   EXPECT_TRUE(contains(message_of([&] { p.run(interactive); }), "cudaMemcpyAsync returned"));
   EXPECT_EQ(emu::injected().size(), 1u);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(0), 6.0);
+  EXPECT_EQ(p.output("y").at(0), 6.0);
 }
 
 }  // namespace

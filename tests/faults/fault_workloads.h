@@ -257,7 +257,7 @@ class Session {
     program->sync();
   }
   void read_losses() {
-    for (float loss : program->read("loss")) losses.push_back(loss);
+    for (float loss : program->records("loss")) losses.push_back(loss);
   }
   std::vector<Tensor> read_variables() const {
     std::vector<Tensor> values;

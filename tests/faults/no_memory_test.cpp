@@ -85,7 +85,7 @@ TEST_P(NoMemory, IsSaidWithWhatItWasForAndWhatTheProgramNeeds) {
   fail_in(MemoryRow::kWrite, [&] { p->write(x, std::vector<float>(200 * 5000, 1.0f)); });
   fail_in(MemoryRow::kBind, [&] { p->bind(); });
   p->run();
-  EXPECT_EQ(p->read("y"), (std::vector<float>{10000}));
+  EXPECT_EQ(p->records("y"), (std::vector<float>{10000}));
 }
 
 class NoMemoryForOtherShapes : public Fault {};
@@ -114,7 +114,7 @@ TEST_F(NoMemoryForOtherShapes, WhatIsKeptForOtherShapesIsGivenUpFirst) {
   EXPECT_TRUE(contains(warnings[0], "that are kept for 3 other sets of input shapes are given up")) << warnings[0];
   write(20);
   p.run();
-  EXPECT_EQ(p.read_output("y").as<float>()[19], 3.0f);
+  EXPECT_EQ(p.output("y").as<float>()[19], 3.0f);
 }
 
 // Data of an op that says when it is gone.
@@ -147,7 +147,7 @@ TEST_F(NoMemoryForOtherShapes, NothingIsGivenUpThatAStepUnderWayUses) {
   p.run();
   EXPECT_EQ(emu::injected().size(), 1u);
   EXPECT_EQ(p.counters().evicted_shapes, 1u);
-  EXPECT_EQ(p.read_output("y").as<float>()[19], 3.0f);
+  EXPECT_EQ(p.output("y").as<float>()[19], 3.0f);
   EXPECT_EQ(calls_without_data, 0);
 }
 

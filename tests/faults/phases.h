@@ -91,7 +91,7 @@ inline const Phase kPhases[] = {
     {"read", reach_capture,
      [](std::optional<Session>& s) {
        s->read_losses();
-       (void)s->program->read_output("y");
+       (void)s->program->output("y");
        (void)s->read_variables();
      }},
     {"poll",

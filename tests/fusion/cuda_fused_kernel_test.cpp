@@ -291,7 +291,7 @@ TEST_F(Fusion, OtherRowsNeedNoOtherKernelUnlessOthersReduceThem) {
     program.write(x, data);
     program.run();
     program.sync();
-    EXPECT_EQ(program.read_output("z").at(rows - 1), 3.0);
+    EXPECT_EQ(program.output("z").at(rows - 1), 3.0);
     return program.counters().compiled_kernels + program.counters().cached_kernels;
   };
   EXPECT_EQ(kernels_after(3, 40), 1u);

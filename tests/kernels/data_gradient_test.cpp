@@ -106,11 +106,11 @@ void check_gradients_of_gradients(DeviceId device, const Composition& compositio
   Program p = compile(g, {.target = device});
   auto loss_now = [&] {
     p.run(interactive);
-    return p.read_output("loss").at(0);
+    return p.output("loss").at(0);
   };
   loss_now();
   std::vector<Tensor> seen;
-  for (std::size_t i = 0; i < gradients.size(); ++i) seen.push_back(p.read_output("g" + std::to_string(i)));
+  for (std::size_t i = 0; i < gradients.size(); ++i) seen.push_back(p.output("g" + std::to_string(i)));
   constexpr double kStep = 1e-5;
   for (std::size_t v = 0; v < variables.size(); ++v) {
     ASSERT_EQ(to_string(seen[v].type()), to_string(composition.operands[v].type()));
@@ -155,7 +155,7 @@ std::vector<Value> small_model(const Value& x, Graph& g, const Variable& filters
 std::vector<Tensor> run_model(Program& p, const Graph&, const std::vector<Value>& values, Mode mode) {
   p.run(mode);
   std::vector<Tensor> result;
-  for (std::size_t i = 0; i < values.size(); ++i) result.push_back(p.read_output("o" + std::to_string(i)));
+  for (std::size_t i = 0; i < values.size(); ++i) result.push_back(p.output("o" + std::to_string(i)));
   return result;
 }
 void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {

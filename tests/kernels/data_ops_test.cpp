@@ -32,7 +32,7 @@ TEST_P(DataOps, ScatterAddOfAValueToItself) {
   p.write(x, std::vector<float>{1, 2, 3});
   p.write(at, std::vector<std::int32_t>{1, 0, 0});
   p.run();
-  Tensor sum = p.read_output("sum");
+  Tensor sum = p.output("sum");
   EXPECT_EQ(sum.at(0), 2 + 4 + 6);
   EXPECT_EQ(sum.at(1), 4 + 2);
   EXPECT_EQ(sum.at(2), 6);
@@ -68,7 +68,7 @@ TEST_P(DataOps, SlicesAndPadsOfRowsOfEveryLength) {
       Program p = compile(g);
       p.write(x, data.to(dtype));
       p.run();
-      Tensor halves = p.read_output("cut").to(f64), sums = p.read_output("whole").to(f64);
+      Tensor halves = p.output("cut").to(f64), sums = p.output("whole").to(f64);
       std::size_t wrong = 0, at = 0, in_part = 0;
       for (std::int64_t i = 0; i < shape[0]; ++i) {
         for (std::int64_t j = 0; j < shape[1]; ++j) {
@@ -109,7 +109,7 @@ TEST_P(DataOps, AnIndexOutsideTheAxisFailsTheStep) {
       }
       EXPECT_EQ(kept.read().at(0), 1.0);
       EXPECT_EQ(p.steps(), 0);
-      EXPECT_THROW((void)p.read_output("y"), Error);  // of the failed step
+      EXPECT_THROW((void)p.output("y"), Error);  // of the failed step
       p.write(indices, std::vector<std::int32_t>{1, 1});
       p.run(interactive);
       EXPECT_EQ(kept.read().at(0), scatters ? 14.0 : 4.0);
@@ -143,7 +143,7 @@ TEST_P(DataOps, EqualIndicesAddUpInTheirOrder) {
              scatter_add(g.constant(Tensor(f32, {3, kWidth})), g.constant(Tensor({count}, rows)), g.constant(updates)));
     Program p = compile(g);
     p.run(interactive);
-    Tensor y = p.read_output("y");
+    Tensor y = p.output("y");
     std::vector<float> wanted(3 * kWidth);
     for (std::size_t i = 0; i < rows.size(); ++i)
       for (std::size_t c = 0; c < kWidth; ++c)
@@ -165,7 +165,7 @@ TEST_P(DataOps, ManyPieces) {
   g.output("x", x);
   Program p = compile(g);
   p.run(interactive);
-  Tensor wanted = p.read_output("x"), all = p.read_output("all"), last = p.read_output("last");
+  Tensor wanted = p.output("x"), all = p.output("all"), last = p.output("last");
   EXPECT_TRUE(std::equal(all.data(), all.data() + all.bytes(), wanted.data()));
   EXPECT_EQ(last.at(kPieces - 1), wanted.at(wanted.shape()[1] - 1));
 }
@@ -208,10 +208,10 @@ TEST_P(DataOps, ConvolutionsOfLargeImages) {
   g.output("dw3", 2 * sum(same * corner(1, 1)));
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(0), 3.0 * (kHeight - 1) * (kWidth - 1));
-  EXPECT_EQ(p.read_output("dx").at(0), 3.0 * kHeight * kWidth);
-  EXPECT_EQ(p.read_output("dw").at(0), p.read_output("dw0").at(0));
-  EXPECT_EQ(p.read_output("dw").at(3), p.read_output("dw3").at(0));
+  EXPECT_EQ(p.output("y").at(0), 3.0 * (kHeight - 1) * (kWidth - 1));
+  EXPECT_EQ(p.output("dx").at(0), 3.0 * kHeight * kWidth);
+  EXPECT_EQ(p.output("dw").at(0), p.output("dw0").at(0));
+  EXPECT_EQ(p.output("dw").at(3), p.output("dw3").at(0));
 }
 
 TEST_P(DataOps, TheLargestOfAWindowIsTheFirstOfEqualsOrNan) {
@@ -223,10 +223,10 @@ TEST_P(DataOps, TheLargestOfAWindowIsTheFirstOfEqualsOrNan) {
   g.output("dx", grad(sum(y), {x})[0]);
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(0), 1.0);
-  EXPECT_TRUE(std::isnan(p.read_output("y").at(1)));
+  EXPECT_EQ(p.output("y").at(0), 1.0);
+  EXPECT_TRUE(std::isnan(p.output("y").at(1)));
   std::vector<double> wanted{1, 0, 0, 1, 0, 0, 0, 0};
-  for (std::int64_t i = 0; i < 8; ++i) EXPECT_EQ(p.read_output("dx").at(i), wanted[static_cast<std::size_t>(i)]) << i;
+  for (std::int64_t i = 0; i < 8; ++i) EXPECT_EQ(p.output("dx").at(i), wanted[static_cast<std::size_t>(i)]) << i;
 }
 
 // 1 + 2^-12 is 1 in TF32.
@@ -238,11 +238,11 @@ TEST_P(DataOps, Tf32IsOnRequestOnly) {
   g.output("tf32", matmul(a, b, {.tf32 = true}));
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("f32").at(0), 16.0 * fine);
+  EXPECT_EQ(p.output("f32").at(0), 16.0 * fine);
 #ifdef GRAPHSINK_EMULATED
-  EXPECT_EQ(p.read_output("tf32").at(0), GetParam().kind == DeviceKind::cuda ? 16.0 : 16.0 * fine);
+  EXPECT_EQ(p.output("tf32").at(0), GetParam().kind == DeviceKind::cuda ? 16.0 : 16.0 * fine);
 #else
-  EXPECT_NEAR(p.read_output("tf32").at(0), 16.0 * fine, 0.02);
+  EXPECT_NEAR(p.output("tf32").at(0), 16.0 * fine, 0.02);
 #endif
 }
 

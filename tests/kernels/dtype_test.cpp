@@ -46,8 +46,8 @@ TEST(DType, TensorsAreMadeOfWhatHoldsElements) {
   Program p = compile(g, {.target = cpu()});
   p.write(x, std::vector<bool>{true, false, true});
   p.run(interactive);
-  EXPECT_EQ(p.read_output("y").at(1), 1);
-  EXPECT_EQ(p.read_output("y").at(2), 0);
+  EXPECT_EQ(p.output("y").at(1), 1);
+  EXPECT_EQ(p.output("y").at(2), 0);
   EXPECT_THROW(p.write(x, std::vector<bool>{true}), Error);
 }
 
@@ -108,7 +108,7 @@ class Casts : public ::testing::TestWithParam<DeviceId> {
     g.output("y", cast(g.constant(x), to));
     Program program = graphsink::compile(g, {.target = GetParam()});
     program.run(interactive);
-    return program.read_output("y");
+    return program.output("y");
   }
 };
 std::string device_name(const ::testing::TestParamInfo<DeviceId>& info) {
@@ -185,9 +185,9 @@ TEST_P(Casts, HalvesAreSummedInFloats) {
   g.record("loss", cast(sum(g.constant(Tensor::full(f32, {3}, 1))), f16));
   Program program = graphsink::compile(g, {.target = GetParam(), .check_finite = true});
   program.run(interactive);
-  EXPECT_EQ(program.read_output("sum").at(0), 4096);
-  EXPECT_EQ(program.read_output("mean").at(0), 3);
-  EXPECT_EQ(program.read<float>("loss"), std::vector<float>{3});
+  EXPECT_EQ(program.output("sum").at(0), 4096);
+  EXPECT_EQ(program.output("mean").at(0), 3);
+  EXPECT_EQ(program.records<float>("loss"), std::vector<float>{3});
 }
 
 TEST_P(Casts, NumbersOf64Bits) {
@@ -197,7 +197,7 @@ TEST_P(Casts, NumbersOf64Bits) {
   g.output("y", x * 3 + x);
   Program program = graphsink::compile(g, {.target = GetParam()});
   program.run(interactive);
-  EXPECT_EQ(elements<std::int64_t>(program.read_output("y")), (std::vector<std::int64_t>{4 * large, -12}));
+  EXPECT_EQ(elements<std::int64_t>(program.output("y")), (std::vector<std::int64_t>{4 * large, -12}));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class FusedPairs : public OnDevice {
         p.write(b, numbers(size_of_operand(1), 2, dtype));
         p.write(c, numbers(size_of_operand(2), 3, dtype));
         p.run(interactive_serial);
-        results.push_back(p.read_output("y"));
+        results.push_back(p.output("y"));
       }
       ASSERT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].bytes()), 0);
     }
@@ -93,9 +93,9 @@ TEST_P(FusedPairs, KeepAResultThatOthersUse) {
       p.write(x, numbers(300, 5, f32));
       p.write(s, Tensor::scalar(1.7f));
       p.run(interactive_serial);
-      results.push_back({p.read_output("y")});
-      if (way == 0) results.back().push_back(p.read_output("z"));
-      if (way == 1) results.back().push_back(p.read_output("inner"));
+      results.push_back({p.output("y")});
+      if (way == 0) results.back().push_back(p.output("z"));
+      if (way == 1) results.back().push_back(p.output("inner"));
     }
     for (std::size_t i = 0; i < results[0].size(); ++i)
       EXPECT_EQ(std::memcmp(results[0][i].data(), results[1][i].data(), results[0][i].bytes()), 0) << way << " " << i;

@@ -169,7 +169,7 @@ Tensor run(const Graph& g, bool flush) {
   options.flush_denormals = flush;
   Program p = compile(g, options);
   p.run(interactive);
-  return p.read_output("y");
+  return p.output("y");
 }
 
 // Each element of a row, and the same elements alone.

@@ -123,8 +123,8 @@ TEST_P(LongLines, AreSortedWithTheirBitsAndEqualsInOrder) {
         Program p = compile(g);
         p.run(interactive);
         SortedLines<T> wanted(data, axis, descends);
-        expect_same_bits(p.read_output("values"), wanted.values);
-        expect_same_bits(p.read_output("places"), wanted.places);
+        expect_same_bits(p.output("values"), wanted.values);
+        expect_same_bits(p.output("places"), wanted.places);
       }
     }
   });
@@ -151,8 +151,8 @@ TEST_P(LongLines, TopKChoosesWhatSortPutsFirst) {
       g.output("first places", places[0]);
       Program p = compile(g);
       p.run(interactive);
-      expect_same_bits(p.read_output("values"), p.read_output("first values"));
-      expect_same_bits(p.read_output("places"), p.read_output("first places"));
+      expect_same_bits(p.output("values"), p.output("first values"));
+      expect_same_bits(p.output("places"), p.output("first places"));
     }
   });
 }
@@ -165,7 +165,7 @@ TEST_P(LongLines, NoneOrNoElements) {
     if (shape[0] == 0) g.output("top", top_k(x, 2, 1).values);
     Program p = compile(g);
     p.run(interactive);
-    EXPECT_EQ(p.read_output("values").shape().size(), 0);
+    EXPECT_EQ(p.output("values").shape().size(), 0);
   }
 }
 
@@ -189,7 +189,7 @@ TEST_P(LongLines, AnIndexOutsideTheAxisFailsTheStep) {
       indices[2999] = static_cast<std::int32_t>(rows - 1);
       p.write(at, indices);
       p.run(interactive);
-      EXPECT_EQ(p.read_output("y").at(rows - 1), rows == 1 ? 3000 : 1);
+      EXPECT_EQ(p.output("y").at(rows - 1), rows == 1 ? 3000 : 1);
     }
   }
 }
@@ -234,7 +234,7 @@ TEST_P(LongLines, CumsumIsExactWhereSumsAre) {
         Program p = compile(g);
         p.write(x, data);
         p.run(interactive);
-        expect_same_bits(p.read_output("sums"), sums_of_doubles<T, Sum>(data, axis, options));
+        expect_same_bits(p.output("sums"), sums_of_doubles<T, Sum>(data, axis, options));
       }
     }
   };
@@ -299,7 +299,7 @@ TEST_P(LongLines, InABranchThatIsTakenLate) {
       reference.write(alone_rows, some_rows(step));
       reference.run(interactive);
       for (std::size_t i = 0; i < seen.size(); ++i)
-        expect_same_bits(p.read_output(output_name("y", i)), reference.read_output(output_name("y", i)));
+        expect_same_bits(p.output(output_name("y", i)), reference.output(output_name("y", i)));
     }
   }
 }
@@ -329,7 +329,7 @@ TEST_P(LongLines, InALoop) {
       p.write(x, Tensor::uniform({kLines, kLength}, step, -1, 1));
       p.write(rows, some_rows(step));
       p.run(mode);
-      expect_same_bits(p.read_output("seen"), p.read_output("wanted"));
+      expect_same_bits(p.output("seen"), p.output("wanted"));
     }
   }
 }

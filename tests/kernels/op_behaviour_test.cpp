@@ -25,7 +25,7 @@ class OpBehaviour : public ::testing::TestWithParam<DeviceId> {
     Program program = compile(g);
     program.run(interactive);
     std::vector<Tensor> result;
-    for (int i = 0; i < outputs; ++i) result.push_back(program.read_output(std::to_string(i)));
+    for (int i = 0; i < outputs; ++i) result.push_back(program.output(std::to_string(i)));
     return result;
   }
 };
@@ -91,13 +91,13 @@ TEST_P(OpBehaviour, IgnoredTargetsNeedNotBeClasses) {
     Program p = compile(g);
     p.write(targets, std::vector<std::int64_t>{1, kIgnored});
     p.run(interactive);
-    EXPECT_NEAR(p.read_output("0").at(0), std::log(2.0), 1e-15);
-    EXPECT_EQ(elements(p.read_output("1")), (Doubles{0.5, -0.5, 0, 0}));
+    EXPECT_NEAR(p.output("0").at(0), std::log(2.0), 1e-15);
+    EXPECT_EQ(elements(p.output("1")), (Doubles{0.5, -0.5, 0, 0}));
     p.write(targets, std::vector<std::int64_t>(2, kIgnored));
     p.run(interactive);
-    double none = p.read_output("0").at(0);
+    double none = p.output("0").at(0);
     EXPECT_TRUE(per_row ? none == 0 : std::isnan(none)) << none;
-    EXPECT_EQ(elements(p.read_output("1")), Doubles(4, 0.0));
+    EXPECT_EQ(elements(p.output("1")), Doubles(4, 0.0));
     p.write(targets, std::vector<std::int64_t>{1, kIgnored + 1});
     p.run(interactive);
     EXPECT_THROW(p.sync(), Error);
@@ -199,7 +199,7 @@ TEST_P(OpBehaviour, FollowsOpenDimensionsWithTheSameBitsInEveryMode) {
       followed.run(mode);
       for (int i = 0; i < outputs; ++i) {
         SCOPED_TRACE("output " + std::to_string(i) + " " + std::string(to_string(mode)));
-        Tensor seen = followed.read_output(std::to_string(i)), wanted = known.read_output(std::to_string(i));
+        Tensor seen = followed.output(std::to_string(i)), wanted = known.output(std::to_string(i));
         ASSERT_EQ(to_string(seen.type()), to_string(wanted.type()));
         for (std::int64_t k = 0; k < seen.shape().size(); ++k)
           ASSERT_NEAR(seen.at(k), wanted.at(k), 1e-12 * std::max(1.0, std::abs(wanted.at(k)))) << k;
@@ -278,9 +278,9 @@ TEST_P(OpBehaviour, RandomIntegersAreTheSameInAllModesAndDifferInEachStep) {
     g.record("first", cast(slice(x, {0}, {1}), f32));
     Program p = compile(g, {.seed = 9});
     p.run(mode, {.steps = 5});
-    results.push_back(elements(p.read_output("0")));
+    results.push_back(elements(p.output("0")));
     EXPECT_EQ(results.back(), results[0]) << to_string(mode);
-    std::vector<float> seen = p.read("first");
+    std::vector<float> seen = p.records("first");
     ASSERT_EQ(seen.size(), 5u);
     for (std::size_t i = 0; i < 5; ++i)
       for (std::size_t j = 0; j < i; ++j) EXPECT_NE(seen[i], seen[j]);

@@ -46,7 +46,7 @@ TEST_P(OpContract, AnIndexOutsideTheTableFailsTheStep) {
     Program p = compile(g);
     p.write(indices, std::vector<std::int32_t>{0, bad, 2});
     expect_failed_step(g, p, table, "embedding");
-    EXPECT_THROW((void)p.read_output("rows"), Error);
+    EXPECT_THROW((void)p.output("rows"), Error);
     p.write(indices, std::vector<std::int32_t>{0, 2, 2});
     p.run(interactive);
     p.sync();
@@ -99,9 +99,9 @@ TEST_P(OpContract, AnEmptyBatchHasNoLoss) {
   g.output("sum", sum(logits));
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_TRUE(std::isnan(p.read_output("loss").at(0)));
-  EXPECT_TRUE(std::isnan(p.read_output("mean").at(0)));
-  EXPECT_EQ(p.read_output("sum").at(0), 0.0);
+  EXPECT_TRUE(std::isnan(p.output("loss").at(0)));
+  EXPECT_TRUE(std::isnan(p.output("mean").at(0)));
+  EXPECT_EQ(p.output("sum").at(0), 0.0);
 }
 
 TEST_P(OpContract, LargeLogitsDoNotOverflow) {
@@ -113,9 +113,9 @@ TEST_P(OpContract, LargeLogitsDoNotOverflow) {
   g.output("grad", grad(loss, {rows})[0]);
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("loss").at(0), 2000.0);
-  EXPECT_EQ(p.read_output("grad").at(0), 1.0);
-  EXPECT_EQ(p.read_output("grad").at(1), -1.0);
+  EXPECT_EQ(p.output("loss").at(0), 2000.0);
+  EXPECT_EQ(p.output("grad").at(0), 1.0);
+  EXPECT_EQ(p.output("grad").at(1), -1.0);
 }
 
 TEST_P(OpContract, IntegersWrapAndNansStay) {
@@ -130,13 +130,13 @@ TEST_P(OpContract, IntegersWrapAndNansStay) {
   g.output("equal", equal(x, x));
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("add").at(0), -2.0);
-  EXPECT_EQ(p.read_output("mul").at(1), 1.0);
-  EXPECT_EQ(p.read_output("sum").at(0), -2.0);
-  EXPECT_TRUE(std::isnan(p.read_output("relu").at(0)));
-  EXPECT_EQ(p.read_output("relu").at(1), 0.0);
-  EXPECT_EQ(p.read_output("equal").at(0), 0.0);
-  EXPECT_EQ(p.read_output("equal").at(1), 1.0);
+  EXPECT_EQ(p.output("add").at(0), -2.0);
+  EXPECT_EQ(p.output("mul").at(1), 1.0);
+  EXPECT_EQ(p.output("sum").at(0), -2.0);
+  EXPECT_TRUE(std::isnan(p.output("relu").at(0)));
+  EXPECT_EQ(p.output("relu").at(1), 0.0);
+  EXPECT_EQ(p.output("equal").at(0), 0.0);
+  EXPECT_EQ(p.output("equal").at(1), 1.0);
 }
 
 // Built with a batch of 4, run with others: no gradient may have kept the 4.
@@ -164,10 +164,10 @@ TEST_P(OpContract, GradientsFollowOpenDimensions) {
     p.write(x, data);
     auto loss_now = [&] {
       p.run(interactive);
-      return p.read_output("loss").at(0);
+      return p.output("loss").at(0);
     };
     loss_now();
-    Tensor gw = p.read_output("gw"), gb = p.read_output("gb");
+    Tensor gw = p.output("gw"), gb = p.output("gb");
     for (auto& [variable, gradient] : {std::pair{w, gw}, {b, gb}}) {
       for (std::size_t i = 0; i < gradient.as<double>().size(); ++i) {
         constexpr double kStep = 1e-5;
@@ -200,8 +200,8 @@ TEST_P(OpContract, GradientsOfGradients) {
   p.run(interactive);
   for (std::int64_t i = 0; i < 3; ++i) {
     double at = std::array{0.5, -1.0, 2.0}[static_cast<std::size_t>(i)];
-    EXPECT_NEAR(p.read_output("cube").at(i), 6 * at, 1e-12);
-    EXPECT_NEAR(p.read_output("exp").at(i), std::exp(at) / 3, 1e-12);
+    EXPECT_NEAR(p.output("cube").at(i), 6 * at, 1e-12);
+    EXPECT_NEAR(p.output("exp").at(i), std::exp(at) / 3, 1e-12);
   }
 }
 
@@ -242,7 +242,7 @@ TEST_P(OpContract, SecondDerivativesAtSpecialValues) {
     g.output("second", second_derivative(x, f));
     Program p = compile(g);
     p.run(interactive);
-    const Tensor seen = p.read_output("second");
+    const Tensor seen = p.output("second");
     for (std::size_t i = 0; i < at.size(); ++i) {
       const double value = seen.at(static_cast<std::int64_t>(i));
       if (std::isnan(wanted[i])) {
@@ -267,7 +267,7 @@ TEST_P(OpContract, IgnoredRowsHaveNoSecondDerivatives) {
     g.output("second", grad(sum(squared), {x})[0]);
     Program p = compile(g);
     p.run(interactive);
-    const Tensor second = p.read_output("second");
+    const Tensor second = p.output("second");
     // The gradient of the other row is (-1/2, 1/2), and its derivative 1/4 (1, -1; -1, 1).
     for (std::int64_t i = 0; i < 4; ++i)
       EXPECT_NEAR(second.at(i), !counts || i < 2 ? 0.0 : i == 2 ? -0.5 : 0.5, 1e-12) << i;
@@ -284,7 +284,7 @@ TEST_P(OpContract, ThirdDerivatives) {
   p.run(interactive);
   for (std::int64_t i = 0; i < 2; ++i) {
     double y = std::tanh(std::array{0.3, -0.7}[static_cast<std::size_t>(i)]);
-    EXPECT_NEAR(p.read_output("tanh").at(i), (1 - y * y) * (6 * y * y - 2), 1e-12);
+    EXPECT_NEAR(p.output("tanh").at(i), (1 - y * y) * (6 * y * y - 2), 1e-12);
   }
 }
 
@@ -311,10 +311,10 @@ TEST_P(OpContract, SecondDerivativesFollowOpenDimensions) {
     auto slopes_at = [&](const Tensor& at) {
       p.write(x, at);
       p.run(interactive);
-      return p.read_output("slopes").at(0);
+      return p.output("slopes").at(0);
     };
     slopes_at(data);
-    const Tensor second = p.read_output("second");
+    const Tensor second = p.output("second");
     for (std::size_t i = 0; i < data.as<double>().size(); ++i) {
       constexpr double kStep = 1e-5;
       Tensor up = data, down = data;
@@ -363,12 +363,12 @@ TEST_P(OpContract, NumbersTakeTheDtypeOfTheOtherOperand) {
   g.output("less", n < 2);
   Program p = compile(g);
   p.run(interactive);
-  EXPECT_EQ(p.read_output("n").dtype(), i32);
-  EXPECT_EQ(p.read_output("n").at(2), 5.0);
-  EXPECT_EQ(p.read_output("x").dtype(), f64);
-  EXPECT_EQ(p.read_output("x").at(0), 2.0);
-  EXPECT_EQ(p.read_output("less").at(0), 1.0);
-  EXPECT_EQ(p.read_output("less").at(1), 0.0);
+  EXPECT_EQ(p.output("n").dtype(), i32);
+  EXPECT_EQ(p.output("n").at(2), 5.0);
+  EXPECT_EQ(p.output("x").dtype(), f64);
+  EXPECT_EQ(p.output("x").at(0), 2.0);
+  EXPECT_EQ(p.output("less").at(0), 1.0);
+  EXPECT_EQ(p.output("less").at(1), 0.0);
 }
 
 }  // namespace

@@ -118,14 +118,14 @@ TEST_P(OpNumbers, ThatRoundAreTaken) {
   g.output("padded", pad(g.constant(Tensor({std::uint8_t{7}})), {0}, {1}, 255));
   g.output("bool", logical_and(g.constant(Tensor({true})), 1));
   Program p = run(g);
-  EXPECT_EQ(p.read_output("f32").as<float>()[0], 0.1f);
-  EXPECT_EQ(p.read_output("f16").at(0), 65504);
-  EXPECT_EQ(p.read_output("infinite").at(0), kInf);
-  EXPECT_TRUE(std::isnan(p.read_output("nan").at(0)));
-  EXPECT_EQ(p.read_output("i64").as<std::int64_t>()[0], std::int64_t{1} << 62);
-  EXPECT_EQ(p.read_output("u8").at(0), 7);
-  EXPECT_EQ(p.read_output("padded").at(1), 255);
-  EXPECT_EQ(p.read_output("bool").at(0), 1);
+  EXPECT_EQ(p.output("f32").as<float>()[0], 0.1f);
+  EXPECT_EQ(p.output("f16").at(0), 65504);
+  EXPECT_EQ(p.output("infinite").at(0), kInf);
+  EXPECT_TRUE(std::isnan(p.output("nan").at(0)));
+  EXPECT_EQ(p.output("i64").as<std::int64_t>()[0], std::int64_t{1} << 62);
+  EXPECT_EQ(p.output("u8").at(0), 7);
+  EXPECT_EQ(p.output("padded").at(1), 255);
+  EXPECT_EQ(p.output("bool").at(0), 1);
 }
 
 // One constant for each number: a NaN equals none of them, and -0.0 equals 0.0.
@@ -138,11 +138,11 @@ TEST_P(OpNumbers, AreTheOnesThatWereGiven) {
   g.output("3", one / 0.0);
   g.output("4", one / -0.0);
   Program p = run(g);
-  EXPECT_EQ(p.read_output("0").at(0), 2);
-  EXPECT_TRUE(std::isnan(p.read_output("1").at(0)));
-  EXPECT_EQ(p.read_output("2").at(0), 3);
-  EXPECT_EQ(p.read_output("3").at(0), kInf);
-  EXPECT_EQ(p.read_output("4").at(0), -kInf);
+  EXPECT_EQ(p.output("0").at(0), 2);
+  EXPECT_TRUE(std::isnan(p.output("1").at(0)));
+  EXPECT_EQ(p.output("2").at(0), 3);
+  EXPECT_EQ(p.output("3").at(0), kInf);
+  EXPECT_EQ(p.output("4").at(0), -kInf);
 }
 
 struct Compared {
@@ -184,7 +184,7 @@ TEST_P(OpNumbers, AreComparedExactly) {
         double v = tensor.at(e), n = row.numbers[k];
         bool wanted[] = {v<n, n<v, v <= n, n <= v, v> n, n> v, v >= n, n >= v, v == n, n == v, v != n, n != v};
         for (std::size_t i = 0; i < 12; ++i)
-          EXPECT_EQ(p.read_output(std::to_string(k * 12 + i)).at(e), wanted[i])
+          EXPECT_EQ(p.output(std::to_string(k * 12 + i)).at(e), wanted[i])
               << to_string(row.dtype) << " " << v << " and " << n << ", comparison " << i;
       }
     }
@@ -199,9 +199,9 @@ TEST_P(OpNumbers, AndVariablesAreStackedLikeValues) {
   g.output("1", stack({v, x}, 1));
   g.output("2", stack({s, 7, g.constant(Tensor::scalar(6.0f))}));
   Program p = run(g);
-  EXPECT_EQ(p.read_output("0").at(2), 3);
-  EXPECT_EQ(p.read_output("1").at(1), 1);
-  EXPECT_EQ(p.read_output("2").at(1), 7);
+  EXPECT_EQ(p.output("0").at(2), 3);
+  EXPECT_EQ(p.output("1").at(1), 1);
+  EXPECT_EQ(p.output("2").at(1), 7);
   EXPECT_THROW(stack({v, s}), Error);  // neither names a graph
 }
 

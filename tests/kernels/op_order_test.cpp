@@ -22,7 +22,7 @@ class OrderOps : public ::testing::TestWithParam<DeviceId> {
     g.output(name, output);
     Program program = compile(g, {.target = GetParam()});
     program.run(interactive);
-    return program.read_output(name);
+    return program.output(name);
   }
 
  private:
@@ -144,7 +144,7 @@ TEST_P(OrderOps, TopKFollowsOpenDimensions) {
     for (std::int64_t i = 0; i < length; ++i) data.as<double>()[static_cast<std::size_t>(i)] = double(i);
     p.write(x, data);
     p.run(interactive);
-    Tensor gradient = p.read_output("gradient");
+    Tensor gradient = p.output("gradient");
     EXPECT_EQ(gradient.at(length - 1), 3.0);
     EXPECT_EQ(gradient.at(length - 2), 5.0);
     for (std::int64_t i = 0; i < length - 2; ++i) ASSERT_EQ(gradient.at(i), 0.0);
@@ -172,9 +172,9 @@ TEST_P(OrderOps, ExtremesFollowOpenDimensions) {
     for (std::int64_t i = 0; i < 3 * batch; ++i) data.as<double>()[static_cast<std::size_t>(i)] = 1.0 + double(i);
     p.write(x, data);
     p.run(interactive);
-    Tensor gradient = p.read_output("gradient");
+    Tensor gradient = p.output("gradient");
     ASSERT_EQ(to_string(gradient.shape()), to_string(data.shape()));
-    EXPECT_EQ(p.read_output("place").at(2), double(batch - 1));
+    EXPECT_EQ(p.output("place").at(2), double(batch - 1));
     double first = data.at(2), last = data.at(3 * batch - 1);
     EXPECT_EQ(gradient.at(3 * batch - 1), batch == 1 ? first + last : first);
     EXPECT_EQ(gradient.at(2), batch == 1 ? first + last : last);

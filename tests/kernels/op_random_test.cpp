@@ -66,7 +66,7 @@ TEST_P(RandomOps, AreWhatTheContractSays) {
     for (const Value& v : {narrow, wide, scaled, dropped}) g.output(std::to_string(v.node()), v);
     Program program = compile(g, {.seed = 77});
     program.run(interactive, {.steps = 3});
-    auto read = [&](const Value& v) { return program.read(v); };
+    auto read = [&](const Value& v) { return program.output(v); };
     Tensor a = read(narrow), b = read(wide), c = read(scaled), d = read(dropped);
     for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
       ASSERT_EQ(a.as<float>()[i], (Place{77, node_of(narrow), 2}.unit(i)));
@@ -101,7 +101,7 @@ TEST_P(RandomOps, GiveTheSameInAllModesAndDifferInEachStep) {
       Walk walk;
       Program program = compile(walk.g);
       for (std::int64_t i = 0; i < 6; i += at_once) program.run(mode, {.steps = at_once});
-      std::vector<float> seen = program.read("first");
+      std::vector<float> seen = program.records("first");
       ASSERT_EQ(seen.size(), 6u);
       for (std::size_t i = 0; i < 6; ++i)
         for (std::size_t j = 0; j < i; ++j) EXPECT_NE(seen[i], seen[j]);
@@ -137,7 +137,7 @@ TEST_P(RandomOps, TakeAnotherSeedWithoutANewCapture) {
   for (std::uint32_t seed : {2u, 3u}) {
     program.set_seed(seed);
     program.run();
-    Tensor seen = program.read_output("x");
+    Tensor seen = program.output("x");
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(seen.as<float>()[i], (Place{seed, node_of(x), seed}.unit(i)));
   }
   EXPECT_EQ(program.counters().captures, captures);
@@ -165,9 +165,9 @@ TEST_P(RandomOps, DifferInEachIterationOfALoop) {
     g.output("n", n);
     Program program = compile(g, {.seed = 9});
     program.run(mode, {.steps = 3});
-    Tensor seen = program.read_output("drawings");
+    Tensor seen = program.output("drawings");
     for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(seen.as<float>()[i], (Place{9, drawn, 2, i}.unit(0))) << i;
-    EXPECT_EQ(program.read_output("n").as<float>()[0], 5);
+    EXPECT_EQ(program.output("n").as<float>()[0], 5);
   }
 }
 
@@ -198,7 +198,7 @@ TEST_P(RandomOps, DifferInEachIterationOfNestedLoops) {
     Nest nest;
     Program program = compile(nest.g, {.seed = 4});
     program.run(mode, {.steps = 2});
-    Tensor seen = program.read_output("drawings");
+    Tensor seen = program.output("drawings");
     for (std::uint32_t i = 0; i < 6; ++i)
       EXPECT_EQ(seen.as<float>()[i], (Place{4, node_of(nest.x), 1, i % 3, i / 3}.unit(0))) << i << to_string(mode);
   }
@@ -212,7 +212,7 @@ TEST_P(RandomOps, GiveTheSameOnTheHost) {
   for (Mode mode : kModes) {
     program.run(mode);
     auto step = static_cast<std::uint32_t>(program.steps() - 1);
-    Tensor seen = program.read_output("there");
+    Tensor seen = program.output("there");
     for (std::size_t i = 0; i < 100; ++i) ASSERT_EQ(seen.as<float>()[i], (Place{3, node_of(there), step}.unit(i)));
   }
 }
@@ -248,11 +248,11 @@ TEST_P(RandomOps, HaveTheMomentsOfTheirDistributions) {
   // Deviations of sample moments: sqrt(mu_2p - mu_p^2) for the central ones, wide enough for all.
   std::array<double, 4> uniform{0.5, 1.0 / 12, 0, 1.0 / 80}, spread{0.3, 0.075, 0.05, 0.02};
   std::array<double, 4> normal{0, 1, 0, 3}, wide{1, 1.5, 4, 10};
-  expect_moments<float>(program.read(values[0]), uniform, spread);
-  expect_moments<double>(program.read(values[1]), uniform, spread);
-  expect_moments<float>(program.read(values[2]), normal, wide);
-  expect_moments<double>(program.read(values[3]), normal, wide);
-  expect_moments<float>(program.read(values[4]), {10, 4, 0, 48}, {2, 6, 32, 160});
+  expect_moments<float>(program.output(values[0]), uniform, spread);
+  expect_moments<double>(program.output(values[1]), uniform, spread);
+  expect_moments<float>(program.output(values[2]), normal, wide);
+  expect_moments<double>(program.output(values[3]), normal, wide);
+  expect_moments<float>(program.output(values[4]), {10, 4, 0, 48}, {2, 6, 32, 160});
 }
 
 TEST_P(RandomOps, DropoutAndItsGradientShareTheMask) {
@@ -267,7 +267,7 @@ TEST_P(RandomOps, DropoutAndItsGradientShareTheMask) {
     Program program = compile(g);
     program.run(sink, {.steps = 3});
     std::vector<Tensor> seen;
-    for (std::size_t i = 0; i < 6; ++i) seen.push_back(program.read_output(std::to_string(i)));
+    for (std::size_t i = 0; i < 6; ++i) seen.push_back(program.output(std::to_string(i)));
     int kept = 0, differ = 0;
     for (std::int64_t i = 0; i < 50000; ++i) {
       for (std::size_t j = 0; j < 3; ++j) ASSERT_EQ(seen[j].at(i), 2 * seen[j + 3].at(i)) << i;
@@ -286,7 +286,7 @@ TEST_P(RandomOps, DropoutDropsEvenWhatIsNotFinite) {
   g.output("y", dropout(g.constant(x), 0.5));
   Program program = compile(g);
   program.run(interactive);
-  Tensor y = program.read_output("y");
+  Tensor y = program.output("y");
   for (float v : y.as<float>()) EXPECT_TRUE(v == 0 || std::isinf(v));
 }
 

@@ -94,13 +94,13 @@ class CaseRun : private testing::OpCase {
   void run(DeviceId device) {
     Program program = compile(graph, {.target = device});
     program.run(interactive);
-    Tensor y = program.read_output("y");
+    Tensor y = program.output("y");
     EXPECT_EQ(y.dtype(), output.dtype());
     // A sum of many terms is as inexact as its largest partial sum, which is no half.
     double scale = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, arrays[0].shape.size())));
     expect_near(y, wanted_, tolerance_of(y.dtype()), is_half(y.dtype()) ? 1.0 : scale);
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (has_gradient(i)) check_gradient(program.read_output("g" + std::to_string(i)), i);
+      if (has_gradient(i)) check_gradient(program.output("g" + std::to_string(i)), i);
   }
 
  private:
@@ -173,7 +173,7 @@ class SecondRun : public testing::SecondCase {
     Arrays result(arrays.size());
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       if (!has_gradient(i)) continue;
-      const Tensor seen = program_.read_output("s" + std::to_string(i));
+      const Tensor seen = program_.output("s" + std::to_string(i));
       EXPECT_EQ(to_string(seen.type()), to_string(values[i].type()));
       result[i] = Array(seen.shape());
       for (std::int64_t e = 0; e < seen.shape().size(); ++e) result[i][e] = seen.at(e);
@@ -186,7 +186,7 @@ class SecondRun : public testing::SecondCase {
     for (std::size_t i = 0; i < operands.size(); ++i)
       program_.write(values[i], testing::to_tensor(operands[i], dtypes[i]));
     program_.run(interactive);
-    return program_.read_output("s").at(0);
+    return program_.output("s").at(0);
   }
 
   Program program_;

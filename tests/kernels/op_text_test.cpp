@@ -20,7 +20,7 @@ class TextOps : public ::testing::TestWithParam<DeviceId> {
     Program program = compile(g, {.target = GetParam()});
     program.run(interactive);
     std::vector<Tensor> result;
-    for (std::size_t i = 0; i < outputs; ++i) result.push_back(program.read_output(std::to_string(i)));
+    for (std::size_t i = 0; i < outputs; ++i) result.push_back(program.output(std::to_string(i)));
     return result;
   }
 };
@@ -135,7 +135,7 @@ TEST_P(TextOps, GiveTheSameBitsInAllModes) {
     program.run(mode, {.steps = 2});
     results.emplace_back();
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      results.back().push_back(program.read_output(std::to_string(i)));
+      results.back().push_back(program.output(std::to_string(i)));
       const Tensor &a = results[0][i], &b = results.back()[i];
       EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << to_string(mode) << ", output " << i;
     }

@@ -35,7 +35,7 @@ TEST_P(OnDevice, SlicesOfSeveralStacks) {
       p.write(place, std::vector{at});
       p.run(mode);
       for (std::size_t k = 0; k < slices.size(); ++k) {
-        const Tensor slice = p.read_output(std::to_string(k));
+        const Tensor slice = p.output(std::to_string(k));
         ASSERT_EQ(slice.shape(), Shape{kSizes[k]});
         for (std::int64_t i = 0; i < kSizes[k]; ++i)
           ASSERT_EQ(slice.at(i), static_cast<double>(at * kSizes[k] + i)) << k << " " << i;

@@ -56,7 +56,7 @@ TEST(SumOrder, OfALongRowIsAlwaysTheSame) {
       g.output("sum", sum(g.constant(x)));
       Program p = compile(g, {.target = cpu()});
       p.run();
-      const Tensor wanted = Tensor::full(f64, {}, sum_in_order(x)).to(dtype), seen = p.read_output("sum");
+      const Tensor wanted = Tensor::full(f64, {}, sum_in_order(x)).to(dtype), seen = p.output("sum");
       EXPECT_EQ(std::memcmp(seen.data(), wanted.data(), wanted.bytes()), 0) << seen.at(0) << " " << wanted.at(0);
     }
   }

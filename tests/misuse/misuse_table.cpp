@@ -188,7 +188,7 @@ std::span<const Row> misuses() {
       Row{"DefaultValueAsLoss", "grad", {"not a Value"}, [] { grad(Value(), {w()}); }},
       Row{"DefaultValueAsWrt", "grad", {"not a Value"}, [] { grad(loss(), {Value()}); }},
       Row{"DefaultValueAsInput", "write", {"not an input"}, [] { program().write(Value(), Tensor({1.0f})); }},
-      Row{"DefaultValueRead", "read", {"another graph"}, [] { program().read(Value()); }},
+      Row{"DefaultValueRead", "output", {"another graph"}, [] { program().output(Value()); }},
       Row{"DefaultValueReadByAnEager", "Eager::read", {"default-constructed"}, [] { Eager::read(Value()); }},
       Row{"DefaultValueAsLossOfSgd", "sgd", {"not a Value"}, [] { sgd(Value(), {w()}); }},
       Row{"DefaultValueAsScaledLoss",
@@ -298,10 +298,10 @@ std::span<const Row> misuses() {
       Row{"RunMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).run(); }},
       Row{"SyncMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).sync(); }},
       Row{"PollMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).poll(); }},
-      Row{"ReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read("s"); }},
-      Row{"TryReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).try_read("s"); }},
-      Row{"ReadOutputOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read_output("y"); }},
-      Row{"ReadValueOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).read(x()); }},
+      Row{"ReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).records("s"); }},
+      Row{"TryReadMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).try_records("s"); }},
+      Row{"ReadOutputOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).output("y"); }},
+      Row{"ReadValueOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).output(x()); }},
       Row{"SetSeedOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_seed(1); }},
       Row{"StepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).steps(); }},
       Row{"SetStepsOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).set_steps(1); }},
@@ -1265,30 +1265,30 @@ std::span<const Row> misuses() {
             p.write(f, std::vector<float>(6));
             p.run(sink, {.steps = 3});
           }},
-      Row{"ReadUnknownRecord", "read", {"no record \"t\"", "graph.record"}, [] { program().read("t"); }},
-      Row{"TryReadUnknownRecord", "read", {"no record \"t\""}, [] { program().try_read("t"); }},
-      Row{"ReadUnknownOutput", "read", {"no output \"z\"", "graph.output"}, [] { program().read_output("z"); }},
-      Row{"ReadBeforeRun", "read", {"has not run", "run()"}, [] { program().read_output("y"); }},
+      Row{"ReadUnknownRecord", "records", {"no record \"t\"", "graph.record"}, [] { program().records("t"); }},
+      Row{"TryReadUnknownRecord", "records", {"no record \"t\""}, [] { program().try_records("t"); }},
+      Row{"ReadUnknownOutput", "output", {"no output \"z\"", "graph.output"}, [] { program().output("z"); }},
+      Row{"ReadBeforeRun", "output", {"has not run", "run()"}, [] { program().output("y"); }},
       Row{"ReadWhatIsNoOutputBeforeRun",
-          "read",
+          "output",
           {"not an output", "graph.output"},
           [] {
             Program p = program();
-            p.read(x());
+            p.output(x());
           }},
       Row{"ReadWhatIsNoOutput",
-          "read",
+          "output",
           {"not an output", "graph.output"},
           [] {
             Program p = program();
             p.write(x(), std::vector<float>(3));
             p.run();
-            p.read(x());
+            p.output(x());
           }},
       Row{"ReadAValueOfAnotherGraph",
-          "read",
+          "output",
           {"another graph"},
-          [] { program().read(Graph().constant(Tensor({1.0f}))); }},
+          [] { program().output(Graph().constant(Tensor({1.0f}))); }},
       Row{"SetNegativeSteps", "set_steps", {"-1 steps"}, [] { program().set_steps(-1); }},
       Row{"SetTooManySteps", "set_steps", {"2^31"}, [] { program().set_steps(std::int64_t{1} << 31); }},
       Row{"GatherOutOfRange", "gather", {"lies outside the axis"}, [] { run(gather(floats(2), cast(x(), i32))); }}.with(ErrorCode::step_failed),
@@ -1312,14 +1312,14 @@ std::span<const Row> misuses() {
           {"lies outside the axis"},
           [] {
             Program p = with_failed_step();
-            p.read("s");
+            p.records("s");
           }}.with(ErrorCode::step_failed),
       Row{"ReadOfAnOutputAfterAFailedStep",
           "gather",
           {"lies outside the axis"},
           [] {
             Program p = with_failed_step();
-            p.read_output("y");
+            p.output("y");
           }}.with(ErrorCode::step_failed),
       Row{"PollAfterAFailedStep",
           "gather",

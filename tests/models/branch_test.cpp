@@ -130,8 +130,8 @@ TEST_P(Branch, TrainsAsTheHostDoesOnBothWaysInEveryMode) {
       models::feed(p, model, step, 1);
       p.run(mode);
       const double loss = host.step(Matrix(model.feeds[0].slices(step, 1)), model.feeds[1].slices(step, 1));
-      EXPECT_NEAR(p.read("loss").back(), loss, 1e-4);
-      EXPECT_EQ(p.read("long").back() == 1, host.is_long);
+      EXPECT_NEAR(p.records("loss").back(), loss, 1e-4);
+      EXPECT_EQ(p.records("long").back() == 1, host.is_long);
       long_ones += host.is_long ? 1 : 0;
     }
     EXPECT_GE(long_ones, 3);
@@ -154,7 +154,7 @@ TEST_P(Branch, OnlyTheWayThatWasTakenLearns) {
     const auto long1 = bits(2), long2 = bits(3), short1 = bits(4);
     models::feed(p, model, step, 1);
     p.run(sink);
-    const bool is_long = p.read("long").back() == 1;
+    const bool is_long = p.records("long").back() == 1;
     EXPECT_EQ(bits(2) != long1, is_long) << "step " << step;
     EXPECT_EQ(bits(3) != long2, is_long) << "step " << step;
     EXPECT_EQ(bits(4) == short1, is_long) << "step " << step;

@@ -76,9 +76,9 @@ TEST_P(Determinism, OpsAndTheirGradients) {
     for (std::size_t run = 0; run < count; ++run) {
       program.run(begin_run(run));
       Hash hash;
-      hash.add(program.read_output("y"));
+      hash.add(program.output("y"));
       for (std::size_t i = 0; i < it.values.size(); ++i)
-        if (it.has_gradient(i)) hash.add(program.read_output("g" + std::to_string(i)));
+        if (it.has_gradient(i)) hash.add(program.output("g" + std::to_string(i)));
       if (run == 0) first = hash.value();
       ASSERT_EQ(hash.value(), first) << "run " << run;
     }
@@ -106,7 +106,7 @@ TEST_P(Determinism, StepsOfWorkloads) {
       program.set_steps(0);
       models::run(program, model, begin_run(run), 0, kSteps);
       Hash hash;
-      std::vector<float> losses = program.read("loss");
+      std::vector<float> losses = program.records("loss");
       ASSERT_EQ(losses.size(), static_cast<std::size_t>(kSteps));
       hash.add(std::as_bytes(std::span(losses)));
       for (const Variable& variable : model.variables) hash.add(variable.read());

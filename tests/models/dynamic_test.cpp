@@ -44,7 +44,7 @@ TEST_P(Dynamic, LengthsShareShapesAndAllModesGiveTheSameBits) {
     models::Model model = models::dynamic(text(), kSizes);
     Program p = compile(model.graph, {.require_whole_graph = true, .capture_after = 1});
     models::run(p, model, mode, 0, kSteps);
-    std::vector<double> results = p.read<double>("loss");
+    std::vector<double> results = p.records<double>("loss");
     ASSERT_EQ(results.size(), static_cast<std::size_t>(kSteps));
     EXPECT_LT(results.back(), 0.8 * results.front());
     for (const Variable& variable : model.variables) {
@@ -125,7 +125,7 @@ TEST_P(Dynamic, LossesAreThoseOfTheHostWithoutPadding) {
       ASSERT_EQ(t.at(i), std::fmod(x.at(i) + 1, 13)) << "the character that follows";
     const double wanted = loss_on_host(model, x, t);
     models::run(p, model, sink, step, 1);
-    EXPECT_NEAR(p.read<double>("loss").at(0), wanted, 1e-4) << "step " << step << ", " << to_string(x.shape());
+    EXPECT_NEAR(p.records<double>("loss").at(0), wanted, 1e-4) << "step " << step << ", " << to_string(x.shape());
   }
 }
 

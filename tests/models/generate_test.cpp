@@ -91,12 +91,12 @@ struct Generator {
     program.write(context, window);
     program.write(most, Tensor::scalar(static_cast<std::int32_t>(count)));
     program.run(mode);
-    Tokens tokens = tokens_in(program.read_output("tokens"));
-    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(program.read_output("count").at(0));
+    Tokens tokens = tokens_in(program.output("tokens"));
+    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(program.output("count").at(0));
     EXPECT_TRUE(std::all_of(end, tokens.end(), [](std::int32_t token) { return token == kEmpty; }));
     Tokens all = window;
     all.insert(all.end(), tokens.begin(), end);
-    EXPECT_EQ(tokens_in(program.read_output("last")),
+    EXPECT_EQ(tokens_in(program.output("last")),
               Tokens(all.end() - static_cast<std::ptrdiff_t>(window.size()), all.end()));
     return {tokens.begin(), end};
   }
@@ -149,7 +149,7 @@ TEST_P(Generate, GreedyOfEveryModelIsWhatItsLogitsSayOneByOne) {
     auto next = [&](const Tokens& window) {
       one_by_one.write(context, window);
       one_by_one.run();
-      const Tensor logits = one_by_one.read_output("logits");
+      const Tensor logits = one_by_one.output("logits");
       std::vector<double> scores;
       for (std::int64_t i = 0; i < kVocabulary; ++i) scores.push_back(logits.at(i));
       return largest(scores);
@@ -229,14 +229,14 @@ TEST_P(Generate, TheWorkloadGoesOnWhereItHasEnded) {
     const Tokens before = tokens_in(context.read());
     p.run(sink);
     const Tokens after = tokens_in(context.read());
-    const auto characters = static_cast<int>(p.read("characters").back());
+    const auto characters = static_cast<int>(p.records("characters").back());
     EXPECT_GE(characters, 4);
     EXPECT_LE(characters, 16);
     EXPECT_TRUE(characters == 16 || after.back() == 0) << "a line has ended";
     const auto kept = before.size() - static_cast<std::size_t>(std::min(characters, 8));
     EXPECT_TRUE(std::equal(before.end() - static_cast<std::ptrdiff_t>(kept), before.end(), after.begin()));
   }
-  EXPECT_EQ(p.read("loss").size(), 8u);
+  EXPECT_EQ(p.records("loss").size(), 8u);
 }
 
 }  // namespace

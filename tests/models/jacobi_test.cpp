@@ -51,9 +51,9 @@ TEST_P(Jacobi, GivesThePlateAndTheIterationsOfTheHostInEveryMode) {
       p.run(mode);
       const Tensor plate = model.variables[0].read();
       EXPECT_EQ(std::vector(plate.as<float>().begin(), plate.as<float>().end()), expected.plate) << "step " << step;
-      EXPECT_EQ(p.read("iterations"), std::vector{static_cast<float>(expected.iterations)}) << "step " << step;
+      EXPECT_EQ(p.records("iterations"), std::vector{static_cast<float>(expected.iterations)}) << "step " << step;
       EXPECT_GT(expected.iterations, 100) << "the data decide";
-      means.push_back(p.read("loss").back());
+      means.push_back(p.records("loss").back());
       EXPECT_TRUE(step == 0 || means[step] > means[step - 1]) << "the heater warms up";
     }
   }
@@ -92,7 +92,7 @@ TEST_P(Jacobi, CountedOnTheHostItIsTheSame) {
       p.run(mode);
       const Tensor plate = model.variables[0].read();
       EXPECT_EQ(std::vector(plate.as<float>().begin(), plate.as<float>().end()), expected.plate) << "step " << step;
-      EXPECT_EQ(p.read("iterations"), std::vector{static_cast<float>(expected.iterations)}) << "step " << step;
+      EXPECT_EQ(p.records("iterations"), std::vector{static_cast<float>(expected.iterations)}) << "step " << step;
       if (mode == interactive_serial || step == 0) continue;
       const std::size_t of_islands = is_cuda() ? 2 + static_cast<std::size_t>(expected.iterations) : 1;
       EXPECT_GE(p.counters().graph_launches - before, of_islands);

@@ -43,12 +43,12 @@ void check_gradient(models::TextModel model) {
   std::vector<Tensor> values, gradient;
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     values.push_back(model.parameters[i].read());
-    gradient.push_back(p.read_output(std::to_string(i)));
+    gradient.push_back(p.output(std::to_string(i)));
   }
   auto loss_at = [&](const std::vector<Tensor>& direction, double scale) {
     for (std::size_t i = 0; i < values.size(); ++i) model.parameters[i].write(moved(values[i], direction[i], scale));
     p.run();
-    return p.read_output("loss").at(0);
+    return p.output("loss").at(0);
   };
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::vector<Tensor> direction;

@@ -26,7 +26,7 @@ Trained train(const ResultSize& size, const CompileOptions& options, Mode mode, 
   models::Model model = models::nonzero(digits(), {.hidden = 12, .size = size}, kTraining);
   Program p = compile(model.graph, options);
   for (std::int64_t step = 0; step < kSteps; step += steps_a_run) models::run(p, model, mode, step, steps_a_run);
-  Trained trained{p.read<double>("loss"), p.read<double>("unsure"), {}, p.counters()};
+  Trained trained{p.records<double>("loss"), p.records<double>("unsure"), {}, p.counters()};
   for (const Variable& variable : model.variables) {
     const Tensor value = variable.read();
     for (std::int64_t i = 0; i < value.shape().size(); ++i) trained.parameters.push_back(value.at(i));

@@ -115,7 +115,7 @@ TEST(LstmScan, LearnsWhatTheUnrolledOneLearns) {
   for (const char* name : {"lstm", "lstm-scan"}) {
     Training training(name, cpu(), {.batch = 3, .lr = 1e-2, .clip_norm = 1});
     training.run(0, 20, sink);
-    losses.push_back(training.program.read("loss"));
+    losses.push_back(training.program.records("loss"));
   }
   for (std::size_t i = 0; i < losses[0].size(); ++i) EXPECT_NEAR(losses[1][i], losses[0][i], 1e-5) << "step " << i;
 }

@@ -17,5 +17,5 @@ int main() {
   step.write(x, gs::Tensor({1.0f, 2.0f, 3.0f, 4.0f}));
   step.write(y, gs::Tensor({3.0f, 6.0f, 9.0f, 12.0f}));
   step.run(gs::sink, {.steps = 50});
-  std::cout << "loss " << step.read<float>("loss").back() << ", w " << w.read().at(0) << "\n";
+  std::cout << "loss " << step.records<float>("loss").back() << ", w " << w.read().at(0) << "\n";
 }

@@ -112,12 +112,10 @@ static void check_values(gs::DeviceId device, gs::Mode mode, const std::string& 
   gs::Program program = gs::compile(g, {.target = device});
   program.write(x, kX);
   program.run(mode, {.steps = 3});
-  check(are(program.read_output("y"), kX, [](double v) { return std::pow(v, 5); }), where + ": power is x^5");
-  check(are(program.read_output("dy"), kX, [](double v) { return 5 * std::pow(v, 4); }),
-        where + ": its gradient is 5 x^4");
-  check(are(program.read_output("waited"), kX, [](double v) { return std::pow(v, 4); }),
-        where + ": power_and_wait is x^4");
-  check(are(program.read_output("dwaited"), kX, [](double v) { return 4 * std::pow(v, 3); }),
+  check(are(program.output("y"), kX, [](double v) { return std::pow(v, 5); }), where + ": power is x^5");
+  check(are(program.output("dy"), kX, [](double v) { return 5 * std::pow(v, 4); }), where + ": its gradient is 5 x^4");
+  check(are(program.output("waited"), kX, [](double v) { return std::pow(v, 4); }), where + ": power_and_wait is x^4");
+  check(are(program.output("dwaited"), kX, [](double v) { return 4 * std::pow(v, 3); }),
         where + ": its gradient is 4 x^3");
 }
 
@@ -148,7 +146,7 @@ static std::vector<float> train(gs::DeviceId device, gs::Mode mode, const std::s
   program.write(x, kX);
   program.write(wanted, std::vector<float>{-4.0f, -1.0f, 0.0f, 0.6f, 2.0f, 3.4f});
   program.run(mode, {.steps = 20});
-  std::vector<float> bits = program.read("loss");
+  std::vector<float> bits = program.records("loss");
   check(bits.size() == 20, where + ": 20 steps record 20 losses");
   check(bits.back() < 0.5f * bits.front(), where + ": training halves the loss");
   gs::Tensor weights = w.read();

@@ -188,8 +188,8 @@ TEST(CoalesceCopies, LeavesThoseThatAreNeeded) {
       step.write(limit, Tensor::scalar(3));
       for (Mode mode : testing::kModes) {
         for (int run = 0; run < 2; ++run) step.run(mode);
-        EXPECT_EQ(floats(step.read_output("y")), c.y) << to_string(mode);
-        EXPECT_EQ(c.z.empty() ? Floats() : floats(step.read_output("z")), c.z) << to_string(mode);
+        EXPECT_EQ(floats(step.output("y")), c.y) << to_string(mode);
+        EXPECT_EQ(c.z.empty() ? Floats() : floats(step.output("z")), c.z) << to_string(mode);
       }
     }
   }

@@ -214,7 +214,7 @@ TEST_P(FuseCase, WideRowsChangeNoBits) {
     separate.run(sink);
     fused.run(sink);
     for (const char* name : {"y", "sum"}) {
-      Tensor a = separate.read_output(name), c = fused.read_output(name);
+      Tensor a = separate.output(name), c = fused.output(name);
       EXPECT_EQ(std::memcmp(a.data(), c.data(), a.bytes()), 0) << name;
     }
   }
@@ -237,8 +237,8 @@ TEST_P(FuseCase, EmptyProducts) {
   g.output("no_terms", relu(matmul(none, rows) + b));
   Program program = compile(g);
   program.run(sink);
-  EXPECT_EQ(program.read_output("no_rows").bytes(), 0u);
-  Tensor y = program.read_output("no_terms");
+  EXPECT_EQ(program.output("no_rows").bytes(), 0u);
+  Tensor y = program.output("no_terms");
   for (std::int64_t i = 0; i < 15; ++i) EXPECT_EQ(y.at(i), 2);
 }
 

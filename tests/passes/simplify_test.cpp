@@ -128,9 +128,9 @@ TEST(Simplify, EveryHandleAndNameCanBeRead) {
   Program program = compile(g, {.target = cpu()});
   program.write(x, std::vector<float>{0, 1});
   program.run(sink);
-  EXPECT_EQ(program.read_output("a").at(1), program.read_output("b").at(1));
-  EXPECT_EQ(program.read_output("b").at(0), 1);
-  EXPECT_EQ(program.read("sum").size(), 1u);
+  EXPECT_EQ(program.output("a").at(1), program.output("b").at(1));
+  EXPECT_EQ(program.output("b").at(0), 1);
+  EXPECT_EQ(program.records("sum").size(), 1u);
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ Trace run(const Recipe& recipe, Building& building, DeviceId device, const Sched
       if (plans && may_be_another) plans->insert_or_assign(step, program.plan());
       step += next.steps;
       if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
-      for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.read_output(name));
+      for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.output(name));
     }
     program.sync();
   } catch (const Error& e) {
@@ -141,7 +141,7 @@ Trace run(const Recipe& recipe, Building& building, DeviceId device, const Sched
     std::erase_if(trace.outputs, [&](const auto& of_step) { return of_step.second.size() < building.outputs.size(); });
   }
   expect_programmatic_edges(program);
-  for (const std::string& name : building.records) trace.records.push_back(program.read<double>(name));
+  for (const std::string& name : building.records) trace.records.push_back(program.records<double>(name));
   trace.steps = program.steps();
   for (const Building::State& state : building.states) trace.variables.push_back(state.variable.read());
   trace.effects = building.effects->entries;

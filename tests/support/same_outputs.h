@@ -16,7 +16,7 @@ inline void expect_same_outputs(Program& a, Program& b) {
     a.run(mode);
     b.run(mode);
     for (const PlanOutput& output : b.plan().outputs) {
-      const Tensor x = a.read_output(output.name), y = b.read_output(output.name);
+      const Tensor x = a.output(output.name), y = b.output(output.name);
       ASSERT_EQ(x.type(), y.type());
       ASSERT_EQ(std::memcmp(x.data(), y.data(), x.bytes()), 0) << output.name << " " << to_string(mode);
     }

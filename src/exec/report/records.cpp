@@ -25,7 +25,7 @@ void Records::allocate(const Plan& plan, Device& device, Allocator& allocator, c
 Records::Record& Records::find(std::string_view name, const Where& where) {
   for (Record& record : records_)
     if (record.name == name) return record;
-  throw Error("read", where, "no record \"" + std::string(name) + "\"",
+  throw Error("records", where, "no record \"" + std::string(name) + "\"",
               "call graph.record(name, value) before compile()");
 }
 
@@ -53,7 +53,7 @@ void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
 void Records::note_lost(Record& record, std::uint32_t count) {
   if (count > 0 && record.lost == 0) {
     log_.warn({"record \"", record.name, "\": ", std::to_string(count), " values were lost, newer ones overwrote them ",
-               "before they were read; read() more often, or give record() a capacity of more than ",
+               "before they were read; call records() more often, or give record() a capacity of more than ",
                std::to_string(record.capacity)});
   }
   record.lost += count;
