@@ -52,7 +52,7 @@ EXPRESSIONS = [
 CHANCE = [
     ("wrong memory", "src/exec/issue/bound_plan.cpp", "plan_->nodes[i].on_host ? on_host[stream] : workspaces_[stream].get()",
      "workspaces_[stream] ? workspaces_[stream].get() : static_cast<void*>(on_host[stream])"),
-    ("wrong memory", "src/passes/memory.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
+    ("wrong memory", "src/passes/plan_queries.cpp", "(node.on_host ? result.host : result.device)", "result.device"),
     ("wrong memory", "src/exec/memory/program_memory.cpp", "[&] { return target.allocate_host(invariant); }",
      "[&] { return target.allocate(invariant); }"),
     ("missing wait", "src/exec/issue/bound_plan.cpp", "if (waited_for != stream || !task.after.empty()) device.wait(*stream);", ""),
