@@ -307,6 +307,22 @@ class Program {
   Tensor output(std::string_view name, Where where = Where::current());
   Tensor output(const Value& value, Where where = Where::current());
 
+  // Names of version 0.1, which 0.2 will not have: records(), try_records() and output().
+  template <class T = float>
+  [[deprecated("use records()")]] std::vector<T> read(std::string_view name, Where where = Where::current()) {
+    return records<T>(name, where);
+  }
+  template <class T = float>
+  [[deprecated("use try_records()")]] std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
+    return try_records<T>(name, where);
+  }
+  [[deprecated("use output()")]] Tensor read(const Value& value, Where where = Where::current()) {
+    return output(value, where);
+  }
+  [[deprecated("use output()")]] Tensor read_output(std::string_view name, Where where = Where::current()) {
+    return output(name, where);
+  }
+
   // Sets the seed of random ops from the next run() on. Nothing is captured again.
   void set_seed(std::uint32_t seed, Where where = Where::current());
   // Returns the number of steps committed so far. Waits for all steps.
