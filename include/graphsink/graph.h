@@ -51,16 +51,22 @@ class Index {
  public:
   template <std::integral T>
   Index(T element, Where where = Where::current())  // NOLINT: implicit, for x[i]
-      : begin_(static_cast<std::int64_t>(element)), where_(where) {}
+      : begin_(bounded(element)), where_(where) {}
   template <std::integral T, std::integral U>
-  Index(T begin, U end, Where where = Where::current())
-      : begin_(static_cast<std::int64_t>(begin)), end_(static_cast<std::int64_t>(end)), where_(where) {}
+  Index(T begin, U end, Where where = Where::current()) : begin_(bounded(begin)), end_(bounded(end)), where_(where) {}
 
   std::int64_t begin() const { return begin_; }
   std::optional<std::int64_t> end() const { return end_; }  // none: the element `begin` alone
   const Where& where() const { return where_; }
 
  private:
+  // An unsigned number above 2^63 stays too large: v.size() - 1 of an empty v is no index from the end. Does not
+  // compile for bool and characters.
+  template <std::integral T>
+  static constexpr std::int64_t bounded(T number) {
+    return std::in_range<std::int64_t>(number) ? static_cast<std::int64_t>(number) : to_end;
+  }
+
   std::int64_t begin_;
   std::optional<std::int64_t> end_;
   Where where_;

@@ -125,7 +125,7 @@ Value Value::operator[](const Index& index) const {
     throw Error("index", where, std::to_string(i) + " of " + to_string(type(where)),
                 "use an index from " + std::to_string(-size) + " to " + std::to_string(size - 1));
   }
-  return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 ? to_end : i + 1}), where), 0);
+  return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 || i == to_end ? to_end : i + 1}), where), 0);
 }
 
 Value var(Arg x, Axes axes, bool keep_axes, double correction, Placement placement) {

@@ -100,7 +100,10 @@ TEST_P(ErrorCodes, TellKindsOfFailureApart) {
 
 TEST(ErrorCodes, HaveNames) {
   EXPECT_EQ(to_string(ErrorCode::misuse), "misuse");
+  EXPECT_EQ(to_string(ErrorCode::unavailable), "unavailable");
   EXPECT_EQ(to_string(ErrorCode::out_of_memory), "out_of_memory");
+  EXPECT_EQ(to_string(ErrorCode::device_lost), "device_lost");
+  EXPECT_EQ(to_string(ErrorCode::step_failed), "step_failed");
   EXPECT_EQ(to_string(ErrorCode::io), "io");
 }
 

@@ -32,7 +32,7 @@ void CallersMemory::require(const std::string& name, const Range& range, std::si
   try {
     device.require_usable(range.begin, range.bytes);
   } catch (const Error& e) {
-    refuse(where, "the memory for " + name + ": " + e.problem(), e.remedy());
+    throw Error("bind_memory", where, "the memory for " + name + ": " + e.problem(), e.remedy(), e.code());
   }
   for (const auto& [other, taken] : ranges_) {
     bool overlaps = range.begin < taken.begin + taken.bytes && taken.begin < range.begin + range.bytes;
