@@ -88,7 +88,7 @@ class Value {
 
   // x[i] is without the first axis: element i of it, from the end if i is negative. x[{a, b}] keeps the axis: its
   // elements from a up to b, as slice() counts them; to_end is an end, too. The results are copies. Throws Error for an
-  // element that is not there, as far as the size of the axis is known.
+  // element that is not there. On an open axis, whose size is not known, i is 0 or -1; gather() takes any.
   Value operator[](const Index& index) const;
 
   // For the library's own layers.

@@ -119,13 +119,17 @@ Value Value::operator[](const Index& index) const {
   const Where& where = index.where();
   const Shape shape = this->shape(where);
   if (shape.rank() == 0) throw Error("index", where, "a scalar has no axis", "use the scalar itself");
-  const std::int64_t i = index.begin(), size = shape[0];
+  const std::int64_t i = index.begin();
   if (index.end()) return slice(Arg(*this, where), {i}, {*index.end()});
-  if (!shape.is_open(0) && (i < -size || i >= size)) {
+  if (shape.is_open(0)) {
+    if (i != 0 && i != -1)
+      throw Error("index", where, std::to_string(i) + " of an open axis, which may have one element",
+                  "use 0 or -1, or gather()");
+  } else if (i < -shape[0] || i >= shape[0]) {
     throw Error("index", where, std::to_string(i) + " of " + to_string(type(where)),
-                "use an index from " + std::to_string(-size) + " to " + std::to_string(size - 1));
+                "use an index from " + std::to_string(-shape[0]) + " to " + std::to_string(shape[0] - 1));
   }
-  return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 || i == to_end ? to_end : i + 1}), where), 0);
+  return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 ? to_end : i + 1}), where), 0);
 }
 
 Value var(Arg x, Axes axes, bool keep_axes, double correction, Placement placement) {
