@@ -296,42 +296,81 @@ class CpuArgs : public BodyArgs {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
-// A function that computes an op on one kind of device.
+// How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
+// others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
+// attributes alone, so that results do not depend on the number of threads. If a node has a workspace, its tiles must
+// not use the same part of it.
+struct Tiles {
+  std::int64_t (*count)(const BodyArgs&) = nullptr;
+  void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
+  // Joins what the tiles left in the workspace, on one thread, when all have run. nullptr if there is nothing to join;
+  // nor is it called if the node has no workspace. It is called even if a tile has thrown, and what is in the workspace
+  // may be incomplete: the step commits nothing then.
+  void (*join)(const CpuArgs&) = nullptr;
+};
+// Runs all tiles of the op on this thread, then joins them.
+void run_all_tiles(const CpuArgs& args);
+
+// Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
+// `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one. It may use what
+// prepare() returned, but no workspace.
+using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
+constexpr std::int64_t kPartElements = 64;
+constexpr std::int64_t kTileElements = 16384;  // a tile of an op with an OutputPart has so many elements, or the rest
+static_assert(kTileElements % kPartElements == 0);
+std::int64_t count_part_tiles(const BodyArgs& args);
+void run_part_tiles(const CpuArgs& args, std::int64_t first, std::int64_t end);
+
+// A way to compute an op on one kind of device.
 struct OpBody {
   using Cpu = void (*)(const CpuArgs&);
   using Cuda = void (*)(CudaArgs&);
 
   constexpr OpBody() = default;
-  // A body for the CPU.
+  // On the CPU, by one thread.
   template <std::convertible_to<Cpu> F>
   constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
-  // A body for CUDA devices of compute capability `least` (90 stands for 9.0) and above.
+  // On the CPU, by several threads.
+  constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
+  // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
+  // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result.
+  template <std::convertible_to<OutputPart> F>
+  constexpr OpBody(F body)
+      : cpu(run_all_tiles), tiles{count_part_tiles, run_part_tiles}, part(body) {}  // NOLINT: implicit
+  // On CUDA devices of compute capability `least` (90 stands for 9.0) and above.
   template <std::convertible_to<Cuda> F>
   constexpr OpBody(F body, int least = 0)  // NOLINT: implicit
       : device(DeviceKind::cuda), least_capability(least), cuda(body) {}
 
   DeviceKind device = DeviceKind::cpu;
   int least_capability = 0;
-  Cpu cpu = nullptr;    // if `device` is cpu
   Cuda cuda = nullptr;  // if `device` is cuda
+  Cpu cpu = nullptr;    // if `device` is cpu; the same is computed by `tiles` and `part`, if they are given
+  Tiles tiles = {};
+  OutputPart part = nullptr;
 };
 
-// The bodies of an op: {cpu_body, cuda_body}, or {cpu_body, cuda_body, {cuda_body_for_hopper, 90}}.
+// The bodies of an op: {cpu_body, cuda_body}, or {tiles, cuda_body, {cuda_body_for_hopper, 90}}.
 class OpBodies {
  public:
   static constexpr std::size_t kMost = 4;
 
   constexpr OpBodies() = default;
-  // A constant OpDef with more than kMost bodies does not compile.
+  // A constant OpDef with more than kMost bodies, or with two for the CPU, does not compile.
   constexpr OpBodies(std::initializer_list<OpBody> bodies) {
-    for (const OpBody& body : bodies) bodies_.at(size_++) = body;
+    for (const OpBody& body : bodies) {
+      const bool is_second = body.device == DeviceKind::cpu && bodies_[0].cpu != nullptr;
+      bodies_.at(is_second ? kMost : body.device == DeviceKind::cpu ? 0 : ++cuda_bodies_) = body;
+    }
   }
+  // The body for the CPU; without one, its functions are nullptr.
+  constexpr const OpBody& cpu() const { return bodies_[0]; }
   constexpr const OpBody* begin() const { return bodies_.data(); }
-  constexpr const OpBody* end() const { return bodies_.data() + size_; }
+  constexpr const OpBody* end() const { return begin() + 1 + cuda_bodies_; }
 
  private:
   std::array<OpBody, kMost> bodies_{};
-  std::size_t size_ = 0;
+  std::size_t cuda_bodies_ = 0;
 };
 
 // Computes `size` elements of the result of an element-wise op, on the CPU. Element i of `out` is made of the elements
@@ -380,11 +419,6 @@ struct Elements {
   bool is_written() const { return type != nullptr && !text.empty(); }
 };
 
-// Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
-// `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one.
-using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
-constexpr std::int64_t kPartElements = 64;
-
 // How an op that makes one element of each row of its operand, such as a sum over the last axes, is computed together
 // with the element-wise ops that compute these rows.
 struct RowReduction {
@@ -407,17 +441,26 @@ struct Fused {
   Attrs attrs;
 };
 
-// How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
-// others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
-// attributes alone, so that results do not depend on the number of threads. An op with tiles needs no CPU body; one
-// that has both computes the same in both. If a node has a workspace, its tiles must not use the same part of it.
-struct Tiles {
-  std::int64_t (*count)(const BodyArgs&) = nullptr;
-  void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
-  // Joins what the tiles left in the workspace, on one thread, when all have run; the CPU body does so itself. nullptr
-  // if there is nothing to join; nor is it called if the node has no workspace. It is called even if a tile has thrown,
-  // and what is in the workspace may be incomplete: the step commits nothing then.
-  void (*join)(const CpuArgs&) = nullptr;
+// How grad() differentiates an op: by a rule, by a formula, or not at all.
+struct Gradient {
+  // Builds the gradients of the inputs as nodes of the graph.
+  using Rule = std::vector<Value> (*)(const GradArgs&);
+  // Builds values that equal the outputs, from the inputs and by ops that have gradients. grad() differentiates the
+  // nodes of these values in place of the op, which still computes the outputs. Inputs of f16 and bf16 are given as
+  // f32. It suits ops that compute the gradient of another op.
+  using Formula = std::vector<Value> (*)(std::span<const Value> inputs, const Attrs&);
+
+  constexpr Gradient() = default;
+  template <std::convertible_to<Rule> F>
+  constexpr Gradient(F f) : rule(f) {}  // NOLINT: implicit
+  template <std::convertible_to<Formula> F>
+  constexpr Gradient(F f) : formula(f) {}  // NOLINT: implicit
+  // There is none. The reason, as the end of a sentence, is for the Error of grad().
+  constexpr Gradient(std::string_view reason) : none_because(reason) {}  // NOLINT: implicit
+
+  Rule rule = nullptr;
+  Formula formula = nullptr;
+  std::string_view none_because = {};
 };
 
 // An op. It must be a constant with static storage duration, because nodes keep a pointer to it.
@@ -443,34 +486,17 @@ struct OpDef {
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
-  // Computes a part of the output on the CPU, with the bits of the CPU body and with what prepare() returned, but
-  // without a workspace. For ops with one output that is cheap to compute in parts, such as those that only move
-  // elements. The planner joins such an op with the element-wise ops that use its result. If it is nullptr, the op is
-  // not joined with others.
-  OutputPart part = nullptr;
   // How an op with one operand and one output reduces rows. The planner joins such an op with the element-wise ops that
   // compute its operand. If nothing is given, it does not.
   RowReduction row_reduction = {};
-  // The work on the CPU in tiles. An op without any is one tile, its CPU body.
-  Tiles tiles = {};
-  // Builds the gradients of the inputs as nodes of the graph. If it is nullptr, and so is `formula`, grad() throws
-  // Error, naming the op.
-  std::vector<Value> (*grad)(const GradArgs&) = nullptr;
-  // Builds values that equal the outputs, from the inputs and by ops that have gradients. For ops without `grad`, such
-  // as those that compute the gradient of another op. grad() differentiates the nodes of these values in place of the
-  // op, which still computes the outputs. Inputs of f16 and bf16 are given as f32.
-  std::vector<Value> (*formula)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
-  // Reason why the op has neither `grad` nor `formula`, as the end of a sentence, for the Error of grad().
-  std::string_view no_gradient_because = {};
+  // How grad() differentiates the op. If nothing is given, grad() throws Error, naming the op.
+  Gradient grad = {};
   // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
   // fused.
   Fused (*fuse)(const FuseArgs&) = nullptr;
-  // Returns where the elements of an output lie within the tensor that holds the first operand as `operand` says. For
-  // ops whose outputs are elements of the first operand, moved.
-  Strided (*output_within)(const MoveArgs&, int output, const Strided& operand) = nullptr;
-  // Returns where the elements of an operand lie within the tensor that holds the output as `output` says. For ops
-  // whose only output is all elements of all operands, moved.
-  Strided (*operand_within)(const MoveArgs&, int operand, const Strided& output) = nullptr;
+  // Returns how a part lies in the whole, for ops that only move elements. If the op reads one operand, that is the
+  // whole, and the outputs are parts of it. If it reads several, these are the parts, and together they are its output.
+  AxisMap (*moves)(const MoveArgs&, int part) = nullptr;
   // Returns the op that reads the same operands and writes the same results as parts of other tensors, with its
   // attributes. For ops that can be computed so. The planner calls it where nodes around this one only move elements,
   // which are not needed then. The results must be bit-identical.
@@ -479,9 +505,6 @@ struct OpDef {
   // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
 };
-
-// Runs all tiles of an op, then joins them: the CPU body of an op that has tiles and no such body.
-void run_all_tiles(const CpuArgs& args);
 
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires
 // the highest capability. nullptr if there is none.
@@ -501,8 +524,8 @@ struct FuseArgs {
   int operand;  // the number of the input of `next` that is the output
 };
 
-// The argument of OpDef::grad. grad returns one Value for each input: its gradient, of the input's type, or an invalid
-// Value if the loss does not depend on that input. grad() throws Error if the number or a type is wrong.
+// The argument of Gradient::Rule, which returns one Value for each input: its gradient, of the input's type, or an
+// invalid Value if the loss does not depend on that input. grad() throws Error if the number or a type is wrong.
 struct GradArgs {
   std::span<const Value> inputs;
   std::span<const Value> outputs;

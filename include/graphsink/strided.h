@@ -1,5 +1,5 @@
-// Where the elements of a tensor lie within another one. Ops that only move elements say so of themselves, and ops that
-// can read and write such parts of tensors do without the copies: see OpDef::strided.
+// Where the elements of a tensor lie within another one. Ops that only move elements say so of themselves
+// (OpDef::moves), and ops that can read and write such parts of tensors do without the copies (OpDef::strided).
 #pragma once
 
 #include <array>
@@ -13,6 +13,21 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 class Attrs;
 
+// How a part of a tensor lies in it: element q of axis d of the part is element begin + q * step of an axis of the
+// tensor. The part has as many axes as the tensor, each along another one.
+struct AxisMap {
+  struct Axis {
+    int of_whole = 0;  // the axis of the tensor
+    std::int64_t begin = 0, step = 1;
+  };
+  Axis axes[Shape::kMaxRank];  // by axis of the part
+
+  // Axis d of the part is axis d of the tensor, from its first element on.
+  AxisMap() {
+    for (int d = 0; d < Shape::kMaxRank; ++d) axes[d].of_whole = d;
+  }
+};
+
 // Element (i, j, ...) of a tensor of this shape is element first + i * strides[0] + j * strides[1] + ... of another
 // tensor, in whose memory it lies.
 struct Strided {
@@ -23,9 +38,11 @@ struct Strided {
 
   // All elements of a tensor, in its own memory.
   static Strided whole(const Shape& shape, int tensor = 0);
+  // Where a part of these elements lies, which is of that shape.
+  Strided part(const Shape& part_shape, const AxisMap& map) const;
 };
 
-// The argument of OpDef::output_within and OpDef::operand_within: the node of the op that moves elements.
+// The argument of OpDef::moves: the node of the op that moves elements.
 struct MoveArgs {
   const Attrs& attrs;
   std::span<const TensorType> types;  // inputs, then outputs

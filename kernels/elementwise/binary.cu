@@ -100,9 +100,8 @@ Value pow_log_formula(const Value& base, const Value& power) {
   const Value is_zero = logical_and(equal(base, 0.0), power <= 1.0);
   return power * log(where(is_zero, 1.0, base));
 }
-const OpDef pow_slope_op =
-    elementwise_op<PowSlope, 2, float, double>("pow_slope", nullptr, formula_of<pow_slope_formula>);
-const OpDef pow_log_op = elementwise_op<PowLog, 2, float, double>("pow_log", nullptr, formula_of<pow_log_formula>);
+const OpDef pow_slope_op = elementwise_op<PowSlope, 2, float, double>("pow_slope", formula_of<pow_slope_formula>);
+const OpDef pow_log_op = elementwise_op<PowLog, 2, float, double>("pow_log", formula_of<pow_log_formula>);
 
 std::vector<Value> pow_grad(const GradArgs& a) {
   std::vector<Value> result(2);

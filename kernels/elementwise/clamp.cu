@@ -22,8 +22,7 @@ TERNARY_EXPRESSION(ClampGrad, b == c || b != b ? a : T(0));
 Value clamp_formula(const Value& a, const Value& x, const Value& y) {
   return where(logical_or(equal(x, y), not_equal(x, x)), a, 0.0);
 }
-const OpDef clamp_grad_op =
-    elementwise_op<ClampGrad, 3, float, double>("clamp_grad", nullptr, formula_of<clamp_formula>);
+const OpDef clamp_grad_op = elementwise_op<ClampGrad, 3, float, double>("clamp_grad", formula_of<clamp_formula>);
 
 std::vector<Value> clamp_grad(const GradArgs& a) {
   Value x = emit(clamp_grad_op, {Arg(a.grads[0], a.where), a.inputs[0], a.outputs[0]})[0];

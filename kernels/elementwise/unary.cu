@@ -98,7 +98,7 @@ constexpr OpDef float_op(std::string_view name, std::vector<Value> (*grad)(const
 }
 template <class F, Value (*formula)(const Value&, const Value&)>
 constexpr OpDef grad_op(std::string_view name) {
-  return elementwise_op<F, 2, float, double>(name, nullptr, formula_of<formula>);
+  return elementwise_op<F, 2, float, double>(name, formula_of<formula>);
 }
 const OpDef relu_grad_op = grad_op<ReluGrad, relu_formula>("relu_grad");
 const OpDef sqrt_grad_op = grad_op<SqrtGrad, sqrt_formula>("sqrt_grad");

@@ -126,9 +126,6 @@ void where_cuda(CudaArgs& a) {
 void where_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
   with_word(word_size(a.out_type(0).dtype), [&]<class W>(W) { select_part<W>(a, begin, size, out); });
 }
-void where_cpu(const CpuArgs& a) {
-  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) where_part(a, 0, size, a.out<void>(0));
-}
 
 std::vector<Value> where_grad(const GradArgs& a) {
   std::vector<Value> result(3);
@@ -146,8 +143,7 @@ const OpDef where_op{.name = "where",
                      .traits = {.kernels_wait = true},
                      .prepare = prepare_where,
                      .elements = {.text = "a ? b : c", .type = as_stored, .row = where_row},
-                     .bodies = {where_cpu, where_cuda},
-                     .tiles = kElementTiles<where_part>,
+                     .bodies = {where_part, where_cuda},
                      .grad = where_grad};
 
 }  // namespace

@@ -215,8 +215,7 @@ template <class Activation, bool has_bias>
 constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
-          .bodies = {fused_cuda<Activation, has_bias>},
-          .tiles = kFusedTiles<Activation, has_bias>,
+          .bodies = {kFusedTiles<Activation, has_bias>, fused_cuda<Activation, has_bias>},
           .fuse = fuse,
           .flops = matmul_flops};
 }
@@ -261,8 +260,7 @@ const OpDef matmul_op{.name = "matmul",
                       .infer = infer_matmul,
                       .traits = {.costly = true},
                       .prepare = prepare_matmul_op,
-                      .bodies = {matmul_cuda},
-                      .tiles = kMatmulTiles,
+                      .bodies = {kMatmulTiles, matmul_cuda},
                       .grad = matmul_grad,
                       .fuse = fuse_matmul,
                       .flops = matmul_flops};

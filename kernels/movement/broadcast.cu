@@ -88,9 +88,6 @@ void cpu_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out
   const auto& plan = a.local<BroadcastPlan>();
   plan.cpu(plan, a.in<void>(0), begin, size, out);
 }
-void cpu_body(const CpuArgs& a) {
-  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) cpu_part(a, 0, size, a.out<void>(0));
-}
 void cuda_body(CudaArgs& a) {
   const auto& plan = a.local<BroadcastPlan>();
   plan.cuda(plan, a);
@@ -107,9 +104,7 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
                               .access = like_access,
                               .traits = {.kernels_wait = true},
                               .prepare = prepare_broadcast,
-                              .bodies = {cpu_body, cuda_body},
-                              .part = cpu_part,
-                              .tiles = kElementTiles<cpu_part>,
+                              .bodies = {cpu_part, cuda_body},
                               .grad = broadcast_grad};
 
 Value broadcast_like(Arg x, Arg like, Placement placement) {

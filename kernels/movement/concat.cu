@@ -156,20 +156,13 @@ Prepared prepare_split(const PrepareArgs& p) {
                              p.attrs.as<AxisAttrs>().axis);
 }
 
-// Piece number `piece` of the whole, which are of these types.
-Strided piece_within(std::span<const TensorType> pieces, int piece, int axis, const Strided& whole) {
-  const int d = from_front(axis, whole.shape.rank());
-  Strided result = whole;
-  result.shape = pieces[at(piece)].shape;
-  for (int i = 0; i < piece; ++i) result.first += pieces[at(i)].shape[d] * whole.strides[at(d)];
-  return result;
-}
-Strided concat_operand(const MoveArgs& a, int operand, const Strided& output) {
-  return piece_within(a.types.first(at(a.inputs)), operand, a.attrs.as<AxisAttrs>().axis, output);
-}
-template <class SplitAttrs>
-Strided split_output(const MoveArgs& a, int output, const Strided& operand) {
-  return piece_within(a.types.subspan(at(a.inputs)), output, a.attrs.as<SplitAttrs>().axis, operand);
+// OpDef::moves, of the pieces number `piece`, which are the operands or the outputs.
+template <class Attrs, bool is_concat>
+AxisMap piece_moves(const MoveArgs& a, int piece) {
+  const int d = from_front(a.attrs.as<Attrs>().axis, a.in(0).shape.rank());
+  AxisMap map;
+  for (int i = 0; i < piece; ++i) map.axes[d].begin += (is_concat ? a.in(i) : a.out(i)).shape[d];
+  return map;
 }
 
 // Parts that no gradient reaches have zeros.
@@ -191,10 +184,9 @@ const OpDef split_like_op{.name = "split_like",
                           .access = split_like_access,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_split,
-                          .bodies = {rows_cuda<false>},
-                          .tiles = kWordTiles<false>,
+                          .bodies = {kWordTiles<false>, rows_cuda<false>},
                           .grad = split_like_grad,
-                          .output_within = split_output<AxisAttrs>};
+                          .moves = piece_moves<AxisAttrs, false>};
 
 std::vector<Value> concat_grad(const GradArgs& a) {
   std::vector<Arg> args{Arg(a.grads[0], a.where)};
@@ -206,10 +198,9 @@ const OpDef concat_op{.name = "concat",
                       .infer = infer_concat,
                       .traits = {.kernels_wait = true},
                       .prepare = prepare_concat,
-                      .bodies = {rows_cuda<true>},
-                      .tiles = kWordTiles<true>,
+                      .bodies = {kWordTiles<true>, rows_cuda<true>},
                       .grad = concat_grad,
-                      .operand_within = concat_operand};
+                      .moves = piece_moves<AxisAttrs, true>};
 
 struct SplitAttrs {
   int axis;
@@ -250,10 +241,9 @@ const OpDef split_op{.name = "split",
                      .infer = infer_split,
                      .traits = {.kernels_wait = true},
                      .prepare = prepare_split_op,
-                     .bodies = {rows_cuda<false>},
-                     .tiles = kWordTiles<false>,
+                     .bodies = {kWordTiles<false>, rows_cuda<false>},
                      .grad = split_grad,
-                     .output_within = split_output<SplitAttrs>};
+                     .moves = piece_moves<SplitAttrs, false>};
 
 }  // namespace
 

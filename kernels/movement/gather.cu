@@ -135,8 +135,7 @@ constexpr OpDef gather_like_op(std::string_view name, void (*infer)(InferArgs&))
           .infer = infer,
           .traits = {.kernels_wait = true},
           .prepare = prepare_gather,
-          .bodies = {gather_cuda},
-          .tiles = kGatherTiles,
+          .bodies = {kGatherTiles, gather_cuda},
           .grad = gather_grad};
 }
 const OpDef gather_op = gather_like_op("gather", infer_gather);

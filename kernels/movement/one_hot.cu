@@ -84,8 +84,7 @@ const OpDef one_hot_op{.name = "one_hot",
                        .infer = infer_one_hot,
                        .traits = {.kernels_wait = true},
                        .prepare = prepare_one_hot,
-                       .bodies = {one_hot_cuda},
-                       .tiles = kOneHotTiles};
+                       .bodies = {kOneHotTiles, one_hot_cuda}};
 
 }  // namespace
 

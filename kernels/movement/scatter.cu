@@ -263,8 +263,7 @@ const OpDef scatter_add_op{.name = "scatter_add",
                            .infer = infer_scatter_add,
                            .in_place = kInPlace,
                            .prepare = prepare_add,
-                           .bodies = {add_cuda<kScatter>},
-                           .tiles = kStrips<kScatter>,
+                           .bodies = {kStrips<kScatter>, add_cuda<kScatter>},
                            .grad = scatter_add_grad};
 
 }  // namespace
@@ -273,8 +272,7 @@ const OpDef gather_grad_op{.name = "gather_grad",
                            .infer = infer_gather_grad,
                            .access = gather_grad_access,
                            .prepare = prepare_add,
-                           .bodies = {add_cuda<kGatherGrad>},
-                           .tiles = kStrips<kGatherGrad>,
+                           .bodies = {kStrips<kGatherGrad>, add_cuda<kGatherGrad>},
                            .grad = gather_grad_grad};
 
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Placement placement) {

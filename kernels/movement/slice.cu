@@ -232,10 +232,6 @@ void place_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* r
   });
 }
 
-void place_cpu(const CpuArgs& a) {
-  if (const std::int64_t size = a.out_type(0).shape.size(); size > 0) place_part(a, 0, size, a.out<void>(0));
-}
-
 void infer_slice(InferArgs& a) {
   a.expect_inputs(1);
   const auto& attrs = a.attrs<SliceAttrs>();
@@ -249,38 +245,20 @@ void infer_slice(InferArgs& a) {
   a.out(a.in(0).dtype, shape);
 }
 
+AxisMap slice_moves(const MoveArgs& a, int) {
+  AxisMap map;
+  for (int d = 0; d < a.in(0).shape.rank(); ++d) {
+    const Range range = a.attrs.as<SliceAttrs>().range(d, a.in(0).shape[d]);
+    map.axes[d] = {d, range.begin, range.step};
+  }
+  return map;
+}
+
 Prepared prepare_slice(const PrepareArgs& p) {
-  const auto& attrs = p.attrs.as<SliceAttrs>();
-  const Shape &shape = p.in(0).shape, &out = p.out(0).shape;
-  std::int64_t strides[Shape::kMaxRank] = {};
-  dense_strides(shape, strides);
-  Layout<1> source;
-  source.size = out.size();
-  std::int64_t first = 0;
-  for (int d = 0; d < shape.rank() && source.size > 0; ++d) {
-    Range range = attrs.range(d, shape[d]);
-    first += range.begin * strides[d];
-    append(source, range.count, {range.step * strides[d]});
-  }
-  auto element = static_cast<std::int64_t>(size_of(p.in(0).dtype));
-  return {std::make_shared<StridedCopy>(make_strided_copy(p, source, first, element))};
+  return {std::make_shared<StridedCopy>(make_strided_copy(p, slice_moves({p.attrs, p.types, p.inputs}, 0)))};
 }
 
-Strided slice_output(const MoveArgs& a, int, const Strided& operand) {
-  Strided result = operand;
-  for (int d = 0; d < operand.shape.rank(); ++d) {
-    const Range range = a.attrs.as<SliceAttrs>().range(d, operand.shape[d]);
-    result.shape[d] = range.count;
-    result.first += range.begin * operand.strides[at(d)];
-    result.strides[at(d)] = range.step * operand.strides[at(d)];
-  }
-  return result;
-}
-
-template <class Args>
-void slice_body(Args& a) {
-  run_copy(a.template local<StridedCopy>(), a);
-}
+void slice_cuda(CudaArgs& a) { run_copy(a.local<StridedCopy>(), a); }
 void slice_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* out) {
   run_copy_part(a.local<StridedCopy>(), a, begin, size, out);
 }
@@ -307,9 +285,7 @@ const OpDef slice_grad_op{.name = "slice_grad",
                           .access = like_access,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_slice_grad,
-                          .bodies = {place_cpu, place_cuda},
-                          .part = place_part,
-                          .tiles = kElementTiles<place_part>,
+                          .bodies = {place_part, place_cuda},
                           .grad = slice_grad_grad};
 
 std::vector<Value> slice_grad(const GradArgs& a) {
@@ -320,11 +296,9 @@ const OpDef slice_op{.name = "slice",
                      .infer = infer_slice,
                      .traits = {.kernels_wait = true},
                      .prepare = prepare_slice,
-                     .bodies = {slice_body<const CpuArgs>, slice_body<CudaArgs>},
-                     .part = slice_part,
-                     .tiles = kElementTiles<slice_part>,
+                     .bodies = {slice_part, slice_cuda},
                      .grad = slice_grad,
-                     .output_within = slice_output};
+                     .moves = slice_moves};
 
 Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
   return emit(slice_op, {Arg(x, where)}, attrs)[0];
@@ -376,9 +350,7 @@ const OpDef pad_op{.name = "pad",
                    .infer = infer_pad,
                    .traits = {.kernels_wait = true},
                    .prepare = prepare_pad,
-                   .bodies = {place_cpu, place_cuda},
-                   .part = place_part,
-                   .tiles = kElementTiles<place_part>,
+                   .bodies = {place_part, place_cuda},
                    .grad = pad_grad};
 
 }  // namespace

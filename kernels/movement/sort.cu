@@ -136,12 +136,8 @@ std::vector<Value> sort_grad(const GradArgs& a) {
               TakeAlongAttrs{a.attrs.as<SortAttrs>().axis});
 }
 
-const OpDef sort_op{.name = "sort",
-                    .infer = infer_sort,
-                    .prepare = prepare_sort,
-                    .bodies = {sort_cuda},
-                    .tiles = kSortTiles,
-                    .grad = sort_grad};
+const OpDef sort_op{
+    .name = "sort", .infer = infer_sort, .prepare = prepare_sort, .bodies = {kSortTiles, sort_cuda}, .grad = sort_grad};
 
 }  // namespace
 

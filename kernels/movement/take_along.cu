@@ -63,7 +63,7 @@ void run_take_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
                                  [&, of = of](std::int64_t place) { return place < 0 || place >= of.length; });
   fail_step(a, StepError::index, *bad);
 }
-constexpr Tiles kTakeTiles{count_element_tiles, run_take_tiles};
+constexpr Tiles kTakeTiles{count_part_tiles, run_take_tiles};
 
 void infer_take(InferArgs& a) {
   a.expect_inputs(2);
@@ -228,8 +228,7 @@ const OpDef add_along_op{.name = "take_along_axis_grad",
                          .access = grad_access,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_add,
-                         .bodies = {add_cuda},
-                         .tiles = kAddTiles,
+                         .bodies = {kAddTiles, add_cuda},
                          .grad = grad_of_grad};
 
 std::vector<Value> take_grad(const GradArgs& a) {
@@ -240,8 +239,7 @@ const OpDef take_along_op{.name = "take_along_axis",
                           .infer = infer_take,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_take,
-                          .bodies = {take_cuda},
-                          .tiles = kTakeTiles,
+                          .bodies = {kTakeTiles, take_cuda},
                           .grad = take_grad};
 
 }  // namespace
@@ -251,8 +249,7 @@ const OpDef place_along_op{.name = "place_along_axis",
                            .access = grad_access,
                            .traits = {.kernels_wait = true},
                            .prepare = prepare_place,
-                           .bodies = {place_cuda},
-                           .tiles = kPlaceTiles,
+                           .bodies = {kPlaceTiles, place_cuda},
                            .grad = grad_of_grad};
 
 Value take_along_axis(Arg x, Arg indices, int axis, Placement placement) {

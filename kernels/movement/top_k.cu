@@ -143,8 +143,7 @@ std::vector<Value> top_k_grad(const GradArgs& a) {
 const OpDef top_k_op{.name = "top_k",
                      .infer = infer_top_k,
                      .prepare = prepare_top_k,
-                     .bodies = {top_k_cuda},
-                     .tiles = kTopKTiles,
+                     .bodies = {kTopKTiles, top_k_cuda},
                      .grad = top_k_grad};
 
 }  // namespace

@@ -62,22 +62,18 @@ Matrices matrices_of(const Layout<1>& source) {
   return m;
 }
 
-// Axis d of the result is axis axes[d] of the operand.
-Prepared prepare_axes(const PrepareArgs& p, const std::vector<int>& axes) {
+template <AxisMap (*moves)(const MoveArgs&, int)>
+Prepared prepare(const PrepareArgs& p) {
   PermutePlan plan;
   plan.element = word_size(p.in(0).dtype);
-  const Shape& shape = p.in(0).shape;
-  std::int64_t strides[Shape::kMaxRank] = {};
-  dense_strides(shape, strides);
-  Layout<1> source;
-  source.size = shape.size();
-  for (std::size_t d = 0; d < axes.size() && source.size > 0; ++d) append(source, shape[axes[d]], {strides[axes[d]]});
+  const AxisMap map = moves({p.attrs, p.types, p.inputs}, 0);
+  const Layout<1> source = layout_of(Strided::whole(p.in(0).shape).part(p.out(0).shape, map));
   plan.is_tiled = source.rank > 0 && source.strides[0][source.rank - 1] != 1;
   if (plan.is_tiled) {
     plan.matrices = matrices_of(source);
     with_word(plan.element, [&]<class T>(T) { load_kernel(p, transpose_tiles<T>); });
   } else {
-    plan.copy = make_strided_copy(p, source, 0, plan.element);
+    plan.copy = make_strided_copy(p, map);
   }
   return {std::make_shared<PermutePlan>(plan)};
 }
@@ -155,45 +151,28 @@ void infer_permute(InferArgs& a) {
   a.out(a.in(0).dtype, out);
 }
 
-Prepared prepare_permute(const PrepareArgs& p) {
-  return prepare_axes(p, axes_from_front(p.attrs.as<PermuteAttrs>().axes, p.in(0).shape.rank()));
-}
-
-std::vector<int> inverse(const std::vector<int>& axes) {
-  std::vector<int> back(axes.size());
-  for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
-  return back;
+// Axis d of the result is axis axes[d] of the operand.
+AxisMap permute_moves(const MoveArgs& a, int) {
+  const auto& axes = a.attrs.as<PermuteAttrs>().axes;
+  AxisMap map;
+  for (std::size_t d = 0; d < axes.size(); ++d) map.axes[d].of_whole = from_front(axes[d], a.in(0).shape.rank());
+  return map;
 }
 
 std::vector<Value> permute_grad(const GradArgs& a) {
   std::vector<int> axes = axes_from_front(a.attrs.as<PermuteAttrs>().axes, a.inputs[0].shape().rank());
-  return {permute(Arg(a.grads[0], a.where), inverse(axes))};
-}
-
-// Axis d of the result is axis axes[d] of the operand.
-Strided permuted(const std::vector<int>& axes, const Strided& operand) {
-  Strided result = operand;
-  for (std::size_t d = 0; d < axes.size(); ++d) {
-    result.shape[static_cast<int>(d)] = operand.shape[axes[d]];
-    result.strides[d] = operand.strides[at(axes[d])];
-  }
-  return result;
-}
-Strided permute_output(const MoveArgs& a, int, const Strided& operand) {
-  return permuted(axes_from_front(a.attrs.as<PermuteAttrs>().axes, operand.shape.rank()), operand);
-}
-Strided permute_operand(const MoveArgs& a, int, const Strided& output) {
-  return permuted(inverse(axes_from_front(a.attrs.as<PermuteAttrs>().axes, output.shape.rank())), output);
+  std::vector<int> back(axes.size());
+  for (std::size_t d = 0; d < axes.size(); ++d) back[at(axes[d])] = static_cast<int>(d);
+  return {permute(Arg(a.grads[0], a.where), back)};
 }
 
 const OpDef permute_op{.name = "permute",
                        .infer = infer_permute,
                        .traits = {.kernels_wait = true},
-                       .prepare = prepare_permute,
+                       .prepare = prepare<permute_moves>,
                        .bodies = {body<const CpuArgs>, body<CudaArgs>},
                        .grad = permute_grad,
-                       .output_within = permute_output,
-                       .operand_within = permute_operand};
+                       .moves = permute_moves};
 
 void infer_transpose(InferArgs& a) {
   a.expect_inputs(1);
@@ -203,18 +182,11 @@ void infer_transpose(InferArgs& a) {
   a.out(a.in(0).dtype, shape);
 }
 
-std::vector<int> transposed_axes(int rank) {
-  std::vector<int> axes(at(rank));
-  std::iota(axes.begin(), axes.end(), 0);
-  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return axes;
-}
-
-Prepared prepare_transpose(const PrepareArgs& p) { return prepare_axes(p, transposed_axes(p.in(0).shape.rank())); }
-
-// As well from the operand to the output as back.
-Strided transposed(const MoveArgs&, int, const Strided& other) {
-  return permuted(transposed_axes(other.shape.rank()), other);
+AxisMap transpose_moves(const MoveArgs& a, int) {
+  AxisMap map;
+  const int rank = a.in(0).shape.rank();
+  std::swap(map.axes[rank - 1], map.axes[rank - 2]);
+  return map;
 }
 
 std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.grads[0], a.where))}; }
@@ -222,11 +194,10 @@ std::vector<Value> transpose_grad(const GradArgs& a) { return {transpose(Arg(a.g
 const OpDef transpose_op{.name = "transpose",
                          .infer = infer_transpose,
                          .traits = {.kernels_wait = true},
-                         .prepare = prepare_transpose,
+                         .prepare = prepare<transpose_moves>,
                          .bodies = {body<const CpuArgs>, body<CudaArgs>},
                          .grad = transpose_grad,
-                         .output_within = transposed,
-                         .operand_within = transposed};
+                         .moves = transpose_moves};
 
 }  // namespace
 

@@ -49,7 +49,7 @@ void run_triangle_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) 
       a.out<T>(0)[i] = triangle.keeps(i) ? a.in<T>(0)[i] : T{};
   });
 }
-constexpr Tiles kTriangleTiles{count_element_tiles, run_triangle_tiles};
+constexpr Tiles kTriangleTiles{count_part_tiles, run_triangle_tiles};
 
 void infer_triangle(InferArgs& a) {
   a.expect_inputs(1);
@@ -75,8 +75,7 @@ constexpr OpDef triangle_op(std::string_view name) {
           .in_place = kInPlace,
           .traits = {.kernels_wait = true},
           .prepare = prepare_triangle,
-          .bodies = {triangle_cuda},
-          .tiles = kTriangleTiles,
+          .bodies = {kTriangleTiles, triangle_cuda},
           .grad = triangle_grad};
 }
 const OpDef tril_op = triangle_op("tril");

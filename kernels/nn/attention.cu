@@ -289,16 +289,14 @@ constexpr OpDef forward_op(std::string_view name) {
   return {.name = name,
           .traits = {.costly = true, .kernels_wait = true},
           .prepare = prepare_attention,
-          .bodies = {forward},
-          .tiles = kForwardTiles,
+          .bodies = {kForwardTiles, forward},
           .flops = attention_flops<2>};
 }
 constexpr OpDef backward_op(std::string_view name) {
   return {.name = name,
           .traits = {.costly = true, .kernels_wait = true},
           .prepare = prepare_attention_grad,
-          .bodies = {backward},
-          .tiles = kBackwardTiles,
+          .bodies = {kBackwardTiles, backward},
           .flops = attention_flops<5>};
 }
 
@@ -333,7 +331,7 @@ std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
 constexpr OpDef attention_grad_op = [] {
   OpDef op = backward_op("attention_grad");
   op.infer = infer_attention_grad;
-  op.formula = grad_formula;
+  op.grad = grad_formula;
   op.strided = strided_attention<strided_attention_grad_op>;
   return op;
 }();

@@ -333,9 +333,8 @@ const OpDef cross_entropy_grad_op{.name = "cross_entropy_grad",
                                   .in_place = kInPlace,
                                   .traits = {.kernels_wait = true},
                                   .prepare = prepare_cross_entropy_grad,
-                                  .bodies = {backward},
-                                  .tiles = kBackwardTiles,
-                                  .formula = grad_formula};
+                                  .bodies = {kBackwardTiles, backward},
+                                  .grad = grad_formula};
 
 std::vector<Value> cross_entropy_grad(const GradArgs& a) {
   std::vector<Arg> operands{Arg(a.inputs[0], a.where), a.inputs[1]};
@@ -348,8 +347,7 @@ const OpDef cross_entropy_op{.name = "cross_entropy",
                              .infer = infer_cross_entropy,
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_cross_entropy,
-                             .bodies = {forward},
-                             .tiles = kForwardTiles,
+                             .bodies = {kForwardTiles, forward},
                              .grad = cross_entropy_grad};
 
 }  // namespace

@@ -343,9 +343,8 @@ const OpDef norm_grad_op{.name = "norm_grad",
                          .infer = infer_norm_grad,
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_norm_grad,
-                         .bodies = {norm_grad_cuda},
-                         .tiles = kNormGradTiles,
-                         .formula = grad_formula};
+                         .bodies = {kNormGradTiles, norm_grad_cuda},
+                         .grad = grad_formula};
 
 std::vector<Value> norm_grad(const GradArgs& a) {
   std::vector<Arg> inputs{Arg(a.inputs[0], a.where), a.inputs[1]};
@@ -359,8 +358,7 @@ constexpr OpDef op(std::string_view name) {
           .infer = infer_norm,
           .traits = {.kernels_wait = true},
           .prepare = prepare_norm,
-          .bodies = {norm_cuda},
-          .tiles = kNormTiles,
+          .bodies = {kNormTiles, norm_cuda},
           .grad = norm_grad};
 }
 const OpDef layer_norm_op = op("layer_norm");

@@ -419,23 +419,20 @@ const OpDef max_grad_op{.name = "max_pool2d_grad",
                         .infer = infer_pool_grad,
                         .traits = {.kernels_wait = true},
                         .prepare = prepare_pool<MaxPool, 1>,
-                        .bodies = {pool_grad_any<MaxPool>},
-                        .tiles = kPoolGradTiles<MaxPool>,
+                        .bodies = {kPoolGradTiles<MaxPool>, pool_grad_any<MaxPool>},
                         .grad = max_grad_grad};
 const OpDef choose_op{.name = "max_pool2d_choose",
                       .infer = infer_choose,
                       .traits = {.kernels_wait = true},
                       .prepare = prepare_choose,
-                      .bodies = {choose_any},
-                      .tiles = kChooseTiles,
+                      .bodies = {kChooseTiles, choose_any},
                       .grad = choose_grad};
 const OpDef avg_grad_op{.name = "avg_pool2d_grad",
                         .infer = infer_pool_grad,
                         .access = avg_grad_access,
                         .traits = {.kernels_wait = true},
                         .prepare = prepare_pool<AvgPool, 1>,
-                        .bodies = {pool_grad_any<AvgPool>},
-                        .tiles = kPoolGradTiles<AvgPool>,
+                        .bodies = {kPoolGradTiles<AvgPool>, pool_grad_any<AvgPool>},
                         .grad = avg_grad_grad};
 
 std::vector<Value> max_grad_grad(const GradArgs& a) {
@@ -454,15 +451,13 @@ const OpDef max_op{.name = "max_pool2d",
                    .infer = infer_pool,
                    .traits = {.kernels_wait = true},
                    .prepare = prepare_pool<MaxPool, 0>,
-                   .bodies = {pool_any<MaxPool>},
-                   .tiles = kPoolTiles<MaxPool>,
+                   .bodies = {kPoolTiles<MaxPool>, pool_any<MaxPool>},
                    .grad = pool2d_grad<max_grad_op>};
 const OpDef avg_op{.name = "avg_pool2d",
                    .infer = infer_pool,
                    .traits = {.kernels_wait = true},
                    .prepare = prepare_pool<AvgPool, 0>,
-                   .bodies = {pool_any<AvgPool>},
-                   .tiles = kPoolTiles<AvgPool>,
+                   .bodies = {kPoolTiles<AvgPool>, pool_any<AvgPool>},
                    .grad = pool2d_grad<avg_grad_op>};
 
 }  // namespace

@@ -311,9 +311,8 @@ const OpDef softmax_grad_op{.name = "softmax_grad",
                             .in_place = kGradInPlace,
                             .traits = {.kernels_wait = true},
                             .prepare = prepare_softmax_grad,
-                            .bodies = {backward},
-                            .tiles = kBackwardTiles,
-                            .formula = grad_formula};
+                            .bodies = {kBackwardTiles, backward},
+                            .grad = grad_formula};
 
 std::vector<Value> softmax_grad(const GradArgs& a) {
   return emit(softmax_grad_op, {Arg(a.outputs[0], a.where), a.grads[0]}, a.attrs);
@@ -325,8 +324,7 @@ constexpr OpDef op(std::string_view name) {
           .in_place = kInPlace,
           .traits = {.kernels_wait = true},
           .prepare = prepare_softmax,
-          .bodies = {forward},
-          .tiles = kForwardTiles,
+          .bodies = {kForwardTiles, forward},
           .grad = softmax_grad};
 }
 const OpDef softmax_op = op("softmax");

@@ -309,19 +309,19 @@ const OpDef gradient_norm_op{.name = "gradient_norm",
                              .traits = {.kernels_wait = true},
                              .prepare = prepare_norm,
                              .bodies = {norm_cpu, norm_cuda},
-                             .no_gradient_because = kNoGradientOfUpdate};
+                             .grad = kNoGradientOfUpdate};
 const OpDef accumulate_op{.name = "accumulate",
                           .infer = infer_accumulate,
                           .traits = {.kernels_wait = true},
                           .prepare = prepare_accumulate,
                           .bodies = {accumulate_cpu, accumulate_cuda},
-                          .no_gradient_because = kNoGradientOfUpdate};
+                          .grad = kNoGradientOfUpdate};
 const OpDef control_update_op{.name = "control_update",
                               .infer = infer_control,
                               .traits = {.kernels_wait = true},
                               .prepare = load_kernels<decide_update>,
                               .bodies = {control_cpu, control_cuda},
-                              .no_gradient_because = kNoGradientOfUpdate};
+                              .grad = kNoGradientOfUpdate};
 const OpDef count_update_op{.name = "count_update",
                             .infer = infer_count,
                             .access = count_access,
@@ -333,6 +333,6 @@ const OpDef updated_counts_op{.name = "updated_counts",
                               .traits = {.kernels_wait = true},
                               .prepare = load_kernels<updated_counts>,
                               .bodies = {updated_counts_cpu, updated_counts_cuda},
-                              .no_gradient_because = kNoGradientOfUpdate};
+                              .grad = kNoGradientOfUpdate};
 
 }  // namespace graphsink

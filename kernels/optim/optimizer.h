@@ -266,8 +266,7 @@ constexpr OpDef optimizer_op(std::string_view name) {
           .access = optimizer_access<Update, is_16_bit>,
           .traits = {.kernels_wait = true},
           .prepare = prepare_optimizer<Update, is_16_bit>,
-          .bodies = {optimizer_cuda<Update, is_16_bit>},
-          .tiles = kOptimizerTiles<Update, is_16_bit>};
+          .bodies = {kOptimizerTiles<Update, is_16_bit>, optimizer_cuda<Update, is_16_bit>}};
 }
 
 }  // namespace graphsink

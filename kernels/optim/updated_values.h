@@ -120,9 +120,8 @@ constexpr OpDef updated_op(std::string_view name) {
           .infer = infer_updated<Update, is_16_bit>,
           .traits = {.kernels_wait = true},
           .prepare = prepare_updated<Update, is_16_bit>,
-          .bodies = {updated_cuda<Update, is_16_bit>},
-          .tiles = kUpdatedTiles<Update, is_16_bit>,
-          .no_gradient_because = kNoGradientOfUpdate};
+          .bodies = {kUpdatedTiles<Update, is_16_bit>, updated_cuda<Update, is_16_bit>},
+          .grad = kNoGradientOfUpdate};
 }
 
 }  // namespace graphsink

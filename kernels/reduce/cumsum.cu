@@ -280,8 +280,7 @@ const OpDef cumsum_op{.name = "cumsum",
                       .infer = infer_cumsum,
                       .in_place = kInPlace,
                       .prepare = prepare_cumsum,
-                      .bodies = {cumsum_cuda},
-                      .tiles = kCumsumTiles,
+                      .bodies = {kCumsumTiles, cumsum_cuda},
                       .grad = cumsum_grad};
 
 }  // namespace

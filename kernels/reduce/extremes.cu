@@ -132,9 +132,8 @@ constexpr OpDef extreme_op(std::string_view name) {
           .infer = infer<false>,
           .traits = {.kernels_wait = true},
           .prepare = prepare<CpuExtreme, Extreme, Order>,
-          .bodies = {reduction_cuda},
+          .bodies = {kReductionTiles, reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, extreme_operation<Order>>,
-          .tiles = kReductionTiles,
           .grad = extreme_grad};
 }
 template <class Order>
@@ -143,8 +142,7 @@ constexpr OpDef place_op(std::string_view name) {
           .infer = infer<true>,
           .traits = {.kernels_wait = true},
           .prepare = prepare<CpuArgExtreme, ArgExtreme, Order>,
-          .bodies = {reduction_cuda},
-          .tiles = kReductionTiles};
+          .bodies = {kReductionTiles, reduction_cuda}};
 }
 const OpDef max_op = extreme_op<Larger>("max");
 const OpDef min_op = extreme_op<Smaller>("min");

@@ -163,7 +163,7 @@ const OpDef prod_grad_op{.name = "prod_grad",
                          .traits = {.kernels_wait = true},
                          .prepare = prepare_prod_grad,
                          .bodies = {multiply_others_any<const CpuArgs>, multiply_others_any<CudaArgs>},
-                         .formula = prod_formula};
+                         .grad = prod_formula};
 
 std::vector<Value> prod_grad(const GradArgs& a) {
   return emit(prod_grad_op, {Arg(a.grads[0], a.where), a.inputs[0]}, a.attrs);
@@ -177,7 +177,7 @@ Value logsumexp_formula(const Value& a, const Value& x, const Value& y) {
   return a * exp(x - where(equal(y, -INFINITY), 0.0, y));
 }
 const OpDef logsumexp_grad_op =
-    elementwise_op<LogSumExpGrad, 3, float, double>("logsumexp_grad", nullptr, formula_of<logsumexp_formula>);
+    elementwise_op<LogSumExpGrad, 3, float, double>("logsumexp_grad", formula_of<logsumexp_formula>);
 
 // The result of halves is not exact enough: it is computed again, in f32.
 std::vector<Value> logsumexp_grad(const GradArgs& a) {
@@ -198,9 +198,8 @@ constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
           .infer = infer,
           .traits = {.kernels_wait = true},
           .prepare = prepare_fold<OnCpu, OnCuda, Ts...>,
-          .bodies = {reduction_cuda},
+          .bodies = {kReductionTiles, reduction_cuda},
           .row_reduction = kRowReduction<ReduceAttrs, fold_operation<OnCuda, Ts...>>,
-          .tiles = kReductionTiles,
           .grad = grad};
 }
 const OpDef any_op = fold_op<Any, Any, bool>("any", infer_flags);

@@ -85,13 +85,7 @@ void infer_sum_like(InferArgs& a) {
 bool is_copy(const TensorType& in, const TensorType& out) { return in == out; }
 
 Prepared prepare_sum_like(const PrepareArgs& p) {
-  if (is_copy(p.in(0), p.out(0))) {
-    Layout<1> all;
-    all.size = p.out(0).shape.size();
-    if (all.size > 0) append(all, all.size, {1});
-    auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
-    return {std::make_shared<StridedCopy>(make_strided_copy(p, all, 0, element))};
-  }
+  if (is_copy(p.in(0), p.out(0))) return {std::make_shared<StridedCopy>(make_strided_copy(p, AxisMap()))};
   const auto& attrs = p.attrs.as<LikeAttrs>();
   const Shape& shape = p.in(0).shape;
   Shape like = with_axes(p.in(1).shape, attrs.axes);
@@ -116,6 +110,7 @@ void run_sum_like_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) 
   if (is_copy(a.in_type(0), a.out_type(0))) return sum_like_body<const CpuArgs, run_all_tiles>(a);
   run_reduction_tiles(a, first, end);
 }
+constexpr Tiles kSumLikeTiles{count_sum_like_tiles, run_sum_like_tiles, join_reduction_tiles};
 constexpr Alias kSumLikeInPlace[] = {{0, 0}};
 
 std::vector<Value> sum_like_grad(const GradArgs& a) {
@@ -127,9 +122,8 @@ constexpr OpDef reduction_op(std::string_view name) {
           .infer = infer_sum,
           .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
-          .bodies = {reduction_cuda},
+          .bodies = {kReductionTiles, reduction_cuda},
           .row_reduction = kRowReduction<SumAttrs, sum_operation>,
-          .tiles = kReductionTiles,
           .grad = sum_grad};
 }
 const OpDef sum_op = reduction_op("sum");
@@ -137,16 +131,14 @@ const OpDef mean_op = reduction_op("mean");
 
 }  // namespace
 
-const OpDef sum_like_op{
-    .name = "sum_like",
-    .infer = infer_sum_like,
-    .access = like_access,
-    .in_place = kSumLikeInPlace,
-    .traits = {.copies_same_type = true, .kernels_wait = true},
-    .prepare = prepare_sum_like,
-    .bodies = {sum_like_body<const CpuArgs, run_all_tiles>, sum_like_body<CudaArgs, reduction_cuda>},
-    .tiles = {count_sum_like_tiles, run_sum_like_tiles, join_reduction_tiles},
-    .grad = sum_like_grad};
+const OpDef sum_like_op{.name = "sum_like",
+                        .infer = infer_sum_like,
+                        .access = like_access,
+                        .in_place = kSumLikeInPlace,
+                        .traits = {.copies_same_type = true, .kernels_wait = true},
+                        .prepare = prepare_sum_like,
+                        .bodies = {kSumLikeTiles, sum_like_body<CudaArgs, reduction_cuda>},
+                        .grad = sum_like_grad};
 
 Value sum(Arg x, Axes axes, bool keep_axes, Placement placement) {
   return emit(sum_op, {x}, SumAttrs{std::move(axes.list), keep_axes, false}, placement)[0];

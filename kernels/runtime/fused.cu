@@ -175,8 +175,7 @@ constexpr OpDef fused_op() {
   OpDef op{.name = "fused",
            .traits = {.kernels_wait = true},
            .prepare = prepare_fused,
-           .bodies = {run_fused_kernel},
-           .tiles = kFusedTiles};
+           .bodies = {kFusedTiles, run_fused_kernel}};
   if constexpr (inputs > 0) op.in_place = kInPlace<inputs>;
   return op;
 }

@@ -56,7 +56,8 @@ class Compiling {
     const std::int64_t width = plan_->attrs.width, pitch = layout().pitch;
     std::int64_t unit = kPartElements, most = kMostInBlock;
     if (width > 0) {
-      const bool has_parts = std::any_of(ops().begin(), ops().end(), [](auto& op) { return op.op->part != nullptr; });
+      const bool has_parts =
+          std::any_of(ops().begin(), ops().end(), [](auto& op) { return part_of(*op.op) != nullptr; });
       unit = std::min(width * rows_at_once(width, has_parts), elements_);
     }
     if (has_gaps()) unit = 1;
@@ -116,7 +117,7 @@ class Compiling {
     if (op.op->elements.row) {
       made.row = op.op->elements.row(op.types);
     } else {
-      made.part = op.op->part;
+      made.part = part_of(*op.op);
       if (!made.part) made.rows = op.op->row_reduction.run;
       if (op.op->prepare)
         made.local = op.op->prepare({op.op->name, op.where, op.types, made.operands, op.attrs, false, p_.device}).data;

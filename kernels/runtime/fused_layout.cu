@@ -10,8 +10,9 @@ namespace {
 // Returns where in an input of the group the elements of the op's result lie. Returns nothing if the op does more than
 // move elements of one input of the group, or if they do not lie in runs.
 std::optional<RunsInInput> runs_of(const FusedOp& op) {
-  if (!op.op->part || !op.op->output_within || op.operands.size() != 1 || op.operands[0].input < 0) return {};
-  const Strided all = op.op->output_within(MoveArgs{op.attrs, op.types, 1}, 0, Strided::whole(op.types[0].shape));
+  if (!op.op->moves || op.operands.size() != 1 || op.operands[0].input < 0) return {};
+  const Strided all =
+      Strided::whole(op.types[0].shape).part(op.types[1].shape, op.op->moves({op.attrs, op.types, 1}, 0));
   RunsInInput runs{all.first, 1, 1};
   int d = all.shape.rank() - 1;
   // The innermost axes are a run, as many of them as have no gaps.

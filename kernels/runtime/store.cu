@@ -62,7 +62,6 @@ const OpDef store_op{.name = "store",
                      .access = store_access,
                      .traits = {.kernels_wait = true},
                      .prepare = load_kernels<store_tensors>,
-                     .bodies = {store_cuda},
-                     .tiles = kStoreTiles};
+                     .bodies = {kStoreTiles, store_cuda}};
 
 }  // namespace graphsink

@@ -235,11 +235,6 @@ void elementwise_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, v
   plan.cpu(plan.layout, a, begin, size, out);
 }
 template <int N>
-void elementwise_cpu(const CpuArgs& a) {
-  const auto& plan = a.local<ElementwisePlan<N>>();
-  if (plan.layout.size > 0) plan.cpu(plan.layout, a, 0, plan.layout.size, a.out<void>(0));
-}
-template <int N>
 void elementwise_cuda(CudaArgs& a) {
   const auto& plan = a.local<ElementwisePlan<N>>();
   plan.cuda(plan.layout, a);
@@ -318,30 +313,26 @@ std::string_view choose_type(std::span<const TensorType> types) {
   return name;
 }
 
-// OpDef::formula, as a function of two or three operands.
-using Formula = std::vector<Value> (*)(std::span<const Value>, const Attrs&);
-template <Value (*formula)(const Value&, const Value&)>
+// A Gradient::Formula, as a function of two or three operands.
+template <auto formula>
 std::vector<Value> formula_of(std::span<const Value> in, const Attrs&) {
-  return {formula(in[0], in[1])};
-}
-template <Value (*formula)(const Value&, const Value&, const Value&)>
-std::vector<Value> formula_of(std::span<const Value> in, const Attrs&) {
-  return {formula(in[0], in[1], in[2])};
+  if constexpr (requires { formula(in[0], in[1]); }) {
+    return {formula(in[0], in[1])};
+  } else {
+    return {formula(in[0], in[1], in[2])};
+  }
 }
 
 template <class F, int N, class... Ts>
-constexpr OpDef elementwise_op(std::string_view name, std::vector<Value> (*grad)(const GradArgs&) = nullptr,
-                               Formula formula = nullptr) {
+constexpr OpDef elementwise_op(std::string_view name, Gradient grad = {}) {
   return {.name = name,
           .infer = infer_elementwise<F, N, Ts...>,
           .in_place = kElementwiseInPlace<N>,
           .traits = {.kernels_wait = true},
           .prepare = prepare_elementwise<F, N, Ts...>,
           .elements = {F::kScalar, F::kText, choose_type<Ts...>, choose_row<F, N, Ts...>},
-          .bodies = {elementwise_cpu<N>, elementwise_cuda<N>},
-          .tiles = kElementTiles<elementwise_part<N>>,
-          .grad = grad,
-          .formula = formula};
+          .bodies = {elementwise_part<N>, elementwise_cuda<N>},
+          .grad = grad};
 }
 
 }  // namespace graphsink

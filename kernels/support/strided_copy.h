@@ -19,13 +19,25 @@ __global__ void copy_strided(const T* x, T* out, Layout<1> source, std::int64_t 
   for (std::int64_t i = thread_index(); i < source.size; i += all_threads()) out[i] = x[first + source.find(i)];
 }
 
-// `source` and `first` count elements of `element` bytes. If the elements of a row are neighbours, several of them are
-// copied as one larger word.
-inline StridedCopy make_strided_copy(const PrepareArgs& p, Layout<1> source, std::int64_t first, std::int64_t element) {
-  StridedCopy copy{source, first, static_cast<int>(element)};
+// The layout of the elements of a part, counted from its first.
+inline Layout<1> layout_of(const Strided& part) {
+  Layout<1> layout;
+  layout.size = part.shape.size();
+  for (int d = 0; d < part.shape.rank() && layout.size > 0; ++d)
+    append(layout, part.shape[d], {part.strides[static_cast<std::size_t>(d)]});
+  return layout;
+}
+
+// Copies the part of the operand that the map says. If the elements of a row are neighbours, several of them are copied
+// as one larger word.
+inline StridedCopy make_strided_copy(const PrepareArgs& p, const AxisMap& map) {
+  const Strided part = Strided::whole(p.in(0).shape).part(p.out(0).shape, map);
+  const auto element = static_cast<std::int64_t>(size_of(p.in(0).dtype));
+  const Layout<1> source = layout_of(part);
+  StridedCopy copy{source, part.first, static_cast<int>(element)};
   int inner = source.rank - 1;
   if (source.rank > 0 && source.strides[0][inner] == 1) {
-    copy.word = word_size({source.dims[inner] * element, first * element});
+    copy.word = word_size({source.dims[inner] * element, part.first * element});
     for (int d = 0; d < inner; ++d) copy.word = word_size({copy.word, source.strides[0][d] * element});
     std::int64_t elements = copy.word / element;
     copy.source.size /= elements;

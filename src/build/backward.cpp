@@ -108,7 +108,7 @@ void Backward::step_op(int id, const Node& node) {
     any = any || needed[i];
   }
   if (!any) return;
-  if (node.op->grad == nullptr && node.op->formula == nullptr) refuse_op(node);
+  if (!node.op->grad.rule && !node.op->grad.formula) refuse_op(node);
   std::vector<Value> inputs, outputs;
   for (ValueRef v : node.inputs) inputs.push_back(graph_->value(v));
   for (std::size_t j = 0; j < node.outputs.size(); ++j) outputs.push_back(graph_->value({id, static_cast<int>(j)}));
@@ -123,7 +123,7 @@ void Backward::step_op(int id, const Node& node) {
 }
 
 void Backward::refuse_op(const Node& node) const {
-  const std::string_view because = node.op->no_gradient_because;
+  const std::string_view because = node.op->grad.none_because;
   std::string problem = "has no gradient, and grad() at " + to_string(where_) + " must pass through it";
   std::string remedy = "keep it out of the path from the loss to the parameters";
   if (because.empty()) {
@@ -139,7 +139,7 @@ std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<co
                                           std::span<const bool> needed) {
   const std::size_t first = graph_->nodes.size();
   const GradArgs args{inputs, outputs, upstream, needed, node.attrs, node.where, graph_->origin_of(id)};
-  std::vector<Value> result = node.op->grad ? node.op->grad(args) : gradients_by_formula(node, args);
+  std::vector<Value> result = node.op->grad.rule ? node.op->grad.rule(args) : gradients_by_formula(node, args);
   // Nodes that the .grad of a user's op makes by plain operators would name the lines of that function.
   for (std::size_t i = first; i < graph_->nodes.size(); ++i) graph_->nodes[i].where = node.where;
   check_count(node, result.size());
@@ -165,7 +165,7 @@ std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradAr
     inputs.push_back(as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v));
     if (a.needed[i]) wrt.push_back(ref(v));
   }
-  const std::vector<Value> outputs = node.op->formula(inputs, a.attrs);
+  const std::vector<Value> outputs = node.op->grad.formula(inputs, a.attrs);
   check_formula(node, outputs);
   std::vector<ValueRef> made;
   std::vector<Value> upstream;
@@ -190,7 +190,7 @@ void Backward::check_formula(const Node& node, std::span<const Value> made) cons
   std::string wanted;
   for (const TensorType& type : node.outputs) wanted += (wanted.empty() ? "" : ", ") + to_string(type);
   throw Error(std::string(node.op->name), node.where,
-              "its .formula does not return the outputs of the op, asked by grad() at " + to_string(where_),
+              "the formula of its .grad does not return the outputs of the op, asked by grad() at " + to_string(where_),
               "return Values of these shapes, made from the inputs: " + wanted);
 }
 

@@ -56,7 +56,7 @@ class Backward {
   std::vector<Value> gradients_of(int id, const Node& node, std::span<const Value> inputs,
                                   std::span<const Value> outputs, std::span<const Value> upstream,
                                   std::span<const bool> needed);
-  // The gradients by OpDef::formula.
+  // The gradients by a Gradient::Formula.
   std::vector<Value> gradients_by_formula(const Node& node, const GradArgs& a);
   void check_formula(const Node& node, std::span<const Value> made) const;
   // The number of the composition that is the gradient of the node, or of the composition that the node is a part of.

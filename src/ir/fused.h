@@ -40,12 +40,15 @@ struct FusedAttrs {
   std::vector<Strided> places;
 };
 
+// The function by which a group on the CPU computes the op, if that is no ElementwiseRow: part by part, or not at all.
+inline OutputPart part_of(const OpDef& op) { return op.elements.row ? nullptr : op.bodies.cpu().part; }
+
 // The largest group. More would not fit into the cache of a core together.
 constexpr std::size_t kMaxFusedOps = 48, kMaxFusedInputs = 24, kMaxFusedOutputs = 8;
 // An op of a group has at most this many operands.
 constexpr std::size_t kMaxFusedOperands = 4;
 // On the CPU, a group that reduces rows computes some rows of all its results, then reduces these. It computes so many
-// rows together, or a multiple. Ops that compute parts (OpDef::part) begin at multiples of kPartElements, so with such
+// rows together, or a multiple. Ops that compute parts (part_of()) begin at multiples of kPartElements, so with such
 // ops these rows must together have a multiple of kPartElements elements.
 inline std::int64_t rows_at_once(std::int64_t width, bool has_parts) {
   return has_parts ? kPartElements / std::gcd(kPartElements, width) : 1;

@@ -157,20 +157,30 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
 }
 
 void run_all_tiles(const CpuArgs& a) {
-  const Tiles& tiles = a.node().op->tiles;
+  const Tiles& tiles = a.node().op->bodies.cpu().tiles;
   tiles.run(a, 0, tiles.count(a));
   if (tiles.join && a.node().workspace_bytes > 0) tiles.join(a);
 }
 
+std::int64_t count_part_tiles(const BodyArgs& a) {
+  return std::max<std::int64_t>(1, (a.out_type(0).shape.size() + kTileElements - 1) / kTileElements);
+}
+
+void run_part_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
+  const TensorType& type = a.out_type(0);
+  const std::int64_t begin = first * kTileElements, size = std::min(end * kTileElements, type.shape.size()) - begin;
+  std::byte* out = a.out<std::byte>(0) + begin * static_cast<std::int64_t>(size_of(type.dtype));
+  if (size > 0) a.node().op->bodies.cpu().part(a, begin, size, out);
+}
+
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
-  static constexpr OpBody kTiles(run_all_tiles);
   const OpBody* best = nullptr;
   for (const OpBody& body : op.bodies) {
     bool is_set = body.cpu != nullptr || body.cuda != nullptr;
     bool fits = is_set && body.device == device && body.least_capability <= capability;
     if (fits && (best == nullptr || body.least_capability > best->least_capability)) best = &body;
   }
-  return best == nullptr && device == DeviceKind::cpu && op.tiles.run ? &kTiles : best;
+  return best;
 }
 
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {

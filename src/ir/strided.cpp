@@ -14,4 +14,14 @@ Strided Strided::whole(const Shape& shape, int tensor) {
   return result;
 }
 
+Strided Strided::part(const Shape& part_shape, const AxisMap& map) const {
+  Strided result{.shape = part_shape, .first = first, .tensor = tensor};
+  for (int d = 0; d < part_shape.rank(); ++d) {
+    const AxisMap::Axis& axis = map.axes[d];
+    result.first += axis.begin * strides[at(axis.of_whole)];
+    result.strides[at(d)] = axis.step * strides[at(axis.of_whole)];
+  }
+  return result;
+}
+
 }  // namespace graphsink

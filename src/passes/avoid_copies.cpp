@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/at.h"
@@ -77,7 +78,7 @@ class Avoiding {
     std::vector<int> movers;
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       const IrNode& node = ir_.nodes[id];
-      if (node.is_live && (node.op->output_within || node.op->operand_within)) movers.push_back(static_cast<int>(id));
+      if (node.is_live && node.op->moves) movers.push_back(static_cast<int>(id));
     }
     drop_unused(ir_);
     AvoidedCopies avoided;
@@ -107,9 +108,39 @@ class Avoiding {
     const TensorType &from = ir_.type(node.inputs[0]), &to = node.outputs[0];
     return from.dtype == to.dtype && from.shape.size() == to.shape.size();
   }
-  // Whether the op only moves elements, so that it can tell where outputs lie within the operand, or the reverse.
-  bool moves_to_outputs(const IrNode& node) const { return node.op->output_within || is_view(node); }
-  bool moves_operands(const IrNode& node) const { return node.op->operand_within || is_view(node); }
+  // Whether the outputs are elements of the operand, moved.
+  bool moves_to_outputs(const IrNode& node) const {
+    return is_view(node) || (node.op->moves && operands_read(node) == 1);
+  }
+  // Whether the output is all elements of all operands, moved.
+  bool moves_operands(const IrNode& node) const {
+    return is_view(node) || (node.op->moves && operand_map(node, 0).has_value());
+  }
+  static std::ptrdiff_t operands_read(const IrNode& node) {
+    std::ptrdiff_t count = 0;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) count += is_read(node, i);
+    return count;
+  }
+
+  // How output number `output` of a node that moves elements lies in its operand.
+  AxisMap output_map(const IrNode& mover, int output) const {
+    std::vector<TensorType> types = ir_.types(mover.inputs);
+    types.insert(types.end(), mover.outputs.begin(), mover.outputs.end());
+    return mover.op->moves({mover.attrs, types, static_cast<int>(mover.inputs.size())}, output);
+  }
+  // How an operand lies in the output, or nothing if the output has not all elements of the operand.
+  std::optional<AxisMap> operand_map(const IrNode& mover, int operand) const {
+    const AxisMap map = output_map(mover, operand);  // of the operand already, where several are read
+    if (operands_read(mover) > 1) return map;
+    const Shape &from = ir_.type(mover.inputs[0]).shape, &to = mover.outputs[0].shape;
+    AxisMap back;
+    for (int d = 0; d < to.rank(); ++d) {
+      const AxisMap::Axis& axis = map.axes[d];
+      if (axis.begin != 0 || axis.step != 1 || to[d] != from[axis.of_whole]) return {};
+      back.axes[axis.of_whole].of_whole = d;
+    }
+    return mover.outputs.size() == 1 ? std::optional(back) : std::nullopt;
+  }
 
   void decide(int id) {
     const IrNode& node = ir_.nodes[at(id)];
@@ -167,8 +198,7 @@ class Avoiding {
     for (auto moved = chain.rbegin(); moved != chain.rend(); ++moved) {
       const IrNode& mover = ir_.node(*moved);
       if (!is_view(mover)) {
-        place.part =
-            move(mover, [&](const MoveArgs& args) { return mover.op->output_within(args, moved->output, place.part); });
+        place.part = place.part.part(mover.outputs[at(moved->output)].shape, output_map(mover, moved->output));
         avoids_copies = true;
       } else if (!reshape(place.part, mover.outputs[0].shape)) {
         place = whole(*moved);
@@ -180,13 +210,6 @@ class Avoiding {
   }
 
   Place whole(ValueRef v) const { return {v, Strided::whole(ir_.type(v).shape)}; }
-
-  template <class F>
-  Strided move(const IrNode& mover, const F& f) const {
-    std::vector<TensorType> types = ir_.types(mover.inputs);
-    types.insert(types.end(), mover.outputs.begin(), mover.outputs.end());
-    return f(MoveArgs{mover.attrs, types, static_cast<int>(mover.inputs.size())});
-  }
 
   // --- results
 
@@ -263,8 +286,8 @@ class Avoiding {
     for (auto step = path.steps.rbegin(); step != path.steps.rend(); ++step) {
       const IrNode& mover = ir_.nodes[at(step->node)];
       if (!is_view(mover)) {
-        place.part = move(
-            mover, [&](const MoveArgs& args) { return mover.op->operand_within(args, step->operand, place.part); });
+        place.part =
+            place.part.part(ir_.type(mover.inputs[at(step->operand)]).shape, *operand_map(mover, step->operand));
       } else if (!reshape(place.part, ir_.type(mover.inputs[0]).shape)) {
         return false;
       }

@@ -49,10 +49,10 @@ Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
 Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
   if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(ir, node);
   if (row_width(ir, node) > 0) return Role::by_row;
-  if (!node.op->elements.row && !node.op->part) return Role::none;
+  if (!node.op->elements.row && !part_of(*node.op)) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   if (node.inputs.size() > kMaxFusedOperands) return Role::none;
-  if (node.op->part) return Role::by_part;
+  if (part_of(*node.op)) return Role::by_part;
   std::vector<TensorType> types = ir.types(node.inputs);
   types.push_back(node.outputs[0]);
   return node.op->elements.row(types) ? Role::by_element : Role::none;

@@ -113,7 +113,7 @@ void run_observed(const CpuArgs& a, std::int64_t first, std::int64_t end) {
     a.out<float>(0)[i] = x + 1;
   }
 }
-const OpDef observed{.name = "observed", .infer = infer_observed, .tiles = {count_observed, run_observed}};
+const OpDef observed{.name = "observed", .infer = infer_observed, .bodies = {Tiles{count_observed, run_observed}}};
 
 // A state that each step adds 1 to, and an op of 64 tiles.
 struct Observed {

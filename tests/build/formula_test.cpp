@@ -1,4 +1,4 @@
-// The gradients of ops that have a formula in place of .grad.
+// The gradients of ops that have a Formula as their gradient.
 #include <gtest/gtest.h>
 
 #include "graphsink/graphsink.h"
@@ -16,11 +16,11 @@ void infer_like_both(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 const OpDef with_formula{
-    .name = "with_formula", .infer = infer_like_both, .bodies = {[](const CpuArgs&) {}}, .formula = product_formula};
+    .name = "with_formula", .infer = infer_like_both, .bodies = {[](const CpuArgs&) {}}, .grad = product_formula};
 const OpDef with_wrong_formula{.name = "with_wrong_formula",
                                .infer = testing::infer_like_first,
                                .bodies = {[](const CpuArgs&) {}},
-                               .formula = sum_formula};
+                               .grad = sum_formula};
 
 TEST(Formulas, GiveGradients) {
   for (DType dtype : {f32, f16}) {

@@ -45,15 +45,19 @@ TEST(Traits, ABodyThatIsNullIsNone) {
   EXPECT_EQ(body_for(op, DeviceKind::cpu), nullptr);
 }
 
-TEST(Traits, TilesAreTheCpuBodyOfAnOpWithoutOne) {
+TEST(Traits, TilesAndPartsAreCpuBodies) {
   const Tiles tiles{[](const BodyArgs&) { return std::int64_t{1}; }, [](const CpuArgs&, std::int64_t, std::int64_t) {}};
-  const OpDef op{.name = "op", .tiles = tiles};
-  ASSERT_NE(body_for(op, DeviceKind::cpu), nullptr);
-  EXPECT_EQ(body_for(op, DeviceKind::cpu)->cpu, run_all_tiles);
-  EXPECT_EQ(body_for(op, DeviceKind::cuda, 90), nullptr);
-  OpBody::Cpu own = [](const CpuArgs&) {};
-  const OpDef with_body{.name = "op", .bodies = {own}, .tiles = tiles};
-  EXPECT_EQ(body_for(with_body, DeviceKind::cpu)->cpu, own);
+  const OutputPart part = [](const CpuArgs&, std::int64_t, std::int64_t, void*) {};
+  const OpBody::Cuda cuda = [](CudaArgs&) {};
+  const OpDef by_tiles{.name = "by_tiles", .bodies = {cuda, tiles}}, by_part{.name = "by_part", .bodies = {part}};
+  for (const OpDef* op : {&by_tiles, &by_part}) {
+    ASSERT_EQ(body_for(*op, DeviceKind::cpu), &op->bodies.cpu());
+    EXPECT_EQ(op->bodies.cpu().cpu, run_all_tiles);
+    EXPECT_NE(op->bodies.cpu().tiles.run, nullptr);
+  }
+  EXPECT_EQ(by_part.bodies.cpu().part, part);
+  EXPECT_EQ(body_for(by_tiles, DeviceKind::cuda, 90)->cuda, cuda);
+  EXPECT_EQ(body_for(by_part, DeviceKind::cuda, 90), nullptr);
 }
 
 }  // namespace

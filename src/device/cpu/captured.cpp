@@ -48,17 +48,17 @@ void fail_step(const BoundNode& bad) noexcept {
 
 void run_tiles(const BoundNode& node, std::int64_t first, std::int64_t end) noexcept {
   try {
-    node.op->tiles.run(CpuArgs(node), first, end);
+    node.op->bodies.cpu().tiles.run(CpuArgs(node), first, end);
   } catch (...) {
     fail_step(node);
   }
 }
 
-bool joins_tiles(const BoundNode& node) { return node.op->tiles.join && node.workspace_bytes > 0; }
+bool joins_tiles(const BoundNode& node) { return node.op->bodies.cpu().tiles.join && node.workspace_bytes > 0; }
 
 void join_tiles(const BoundNode& node) noexcept {
   try {
-    node.op->tiles.join(CpuArgs(node));
+    node.op->bodies.cpu().tiles.join(CpuArgs(node));
   } catch (...) {
     fail_step(node);
   }

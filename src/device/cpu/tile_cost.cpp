@@ -10,7 +10,9 @@ constexpr double kByte = 1.0 / 20, kFlop = 1.0 / 60;
 
 }  // namespace
 
-std::int64_t tiles_of(const BoundNode& node) { return node.op->tiles.count ? node.op->tiles.count(BodyArgs(node)) : 1; }
+std::int64_t tiles_of(const BoundNode& node) {
+  return node.op->bodies.cpu().tiles.count ? node.op->bodies.cpu().tiles.count(BodyArgs(node)) : 1;
+}
 
 double cost_of(const BoundNode& node) {
   std::size_t bytes = 0;

@@ -60,13 +60,13 @@ std::int64_t tiles_of(const CpuCapturedItem& item) { return item.node ? tiles_of
 double cost_of(const CpuCapturedItem& item) { return item.node ? cost_of(*item.node) : cost_of_copy(item.bytes); }
 
 void run_tiles(const CpuCapturedItem& item, std::int64_t first, std::int64_t end) {
-  if (!item.node || !item.node->op->tiles.run) return run_items({&item, 1});
+  if (!item.node || !item.node->op->bodies.cpu().tiles.run) return run_items({&item, 1});
   run_tiles(*item.node, first, end);
 }
 
 // Items without tiles run as a whole.
 bool joins_tiles_of(const CpuCapturedItem& item) {
-  return item.node && item.node->op->tiles.run && joins_tiles(*item.node);
+  return item.node && item.node->op->bodies.cpu().tiles.run && joins_tiles(*item.node);
 }
 
 }  // namespace
