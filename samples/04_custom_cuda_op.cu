@@ -25,10 +25,8 @@ static void infer(gs::InferArgs& a) {
 
 static void cuda_body(gs::CudaArgs& a) {
   std::int64_t size = a.in_type(0).shape.size();
-  gs::LaunchSize launch = gs::launch_size(size);
   gs::for_dtype<float, double>(a.in_type(0).dtype, [&]<class T>() {
-    a.launch(axpy_kernel<T>, launch.grid, launch.block, 0, a.attrs<Axpy>().a, a.in<T>(0), a.in<T>(1), a.out<T>(0),
-             size);
+    a.launch(axpy_kernel<T>, gs::launch_size(size), a.attrs<Axpy>().a, a.in<T>(0), a.in<T>(1), a.out<T>(0), size);
   });
 }
 

@@ -25,6 +25,13 @@ class CudaDevice;
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
 };
+// The blocks of a grid, and the threads of a block.
+struct LaunchSize {
+  static constexpr std::int64_t kThreads = 256;     // launch_size() makes blocks of so many, unless there is less to do
+  static constexpr std::int64_t kMaxBlocks = 4096;  // largest number of blocks that it makes
+
+  Extent grid, block;
+};
 
 // Throws Error, naming the node's op and line, if `code`, a cudaError_t, is not success. `call` is the name of the CUDA
 // function that returned it.
@@ -75,6 +82,12 @@ class CudaArgs : public BodyArgs {
                   "CudaArgs::launch() in a file that no CUDA compiler sees: put the CUDA body into a .cu file");
 #endif
 #endif
+  }
+
+  // The same without shared memory: launch(kernel, launch_size(items), arguments...).
+  template <class... P, class... A>
+  void launch(void (*kernel)(P...), LaunchSize size, A&&... arguments) const {
+    launch(kernel, size.grid, size.block, 0, std::forward<A>(arguments)...);
   }
 
 #ifdef GRAPHSINK_CAN_LAUNCH

@@ -19,15 +19,10 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 // --- launches
 
-// A grid and its blocks for a number of independent items. There may be fewer threads than items, so that kernels are
+// The size of a launch for a number of independent items. There may be fewer threads than items, so that kernels are
 // written as a loop:
 //   for (std::int64_t i = thread_index(); i < items; i += all_threads()) ...
-struct LaunchSize {
-  static constexpr std::int64_t kThreads = 256;     // threads of a block, unless there is less to do
-  static constexpr std::int64_t kMaxBlocks = 4096;  // largest number of blocks of a grid
-
-  Extent grid, block;
-};
+// Without items the launch is empty.
 inline LaunchSize launch_size(std::int64_t items) {
   std::int64_t threads = std::clamp<std::int64_t>((items + 31) / 32 * 32, 32, LaunchSize::kThreads);
   std::int64_t blocks = std::min((items + threads - 1) / threads, LaunchSize::kMaxBlocks);

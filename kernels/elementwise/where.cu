@@ -22,8 +22,7 @@ __global__ void select(const bool* condition, const W* a, const W* b, W* out, La
 template <class W>
 void select_cuda(CudaArgs& args) {
   const auto& layout = args.local<Layout<3>>();
-  LaunchSize launch = launch_size(layout.size);
-  args.launch(select<W>, launch.grid, launch.block, 0, args.in<bool>(0), args.in<W>(1), args.in<W>(2), args.out<W>(0),
+  args.launch(select<W>, launch_size(layout.size), args.in<bool>(0), args.in<W>(1), args.in<W>(2), args.out<W>(0),
               layout);
 }
 

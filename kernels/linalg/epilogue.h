@@ -59,8 +59,7 @@ __global__ void finish_product(EpilogueData<T> e) {
 template <class Activation, class T>
 void run_epilogue(const EpilogueData<T>& e, CudaArgs& a) {
   std::int64_t size = e.rows * e.columns;
-  LaunchSize launch = launch_size(e.columns % kPack == 0 ? size / kPack : size);
-  a.launch(finish_product<Activation, T>, launch.grid, launch.block, 0, e);
+  a.launch(finish_product<Activation, T>, launch_size(e.columns % kPack == 0 ? size / kPack : size), e);
 }
 
 // Loops of their own for what is there, so that each becomes vector code.

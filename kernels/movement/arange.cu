@@ -25,9 +25,7 @@ __global__ void count_up(T* out, std::int64_t size) {
 
 void arange_cuda(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
-  for_counted(a.out_type(0).dtype,
-              [&]<class T>() { a.launch(count_up<T>, launch.grid, launch.block, 0, a.out<T>(0), size); });
+  for_counted(a.out_type(0).dtype, [&]<class T>() { a.launch(count_up<T>, launch_size(size), a.out<T>(0), size); });
 }
 void arange_cpu(const CpuArgs& a) {
   for_counted(a.out_type(0).dtype, [&]<class T>() {

@@ -33,8 +33,7 @@ struct BroadcastPlan {
 
 template <class T>
 void broadcast_cuda(const BroadcastPlan& plan, CudaArgs& a) {
-  LaunchSize launch = launch_size(plan.layout.size);
-  a.launch(broadcast<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), plan.layout,
+  a.launch(broadcast<T>, launch_size(plan.layout.size), a.in<T>(0), a.out<T>(0), plan.layout,
            static_cast<Wide<T>>(plan.divisor));
 }
 

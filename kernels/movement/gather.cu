@@ -34,12 +34,9 @@ Prepared prepare_gather(const PrepareArgs& p) {
 
 void gather_cuda(CudaArgs& a) {
   const auto& p = a.local<IndexedPlan>();
-  std::int64_t size = p.outer * p.count * p.width;
-  if (size == 0) return;
-  LaunchSize launch = launch_size(size);
   with_word(p.word, [&]<class T>(T) {
-    a.launch(gather_words<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0), p, a.step(),
-             a.node().id);
+    a.launch(gather_words<T>, launch_size(p.outer * p.count * p.width), a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0),
+             p, a.step(), a.node().id);
   });
 }
 

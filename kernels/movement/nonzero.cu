@@ -106,9 +106,8 @@ void nonzero_cuda(CudaArgs& a) {
       select_nonzero(a, a.in<T>(0), static_cast<std::int32_t>(plan.size), places, count, rest, plan.select_bytes);
     });
   }
-  LaunchSize launch = launch_size(std::max<std::int64_t>(plan.rows * plan.axes, 1));
-  a.launch(store_places, launch.grid, launch.block, 0, places, count, a.out<std::int32_t>(0), a.out<std::int32_t>(1),
-           plan, a.step(), a.node().id);
+  a.launch(store_places, launch_size(std::max<std::int64_t>(plan.rows * plan.axes, 1)), places, count,
+           a.out<std::int32_t>(0), a.out<std::int32_t>(1), plan, a.step(), a.node().id);
 }
 
 template <class T>

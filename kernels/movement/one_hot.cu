@@ -34,9 +34,8 @@ __global__ void mark_indices(const std::int32_t* indices, T* out, std::int64_t s
 void one_hot_cuda(CudaArgs& a) {
   auto [classes, dtype] = a.attrs<OneHotAttrs>();
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
   for_any(dtype, [&]<class T>() {
-    a.launch(mark_indices<T>, launch.grid, launch.block, 0, a.in<std::int32_t>(0), a.out<T>(0), size, classes, a.step(),
+    a.launch(mark_indices<T>, launch_size(size), a.in<std::int32_t>(0), a.out<T>(0), size, classes, a.step(),
              a.node().id);
   });
 }

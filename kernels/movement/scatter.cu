@@ -104,8 +104,7 @@ const Key* sort_keys(CudaArgs& a, const ScatterPlan& plan) {
   const auto* indices = a.in<std::int32_t>(1);
   if (plan.of.count == 0) return keys;
   if (is_long(plan)) {
-    LaunchSize launch = launch_size(plan.of.count);
-    a.launch(pack_indices, launch.grid, launch.block, 0, indices, keys, plan, a.step(), a.node().id);
+    a.launch(pack_indices, launch_size(plan.of.count), indices, keys, plan, a.step(), a.node().id);
     return radix_sort<Key>(a, plan.sort, keys);
   }
   int padded = 2;
@@ -128,9 +127,9 @@ void add_on(CudaArgs& a) {
   const IndexedPlan& p = plan.of;
   const Key* keys = sort_keys(a, plan);
   std::int64_t stretches = (p.width + kWarp * kColumns - 1) / (kWarp * kColumns);
-  LaunchSize launch = launch_size(p.outer * p.rows * stretches * kWarp);
-  a.launch(add_at_keys<T>, launch.grid, launch.block, 0, operands.base < 0 ? nullptr : a.in<T>(operands.base), keys,
-           a.in<T>(operands.updates), a.out<T>(0), p, stretches);
+  a.launch(add_at_keys<T>, launch_size(p.outer * p.rows * stretches * kWarp),
+           operands.base < 0 ? nullptr : a.in<T>(operands.base), keys, a.in<T>(operands.updates), a.out<T>(0), p,
+           stretches);
 }
 
 // Columns of the result that a tile adds up, at one index of the axes before the indexed one.

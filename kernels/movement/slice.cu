@@ -141,11 +141,8 @@ T fill_of(const Window& p) {
 
 void place_cuda(CudaArgs& a) {
   const auto& p = a.local<Window>();
-  if (p.size == 0) return;
-  LaunchSize launch = launch_size(p.size);
-  with_word(p.word, [&]<class T>(T) {
-    a.launch(place<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), p, fill_of<T>(p));
-  });
+  with_word(p.word,
+            [&]<class T>(T) { a.launch(place<T>, launch_size(p.size), a.in<T>(0), a.out<T>(0), p, fill_of<T>(p)); });
 }
 
 // Walks along the rows of the innermost axis, without the divisions of Window::find(), which take longer than a short

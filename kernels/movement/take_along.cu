@@ -37,10 +37,9 @@ __global__ void take_words(const T* x, const std::int32_t* indices, T* out, TwoL
 
 void take_cuda(CudaArgs& a) {
   TwoLines lines = two_lines(a.in_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
-  LaunchSize launch = launch_size(a.out_type(0).shape.size());
   with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
-    a.launch(take_words<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0), lines,
-             a.step(), a.node().id);
+    a.launch(take_words<T>, launch_size(a.out_type(0).shape.size()), a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0),
+             lines, a.step(), a.node().id);
   });
 }
 
@@ -118,9 +117,9 @@ void add_on(CudaArgs& a, const TwoLines& lines) {
   std::int64_t size = a.out_type(0).shape.size();
   LaunchSize all = launch_size(size), each = launch_size(lines.taken.count());
   auto* sums = sums_of<T>(a);
-  a.launch(fill_zeros<Wide<T>>, all.grid, all.block, 0, sums, size);
-  a.launch(add_along<T>, each.grid, each.block, 0, a.in<T>(0), a.in<std::int32_t>(1), sums, lines);
-  if constexpr (!std::is_same_v<T, Wide<T>>) a.launch(store_sums<T>, all.grid, all.block, 0, sums, a.out<T>(0), size);
+  a.launch(fill_zeros<Wide<T>>, all, sums, size);
+  a.launch(add_along<T>, each, a.in<T>(0), a.in<std::int32_t>(1), sums, lines);
+  if constexpr (!std::is_same_v<T, Wide<T>>) a.launch(store_sums<T>, all, sums, a.out<T>(0), size);
 }
 template <class T>
 void add_on(const CpuArgs& a, const TwoLines& lines, const RowRange& outer) {

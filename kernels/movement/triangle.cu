@@ -36,9 +36,8 @@ Triangle triangle_of(const BodyArgs& a) {
 
 void triangle_cuda(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
   with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
-    a.launch(keep_triangle<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), size, triangle_of(a));
+    a.launch(keep_triangle<T>, launch_size(size), a.in<T>(0), a.out<T>(0), size, triangle_of(a));
   });
 }
 void run_triangle_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {

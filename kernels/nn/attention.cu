@@ -144,8 +144,7 @@ void attention_grad_on(CudaArgs& a) {
   const AttentionArgs args(a, kGradInputs);
   const AttentionSizes& s = args.sizes();
   T* delta = static_cast<T*>(a.workspace());
-  LaunchSize launch = launch_size(s.heads * s.queries * kWarp);
-  a.launch(attention_deltas<T>, launch.grid, launch.block, 0, args.in<T>(3), args.in<T>(6), delta, s);
+  a.launch(attention_deltas<T>, launch_size(s.heads * s.queries * kWarp), args.in<T>(3), args.in<T>(6), delta, s);
   AttentionGradInputs<T> in{args.in<T>(0), args.in<T>(1), args.in<T>(2), {args.whole_in<T>(4), args.whole_in<T>(5)},
                             args.in<T>(6), delta};
   with_width(s.width, [&](auto width) {

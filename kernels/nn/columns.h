@@ -54,14 +54,12 @@ __global__ void sum_images(const T* parts, T* out, std::int64_t images, std::int
 template <class T>
 void im2col(CudaArgs& a, const Windows& w, std::int64_t planes, const T* x, T* columns) {
   std::int64_t size = planes * w.window_size() * w.windows();
-  LaunchSize launch = launch_size(size);
-  a.launch(fill_columns<T>, launch.grid, launch.block, 0, x, columns, w, size);
+  a.launch(fill_columns<T>, launch_size(size), x, columns, w, size);
 }
 template <class T>
 void col2im(CudaArgs& a, const Windows& w, std::int64_t planes, const T* columns, T* x) {
   std::int64_t size = planes * w.pixels();
-  LaunchSize launch = launch_size(size);
-  a.launch(sum_columns<T>, launch.grid, launch.block, 0, columns, x, w, size);
+  a.launch(sum_columns<T>, launch_size(size), columns, x, w, size);
 }
 // --- the CPU makes the columns of some rows of windows at a time: columns[plane, ky, kx, oy - rows.begin, ox].
 // `distance`: elements from the columns of one window element (ky, kx) to those of the next.

@@ -190,9 +190,9 @@ void image_grad_on(CudaArgs& a, const ConvPlan& plan) {
 template <class T>
 void filter_grad_on(CudaArgs& a, const ConvPlan& plan) {
   Scratch<T> scratch(plan, a.workspace());
-  LaunchSize launch = launch_size(plan.filter_size());
   auto add_parts = [&](std::int64_t images, bool adds) {
-    a.launch(sum_images<T>, launch.grid, launch.block, 0, scratch.parts, a.out<T>(0), images, plan.filter_size(), adds);
+    a.launch(sum_images<T>, launch_size(plan.filter_size()), scratch.parts, a.out<T>(0), images, plan.filter_size(),
+             adds);
   };
   if (plan.images == 0) add_parts(0, false);
   for (std::int64_t i = 0; i < plan.images; i += plan.at_once) {

@@ -215,8 +215,7 @@ void cross_entropy_rows(const CpuArgs& a, std::int64_t first, std::int64_t end) 
 template <class T, class Target>
 void cross_entropy_grad_on(CudaArgs& a) {
   const Shape& logits = a.in_type(0).shape;
-  LaunchSize launch = launch_size(logits.size());
-  a.launch(logit_grads<T, Target>, launch.grid, launch.block, 0, a.in<T>(0), a.in<Target>(1),
+  a.launch(logit_grads<T, Target>, launch_size(logits.size()), a.in<T>(0), a.in<Target>(1),
            Normalizers<const T>{a.in<T>(2), a.in<T>(3)}, loss_grads_of<T>(a), a.out<T>(0), logits[0], logits[1],
            ignored_by(a.attrs<CrossEntropyOptions>()));
 }

@@ -186,9 +186,7 @@ void norm_grad_on(CudaArgs& a) {
   a.launch(add_gain_grads<T>, grid, Extent{kStrip, kStripRows}, 0, n.x, n.mean, n.rstd, n.g, gain_parts, bias_parts,
            n.rows, n.width);
   if (parts == 1) return;
-  LaunchSize launch = launch_size(n.width);
-  a.launch(add_parts<T>, launch.grid, launch.block, 0, gain_parts, bias_parts, n.gain_grad, n.bias_grad, parts,
-           n.width);
+  a.launch(add_parts<T>, launch_size(n.width), gain_parts, bias_parts, n.gain_grad, n.bias_grad, parts, n.width);
 }
 
 template <class T>

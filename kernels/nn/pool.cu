@@ -164,8 +164,7 @@ Prepared prepare_pool(const PrepareArgs& p) {
 template <class Pool, class T>
 void pool_on(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
-  a.launch(pool<Pool, T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), a.local<Windows>(), size);
+  a.launch(pool<Pool, T>, launch_size(size), a.in<T>(0), a.out<T>(0), a.local<Windows>(), size);
 }
 // --- the CPU makes a row of windows together, element by element of the windows
 
@@ -347,9 +346,7 @@ constexpr Tiles kPoolTiles{count_pool_tiles, run_pool_tiles<Pool>};
 template <class Pool, class T>
 void pool_grad_on(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
-  a.launch(pool_grad<Pool, T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(),
-           size);
+  a.launch(pool_grad<Pool, T>, launch_size(size), a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(), size);
 }
 std::int64_t count_pool_grad_tiles(const BodyArgs& a) {
   return count_row_tiles(rows_of(a.out_type(0)), a.local<Windows>().x.in);
@@ -378,8 +375,7 @@ void pool_grad_any(CudaArgs& a) {
 template <class T>
 void choose_on(CudaArgs& a) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
-  a.launch(choose<T>, launch.grid, launch.block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(), size);
+  a.launch(choose<T>, launch_size(size), a.in<T>(0), a.in<T>(1), a.out<T>(0), a.local<Windows>(), size);
 }
 void choose_any(CudaArgs& a) {
   for_dtype<float, double>(a.out_type(0).dtype, [&]<class T>() { choose_on<T>(a); });

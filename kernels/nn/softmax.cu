@@ -94,8 +94,7 @@ void launch_lines(CudaArgs& a, const Lines& lines, Kernel by_thread, Kernel by_w
                   const Args&... args) {
   if (lines.length == 0) return;
   if (lines.inner > 1) {
-    LaunchSize launch = launch_size(lines.count());
-    return a.launch(by_thread, launch.grid, launch.block, 0, args...);
+    return a.launch(by_thread, launch_size(lines.count()), args...);
   }
   a.launch(lines.length > kWarpRow ? by_block : by_warp, row_blocks(lines.count(), lines.length), kRowBlock, 0,
            args...);

@@ -180,9 +180,8 @@ __global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* 
 template <class T, class D>
 void fill_on(CudaArgs& a, const D& distribution) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>);
-  a.launch(fill_random<D, T>, launch.grid, launch.block, 0, RandomSource(a, 1, a.node().id), distribution, a.out<T>(0),
-           size);
+  a.launch(fill_random<D, T>, launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>), RandomSource(a, 1, a.node().id),
+           distribution, a.out<T>(0), size);
 }
 template <class T, class D>
 void fill_on(const CpuArgs& a, const D& distribution) {
@@ -197,8 +196,7 @@ void fill_on(const CpuArgs& a, const D& distribution) {
 template <class T>
 void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask) {
   std::int64_t size = a.out_type(0).shape.size();
-  LaunchSize launch = launch_size((size + 3) / 4);
-  a.launch(drop_elements<T>, launch.grid, launch.block, 0, source, mask, a.in<T>(0), a.out<T>(0), size);
+  a.launch(drop_elements<T>, launch_size((size + 3) / 4), source, mask, a.in<T>(0), a.out<T>(0), size);
 }
 template <class T>
 void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) {

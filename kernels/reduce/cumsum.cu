@@ -160,8 +160,7 @@ void cumsum_on(CudaArgs& a, const Walk& walk) {
   if (lines.length == 0) return;
   switch (way_of<T>(lines)) {
     case Way::by_thread: {
-      LaunchSize launch = launch_size(lines.count());
-      return a.launch(cumsum_by_thread<T>, launch.grid, launch.block, 0, a.in<T>(0), a.out<T>(0), walk);
+      return a.launch(cumsum_by_thread<T>, launch_size(lines.count()), a.in<T>(0), a.out<T>(0), walk);
     }
     case Way::by_block: {
       Extent blocks{static_cast<unsigned>(std::min(lines.count(), kMaxBlocks))};

@@ -101,9 +101,8 @@ void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
   Op op = op_of<Op>(plan);
   if (plan.by != By::block) {
     bool by_thread = plan.by == By::thread;
-    LaunchSize launch = launch_size(r.outputs.size * (by_thread ? 1 : kWarp));
-    return a.launch(by_thread ? reduce<Op, ByThread> : reduce<Op, ByWarp>, launch.grid, launch.block, 0, x, out, r,
-                    std::int64_t{1}, op);
+    return a.launch(by_thread ? reduce<Op, ByThread> : reduce<Op, ByWarp>,
+                    launch_size(r.outputs.size * (by_thread ? 1 : kWarp)), x, out, r, std::int64_t{1}, op);
   }
   Extent grid{static_cast<unsigned>(r.outputs.size)}, block{static_cast<unsigned>(kBlock)};
   if (plan.parts == 1) return a.launch(reduce<Op, ByBlock>, grid, block, 0, x, out, r, std::int64_t{1}, op);

@@ -19,8 +19,7 @@ __global__ void find_non_finite(const T* x, std::int64_t size, StepBlock* step, 
 template <class T>
 void check_on(CudaArgs& a, int node) {
   std::int64_t size = a.in_type(0).shape.size();
-  LaunchSize launch = launch_size(size);
-  a.launch(find_non_finite<T>, launch.grid, launch.block, 0, a.in<T>(0), size, a.step(), node);
+  a.launch(find_non_finite<T>, launch_size(size), a.in<T>(0), size, a.step(), node);
 }
 
 template <class T>

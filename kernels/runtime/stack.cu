@@ -117,8 +117,7 @@ void clear_cuda(CudaArgs& a) {
   const auto bytes = static_cast<std::int64_t>(a.out_type(0).bytes());
   auto fill = [&]<class T>(T) {
     const std::int64_t size = bytes / static_cast<std::int64_t>(sizeof(T));
-    const LaunchSize launch = launch_size(size);
-    a.launch(fill_zeros<T>, launch.grid, launch.block, 0, a.out<T>(0), size);
+    a.launch(fill_zeros<T>, launch_size(size), a.out<T>(0), size);
   };
   if (bytes == 0) return;
   if (bytes % 4 == 0) return fill(std::uint32_t{});

@@ -94,13 +94,12 @@ void map_cuda(const Layout<N>& layout, CudaArgs& a) {
   for (int n = 0; n < N; ++n) in.data[n] = a.in<In>(n);
   if constexpr (N > 1) {
     if (layout.rank > 1) {
-      LaunchSize launch = launch_size(layout.size);
-      return a.launch(map_broadcast<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout);
+      return a.launch(map_broadcast<F, In, Out, N>, launch_size(layout.size), in, a.out<Out>(0), layout);
     }
   }
   for (int n = 0; n < N; ++n) in.is_repeated[n] = layout.step(n) == 0;
-  LaunchSize launch = launch_size((layout.size + kPack - 1) / kPack);
-  a.launch(map_contiguous<F, In, Out, N>, launch.grid, launch.block, 0, in, a.out<Out>(0), layout.size);
+  a.launch(map_contiguous<F, In, Out, N>, launch_size((layout.size + kPack - 1) / kPack), in, a.out<Out>(0),
+           layout.size);
 }
 
 // Computes one row of the innermost dimension, as F::row(size, x, out) or F::repeated_row(size, a, b, out) does, where

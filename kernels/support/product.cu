@@ -190,8 +190,7 @@ void run_product([[maybe_unused]] CudaArgs& a, [[maybe_unused]] const PreparedPr
   if (is_empty(p)) return;
   if (p.k == 0) {
     auto bytes = static_cast<std::int64_t>(bytes_of_result(p));
-    LaunchSize launch = launch_size(bytes);
-    return a.launch(fill_zeros<std::uint8_t>, launch.grid, launch.block, 0, static_cast<std::uint8_t*>(out), bytes);
+    return a.launch(fill_zeros<std::uint8_t>, launch_size(bytes), static_cast<std::uint8_t*>(out), bytes);
   }
   auto element = static_cast<std::int64_t>(size_of(p.dtype));
   auto out_element = static_cast<std::int64_t>(size_of(p.out_dtype()));

@@ -43,8 +43,7 @@ static void power_cpu(const gs::CpuArgs& a) {
 
 static void power_cuda(gs::CudaArgs& a) {
   std::int64_t size = a.in_type(0).shape.size();
-  gs::LaunchSize launch = gs::launch_size(size);
-  a.launch(power_kernel, launch.grid, launch.block, 0, a.attrs<Power>().n, a.in<float>(0), a.out<float>(0), size);
+  a.launch(power_kernel, gs::launch_size(size), a.attrs<Power>().n, a.in<float>(0), a.out<float>(0), size);
 }
 
 // Waits for the device, which no capture allows.
