@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "graphsink/error.h"
+#include "graphsink/fields.h"
 #include "graphsink/graph.h"
 #include "graphsink/strided.h"
 #include "graphsink/type.h"
@@ -83,37 +84,61 @@ class Attrs {
   Attrs() = default;
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
-      : data_(std::make_shared<const T>(std::move(value))), type_(&typeid(T)) {  // NOLINT: implicit
-    if constexpr (std::equality_comparable<T>)
-      are_equal_ = [](const void* a, const void* b) { return *static_cast<const T*>(a) == *static_cast<const T*>(b); };
-  }
+      : data_(std::make_shared<const T>(std::move(value))), kind_(&kind_of<T>()) {}  // NOLINT: implicit
 
-  // Attributes are equal if they are copies of each other, or if their structs have one type whose operator== returns
-  // true. If two nodes have equal inputs and equal attributes, the planner computes only one of them. An operator==
-  // must therefore return false for any difference that changes the outputs, such as between 0.0 and -0.0. If the
-  // struct has no operator==, the planner computes both nodes.
+  // Attributes are equal if they are copies of each other, or if their structs have one type and equal values. If two
+  // nodes have equal inputs and equal attributes, the planner computes only one of them. A struct that names its fields
+  // (fields.h) is compared by them, floating-point numbers bit for bit. Any other struct is compared by its operator==,
+  // which must return false for any difference that changes the outputs, such as between 0.0 and -0.0. Structs that
+  // have neither are equal only if they have no members.
   friend bool operator==(const Attrs& a, const Attrs& b) {
     if (a.data_ == b.data_) return true;
-    return a.type_ && b.type_ && *a.type_ == *b.type_ && a.are_equal_ && a.are_equal_(a.data_.get(), b.data_.get());
+    return a.kind_ && b.kind_ && a.kind_->type == b.kind_->type && a.kind_->are_equal(a.data_.get(), b.data_.get());
+  }
+
+  // Whether the struct names its fields, which explain_json() prints. visit_fields() passes them to the visitor.
+  bool has_fields() const { return kind_ != nullptr && kind_->visit != nullptr; }
+  void visit_fields(FieldVisitor& visitor) const {
+    if (has_fields()) kind_->visit(data_.get(), visitor);
   }
 
   // The struct that was given to emit(). Throws Error if its type is not T.
   template <class T>
   const T& as() const {
-    if (type_ == nullptr || *type_ != typeid(T)) throw_mismatch(typeid(T));
+    if (kind_ == nullptr || kind_->type != typeid(T)) throw_mismatch(typeid(T));
     return *static_cast<const T*>(data_.get());
   }
   // The same, or nullptr if its type is not T.
   template <class T>
   const T* get_if() const {
-    return type_ != nullptr && *type_ == typeid(T) ? static_cast<const T*>(data_.get()) : nullptr;
+    return kind_ != nullptr && kind_->type == typeid(T) ? static_cast<const T*>(data_.get()) : nullptr;
   }
 
  private:
+  struct Kind {
+    const std::type_info& type;
+    bool (*are_equal)(const void*, const void*);
+    void (*visit)(const void*, FieldVisitor&) = nullptr;  // nullptr: the struct does not name its fields
+  };
+  template <class T>
+  static const Kind& kind_of() {
+    constexpr auto are_equal = [](const void* a, const void* b) {
+      return is_same_value(*static_cast<const T*>(a), *static_cast<const T*>(b));
+    };
+    if constexpr (NamesFields<T>) {
+      static const Kind kind{typeid(T), are_equal, [](const void* x, FieldVisitor& visitor) {
+                               graphsink::visit_fields(visitor, *static_cast<const T*>(x));
+                             }};
+      return kind;
+    } else {
+      static const Kind kind{typeid(T), are_equal};
+      return kind;
+    }
+  }
   [[noreturn]] void throw_mismatch(const std::type_info& wanted) const;
+
   std::shared_ptr<const void> data_;
-  const std::type_info* type_ = nullptr;
-  bool (*are_equal_)(const void*, const void*) = nullptr;
+  const Kind* kind_ = nullptr;
 };
 
 // The argument of OpDef::infer. infer runs when the op is emitted, and again, with all sizes known, for each set of

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -167,7 +168,7 @@ Sorted sort(Arg x, int axis = -1, bool descending = false, Placement placement =
 struct CumsumOptions {
   bool exclusive = false;  // does not add the element itself
   bool reverse = false;    // adds the elements after it instead of those before it
-  friend bool operator==(const CumsumOptions&, const CumsumOptions&) = default;
+  static auto fields(auto& s) { return std::tie("exclusive", s.exclusive, "reverse", s.reverse); }
 };
 // For each element along an axis, the sum of it and all elements before it. Takes the dtypes of sum.
 Value cumsum(Arg x, int axis, CumsumOptions options = {}, Placement placement = {});
@@ -202,6 +203,7 @@ struct NewDim {
   template <std::integral T>
   NewDim(T n) : size(static_cast<std::int64_t>(n)) {}  // NOLINT: implicit
   friend NewDim keep(int axis);
+  static auto fields(auto& s) { return std::tie("size", s.size, "kept", s.kept); }
 
  private:
   NewDim() = default;
@@ -285,7 +287,9 @@ struct Conv2dOptions {
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};  // for h and w
   // Number of groups. Filter i of the o filters is applied only to the channels of group i / (o / groups).
   std::int64_t groups = 1;
-  friend bool operator==(const Conv2dOptions&, const Conv2dOptions&) = default;
+  static auto fields(auto& s) {
+    return std::tie("stride", s.stride, "padding", s.padding, "dilation", s.dilation, "groups", s.groups);
+  }
 };
 // Convolution of images [n, c, h, w] with filters [o, c / groups, kh, kw]. The result is [n, o, h', w'] with
 // h' = (h + 2 padding - dilation (kh - 1) - 1) / stride + 1, and w' correspondingly. Padding consists of zeros, and
@@ -295,7 +299,7 @@ Value conv2d(Arg x, Arg w, Conv2dOptions options = {}, Placement placement = {})
 struct Pool2dOptions {
   std::array<std::int64_t, 2> stride{0, 0};   // for h and w; 0: the size of the window
   std::array<std::int64_t, 2> padding{0, 0};  // must be smaller than the window
-  friend bool operator==(const Pool2dOptions&, const Pool2dOptions&) = default;
+  static auto fields(auto& s) { return std::tie("stride", s.stride, "padding", s.padding); }
 };
 // The largest element, or the mean, of each window over the last two axes. max_pool2d never chooses padding, gives NaN
 // if the window has one, and passes the gradient to the first of equal elements. avg_pool2d counts padding as zeros.
@@ -307,7 +311,7 @@ struct CrossEntropyOptions {
   // Rows with this target are ignored: they have no gradient and do not count in the mean.
   std::optional<std::int64_t> ignore_index = {};
   bool per_row = false;  // returns the loss of each row, 0 for ignored ones, instead of the mean
-  friend bool operator==(const CrossEntropyOptions&, const CrossEntropyOptions&) = default;
+  static auto fields(auto& s) { return std::tie("ignore_index", s.ignore_index, "per_row", s.per_row); }
 };
 // The mean over rows of -log softmax(logits)[target], a scalar; with per_row, the loss of each row [n]. logits is [n,
 // c], f32 or f64; targets is [n], i32 or i64. The mean over no rows is NaN, and its gradient is 0. A target outside [0,
@@ -342,7 +346,7 @@ struct AttentionOptions {
   // Query i sees the keys up to i + keys - queries, so that the last query sees all (as in FlashAttention 2.1).
   bool causal = false;
   double scale = 0;  // factor of the scores; 0: 1 / sqrt(width)
-  friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
+  static auto fields(auto& s) { return std::tie("causal", s.causal, "scale", s.scale); }
 };
 // softmax(scale * q k^T) v for each head. q is [batch, heads, queries, width], k and v are [batch, heads, keys, width],
 // and the result has the shape of q. A query that sees no key gives zeros. The width is at most 128. A second

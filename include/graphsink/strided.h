@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <tuple>
 
 #include "graphsink/type.h"
 #include "graphsink/version.h"
@@ -35,6 +36,9 @@ struct Strided {
   std::int64_t first = 0;
   std::array<std::int64_t, Shape::kMaxRank> strides{};  // strides of the axes of `shape`, in elements
   int tensor = 0;                                       // which other tensor: see StridedArgs
+  static auto fields(auto& s) {
+    return std::tie("shape", s.shape, "first", s.first, "strides", s.strides, "tensor", s.tensor);
+  }
 
   // All elements of a tensor, in its own memory.
   static Strided whole(const Shape& shape, int tensor = 0);

@@ -7,7 +7,7 @@ namespace {
 
 struct CastAttrs {
   DType dtype;
-  friend bool operator==(const CastAttrs&, const CastAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("dtype", s.dtype); }
 };
 
 template <class Out>

@@ -2,16 +2,13 @@
 #include "base/number_text.h"
 #include "graphsink/ops.h"
 #include "kernels/support/elementwise.h"
-#include "kernels/support/same_bits.h"
 
 namespace graphsink {
 namespace {
 
 struct ClampAttrs {
   double low, high;
-  friend bool operator==(const ClampAttrs& a, const ClampAttrs& b) {
-    return same_bits(a.low, b.low) && same_bits(a.high, b.high);
-  }
+  static auto fields(auto& s) { return std::tie("low", s.low, "high", s.high); }
 };
 
 // Operands: a is x, b and c are the bounds. The low one is at most the high one, and a NaN in x stays one.

@@ -17,7 +17,10 @@ struct MatmulAttrs {
   // The result is the sum of the products of all batches, [..., k, m]^T x [..., k, n] -> [m, n]: one product, with all
   // rows in k. The gradient of a plain matrix.
   bool sums_batches = false;
-  friend bool operator==(const MatmulAttrs&, const MatmulAttrs&) = default;
+  static auto fields(auto& s) {
+    return std::tie("transpose_a", s.transpose_a, "transpose_b", s.transpose_b, "tf32", s.tf32, "out", s.out,
+                    "sums_batches", s.sums_batches);
+  }
 };
 
 // Precondition: two matrices at least.

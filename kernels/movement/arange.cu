@@ -9,7 +9,7 @@ namespace {
 struct ArangeAttrs {
   int axis;
   DType dtype;
-  friend bool operator==(const ArangeAttrs&, const ArangeAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis, "dtype", s.dtype); }
 };
 
 template <class Body>

@@ -121,7 +121,7 @@ constexpr Tiles kWordTiles{count_word_tiles, run_word_tiles<is_concat>};
 
 struct AxisAttrs {
   int axis;
-  friend bool operator==(const AxisAttrs&, const AxisAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis); }
 };
 
 void infer_concat(InferArgs& a) {
@@ -206,7 +206,7 @@ struct SplitAttrs {
   int axis;
   std::vector<std::int64_t> sizes;  // sizes of the parts, if `parts` is 0
   int parts = 0;                    // number of parts of equal size, or 0
-  friend bool operator==(const SplitAttrs&, const SplitAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis, "sizes", s.sizes, "parts", s.parts); }
 };
 
 void infer_split(InferArgs& a) {

@@ -8,7 +8,7 @@ namespace {
 
 struct DimAttrs {
   int axis;
-  friend bool operator==(const DimAttrs&, const DimAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis); }
 };
 
 void infer_dim(InferArgs& a) {

@@ -7,7 +7,7 @@ namespace graphsink {
 
 struct IndexedAttrs {
   int axis;
-  friend bool operator==(const IndexedAttrs&, const IndexedAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis); }
 };
 
 // The tensor with the axis is [outer, rows, width], the one with an element for each index [outer, count, width].

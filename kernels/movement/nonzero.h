@@ -10,7 +10,7 @@ struct NonzeroAttrs {
   bool is_flat = false;    // whether places are numbers, or an index for each axis
   std::int64_t most = -1;  // rows of the result; -1: as many as input 1 has, of which only the shape is used
   Bucket bucket{};         // with input 1: which numbers of elements have that many rows
-  friend bool operator==(const NonzeroAttrs&, const NonzeroAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("is_flat", s.is_flat, "most", s.most, "bucket", s.bucket); }
 };
 
 // Input 0 is of any dtype and shape. Output 0 is i32, [rows] if flat, else [rows, axes of input 0]: the places in

@@ -12,7 +12,7 @@ namespace {
 struct OneHotAttrs {
   std::int64_t classes;
   DType dtype;
-  friend bool operator==(const OneHotAttrs&, const OneHotAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("classes", s.classes, "dtype", s.dtype); }
 };
 
 template <class Body>

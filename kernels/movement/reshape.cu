@@ -16,6 +16,7 @@ constexpr Alias kView[] = {{0, 0}};
 
 struct ReshapeAttrs {
   NewShape shape;
+  static auto fields(auto& s) { return std::tie("shape", s.shape.dims()); }
 };
 
 std::string to_string(const NewShape& shape) {
@@ -92,7 +93,7 @@ const OpDef reshape_like_op{.name = "reshape_like",
 
 struct AxisAttrs {
   int axis;
-  friend bool operator==(const AxisAttrs&, const AxisAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis); }
 };
 
 void infer_flatten(InferArgs& a) {

@@ -5,7 +5,6 @@
 #include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "kernels/support/reduce_ops.h"
-#include "kernels/support/same_bits.h"
 #include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
 
@@ -32,7 +31,7 @@ struct SliceAttrs {
     std::int64_t count = length > 0 ? (length - 1) / stride + 1 : 0;
     return {begin, count > 1 ? step : 1, count};
   }
-  friend bool operator==(const SliceAttrs&, const SliceAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("begins", s.begins, "ends", s.ends, "steps", s.steps); }
 };
 
 // The larger tensor of words, `fill` but for the part: where its elements come from.
@@ -304,9 +303,7 @@ Value slice_of(const Value& x, const SliceAttrs& attrs, Where where) {
 struct PadAttrs {
   std::vector<std::int64_t> before, after;
   double value;
-  friend bool operator==(const PadAttrs& a, const PadAttrs& b) {
-    return a.before == b.before && a.after == b.after && same_bits(a.value, b.value);
-  }
+  static auto fields(auto& s) { return std::tie("before", s.before, "after", s.after, "value", s.value); }
 };
 
 void infer_pad(InferArgs& a) {

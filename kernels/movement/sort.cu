@@ -12,7 +12,7 @@ namespace {
 struct SortAttrs {
   int axis;
   bool descends;
-  friend bool operator==(const SortAttrs&, const SortAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis, "descending", s.descends); }
 };
 
 // The smallest first. A NaN counts as the largest of all, as in NumPy.

@@ -7,7 +7,7 @@ namespace graphsink {
 
 struct TakeAlongAttrs {
   int axis;
-  friend bool operator==(const TakeAlongAttrs&, const TakeAlongAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis); }
 };
 
 // Gradients of the elements that were chosen, their places i32, and the operand they were chosen from (shape only) ->

@@ -12,7 +12,7 @@ namespace {
 struct TopKAttrs {
   std::int64_t k;
   int axis;
-  friend bool operator==(const TopKAttrs&, const TopKAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("k", s.k, "axis", s.axis); }
 };
 
 constexpr int kMost = 1024;  // elements to choose from a line, at most

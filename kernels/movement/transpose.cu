@@ -130,7 +130,7 @@ void body(Args& a) {
 
 struct PermuteAttrs {
   std::vector<int> axes;
-  friend bool operator==(const PermuteAttrs&, const PermuteAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axes", s.axes); }
 };
 
 std::vector<int> axes_from_front(std::vector<int> axes, int rank) {

@@ -9,7 +9,7 @@ namespace {
 struct TriangleAttrs {
   std::int64_t diagonal;
   bool is_upper;
-  friend bool operator==(const TriangleAttrs&, const TriangleAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("diagonal", s.diagonal, "is_upper", s.is_upper); }
 };
 
 // Element (r, c) of each matrix is kept if c - r is at most, or at least, the number of the diagonal.

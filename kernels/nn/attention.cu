@@ -29,6 +29,7 @@ AttentionSizes sizes_of(const Shape& q, const Shape& k, const AttentionOptions& 
 struct StridedAttention {
   AttentionOptions options;
   std::vector<Strided> operands;  // inputs, then outputs, of the op that takes whole tensors
+  static auto fields(auto& s) { return std::tie("options", s.options, "operands", s.operands); }
 };
 
 // Data from prepare() for the bodies: sizes, and where the operands lie.

@@ -5,7 +5,6 @@
 #include "graphsink/ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
-#include "kernels/support/same_bits.h"
 #include "kernels/support/tiles.h"
 
 namespace graphsink {
@@ -14,9 +13,7 @@ namespace {
 struct NormAttrs {
   double epsilon;
   bool is_centered;  // layer_norm
-  friend bool operator==(const NormAttrs& a, const NormAttrs& b) {
-    return same_bits(a.epsilon, b.epsilon) && a.is_centered == b.is_centered;
-  }
+  static auto fields(auto& s) { return std::tie("epsilon", s.epsilon, "is_centered", s.is_centered); }
 };
 
 // --- the kernels: mean and bias are null in rms_norm

@@ -123,7 +123,7 @@ __global__ void choose(const T* u, const T* x, T* out, Windows w, std::int64_t s
 struct PoolAttrs {
   Pair window;
   Pool2dOptions options;
-  friend bool operator==(const PoolAttrs&, const PoolAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("window", s.window, "options", s.options); }
 };
 
 Windows windows_of(const InferArgs& a, const Shape& shape) {

@@ -13,7 +13,7 @@ namespace {
 struct SoftmaxAttrs {
   int axis;
   bool is_log;
-  friend bool operator==(const SoftmaxAttrs&, const SoftmaxAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis, "is_log", s.is_log); }
 };
 
 // The maximum of some elements, and the sum of exp(x - maximum).

@@ -18,12 +18,18 @@ struct SgdAttrs {
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  static auto fields(auto& s) {
+    return std::tie("momentum", s.momentum, "weight_decay", s.weight_decay, "nesterov", s.nesterov);
+  }
 };
 struct AdamwAttrs {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  static auto fields(auto& s) {
+    return std::tie("beta1", s.beta1, "beta2", s.beta2, "eps", s.eps, "weight_decay", s.weight_decay);
+  }
 };
 
 // For each parameter: itself, its gradient, and (momentum) the velocity or (adamw) the first and second moment.
@@ -45,6 +51,7 @@ extern const OpDef gradient_norm_op;
 // new sums. The first of every `steps` steps begins anew.
 struct AccumulateAttrs {
   int steps = 1;
+  static auto fields(auto& s) { return std::tie("steps", s.steps); }
 };
 extern const OpDef accumulate_op;
 
@@ -55,6 +62,9 @@ struct ControlAttrs {
   int accumulate = 1;
   double clip_norm = 0;  // 0: none
   bool skips_overflow = false;
+  static auto fields(auto& s) {
+    return std::tie("accumulate", s.accumulate, "clip_norm", s.clip_norm, "skips_overflow", s.skips_overflow);
+  }
 };
 extern const OpDef control_update_op;
 
@@ -64,6 +74,7 @@ struct LossScaleAttrs {
   double growth = 2;
   double backoff = 0.5;
   int interval = 2000;
+  static auto fields(auto& s) { return std::tie("growth", s.growth, "backoff", s.backoff, "interval", s.interval); }
 };
 extern const OpDef count_update_op;
 // An op whose outputs are the values that count_update_op would write.

@@ -210,6 +210,7 @@ void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) 
 struct RandomAttrs {
   std::optional<TensorType> type;
   double first, second;  // low and high, mean and deviation
+  static auto fields(auto& s) { return std::tie("type", s.type, "first", s.first, "second", s.second); }
 };
 
 Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
@@ -281,6 +282,7 @@ struct IntegerAttrs {
   DType dtype;
   std::optional<Shape> shape;
   std::int64_t low, high;
+  static auto fields(auto& s) { return std::tie("dtype", s.dtype, "shape", s.shape, "low", s.low, "high", s.high); }
 };
 
 void infer_integers(InferArgs& a) {
@@ -324,6 +326,7 @@ const OpDef integers_op{.name = "randint",
 struct DropoutAttrs {
   double probability;
   int node = -1;  // node whose mask is drawn again (backward); -1: this node's
+  static auto fields(auto& s) { return std::tie("probability", s.probability, "node", s.node); }
 };
 
 template <class Args>

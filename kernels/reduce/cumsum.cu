@@ -12,7 +12,7 @@ namespace {
 struct CumsumAttrs {
   int axis;
   CumsumOptions options;
-  friend bool operator==(const CumsumAttrs&, const CumsumAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axis", s.axis, "options", s.options); }
 };
 
 // A line read from its end if reversed.

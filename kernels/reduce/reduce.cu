@@ -11,7 +11,7 @@ struct SumAttrs {
   std::vector<int> axes;
   bool keep_axes;
   bool is_mean;
-  friend bool operator==(const SumAttrs&, const SumAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axes", s.axes, "keep_axes", s.keep_axes, "is_mean", s.is_mean); }
 };
 
 // u8 would wrap at once.

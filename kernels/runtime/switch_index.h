@@ -10,7 +10,7 @@ namespace graphsink {
 extern const OpDef switch_index_op;
 struct SwitchIndexAttrs {
   std::int64_t bodies = 1;
-  friend bool operator==(const SwitchIndexAttrs&, const SwitchIndexAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("bodies", s.bodies); }
 };
 
 }  // namespace graphsink

@@ -9,6 +9,7 @@ namespace graphsink {
 extern const OpDef while_limit_op;
 struct WhileLimitAttrs {
   std::int64_t iterations = 0;
+  static auto fields(auto& s) { return std::tie("iterations", s.iterations); }
 };
 
 }  // namespace graphsink

@@ -14,7 +14,7 @@ namespace graphsink {
 struct ReduceAttrs {
   std::vector<int> axes;
   bool keep_axes;
-  friend bool operator==(const ReduceAttrs&, const ReduceAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axes", s.axes, "keep_axes", s.keep_axes); }
 };
 
 // Marks the axes of a reduction. Precondition: infer() has checked them.
@@ -40,7 +40,7 @@ struct LikeAttrs {
   // sum_like divides by the number of elements that it sums into one; broadcast_like, by the number of copies of an
   // element.
   bool is_mean = false;
-  friend bool operator==(const LikeAttrs&, const LikeAttrs&) = default;
+  static auto fields(auto& s) { return std::tie("axes", s.axes, "is_mean", s.is_mean); }
 };
 
 extern const OpDef broadcast_like_op;

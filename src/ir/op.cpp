@@ -151,7 +151,7 @@ std::string type_name(const std::type_info& type) {
 
 void Attrs::throw_mismatch(const std::type_info& wanted) const {
   throw Error("attrs", Where(),
-              (type_ ? "the node's attributes are of type " + type_name(*type_) : "the node has no attributes") +
+              (kind_ ? "the node's attributes are of type " + type_name(kind_->type) : "the node has no attributes") +
                   ", and its op reads " + type_name(wanted),
               "give emit() the struct that the op reads");
 }

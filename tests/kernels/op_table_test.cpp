@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "ir/graph_data.h"
 #include "samples/models/source_dir.h"
 #include "test_ops.h"
 #include "tests/op_table/op_case.h"
@@ -290,6 +291,25 @@ TEST(OpTable, SaysWhatEachOpHas) {
     EXPECT_NE(entry.has_gradients, !because.empty()) << name << " has a gradient and a reason why not, or neither";
     EXPECT_NE(header.find(because), std::string::npos) << "ops.h does not say of " << name << ": " << entry.because;
   }
+}
+
+// explain_json() prints what they name.
+void expect_named_attributes(const Graph& graph, std::set<std::string_view>& ops) {
+  for (const Node& node : graph.data()->nodes) {
+    if (node.attrs == Attrs() || is_source(*node.op)) continue;
+    EXPECT_TRUE(node.attrs.has_fields()) << node.op->name;
+    ops.insert(node.op->name);
+  }
+}
+
+TEST(OpTable, OpsNameTheFieldsOfTheirAttributes) {
+  std::set<std::string_view> ops;  // those with attributes
+  for (const OpRow& row : table()) {
+    expect_named_attributes(testing::OpCase(row, row.cases[0], row.dtypes.front(), false).graph, ops);
+    if (has_second_derivative(row, f64))
+      expect_named_attributes(testing::SecondCase(row, row.cases[0], f64, f64).graph, ops);
+  }
+  EXPECT_GE(ops.size(), 40u);
 }
 
 TEST(OpTable, HasARowForEveryOp) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace gs = graphsink;
@@ -16,7 +17,7 @@ namespace gs = graphsink;
 
 struct Power {
   int n;
-  friend bool operator==(const Power&, const Power&) = default;
+  static auto fields(auto& s) { return std::tie("n", s.n); }
 };
 
 __host__ __device__ inline float power_of(float x, int n) {

@@ -36,6 +36,16 @@ const Case kCases[] = {
     {"EqualOps", [](Graph& g, const Value& x) { add_up(g, exp(x), exp(x)); }, "exp", 1},
     {"EqualChains", [](Graph& g, const Value& x) { add_up(g, exp(tanh(x)), exp(tanh(x))); }, "exp", 1},
     {"EqualAttributes", [](Graph& g, const Value& x) { add_up(g, sum(x, {0}, true), sum(x, {0}, true)); }, "sum", 1},
+    {"EqualShapes",
+     [](Graph& g, const Value& x) {
+       add_up(g, exp(reshape(x, {2, 8})), exp(reshape(x, {2, 8})));
+     },
+     "exp", 1},
+    {"OtherShapes",
+     [](Graph& g, const Value& x) {
+       add_up(g, exp(reshape(x, {2, -1})), exp(reshape(x, {2, 8})));
+     },
+     "exp", 2},
     {"EqualConstants",
      [](Graph& g, const Value& x) {
        add_up(g, x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 5.0f})), x * g.constant(Tensor({2.0f, 3.0f, 4.0f, 5.0f})));
