@@ -334,8 +334,10 @@ struct Plan {
   //   split_islands           likewise, those of split_sink; empty if they are the same
   //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
   //                           streams it waits for), forks (each: stream, source, task; see Fork), and
-  //     kind "call"           programmatic (whether its first kernel is launched so), inputs and outputs, each: type,
-  //                           access (inputs: read, write, shape_only), buffer, memory
+  //     kind "call"           ops (of a group of fused ops: their names), attributes (of the op, if it names them: see
+  //                           fields.h; the first 16 elements of a list), programmatic (whether its first kernel is
+  //                           launched so), inputs and outputs, each: type, access (inputs: read, write, shape_only),
+  //                           buffer, memory
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
   //                           destination
   //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)

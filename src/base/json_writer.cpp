@@ -1,7 +1,9 @@
 #include "base/json_writer.h"
 
+#include <cmath>
 #include <cstdio>
 
+#include "base/number_text.h"
 #include "base/printable.h"
 
 namespace graphsink {
@@ -54,6 +56,11 @@ void JsonWriter::key(std::string_view name) {
   value(name);
   text_ += indent_ < 0 ? ":" : ": ";
   is_after_key_ = true;
+}
+
+void JsonWriter::value(double number) {
+  const std::string text = number_text(number);
+  std::isfinite(number) ? put(text) : value(text);
 }
 
 void JsonWriter::value(std::string_view text) {

@@ -28,6 +28,8 @@ class JsonWriter {
   void value(T number) {
     put(std::to_string(number));
   }
+  // JSON has no infinities and NaNs, which become text.
+  void value(double number);
   // Bytes that are not UTF-8 become U+FFFD.
   void value(std::string_view text);
   void value(const std::string& text) { value(std::string_view(text)); }

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <string_view>
+
 #include "base/at.h"
 #include "base/json_writer.h"
 #include "ir/graph_data.h"
@@ -17,6 +21,32 @@ const char* name_of(CopyDirection direction) {
          : direction == CopyDirection::within_device ? "within_device"
                                                      : "between_devices";
 }
+
+// Writes the attributes of a node.
+class AttributeWriter final : public FieldVisitor {
+ public:
+  explicit AttributeWriter(JsonWriter& json) : json_(json) {}
+  void name(std::string_view name) override { json_.key(name); }
+  void value(bool is) override { json_.value(is); }
+  void value(std::int64_t number) override { json_.value(number); }
+  void value(double number) override { json_.value(number); }
+  void value(std::string_view text) override { json_.value(text); }
+  void no_value() override { json_.null(); }
+  void begin_struct() override { json_.begin_object(); }
+  void end_struct() override { json_.end_object(); }
+  std::size_t begin_list(std::size_t size) override {
+    json_.begin_array();
+    return std::min(size, kMostElements);
+  }
+  void end_list(std::size_t size) override {
+    if (size > kMostElements) json_.value(std::to_string(size) + " in all");
+    json_.end_array();
+  }
+
+ private:
+  static constexpr std::size_t kMostElements = 16;  // elements of a list that are written
+  JsonWriter& json_;
+};
 
 class Writer {
  public:
@@ -218,6 +248,8 @@ class Writer {
       json_.key("ops");
       json_.array(ops);
     }
+    if (AttributeWriter writer(json_); node.attrs.has_fields())
+      object("attributes", [&] { node.attrs.visit_fields(writer); });
     json_.member("programmatic", node.programmatic == ProgrammaticLaunch::all);
     add_operands("inputs", node, 0, at(node.inputs));
     add_operands("outputs", node, at(node.inputs), node.operands.size());

@@ -19,6 +19,8 @@ std::string written(int indent) {
   json.member("no", false);
   json.member("least", std::numeric_limits<std::int64_t>::min());
   json.member("most", std::numeric_limits<std::uint64_t>::max());
+  json.member("small", 1e-9);
+  json.member("half", 0.5);
   json.key("nothing");
   json.null();
   json.key("empty");
@@ -40,6 +42,15 @@ TEST(JsonWriter, WritesWhatTheLibraryWrites) {
   const std::string compact = written(-1);
   EXPECT_EQ(compact, Json::parse(compact).dump());
   EXPECT_EQ(written(2), Json::parse(compact).dump(2));
+}
+
+TEST(JsonWriter, InfinitiesAndNansAreText) {
+  JsonWriter json;
+  json.begin_array();
+  json.value(-std::numeric_limits<double>::infinity());
+  json.value(std::numeric_limits<double>::quiet_NaN());
+  json.end_array();
+  EXPECT_EQ(json.take(), "[\"-inf\",\"nan\"]");
 }
 
 TEST(JsonWriter, WhatIsNotUtf8IsReplaced) {

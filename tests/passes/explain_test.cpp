@@ -1,6 +1,8 @@
 // What a plan says of itself as text and as JSON, and where these and DOT agree.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dot_reader.h"
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
@@ -232,6 +234,38 @@ TEST(ExplainJson, NamesTheUsersLineAndTheOperandsThatAreNotRead) {
     EXPECT_EQ(access.at("\"w1\""), "write");
     EXPECT_EQ(access.at("step block"), "read");
   }
+}
+
+struct Taps {
+  std::vector<int> at;
+  double limit;
+  Conv2dOptions options;
+  static auto fields(auto& s) { return std::tie("at", s.at, "limit", s.limit, "options", s.options); }
+};
+const OpDef filter_op{.name = "filter", .infer = testing::infer_like_first, .bodies = {testing::plus_one}};
+
+TEST(ExplainJson, PrintsTheAttributesThatAnOpNames) {
+  Graph g;
+  Value x = g.input("x", f32, {4, 4});
+  g.output("s", softmax(x, 0));
+  g.output("c", sum(x, {0}, true));
+  g.output("t", emit(filter_op, {x}, Taps{std::vector<int>(17, 3), -INFINITY, {.groups = 2}})[0]);
+  std::map<std::string, json> attributes;
+  for (const json& task : tasks_of(plan_for(g, Target::host())))
+    if (task.contains("attributes")) attributes[task["op"]] = task["attributes"];
+  json list = std::vector<int>(16, 3);
+  list.push_back("17 in all");
+  const json pair_of_ones = {1, 1};
+  EXPECT_EQ(attributes, (std::map<std::string, json>{{"softmax", {{"axis", 0}, {"is_log", false}}},
+                                                     {"sum", {{"axes", {0}}, {"keep_axes", true}, {"is_mean", false}}},
+                                                     {"filter",
+                                                      {{"at", list},
+                                                       {"limit", "-inf"},
+                                                       {"options",
+                                                        {{"stride", pair_of_ones},
+                                                         {"padding", json::array({0, 0})},
+                                                         {"dilation", pair_of_ones},
+                                                         {"groups", 2}}}}}}));
 }
 
 TEST(Explain, ChoiceOnCuda) {
