@@ -126,7 +126,7 @@ def longest_function():
 
 def figures():
     op = (ROOT / "include/graphsink/op.h").read_text()
-    plain = without_comments(op)
+    plain = without_comments("".join(path.read_text() for path in sources("include")))
     device = [path for path in sources("src/device") if path.parent == ROOT / "src/device"]
     public = sources("include")
     comments = sum(line.lstrip().startswith("//") for path in public for line in path.read_text().splitlines())

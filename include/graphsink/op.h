@@ -2,21 +2,17 @@
 // runs. A new op is one such constant: see kernels/ for built-in ops and samples/ for a user's. Ops are not registered.
 #pragma once
 
-#include <array>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <typeinfo>
-#include <utility>
 #include <vector>
 
+#include "graphsink/attrs.h"
+#include "graphsink/body.h"
 #include "graphsink/error.h"
-#include "graphsink/fields.h"
 #include "graphsink/graph.h"
 #include "graphsink/strided.h"
 #include "graphsink/type.h"
@@ -24,8 +20,6 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-class CpuArgs;
-class CudaArgs;
 struct GradArgs;
 struct FuseArgs;
 
@@ -78,69 +72,6 @@ struct Alias {
   int input = 0;
 };
 
-// An op's attributes: any copyable struct. Immutable, and cheap to copy, since copies share the struct.
-class Attrs {
- public:
-  Attrs() = default;
-  template <class T>
-  requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
-      : data_(std::make_shared<const T>(std::move(value))), kind_(&kind_of<T>()) {}  // NOLINT: implicit
-
-  // Attributes are equal if they are copies of each other, or if their structs have one type and equal values. If two
-  // nodes have equal inputs and equal attributes, the planner computes only one of them. A struct that names its fields
-  // (fields.h) is compared by them, floating-point numbers bit for bit. Any other struct is compared by its operator==,
-  // which must return false for any difference that changes the outputs, such as between 0.0 and -0.0. Structs that
-  // have neither are equal only if they have no members.
-  friend bool operator==(const Attrs& a, const Attrs& b) {
-    if (a.data_ == b.data_) return true;
-    return a.kind_ && b.kind_ && a.kind_->type == b.kind_->type && a.kind_->are_equal(a.data_.get(), b.data_.get());
-  }
-
-  // Whether the struct names its fields, which explain_json() prints. visit_fields() passes them to the visitor.
-  bool has_fields() const { return kind_ != nullptr && kind_->visit != nullptr; }
-  void visit_fields(FieldVisitor& visitor) const {
-    if (has_fields()) kind_->visit(data_.get(), visitor);
-  }
-
-  // The struct that was given to emit(). Throws Error if its type is not T.
-  template <class T>
-  const T& as() const {
-    if (kind_ == nullptr || kind_->type != typeid(T)) throw_mismatch(typeid(T));
-    return *static_cast<const T*>(data_.get());
-  }
-  // The same, or nullptr if its type is not T.
-  template <class T>
-  const T* get_if() const {
-    return kind_ != nullptr && kind_->type == typeid(T) ? static_cast<const T*>(data_.get()) : nullptr;
-  }
-
- private:
-  struct Kind {
-    const std::type_info& type;
-    bool (*are_equal)(const void*, const void*);
-    void (*visit)(const void*, FieldVisitor&) = nullptr;  // nullptr: the struct does not name its fields
-  };
-  template <class T>
-  static const Kind& kind_of() {
-    constexpr auto are_equal = [](const void* a, const void* b) {
-      return is_same_value(*static_cast<const T*>(a), *static_cast<const T*>(b));
-    };
-    if constexpr (NamesFields<T>) {
-      static const Kind kind{typeid(T), are_equal, [](const void* x, FieldVisitor& visitor) {
-                               graphsink::visit_fields(visitor, *static_cast<const T*>(x));
-                             }};
-      return kind;
-    } else {
-      static const Kind kind{typeid(T), are_equal};
-      return kind;
-    }
-  }
-  [[noreturn]] void throw_mismatch(const std::type_info& wanted) const;
-
-  std::shared_ptr<const void> data_;
-  const Kind* kind_ = nullptr;
-};
-
 // The argument of OpDef::infer. infer runs when the op is emitted, and again, with all sizes known, for each set of
 // input shapes that a program meets.
 class InferArgs {
@@ -174,228 +105,6 @@ class InferArgs {
   Where where_;
   std::vector<TensorType> outputs_;
   int listed_ = -1;  // -1: all
-};
-
-struct StepTimes;
-
-// Why a body failed its step. The comments give the meaning of StepBlock::error_index; to_string() makes a sentence of
-// both.
-enum class StepError : std::int32_t {
-  unknown,     // no reason was given
-  not_finite,  // position of an element that is infinite or NaN
-  index,       // an index that lies outside its axis
-  target,      // a target that is not the number of a class
-  iterations,  // number of iterations after which a loop was stopped
-  body,        // an index that is the number of no body of a switch_
-  size,        // the number of elements that were found, for which the result has no room
-};
-// "index 12 lies outside the axis".
-std::string to_string(StepError error, std::int64_t index);
-
-// The state of the running step, in device memory; each Program has one. A body that fails its step clears `ok` and
-// sets the error fields. Ops that write Variables read `ok`, schedules read `step`, and random ops read `step` and
-// `seed`. All else is for the plan's own begin and end nodes.
-struct StepBlock {
-  std::int32_t step = 0;       // number of this step, counted from 0: the steps committed so far
-  std::uint32_t seed = 0;      // seed of the program; it must follow `step`, because random ops read both as one value
-  std::uint32_t ok = 1;        // 0 if this step has failed and must commit nothing
-  std::int32_t slice = 0;      // which slice of the feeds this step reads
-  std::int32_t end_slice = 1;  // the slice at which the launch ends, not included
-  bool more = false;           // another step follows in this launch: the predicate of the loop over steps
-  std::uint8_t unused[3] = {};
-  std::int32_t error_node = -1;          // BoundNode::id of the first node that cleared ok, or -1
-  std::int32_t error_step = 0;           // number of the step in which it did so
-  StepError error = StepError::unknown;  // why
-  std::uint32_t records = 0;       // steps whose records were stored so far, modulo 2^32: the position in the rings
-  std::int64_t error_index = 0;    // see StepError
-  StepTimes* times = nullptr;      // where end_step stores the duration of the step; null: durations are not wanted
-  std::uint64_t tag = 0;           // stored with the duration
-  std::int64_t began = 0;          // when this step could begin, in ns of the device's clock
-  std::uint32_t timed = 0;         // durations stored so far, modulo 2^32
-  std::uint32_t acknowledged = 0;  // failed steps reported to the user when the launch was issued, modulo 2^32
-  // The first node whose result has another size than the plan was made for (select.h), or -1, and the number of
-  // elements that it found. The program plans for that size, and runs the step again.
-  std::int32_t size_node = -1;
-  std::int64_t size = 0;
-};
-
-// Result of OpDef::prepare for one node of a plan.
-struct Prepared {
-  std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
-  std::size_t workspace = 0;         // bytes of scratch memory that the body needs while it runs
-};
-
-// The argument of OpDef::prepare, which is called once for each node of a plan and never during a capture.
-struct PrepareArgs {
-  std::string_view op;
-  Where where;
-  std::span<const TensorType> types;  // inputs, then outputs
-  int inputs = 0;
-  const Attrs& attrs;
-  bool cuda = false;       // the CUDA body will run, not the CPU body
-  void* device = nullptr;  // the device, for the library's own ops (device/cuda/...)
-  // The node is in the body of a loop or branch, so that the first step, which is issued op by op, may not execute it.
-  // prepare() must then load whatever the body would load at its first use, because loading is forbidden in a capture.
-  bool may_be_skipped = false;
-
-  const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
-  const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
-};
-
-// Which kernels of a node a captured graph launches programmatically: the GPU may begin them before the one in front
-// has ended. See CompileOptions::programmatic_launch.
-enum class ProgrammaticLaunch : std::uint8_t {
-  none,
-  all_but_first,  // as what is in front of the node is not one kernel of such a node
-  all,
-};
-
-// A node of a bound plan, with addresses: everything that a body may use. It does not change while the plan is bound.
-struct BoundNode {
-  const struct OpDef* op = nullptr;
-  const Attrs* attrs = nullptr;
-  void* const* pointers = nullptr;    // inputs, then outputs
-  const TensorType* types = nullptr;  // likewise
-  int inputs = 0;
-  int outputs = 0;
-  const void* local = nullptr;  // Prepared::data
-  void* workspace = nullptr;
-  std::size_t workspace_bytes = 0;
-  StepBlock* step = nullptr;
-  struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
-  int id = -1;                          // the node's number in its graph
-  ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
-  Where where;
-};
-
-// Common base of the arguments of CPU and CUDA bodies: access to their node.
-class BodyArgs {
- public:
-  explicit BodyArgs(const BoundNode& node) : node_(&node) {}
-
-  int inputs() const { return node_->inputs; }
-  int outputs() const { return node_->outputs; }
-  const TensorType& in_type(int i) const { return node_->types[i]; }
-  const TensorType& out_type(int i) const { return node_->types[node_->inputs + i]; }
-  // The elements of input i: device memory in a CUDA body, host memory in a CPU body. Aligned to 256 bytes, except for
-  // outputs of views.
-  template <class T>
-  const T* in(int i) const {
-    return static_cast<const T*>(node_->pointers[i]);
-  }
-  // The elements of input i, which must be an operand with Access::write.
-  template <class T>
-  T* in_out(int i) const {
-    return static_cast<T*>(node_->pointers[i]);
-  }
-  template <class T>
-  T* out(int i) const {
-    return static_cast<T*>(node_->pointers[node_->inputs + i]);
-  }
-  template <class T>
-  const T& attrs() const {
-    return node_->attrs->as<T>();
-  }
-  // The data that prepare() returned, which must be a T.
-  template <class T>
-  const T& local() const {
-    return *static_cast<const T*>(node_->local);
-  }
-  void* workspace() const { return node_->workspace; }
-  std::size_t workspace_bytes() const { return node_->workspace_bytes; }
-  // Device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body.
-  StepBlock* step() const { return node_->step; }
-  const BoundNode& node() const { return *node_; }
-
- private:
-  const BoundNode* node_;
-};
-
-// The argument of a CPU body. The body may run on any thread and must not call CUDA. If it throws, the step
-// fails and commits nothing. If the op has an operand with Access::write, the Variables may be left half-written: see
-// Program.
-class CpuArgs : public BodyArgs {
- public:
-  using BodyArgs::BodyArgs;
-};
-
-enum class DeviceKind : std::uint8_t { cpu, cuda };
-
-// How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
-// others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
-// attributes alone, so that results do not depend on the number of threads. If a node has a workspace, its tiles must
-// not use the same part of it.
-struct Tiles {
-  std::int64_t (*count)(const BodyArgs&) = nullptr;
-  void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
-  // Joins what the tiles left in the workspace, on one thread, when all have run. nullptr if there is nothing to join;
-  // nor is it called if the node has no workspace. It is called even if a tile has thrown, and what is in the workspace
-  // may be incomplete: the step commits nothing then.
-  void (*join)(const CpuArgs&) = nullptr;
-};
-// Runs all tiles of the op on this thread, then joins them.
-void run_all_tiles(const CpuArgs& args);
-
-// Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
-// `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one. It may use what
-// prepare() returned, but no workspace.
-using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
-constexpr std::int64_t kPartElements = 64;
-constexpr std::int64_t kTileElements = 16384;  // a tile of an op with an OutputPart has so many elements, or the rest
-static_assert(kTileElements % kPartElements == 0);
-std::int64_t count_part_tiles(const BodyArgs& args);
-void run_part_tiles(const CpuArgs& args, std::int64_t first, std::int64_t end);
-
-// A way to compute an op on one kind of device.
-struct OpBody {
-  using Cpu = void (*)(const CpuArgs&);
-  using Cuda = void (*)(CudaArgs&);
-
-  constexpr OpBody() = default;
-  // On the CPU, by one thread.
-  template <std::convertible_to<Cpu> F>
-  constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
-  // On the CPU, by several threads.
-  constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
-  // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
-  // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result.
-  template <std::convertible_to<OutputPart> F>
-  constexpr OpBody(F body)
-      : cpu(run_all_tiles), tiles{count_part_tiles, run_part_tiles}, part(body) {}  // NOLINT: implicit
-  // On CUDA devices of compute capability `least` (90 stands for 9.0) and above.
-  template <std::convertible_to<Cuda> F>
-  constexpr OpBody(F body, int least = 0)  // NOLINT: implicit
-      : device(DeviceKind::cuda), least_capability(least), cuda(body) {}
-
-  DeviceKind device = DeviceKind::cpu;
-  int least_capability = 0;
-  Cuda cuda = nullptr;  // if `device` is cuda
-  Cpu cpu = nullptr;    // if `device` is cpu; the same is computed by `tiles` and `part`, if they are given
-  Tiles tiles = {};
-  OutputPart part = nullptr;
-};
-
-// The bodies of an op: {cpu_body, cuda_body}, or {tiles, cuda_body, {cuda_body_for_hopper, 90}}.
-class OpBodies {
- public:
-  static constexpr std::size_t kMost = 4;
-
-  constexpr OpBodies() = default;
-  // A constant OpDef with more than kMost bodies, or with two for the CPU, does not compile.
-  constexpr OpBodies(std::initializer_list<OpBody> bodies) {
-    for (const OpBody& body : bodies) {
-      const bool is_second = body.device == DeviceKind::cpu && bodies_[0].cpu != nullptr;
-      bodies_.at(is_second ? kMost : body.device == DeviceKind::cpu ? 0 : ++cuda_bodies_) = body;
-    }
-  }
-  // The body for the CPU; without one, its functions are nullptr.
-  constexpr const OpBody& cpu() const { return bodies_[0]; }
-  constexpr const OpBody* begin() const { return bodies_.data(); }
-  constexpr const OpBody* end() const { return begin() + 1 + cuda_bodies_; }
-
- private:
-  std::array<OpBody, kMost> bodies_{};
-  std::size_t cuda_bodies_ = 0;
 };
 
 // Computes `size` elements of the result of an element-wise op, on the CPU. Element i of `out` is made of the elements

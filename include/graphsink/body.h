@@ -1,0 +1,202 @@
+// How an op is computed: the bodies of OpDef::bodies, what they get as their argument, and how they are prepared.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "graphsink/attrs.h"
+#include "graphsink/graph.h"
+#include "graphsink/step_block.h"
+#include "graphsink/type.h"
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
+
+class CudaArgs;
+
+// Result of OpDef::prepare for one node of a plan.
+struct Prepared {
+  std::shared_ptr<const void> data;  // node-local data, read by a body with a.local<T>()
+  std::size_t workspace = 0;         // bytes of scratch memory that the body needs while it runs
+};
+
+// The argument of OpDef::prepare, which is called once for each node of a plan and never during a capture.
+struct PrepareArgs {
+  std::string_view op;
+  Where where;
+  std::span<const TensorType> types;  // inputs, then outputs
+  int inputs = 0;
+  const Attrs& attrs;
+  bool cuda = false;       // the CUDA body will run, not the CPU body
+  void* device = nullptr;  // the device, for the library's own ops (device/cuda/...)
+  // The node is in the body of a loop or branch, so that the first step, which is issued op by op, may not execute it.
+  // prepare() must then load whatever the body would load at its first use, because loading is forbidden in a capture.
+  bool may_be_skipped = false;
+
+  const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
+  const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
+};
+
+// Which kernels of a node a captured graph launches programmatically: the GPU may begin them before the one in front
+// has ended. See CompileOptions::programmatic_launch.
+enum class ProgrammaticLaunch : std::uint8_t {
+  none,
+  all_but_first,  // as what is in front of the node is not one kernel of such a node
+  all,
+};
+
+// A node of a bound plan, with addresses: everything that a body may use. It does not change while the plan is bound.
+struct BoundNode {
+  const struct OpDef* op = nullptr;
+  const Attrs* attrs = nullptr;
+  void* const* pointers = nullptr;    // inputs, then outputs
+  const TensorType* types = nullptr;  // likewise
+  int inputs = 0;
+  int outputs = 0;
+  const void* local = nullptr;  // Prepared::data
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  StepBlock* step = nullptr;
+  struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
+  int id = -1;                          // the node's number in its graph
+  ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
+  Where where;
+};
+
+// Common base of the arguments of CPU and CUDA bodies: access to their node.
+class BodyArgs {
+ public:
+  explicit BodyArgs(const BoundNode& node) : node_(&node) {}
+
+  int inputs() const { return node_->inputs; }
+  int outputs() const { return node_->outputs; }
+  const TensorType& in_type(int i) const { return node_->types[i]; }
+  const TensorType& out_type(int i) const { return node_->types[node_->inputs + i]; }
+  // The elements of input i: device memory in a CUDA body, host memory in a CPU body. Aligned to 256 bytes, except for
+  // outputs of views.
+  template <class T>
+  const T* in(int i) const {
+    return static_cast<const T*>(node_->pointers[i]);
+  }
+  // The elements of input i, which must be an operand with Access::write.
+  template <class T>
+  T* in_out(int i) const {
+    return static_cast<T*>(node_->pointers[i]);
+  }
+  template <class T>
+  T* out(int i) const {
+    return static_cast<T*>(node_->pointers[node_->inputs + i]);
+  }
+  template <class T>
+  const T& attrs() const {
+    return node_->attrs->as<T>();
+  }
+  // The data that prepare() returned, which must be a T.
+  template <class T>
+  const T& local() const {
+    return *static_cast<const T*>(node_->local);
+  }
+  void* workspace() const { return node_->workspace; }
+  std::size_t workspace_bytes() const { return node_->workspace_bytes; }
+  // Device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body.
+  StepBlock* step() const { return node_->step; }
+  const BoundNode& node() const { return *node_; }
+
+ private:
+  const BoundNode* node_;
+};
+
+// The argument of a CPU body. The body may run on any thread and must not call CUDA. If it throws, the step
+// fails and commits nothing. If the op has an operand with Access::write, the Variables may be left half-written: see
+// Program.
+class CpuArgs : public BodyArgs {
+ public:
+  using BodyArgs::BodyArgs;
+};
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
+// others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and
+// attributes alone, so that results do not depend on the number of threads. If a node has a workspace, its tiles must
+// not use the same part of it.
+struct Tiles {
+  std::int64_t (*count)(const BodyArgs&) = nullptr;
+  void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
+  // Joins what the tiles left in the workspace, on one thread, when all have run. nullptr if there is nothing to join;
+  // nor is it called if the node has no workspace. It is called even if a tile has thrown, and what is in the workspace
+  // may be incomplete: the step commits nothing then.
+  void (*join)(const CpuArgs&) = nullptr;
+};
+// Runs all tiles of the op on this thread, then joins them.
+void run_all_tiles(const CpuArgs& args);
+
+// Computes the elements [begin, begin + size) of the result of an op, counted in row-major order, and stores them from
+// `out` on. `begin` is a multiple of kPartElements, and so is `size`, unless the part is the last one. It may use what
+// prepare() returned, but no workspace.
+using OutputPart = void (*)(const CpuArgs& args, std::int64_t begin, std::int64_t size, void* out);
+constexpr std::int64_t kPartElements = 64;
+constexpr std::int64_t kTileElements = 16384;  // a tile of an op with an OutputPart has so many elements, or the rest
+static_assert(kTileElements % kPartElements == 0);
+std::int64_t count_part_tiles(const BodyArgs& args);
+void run_part_tiles(const CpuArgs& args, std::int64_t first, std::int64_t end);
+
+// A way to compute an op on one kind of device.
+struct OpBody {
+  using Cpu = void (*)(const CpuArgs&);
+  using Cuda = void (*)(CudaArgs&);
+
+  constexpr OpBody() = default;
+  // On the CPU, by one thread.
+  template <std::convertible_to<Cpu> F>
+  constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
+  // On the CPU, by several threads.
+  constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
+  // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
+  // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result.
+  template <std::convertible_to<OutputPart> F>
+  constexpr OpBody(F body)
+      : cpu(run_all_tiles), tiles{count_part_tiles, run_part_tiles}, part(body) {}  // NOLINT: implicit
+  // On CUDA devices of compute capability `least` (90 stands for 9.0) and above.
+  template <std::convertible_to<Cuda> F>
+  constexpr OpBody(F body, int least = 0)  // NOLINT: implicit
+      : device(DeviceKind::cuda), least_capability(least), cuda(body) {}
+
+  DeviceKind device = DeviceKind::cpu;
+  int least_capability = 0;
+  Cuda cuda = nullptr;  // if `device` is cuda
+  Cpu cpu = nullptr;    // if `device` is cpu; the same is computed by `tiles` and `part`, if they are given
+  Tiles tiles = {};
+  OutputPart part = nullptr;
+};
+
+// The bodies of an op: {cpu_body, cuda_body}, or {tiles, cuda_body, {cuda_body_for_hopper, 90}}.
+class OpBodies {
+ public:
+  static constexpr std::size_t kMost = 4;
+
+  constexpr OpBodies() = default;
+  // A constant OpDef with more than kMost bodies, or with two for the CPU, does not compile.
+  constexpr OpBodies(std::initializer_list<OpBody> bodies) {
+    for (const OpBody& body : bodies) {
+      const bool is_second = body.device == DeviceKind::cpu && bodies_[0].cpu != nullptr;
+      bodies_.at(is_second ? kMost : body.device == DeviceKind::cpu ? 0 : ++cuda_bodies_) = body;
+    }
+  }
+  // The body for the CPU; without one, its functions are nullptr.
+  constexpr const OpBody& cpu() const { return bodies_[0]; }
+  constexpr const OpBody* begin() const { return bodies_.data(); }
+  constexpr const OpBody* end() const { return begin() + 1 + cuda_bodies_; }
+
+ private:
+  std::array<OpBody, kMost> bodies_{};
+  std::size_t cuda_bodies_ = 0;
+};
+
+}  // namespace graphsink
